@@ -1,0 +1,3 @@
+//! The room that remembers and talks: Redis store, leases, tarpc services, client, native parts.
+
+pub mod rpc;

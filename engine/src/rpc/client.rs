@@ -1,0 +1,74 @@
+//! What people and programs say to the engine.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use syncline_scheduler::{ids::JobId, spec::JobSpec};
+
+/// One job as Redis shows it: the fields of its `job` hash, see docs/redis-schema.md.
+pub type JobFields = BTreeMap<String, String>;
+
+/// One job with its workers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobView {
+    pub job: JobFields,
+    /// Fields of each worker's record, by incarnation.
+    pub workers: BTreeMap<String, String>,
+}
+
+/// Why the engine refused or could not answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineFault {
+    /// The graph or a setting is wrong; the text carries its own code.
+    #[error("{0}")]
+    InvalidJob(String),
+    #[error("[E130] job {job} exists already")]
+    DuplicateJob { job: JobId },
+    #[error("[E131] there is no job {job}")]
+    UnknownJob { job: JobId },
+    #[error("[E132] blob {digest} is on none of the shards; upload it before submitting")]
+    MissingBlob { digest: String },
+    #[error("[E133] only {present} of {expected} parameter shards are there")]
+    MissingShards { present: u32, expected: u32 },
+    #[error("[E134] this incarnation was dropped; register again")]
+    Dropped,
+    #[error("[E135] Redis does not answer; the engine keeps trying")]
+    Store,
+    #[error("[E136] this engine is on standby or stopping; try again")]
+    NotActive,
+    #[error("[E137] job {job} is over ({state}) and cannot be canceled")]
+    Over { job: JobId, state: String },
+}
+
+impl EngineFault {
+    /// What the user can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::InvalidJob(_) => "correct the job and submit it again; nothing was stored",
+            Self::DuplicateJob { .. } => "give the job another id, or cancel the old one",
+            Self::UnknownJob { .. } => "`syncline jobs` lists the jobs",
+            Self::MissingBlob { .. } => "submit with `syncline submit` or `syncline_workers::submit`, which upload",
+            Self::MissingShards { .. } => "start the missing `syncline ps` processes, or wait for them",
+            Self::Dropped => "restart the worker; it takes part again under a new incarnation",
+            Self::Store => "look at the Redis server; `syncline doctor` checks it",
+            Self::NotActive => "wait a few seconds; a standby takes over when the active engine is gone",
+            Self::Over { .. } => "nothing needs to be done",
+        }
+    }
+}
+
+/// Calls of clients.
+#[tarpc::service]
+pub trait ClientService {
+    /// Addresses of the parameter shards, where blobs are uploaded.
+    async fn shards() -> Result<Vec<String>, EngineFault>;
+    /// Acknowledged means committed in Redis.
+    async fn submit(spec: JobSpec) -> Result<(), EngineFault>;
+    /// Every job known, newest last.
+    async fn jobs() -> Result<Vec<JobFields>, EngineFault>;
+    async fn job(job: JobId) -> Result<JobView, EngineFault>;
+    async fn cancel(job: JobId) -> Result<(), EngineFault>;
+    /// URL of the Redis server, without password, and the engine's version.
+    async fn about() -> Result<BTreeMap<String, String>, EngineFault>;
+}

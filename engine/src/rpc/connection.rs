@@ -1,0 +1,109 @@
+//! Opening and accepting connections: greeting first, then tarpc over postcard frames.
+
+use std::{future::Future, io, sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt};
+use serde::{Serialize, de::DeserializeOwned};
+use tarpc::{
+    ClientMessage, Response,
+    server::{BaseChannel, Channel},
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::timeout,
+};
+use tokio_util::codec::Framed;
+use tracing::debug;
+
+use super::{
+    codec::{Postcard, framing},
+    hello::{self, HelloError, Role},
+    token::Token,
+};
+
+/// A greeting that takes longer is given up: a silent stranger must not hold a place.
+pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections one listener serves at the same time.
+const MAX_CONNECTIONS: usize = 65_536;
+const MAX_REQUESTS_PER_CONNECTION: usize = 256;
+
+/// A connection that carries `In` to us and `Out` to the peer.
+pub type Transport<In, Out> =
+    tarpc::serde_transport::Transport<TcpStream, In, Out, Postcard<In, Out>>;
+type ClientTransport<Req, Resp> = Transport<Response<Resp>, ClientMessage<Req>>;
+type ServerTransport<Req, Resp> = Transport<ClientMessage<Req>, Response<Resp>>;
+
+/// Connects and greets.
+pub async fn connect<Req: Serialize, Resp: DeserializeOwned>(
+    address: &str,
+    role: Role,
+    token: &Token,
+) -> Result<ClientTransport<Req, Resp>, HelloError> {
+    let open = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        hello::greet(&mut stream, role, token).await?;
+        Ok::<_, HelloError>(stream)
+    };
+    let stream = timeout(GREETING_TIMEOUT, open)
+        .await
+        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, format!("no greeting from {address} in time")))??;
+    Ok(tarpc::serde_transport::new(Framed::new(stream, framing()), Postcard::default()))
+}
+
+/// A tarpc channel over a stream whose greeting is over, for the serving end. Drive it with [`answer_calls`]:
+/// `answer_calls(channel(stream).execute(service.serve()))`.
+pub fn channel<Req, Resp>(
+    stream: TcpStream,
+) -> impl Channel<Req = Req, Resp = Resp, Transport: Send> + Send
+where
+    Req: DeserializeOwned + Send + 'static,
+    Resp: Serialize + Send + 'static,
+{
+    let transport: ServerTransport<Req, Resp> =
+        tarpc::serde_transport::new(Framed::new(stream, framing()), Postcard::default());
+    BaseChannel::with_defaults(transport).max_concurrent_requests(MAX_REQUESTS_PER_CONNECTION)
+}
+
+/// Answers the calls of one connection, each in its own task, until the connection closes.
+pub async fn answer_calls(calls: impl Stream<Item = impl Future<Output = ()> + Send + 'static>) {
+    let mut calls = std::pin::pin!(calls);
+    while let Some(call) = calls.next().await {
+        tokio::spawn(call);
+    }
+}
+
+/// Accepts connections for ever and hands each to `serve` after its greeting.
+pub async fn accept<F>(
+    listener: TcpListener,
+    token: Token,
+    served: &'static [Role],
+    serve: impl Fn(Role, TcpStream) -> F + Clone + Send + 'static,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let (mut stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of file descriptors, most likely: wait for some connection to end.
+                debug!(%error, "accept failed");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let (token, serve) = (token.clone(), serve.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            let _ = stream.set_nodelay(true);
+            match timeout(GREETING_TIMEOUT, hello::receive(&mut stream, &token, served)).await {
+                Ok(Ok(role)) => serve(role, stream).await,
+                Ok(Err(error)) => debug!(%peer, %error, "connection refused"),
+                Err(_) => debug!(%peer, "no greeting in time"),
+            }
+        });
+    }
+}

@@ -1,0 +1,25 @@
+//! The wire: greeting, codec, connections, and the services that travel over them.
+
+mod client;
+mod codec;
+mod connection;
+pub mod hello;
+mod shard;
+mod token;
+mod worker;
+
+pub use client::{
+    ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse, EngineFault, JobFields, JobView,
+};
+pub use codec::{MAX_FRAME_BYTES, Postcard};
+pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect};
+pub use shard::{
+    BarrierOrder, ClosedBarrier, OpenJob, SealAnswer, Shard, ShardClient, ShardFault, ShardRequest, ShardResponse,
+    ShardState, SnapshotReport,
+};
+pub use token::{InvalidToken, Token};
+pub use worker::{
+    Activity, JobTicket, Orders, Registered, ShardHello, ShardRegistry, ShardRegistryClient, ShardRegistryRequest,
+    ShardRegistryResponse, WorkerHello, WorkerService, WorkerServiceClient, WorkerServiceRequest,
+    WorkerServiceResponse,
+};

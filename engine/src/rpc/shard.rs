@@ -1,0 +1,149 @@
+//! What the engine says to one shard of the parameter server. The shard's crate implements it.
+//!
+//! Every call carries the engine's epoch; a shard keeps the highest it has seen and refuses lower ones. Every call
+//! may be sent again: a repeated one changes nothing.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use syncline_scheduler::{
+    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},
+    spec::{Layout, Optimizer},
+    sync::UpdateMode,
+};
+
+/// Everything a shard must know to hold its part of a job's parameters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenJob {
+    pub job: JobId,
+    pub generation: Generation,
+    pub shard: ShardIndex,
+    /// Addresses of all shards, in order; also the places where blobs can be found.
+    pub shards: Vec<String>,
+    pub layout: Layout,
+    pub optimizer: Optimizer,
+    pub mode: UpdateMode,
+    /// Digest of the blob with the initial parameters: little-endian f32 in layout order.
+    pub initial: String,
+}
+
+/// Where a job stands on one shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardState {
+    pub generation: Generation,
+    /// Last push of each incarnation that was applied completely here.
+    pub watermarks: BTreeMap<Incarnation, u64>,
+    /// Barriers closed so far; also the number of the version that pulls can get.
+    pub closed: u64,
+    /// Pushes applied completely.
+    pub pushes: u64,
+}
+
+/// A barrier, leased to every shard in advance. A higher revision replaces the roster of a lower one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BarrierOrder {
+    pub superstep: Superstep,
+    pub revision: u32,
+    /// Last push of each incarnation that must be applied before the barrier closes.
+    pub roster: BTreeMap<Incarnation, u64>,
+    /// Rate of the round's single step, where the mode is one update per barrier.
+    pub learning_rate: f32,
+    /// Keep a copy of this version for `evaluate` and `snapshot`.
+    pub pin: bool,
+}
+
+/// A shard's answer to `seal`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealAnswer {
+    /// Last push of the incarnation that was applied completely here.
+    pub watermark: u64,
+    /// Whether the next push had begun to be applied.
+    pub partial: bool,
+}
+
+/// One barrier that this shard has closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedBarrier {
+    pub superstep: Superstep,
+    /// Time between the close and this answer, on the shard's monotonic clock.
+    pub closed_ago_us: u64,
+    /// Pushes applied completely on this shard when it closed.
+    pub pushes: u64,
+}
+
+/// A snapshot on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotReport {
+    /// The safetensors file, on the machine of the shard that wrote it.
+    pub path: String,
+    pub bytes: u64,
+    /// BLAKE3 of the file.
+    pub digest: String,
+}
+
+/// Why a shard refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShardFault {
+    #[error("[E401] engine epoch {given} is over, {highest} is active")]
+    Fenced { given: EngineEpoch, highest: EngineEpoch },
+    #[error("[E402] job {job} is not open on this shard")]
+    UnknownJob { job: JobId },
+    #[error("[E403] generation {given} of job {job} is over, {current} is active")]
+    WrongGeneration { job: JobId, given: Generation, current: Generation },
+    #[error("[E404] blob {digest} is on none of the shards")]
+    MissingBlob { digest: String },
+    #[error("[E405] {what}")]
+    Invalid { what: String },
+    #[error("[E406] {what}: {cause}")]
+    Io { what: String, cause: String },
+    #[error("[E407] version {wanted} of job {job} is not pinned here")]
+    NotPinned { job: JobId, wanted: u64 },
+    #[error("[E408] worker {worker} was dropped from job {job}; it must register again")]
+    Sealed { job: JobId, worker: Incarnation },
+    #[error("[E409] job {job} was closed")]
+    Closed { job: JobId },
+}
+
+/// Orders to one shard.
+#[tarpc::service]
+pub trait Shard {
+    /// Takes note of the engine's epoch and says where the job stands; `None`: not open here.
+    async fn attach(epoch: EngineEpoch, job: JobId) -> Result<Option<ShardState>, ShardFault>;
+    /// Loads this shard's part of the initial parameters. A job that is open in the same generation stays as it is.
+    async fn open(epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault>;
+    /// Leases a barrier, or amends its roster. One that is closed already stays closed.
+    async fn barrier(
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        order: BarrierOrder,
+    ) -> Result<(), ShardFault>;
+    /// Refuses the incarnation's bytes from now on and says how far it came.
+    async fn seal(
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        worker: Incarnation,
+    ) -> Result<SealAnswer, ShardFault>;
+    /// Barriers closed beyond the first `seen`; waits up to `wait_ms` for one.
+    async fn closed(
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        seen: u64,
+        wait_ms: u64,
+    ) -> Result<Vec<ClosedBarrier>, ShardFault>;
+    /// Collects pinned version `version` from all shards and writes it as `name`.safetensors.
+    async fn snapshot(
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        version: u64,
+        name: String,
+    ) -> Result<SnapshotReport, ShardFault>;
+    /// Forgets the job and wakes everybody who waits for it with [`ShardFault::Closed`].
+    async fn close(epoch: EngineEpoch, job: JobId) -> Result<(), ShardFault>;
+    /// Which of these blobs are kept here.
+    async fn has_blobs(digests: Vec<String>) -> Vec<bool>;
+}

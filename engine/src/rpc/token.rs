@@ -1,0 +1,121 @@
+//! The secret that every process of one cluster knows.
+
+use std::{fmt, fs, io, os::unix::fs::OpenOptionsExt, path::Path, str::FromStr};
+
+use rand::RngCore;
+use subtle::ConstantTimeEq;
+
+/// 256 random bits, kept in a file that only its owner may read. Never printed.
+#[derive(Clone)]
+pub struct Token([u8; Token::BYTES]);
+
+/// Why a text is not a token; the text itself is not repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("[E120] the token is not 64 hexadecimal digits")]
+pub struct InvalidToken;
+
+impl Token {
+    /// Length on the wire.
+    pub const BYTES: usize = 32;
+
+    /// A new token from the system's randomness.
+    pub fn generate() -> Self {
+        let mut bytes = [0; Self::BYTES];
+        rand::rng().fill_bytes(&mut bytes);
+        Self(bytes)
+    }
+
+    /// Reads the token kept at `path`.
+    pub fn load(path: &Path) -> io::Result<Self> {
+        fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
+    }
+
+    /// Reads the token kept at `path`, or makes one and keeps it there with mode 0600.
+    pub fn load_or_create(path: &Path) -> io::Result<Self> {
+        match Self::load(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            known => return known,
+        }
+        let token = Self::generate();
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        match file {
+            Ok(mut file) => {
+                io::Write::write_all(&mut file, token.to_hex().as_bytes())?;
+                file.sync_all()?;
+                Ok(token)
+            }
+            // Somebody else made it between our two looks.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// From its bytes on the wire.
+    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes on the wire.
+    pub fn as_bytes(&self) -> &[u8; Self::BYTES] {
+        &self.0
+    }
+
+    /// Whether both are the same, in constant time.
+    pub fn matches(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+
+    fn to_hex(&self) -> String {
+        use fmt::Write as _;
+        self.0.iter().fold(String::with_capacity(64), |mut hex, b| {
+            let _ = write!(hex, "{b:02x}");
+            hex
+        })
+    }
+}
+
+impl FromStr for Token {
+    type Err = InvalidToken;
+
+    fn from_str(hex: &str) -> Result<Self, InvalidToken> {
+        if hex.len() != 2 * Self::BYTES || !hex.is_ascii() {
+            return Err(InvalidToken);
+        }
+        let mut bytes = [0; Self::BYTES];
+        for (byte, pair) in bytes.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| InvalidToken)?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| InvalidToken)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(***)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_survives_its_file_and_never_shows() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let made = Token::load_or_create(&path).unwrap();
+        assert!(made.matches(&Token::load_or_create(&path).unwrap()));
+        assert!(!made.matches(&Token::generate()));
+        assert_eq!(format!("{made:?}"), "Token(***)");
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_damaged_token_is_refused_without_being_repeated() {
+        for bad in ["", "abc", &"g".repeat(64), &"é".repeat(32)] {
+            assert_eq!(bad.parse::<Token>().unwrap_err(), InvalidToken);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What workers and shards say to the engine.
+
+use serde::{Deserialize, Serialize};
+use syncline_scheduler::{
+    core::{Assignment, TaskKey, TaskReport},
+    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
+    spec::TrainSpec,
+};
+
+use super::EngineFault;
+
+/// A worker that asks to take part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerHello {
+    /// For people: shown in Redis and in tables.
+    pub name: String,
+    pub host: String,
+    pub pid: u32,
+    /// The execution provider that was verified to be in use.
+    pub device: String,
+}
+
+/// The engine's answer to a worker that registered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    pub epoch: EngineEpoch,
+    pub incarnation: Incarnation,
+    /// A worker that is not heard of for this long is dropped.
+    pub silence_ms: u64,
+}
+
+/// What a worker is doing, for `explain` and for people who look into Redis.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Tasks that were received and whose report is not acknowledged yet.
+    pub holding: Vec<TaskKey>,
+    /// What the worker waits for right now, if anything.
+    pub blocked_on: Option<String>,
+}
+
+/// Answer to a poll.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Orders {
+    pub epoch: EngineEpoch,
+    /// New tasks, to be run in this order after those held already.
+    pub assignments: Vec<Assignment>,
+    /// Held tasks that are over: do not start them, drop their reports.
+    pub revoked: Vec<TaskKey>,
+}
+
+/// What a worker needs once per job and generation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobTicket {
+    pub epoch: EngineEpoch,
+    pub generation: Generation,
+    pub train: TrainSpec,
+    /// Addresses of the job's shards, in order.
+    pub shards: Vec<String>,
+}
+
+/// A shard that announces itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardHello {
+    pub index: ShardIndex,
+    /// Number of shards of the whole parameter server.
+    pub count: u32,
+    /// Where others reach it.
+    pub address: String,
+    /// Random number of this process: a restarted shard has lost what it held.
+    pub boot: u64,
+}
+
+/// Calls of workers.
+#[tarpc::service]
+pub trait WorkerService {
+    async fn register(hello: WorkerHello) -> Result<Registered, EngineFault>;
+    /// Waits up to `wait_ms` for tasks that the worker does not hold yet. Also the sign of life.
+    async fn poll(incarnation: Incarnation, activity: Activity, wait_ms: u64) -> Result<Orders, EngineFault>;
+    /// Acknowledged when the answer comes: committed in Redis. Send again until then.
+    async fn report(incarnation: Incarnation, reports: Vec<TaskReport>) -> Result<EngineEpoch, EngineFault>;
+    async fn ticket(incarnation: Incarnation, job: JobId) -> Result<JobTicket, EngineFault>;
+    /// Says goodbye: nothing more will be pushed under this incarnation.
+    async fn leave(incarnation: Incarnation) -> Result<(), EngineFault>;
+}
+
+/// Calls of shards.
+#[tarpc::service]
+pub trait ShardRegistry {
+    /// Sent at the start and again as a sign of life.
+    async fn announce(hello: ShardHello) -> Result<EngineEpoch, EngineFault>;
+}

@@ -1,0 +1,77 @@
+//! What the core hands to workers and takes back from them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    graph::TaskId,
+    ids::{Generation, JobId, Superstep},
+    samples::SampleRange,
+};
+
+/// One attempt at one task of one job.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskKey {
+    pub job: JobId,
+    pub generation: Generation,
+    pub task: TaskId,
+    pub attempt: u32,
+}
+
+/// A task that a worker is to execute.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Assignment {
+    pub key: TaskKey,
+    pub work: Work,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Work {
+    /// Pull version `superstep` or later, compute the gradient of `range`, push it as number `seq`.
+    Iterate { superstep: Superstep, seq: u64, range: SampleRange, learning_rate: f32 },
+    /// Pull pinned version `version` and run the evaluation graph over the test samples.
+    Evaluate { version: u64 },
+}
+
+/// What came of an attempt. Repeated until acknowledged; a repeated one changes nothing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskReport {
+    pub key: TaskKey,
+    /// Time since the attempt ended, on the worker's monotonic clock.
+    pub ended_ago_us: u64,
+    pub outcome: Outcome,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Outcome {
+    Iterated(Iterated),
+    Evaluated { loss: f64, accuracy: Option<f64>, samples: u64 },
+    Failed { code: String, reason: String },
+}
+
+/// A finished iteration: every shard has acknowledged its push.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Iterated {
+    pub loss: f32,
+    /// The loss or a gradient was not finite and the push carried no weight.
+    pub skipped: bool,
+    /// Execution of the training graph.
+    pub compute_us: u64,
+    /// Sleep that emulates a slower machine.
+    pub pace_us: u64,
+    /// Transfer of the parameters, without waiting for the version.
+    pub pull_us: u64,
+    pub push_us: u64,
+    /// Waiting for the version at the parameter server.
+    pub wait_us: u64,
+    /// Pushes of others that were applied between this iteration's pull and its push.
+    pub staleness: u64,
+}
+
+impl Iterated {
+    /// The interval used for prediction: everything but waiting.
+    pub fn busy_us(&self) -> u64 {
+        self.compute_us + self.pace_us + self.pull_us + self.push_us
+    }
+}

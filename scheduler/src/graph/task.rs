@@ -1,0 +1,204 @@
+//! One task: what it is called, what it does, and the only way its state may change.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Incarnation, InvalidName, NodeName, Superstep};
+
+/// Name of a task within its job; printed as `it/w3/17`, `barrier/4` or the name of a node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum TaskId {
+    /// The `seq`-th training iteration of one worker incarnation, from 1.
+    Iteration { worker: Incarnation, seq: u64 },
+    /// The barrier that ends a superstep.
+    Barrier(Superstep),
+    /// A node that the user wrote.
+    Node(NodeName),
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Iteration { worker, seq } => write!(f, "it/{worker}/{seq}"),
+            Self::Barrier(superstep) => write!(f, "barrier/{superstep}"),
+            Self::Node(name) => write!(f, "{name}"),
+        }
+    }
+}
+
+/// Why a text is not a [`TaskId`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidTaskId {
+    #[error("[E002] `{0}` is not a task id: expected it/wN/SEQ, barrier/N or a node name")]
+    Form(String),
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+}
+
+impl FromStr for TaskId {
+    type Err = InvalidTaskId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTaskId> {
+        let form = || InvalidTaskId::Form(text.chars().take(80).collect());
+        if let Some(rest) = text.strip_prefix("it/") {
+            let (worker, seq) = rest.split_once('/').ok_or_else(form)?;
+            return Ok(Self::Iteration {
+                worker: worker.parse().map_err(|_| form())?,
+                seq: seq.parse().map_err(|_| form())?,
+            });
+        }
+        match text.strip_prefix("barrier/") {
+            Some(n) => Ok(Self::Barrier(n.parse().map_err(|_| form())?)),
+            None => Ok(Self::Node(text.parse()?)),
+        }
+    }
+}
+
+impl TryFrom<String> for TaskId {
+    type Error = InvalidTaskId;
+
+    fn try_from(text: String) -> Result<Self, InvalidTaskId> {
+        text.parse()
+    }
+}
+
+impl From<TaskId> for String {
+    fn from(id: TaskId) -> Self {
+        id.to_string()
+    }
+}
+
+/// Who works on a leased task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holder {
+    Worker(Incarnation),
+    /// Every shard of the parameter server: a barrier or a snapshot.
+    Shards,
+}
+
+/// Life of one task. `Core` is the only caller of [`TaskState::apply`]; the store writes what it decides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskState {
+    /// Some control edges are unmet.
+    Waiting { unmet: u32 },
+    Ready,
+    /// Attempts count from 1; a report with an older one changes nothing.
+    Leased { holder: Holder, attempt: u32 },
+    Done,
+    Failed { code: String, reason: String },
+    /// The worker went away before any shard had applied anything: the samples went back to the pool.
+    Lost,
+    /// The worker went away while its push had reached some shards and not all.
+    Torn,
+    Canceled,
+}
+
+/// What happens to a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TaskEvent {
+    InputDone,
+    Leased { holder: Holder },
+    Finished { attempt: u32 },
+    Failed { attempt: u32, code: String, reason: String },
+    /// The holder is gone. A node task becomes ready again; an iteration ends as [`TaskState::Lost`].
+    HolderGone { again: bool },
+    TornApart,
+    Canceled,
+}
+
+/// A move the state machine forbids; carries both sides for the task's story.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("[E010] a task in state {from:?} does not accept {event:?}")]
+pub struct IllegalMove {
+    pub from: TaskState,
+    pub event: TaskEvent,
+}
+
+impl TaskState {
+    /// Where a task with this many unmet control edges starts.
+    pub fn initial(unmet: u32) -> Self {
+        if unmet == 0 { Self::Ready } else { Self::Waiting { unmet } }
+    }
+
+    /// The state after `event`, given how many times the task was leased before (`attempts`).
+    pub fn apply(&self, event: &TaskEvent, attempts: u32) -> Result<Self, IllegalMove> {
+        use {TaskEvent as E, TaskState as S};
+        Ok(match (self, event) {
+            (S::Waiting { unmet }, E::InputDone) => S::initial(unmet.saturating_sub(1)),
+            (S::Ready, E::Leased { holder }) => S::Leased { holder: *holder, attempt: attempts + 1 },
+            (S::Leased { attempt, .. }, E::Finished { attempt: by }) if attempt == by => S::Done,
+            (S::Leased { attempt, .. }, E::Failed { attempt: by, code, reason }) if attempt == by => {
+                S::Failed { code: code.clone(), reason: reason.clone() }
+            }
+            (S::Leased { .. }, E::HolderGone { again: true }) => S::Ready,
+            (S::Leased { .. }, E::HolderGone { again: false }) => S::Lost,
+            (S::Leased { .. }, E::TornApart) => S::Torn,
+            (S::Waiting { .. } | S::Ready | S::Leased { .. }, E::Canceled) => S::Canceled,
+            (from, event) => return Err(IllegalMove { from: from.clone(), event: event.clone() }),
+        })
+    }
+
+    /// Whether nothing can follow.
+    pub fn is_final(&self) -> bool {
+        !matches!(self, Self::Waiting { .. } | Self::Ready | Self::Leased { .. })
+    }
+
+    /// One word, as people see it in Redis.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Waiting { .. } => "waiting",
+            Self::Ready => "ready",
+            Self::Leased { .. } => "leased",
+            Self::Done => "done",
+            Self::Failed { .. } => "failed",
+            Self::Lost => "lost",
+            Self::Torn => "torn",
+            Self::Canceled => "canceled",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const W: Holder = Holder::Worker(Incarnation(7));
+
+    #[test]
+    fn every_task_id_reads_what_it_prints() {
+        for text in ["it/w3/17", "barrier/4", "train", "evaluate-2"] {
+            assert_eq!(text.parse::<TaskId>().unwrap().to_string(), text);
+        }
+        for bad in ["it/w3", "it/x/1", "barrier/-1", "", "a b"] {
+            assert!(bad.parse::<TaskId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn moves_table() {
+        use {TaskEvent as E, TaskState as S};
+        let leased = |attempt| S::Leased { holder: W, attempt };
+        #[rustfmt::skip]
+        let cases: &[(&str, S, E, u32, Option<S>)] = &[
+            ("last input makes ready",      S::Waiting { unmet: 1 }, E::InputDone,                     0, Some(S::Ready)),
+            ("two inputs, one left",        S::Waiting { unmet: 2 }, E::InputDone,                     0, Some(S::Waiting { unmet: 1 })),
+            ("first lease is attempt 1",    S::Ready,                E::Leased { holder: W },          0, Some(leased(1))),
+            ("third lease is attempt 3",    S::Ready,                E::Leased { holder: W },          2, Some(leased(3))),
+            ("current attempt finishes",    leased(2),               E::Finished { attempt: 2 },       2, Some(S::Done)),
+            ("late attempt cannot finish",  leased(2),               E::Finished { attempt: 1 },       2, None),
+            ("node is tried again",         leased(1),               E::HolderGone { again: true },    1, Some(S::Ready)),
+            ("iteration is never repeated", leased(1),               E::HolderGone { again: false },   1, Some(S::Lost)),
+            ("half applied push is torn",   leased(1),               E::TornApart,                     1, Some(S::Torn)),
+            ("done is final",               S::Done,                 E::Canceled,                      1, None),
+            ("waiting cannot be leased",    S::Waiting { unmet: 1 }, E::Leased { holder: W },          0, None),
+            ("lost is final",               S::Lost,                 E::Finished { attempt: 1 },       1, None),
+        ];
+        for (name, from, event, attempts, want) in cases {
+            assert_eq!(from.apply(event, *attempts).ok(), *want, "{name}");
+        }
+    }
+}

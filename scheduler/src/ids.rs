@@ -1,0 +1,138 @@
+//! Identities. Each is a type of its own, so that a worker can never be taken for a task.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// Longest name a user may give a job or a node of its graph, in bytes.
+pub const MAX_NAME_BYTES: usize = 64;
+
+/// A name that may stand in a Redis key, a file name and a log line: `[a-z0-9][a-z0-9._-]*`, at most 64 bytes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(Box<str>);
+
+impl Name {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why a text is not a [`Name`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "[E001] `{0}` is not a valid name: use 1 to 64 of a-z, 0-9, '.', '_' and '-', starting with a letter or digit"
+)]
+pub struct InvalidName(pub String);
+
+impl FromStr for Name {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        let ok = text.len() <= MAX_NAME_BYTES
+            && text.bytes().next().is_some_and(plain)
+            && text.bytes().all(|b| plain(b) || matches!(b, b'.' | b'_' | b'-'));
+        if ok { Ok(Self(text.into())) } else { Err(InvalidName(text.chars().take(80).collect())) }
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        text.parse()
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> Self {
+        name.0.into()
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.0)
+    }
+}
+
+/// A job, named by its user.
+pub type JobId = Name;
+/// A node of a job's graph, named by its user.
+pub type NodeName = Name;
+
+macro_rules! number_id {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = std::num::ParseIntError;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                text.strip_prefix($prefix).unwrap_or(text).parse().map(Self)
+            }
+        }
+    };
+}
+
+number_id!(
+    /// One life of one worker process. A worker that was dropped comes back under a new incarnation.
+    Incarnation(u64), "w");
+number_id!(
+    /// Position of a shard in a job's parameter server, from 0.
+    ShardIndex(u32), "s");
+number_id!(
+    /// Life of a job's parameters: rises when they are restored, and everything older is refused.
+    Generation(u32), "g");
+number_id!(
+    /// Term of one active engine. Everybody refuses messages of a lower term than the highest seen.
+    EngineEpoch(u64), "e");
+number_id!(
+    /// The span between two barriers, from 0. The barrier that ends superstep n makes version n + 1.
+    Superstep(u64), "");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_accepts_only_what_is_safe_in_a_key_and_a_path() {
+        for ok in ["digits", "a", "0", "digits-2026.1_x", &"a".repeat(64)] {
+            assert!(ok.parse::<Name>().is_ok(), "{ok}");
+        }
+        for bad in ["", "-a", ".hidden", "A", "a b", "a{b}", "a:b", "../x", "ä", &"a".repeat(65)] {
+            assert!(bad.parse::<Name>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbered_ids_read_what_they_print() {
+        assert_eq!("w17".parse::<Incarnation>(), Ok(Incarnation(17)));
+        assert_eq!(Incarnation(17).to_string(), "w17");
+        assert_eq!("17".parse::<Incarnation>(), Ok(Incarnation(17)));
+        assert!("s17x".parse::<ShardIndex>().is_err());
+    }
+}

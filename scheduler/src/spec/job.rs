@@ -1,0 +1,200 @@
+//! A job graph: named nodes and the edges between them, checked before anything else sees it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::TrainSpec;
+use crate::ids::{JobId, NodeName};
+
+/// Most nodes a user may write into one graph.
+pub const MAX_NODES: usize = 10_000;
+
+/// What a job is: a name and a graph of nodes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobSpec {
+    pub id: JobId,
+    pub nodes: Vec<Node>,
+}
+
+/// One node of a job graph. It starts when every node in `after` is done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    pub name: NodeName,
+    #[serde(default)]
+    pub after: Vec<NodeName>,
+    /// Times a failed or abandoned attempt is repeated. Training itself is never repeated.
+    #[serde(default = "default_retries")]
+    pub retries: u32,
+    pub kind: NodeKind,
+}
+
+fn default_retries() -> u32 {
+    2
+}
+
+/// What a node does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub enum NodeKind {
+    /// Trains a model: a rolling graph of iterations and barriers.
+    Train(Box<TrainSpec>),
+    /// Runs the evaluation graph over the test part of the training data, on one worker.
+    Evaluate,
+    /// Writes the parameters as safetensors on the parameter server.
+    Snapshot,
+}
+
+/// Why a job graph was refused. Nothing of it has been stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidJob {
+    #[error("[E020] job {job} has no training node; a graph needs exactly one")]
+    NoTraining { job: JobId },
+    #[error("[E021] job {job} has {count} training nodes; a graph needs exactly one")]
+    ManyTraining { job: JobId, count: usize },
+    #[error("[E022] job {job} has {count} nodes, at most {MAX_NODES} are allowed")]
+    TooManyNodes { job: JobId, count: usize },
+    #[error("[E023] node {node} appears twice in job {job}")]
+    DuplicateNode { job: JobId, node: NodeName },
+    #[error("[E024] node {node} comes after {missing}, which is not in the graph of job {job}")]
+    UnknownEdge { job: JobId, node: NodeName, missing: NodeName },
+    #[error("[E025] the graph of job {job} has a cycle: {path}")]
+    Cycle { job: JobId, path: String },
+    #[error("[E026] node {node} of job {job} needs the trained parameters, so it must come after {train}")]
+    NotAfterTraining { job: JobId, node: NodeName, train: NodeName },
+    #[error("[E027] job {job}: {what}")]
+    Setting { job: JobId, what: String },
+    #[error("[E028] job {job}: batch size {batch} is larger than the training set of {samples} samples")]
+    BatchTooLarge { job: JobId, batch: u32, samples: u64 },
+}
+
+impl JobSpec {
+    /// The training node.
+    pub fn train(&self) -> Option<(&Node, &TrainSpec)> {
+        self.nodes.iter().find_map(|node| match &node.kind {
+            NodeKind::Train(train) => Some((node, &**train)),
+            _ => None,
+        })
+    }
+
+    /// Checks the graph and every setting. Cost O(nodes + edges).
+    pub fn validate(&self) -> Result<(), InvalidJob> {
+        let job = || self.id.clone();
+        if self.nodes.len() > MAX_NODES {
+            return Err(InvalidJob::TooManyNodes { job: job(), count: self.nodes.len() });
+        }
+        let mut names = BTreeSet::new();
+        if let Some(twice) = self.nodes.iter().find(|n| !names.insert(&n.name)) {
+            return Err(InvalidJob::DuplicateNode { job: job(), node: twice.name.clone() });
+        }
+        for node in &self.nodes {
+            if let Some(missing) = node.after.iter().find(|a| !names.contains(a)) {
+                let (node, missing) = (node.name.clone(), missing.clone());
+                return Err(InvalidJob::UnknownEdge { job: job(), node, missing });
+            }
+        }
+        if let Some(path) = self.cycle() {
+            return Err(InvalidJob::Cycle { job: job(), path });
+        }
+        let count = self.nodes.iter().filter(|n| matches!(n.kind, NodeKind::Train(_))).count();
+        let Some((train_node, train)) = self.train() else { return Err(InvalidJob::NoTraining { job: job() }) };
+        if count > 1 {
+            return Err(InvalidJob::ManyTraining { job: job(), count });
+        }
+        let trained = self.downstream(&train_node.name);
+        if let Some(node) = self.nodes.iter().find(|n| n.name != train_node.name && !trained.contains(&n.name)) {
+            let (node, train) = (node.name.clone(), train_node.name.clone());
+            return Err(InvalidJob::NotAfterTraining { job: job(), node, train });
+        }
+        self.check_settings(train)
+    }
+
+    fn check_settings(&self, train: &TrainSpec) -> Result<(), InvalidJob> {
+        let fault = |what: String| InvalidJob::Setting { job: self.id.clone(), what };
+        if let Some(what) = train.optimizer.fault() {
+            return Err(fault(format!("optimizer: {what}")));
+        }
+        let rate = train.learning_rate.base;
+        if !(rate.is_finite() && rate > 0.0) {
+            return Err(fault(format!("learning rate {rate}, expected a positive number")));
+        }
+        if train.clip_norm.is_some_and(|c| !(c.is_finite() && c > 0.0)) {
+            return Err(fault(format!("clip_norm {:?}, expected a positive number", train.clip_norm)));
+        }
+        for (name, value) in [("batch", train.batch), ("epochs", train.epochs), ("max_workers", train.max_workers)] {
+            if value == 0 {
+                return Err(fault(format!("{name} is 0, expected at least 1")));
+            }
+        }
+        if train.min_workers > train.max_workers {
+            return Err(fault(format!("min_workers {} exceeds max_workers {}", train.min_workers, train.max_workers)));
+        }
+        if train.ahead.is_some_and(|a| !(1..=64).contains(&a)) {
+            return Err(fault(format!("ahead {:?}, expected 1 to 64", train.ahead)));
+        }
+        if train.model.layout.elements().is_none_or(|n| n == 0) {
+            return Err(fault("the model has no parameters to train, or too many".into()));
+        }
+        let samples = train.data.train_samples;
+        if u64::from(train.batch) > samples {
+            return Err(InvalidJob::BatchTooLarge { job: self.id.clone(), batch: train.batch, samples });
+        }
+        Ok(())
+    }
+
+    /// Nodes that can only start after `start`, directly or not.
+    fn downstream(&self, start: &NodeName) -> BTreeSet<&NodeName> {
+        let mut next: BTreeMap<&NodeName, Vec<&NodeName>> = BTreeMap::new();
+        for node in &self.nodes {
+            for before in &node.after {
+                next.entry(before).or_default().push(&node.name);
+            }
+        }
+        let mut found = BTreeSet::new();
+        let mut queue = vec![start];
+        while let Some(at) = queue.pop() {
+            for &name in next.get(at).into_iter().flatten() {
+                if found.insert(name) {
+                    queue.push(name);
+                }
+            }
+        }
+        found
+    }
+
+    /// One cycle as `a -> b -> a`, if there is any: what remains after removing nodes without open inputs.
+    fn cycle(&self) -> Option<String> {
+        let mut open: BTreeMap<&NodeName, BTreeSet<&NodeName>> =
+            self.nodes.iter().map(|n| (&n.name, n.after.iter().collect())).collect();
+        let mut free: Vec<&NodeName> = open.iter().filter(|(_, a)| a.is_empty()).map(|(n, _)| *n).collect();
+        let mut next: BTreeMap<&NodeName, Vec<&NodeName>> = BTreeMap::new();
+        for node in &self.nodes {
+            for before in &node.after {
+                next.entry(before).or_default().push(&node.name);
+            }
+        }
+        while let Some(done) = free.pop() {
+            open.remove(done);
+            for &name in next.get(done).into_iter().flatten() {
+                if let Some(left) = open.get_mut(name)
+                    && left.remove(done)
+                    && left.is_empty()
+                {
+                    free.push(name);
+                }
+            }
+        }
+        // Every remaining node has a remaining input: walking backwards must meet itself.
+        let mut at = *open.keys().next()?;
+        let mut path = vec![at];
+        loop {
+            at = open.get(at)?.iter().find(|n| open.contains_key(*n))?;
+            if let Some(from) = path.iter().position(|&n| n == at) {
+                let ring = path[from..].iter().rev().chain([path.last()?]);
+                return Some(ring.map(|n| n.as_str()).collect::<Vec<_>>().join(" -> "));
+            }
+            path.push(at);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! What a user asks for: the job graph and the settings of its training node, checked at the border.
+
+mod data;
+mod job;
+mod layout;
+mod optimizer;
+mod policy;
+mod train;
+
+pub use data::{DataSpec, Source, Split};
+pub use job::{InvalidJob, JobSpec, MAX_NODES, Node, NodeKind};
+pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter};
+pub use optimizer::{Decay, LearningRate, Optimizer};
+pub use policy::{InvalidPolicy, PolicySpec};
+pub use train::{ModelSpec, OnNan, TrainSpec};

@@ -1,0 +1,87 @@
+//! Settings of the training node.
+
+use serde::{Deserialize, Serialize};
+
+use super::{DataSpec, Layout, LearningRate, Optimizer, PolicySpec};
+
+/// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelSpec {
+    /// ONNX graph that maps parameters and a batch to `loss`, `loss_weight` and `<parameter>.grad`.
+    pub training_graph: String,
+    /// The same without gradients.
+    pub evaluation_graph: String,
+    /// The user's own model.
+    pub forward: String,
+    /// Initial parameters: little-endian f32 in layout order.
+    pub initial: String,
+    pub layout: Layout,
+    /// Name of the graph input that takes the features; `None` if the graph needs no data.
+    pub input: Option<String>,
+    /// Name of the graph input that takes the labels, with its kind.
+    pub label: Option<String>,
+    /// Labels are class numbers below this; `None`: labels are real numbers.
+    pub classes: Option<u32>,
+}
+
+impl ModelSpec {
+    /// Digests of every blob the job needs.
+    pub fn blobs(&self) -> [&str; 4] {
+        [&self.training_graph, &self.evaluation_graph, &self.forward, &self.initial]
+    }
+}
+
+/// What to do when a loss or gradient is not finite.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnNan {
+    /// The job fails and names the iteration and the worker.
+    #[default]
+    Fail,
+    /// The push carries no weight, so that every roster still completes.
+    Skip,
+}
+
+/// A training node: what to train, on what, how, and when workers meet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainSpec {
+    pub model: ModelSpec,
+    pub data: DataSpec,
+    pub optimizer: Optimizer,
+    pub learning_rate: LearningRate,
+    pub policy: PolicySpec,
+    /// Samples per iteration and worker.
+    pub batch: u32,
+    pub epochs: u32,
+    pub seed: u64,
+    #[serde(default)]
+    pub on_nan: OnNan,
+    /// Gradients with a larger global norm are scaled down to it.
+    #[serde(default)]
+    pub clip_norm: Option<f32>,
+    /// Training starts when this many workers are there.
+    #[serde(default = "one_worker")]
+    pub min_workers: u32,
+    /// No more workers than this take part.
+    #[serde(default = "all_workers")]
+    pub max_workers: u32,
+    /// Iterations granted beyond the last finished one while no plan says how many; `None`: 1, or 2 when a step is
+    /// shorter than a control round trip.
+    #[serde(default)]
+    pub ahead: Option<u32>,
+}
+
+fn one_worker() -> u32 {
+    1
+}
+
+fn all_workers() -> u32 {
+    u32::MAX
+}
+
+impl TrainSpec {
+    /// Samples of all epochs.
+    pub fn total_samples(&self) -> u64 {
+        self.data.train_samples.saturating_mul(u64::from(self.epochs))
+    }
+}

@@ -1,0 +1,76 @@
+//! Why ONNX Runtime could not be used, or did not do what it was asked.
+
+use std::path::PathBuf;
+
+use crate::onnx::{ElementType, OnnxError};
+
+/// Why loading or running failed. Codes are stable.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// No file where the library should be.
+    #[error("[E320] no ONNX Runtime library at {}", path.display())]
+    NotFound { path: PathBuf },
+    /// The file is there, but is no ONNX Runtime that can be used.
+    #[error("[E321] cannot load ONNX Runtime from {}: {reason}", path.display())]
+    Load { path: PathBuf, reason: String },
+    /// A process has one ONNX Runtime, and another one is loaded already.
+    #[error("[E322] ONNX Runtime is loaded from {}, cannot load {} as well", loaded.display(), asked.display())]
+    AlreadyLoaded { loaded: PathBuf, asked: PathBuf },
+    /// The bytes are no model.
+    #[error("model refused: {0}")]
+    Model(#[from] OnnxError),
+    /// ONNX Runtime does not accept the model.
+    #[error("[E323] onnx runtime refused the model: {reason}")]
+    Compile { reason: String },
+    /// An input that the model does not have.
+    #[error("[E324] model has no input `{name}`, its inputs are {known}")]
+    UnknownInput { name: String, known: String },
+    /// An input that was not given, or given twice.
+    #[error("[E325] input `{name}` was given {times} times")]
+    InputCount { name: String, times: usize },
+    /// Data and shape of an input do not agree.
+    #[error("[E326] input `{name}` has {found} elements, its shape {shape:?} needs another number")]
+    InputSize { name: String, shape: Vec<usize>, found: usize },
+    /// The run itself failed.
+    #[error("[E327] onnx runtime failed to run the model: {reason}")]
+    Run { reason: String },
+    /// An output that the model does not have.
+    #[error("[E328] model has no output `{name}`")]
+    UnknownOutput { name: String },
+    /// An output of another type.
+    #[error("[E329] output `{name}` is {found}, not {expected}")]
+    OutputType { name: String, expected: ElementType, found: String },
+}
+
+impl BackendError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "E320",
+            Self::Load { .. } => "E321",
+            Self::AlreadyLoaded { .. } => "E322",
+            Self::Model(source) => source.code(),
+            Self::Compile { .. } => "E323",
+            Self::UnknownInput { .. } => "E324",
+            Self::InputCount { .. } => "E325",
+            Self::InputSize { .. } => "E326",
+            Self::Run { .. } => "E327",
+            Self::UnknownOutput { .. } => "E328",
+            Self::OutputType { .. } => "E329",
+        }
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NotFound { .. } | Self::Load { .. } => Some(
+                "set ORT_DYLIB_PATH to libonnxruntime.so of ONNX Runtime 1.24 or newer; the Python package \
+                 onnxruntime holds it as onnxruntime/capi/libonnxruntime.so.*",
+            ),
+            Self::AlreadyLoaded { .. } => Some("use one library for the whole process"),
+            Self::Model(source) => source.hint(),
+            _ => None,
+        }
+    }
+}

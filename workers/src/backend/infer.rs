@@ -1,0 +1,99 @@
+//! ONNX Runtime as a compiler: types of all values, and simplification.
+
+use std::collections::HashMap;
+
+use ort::session::Outlet;
+use ort::value::ValueType;
+
+use super::error::BackendError;
+use super::executable::{ExecOptions, Optimize, compile};
+use super::runtime::Runtime;
+use crate::onnx::proto::ValueInfoProto;
+use crate::onnx::{self, Dim, ElementType, TensorType};
+
+/// Type of each value, by name. Values that are no tensors are left out.
+pub type Types = HashMap<String, TensorType>;
+
+/// The type of every value of a model: inputs, constants, and whatever its nodes produce.
+///
+/// Every value is declared an output, the model is loaded, and the types of the outputs are read back: this is ONNX
+/// Runtime's own shape inference, symbolic dimensions included. Costs one session load.
+pub fn infer_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, BackendError> {
+    let mut model = onnx::parse(onnx_bytes)?;
+    let mut constants = Types::new();
+    if let Some(graph) = model.graph.as_mut() {
+        for tensor in &graph.initializer {
+            let dims = tensor.shape().into_iter().map(Dim::Fixed).collect();
+            constants.insert(tensor.name.clone(), TensorType::new(tensor.element(), dims));
+        }
+        let produced = graph.node.iter().flat_map(|node| &node.output).filter(|name| !name.is_empty());
+        let declared: Vec<String> = graph.output.iter().map(|output| output.name.clone()).collect();
+        let added: Vec<ValueInfoProto> = produced
+            .filter(|name| !declared.contains(name))
+            .map(|name| ValueInfoProto { name: name.clone(), r#type: None })
+            .collect();
+        graph.output.extend(added);
+    }
+    let mut types = interface_types(runtime, &model.to_bytes())?;
+    types.extend(constants);
+    Ok(types)
+}
+
+/// The types of a model's inputs and outputs. Costs one session load, which also proves that the model loads.
+pub fn interface_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, BackendError> {
+    onnx::parse(onnx_bytes)?;
+    let options = ExecOptions { optimize: Optimize::Off, ..ExecOptions::default() };
+    let session = compile(runtime, onnx_bytes, &options, |builder| Ok(builder))?;
+    Ok(outlet_types(session.inputs().iter().chain(session.outputs())))
+}
+
+/// The same model after ONNX Runtime's basic rewrites: constants folded, functions inlined, only standard operators.
+///
+/// ONNX Runtime writes the result to a file only, so that a temporary one comes and goes.
+pub fn simplify(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Vec<u8>, BackendError> {
+    onnx::parse(onnx_bytes)?;
+    let failed = |source: std::io::Error| BackendError::Compile { reason: format!("temporary file: {source}") };
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let path = folder.path().join("simplified.onnx");
+    let options = ExecOptions { optimize: Optimize::Basic, ..ExecOptions::default() };
+    compile(runtime, onnx_bytes, &options, |builder| Ok(builder.with_optimized_model_path(&path)?))?;
+    std::fs::read(&path).map_err(failed)
+}
+
+pub(super) fn outlet_types<'o>(outlets: impl Iterator<Item = &'o Outlet>) -> Types {
+    outlets.filter_map(|outlet| Some((outlet.name().to_owned(), tensor_type(outlet.dtype())?))).collect()
+}
+
+fn tensor_type(value: &ValueType) -> Option<TensorType> {
+    let ValueType::Tensor { ty, shape, dimension_symbols } = value else {
+        return None;
+    };
+    let symbols = dimension_symbols.iter().map(String::as_str).chain(std::iter::repeat(""));
+    let dims = shape.iter().zip(symbols).map(|(&size, symbol)| match usize::try_from(size) {
+        Ok(size) => Dim::Fixed(size),
+        Err(_) if symbol.is_empty() => Dim::Unknown,
+        Err(_) => Dim::from(symbol),
+    });
+    Some(TensorType::new(element_type(*ty), dims.collect()))
+}
+
+fn element_type(ty: ort::value::TensorElementType) -> ElementType {
+    use ort::value::TensorElementType as T;
+    match ty {
+        T::Float32 => ElementType::F32,
+        T::Float64 => ElementType::F64,
+        T::Float16 => ElementType::F16,
+        T::Bfloat16 => ElementType::Bf16,
+        T::Int32 => ElementType::I32,
+        T::Int64 => ElementType::I64,
+        T::Bool => ElementType::Bool,
+        T::Uint8 => ElementType::Other(2),
+        T::Int8 => ElementType::Other(3),
+        T::Uint16 => ElementType::Other(4),
+        T::Int16 => ElementType::Other(5),
+        T::String => ElementType::Other(8),
+        T::Uint32 => ElementType::Other(12),
+        T::Uint64 => ElementType::Other(13),
+        _ => ElementType::Other(0),
+    }
+}

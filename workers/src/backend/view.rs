@@ -1,0 +1,57 @@
+//! Inputs of a run, borrowed.
+
+use ort::session::SessionInputValue;
+use ort::value::TensorRef;
+
+use super::error::BackendError;
+use crate::onnx::ElementType;
+
+/// A tensor that the caller owns, in row-major order. Running a model reads it in place.
+#[derive(Debug, Clone, Copy)]
+pub enum TensorView<'a> {
+    F32 { shape: &'a [usize], data: &'a [f32] },
+    F64 { shape: &'a [usize], data: &'a [f64] },
+    I64 { shape: &'a [usize], data: &'a [i64] },
+}
+
+impl<'a> TensorView<'a> {
+    /// Element type.
+    pub fn element(&self) -> ElementType {
+        match self {
+            Self::F32 { .. } => ElementType::F32,
+            Self::F64 { .. } => ElementType::F64,
+            Self::I64 { .. } => ElementType::I64,
+        }
+    }
+
+    /// Shape.
+    pub fn shape(&self) -> &'a [usize] {
+        match *self {
+            Self::F32 { shape, .. } | Self::F64 { shape, .. } | Self::I64 { shape, .. } => shape,
+        }
+    }
+
+    /// Number of elements in the data.
+    fn len(&self) -> usize {
+        match self {
+            Self::F32 { data, .. } => data.len(),
+            Self::F64 { data, .. } => data.len(),
+            Self::I64 { data, .. } => data.len(),
+        }
+    }
+
+    /// The view as ONNX Runtime wants it; no copy.
+    pub(super) fn bind(self, name: &str) -> Result<SessionInputValue<'a>, BackendError> {
+        let elements = self.shape().iter().try_fold(1usize, |count, &size| count.checked_mul(size));
+        if elements != Some(self.len()) {
+            let (shape, found) = (self.shape().to_vec(), self.len());
+            return Err(BackendError::InputSize { name: name.to_owned(), shape, found });
+        }
+        let bound = match self {
+            Self::F32 { shape, data } => TensorRef::from_array_view((shape, data)).map(Into::into),
+            Self::F64 { shape, data } => TensorRef::from_array_view((shape, data)).map(Into::into),
+            Self::I64 { shape, data } => TensorRef::from_array_view((shape, data)).map(Into::into),
+        };
+        bound.map_err(|source| BackendError::Run { reason: source.to_string() })
+    }
+}

@@ -1,0 +1,61 @@
+//! Why a model was refused.
+
+/// Why bytes are not an ONNX model that Syncline accepts. Codes are stable.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OnnxError {
+    /// The file is larger than the reader accepts.
+    #[error("[E301] model has {bytes} bytes, at most {limit} are accepted")]
+    TooLarge { bytes: usize, limit: usize },
+    /// Not protobuf, or not the protobuf of a model.
+    #[error("[E302] bytes are not an ONNX model: {reason}")]
+    Malformed { reason: String },
+    /// Protobuf, but without a graph.
+    #[error("[E303] model holds no graph")]
+    NoGraph,
+    /// Two producers of one value.
+    #[error("[E304] value `{value}` is defined more than once, again by {by}")]
+    DuplicateValue { value: String, by: String },
+    /// A value that nobody produces.
+    #[error("[E305] {user} reads `{value}`, which nothing in the model produces")]
+    UndefinedValue { value: String, user: String },
+    /// A value that depends on itself.
+    #[error("[E306] node `{node}` ({op}) is part of a cycle")]
+    Cycle { node: String, op: String },
+    /// The numbers are in another file.
+    #[error("[E307] tensor `{tensor}` keeps its data in another file, which is not read")]
+    ExternalData { tensor: String },
+    /// Shape and data of a tensor do not agree.
+    #[error("[E308] tensor `{tensor}` is not well formed: {reason}")]
+    BadTensor { tensor: String, reason: String },
+}
+
+impl OnnxError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::TooLarge { .. } => "E301",
+            Self::Malformed { .. } => "E302",
+            Self::NoGraph => "E303",
+            Self::DuplicateValue { .. } => "E304",
+            Self::UndefinedValue { .. } => "E305",
+            Self::Cycle { .. } => "E306",
+            Self::ExternalData { .. } => "E307",
+            Self::BadTensor { .. } => "E308",
+        }
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::ExternalData { .. } => {
+                Some("save the model as one file (onnx.save without save_as_external_data)")
+            }
+            Self::Malformed { .. } | Self::NoGraph => {
+                Some("is this an .onnx file? a checkpoint of a framework has to be exported first")
+            }
+            Self::TooLarge { .. } => Some("keep large weights out of the model file or train a smaller model"),
+            _ => None,
+        }
+    }
+}
