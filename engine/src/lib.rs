@@ -1,3 +1,4 @@
 //! The room that remembers and talks: Redis store, leases, tarpc services, client, native parts.
 
+pub mod kit;
 pub mod rpc;

@@ -1,1 +1,25 @@
+//! The room that holds the parameters: shards, optimizers, push and pull, barriers, blobs, snapshots.
+//!
+//! A job's parameters are one flat array of f32, cut over the shards by
+//! [`ElementRange::of_shard`](syncline_scheduler::spec::ElementRange::of_shard). Each `syncline ps` process serves
+//! one shard of every job. The engine gives orders over tarpc; workers push and pull beside it, with a small header
+//! and raw bytes on a socket of their own.
+//!
+//! - [`optim`]: the update rules, as fused loops.
+//! - [`shard`]: what one process keeps of one job, and the rules of pushing, pulling and barriers. No network.
+//! - [`wire`]: frames of the tensor connection, as pure functions.
+//! - [`server`]: the process: listener, tensor threads, control service, blobs, snapshots.
+//! - [`client`]: what workers hold; reconnects and resumes.
+//!
+//! Absent on purpose: ONNX, Redis, and every decision about who should push or wait.
 
+#[cfg(target_endian = "big")]
+compile_error!("tensors travel as the memory of little-endian f32; a big-endian machine would need a copy");
+
+#[cfg(feature = "cli")]
+pub mod cli;
+pub mod client;
+pub mod optim;
+pub mod server;
+pub mod shard;
+pub mod wire;

@@ -55,6 +55,17 @@ impl SampleCursor {
         Some(taken)
     }
 
+    /// Samples that [`SampleCursor::take`] can still give.
+    pub fn remaining(&self) -> u64 {
+        let fresh = self.samples * u64::from(self.epochs - self.epoch.min(self.epochs)) - self.next;
+        fresh + self.returned.iter().map(|r| u64::from(r.len)).sum::<u64>()
+    }
+
+    /// Samples handed out and not taken back.
+    pub fn handed_out(&self) -> u64 {
+        self.samples * u64::from(self.epochs) - self.remaining()
+    }
+
     /// Takes back a range that no shard has applied.
     pub fn put_back(&mut self, range: SampleRange) {
         let at = self.returned.partition_point(|r| *r < range);

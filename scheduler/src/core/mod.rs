@@ -1,5 +1,25 @@
-//! The state machine of the engine.
+//! The state machine of the engine: one single-threaded value, inputs in, effects out.
+//!
+//! [`Core::handle`] takes what happened; [`Core::take_commits`] says what that changed in the store; only when that is
+//! committed may the effects be carried out. A job whose engine died is read back with [`Job::load`] and given to
+//! [`Core::restore`]: everything that can influence a later decision was in its last commit.
 
+mod barriers;
+mod change;
+mod fleet;
+mod granting;
+mod io;
+mod job;
+mod load;
+mod nodes;
+mod reports;
+mod state;
 mod wire;
 
+pub use change::{CLOSED_SPANS_KEPT, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT};
+pub use fleet::Core;
+pub use io::{Barrier, Effect, Input, Refused, SnapshotFile, Stand, TaskFault, WorkerAbout};
+pub use job::Job;
+pub use load::{Stored, Unreadable};
+pub use state::{Counters, Evaluation, Member, Phase, Spent, Standing};
 pub use wire::{Assignment, Iterated, Outcome, TaskKey, TaskReport, Work};

@@ -77,6 +77,8 @@ pub enum Holder {
     Worker(Incarnation),
     /// Every shard of the parameter server: a barrier or a snapshot.
     Shards,
+    /// The planner itself: a training node while its rolling graph runs.
+    Planner,
 }
 
 /// Life of one task. `Core` is the only caller of [`TaskState::apply`]; the store writes what it decides.

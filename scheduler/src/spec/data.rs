@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSpec {
-    #[serde(flatten)]
     pub source: Source,
     /// Each feature is multiplied by this after reading (1/16 for the digits, 1/255 for bytes).
     #[serde(default = "one")]
@@ -26,7 +25,7 @@ pub struct DataSpec {
 
 /// File format and place. `.gz` files are unpacked while reading.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "format", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Source {
     /// Numbers separated by commas, one sample a line, no header; the last `label_columns` columns are the label.
     Csv {

@@ -35,7 +35,7 @@ fn default_retries() -> u32 {
 
 /// What a node does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum NodeKind {
     /// Trains a model: a rolling graph of iterations and barriers.
     Train(Box<TrainSpec>),

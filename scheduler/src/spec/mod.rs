@@ -1,4 +1,6 @@
 //! What a user asks for: the job graph and the settings of its training node, checked at the border.
+//!
+//! These types travel as postcard, which is not self-describing: no `flatten`, no inner tags, no skipped fields.
 
 mod data;
 mod job;

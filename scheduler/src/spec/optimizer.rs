@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The update rule, applied elementwise on the parameter server to each chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "name", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Optimizer {
     /// `w -= lr * (g + weight_decay * w)`
     Sgd {

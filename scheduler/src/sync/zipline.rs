@@ -19,14 +19,17 @@
 //!   extrapolated from [`Row`] when it is needed, and points that cannot matter are jumped over by one division.
 //!
 //! Exact. Time O(n log n + V log n), where V ≤ nR points are visited: those of the workers whose gap exceeds the
-//! answer. Memory O(n).
+//! answer. Memory O(n). Measured with 1000 workers and R = 150: 1 ms for intervals of 1.0 to 1.5 s as in the paper,
+//! 2.7 ms for workers so alike that none can be left out (`benches/zipline.rs`).
 
 use std::hint::select_unpredictable;
+
+use serde::{Deserialize, Serialize};
 
 /// Predicted end points of one worker: `first_us + i · interval_us` for `i` in `0..count`.
 ///
 /// A point beyond `u64::MAX` counts as `u64::MAX`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     /// The earliest point at which this worker may be told to stop.
     pub first_us: u64,
@@ -254,10 +257,13 @@ mod tests {
         (0..row.count).map(|i| row.at(i)).collect()
     }
 
+    /// (name, rows, what is expected: span, sync time, indices).
+    type Case<'a> = (&'a str, &'a [&'a [u64]], Option<(u64, u64, &'a [u32])>);
+
     #[test]
     fn narrowest_window_table() {
         #[rustfmt::skip]
-        let cases: &[(&str, &[&[u64]], Option<(u64, u64, &[u32])>)] = &[
+        let cases: &[Case] = &[
             ("no worker",                         &[],                                   None),
             ("a worker without points",           &[&[5], &[]],                          None),
             ("descending points",                 &[&[5], &[7, 6]],                      None),

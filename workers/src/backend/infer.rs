@@ -1,9 +1,8 @@
 //! ONNX Runtime as a compiler: types of all values, and simplification.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use ort::session::Outlet;
-use ort::value::ValueType;
+use ort::value::{Outlet, ValueType};
 
 use super::error::BackendError;
 use super::executable::{ExecOptions, Optimize, compile};
@@ -27,9 +26,9 @@ pub fn infer_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, Backen
             constants.insert(tensor.name.clone(), TensorType::new(tensor.element(), dims));
         }
         let produced = graph.node.iter().flat_map(|node| &node.output).filter(|name| !name.is_empty());
-        let declared: Vec<String> = graph.output.iter().map(|output| output.name.clone()).collect();
+        let declared: HashSet<String> = graph.output.iter().map(|output| output.name.clone()).collect();
         let added: Vec<ValueInfoProto> = produced
-            .filter(|name| !declared.contains(name))
+            .filter(|name| !declared.contains(*name))
             .map(|name| ValueInfoProto { name: name.clone(), r#type: None })
             .collect();
         graph.output.extend(added);

@@ -1,0 +1,87 @@
+//! The loops. Each reads and writes every array once.
+
+use super::wide::wide;
+
+wide! {
+    /// `w -= lr * (scale * g + decay * w)`
+    pub(super) fn sgd(w: &mut [f32], g: &[f32], lr: f32, scale: f32, decay: f32) {
+        for (w, g) in w.iter_mut().zip(g) {
+            *w -= lr * (scale * g + decay * *w);
+        }
+    }
+}
+
+wide! {
+    /// `v = momentum * v + g'`, `w -= lr * v` with `g' = scale * g + decay * w`
+    pub(super) fn momentum(
+        w: &mut [f32], v: &mut [f32], g: &[f32], lr: f32, scale: f32, momentum: f32, decay: f32,
+    ) {
+        for ((w, v), g) in w.iter_mut().zip(v).zip(g) {
+            *v = momentum * *v + (scale * g + decay * *w);
+            *w -= lr * *v;
+        }
+    }
+}
+
+wide! {
+    /// `v = momentum * v + g'`, `w -= lr * (g' + momentum * v)` with `g' = scale * g + decay * w`
+    pub(super) fn nesterov(
+        w: &mut [f32], v: &mut [f32], g: &[f32], lr: f32, scale: f32, momentum: f32, decay: f32,
+    ) {
+        for ((w, v), g) in w.iter_mut().zip(v).zip(g) {
+            let g = scale * g + decay * *w;
+            *v = momentum * *v + g;
+            *w -= lr * (g + momentum * *v);
+        }
+    }
+}
+
+/// Everything of one Adam step that is the same for all elements.
+#[derive(Clone, Copy)]
+pub(super) struct AdamStep {
+    pub beta1: f32,
+    pub beta2: f32,
+    /// `1 - beta1`, `1 - beta2`
+    pub keep1: f32,
+    pub keep2: f32,
+    /// `lr / (1 - beta1^t)`
+    pub rate: f32,
+    /// `1 / sqrt(1 - beta2^t)`
+    pub root: f32,
+    pub epsilon: f32,
+    pub scale: f32,
+    /// Decay that joins the gradient.
+    pub coupled: f32,
+    /// Factor on the weight before the step.
+    pub shrink: f32,
+}
+
+wide! {
+    /// Kingma and Ba 2015, algorithm 1, with the bias corrections folded into `rate` and `root`.
+    pub(super) fn adam(w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], k: AdamStep) {
+        for (((w, m), v), g) in w.iter_mut().zip(m).zip(v).zip(g) {
+            let g = k.scale * g + k.coupled * *w;
+            *m = k.beta1 * *m + k.keep1 * g;
+            *v = k.beta2 * *v + k.keep2 * (g * g);
+            *w = k.shrink * *w - k.rate * *m / (v.sqrt() * k.root + k.epsilon);
+        }
+    }
+}
+
+wide! {
+    /// First gradient of a round: `sum = k * g`
+    pub(crate) fn begin_sum(sum: &mut [f32], g: &[f32], k: f32) {
+        for (s, g) in sum.iter_mut().zip(g) {
+            *s = k * g;
+        }
+    }
+}
+
+wide! {
+    /// Every later one: `sum += k * g`
+    pub(crate) fn add_to_sum(sum: &mut [f32], g: &[f32], k: f32) {
+        for (s, g) in sum.iter_mut().zip(g) {
+            *s += k * g;
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What one turn wrote: the changes of one job, to be committed as a unit.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
+
+use serde::Serialize;
+
+use super::job::Job;
+use crate::{
+    graph::TaskId,
+    ids::{Incarnation, JobId, Superstep},
+};
+
+/// Finished tasks that stay in the graph for people to look at.
+pub const FINISHED_TASKS_KEPT: usize = 128;
+/// Closed supersteps that stay.
+pub const CLOSED_SPANS_KEPT: usize = 16;
+/// Workers that left and stay listed.
+pub const GONE_WORKERS_KEPT: usize = 64;
+
+/// The changes of one job in one turn. `None` as a value removes the field.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Commit {
+    /// The spec as JSON, in the job's first commit only.
+    pub spec: Option<String>,
+    /// The central state as JSON.
+    pub central: Option<String>,
+    /// Fields of the job's summary, in plain text.
+    pub summary: Vec<(&'static str, String)>,
+    pub tasks: Vec<(String, Option<String>)>,
+    pub workers: Vec<(String, Option<String>)>,
+    pub supersteps: Vec<(String, Option<String>)>,
+    pub events: Vec<Vec<(&'static str, String)>>,
+    pub metrics: Vec<Vec<(&'static str, String)>>,
+    /// The job is over: its keys may expire.
+    pub over: bool,
+}
+
+/// What has been touched since the last commit.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Touched {
+    pub spec: bool,
+    pub central: bool,
+    pub tasks: BTreeSet<TaskId>,
+    pub members: BTreeSet<Incarnation>,
+    pub spans: BTreeSet<Superstep>,
+    pub events: Vec<Vec<(&'static str, String)>>,
+    pub pulse: Pulse,
+}
+
+/// The iterations reported in one turn, for the metrics stream.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pulse {
+    pub iterations: u64,
+    pub samples: u64,
+    pub loss_sum: f64,
+    pub busy_us: u64,
+    pub compute_us: u64,
+    pub wait_us: u64,
+    pub staleness_max: u64,
+    pub staleness_sum: u64,
+}
+
+impl Touched {
+    fn is_empty(&self) -> bool {
+        !self.spec
+            && !self.central
+            && self.tasks.is_empty()
+            && self.members.is_empty()
+            && self.spans.is_empty()
+            && self.events.is_empty()
+            && self.pulse.iterations == 0
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("our own records always have a JSON form")
+}
+
+impl Job {
+    /// Takes what changed since the last call; `None` if nothing did.
+    pub(super) fn take_commit(&mut self, now_us: u64) -> Option<Commit> {
+        if self.touched.is_empty() {
+            return None;
+        }
+        self.fold();
+        let touched = mem::take(&mut self.touched);
+        let field = |key: String, value: Option<String>| (key, value);
+        Some(Commit {
+            spec: touched.spec.then(|| json(&self.spec)),
+            central: Some(json(&self.central)),
+            summary: self.summary(now_us),
+            tasks: touched.tasks.iter().map(|id| field(id.to_string(), self.tasks.get(id).map(json))).collect(),
+            workers: touched.members.iter().map(|w| field(w.to_string(), self.members.get(w).map(json))).collect(),
+            supersteps: touched.spans.iter().map(|n| field(n.to_string(), self.spans.get(n).map(json))).collect(),
+            events: touched.events,
+            metrics: self.metric(&touched.pulse, now_us).into_iter().collect(),
+            over: self.central.phase.is_over(),
+        })
+    }
+
+    /// Forgets the oldest finished tasks, closed supersteps and departed workers, so that a job of any length needs
+    /// bounded room. What they counted lives on in the counters.
+    fn fold(&mut self) {
+        while self.finished.len() > FINISHED_TASKS_KEPT {
+            let Some((_, id)) = self.finished.pop_first() else { break };
+            self.tasks.remove(&id);
+            self.touched.tasks.insert(id);
+        }
+        let closed = self.spans.iter().filter(|(_, s)| s.is_closed()).count();
+        for _ in CLOSED_SPANS_KEPT..closed {
+            let Some((&oldest, _)) = self.spans.iter().find(|(_, s)| s.is_closed()) else { break };
+            self.spans.remove(&oldest);
+            self.touched.spans.insert(oldest);
+        }
+        let gone = self.members.values().filter(|m| m.is_gone()).count();
+        for _ in GONE_WORKERS_KEPT..gone {
+            let Some((&oldest, _)) = self.members.iter().find(|(_, m)| m.is_gone()) else { break };
+            self.members.remove(&oldest);
+            self.touched.members.insert(oldest);
+        }
+    }
+
+    fn metric(&self, pulse: &Pulse, now_us: u64) -> Option<Vec<(&'static str, String)>> {
+        let n = pulse.iterations;
+        (n > 0).then(|| {
+            vec![
+                ("at_ms", (now_us / 1000).to_string()),
+                ("samples", (self.central.counters.samples_done).to_string()),
+                ("iterations", n.to_string()),
+                ("loss", format!("{:.6}", pulse.loss_sum / pulse.samples.max(1) as f64)),
+                ("step_us", (pulse.busy_us / n).to_string()),
+                ("compute_us", (pulse.compute_us / n).to_string()),
+                ("wait_us", (pulse.wait_us / n).to_string()),
+                ("staleness_mean", format!("{:.2}", pulse.staleness_sum as f64 / n as f64)),
+                ("staleness_max", pulse.staleness_max.to_string()),
+            ]
+        })
+    }
+
+    /// The job as people see it: plain numbers and words.
+    fn summary(&self, now_us: u64) -> Vec<(&'static str, String)> {
+        let c = &self.central;
+        let ms = |us: Option<u64>| us.map(|us| (us / 1000).to_string()).unwrap_or_default();
+        let train = self.train();
+        let samples = train.data.train_samples.max(1);
+        let counted = c.counters.samples_done + c.counters.samples_torn;
+        let begin = c.started_us.unwrap_or(now_us);
+        let trained_s = (c.trained_us.unwrap_or(now_us).saturating_sub(begin)) as f64 / 1e6;
+        let (code, reason) = match &c.phase {
+            Phase::Failed { code, reason } => (code.clone(), reason.clone()),
+            _ => (String::new(), String::new()),
+        };
+        let mut fields = vec![
+            ("state", c.phase.word().to_owned()),
+            ("code", code),
+            ("reason", reason),
+            ("policy", train.policy.to_string()),
+            ("generation", c.generation.0.to_string()),
+            ("workers", self.active().count().to_string()),
+            ("shards", c.shards.to_string()),
+            ("epoch", (counted / samples).to_string()),
+            ("epochs", train.epochs.to_string()),
+            ("samples_applied", counted.to_string()),
+            ("samples_total", train.total_samples().to_string()),
+            ("samples_per_s", format!("{:.1}", counted as f64 / trained_s.max(1e-6))),
+            ("iterations_done", c.counters.done.to_string()),
+            ("iterations_lost", c.counters.lost.to_string()),
+            ("iterations_torn", c.counters.torn.to_string()),
+            ("iterations_skipped", c.counters.skipped.to_string()),
+            ("loss", c.loss.map(|l| format!("{l:.6}")).unwrap_or_default()),
+            ("barriers", c.counters.barriers.to_string()),
+            ("next_barrier", self.next_barrier(now_us)),
+            ("predicted_wait_ms", (c.counters.predicted_wait_us / 1000).to_string()),
+            ("actual_wait_ms", (c.counters.actual_wait_us / 1000).to_string()),
+            ("submitted_ms", ms(Some(c.submitted_us))),
+            ("started_ms", ms(c.started_us)),
+            ("trained_ms", ms(c.trained_us)),
+            ("ended_ms", ms(c.ended_us)),
+        ];
+        if let Some(result) = &c.evaluation {
+            fields.push(("test_loss", format!("{:.6}", result.loss)));
+            fields.push(("test_samples", result.samples.to_string()));
+            fields.push(("test_accuracy", result.accuracy.map(|a| format!("{a:.6}")).unwrap_or_default()));
+        }
+        if let Some(file) = &c.snapshot {
+            fields.push(("snapshot", file.path.clone()));
+            fields.push(("snapshot_digest", file.digest.clone()));
+        }
+        fields
+    }
+}
+
+use super::state::Phase;
+
+/// Jobs with their commits.
+pub type Commits = BTreeMap<JobId, Commit>;

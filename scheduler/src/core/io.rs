@@ -1,0 +1,101 @@
+//! What goes into the core and what comes out.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::wire::{Assignment, TaskKey, TaskReport};
+use crate::{
+    ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
+    spec::{InvalidJob, JobSpec},
+    sync::{Plan, PlanRequest},
+};
+
+/// Something that happened outside. Every one may arrive twice; the second time changes nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    Submit(Box<JobSpec>),
+    Cancel(JobId),
+    WorkerJoined { worker: Incarnation, about: WorkerAbout },
+    /// Silent for too long, its connection closed, or it said goodbye.
+    WorkerGone { worker: Incarnation, reason: String },
+    Report { worker: Incarnation, report: TaskReport },
+    ShardsOpened { job: JobId, generation: Generation },
+    /// A shard lost the job's parameters or could not do what it must.
+    ShardFailed { job: JobId, generation: Generation, code: String, reason: String },
+    /// `closed` barriers are closed on this shard.
+    BarrierClosed { job: JobId, generation: Generation, shard: ShardIndex, closed: u64, closed_ago_us: u64 },
+    Sealed { job: JobId, generation: Generation, worker: Incarnation, shard: ShardIndex, stand: Stand },
+    Planned { job: JobId, generation: Generation, superstep: Superstep, plan: Option<Plan> },
+    SnapshotWritten { key: TaskKey, outcome: Result<SnapshotFile, TaskFault> },
+}
+
+/// How far a sealed worker's pushes came on one shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stand {
+    /// Last push applied completely.
+    pub watermark: u64,
+    /// Whether the next one had begun to be applied.
+    pub partial: bool,
+}
+
+/// A worker, for people.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerAbout {
+    pub name: String,
+    pub host: String,
+    pub device: String,
+}
+
+/// A snapshot that was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotFile {
+    pub path: String,
+    pub bytes: u64,
+    pub digest: String,
+}
+
+/// Why an attempt at a node failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskFault {
+    pub code: String,
+    pub reason: String,
+}
+
+/// What the shell must do once the changes of this turn are committed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    Assign { worker: Incarnation, assignment: Assignment },
+    /// The task is over for this worker: it was reported, or nobody wants it any more.
+    Settle { worker: Incarnation, key: TaskKey },
+    OpenShards { job: JobId, generation: Generation },
+    Order { job: JobId, generation: Generation, barrier: Barrier },
+    Seal { job: JobId, generation: Generation, worker: Incarnation },
+    Snapshot { key: TaskKey, version: u64 },
+    CloseShards { job: JobId },
+    Plan(PlanRequest),
+}
+
+/// A barrier as the shards need it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Barrier {
+    pub superstep: Superstep,
+    pub revision: u32,
+    pub roster: BTreeMap<Incarnation, u64>,
+    pub learning_rate: f32,
+    pub pin: bool,
+}
+
+/// Why an input of a user was refused. Nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    #[error(transparent)]
+    Invalid(#[from] InvalidJob),
+    #[error("[E130] job {job} exists already")]
+    Duplicate { job: JobId },
+    #[error("[E131] there is no job {job}")]
+    Unknown { job: JobId },
+    #[error("[E137] job {job} is over ({state}) and cannot be canceled")]
+    Over { job: JobId, state: &'static str },
+}

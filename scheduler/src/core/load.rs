@@ -1,0 +1,145 @@
+//! Recovery is loading: a job is read back as it was committed, and whatever it had asked of others is asked again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::de::DeserializeOwned;
+
+use super::{
+    change::Touched,
+    io::Effect,
+    job::Job,
+    state::{End, Phase, Standing, TaskBody},
+};
+use crate::{
+    graph::{TaskId, TaskState},
+    ids::{Generation, JobId},
+    spec::JobSpec,
+};
+
+/// A job as the store keeps it: fields and values of its hashes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stored {
+    pub spec: String,
+    pub central: String,
+    pub tasks: BTreeMap<String, String>,
+    pub workers: BTreeMap<String, String>,
+    pub supersteps: BTreeMap<String, String>,
+}
+
+/// A stored job that cannot be read: written by another release, or damaged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("[E030] the stored {what} `{field}` cannot be read: {cause}")]
+pub struct Unreadable {
+    pub what: &'static str,
+    pub field: String,
+    pub cause: String,
+}
+
+fn parse<T: DeserializeOwned>(what: &'static str, field: &str, text: &str) -> Result<T, Unreadable> {
+    serde_json::from_str(text).map_err(|e| Unreadable { what, field: field.to_owned(), cause: e.to_string() })
+}
+
+fn parse_map<K, V>(what: &'static str, map: &BTreeMap<String, String>) -> Result<BTreeMap<K, V>, Unreadable>
+where
+    K: std::str::FromStr<Err: std::fmt::Display> + Ord,
+    V: DeserializeOwned,
+{
+    map.iter()
+        .map(|(field, text)| {
+            let key = field.parse().map_err(|e: K::Err| Unreadable {
+                what,
+                field: field.clone(),
+                cause: e.to_string(),
+            })?;
+            Ok((key, parse(what, field, text)?))
+        })
+        .collect()
+}
+
+impl Job {
+    /// Reads a job back. Equal to the live one at the moment of its last commit.
+    pub fn load(stored: &Stored) -> Result<Self, Unreadable> {
+        let spec: JobSpec = parse("job", "spec", &stored.spec)?;
+        spec.validate().map_err(|e| Unreadable { what: "job", field: "spec".into(), cause: e.to_string() })?;
+        let mut job = Self {
+            spec,
+            central: parse("job", "central", &stored.central)?,
+            members: parse_map("worker", &stored.workers)?,
+            spans: parse_map("superstep", &stored.supersteps)?,
+            tasks: parse_map("task", &stored.tasks)?,
+            finished: BTreeSet::new(),
+            touched: Touched::default(),
+        };
+        job.finished = job
+            .tasks
+            .iter()
+            .filter(|(_, t)| !t.body.is_node() && t.state.is_final())
+            .map(|(id, t)| (t.ended_ms.unwrap_or(0), id.clone()))
+            .collect();
+        Ok(job)
+    }
+
+    /// What was decided and may not have reached those who must carry it out. All of it may be repeated.
+    pub(super) fn unfinished(&self) -> Vec<Effect> {
+        let mut fx = Vec::new();
+        let (job, generation) = (self.id().clone(), self.central.generation);
+        if self.central.phase.is_over() {
+            fx.push(Effect::CloseShards { job });
+            return fx;
+        }
+        if self.central.phase == Phase::Opening {
+            fx.push(Effect::OpenShards { job: job.clone(), generation });
+        }
+        for (&superstep, span) in &self.spans {
+            match span.end {
+                End::Ordered => fx.push(self.barrier_order(superstep)),
+                End::Planning(_) => fx.extend(self.plan_request(superstep)),
+                End::Open(_) | End::Closed { .. } => {}
+            }
+        }
+        for (&worker, member) in &self.members {
+            match member.standing {
+                Standing::Sealing { .. } => fx.push(Effect::Seal { job: job.clone(), generation, worker }),
+                Standing::Active => {
+                    let tasks = self.leased_to(worker);
+                    let assigned = tasks.iter().filter_map(|id| self.assignment(id));
+                    fx.extend(assigned.map(|assignment| Effect::Assign { worker, assignment }));
+                }
+                Standing::Gone => {}
+            }
+        }
+        let snapshots = self.tasks.iter().filter(|(_, t)| t.body == TaskBody::Snapshot);
+        fx.extend(snapshots.filter_map(|(id, _)| self.snapshot_order(id)));
+        fx
+    }
+
+    /// The job's name.
+    pub fn name(&self) -> &JobId {
+        self.id()
+    }
+
+    /// Life of the job's parameters.
+    pub fn generation(&self) -> Generation {
+        self.central.generation
+    }
+
+    /// What the user asked for.
+    pub fn spec(&self) -> &JobSpec {
+        &self.spec
+    }
+
+    /// Where the job stands.
+    pub fn phase(&self) -> &Phase {
+        &self.central.phase
+    }
+
+    /// Barriers closed on every shard.
+    pub fn closed(&self) -> u64 {
+        self.central.closed
+    }
+
+    /// One word for a task's state, if the task is still in the graph.
+    pub fn task_state(&self, id: &TaskId) -> Option<&TaskState> {
+        self.tasks.get(id).map(|t| &t.state)
+    }
+}

@@ -1,0 +1,242 @@
+//! What workers report, and what becomes of the work of those who leave.
+
+use super::{
+    io::{Effect, SnapshotFile, Stand, TaskFault},
+    job::Job,
+    state::{Evaluation, Phase, Spent, Standing, TaskBody},
+    wire::{Iterated, Outcome, TaskKey, TaskReport},
+};
+use crate::{
+    graph::{TaskEvent, TaskId, TaskState},
+    ids::{Incarnation, ShardIndex},
+};
+
+impl Job {
+    /// Takes one report. Late and repeated ones change nothing.
+    pub(super) fn report(&mut self, worker: Incarnation, report: TaskReport, now_us: u64, fx: &mut Vec<Effect>) {
+        let TaskReport { key, ended_ago_us, outcome } = report;
+        if key.generation != self.central.generation || !self.members.contains_key(&worker) {
+            return;
+        }
+        if key.seq_of(worker).is_none() && matches!(key.task, TaskId::Iteration { .. }) {
+            return;
+        }
+        match outcome {
+            Outcome::Iterated(iterated) => {
+                let end_us = now_us.saturating_sub(ended_ago_us);
+                self.iterated(worker, &key, &iterated, end_us, now_us, fx);
+            }
+            Outcome::Evaluated { loss, accuracy, samples } => {
+                if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
+                    self.central.evaluation = Some(Evaluation { loss, accuracy, samples });
+                    self.node_done(&key.task, now_us);
+                }
+            }
+            Outcome::Failed { code, reason } => self.attempt_failed(&key, TaskFault { code, reason }, now_us, fx),
+        }
+    }
+
+    fn iterated(
+        &mut self,
+        worker: Incarnation,
+        key: &TaskKey,
+        it: &Iterated,
+        end_us: u64,
+        now_us: u64,
+        fx: &mut Vec<Effect>,
+    ) {
+        let Some(TaskBody::Iteration { superstep, range, .. }) = self.tasks.get(&key.task).map(|t| t.body.clone())
+        else {
+            return;
+        };
+        if !self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
+            return;
+        }
+        let samples = u64::from(range.len);
+        let pulse = &mut self.touched.pulse;
+        pulse.iterations += 1;
+        pulse.samples += samples;
+        pulse.loss_sum += f64::from(it.loss) * samples as f64;
+        pulse.busy_us += it.busy_us();
+        pulse.compute_us += it.compute_us;
+        pulse.wait_us += it.wait_us;
+        pulse.staleness_sum += it.staleness;
+        pulse.staleness_max = pulse.staleness_max.max(it.staleness);
+
+        self.iteration_done(worker, samples);
+        self.central.counters.skipped += u64::from(it.skipped);
+        if !it.skipped {
+            self.central.loss = Some(it.loss);
+        }
+        let member = self.member(worker);
+        member.last_end_us = end_us;
+        member.interval_us = it.busy_us();
+        member.spent.add(it, samples);
+        if let Some(share) = self.span_share(superstep, worker) {
+            share.finished += 1;
+            self.observe(superstep, now_us, fx);
+        }
+    }
+
+    fn span_share(
+        &mut self,
+        superstep: crate::ids::Superstep,
+        worker: Incarnation,
+    ) -> Option<&mut super::state::Share> {
+        self.spans.get(&superstep)?.roster.get(&worker)?;
+        self.span(superstep).roster.get_mut(&worker)
+    }
+
+    /// Counts an iteration that every shard has applied, and moves the worker's front.
+    fn iteration_done(&mut self, worker: Incarnation, samples: u64) {
+        self.central.counters.done += 1;
+        self.central.counters.samples_done += samples;
+        self.advance_finished(worker);
+    }
+
+    fn advance_finished(&mut self, worker: Incarnation) {
+        let first_open = self.leased_to(worker).into_iter().find_map(|id| match id {
+            TaskId::Iteration { seq, .. } => Some(seq),
+            _ => None,
+        });
+        let member = self.member(worker);
+        member.finished = first_open.map_or(member.granted, |seq| seq - 1);
+    }
+
+    /// A worker is gone: the shards are asked how far its pushes came before anything else is decided about them.
+    pub(super) fn worker_gone(&mut self, worker: Incarnation, reason: &str, now_us: u64, fx: &mut Vec<Effect>) {
+        if self.members.get(&worker).is_none_or(|m| m.standing != Standing::Active) {
+            return;
+        }
+        self.member(worker).standing = Standing::Sealing { stands: Default::default() };
+        self.event("worker_lost", now_us, vec![("worker", worker.to_string()), ("reason", reason.to_owned())]);
+        for id in self.leased_to(worker) {
+            if self.tasks.get(&id).is_some_and(|t| t.body.is_node()) {
+                let fault = TaskFault { code: "E210".into(), reason: format!("worker {worker} left: {reason}") };
+                let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
+                let key = self.key(id, attempt);
+                self.attempt_failed(&key, fault, now_us, fx);
+            }
+        }
+        if matches!(self.central.phase, Phase::Running) {
+            let (job, generation) = (self.id().clone(), self.central.generation);
+            fx.push(Effect::Seal { job, generation, worker });
+        } else {
+            // Nothing was ever pushed.
+            self.member(worker).standing = Standing::Gone;
+        }
+    }
+
+    /// One shard's answer about a worker that is gone. With the last one its iterations are settled: what every
+    /// shard has applied is done, the next is torn if any shard has some of it, the others go back to the pool.
+    pub(super) fn sealed(
+        &mut self,
+        worker: Incarnation,
+        shard: ShardIndex,
+        stand: Stand,
+        now_us: u64,
+        fx: &mut Vec<Effect>,
+    ) {
+        let shards = u64::from(self.central.shards);
+        if !matches!(self.members.get(&worker).map(|m| &m.standing), Some(Standing::Sealing { .. })) {
+            return;
+        }
+        let Standing::Sealing { stands } = &mut self.member(worker).standing else { return };
+        stands.insert(shard, stand);
+        if (stands.len() as u64) < shards {
+            return;
+        }
+        let applied = stands.values().map(|s| s.watermark).min().unwrap_or(0);
+        let begun = stands.values().any(|s| s.watermark > applied || s.watermark == applied && s.partial);
+        for id in self.leased_to(worker) {
+            let TaskId::Iteration { seq, .. } = id else { continue };
+            self.settle(worker, &id, seq, applied, begun, now_us);
+        }
+        let reserved = std::mem::take(&mut self.member(worker).reserved);
+        for range in reserved {
+            self.central.cursor.put_back(range);
+        }
+        let member = self.member(worker);
+        member.standing = Standing::Gone;
+        member.finished = member.granted;
+        member.planned = member.granted;
+        self.strike(worker, fx);
+        self.event("worker_sealed", now_us, vec![("worker", worker.to_string()), ("applied", applied.to_string())]);
+    }
+
+    fn settle(&mut self, worker: Incarnation, id: &TaskId, seq: u64, applied: u64, begun: bool, now_us: u64) {
+        let Some(TaskBody::Iteration { range, .. }) = self.tasks.get(id).map(|t| t.body.clone()) else { return };
+        let samples = u64::from(range.len);
+        if seq <= applied {
+            let attempt = self.tasks.get(id).map_or(1, |t| t.attempts);
+            self.apply(id, &TaskEvent::Finished { attempt }, now_us);
+            self.iteration_done(worker, samples);
+        } else if seq == applied + 1 && begun {
+            self.apply(id, &TaskEvent::TornApart, now_us);
+            self.central.counters.torn += 1;
+            self.central.counters.samples_torn += samples;
+            self.event("iteration_torn", now_us, vec![("task", id.to_string())]);
+        } else {
+            self.apply(id, &TaskEvent::HolderGone { again: false }, now_us);
+            self.central.counters.lost += 1;
+            self.central.cursor.put_back(range);
+        }
+    }
+
+    /// An attempt failed. A node is tried again as often as it may be; an iteration ends the job.
+    pub(super) fn attempt_failed(&mut self, key: &TaskKey, fault: TaskFault, now_us: u64, fx: &mut Vec<Effect>) {
+        let Some(task) = self.tasks.get(&key.task) else { return };
+        if !matches!(task.state, TaskState::Leased { attempt, .. } if attempt == key.attempt) {
+            return;
+        }
+        let retries = match &key.task {
+            TaskId::Node(name) => self.spec.nodes.iter().find(|n| n.name == *name).map_or(0, |n| n.retries),
+            _ => 0,
+        };
+        if task.attempts <= retries {
+            self.apply(&key.task, &TaskEvent::HolderGone { again: true }, now_us);
+            let fields = vec![
+                ("task", key.task.to_string()),
+                ("attempt", key.attempt.to_string()),
+                ("code", fault.code),
+                ("reason", fault.reason),
+            ];
+            self.event("attempt_failed", now_us, fields);
+            return;
+        }
+        let (code, reason) = (fault.code.clone(), fault.reason.clone());
+        self.apply(&key.task, &TaskEvent::Failed { attempt: key.attempt, code, reason }, now_us);
+        let reason = format!("task {}: {}", key.task, fault.reason);
+        self.end(Phase::Failed { code: fault.code, reason }, now_us, fx);
+    }
+
+    pub(super) fn snapshot_written(
+        &mut self,
+        key: &TaskKey,
+        outcome: Result<SnapshotFile, TaskFault>,
+        now_us: u64,
+        fx: &mut Vec<Effect>,
+    ) {
+        match outcome {
+            Ok(file) => {
+                if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
+                    self.central.snapshot = Some(file);
+                    self.node_done(&key.task, now_us);
+                }
+            }
+            Err(fault) => self.attempt_failed(key, fault, now_us, fx),
+        }
+    }
+}
+
+impl Spent {
+    fn add(&mut self, it: &Iterated, samples: u64) {
+        self.iterations += 1;
+        self.samples += samples;
+        self.compute_us += it.compute_us;
+        self.pace_us += it.pace_us;
+        self.pull_us += it.pull_us;
+        self.push_us += it.push_us;
+        self.wait_us += it.wait_us;
+    }
+}

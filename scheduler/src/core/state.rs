@@ -1,0 +1,238 @@
+//! The values a job consists of. Everything that can influence a later decision is here and is stored.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    io::{SnapshotFile, Stand, WorkerAbout},
+    wire::TaskKey,
+};
+use crate::{
+    graph::{TaskId, TaskState},
+    ids::{Generation, Incarnation, ShardIndex, Superstep},
+    samples::{SampleCursor, SampleRange},
+    sync::{Opening, PlanRow, Policy},
+};
+
+/// Where a job stands as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Waits for workers.
+    Queued,
+    /// The shards load the initial parameters.
+    Opening,
+    Running,
+    Done,
+    Failed { code: String, reason: String },
+    Canceled,
+}
+
+impl Phase {
+    /// One word, as people see it in Redis.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Opening => "opening",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Failed { .. } => "failed",
+            Self::Canceled => "canceled",
+        }
+    }
+
+    /// Whether nothing can follow.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Done | Self::Failed { .. } | Self::Canceled)
+    }
+}
+
+/// Sums over the whole job.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counters {
+    pub done: u64,
+    pub lost: u64,
+    pub torn: u64,
+    pub skipped: u64,
+    pub samples_done: u64,
+    pub samples_torn: u64,
+    pub barriers: u64,
+    pub predicted_wait_us: u64,
+    pub actual_wait_us: u64,
+}
+
+/// Result of the evaluation node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    pub loss: f64,
+    pub accuracy: Option<f64>,
+    pub samples: u64,
+}
+
+/// The part of a job that belongs to nobody in particular.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Central {
+    pub phase: Phase,
+    pub generation: Generation,
+    /// Number of shards, fixed when the job opens.
+    pub shards: u32,
+    pub policy: Policy,
+    pub cursor: SampleCursor,
+    pub next_superstep: Superstep,
+    /// Barriers closed on every shard; also the newest version.
+    pub closed: u64,
+    pub counters: Counters,
+    /// Sample-weighted mean loss of the newest reports.
+    pub loss: Option<f32>,
+    pub submitted_us: u64,
+    pub started_us: Option<u64>,
+    pub trained_us: Option<u64>,
+    pub ended_us: Option<u64>,
+    pub evaluation: Option<Evaluation>,
+    pub snapshot: Option<SnapshotFile>,
+}
+
+/// Whether a worker still takes part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    Active,
+    /// Dropped; the shards are asked how far its pushes came.
+    Sealing { stands: BTreeMap<ShardIndex, Stand> },
+    Gone,
+}
+
+/// Durations a worker has reported, summed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spent {
+    pub iterations: u64,
+    pub samples: u64,
+    pub compute_us: u64,
+    pub pace_us: u64,
+    pub pull_us: u64,
+    pub push_us: u64,
+    pub wait_us: u64,
+}
+
+/// One worker incarnation in one job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Member {
+    #[serde(flatten)]
+    pub about: WorkerAbout,
+    pub standing: Standing,
+    /// Last iteration that some superstep has room for; never below `granted`.
+    pub planned: u64,
+    /// Last iteration that was leased.
+    pub granted: u64,
+    /// Last iteration up to which all are over.
+    pub finished: u64,
+    /// Samples set aside for iterations `granted + 1 ..= planned`, in that order.
+    pub reserved: VecDeque<SampleRange>,
+    /// When the last iteration ended and how long it took without waiting, on the engine's clock.
+    pub last_end_us: u64,
+    pub interval_us: u64,
+    pub spent: Spent,
+}
+
+/// What is known about the end of an open superstep.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// Not decided; the roster is open to joiners.
+    Open(Opening),
+    /// Being computed from these rows; the roster is frozen.
+    Planning(Vec<PlanRow>),
+    /// Leased to every shard; the roster is frozen.
+    Ordered,
+    /// Closed on every shard; kept for people.
+    Closed { closed_us: u64, actual_wait_us: u64 },
+}
+
+/// A worker's part of one superstep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Last iteration before this superstep.
+    pub base: u64,
+    /// Last iteration of this superstep, once decided.
+    pub last: Option<u64>,
+    /// Iterations of this superstep that were reported.
+    pub finished: u64,
+}
+
+/// The span between two barriers, and the barrier that ends it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Span {
+    pub end: End,
+    pub roster: BTreeMap<Incarnation, Share>,
+    pub revision: u32,
+    pub pin: bool,
+    pub learning_rate: f32,
+    pub opened_us: u64,
+    pub closed_by: BTreeSet<ShardIndex>,
+    /// What the decision rested on: predicted ends of each worker's next iterations.
+    pub predicted: Vec<PlanRow>,
+    pub predicted_wait_us: Option<u64>,
+    pub sync_at_us: Option<u64>,
+}
+
+/// What a task works on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum TaskBody {
+    Iteration { superstep: Superstep, range: SampleRange, learning_rate: f32 },
+    Barrier,
+    Train,
+    Evaluate,
+    Snapshot,
+}
+
+/// One node of the graph as Redis shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    #[serde(flatten)]
+    pub body: TaskBody,
+    pub state: TaskState,
+    /// How often it was leased.
+    pub attempts: u32,
+    /// Tasks whose end gates the grant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub control: Vec<TaskId>,
+    /// Tasks whose result the parameter server waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub version: Vec<TaskId>,
+    pub created_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+}
+
+impl Task {
+    pub(super) fn new(body: TaskBody, unmet: u32, now_us: u64) -> Self {
+        Self {
+            body,
+            state: TaskState::initial(unmet),
+            attempts: 0,
+            control: Vec::new(),
+            version: Vec::new(),
+            created_ms: now_us / 1000,
+            ended_ms: None,
+        }
+    }
+}
+
+impl TaskBody {
+    /// Whether the user wrote it, as opposed to the planner.
+    pub fn is_node(&self) -> bool {
+        matches!(self, Self::Train | Self::Evaluate | Self::Snapshot)
+    }
+}
+
+impl TaskKey {
+    /// Whether this is an iteration of `worker`.
+    pub fn seq_of(&self, worker: Incarnation) -> Option<u64> {
+        match self.task {
+            TaskId::Iteration { worker: w, seq } if w == worker => Some(seq),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! A plan: where each worker's superstep ends, and what was expected of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::zipline::{Row, narrowest_window};
+use crate::ids::{Generation, Incarnation, JobId, Superstep};
+
+/// Predicted ends of one worker's next iterations; point i belongs to iteration `first_seq + i`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanRow {
+    pub worker: Incarnation,
+    pub first_seq: u64,
+    pub points: Row,
+}
+
+/// A plan that somebody else should compute, because it may take longer than the engine's loop can wait.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanRequest {
+    pub job: JobId,
+    pub generation: Generation,
+    pub superstep: Superstep,
+    pub rows: Vec<PlanRow>,
+}
+
+/// Where the superstep ends, with what the decision rested on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Last iteration of each worker.
+    pub last: BTreeMap<Incarnation, u64>,
+    /// Width of the window: the longest predicted wait.
+    pub span_us: u64,
+    /// When everybody is expected to be there, on the engine's clock.
+    pub sync_at_us: u64,
+    /// Predicted waits of all workers together.
+    pub predicted_wait_us: u64,
+}
+
+/// Finds the narrowest window over all rows. `None` without rows. Cost as [`narrowest_window`].
+pub fn plan(rows: &[PlanRow]) -> Option<Plan> {
+    let points: Vec<Row> = rows.iter().map(|r| r.points).collect();
+    let window = narrowest_window(&points)?;
+    let mut plan =
+        Plan { last: BTreeMap::new(), span_us: window.span_us, sync_at_us: window.sync_at_us, predicted_wait_us: 0 };
+    for (row, &index) in rows.iter().zip(&window.index) {
+        let end_us = row.points.first_us.saturating_add(row.points.interval_us.saturating_mul(u64::from(index)));
+        plan.predicted_wait_us += window.sync_at_us.saturating_sub(end_us);
+        plan.last.insert(row.worker, row.first_seq + u64::from(index));
+    }
+    Some(plan)
+}

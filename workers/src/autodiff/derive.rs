@@ -1,0 +1,166 @@
+//! From a forward model to a training graph.
+
+use super::emitter::Emitter;
+use super::error::AutodiffError;
+use super::forward::Forward;
+use super::loss::{Loss, LossValues};
+use super::sweep::sweep;
+use super::{CORRECT, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT};
+use crate::backend::{Runtime, interface_types};
+use crate::onnx::{Dim, ElementType, TensorType};
+
+/// How to derive a training graph.
+#[derive(Debug, Clone)]
+pub struct DeriveOptions {
+    /// The model's output that the loss looks at; the first if not given.
+    pub output: Option<String>,
+    /// Weights to train; every float32 initialiser with at least one axis if not given.
+    pub train: Option<Vec<String>>,
+    /// Weights that stay as they are.
+    pub freeze: Vec<String>,
+    /// Lets ONNX Runtime fold constants and inline functions first. Default yes.
+    pub simplify: bool,
+}
+
+impl Default for DeriveOptions {
+    fn default() -> Self {
+        Self { output: None, train: None, freeze: Vec::new(), simplify: true }
+    }
+}
+
+/// An input or output of a training graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Io {
+    pub name: String,
+    pub element: ElementType,
+    pub dims: Vec<Dim>,
+}
+
+impl Io {
+    pub(super) fn new(name: &str, ty: TensorType) -> Self {
+        Self { name: name.to_owned(), element: ty.element, dims: ty.dims }
+    }
+}
+
+/// A trained parameter with its first value, in row-major order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Param {
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub initial: Vec<f32>,
+}
+
+/// A model that can be trained. The module's documentation lists the names of its inputs and outputs.
+#[derive(Debug, Clone)]
+pub struct TrainingGraph {
+    /// Computes loss, metrics and gradients.
+    pub train_onnx: Vec<u8>,
+    /// Computes loss and metrics.
+    pub eval_onnx: Vec<u8>,
+    /// The parameters, in the order of the forward model.
+    pub params: Vec<Param>,
+    /// What is fed besides parameters and label.
+    pub data_inputs: Vec<Io>,
+    /// The label. A ready-made graph may have none.
+    pub label: Option<Io>,
+    /// The outputs of the forward model, or of a ready-made graph what is neither loss nor gradient.
+    pub forward_outputs: Vec<Io>,
+    /// Whether there is an output `correct`.
+    pub has_correct: bool,
+}
+
+/// Derives the training graph of a forward model.
+///
+/// `forward` is a `.onnx` file with float32 weights, operator set 13 or newer. The result has been loaded once, so
+/// that a model that cannot be trained is refused here and not by a worker. Milliseconds for small models.
+pub fn derive(
+    runtime: &Runtime,
+    forward: &[u8],
+    loss: Loss,
+    options: &DeriveOptions,
+) -> Result<TrainingGraph, AutodiffError> {
+    let forward = Forward::prepare(runtime, forward, options)?;
+    let output = loss_output(&forward, options)?;
+    check_names(&forward)?;
+
+    let mut emitter = Emitter::new(&forward.graph);
+    let values = loss.emit(&mut emitter, &output, &forward.type_of(&output), LABEL)?;
+    let wanted: Vec<String> = forward.params.iter().map(|param| param.name.clone()).collect();
+    let seed = (output, values.grad.clone());
+    let grads = sweep(&mut emitter, &forward.graph.node, &forward.types, &wanted, seed)?;
+
+    let metrics = publish_metrics(&mut emitter, &values);
+    let mut grad_names = Vec::with_capacity(forward.params.len());
+    for param in &forward.params {
+        let grad = match grads.get(&param.name) {
+            Some(grad) => grad.clone(),
+            None => zeros(&mut emitter, &param.shape),
+        };
+        let name = format!("{}{GRAD_SUFFIX}", param.name);
+        emitter.publish(&grad, &name);
+        grad_names.push(name);
+    }
+
+    let mut inputs: Vec<(String, TensorType)> =
+        forward.data_inputs.iter().map(|name| (name.clone(), forward.type_of(name))).collect();
+    inputs.push((LABEL.to_owned(), values.label.clone()));
+    inputs.extend(wanted.iter().map(|name| (name.clone(), forward.type_of(name))));
+    let forward_outputs: Vec<String> = forward.graph.output.iter().map(|value| value.name.clone()).collect();
+    let eval_outputs: Vec<String> = metrics.iter().chain(&forward_outputs).cloned().collect();
+    let train_outputs: Vec<String> = metrics.into_iter().chain(grad_names).chain(forward_outputs.clone()).collect();
+    let train_onnx = emitter.finish(&forward.model, &inputs, &train_outputs).to_bytes();
+    let eval_onnx = emitter.finish(&forward.model, &inputs, &eval_outputs).to_bytes();
+    interface_types(runtime, &train_onnx)?;
+
+    let io = |name: &String| Io::new(name, forward.type_of(name));
+    Ok(TrainingGraph {
+        train_onnx,
+        eval_onnx,
+        data_inputs: forward.data_inputs.iter().map(io).collect(),
+        label: Some(Io::new(LABEL, values.label)),
+        forward_outputs: forward_outputs.iter().map(io).collect(),
+        has_correct: values.correct.is_some(),
+        params: forward.params,
+    })
+}
+
+/// The output that the loss looks at.
+fn loss_output(forward: &Forward, options: &DeriveOptions) -> Result<String, AutodiffError> {
+    let mut outputs = forward.graph.output.iter().map(|output| &output.name);
+    let found = match &options.output {
+        Some(name) => outputs.find(|output| *output == name),
+        None => outputs.next(),
+    };
+    found.cloned().ok_or_else(|| AutodiffError::NoOutput {
+        name: options.output.clone().unwrap_or_default(),
+        known: forward.graph.output.iter().map(|output| output.name.as_str()).collect::<Vec<_>>().join(", "),
+    })
+}
+
+/// Refuses models that already use a name with a meaning of its own.
+fn check_names(forward: &Forward) -> Result<(), AutodiffError> {
+    let grads = forward.params.iter().map(|param| format!("{}{GRAD_SUFFIX}", param.name));
+    let mut reserved = [LABEL, LOSS, LOSS_WEIGHT, CORRECT].map(str::to_owned).into_iter().chain(grads);
+    match reserved.find(|name| forward.types.contains_key(name)) {
+        Some(name) => Err(AutodiffError::ReservedName { name }),
+        None => Ok(()),
+    }
+}
+
+fn publish_metrics(emitter: &mut Emitter, values: &LossValues) -> Vec<String> {
+    let metrics = [(Some(&values.loss), LOSS), (Some(&values.weight), LOSS_WEIGHT), (values.correct.as_ref(), CORRECT)];
+    let present = metrics.into_iter().filter_map(|(value, name)| Some((value?, name)));
+    present
+        .map(|(value, name)| {
+            emitter.publish(value, name);
+            name.to_owned()
+        })
+        .collect()
+}
+
+/// The gradient of a parameter that the loss does not depend on.
+fn zeros(emitter: &mut Emitter, shape: &[usize]) -> String {
+    let dims: Vec<i64> = shape.iter().map(|&size| i64::try_from(size).unwrap_or(i64::MAX)).collect();
+    let shape = emitter.ints(&dims);
+    emitter.op("ConstantOfShape", &[&shape], &[])
+}

@@ -1,0 +1,248 @@
+//! Where a training graph is written.
+//!
+//! Two nodes with equal operator, inputs and attributes are one node; constants are shared; what no output needs is
+//! left out when the graph is finished. So a rule may ask for whatever reads best in its file.
+
+use std::collections::{HashMap, HashSet};
+
+use prost::Message;
+
+use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use crate::onnx::{ElementType, TensorType, attr_int};
+
+/// A graph that grows. Values are known by their names.
+#[derive(Debug)]
+pub(super) struct Emitter {
+    nodes: Vec<NodeProto>,
+    constants: Vec<TensorProto>,
+    /// Encoded node or constant without its own name -> the value that already holds it.
+    seen: HashMap<Vec<u8>, String>,
+    taken: HashSet<String>,
+    /// Values made here and not yet published, which may be renamed.
+    own: HashSet<String>,
+    /// Published values: old name -> the name of the output.
+    renamed: HashMap<String, String>,
+    made: usize,
+}
+
+impl Emitter {
+    /// Starts from the forward graph. Its nodes are kept as they are, and offered for reuse.
+    pub(super) fn new(forward: &GraphProto) -> Self {
+        let inputs = forward.input.iter().map(|input| &input.name);
+        let constants = forward.initializer.iter().map(|tensor| &tensor.name);
+        let produced = forward.node.iter().flat_map(|node| &node.output);
+        let mut emitter = Self {
+            nodes: forward.node.clone(),
+            constants: forward.initializer.clone(),
+            seen: HashMap::new(),
+            taken: inputs.chain(constants).chain(produced).cloned().collect(),
+            own: HashSet::new(),
+            renamed: HashMap::new(),
+            made: 0,
+        };
+        for node in &forward.node {
+            if let [output] = node.output.as_slice() {
+                emitter.seen.entry(key_of(node)).or_insert_with(|| output.clone());
+            }
+        }
+        emitter
+    }
+
+    /// Applies an operator with one output and returns its value.
+    pub(super) fn op(&mut self, op: &str, inputs: &[&str], attributes: &[AttributeProto]) -> String {
+        let mut node = NodeProto {
+            input: inputs.iter().map(|&input| input.to_owned()).collect(),
+            op_type: op.to_owned(),
+            attribute: attributes.to_vec(),
+            ..Default::default()
+        };
+        let key = key_of(&node);
+        if let Some(value) = self.seen.get(&key) {
+            return value.clone();
+        }
+        let value = self.fresh(op);
+        node.name.clone_from(&value);
+        node.output.push(value.clone());
+        self.nodes.push(node);
+        self.own.insert(value.clone());
+        self.seen.insert(key, value.clone());
+        value
+    }
+
+    /// A constant list of integers: axes, a shape.
+    pub(super) fn ints(&mut self, values: &[i64]) -> String {
+        self.constant(TensorProto::from_i64("", &[values.len()], values))
+    }
+
+    /// A constant integer without axes.
+    pub(super) fn int(&mut self, value: i64) -> String {
+        self.constant(TensorProto::from_i64("", &[], &[value]))
+    }
+
+    /// A constant number of a float type, without axes. Half types are made by a cast, which is folded when loaded.
+    pub(super) fn float(&mut self, element: ElementType, value: f64) -> String {
+        match element {
+            ElementType::F64 => self.constant(TensorProto::from_f64("", &[], &[value])),
+            _ => {
+                let number = self.constant(TensorProto::from_f32("", &[], &[value as f32]));
+                if element == ElementType::F32 { number } else { self.cast(&number, element) }
+            }
+        }
+    }
+
+    /// The value with another element type.
+    pub(super) fn cast(&mut self, value: &str, to: ElementType) -> String {
+        self.op("Cast", &[value], &[attr_int("to", i64::from(to.code()))])
+    }
+
+    /// A constant tensor; equal constants are shared.
+    pub(super) fn constant(&mut self, mut tensor: TensorProto) -> String {
+        tensor.name.clear();
+        let key = tensor.encode_to_vec();
+        if let Some(value) = self.seen.get(&key) {
+            return value.clone();
+        }
+        let value = self.fresh("const");
+        tensor.name.clone_from(&value);
+        self.constants.push(tensor);
+        self.seen.insert(key, value.clone());
+        value
+    }
+
+    /// Gives a value the name it has as an output of the finished graph.
+    ///
+    /// A value that this emitter made is renamed; anything else (a forward value, a graph input, a value that is an
+    /// output already) is passed through an `Identity`.
+    pub(super) fn publish(&mut self, value: &str, name: &str) {
+        self.taken.insert(name.to_owned());
+        let value = self.renamed.get(value).cloned().unwrap_or_else(|| value.to_owned());
+        if !self.own.remove(&value) {
+            self.nodes.push(NodeProto {
+                input: vec![value],
+                output: vec![name.to_owned()],
+                name: name.to_owned(),
+                op_type: "Identity".to_owned(),
+                ..Default::default()
+            });
+            return;
+        }
+        self.renamed.insert(value.clone(), name.to_owned());
+        if let Some(producer) = self.nodes.iter_mut().find(|node| node.output.contains(&value)) {
+            name.clone_into(&mut producer.name);
+        }
+        let mentions = self.nodes.iter_mut().flat_map(|node| node.input.iter_mut().chain(&mut node.output));
+        mentions.filter(|other| **other == value).for_each(|other| name.clone_into(other));
+        // Later requests for an equal node find it under its new name.
+        self.seen.values_mut().filter(|known| **known == value).for_each(|known| name.clone_into(known));
+    }
+
+    /// The part of the graph that these outputs need, as a model like `template`.
+    pub(super) fn finish(
+        &self,
+        template: &ModelProto,
+        inputs: &[(String, TensorType)],
+        outputs: &[String],
+    ) -> ModelProto {
+        let mut needed: HashSet<&str> = outputs.iter().map(String::as_str).collect();
+        let mut nodes: Vec<NodeProto> = Vec::new();
+        for node in self.nodes.iter().rev() {
+            if node.output.iter().any(|output| needed.contains(output.as_str())) {
+                needed.extend(node.input.iter().map(String::as_str));
+                needed.extend(captured(node));
+                nodes.push(node.clone());
+            }
+        }
+        nodes.reverse();
+        let constants = self.constants.iter().filter(|tensor| needed.contains(tensor.name.as_str()));
+        let graph = GraphProto {
+            name: "syncline".to_owned(),
+            node: nodes,
+            initializer: constants.cloned().collect(),
+            input: inputs.iter().map(|(name, ty)| ty.to_value_info(name)).collect(),
+            output: outputs.iter().map(|name| ValueInfoProto { name: name.clone(), r#type: None }).collect(),
+            value_info: Vec::new(),
+        };
+        ModelProto { graph: Some(graph), producer_name: "syncline".to_owned(), ..template.clone() }
+    }
+
+    fn fresh(&mut self, stem: &str) -> String {
+        loop {
+            self.made += 1;
+            let name = format!("{PREFIX}{}_{}", stem.to_lowercase(), self.made);
+            if self.taken.insert(name.clone()) {
+                return name;
+            }
+        }
+    }
+}
+
+/// What the names of emitted values begin with.
+const PREFIX: &str = "syncline/";
+
+/// Equal for equal computations: the node without its names.
+fn key_of(node: &NodeProto) -> Vec<u8> {
+    let mut bare = node.clone();
+    bare.name.clear();
+    bare.output.clear();
+    bare.attribute.sort_by(|a, b| a.name.cmp(&b.name));
+    bare.encode_to_vec()
+}
+
+/// Every name that subgraphs of a node mention; more than they capture, which does no harm.
+fn captured(node: &NodeProto) -> Vec<&str> {
+    let graphs = node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
+    let mut names = Vec::new();
+    for graph in graphs {
+        names.extend(graph.output.iter().map(|output| output.name.as_str()));
+        for inner in &graph.node {
+            names.extend(inner.input.iter().map(String::as_str));
+            names.extend(captured(inner));
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::mlp;
+
+    fn emitter() -> Emitter {
+        Emitter::new(mlp(&[3, 4, 2], 1).graph.as_ref().unwrap())
+    }
+
+    #[test]
+    fn equal_nodes_and_constants_are_made_once() {
+        let mut emitter = emitter();
+        let (one, two) = (emitter.float(ElementType::F32, 2.0), emitter.float(ElementType::F32, 2.0));
+        assert_eq!(one, two);
+        let sum = emitter.op("Add", &["x", &one], &[]);
+        assert_eq!(emitter.op("Add", &["x", &two], &[]), sum);
+        assert_eq!(emitter.op("Relu", &["fc1"], &[]), "relu1", "the forward graph is offered for reuse");
+    }
+
+    #[test]
+    fn unneeded_nodes_are_left_out() {
+        let mut emitter = emitter();
+        let kept = emitter.op("Neg", &["relu1"], &[]);
+        emitter.op("Exp", &["logits"], &[]);
+        emitter.publish(&kept, "out");
+        let model = emitter.finish(&mlp(&[3, 4, 2], 1), &[], &["out".to_owned()]);
+        let graph = model.graph.unwrap();
+        let ops: Vec<&str> = graph.node.iter().map(|node| node.op_type.as_str()).collect();
+        assert_eq!(ops, ["Gemm", "Relu", "Neg"]);
+        assert_eq!(graph.node[2].output, ["out"]);
+        assert_eq!(graph.initializer.len(), 2);
+    }
+
+    #[test]
+    fn one_value_can_be_two_outputs() {
+        let mut emitter = emitter();
+        let value = emitter.op("Neg", &["x"], &[]);
+        emitter.publish(&value, "a");
+        let again = emitter.op("Neg", &["x"], &[]);
+        emitter.publish(&again, "b");
+        let model = emitter.finish(&mlp(&[3, 4, 2], 1), &[], &["a".to_owned(), "b".to_owned()]);
+        assert_eq!(model.graph.unwrap().node[1].input, ["a"]);
+    }
+}

@@ -1,0 +1,88 @@
+//! Why a model cannot be trained as it is.
+
+use crate::backend::BackendError;
+use crate::onnx::OnnxError;
+
+/// Why no training graph could be made. Codes are stable.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AutodiffError {
+    /// An operator without a gradient rule stands between a parameter and the loss.
+    #[error(
+        "[E310] no gradient for operator {op} (node `{node}`); operators with gradients are {}",
+        supported.join(", ")
+    )]
+    Unsupported { op: String, node: String, supported: Vec<&'static str> },
+    /// The operator has a rule, but not for this use of it.
+    #[error("[E311] no gradient for this use of {op} (node `{node}`): {reason}")]
+    UnsupportedUse { op: String, node: String, reason: String },
+    /// The operator set is older than the rules know.
+    #[error("[E312] model uses operator set {found}, at least {least} is needed")]
+    Opset { found: i64, least: i64 },
+    /// No output to compute the loss from.
+    #[error("[E313] model has no output `{name}` for the loss, its outputs are {known}")]
+    NoOutput { name: String, known: String },
+    /// The loss does not fit the output.
+    #[error("[E314] loss {loss} does not fit output `{output}` ({found}): it needs {needed}")]
+    LossShape { loss: &'static str, output: String, found: String, needed: &'static str },
+    /// Nothing to train.
+    #[error("[E315] model has no trainable float32 weight")]
+    NoParameters,
+    /// A name that the training graph needs is taken.
+    #[error("[E316] name `{name}` is used by the model, but has a meaning of its own in a training graph")]
+    ReservedName { name: String },
+    /// An option names a parameter that does not exist.
+    #[error("[E317] model has no float32 weight `{name}`")]
+    NoSuchParameter { name: String },
+    /// A ready-made training graph lacks something.
+    #[error("[E318] not a training graph: {reason}")]
+    NotReady { reason: String },
+    /// Not the name of a loss.
+    #[error("[E319] no loss is called `{name}`, there are {known}")]
+    UnknownLoss { name: String, known: String },
+    /// The file is no model.
+    #[error(transparent)]
+    Model(#[from] OnnxError),
+    /// ONNX Runtime did not accept the model.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+impl AutodiffError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unsupported { .. } => "E310",
+            Self::UnsupportedUse { .. } => "E311",
+            Self::Opset { .. } => "E312",
+            Self::NoOutput { .. } => "E313",
+            Self::LossShape { .. } => "E314",
+            Self::NoParameters => "E315",
+            Self::ReservedName { .. } => "E316",
+            Self::NoSuchParameter { .. } => "E317",
+            Self::NotReady { .. } => "E318",
+            Self::UnknownLoss { .. } => "E319",
+            Self::Model(source) => source.code(),
+            Self::Backend(source) => source.code(),
+        }
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Unsupported { .. } | Self::UnsupportedUse { .. } => {
+                Some("export the model with other operators, or submit a ready-made training graph")
+            }
+            Self::Opset { .. } => Some("export the model again with opset_version=17"),
+            Self::ReservedName { .. } => Some("rename the value in the model"),
+            Self::NoParameters => Some("export the model with its weights, and not as float16"),
+            Self::NotReady { .. } => Some(
+                "a training graph has float inputs p with outputs p.grad of the same shape, and the outputs loss \
+                 and loss_weight",
+            ),
+            Self::Model(source) => source.hint(),
+            Self::Backend(source) => source.hint(),
+            _ => None,
+        }
+    }
+}

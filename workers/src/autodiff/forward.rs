@@ -1,0 +1,110 @@
+//! Preparing a forward model: weights become inputs, constants are folded, every value gets a type.
+
+use std::collections::HashSet;
+
+use super::derive::{DeriveOptions, Param};
+use super::error::AutodiffError;
+use crate::backend::{Runtime, Types, infer_types, simplify};
+use crate::onnx::proto::{DimensionProto, DimensionValue, GraphProto, ModelProto, TensorProto, ValueInfoProto};
+use crate::onnx::{self, Dim, ElementType, TensorType};
+
+/// Oldest operator set the rules know: from 13 on, axes of reductions are inputs and Softmax has one axis.
+const LEAST_OPSET: i64 = 13;
+
+/// A forward model whose parameters are inputs and whose values all have types.
+#[derive(Debug)]
+pub(super) struct Forward {
+    pub(super) model: ModelProto,
+    pub(super) graph: GraphProto,
+    pub(super) types: Types,
+    pub(super) params: Vec<Param>,
+    pub(super) data_inputs: Vec<String>,
+}
+
+impl Forward {
+    pub(super) fn prepare(
+        runtime: &Runtime,
+        bytes: &[u8],
+        options: &DeriveOptions,
+    ) -> Result<Self, AutodiffError> {
+        let mut model = onnx::parse(bytes)?;
+        if model.opset() < LEAST_OPSET {
+            return Err(AutodiffError::Opset { found: model.opset(), least: LEAST_OPSET });
+        }
+        let mut graph = model.graph.take().unwrap_or_default();
+        let params = lift_weights(&mut graph, options)?;
+        let data_inputs = name_batch(&mut graph, params.len());
+        model.graph = Some(graph);
+
+        let mut bytes = model.to_bytes();
+        if options.simplify {
+            bytes = simplify(runtime, &bytes)?;
+            model = onnx::parse(&bytes)?;
+        }
+        let types = infer_types(runtime, &bytes)?;
+        let graph = model.graph.take().unwrap_or_default();
+        Ok(Self { model, graph, types, params, data_inputs })
+    }
+
+    /// The type of a graph input.
+    pub(super) fn type_of(&self, name: &str) -> TensorType {
+        self.types.get(name).cloned().unwrap_or_else(|| TensorType::new(ElementType::F32, Vec::new()))
+    }
+}
+
+/// Turns every trained weight into an input; returns them in the order of the model. Other constants stay.
+fn lift_weights(graph: &mut GraphProto, options: &DeriveOptions) -> Result<Vec<Param>, AutodiffError> {
+    let trainable = |tensor: &TensorProto| tensor.element() == ElementType::F32;
+    for name in options.freeze.iter().chain(options.train.iter().flatten()) {
+        if !graph.initializer.iter().any(|tensor| tensor.name == *name && trainable(tensor)) {
+            return Err(AutodiffError::NoSuchParameter { name: name.clone() });
+        }
+    }
+    let chosen = |tensor: &TensorProto| match &options.train {
+        Some(names) => names.contains(&tensor.name),
+        // Exporters write literal numbers as tensors without axes; a weight of that shape has to be named.
+        None => !tensor.dims.is_empty(),
+    };
+    let (weights, constants): (Vec<_>, Vec<_>) = std::mem::take(&mut graph.initializer).into_iter().partition(
+        |tensor| trainable(tensor) && chosen(tensor) && !options.freeze.contains(&tensor.name),
+    );
+    if weights.is_empty() {
+        return Err(AutodiffError::NoParameters);
+    }
+    // Old models list their constants as inputs too; a constant that nobody can override is easier to fold.
+    let constant_names: HashSet<&str> =
+        weights.iter().chain(&constants).map(|tensor| tensor.name.as_str()).collect();
+    graph.input.retain(|input| !constant_names.contains(input.name.as_str()));
+    graph.initializer = constants.clone();
+
+    let mut params = Vec::with_capacity(weights.len());
+    for tensor in &weights {
+        let shape = tensor.shape();
+        let dims = shape.iter().copied().map(Dim::Fixed).collect();
+        graph.input.push(TensorType::new(ElementType::F32, dims).to_value_info(&tensor.name));
+        params.push(Param { name: tensor.name.clone(), shape, initial: tensor.to_f32()? });
+    }
+    Ok(params)
+}
+
+/// Names the first axis of each data input `batch` where the model leaves it open; returns the data inputs' names.
+fn name_batch(graph: &mut GraphProto, params: usize) -> Vec<String> {
+    let count = graph.input.len() - params;
+    for input in &mut graph.input[..count] {
+        if let Some(DimensionProto { value }) = first_dimension(input) {
+            let open = match value {
+                None => true,
+                Some(DimensionValue::Param(symbol)) => symbol.is_empty(),
+                Some(DimensionValue::Value(size)) => *size < 0,
+            };
+            if open {
+                *value = Some(DimensionValue::Param("batch".to_owned()));
+            }
+        }
+    }
+    graph.input[..count].iter().map(|input| input.name.clone()).collect()
+}
+
+fn first_dimension(input: &mut ValueInfoProto) -> Option<&mut DimensionProto> {
+    input.r#type.as_mut()?.tensor_type.as_mut()?.shape.as_mut()?.dim.first_mut()
+}

@@ -1,0 +1,107 @@
+//! Accepting a training graph that was made elsewhere.
+
+use super::derive::{Io, Param, TrainingGraph};
+use super::error::AutodiffError;
+use super::{CORRECT, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT};
+use crate::backend::{Runtime, Types, interface_types};
+use crate::onnx::proto::GraphProto;
+use crate::onnx::{self, ElementType, TensorType};
+
+/// Accepts a ready-made training graph.
+///
+/// Every float32 input `p` that has an output `p.grad` is a parameter; its first value is the initialiser of the
+/// same name, or zeros. Outputs `loss` and `loss_weight` are required, an input `label` and an output `correct` are
+/// not. The graph evaluates as it is, so that `eval_onnx` equals `train_onnx`.
+pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, AutodiffError> {
+    let mut model = onnx::parse(bytes)?;
+    let mut graph = model.graph.take().unwrap_or_default();
+    let outputs: Vec<String> = graph.output.iter().map(|output| output.name.clone()).collect();
+    let is_param = |name: &str| outputs.contains(&format!("{name}{GRAD_SUFFIX}"));
+
+    // A default value would make the input optional; a parameter never is.
+    let (defaults, kept): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut graph.initializer).into_iter().partition(|tensor| is_param(&tensor.name));
+    graph.initializer = kept;
+    let inputs = required_inputs(&graph);
+    if let Some(tensor) = defaults.iter().find(|tensor| !inputs.contains(&tensor.name)) {
+        return Err(not_ready(format!("parameter `{}` has a gradient, but is no input", tensor.name)));
+    }
+    model.graph = Some(graph);
+    let train_onnx = model.to_bytes();
+    let types = interface_types(runtime, &train_onnx)?;
+    check_outputs(&types, &outputs)?;
+
+    let mut params = Vec::new();
+    let mut others = Vec::new();
+    for name in inputs {
+        let ty = types.get(&name).cloned().ok_or_else(|| not_ready(format!("input `{name}` is no tensor")))?;
+        if !is_param(&name) {
+            others.push(Io::new(&name, ty));
+            continue;
+        }
+        let shape = param_shape(&name, &ty, &types)?;
+        let initial = match defaults.iter().find(|tensor| tensor.name == name) {
+            Some(tensor) if tensor.shape() == shape => tensor.to_f32()?,
+            Some(_) => return Err(not_ready(format!("initial value of `{name}` has another shape"))),
+            None => vec![0.0; shape.iter().product()],
+        };
+        params.push(Param { name, shape, initial });
+    }
+    if params.is_empty() {
+        return Err(not_ready("no input has a gradient among the outputs".to_owned()));
+    }
+    let label = others.iter().position(|io| io.name == LABEL).map(|index| others.remove(index));
+    let grads: Vec<String> = params.iter().map(|param| format!("{}{GRAD_SUFFIX}", param.name)).collect();
+    let special = |name: &str| [LOSS, LOSS_WEIGHT, CORRECT].contains(&name) || grads.iter().any(|grad| grad == name);
+    let rest = outputs.iter().filter(|name| !special(name));
+    let forward_outputs = rest.filter_map(|name| Some(Io::new(name, types.get(name)?.clone()))).collect();
+    Ok(TrainingGraph {
+        eval_onnx: train_onnx.clone(),
+        train_onnx,
+        params,
+        data_inputs: others,
+        label,
+        forward_outputs,
+        has_correct: outputs.iter().any(|name| name == CORRECT),
+    })
+}
+
+/// Inputs without a default value.
+fn required_inputs(graph: &GraphProto) -> Vec<String> {
+    let optional = |name: &str| graph.initializer.iter().any(|tensor| tensor.name == name);
+    graph.input.iter().map(|input| input.name.clone()).filter(|name| !optional(name)).collect()
+}
+
+fn check_outputs(types: &Types, outputs: &[String]) -> Result<(), AutodiffError> {
+    for name in [LOSS, LOSS_WEIGHT] {
+        let ty = types.get(name).filter(|_| outputs.iter().any(|output| output == name));
+        let ty = ty.ok_or_else(|| not_ready(format!("it has no output `{name}`")))?;
+        let one = ty.dims.iter().all(|dim| dim.fixed().is_none_or(|size| size == 1));
+        if ty.element != ElementType::F32 || !one {
+            return Err(not_ready(format!("output `{name}` is {ty}, not one float32")));
+        }
+    }
+    Ok(())
+}
+
+fn param_shape(name: &str, ty: &TensorType, types: &Types) -> Result<Vec<usize>, AutodiffError> {
+    let shape = ty.fixed_shape().filter(|_| ty.element == ElementType::F32);
+    let shape = shape.ok_or_else(|| not_ready(format!("parameter `{name}` is {ty}, not float32 of a fixed shape")))?;
+    let elements = shape.iter().try_fold(1u64, |count, &size| {
+        count.checked_mul(size as u64).filter(|&count| count <= onnx::MAX_ELEMENTS)
+    });
+    if elements.is_none() {
+        return Err(not_ready(format!("parameter `{name}` is too large: {ty}")));
+    }
+    let grad = types.get(&format!("{name}{GRAD_SUFFIX}"));
+    match grad {
+        Some(grad) if grad.element != ElementType::F32 || grad.fixed_shape().is_some_and(|found| found != shape) => {
+            Err(not_ready(format!("gradient of `{name}` is {grad}, the parameter is {ty}")))
+        }
+        _ => Ok(shape),
+    }
+}
+
+fn not_ready(reason: String) -> AutodiffError {
+    AutodiffError::NotReady { reason }
+}

@@ -1,0 +1,68 @@
+//! Why a data set was refused.
+
+use std::path::PathBuf;
+
+/// Why data could not be read. Codes are stable; lines, rows and columns count as the message says.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// The file cannot be read.
+    #[error("[E330] cannot read {}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    /// Other bytes than the job was submitted with.
+    #[error("[E331] data has digest {found}, the job was submitted with {expected}")]
+    Digest { expected: String, found: String },
+    /// More than the reader accepts.
+    #[error("[E332] {} holds more than {limit} {unit}", path.display())]
+    TooLarge { path: PathBuf, limit: u64, unit: &'static str },
+    /// Not a file of this format.
+    #[error("[E333] {} is not well formed: {reason}", path.display())]
+    Format { path: PathBuf, reason: String },
+    /// A line with another number of columns.
+    #[error("[E334] {} line {line}: {found} columns, expected {expected}", path.display())]
+    Columns { path: PathBuf, line: u64, found: usize, expected: usize },
+    /// A field that is no number.
+    #[error("[E335] {} line {line}, column {column}: `{text}` is not a number", path.display())]
+    Number { path: PathBuf, line: u64, column: usize, text: String },
+    /// A number that is infinite or not a number; rows and columns count from 1.
+    #[error("[E336] {} row {row}, column {column}: {value} is not finite after scaling", path.display())]
+    NotFinite { path: PathBuf, row: usize, column: usize, value: f32 },
+    /// A label that is no class of the model; rows count from 1.
+    #[error("[E337] {} row {row}: label {found} is not one of the classes 0 to {}", path.display(), classes.saturating_sub(1))]
+    Label { path: PathBuf, row: usize, found: String, classes: usize },
+    /// Shapes that do not fit together.
+    #[error("[E338] {reason}")]
+    Shape { reason: String },
+    /// A row that does not exist.
+    #[error("[E339] row {index} was asked for, the data set has {rows} rows")]
+    NoSuchRow { index: u32, rows: usize },
+}
+
+impl DataError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "E330",
+            Self::Digest { .. } => "E331",
+            Self::TooLarge { .. } => "E332",
+            Self::Format { .. } => "E333",
+            Self::Columns { .. } => "E334",
+            Self::Number { .. } => "E335",
+            Self::NotFinite { .. } => "E336",
+            Self::Label { .. } => "E337",
+            Self::Shape { .. } => "E338",
+            Self::NoSuchRow { .. } => "E339",
+        }
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Io { .. } => Some("every worker reads the data itself: the path must exist on its machine"),
+            Self::Digest { .. } => Some("copy the same file to every machine, or submit the job again"),
+            Self::Number { line: 1, .. } => Some("if the first line is a header, set skip_lines = 1"),
+            Self::Label { .. } => Some("classes count from 0; does the model have an output for each of them?"),
+            _ => None,
+        }
+    }
+}
