@@ -19,7 +19,10 @@ compile_error!("tensors travel as the memory of little-endian f32; a big-endian 
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod client;
+mod error;
 pub mod optim;
 pub mod server;
 pub mod shard;
 pub mod wire;
+
+pub use error::PsError;

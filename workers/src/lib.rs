@@ -1,1 +1,4 @@
-
+pub mod autodiff;
+pub mod backend;
+pub mod data;
+pub mod onnx;

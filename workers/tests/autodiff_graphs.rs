@@ -31,7 +31,8 @@ fn input(graph: &mut GraphBuilder, width: usize) -> String {
 
 #[test]
 fn perceptron_with_cross_entropy() {
-    let graph = check(&mlp(&[5, 7, 6, 4], 3), Loss::SoftmaxCrossEntropy, &[&[("x", &[6, 5])], &[("x", &[1, 5])]]);
+    let graph =
+        check(&mlp(&[5, 7, 6, 4], 3), Loss::SoftmaxCrossEntropy, &[&[("x", &[6, 5])], &[("x", &[1, 5])]]);
     let names: Vec<&str> = graph.params.iter().map(|param| param.name.as_str()).collect();
     assert_eq!(names, ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias", "fc3.weight", "fc3.bias"]);
     assert!(graph.has_correct);
@@ -62,11 +63,29 @@ fn the_training_graph_of_a_perceptron_holds_nothing_silly() {
 }
 
 #[test]
+fn a_layer_on_sequences_folds_its_batch_into_one_product() {
+    let mut graph = GraphBuilder::new("sequence");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), "time".into(), 3.into()]);
+    let (w, v) = (weight(&mut graph, "w", &[3, 4]), weight(&mut graph, "v.", &[4, 2]));
+    let h = graph.op("MatMul", &[&x, &w], &[]);
+    let h = graph.op("Tanh", &[&h], &[]);
+    let y = graph.op("MatMul", &[&h, &v], &[]);
+    graph.output(&y);
+    let graph = check(&graph.finish(), Loss::MeanSquaredError, &[&[("x", &[2, 3, 3])], &[("x", &[4, 1, 3])]]);
+    let graph = onnx::parse(&graph.train_onnx).unwrap().graph.unwrap();
+    let grads = graph.node.iter().filter(|node| node.output[0].ends_with(".grad"));
+    assert!(grads.map(|node| node.op_type.as_str()).eq(["Gemm", "Gemm"]), "one product for each weight");
+}
+
+#[test]
 fn residual_branches() {
     let mut graph = GraphBuilder::new("residual");
     let x = input(&mut graph, 4);
-    let (w1, w2, w3) =
-        (weight(&mut graph, "w1", &[4, 6]), weight(&mut graph, "w2.", &[6, 6]), weight(&mut graph, "w3..", &[6, 3]));
+    let (w1, w2, w3) = (
+        weight(&mut graph, "w1", &[4, 6]),
+        weight(&mut graph, "w2.", &[6, 6]),
+        weight(&mut graph, "w3..", &[6, 3]),
+    );
     let h = graph.op("Gemm", &[&x, &w1], &[]);
     let inner = graph.op("Tanh", &[&h], &[]);
     let inner = graph.op("MatMul", &[&inner, &w2], &[]);
@@ -128,11 +147,7 @@ fn image_like_input_through_flatten_reshape_and_inner_softmax() {
     let h = graph.op("Reshape", &[&h, &target], &[]);
     let y = graph.op("MatMul", &[&h, &w], &[]);
     graph.output(&y);
-    check(
-        &graph.finish(),
-        Loss::SoftmaxCrossEntropy,
-        &[&[("x", &[3, 1, 3, 4])], &[("x", &[2, 1, 3, 4])]],
-    );
+    check(&graph.finish(), Loss::SoftmaxCrossEntropy, &[&[("x", &[3, 1, 3, 4])], &[("x", &[2, 1, 3, 4])]]);
 }
 
 #[test]
@@ -173,8 +188,11 @@ fn the_loss_may_look_at_another_output_and_weights_may_be_frozen() {
     let y = graph.named("scores", "MatMul", &[&probabilities, &b], &[]);
     graph.output(&h);
     graph.output(&y);
-    let options =
-        DeriveOptions { output: Some("scores".into()), freeze: vec!["b.".into()], ..DeriveOptions::default() };
+    let options = DeriveOptions {
+        output: Some("scores".into()),
+        freeze: vec!["b.".into()],
+        ..DeriveOptions::default()
+    };
     let runtime = onnxruntime::runtime();
     let model = graph.finish();
     let graph = Check { runtime: &runtime, model: &model, loss: Loss::SoftmaxCrossEntropy, options, seed: 2 }

@@ -53,7 +53,8 @@ impl Values {
         let other = fitting[step.other % fitting.len()].clone();
         let (y, width) = match step.kind {
             0 => {
-                let (w, b) = (self.weight(&[width, step.width], step.reuse), self.weight(&[step.width], step.reuse));
+                let (w, b) =
+                    (self.weight(&[width, step.width], step.reuse), self.weight(&[step.width], step.reuse));
                 (self.graph.op("Gemm", &[&x, &w, &b], &[]), step.width)
             }
             1 => {

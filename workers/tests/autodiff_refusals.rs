@@ -29,7 +29,8 @@ fn around_a_weight(before: Option<&str>, after: Option<&str>) -> ModelProto {
 
 #[test]
 fn an_operator_without_a_rule_is_named_with_its_node_and_the_alternatives() {
-    let error = refused(&around_a_weight(None, Some("Erf")), Loss::MeanSquaredError, &DeriveOptions::default());
+    let error =
+        refused(&around_a_weight(None, Some("Erf")), Loss::MeanSquaredError, &DeriveOptions::default());
     assert_eq!(
         error.to_string(),
         "[E310] no gradient for operator Erf (node `after`); operators with gradients are Add, Flatten, Gemm, \
@@ -54,7 +55,11 @@ fn refusals() {
         let inputs = graph.input.iter_mut().chain(&mut graph.output).map(|value| &mut value.name);
         let tensors = graph.initializer.iter_mut().map(|tensor| &mut tensor.name);
         let nodes = graph.node.iter_mut().flat_map(|node| node.input.iter_mut().chain(&mut node.output));
-        inputs.chain(tensors).chain(nodes).filter(|name| *name == from).for_each(|name| *name = to.to_owned());
+        inputs
+            .chain(tensors)
+            .chain(nodes)
+            .filter(|name| *name == from)
+            .for_each(|name| *name = to.to_owned());
         model
     };
     let old = {

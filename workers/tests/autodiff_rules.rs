@@ -8,9 +8,7 @@ mod onnxruntime;
 use gradcheck::Check;
 use syncline_workers::autodiff::{DeriveOptions, Loss, supported_operators};
 use syncline_workers::onnx::proto::AttributeProto;
-use syncline_workers::onnx::{
-    ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int,
-};
+use syncline_workers::onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int};
 
 /// One operator whose inputs are all parameters of the given shapes.
 fn all_params(op: &str, shapes: &[&[usize]], attributes: &[AttributeProto]) -> ModelProto {
@@ -52,7 +50,8 @@ fn check(name: &str, model: &ModelProto, batches: &[&[(&str, &[usize])]]) {
 
 #[test]
 fn gemm() {
-    let biases: [Option<&[usize]>; 6] = [None, Some(&[]), Some(&[2]), Some(&[1, 2]), Some(&[4, 1]), Some(&[4, 2])];
+    let biases: [Option<&[usize]>; 6] =
+        [None, Some(&[]), Some(&[2]), Some(&[1, 2]), Some(&[4, 1]), Some(&[4, 2])];
     for (trans_a, trans_b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         for bias in biases {
             for (alpha, beta) in [(1.0, 1.0), (0.5, -2.0)] {
@@ -165,7 +164,8 @@ fn flatten() {
 /// y = op(x * w) for a data input with open dimensions.
 fn behind_input(dims: &[&str], sizes: &[usize], op: &str, extra: Option<&[i64]>) -> ModelProto {
     let mut graph = GraphBuilder::new(op);
-    let dims: Vec<_> = dims.iter().map(|&name| name.into()).chain(sizes.iter().map(|&size| size.into())).collect();
+    let dims: Vec<_> =
+        dims.iter().map(|&name| name.into()).chain(sizes.iter().map(|&size| size.into())).collect();
     let x = graph.input("x", ElementType::F32, &dims);
     let w = graph.weight("w", sizes, &numbers(&mut SplitMix64::new(3), sizes));
     let scaled = graph.op("Mul", &[&x, &w], &[]);
@@ -204,7 +204,8 @@ fn broadcasting_that_only_the_run_can_see() {
         let w = graph.weight("w", &[1, 1, 1], &[-1.3]);
         let (left, right) = (graph.op("Mul", &[&x, &v], &[]), graph.op("Mul", &[&z, &w], &[]));
         // Softmax mixes elements: a gradient that is summed too late would be wrong behind it.
-        let (left, right) = (graph.op("Softmax", &[&left], &[attr_int("axis", 0)]), graph.op("Softmax", &[&right], &[]));
+        let (left, right) =
+            (graph.op("Softmax", &[&left], &[attr_int("axis", 0)]), graph.op("Softmax", &[&right], &[]));
         let product = graph.op(op, &[&left, &right], &[]);
         let y = graph.named("y", "Flatten", &[&product], &[attr_int("axis", 0)]);
         graph.output(&y);
@@ -244,7 +245,9 @@ fn batched_matmul_of_open_batches() {
 
 #[test]
 fn the_table_of_rules_is_covered_here() {
-    let covered =
-        ["Add", "Flatten", "Gemm", "Identity", "MatMul", "Mul", "Relu", "Reshape", "Sigmoid", "Softmax", "Sub", "Tanh"];
+    let covered = [
+        "Add", "Flatten", "Gemm", "Identity", "MatMul", "Mul", "Relu", "Reshape", "Sigmoid", "Softmax",
+        "Sub", "Tanh",
+    ];
     assert_eq!(supported_operators(), covered, "a new rule needs a row in this file");
 }

@@ -6,7 +6,7 @@ use futures::{Stream, StreamExt};
 use serde::{Serialize, de::DeserializeOwned};
 use tarpc::{
     ClientMessage, Response,
-    server::{BaseChannel, Channel},
+    server::{BaseChannel, Channel, limits::requests_per_channel::MaxRequests},
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -32,6 +32,8 @@ const MAX_REQUESTS_PER_CONNECTION: usize = 256;
 pub type Transport<In, Out> =
     tarpc::serde_transport::Transport<TcpStream, In, Out, Postcard<In, Out>>;
 type ClientTransport<Req, Resp> = Transport<Response<Resp>, ClientMessage<Req>>;
+/// The serving end of one connection.
+pub type ServerChannel<Req, Resp> = MaxRequests<BaseChannel<Req, Resp, ServerTransport<Req, Resp>>>;
 type ServerTransport<Req, Resp> = Transport<ClientMessage<Req>, Response<Resp>>;
 
 /// Connects and greets.
@@ -54,12 +56,10 @@ pub async fn connect<Req: Serialize, Resp: DeserializeOwned>(
 
 /// A tarpc channel over a stream whose greeting is over, for the serving end. Drive it with [`answer_calls`]:
 /// `answer_calls(channel(stream).execute(service.serve()))`.
-pub fn channel<Req, Resp>(
-    stream: TcpStream,
-) -> impl Channel<Req = Req, Resp = Resp, Transport: Send> + Send
+pub fn channel<Req, Resp>(stream: TcpStream) -> ServerChannel<Req, Resp>
 where
-    Req: DeserializeOwned + Send + 'static,
-    Resp: Serialize + Send + 'static,
+    Req: DeserializeOwned,
+    Resp: Serialize,
 {
     let transport: ServerTransport<Req, Resp> =
         tarpc::serde_transport::new(Framed::new(stream, framing()), Postcard::default());

@@ -4,6 +4,7 @@ mod client;
 mod codec;
 mod connection;
 pub mod hello;
+mod reconnecting;
 mod shard;
 mod token;
 mod worker;
@@ -13,6 +14,7 @@ pub use client::{
 };
 pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect};
+pub use reconnecting::{CallError, Reconnecting, within};
 pub use shard::{
     BarrierOrder, ClosedBarrier, OpenJob, SealAnswer, Shard, ShardClient, ShardFault, ShardRequest, ShardResponse,
     ShardState, SnapshotReport,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{Assignment, TaskKey, TaskReport},
-    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
+    ids::{EngineEpoch, Incarnation, JobId, ShardIndex},
     spec::TrainSpec,
 };
 
@@ -48,11 +48,10 @@ pub struct Orders {
     pub revoked: Vec<TaskKey>,
 }
 
-/// What a worker needs once per job and generation.
+/// What a worker needs once per job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobTicket {
     pub epoch: EngineEpoch,
-    pub generation: Generation,
     pub train: TrainSpec,
     /// Addresses of the job's shards, in order.
     pub shards: Vec<String>,

@@ -10,6 +10,9 @@ use super::{
 };
 use crate::ids::{Generation, Incarnation, JobId};
 
+/// Code of a job that ended because a shard's parameters are gone.
+const SHARD_LOST: &str = "E220";
+
 /// Jobs in the order they were submitted, and the workers they share. A worker serves one job at a time, so that
 /// barriers of two jobs can never wait for each other.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -67,6 +70,13 @@ impl Core {
                     job.central.started_us = Some(now_us);
                     job.touched.central = true;
                     job.event("started", now_us, vec![("workers", job.active().count().to_string())]);
+                }
+            }
+            Input::ShardLost { shard, reason } => {
+                let opened = |j: &&mut Job| matches!(j.central.phase, Phase::Opening | Phase::Running);
+                for job in self.jobs.values_mut().filter(opened) {
+                    let reason = format!("parameter shard {shard} is lost: {reason}");
+                    job.end(Phase::Failed { code: SHARD_LOST.into(), reason }, now_us, &mut fx);
                 }
             }
             Input::ShardFailed { job, generation, code, reason } => {

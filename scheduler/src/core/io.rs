@@ -21,7 +21,9 @@ pub enum Input {
     WorkerGone { worker: Incarnation, reason: String },
     Report { worker: Incarnation, report: TaskReport },
     ShardsOpened { job: JobId, generation: Generation },
-    /// A shard lost the job's parameters or could not do what it must.
+    /// A shard is gone, with the parameters of every job it held.
+    ShardLost { shard: ShardIndex, reason: String },
+    /// A shard could not do what this job needs.
     ShardFailed { job: JobId, generation: Generation, code: String, reason: String },
     /// `closed` barriers are closed on this shard.
     BarrierClosed { job: JobId, generation: Generation, shard: ShardIndex, closed: u64, closed_ago_us: u64 },
@@ -66,8 +68,10 @@ pub struct TaskFault {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     Assign { worker: Incarnation, assignment: Assignment },
-    /// The task is over for this worker: it was reported, or nobody wants it any more.
+    /// The worker's report is taken: it need not be held any longer.
     Settle { worker: Incarnation, key: TaskKey },
+    /// Nobody wants the task any more: it must not be started.
+    Revoke { worker: Incarnation, key: TaskKey },
     OpenShards { job: JobId, generation: Generation },
     Order { job: JobId, generation: Generation, barrier: Barrier },
     Seal { job: JobId, generation: Generation, worker: Incarnation },

@@ -178,7 +178,7 @@ impl Job {
         for worker in self.members.keys().copied().collect::<Vec<_>>() {
             for id in self.leased_to(worker) {
                 let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
-                fx.push(Effect::Settle { worker, key: self.key(id, attempt) });
+                fx.push(Effect::Revoke { worker, key: self.key(id, attempt) });
             }
         }
         let open: Vec<TaskId> =

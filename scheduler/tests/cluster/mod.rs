@@ -329,7 +329,7 @@ impl Cluster {
                     w.receive(assignment);
                 }
             }
-            Effect::Settle { worker, key } => {
+            Effect::Settle { worker, key } | Effect::Revoke { worker, key } => {
                 if let Some(w) = self.workers.get_mut(&worker) {
                     w.settle(&key);
                 }

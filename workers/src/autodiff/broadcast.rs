@@ -7,10 +7,17 @@ use crate::onnx::{Dim, attr_int};
 ///
 /// Axes that are certainly equal are left alone, axes that were certainly repeated are summed, all in one `ReduceSum`.
 /// Where only the run can tell (a symbol against another symbol), the axes are found by the graph itself.
-pub(super) fn unbroadcast(emitter: &mut Emitter, grad: &str, from: &[Dim], value: &str, to: &[Dim]) -> String {
+pub(super) fn unbroadcast(
+    emitter: &mut Emitter,
+    grad: &str,
+    from: &[Dim],
+    value: &str,
+    to: &[Dim],
+) -> String {
     let leading = from.len().saturating_sub(to.len());
     let fates: Vec<Fate> = to.iter().zip(&from[leading..]).map(|(to, from)| fate(to, from)).collect();
-    let repeated: Vec<i64> = (0..).zip(&fates).filter(|(_, fate)| **fate == Fate::Sum).map(|(axis, _)| axis).collect();
+    let repeated: Vec<i64> =
+        (0..).zip(&fates).filter(|(_, fate)| **fate == Fate::Sum).map(|(axis, _)| axis).collect();
     if fates.contains(&Fate::Unknown) {
         let reduced = sum(emitter, grad, &(0..leading as i64).collect::<Vec<_>>());
         return sum_where_one(emitter, &reduced, value);
@@ -18,7 +25,8 @@ pub(super) fn unbroadcast(emitter: &mut Emitter, grad: &str, from: &[Dim], value
     if leading == 0 {
         return sum_keeping(emitter, grad, &repeated);
     }
-    let axes: Vec<i64> = (0..leading as i64).chain(repeated.iter().map(|axis| axis + leading as i64)).collect();
+    let axes: Vec<i64> =
+        (0..leading as i64).chain(repeated.iter().map(|axis| axis + leading as i64)).collect();
     let reduced = sum(emitter, grad, &axes);
     if repeated.is_empty() {
         return reduced;

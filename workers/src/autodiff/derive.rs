@@ -107,7 +107,8 @@ pub fn derive(
     inputs.extend(wanted.iter().map(|name| (name.clone(), forward.type_of(name))));
     let forward_outputs: Vec<String> = forward.graph.output.iter().map(|value| value.name.clone()).collect();
     let eval_outputs: Vec<String> = metrics.iter().chain(&forward_outputs).cloned().collect();
-    let train_outputs: Vec<String> = metrics.into_iter().chain(grad_names).chain(forward_outputs.clone()).collect();
+    let train_outputs: Vec<String> =
+        metrics.into_iter().chain(grad_names).chain(forward_outputs.clone()).collect();
     let train_onnx = emitter.finish(&forward.model, &inputs, &train_outputs).to_bytes();
     let eval_onnx = emitter.finish(&forward.model, &inputs, &eval_outputs).to_bytes();
     interface_types(runtime, &train_onnx)?;
@@ -148,7 +149,8 @@ fn check_names(forward: &Forward) -> Result<(), AutodiffError> {
 }
 
 fn publish_metrics(emitter: &mut Emitter, values: &LossValues) -> Vec<String> {
-    let metrics = [(Some(&values.loss), LOSS), (Some(&values.weight), LOSS_WEIGHT), (values.correct.as_ref(), CORRECT)];
+    let metrics =
+        [(Some(&values.loss), LOSS), (Some(&values.weight), LOSS_WEIGHT), (values.correct.as_ref(), CORRECT)];
     let present = metrics.into_iter().filter_map(|(value, name)| Some((value?, name)));
     present
         .map(|(value, name)| {

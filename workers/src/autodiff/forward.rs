@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use super::derive::{DeriveOptions, Param};
 use super::error::AutodiffError;
 use crate::backend::{Runtime, Types, infer_types, simplify};
-use crate::onnx::proto::{DimensionProto, DimensionValue, GraphProto, ModelProto, TensorProto, ValueInfoProto};
+use crate::onnx::proto::{
+    DimensionProto, DimensionValue, GraphProto, ModelProto, TensorProto, ValueInfoProto,
+};
 use crate::onnx::{self, Dim, ElementType, TensorType};
 
 /// Oldest operator set the rules know: from 13 on, axes of reductions are inputs and Softmax has one axis.
@@ -65,9 +67,9 @@ fn lift_weights(graph: &mut GraphProto, options: &DeriveOptions) -> Result<Vec<P
         // Exporters write literal numbers as tensors without axes; a weight of that shape has to be named.
         None => !tensor.dims.is_empty(),
     };
-    let (weights, constants): (Vec<_>, Vec<_>) = std::mem::take(&mut graph.initializer).into_iter().partition(
-        |tensor| trainable(tensor) && chosen(tensor) && !options.freeze.contains(&tensor.name),
-    );
+    let (weights, constants): (Vec<_>, Vec<_>) = std::mem::take(&mut graph.initializer)
+        .into_iter()
+        .partition(|tensor| trainable(tensor) && chosen(tensor) && !options.freeze.contains(&tensor.name));
     if weights.is_empty() {
         return Err(AutodiffError::NoParameters);
     }

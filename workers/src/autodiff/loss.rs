@@ -63,7 +63,8 @@ impl Loss {
     pub(super) fn label_type(self, output: &str, ty: &TensorType) -> Result<TensorType, AutodiffError> {
         let (fits, needed) = match self {
             Self::SoftmaxCrossEntropy => {
-                let known = ty.dims.last().is_some_and(|classes| classes.fixed().is_some_and(|count| count > 0));
+                let known =
+                    ty.dims.last().is_some_and(|classes| classes.fixed().is_some_and(|count| count > 0));
                 (ty.dims.len() == 2 && known, "float32 [batch, number of classes]")
             }
             Self::MeanSquaredError => (!ty.dims.is_empty(), "float32 [batch, ...]"),

@@ -34,7 +34,8 @@ pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, Au
     let mut params = Vec::new();
     let mut others = Vec::new();
     for name in inputs {
-        let ty = types.get(&name).cloned().ok_or_else(|| not_ready(format!("input `{name}` is no tensor")))?;
+        let ty =
+            types.get(&name).cloned().ok_or_else(|| not_ready(format!("input `{name}` is no tensor")))?;
         if !is_param(&name) {
             others.push(Io::new(&name, ty));
             continue;
@@ -52,7 +53,8 @@ pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, Au
     }
     let label = others.iter().position(|io| io.name == LABEL).map(|index| others.remove(index));
     let grads: Vec<String> = params.iter().map(|param| format!("{}{GRAD_SUFFIX}", param.name)).collect();
-    let special = |name: &str| [LOSS, LOSS_WEIGHT, CORRECT].contains(&name) || grads.iter().any(|grad| grad == name);
+    let special =
+        |name: &str| [LOSS, LOSS_WEIGHT, CORRECT].contains(&name) || grads.iter().any(|grad| grad == name);
     let rest = outputs.iter().filter(|name| !special(name));
     let forward_outputs = rest.filter_map(|name| Some(Io::new(name, types.get(name)?.clone()))).collect();
     Ok(TrainingGraph {
@@ -86,7 +88,8 @@ fn check_outputs(types: &Types, outputs: &[String]) -> Result<(), AutodiffError>
 
 fn param_shape(name: &str, ty: &TensorType, types: &Types) -> Result<Vec<usize>, AutodiffError> {
     let shape = ty.fixed_shape().filter(|_| ty.element == ElementType::F32);
-    let shape = shape.ok_or_else(|| not_ready(format!("parameter `{name}` is {ty}, not float32 of a fixed shape")))?;
+    let shape = shape
+        .ok_or_else(|| not_ready(format!("parameter `{name}` is {ty}, not float32 of a fixed shape")))?;
     let elements = shape.iter().try_fold(1u64, |count, &size| {
         count.checked_mul(size as u64).filter(|&count| count <= onnx::MAX_ELEMENTS)
     });
@@ -95,7 +98,9 @@ fn param_shape(name: &str, ty: &TensorType, types: &Types) -> Result<Vec<usize>,
     }
     let grad = types.get(&format!("{name}{GRAD_SUFFIX}"));
     match grad {
-        Some(grad) if grad.element != ElementType::F32 || grad.fixed_shape().is_some_and(|found| found != shape) => {
+        Some(grad)
+            if grad.element != ElementType::F32 || grad.fixed_shape().is_some_and(|found| found != shape) =>
+        {
             Err(not_ready(format!("gradient of `{name}` is {grad}, the parameter is {ty}")))
         }
         _ => Ok(shape),

@@ -27,7 +27,8 @@ pub(super) fn sweep(
             continue;
         }
         // All readers of these outputs have been passed: their gradients are complete.
-        let outputs = node.output.iter().map(|output| grads.remove(output).map(|parts| add_up(emitter, &parts)));
+        let outputs =
+            node.output.iter().map(|output| grads.remove(output).map(|parts| add_up(emitter, &parts)));
         let outputs: Vec<Option<String>> = outputs.collect();
         let needs: Vec<bool> = node.input.iter().map(|input| active.contains(input)).collect();
         let inputs = rules::apply(&mut NodeGrad { emitter, node, types, outputs: &outputs, needs: &needs })?;

@@ -53,7 +53,7 @@ impl Executable {
     /// Checks the bytes (external data is refused here as well) and compiles them. Milliseconds to seconds.
     pub fn new(runtime: &Runtime, onnx_bytes: &[u8], options: &ExecOptions) -> Result<Self, BackendError> {
         onnx::parse(onnx_bytes)?;
-        let session = compile(runtime, onnx_bytes, options, |builder| Ok(builder))?;
+        let session = compile(runtime, onnx_bytes, options, Ok)?;
         let input_names = session.inputs().iter().map(|input| input.name().to_owned()).collect();
         let output_names = session.outputs().iter().map(|output| output.name().to_owned()).collect();
         Ok(Self { session, input_names, output_names })
@@ -95,13 +95,13 @@ impl Executable {
     fn surplus(&self, inputs: &[(&str, TensorView<'_>)]) -> BackendError {
         let unknown = inputs.iter().find(|(name, _)| !self.input_names.iter().any(|known| known == name));
         match unknown {
-            Some((name, _)) => BackendError::UnknownInput {
-                name: (*name).to_owned(),
-                known: self.input_names.join(", "),
-            },
+            Some((name, _)) => {
+                BackendError::UnknownInput { name: (*name).to_owned(), known: self.input_names.join(", ") }
+            }
             None => {
                 let times = |wanted: &str| inputs.iter().filter(|(name, _)| *name == wanted).count();
-                let name = inputs.iter().map(|(name, _)| *name).find(|name| times(name) > 1).unwrap_or_default();
+                let name =
+                    inputs.iter().map(|(name, _)| *name).find(|name| times(name) > 1).unwrap_or_default();
                 BackendError::InputCount { name: name.to_owned(), times: times(name) }
             }
         }

@@ -42,7 +42,7 @@ pub fn infer_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, Backen
 pub fn interface_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, BackendError> {
     onnx::parse(onnx_bytes)?;
     let options = ExecOptions { optimize: Optimize::Off, ..ExecOptions::default() };
-    let session = compile(runtime, onnx_bytes, &options, |builder| Ok(builder))?;
+    let session = compile(runtime, onnx_bytes, &options, Ok)?;
     Ok(outlet_types(session.inputs().iter().chain(session.outputs())))
 }
 
@@ -51,7 +51,8 @@ pub fn interface_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, Ba
 /// ONNX Runtime writes the result to a file only, so that a temporary one comes and goes.
 pub fn simplify(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Vec<u8>, BackendError> {
     onnx::parse(onnx_bytes)?;
-    let failed = |source: std::io::Error| BackendError::Compile { reason: format!("temporary file: {source}") };
+    let failed =
+        |source: std::io::Error| BackendError::Compile { reason: format!("temporary file: {source}") };
     let folder = tempfile::tempdir().map_err(failed)?;
     let path = folder.path().join("simplified.onnx");
     let options = ExecOptions { optimize: Optimize::Basic, ..ExecOptions::default() };

@@ -54,7 +54,11 @@ impl<'s> Outputs<'s> {
     /// The shape of an output.
     pub fn shape(&self, name: &str) -> Result<Vec<usize>, BackendError> {
         let shape = self.find(name)?.dtype().tensor_shape();
-        Ok(shape.into_iter().flat_map(|dims| dims.iter()).map(|&dim| usize::try_from(dim).unwrap_or(0)).collect())
+        Ok(shape
+            .into_iter()
+            .flat_map(|dims| dims.iter())
+            .map(|&dim| usize::try_from(dim).unwrap_or(0))
+            .collect())
     }
 
     fn find(&self, name: &str) -> Result<&DynValue, BackendError> {

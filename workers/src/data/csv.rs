@@ -25,7 +25,9 @@ pub(super) fn read(
         return Err(format("it has no samples".to_owned()));
     }
     if columns <= label_columns {
-        return Err(format(format!("{columns} columns leave no feature beside {label_columns} label columns")));
+        return Err(format(format!(
+            "{columns} columns leave no feature beside {label_columns} label columns"
+        )));
     }
     let width = columns - label_columns;
     let (mut features, mut classes, mut values) = (Vec::new(), Vec::new(), Vec::new());

@@ -22,7 +22,10 @@ pub enum Target {
 pub enum Labels {
     Classes(Vec<i64>),
     /// As many numbers per sample as `shape` says.
-    Values { shape: Vec<usize>, data: Vec<f32> },
+    Values {
+        shape: Vec<usize>,
+        data: Vec<f32>,
+    },
 }
 
 /// Features and labels of every sample. All features are finite, all classes in range.
@@ -58,7 +61,9 @@ impl Dataset {
             (Source::Csv { label_columns, skip_lines, .. }, [table]) => {
                 csv::read(files[0], table, *label_columns, *skip_lines, target)?
             }
-            (Source::Idx { .. }, [images, labels]) => idx::read((files[0], images), (files[1], labels), target)?,
+            (Source::Idx { .. }, [images, labels]) => {
+                idx::read((files[0], images), (files[1], labels), target)?
+            }
             _ => unreachable!("a source has as many contents as files"),
         };
         scale(files[0], &mut raw, spec.scale)?;
@@ -125,7 +130,9 @@ fn sample_shape(asked: &[u32], found: &[usize]) -> Result<Vec<usize>, DataError>
     let shape: Vec<usize> = asked.iter().map(|&size| size as usize).collect();
     match shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size)) {
         Some(count) if count == width => Ok(shape),
-        _ => Err(DataError::Shape { reason: format!("sample shape {shape:?} does not hold the {width} numbers of a sample") }),
+        _ => Err(DataError::Shape {
+            reason: format!("sample shape {shape:?} does not hold the {width} numbers of a sample"),
+        }),
     }
 }
 

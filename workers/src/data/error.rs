@@ -61,7 +61,9 @@ impl DataError {
             Self::Io { .. } => Some("every worker reads the data itself: the path must exist on its machine"),
             Self::Digest { .. } => Some("copy the same file to every machine, or submit the job again"),
             Self::Number { line: 1, .. } => Some("if the first line is a header, set skip_lines = 1"),
-            Self::Label { .. } => Some("classes count from 0; does the model have an output for each of them?"),
+            Self::Label { .. } => {
+                Some("classes count from 0; does the model have an output for each of them?")
+            }
             _ => None,
         }
     }

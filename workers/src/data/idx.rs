@@ -25,7 +25,8 @@ pub(super) fn read(
     check_target(target, answers.dims[1..].iter().product())?;
     let labels = match target {
         Target::Classes { count } => {
-            let classes = answers.numbers().enumerate().map(|(row, value)| class(labels.0, row, value, *count));
+            let classes =
+                answers.numbers().enumerate().map(|(row, value)| class(labels.0, row, value, *count));
             Labels::Classes(classes.collect::<Result<_, _>>()?)
         }
         Target::Values { shape } => {
@@ -44,7 +45,7 @@ pub(super) fn read(
 /// A parsed header and the bytes behind it, exactly as many as the header says.
 struct Idx<'a> {
     dims: Vec<usize>,
-    number: fn(&[u8]) -> f64,
+    number: ReadNumber,
     width: usize,
     data: &'a [u8],
 }
@@ -55,7 +56,8 @@ impl<'a> Idx<'a> {
         let Some((&[0, 0, kind, rank], rest)) = bytes.split_first_chunk::<4>() else {
             return Err(format("it does not begin like an IDX file".to_owned()));
         };
-        let (width, number) = element(kind).ok_or_else(|| format(format!("element type {kind:#04x} is not known")))?;
+        let (width, number) =
+            element(kind).ok_or_else(|| format(format!("element type {kind:#04x} is not known")))?;
         let Some((sizes, data)) = rest.split_at_checked(4 * usize::from(rank)).filter(|_| rank > 0) else {
             return Err(format("the file ends inside its header".to_owned()));
         };
@@ -80,8 +82,11 @@ impl<'a> Idx<'a> {
     }
 }
 
+/// Reads one element from its bytes.
+type ReadNumber = fn(&[u8]) -> f64;
+
 /// Bytes per element, and how to read one.
-fn element(kind: u8) -> Option<(usize, fn(&[u8]) -> f64)> {
+fn element(kind: u8) -> Option<(usize, ReadNumber)> {
     Some(match kind {
         0x08 => (1, |b| f64::from(b[0])),
         0x09 => (1, |b| f64::from(b[0].cast_signed())),

@@ -14,6 +14,8 @@ mod dataset;
 mod error;
 mod file;
 mod idx;
+#[cfg(test)]
+mod tests;
 
 pub use batch::Batch;
 pub use dataset::{Dataset, Labels, Target};

@@ -54,7 +54,9 @@ impl OnnxError {
             Self::Malformed { .. } | Self::NoGraph => {
                 Some("is this an .onnx file? a checkpoint of a framework has to be exported first")
             }
-            Self::TooLarge { .. } => Some("keep large weights out of the model file or train a smaller model"),
+            Self::TooLarge { .. } => {
+                Some("keep large weights out of the model file or train a smaller model")
+            }
             _ => None,
         }
     }

@@ -108,12 +108,14 @@ fn defined_names(graph: &GraphProto) -> Result<HashSet<String>, OnnxError> {
 fn sort(nodes: &mut Vec<NodeProto>, reads: &[HashSet<String>]) -> Result<(), OnnxError> {
     let mut producer = HashMap::new();
     for (index, node) in nodes.iter().enumerate() {
-        producer.extend(node.output.iter().filter(|name| !name.is_empty()).map(|name| (name.as_str(), index)));
+        producer
+            .extend(node.output.iter().filter(|name| !name.is_empty()).map(|name| (name.as_str(), index)));
     }
     let mut users: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     let mut unmet = vec![0usize; nodes.len()];
     for (index, names) in reads.iter().enumerate() {
-        let before: HashSet<usize> = names.iter().filter_map(|name| producer.get(name.as_str()).copied()).collect();
+        let before: HashSet<usize> =
+            names.iter().filter_map(|name| producer.get(name.as_str()).copied()).collect();
         unmet[index] = before.len();
         before.into_iter().for_each(|earlier| users[earlier].push(index));
     }
@@ -212,7 +214,11 @@ mod tests {
             output: vec![crate::onnx::proto::ValueInfoProto { name: y.clone(), r#type: None }],
             ..Default::default()
         };
-        graph.node[1].attribute.push(AttributeProto { name: "then_branch".into(), g: Some(inner), ..Default::default() });
+        graph.node[1].attribute.push(AttributeProto {
+            name: "then_branch".into(),
+            g: Some(inner),
+            ..Default::default()
+        });
         let sorted = model.clone();
         model.graph.as_mut().unwrap().node.reverse();
         assert_eq!(parse(&model.to_bytes()).unwrap(), sorted);
@@ -224,7 +230,10 @@ mod tests {
         let mut bytes = vec![0x3a];
         prost::encoding::encode_varint(nodes.len() as u64, &mut bytes);
         bytes.extend(nodes);
-        assert_eq!(parse(&bytes).unwrap_err().to_string(), "[E302] bytes are not an ONNX model: it has too many parts");
+        assert_eq!(
+            parse(&bytes).unwrap_err().to_string(),
+            "[E302] bytes are not an ONNX model: it has too many parts"
+        );
     }
 
     proptest::proptest! {

@@ -51,9 +51,7 @@ impl TensorProto {
             return Err(self.bad(format!("expected float32, found {}", self.element())));
         }
         Ok(match &self.raw_data {
-            Some(raw) => {
-                raw.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-            }
+            Some(raw) => raw.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
             None => self.float_data.clone(),
         })
     }
@@ -74,7 +72,11 @@ impl TensorProto {
         if let Some(raw) = &self.raw_data {
             let bytes = (elements * bits).div_ceil(8);
             if raw.len() as u64 != bytes {
-                return Err(self.bad(format!("shape {:?} needs {bytes} bytes, found {}", self.dims, raw.len())));
+                return Err(self.bad(format!(
+                    "shape {:?} needs {bytes} bytes, found {}",
+                    self.dims,
+                    raw.len()
+                )));
             }
             return Ok(());
         }

@@ -31,7 +31,8 @@ pub struct Fed {
 
 impl Fed {
     pub fn random(random: &mut SplitMix64, name: &str, shape: &[usize]) -> Self {
-        let data = (0..shape.iter().product()).map(|_| f64::from((random.uniform() * 2.0 - 1.0) as f32)).collect();
+        let data =
+            (0..shape.iter().product()).map(|_| f64::from((random.uniform() * 2.0 - 1.0) as f32)).collect();
         Self { name: name.to_owned(), shape: shape.to_vec(), data }
     }
 }
@@ -40,7 +41,8 @@ impl Check<'_> {
     /// Derives, then checks at each given set of shapes of the data inputs.
     pub fn at(&self, batches: &[&[(&str, &[usize])]]) -> Result<TrainingGraph, String> {
         let bytes = self.model.to_bytes();
-        let graph = derive(self.runtime, &bytes, self.loss, &self.options).map_err(|error| error.to_string())?;
+        let graph =
+            derive(self.runtime, &bytes, self.loss, &self.options).map_err(|error| error.to_string())?;
         let train = load(self.runtime, &graph.train_onnx, Optimize::All)?;
         let eval = load(self.runtime, &graph.eval_onnx, Optimize::All)?;
         let names: Vec<String> = graph.params.iter().map(|param| param.name.clone()).collect();
@@ -89,7 +91,10 @@ impl Check<'_> {
             let name = format!("{}.grad", params[index].name);
             let (grad_shape, grad) = got.find(&name);
             if *grad_shape != params[index].shape {
-                return Err(format!("{name} has shape {grad_shape:?}, the parameter {:?}", params[index].shape));
+                return Err(format!(
+                    "{name} has shape {grad_shape:?}, the parameter {:?}",
+                    params[index].shape
+                ));
             }
             let mut differences = Vec::with_capacity(grad.len());
             for element in 0..grad.len() {
@@ -175,7 +180,8 @@ impl Label {
             return None;
         };
         let best = |row: &[f64]| (0..row.len()).rev().max_by(|&a, &b| row[a].total_cmp(&row[b]));
-        let right = y.chunks(shape[1]).zip(classes).filter(|(row, class)| best(row) == Some(**class as usize));
+        let right =
+            y.chunks(shape[1]).zip(classes).filter(|(row, class)| best(row) == Some(**class as usize));
         Some(right.count() as f64)
     }
 }
@@ -218,7 +224,11 @@ fn run_f32(session: &mut Executable, inputs: &[Fed], params: &[Fed], label: &Lab
     }
 }
 
-fn collect(session: &mut Executable, names: &[String], views: &[(&str, TensorView<'_>)]) -> Result<Got, String> {
+fn collect(
+    session: &mut Executable,
+    names: &[String],
+    views: &[(&str, TensorView<'_>)],
+) -> Result<Got, String> {
     let outputs = session.run(views).map_err(|error| error.to_string())?;
     let read = |name: &String| {
         let shape = outputs.shape(name).map_err(|error| error.to_string())?;

@@ -4,6 +4,6 @@ use super::{InputGrads, NodeGrad};
 use crate::autodiff::AutodiffError;
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
-    let mut side = |index: usize| n.needs(index).then(|| n.to_input(dy, index)).transpose();
+    let mut side = |index: usize| n.needs(index).then(|| n.summed_for(dy, index)).transpose();
     Ok(vec![side(0)?, side(1)?])
 }

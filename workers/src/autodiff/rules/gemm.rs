@@ -38,7 +38,7 @@ pub(super) fn product(n: &mut NodeGrad<'_>, alpha: f32, left: (&str, bool), righ
 
 /// beta * dY, summed to the shape of C.
 fn bias(n: &mut NodeGrad<'_>, beta: f32, dy: &str) -> Result<String, AutodiffError> {
-    let sum = n.to_input(dy, 2)?;
+    let sum = n.summed_for(dy, 2)?;
     if beta == 1.0 {
         return Ok(sum);
     }

@@ -3,7 +3,6 @@
 use super::{InputGrads, NodeGrad};
 use crate::autodiff::AutodiffError;
 
-#[expect(clippy::unnecessary_wraps, reason = "the signature of every rule")]
 pub(super) fn rule(_: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     Ok(vec![Some(dy.to_owned())])
 }

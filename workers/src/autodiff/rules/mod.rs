@@ -98,7 +98,8 @@ impl<'a> NodeGrad<'a> {
     /// Shape of a forward value.
     fn dims(&self, value: &str) -> Result<&'a [Dim], AutodiffError> {
         let ty = self.types.get(value);
-        ty.map(|ty| ty.dims.as_slice()).ok_or_else(|| self.refuse(format!("the shape of `{value}` is not known")))
+        ty.map(|ty| ty.dims.as_slice())
+            .ok_or_else(|| self.refuse(format!("the shape of `{value}` is not known")))
     }
 
     /// Element type of the node's output.
@@ -113,7 +114,7 @@ impl<'a> NodeGrad<'a> {
     }
 
     /// Sums `grad`, which has the shape of the node's output, to the shape of input `index`.
-    fn to_input(&mut self, grad: &str, index: usize) -> Result<String, AutodiffError> {
+    fn summed_for(&mut self, grad: &str, index: usize) -> Result<String, AutodiffError> {
         let (value, from) = (self.input(index), self.dims(self.output())?);
         let to = self.dims(value)?;
         Ok(unbroadcast(self.emitter, grad, from, value, to))
@@ -125,7 +126,8 @@ impl<'a> NodeGrad<'a> {
         let dims = self.dims(value)?;
         // One open dimension can be written as -1, which needs no computation in the graph.
         let shape = if dims.iter().filter(|dim| dim.fixed().is_none()).count() <= 1 {
-            let sizes = dims.iter().map(|dim| dim.fixed().and_then(|size| i64::try_from(size).ok()).unwrap_or(-1));
+            let sizes =
+                dims.iter().map(|dim| dim.fixed().and_then(|size| i64::try_from(size).ok()).unwrap_or(-1));
             self.emitter.ints(&sizes.collect::<Vec<i64>>())
         } else {
             self.emitter.op("Shape", &[value], &[])

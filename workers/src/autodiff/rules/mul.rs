@@ -10,7 +10,7 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
         }
         let other = n.input(1 - index);
         let product = n.emitter.op("Mul", &[dy, other], &[]);
-        n.to_input(&product, index).map(Some)
+        n.summed_for(&product, index).map(Some)
     };
     Ok(vec![side(0)?, side(1)?])
 }

@@ -5,7 +5,6 @@
 use super::{InputGrads, NodeGrad};
 use crate::autodiff::AutodiffError;
 
-#[expect(clippy::unnecessary_wraps, reason = "the signature of every rule")]
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let (y, element) = (n.output(), n.element());
     let zero = n.emitter.float(element, 0.0);

@@ -3,7 +3,6 @@
 use super::{InputGrads, NodeGrad};
 use crate::autodiff::AutodiffError;
 
-#[expect(clippy::unnecessary_wraps, reason = "the signature of every rule")]
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let (y, one) = (n.output(), n.emitter.float(n.element(), 1.0));
     let rest = n.emitter.op("Sub", &[&one, y], &[]);

@@ -4,7 +4,6 @@ use super::{InputGrads, NodeGrad};
 use crate::autodiff::AutodiffError;
 use crate::autodiff::broadcast::sum_keeping;
 
-#[expect(clippy::unnecessary_wraps, reason = "the signature of every rule")]
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let (y, axis) = (n.output(), n.node.int("axis", -1));
     let weighted = n.emitter.op("Mul", &[dy, y], &[]);

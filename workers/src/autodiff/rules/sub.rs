@@ -4,10 +4,10 @@ use super::{InputGrads, NodeGrad};
 use crate::autodiff::AutodiffError;
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
-    let da = if n.needs(0) { Some(n.to_input(dy, 0)?) } else { None };
+    let da = if n.needs(0) { Some(n.summed_for(dy, 0)?) } else { None };
     let db = if n.needs(1) {
         // Negated after the sum, which may be much smaller.
-        let sum = n.to_input(dy, 1)?;
+        let sum = n.summed_for(dy, 1)?;
         Some(n.emitter.op("Neg", &[&sum], &[]))
     } else {
         None

@@ -1,0 +1,137 @@
+//! What a program uses to submit jobs and to watch them. Needs neither Redis nor ONNX Runtime.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use syncline_scheduler::{ids::JobId, spec::JobSpec};
+
+use crate::rpc::{
+    CallError, ClientServiceClient, EngineFault, JobFields, JobView, Reconnecting, Token, connect, hello::Role, within,
+};
+
+const CALL: Duration = Duration::from_secs(15);
+/// How long a call that may be repeated is repeated while the engine is away.
+const PATIENCE: Duration = Duration::from_secs(20);
+const RETRY: Duration = Duration::from_millis(200);
+/// How often a job that is waited for is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A connection to the engine that comes back after it was lost; cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    address: String,
+    link: Reconnecting<ClientServiceClient>,
+}
+
+/// Why a call of a client failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    #[error("[E300] the engine at {address} cannot be reached")]
+    Unreachable { address: String, #[source] source: CallError },
+    #[error(transparent)]
+    Refused(#[from] EngineFault),
+}
+
+impl ClientError {
+    /// What the user can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Unreachable { .. } => "is `syncline up` running, and do --engine and --token-file belong to it?",
+            Self::Refused(fault) => fault.hint(),
+        }
+    }
+}
+
+impl Client {
+    /// Does not connect yet: the first call does.
+    pub fn new(address: &str, token: Token) -> Self {
+        let target = address.to_owned();
+        let link = Reconnecting::new(move || {
+            let (target, token) = (target.clone(), token.clone());
+            async move {
+                let transport = connect(&target, Role::Client, &token).await?;
+                Ok(ClientServiceClient::new(tarpc::client::Config::default(), transport).spawn())
+            }
+        });
+        Self { address: address.to_owned(), link }
+    }
+
+    async fn once<T, F>(&self, call: impl FnOnce(ClientServiceClient) -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
+    {
+        let unreachable = |source| ClientError::Unreachable { address: self.address.clone(), source };
+        Ok(self.link.call(call).await.map_err(unreachable)??)
+    }
+
+    /// A call that changes nothing is repeated while the engine is away.
+    async fn patiently<T, F>(&self, call: impl Fn(ClientServiceClient) -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
+    {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let error = match self.once(&call).await {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            let passing = match &error {
+                ClientError::Unreachable { source, .. } => source.is_passing(),
+                ClientError::Refused(fault) => {
+                    matches!(fault, EngineFault::NotActive | EngineFault::Store | EngineFault::MissingShards { .. })
+                }
+            };
+            if !passing || tokio::time::Instant::now() >= deadline {
+                return Err(error);
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Whether the engine answers right now.
+    pub async fn ping(&self) -> Result<BTreeMap<String, String>, ClientError> {
+        self.once(|c| async move { c.about(within(CALL)).await }).await
+    }
+
+    /// Addresses of the parameter shards, waiting until all are there.
+    pub async fn shards(&self) -> Result<Vec<String>, ClientError> {
+        self.patiently(|c| async move { c.shards(within(CALL)).await }).await
+    }
+
+    /// Submits a job whose blobs are uploaded. Returns when it is committed in Redis.
+    pub async fn submit(&self, spec: JobSpec) -> Result<(), ClientError> {
+        self.once(|c| async move { c.submit(within(CALL), spec).await }).await
+    }
+
+    /// Every job known, oldest first.
+    pub async fn jobs(&self) -> Result<Vec<JobFields>, ClientError> {
+        self.patiently(|c| async move { c.jobs(within(CALL)).await }).await
+    }
+
+    /// One job with its workers.
+    pub async fn job(&self, job: &JobId) -> Result<JobView, ClientError> {
+        self.patiently(|c| {
+            let job = job.clone();
+            async move { c.job(within(CALL), job).await }
+        })
+        .await
+    }
+
+    /// Cancels a job.
+    pub async fn cancel(&self, job: &JobId) -> Result<(), ClientError> {
+        let job = job.clone();
+        self.once(|c| async move { c.cancel(within(CALL), job).await }).await
+    }
+
+    /// Waits until the job is over, showing every look to `seen`.
+    pub async fn wait(&self, job: &JobId, mut seen: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
+        loop {
+            let view = self.job(job).await?;
+            seen(&view);
+            if matches!(view.job.get("state").map(String::as_str), Some("done" | "failed" | "canceled")) {
+                return Ok(view);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}

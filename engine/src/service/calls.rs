@@ -1,0 +1,249 @@
+//! The engine's side of every call: thin translations into messages for the loop.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use syncline_scheduler::{
+    core::{Input, TaskReport, WorkerAbout},
+    ids::{EngineEpoch, Incarnation, JobId, ShardIndex},
+    spec::JobSpec,
+};
+use tarpc::context::Context;
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::info;
+
+use super::{
+    active::Message,
+    effects::Hands,
+    shards::{Announced, Shards},
+};
+use crate::{
+    rpc::{
+        Activity, ClientService, EngineFault, JobFields, JobTicket, JobView, Orders, Registered, ShardHello,
+        ShardRegistry, WorkerHello, WorkerService, within,
+    },
+    store::{RedisStore, keys::JobKeys},
+};
+
+/// Longest wait of one poll.
+const MAX_POLL: Duration = Duration::from_secs(20);
+
+/// What every connection shares.
+#[derive(Clone)]
+pub(super) struct Desk {
+    /// The hands of the active engine; `None` on standby.
+    pub active: watch::Receiver<Option<Hands>>,
+    pub store: RedisStore,
+    pub shards: Shards,
+    pub silence: Duration,
+    pub about: Arc<BTreeMap<String, String>>,
+}
+
+impl Desk {
+    pub(super) fn hands(&self) -> Result<Hands, EngineFault> {
+        self.active.borrow().clone().ok_or(EngineFault::NotActive)
+    }
+
+    /// Sends an input to the loop and waits for its commit.
+    async fn ask(&self, input: Input) -> Result<EngineEpoch, EngineFault> {
+        let hands = self.hands()?;
+        ask(&hands.queue, input).await?;
+        Ok(hands.epoch)
+    }
+}
+
+async fn ask(queue: &mpsc::UnboundedSender<Message>, input: Input) -> Result<(), EngineFault> {
+    let (answer, asked) = oneshot::channel();
+    queue.send(Message::Asked(input, answer)).map_err(|_| EngineFault::NotActive)?;
+    asked.await.map_err(|_| EngineFault::NotActive)?
+}
+
+/// Serves one worker's connection.
+#[derive(Clone)]
+pub(super) struct WorkerDesk {
+    pub desk: Desk,
+    /// Who was heard on this connection, so that its end can be noticed.
+    pub heard: Arc<Mutex<Option<Incarnation>>>,
+}
+
+impl WorkerDesk {
+    fn hear(&self, worker: Incarnation) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
+    }
+}
+
+impl WorkerService for WorkerDesk {
+    async fn register(self, _: Context, hello: WorkerHello) -> Result<Registered, EngineFault> {
+        let hands = self.desk.hands()?;
+        let incarnation = self.desk.store.next_incarnation().await.map_err(|_| EngineFault::Store)?;
+        let about = WorkerAbout { name: hello.name, host: hello.host, device: hello.device };
+        info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
+        hands.sessions.open(incarnation, about.clone(), hello.pid);
+        self.hear(incarnation);
+        ask(&hands.queue, Input::WorkerJoined { worker: incarnation, about }).await?;
+        let silence_ms = u64::try_from(self.desk.silence.as_millis()).unwrap_or(u64::MAX);
+        Ok(Registered { epoch: hands.epoch, incarnation, silence_ms })
+    }
+
+    async fn poll(
+        self,
+        _: Context,
+        worker: Incarnation,
+        activity: Activity,
+        wait_ms: u64,
+    ) -> Result<Orders, EngineFault> {
+        let hands = self.desk.hands()?;
+        self.hear(worker);
+        let wait = Duration::from_millis(wait_ms).min(MAX_POLL);
+        let (assignments, revoked) =
+            hands.sessions.orders(worker, activity, wait).await.ok_or(EngineFault::Dropped)?;
+        Ok(Orders { epoch: hands.epoch, assignments, revoked })
+    }
+
+    async fn report(
+        self,
+        _: Context,
+        worker: Incarnation,
+        reports: Vec<TaskReport>,
+    ) -> Result<EngineEpoch, EngineFault> {
+        let hands = self.desk.hands()?;
+        self.hear(worker);
+        // The report of a worker that was dropped may still be true: the core knows what to make of it.
+        hands.sessions.touch(worker);
+        let mut last = None;
+        for report in reports {
+            let (answer, asked) = oneshot::channel();
+            let input = Input::Report { worker, report };
+            hands.queue.send(Message::Asked(input, answer)).map_err(|_| EngineFault::NotActive)?;
+            last = Some(asked);
+        }
+        if let Some(asked) = last {
+            asked.await.map_err(|_| EngineFault::NotActive)??;
+        }
+        Ok(hands.epoch)
+    }
+
+    async fn ticket(self, _: Context, _worker: Incarnation, job: JobId) -> Result<JobTicket, EngineFault> {
+        let hands = self.desk.hands()?;
+        let train = hands.train(&job).ok_or_else(|| EngineFault::UnknownJob { job })?;
+        let shards = hands.shards.all_addresses().await;
+        Ok(JobTicket { epoch: hands.epoch, train: (*train).clone(), shards })
+    }
+
+    async fn leave(self, _: Context, worker: Incarnation) -> Result<(), EngineFault> {
+        let hands = self.desk.hands()?;
+        hands.sessions.close(worker);
+        self.desk.ask(Input::WorkerGone { worker, reason: "said goodbye".into() }).await.map(drop)
+    }
+}
+
+/// Serves one shard's connection.
+#[derive(Clone)]
+pub(super) struct ShardDesk(pub Desk);
+
+impl ShardRegistry for ShardDesk {
+    async fn announce(self, _: Context, hello: ShardHello) -> Result<EngineEpoch, EngineFault> {
+        let expected = self.0.shards.count();
+        if hello.count != expected || hello.index.0 >= expected {
+            return Err(EngineFault::MissingShards { present: hello.count, expected });
+        }
+        let (index, address) = (hello.index, hello.address.clone());
+        match self.0.shards.announce(hello) {
+            Announced::New => info!(shard = %index, address, "shard is there"),
+            Announced::Again => {}
+            Announced::Replaced => {
+                info!(shard = %index, address, "shard was replaced");
+                lost(&self.0, index, "its process was replaced");
+            }
+        }
+        Ok(self.0.hands().map_or(EngineEpoch(0), |h| h.epoch))
+    }
+}
+
+/// Tells the loop that a shard's parameters are gone.
+pub(super) fn lost(desk: &Desk, shard: ShardIndex, reason: &str) {
+    if let Ok(hands) = desk.hands() {
+        let input = Input::ShardLost { shard, reason: reason.to_owned() };
+        let _ = hands.queue.send(Message::Input(input));
+    }
+}
+
+/// Serves one client's connection.
+#[derive(Clone)]
+pub(super) struct ClientDesk(pub Desk);
+
+impl ClientDesk {
+    async fn fields(&self, job: &JobId) -> Result<JobFields, EngineFault> {
+        let store = &self.0.store;
+        let mut fields =
+            store.hash("read job", &JobKeys::new(job).job).await.map_err(|_| EngineFault::Store)?;
+        if fields.is_empty() {
+            return Err(EngineFault::UnknownJob { job: job.clone() });
+        }
+        fields.insert("id".into(), job.to_string());
+        Ok(fields)
+    }
+}
+
+impl ClientService for ClientDesk {
+    async fn shards(self, _: Context) -> Result<Vec<String>, EngineFault> {
+        let expected = self.0.shards.count();
+        let present = u32::try_from(self.0.shards.all().len()).unwrap_or(u32::MAX);
+        self.0.shards.addresses().ok_or(EngineFault::MissingShards { present, expected })
+    }
+
+    async fn submit(self, _: Context, spec: JobSpec) -> Result<(), EngineFault> {
+        spec.validate().map_err(|e| EngineFault::InvalidJob(e.to_string()))?;
+        let expected = self.0.shards.count();
+        let present = u32::try_from(self.0.shards.all().len()).unwrap_or(u32::MAX);
+        if present < expected {
+            return Err(EngineFault::MissingShards { present, expected });
+        }
+        if let Some((_, train)) = spec.train() {
+            let digests: Vec<String> = train.model.blobs().iter().map(|d| (*d).to_owned()).collect();
+            let mut found = vec![false; digests.len()];
+            for shard in self.0.shards.indices() {
+                let digests = digests.clone();
+                let call = self.0.shards.try_call(shard, |c| async move {
+                    c.has_blobs(within(Duration::from_secs(5)), digests).await
+                });
+                let here = call.await.map_err(|_| EngineFault::MissingShards { present: present - 1, expected })?;
+                found.iter_mut().zip(here).for_each(|(f, h)| *f |= h);
+            }
+            if let Some(at) = found.iter().position(|f| !f) {
+                return Err(EngineFault::MissingBlob { digest: digests[at].clone() });
+            }
+        }
+        self.0.ask(Input::Submit(Box::new(spec))).await.map(drop)
+    }
+
+    async fn jobs(self, _: Context) -> Result<Vec<JobFields>, EngineFault> {
+        let mut all = Vec::new();
+        for job in self.0.store.jobs().await.map_err(|_| EngineFault::Store)? {
+            match self.fields(&job).await {
+                Ok(fields) => all.push(fields),
+                Err(EngineFault::UnknownJob { .. }) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(all)
+    }
+
+    async fn job(self, _: Context, job: JobId) -> Result<JobView, EngineFault> {
+        let fields = self.fields(&job).await?;
+        let workers =
+            self.0.store.hash("read workers", &JobKeys::new(&job).workers).await.map_err(|_| EngineFault::Store)?;
+        Ok(JobView { job: fields, workers })
+    }
+
+    async fn cancel(self, _: Context, job: JobId) -> Result<(), EngineFault> {
+        self.0.ask(Input::Cancel(job)).await.map(drop)
+    }
+
+    async fn about(self, _: Context) -> Result<BTreeMap<String, String>, EngineFault> {
+        Ok((*self.0.about).clone())
+    }
+}

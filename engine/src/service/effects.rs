@@ -1,0 +1,305 @@
+//! Carries out what the core decided, once it is committed.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use syncline_scheduler::{
+    core::{Barrier, Effect, Input, SnapshotFile, Stand, TaskFault, TaskKey},
+    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
+    spec::{JobSpec, TrainSpec},
+    sync::{self, PlanRequest, Policy},
+};
+use tokio::{sync::mpsc, task::AbortHandle};
+
+use super::{active::Message, sessions::Sessions, shards::Shards};
+use crate::rpc::{BarrierOrder, OpenJob, ShardFault, within};
+
+const CALL: Duration = Duration::from_secs(10);
+const LONG_CALL: Duration = Duration::from_secs(600);
+/// How long a shard keeps a question about closed barriers open.
+const CLOSED_WAIT_MS: u64 = 2_000;
+/// Rows times lookahead up to which a plan is computed in place: well under a millisecond.
+const INLINE_POINTS: u64 = 4_096;
+
+/// The hands of the engine. Everything it starts for a job ends when the job is closed.
+#[derive(Clone)]
+pub(super) struct Hands {
+    pub epoch: EngineEpoch,
+    pub sessions: Sessions,
+    pub shards: Shards,
+    pub queue: mpsc::UnboundedSender<Message>,
+    specs: Arc<Mutex<BTreeMap<JobId, Arc<TrainSpec>>>>,
+    running: Arc<Mutex<HashMap<JobId, Vec<AbortHandle>>>>,
+}
+
+impl Hands {
+    pub(super) fn new(
+        epoch: EngineEpoch,
+        sessions: Sessions,
+        shards: Shards,
+        queue: mpsc::UnboundedSender<Message>,
+    ) -> Self {
+        Self { epoch, sessions, shards, queue, specs: Arc::default(), running: Arc::default() }
+    }
+
+    /// Keeps a job's training settings at hand for workers and shards.
+    pub(super) fn learn(&self, spec: &JobSpec) {
+        if let Some((_, train)) = spec.train() {
+            let mut specs = self.specs.lock().unwrap_or_else(PoisonError::into_inner);
+            specs.insert(spec.id.clone(), Arc::new(train.clone()));
+        }
+    }
+
+    pub(super) fn train(&self, job: &JobId) -> Option<Arc<TrainSpec>> {
+        self.specs.lock().unwrap_or_else(PoisonError::into_inner).get(job).cloned()
+    }
+
+    fn send(&self, input: Input) {
+        // The loop is gone only when this engine is no longer active: then nobody wants the answer.
+        let _ = self.queue.send(Message::Input(input));
+    }
+
+    fn start(&self, job: &JobId, work: impl Future<Output = ()> + Send + 'static) {
+        let handle = tokio::spawn(work).abort_handle();
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let handles = running.entry(job.clone()).or_default();
+        handles.retain(|h| !h.is_finished());
+        handles.push(handle);
+    }
+
+    pub(super) fn carry_out(&self, effect: Effect) {
+        match effect {
+            Effect::Assign { worker, assignment } => self.sessions.assign(worker, assignment),
+            Effect::Settle { worker, key } => self.sessions.settle(worker, &key),
+            Effect::Revoke { worker, key } => self.sessions.revoke(worker, &key),
+            Effect::OpenShards { job, generation } => self.open(job, generation),
+            Effect::Order { job, generation, barrier } => self.order(&job, generation, &barrier),
+            Effect::Seal { job, generation, worker } => self.seal(&job, generation, worker),
+            Effect::Snapshot { key, version } => self.snapshot(key, version),
+            Effect::CloseShards { job } => self.close(&job),
+            Effect::Plan(request) => self.plan(request),
+        }
+    }
+
+    fn plan(&self, request: PlanRequest) {
+        let hands = self.clone();
+        let points: u64 = request.rows.iter().map(|r| u64::from(r.points.count)).sum();
+        let compute = move || {
+            let plan = sync::plan(&request.rows);
+            let PlanRequest { job, generation, superstep, .. } = request;
+            hands.send(Input::Planned { job, generation, superstep, plan });
+        };
+        if points <= INLINE_POINTS {
+            compute();
+        } else {
+            tokio::task::spawn_blocking(compute);
+        }
+    }
+
+    fn open(&self, job: JobId, generation: Generation) {
+        let (hands, name) = (self.clone(), job.clone());
+        self.start(&name, async move {
+            let Some(train) = hands.train(&job) else { return };
+            let shards = hands.shards.all_addresses().await;
+            let each = hands.shards.indices().map(|shard| {
+                let order = OpenJob {
+                    job: job.clone(),
+                    generation,
+                    shard,
+                    shards: shards.clone(),
+                    layout: train.model.layout.clone(),
+                    optimizer: train.optimizer,
+                    mode: Policy::new(train.policy).as_dyn().mode(),
+                    initial: train.model.initial.clone(),
+                };
+                let hands = &hands;
+                async move {
+                    let opened = hands
+                        .shards
+                        .call(shard, |c| {
+                            let order = order.clone();
+                            async move { c.open(within(LONG_CALL), hands.epoch, order).await }
+                        })
+                        .await;
+                    opened.map(|state| (shard, state))
+                }
+            });
+            let mut closed = Vec::new();
+            for opened in futures::future::join_all(each).await {
+                match opened {
+                    Ok((shard, state)) => closed.push((shard, state.closed)),
+                    Err(fault) => return hands.failed(&job, generation, &fault),
+                }
+            }
+            for (shard, closed) in closed {
+                hands.watch(&job, generation, shard, closed);
+            }
+            hands.send(Input::ShardsOpened { job, generation });
+        });
+    }
+
+    /// After a takeover: asks every shard where a running job stands, and goes on watching it.
+    pub(super) fn attach(&self, job: &JobId, generation: Generation) {
+        for shard in self.shards.indices() {
+            let (hands, job) = (self.clone(), job.clone());
+            self.start(&job.clone(), async move {
+                let attached = hands
+                    .shards
+                    .call(shard, |c| {
+                        let job = job.clone();
+                        async move { c.attach(within(CALL), hands.epoch, job).await }
+                    })
+                    .await;
+                match attached {
+                    Ok(Some(state)) if state.generation == generation => {
+                        hands.closed(&job, generation, shard, state.closed, 0);
+                        hands.watch(&job, generation, shard, state.closed);
+                    }
+                    Ok(_) => hands.failed(&job, generation, &ShardFault::UnknownJob { job: job.clone() }),
+                    Err(fault) => hands.failed(&job, generation, &fault),
+                }
+            });
+        }
+    }
+
+    fn closed(&self, job: &JobId, generation: Generation, shard: ShardIndex, closed: u64, closed_ago_us: u64) {
+        if closed > 0 {
+            self.send(Input::BarrierClosed { job: job.clone(), generation, shard, closed, closed_ago_us });
+        }
+    }
+
+    fn watch(&self, job: &JobId, generation: Generation, shard: ShardIndex, mut seen: u64) {
+        let (hands, job) = (self.clone(), job.clone());
+        self.start(&job.clone(), async move {
+            loop {
+                let answer = hands
+                    .shards
+                    .call(shard, |c| {
+                        let job = job.clone();
+                        async move { c.closed(within(CALL), hands.epoch, job, generation, seen, CLOSED_WAIT_MS).await }
+                    })
+                    .await;
+                match answer {
+                    Ok(barriers) => {
+                        for barrier in barriers {
+                            seen = seen.max(barrier.superstep.0 + 1);
+                            hands.closed(&job, generation, shard, seen, barrier.closed_ago_us);
+                        }
+                    }
+                    Err(fault) => return hands.failed(&job, generation, &fault),
+                }
+            }
+        });
+    }
+
+    fn order(&self, job: &JobId, generation: Generation, barrier: &Barrier) {
+        let order = BarrierOrder {
+            superstep: barrier.superstep,
+            revision: barrier.revision,
+            roster: barrier.roster.clone(),
+            learning_rate: barrier.learning_rate,
+            pin: barrier.pin,
+        };
+        for shard in self.shards.indices() {
+            let (hands, job, order) = (self.clone(), job.clone(), order.clone());
+            self.start(&job.clone(), async move {
+                let answer = hands
+                    .shards
+                    .call(shard, |c| {
+                        let (job, order) = (job.clone(), order.clone());
+                        async move { c.barrier(within(CALL), hands.epoch, job, generation, order).await }
+                    })
+                    .await;
+                if let Err(fault) = answer {
+                    hands.failed(&job, generation, &fault);
+                }
+            });
+        }
+    }
+
+    fn seal(&self, job: &JobId, generation: Generation, worker: Incarnation) {
+        for shard in self.shards.indices() {
+            let (hands, job) = (self.clone(), job.clone());
+            self.start(&job.clone(), async move {
+                let answer = hands
+                    .shards
+                    .call(shard, |c| {
+                        let job = job.clone();
+                        async move { c.seal(within(CALL), hands.epoch, job, generation, worker).await }
+                    })
+                    .await;
+                match answer {
+                    Ok(a) => {
+                        let stand = Stand { watermark: a.watermark, partial: a.partial };
+                        hands.send(Input::Sealed { job, generation, worker, shard, stand });
+                    }
+                    Err(fault) => hands.failed(&job, generation, &fault),
+                }
+            });
+        }
+    }
+
+    fn snapshot(&self, key: TaskKey, version: u64) {
+        let hands = self.clone();
+        self.start(&key.job.clone(), async move {
+            let answer = hands
+                .shards
+                .call(ShardIndex(0), |c| {
+                    let (job, name) = (key.job.clone(), key.task.to_string());
+                    async move { c.snapshot(within(LONG_CALL), hands.epoch, job, key.generation, version, name).await }
+                })
+                .await;
+            let outcome = match answer {
+                Ok(r) => Ok(SnapshotFile { path: r.path, bytes: r.bytes, digest: r.digest }),
+                Err(fault) => Err(TaskFault { code: code(&fault), reason: fault.to_string() }),
+            };
+            hands.send(Input::SnapshotWritten { key, outcome });
+        });
+    }
+
+    fn close(&self, job: &JobId) {
+        let handles = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(job).unwrap_or_default();
+        handles.iter().for_each(AbortHandle::abort);
+        for shard in self.shards.indices() {
+            let (hands, job) = (self.clone(), job.clone());
+            tokio::spawn(async move {
+                // A shard that is away has forgotten the job, or is told when the next engine takes over.
+                let _ = hands
+                    .shards
+                    .try_call(shard, |c| async move { c.close(within(CALL), hands.epoch, job).await })
+                    .await;
+            });
+        }
+    }
+
+    fn failed(&self, job: &JobId, generation: Generation, fault: &ShardFault) {
+        // A newer engine owns the shard: this one is about to find out, and the job is not to blame.
+        if matches!(fault, ShardFault::Fenced { .. }) {
+            let _ = self.queue.send(Message::Deposed);
+            return;
+        }
+        self.send(Input::ShardFailed {
+            job: job.clone(),
+            generation,
+            code: code(fault),
+            reason: fault.to_string(),
+        });
+    }
+
+    /// Stops everything that was started.
+    pub(super) fn stop(&self) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        for handle in running.drain().flat_map(|(_, handles)| handles) {
+            handle.abort();
+        }
+    }
+}
+
+/// The code in front of a fault's text, `[E401] ...`.
+fn code(fault: &ShardFault) -> String {
+    let text = fault.to_string();
+    text.strip_prefix('[').and_then(|t| t.split_once(']')).map_or("E400", |(code, _)| code).to_owned()
+}

@@ -1,0 +1,12 @@
+//! The engine as a service: one loop that decides, everything else moves messages.
+
+mod active;
+mod calls;
+mod clock;
+mod effects;
+mod run;
+mod sessions;
+mod shards;
+mod watching;
+
+pub use run::{Engine, EngineError, EngineHandle, EngineOptions};

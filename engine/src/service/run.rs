@@ -1,0 +1,220 @@
+//! Starts an engine, keeps it on standby while another one is active, and stops it.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use syncline_scheduler::ids::EngineEpoch;
+use tarpc::server::Channel;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::sleep,
+};
+use tracing::{info, warn};
+
+use super::{
+    active::{Active, Ended, Message},
+    calls::{ClientDesk, Desk, ShardDesk, WorkerDesk},
+    clock::Clock,
+    effects::Hands,
+    sessions::Sessions,
+    shards::Shards,
+    watching::{drop_worker, watch_silence},
+};
+use crate::{
+    rpc::{ClientService, ShardRegistry, Token, WorkerService, accept, answer_calls, channel, hello::Role},
+    store::{RedisStore, StoreError},
+};
+
+/// Length of the leadership lease; renewed three times in it.
+const LEASE: Duration = Duration::from_secs(3);
+/// A worker whose connection closed may come back within this time.
+const CLOSED_GRACE: Duration = Duration::from_millis(500);
+
+/// Settings of one engine process.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    pub token: Token,
+    /// Address of the Redis server.
+    pub redis: String,
+    /// Stable name of this engine: after a crash it takes its own lead back at once.
+    pub instance: String,
+    /// Shards of the parameter server.
+    pub shards: u32,
+    /// A worker that is not heard of for this long is dropped.
+    pub silence: Duration,
+}
+
+/// Why an engine could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    #[error("[E240] cannot listen on {address}")]
+    Listen { address: SocketAddr, #[source] source: std::io::Error },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A running engine.
+pub struct Engine;
+
+/// Holds an engine; dropping it stops the engine at once, as a crash would.
+pub struct EngineHandle {
+    address: SocketAddr,
+    tasks: Vec<JoinHandle<()>>,
+    active: watch::Receiver<Option<Hands>>,
+}
+
+impl EngineHandle {
+    /// Where the engine listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits until this engine is the active one.
+    pub async fn active(&mut self) {
+        // The sender lives as long as the engine's own task.
+        let _ = self.active.wait_for(Option::is_some).await;
+    }
+}
+
+impl Drop for EngineHandle {
+    fn drop(&mut self) {
+        if let Some(hands) = &*self.active.borrow() {
+            hands.stop();
+        }
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Engine {
+    /// Listens and connects to Redis; both fail at once. Must be called inside a tokio runtime.
+    pub async fn start(options: EngineOptions) -> Result<EngineHandle, EngineError> {
+        let listener = TcpListener::bind(options.listen)
+            .await
+            .map_err(|source| EngineError::Listen { address: options.listen, source })?;
+        let address = listener
+            .local_addr()
+            .map_err(|source| EngineError::Listen { address: options.listen, source })?;
+        let store = RedisStore::connect(&options.redis).await?;
+        let shards = Shards::new(options.shards, options.token.clone());
+        let (activate, active) = watch::channel(None);
+        let desk = Desk {
+            active: active.clone(),
+            store: store.clone(),
+            shards: shards.clone(),
+            silence: options.silence,
+            about: Arc::new(about(&options, address)),
+        };
+        let serve = {
+            let desk = desk.clone();
+            move |role, stream| serve(desk.clone(), role, stream)
+        };
+        const SERVED: &[Role] = &[Role::Client, Role::Worker, Role::Shard];
+        let tasks = vec![
+            tokio::spawn(accept(listener, options.token.clone(), SERVED, serve)),
+            tokio::spawn(watch_silence(desk)),
+            tokio::spawn(lead(options, store, shards, activate, address)),
+        ];
+        Ok(EngineHandle { address, tasks, active })
+    }
+}
+
+fn about(options: &EngineOptions, address: SocketAddr) -> BTreeMap<String, String> {
+    [
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("address", address.to_string()),
+        ("redis", crate::store::redacted(&options.redis)),
+        ("shards", options.shards.to_string()),
+        ("instance", options.instance.clone()),
+    ]
+    .map(|(k, v)| (k.to_owned(), v))
+    .into()
+}
+
+async fn serve(desk: Desk, role: Role, stream: TcpStream) {
+    match role {
+        Role::Client => answer_calls(channel(stream).execute(ClientDesk(desk).serve())).await,
+        Role::Shard => answer_calls(channel(stream).execute(ShardDesk(desk).serve())).await,
+        Role::Worker => {
+            let heard = Arc::default();
+            let worker = WorkerDesk { desk: desk.clone(), heard: Arc::clone(&heard) };
+            answer_calls(channel(stream).execute(worker.serve())).await;
+            let heard: &Mutex<_> = &heard;
+            let Some(worker) = *heard.lock().unwrap_or_else(PoisonError::into_inner) else { return };
+            sleep(CLOSED_GRACE).await;
+            let silent = |s: &super::sessions::Seen| s.worker == worker && s.silent_for >= CLOSED_GRACE;
+            let Ok(hands) = desk.hands() else { return };
+            if hands.sessions.all().iter().any(silent) {
+                drop_worker(&desk, worker, "its connection closed");
+            }
+        }
+        Role::Control | Role::Tensor => {}
+    }
+}
+
+/// Takes the lead whenever it is free, and is the active engine until it is deposed.
+async fn lead(
+    options: EngineOptions,
+    store: RedisStore,
+    shards: Shards,
+    activate: watch::Sender<Option<Hands>>,
+    address: SocketAddr,
+) {
+    let clock = Clock::start();
+    let address = address.to_string();
+    loop {
+        let epoch = match store.lead(&options.instance, LEASE, None, &address).await {
+            Ok(Some(epoch)) => epoch,
+            Ok(None) => {
+                sleep(LEASE / 10).await;
+                continue;
+            }
+            Err(error) => {
+                warn!(%error, "cannot take the lead yet");
+                sleep(LEASE / 10).await;
+                continue;
+            }
+        };
+        let (queue, inbox) = mpsc::unbounded_channel();
+        let hands = Hands::new(epoch, Sessions::default(), shards.clone(), queue);
+        let active = match Active::load(store.clone(), epoch, hands.clone(), clock).await {
+            Ok(active) => active,
+            Err(error) => {
+                warn!(%error, "cannot load the jobs yet");
+                hands.stop();
+                sleep(LEASE / 10).await;
+                continue;
+            }
+        };
+        info!(%epoch, "this engine is active");
+        activate.send_replace(Some(hands.clone()));
+        let renewal = tokio::spawn(renew(options.clone(), store.clone(), epoch, hands, address.clone()));
+        let ended = active.run(inbox).await;
+        renewal.abort();
+        activate.send_replace(None);
+        warn!(%epoch, ?ended, "this engine is no longer active");
+        if matches!(ended, Ended::Stopped) {
+            return;
+        }
+    }
+}
+
+/// Keeps the lead, and tells the loop when somebody else has it.
+async fn renew(options: EngineOptions, store: RedisStore, epoch: EngineEpoch, hands: Hands, address: String) {
+    loop {
+        sleep(LEASE / 3).await;
+        // While Redis is away nobody can commit, nobody else can take the lead, and the loop waits.
+        if let Ok(None) = store.lead(&options.instance, LEASE, Some(epoch), &address).await {
+            let _ = hands.queue.send(Message::Deposed);
+            return;
+        }
+    }
+}

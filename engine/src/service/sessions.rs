@@ -1,0 +1,136 @@
+//! Live workers: what each was given, what it holds, and when it was last heard of.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use dashmap::DashMap;
+use syncline_scheduler::{
+    core::{Assignment, TaskKey, WorkerAbout},
+    ids::Incarnation,
+};
+use tokio::sync::Notify;
+
+use crate::rpc::Activity;
+
+/// One live worker.
+#[derive(Default)]
+struct Session {
+    about: WorkerAbout,
+    pid: u32,
+    /// Committed assignments whose report is not committed yet, in order.
+    outbox: Mutex<Vec<Assignment>>,
+    seen: Mutex<Option<Instant>>,
+    activity: Mutex<Activity>,
+    wake: Notify,
+}
+
+/// A short lock whose holder never panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All live workers; clones share them. No guard of the map ever leaves a method.
+#[derive(Clone, Default)]
+pub(super) struct Sessions(Arc<DashMap<Incarnation, Arc<Session>>>);
+
+/// What people see of a live worker.
+pub(super) struct Seen {
+    pub worker: Incarnation,
+    pub about: WorkerAbout,
+    pub pid: u32,
+    pub silent_for: Duration,
+    pub activity: Activity,
+}
+
+impl Sessions {
+    pub(super) fn open(&self, worker: Incarnation, about: WorkerAbout, pid: u32) {
+        let session = Session { about, pid, seen: Mutex::new(Some(Instant::now())), ..Session::default() };
+        self.0.insert(worker, Arc::new(session));
+    }
+
+    pub(super) fn close(&self, worker: Incarnation) {
+        if let Some((_, session)) = self.0.remove(&worker) {
+            session.wake.notify_waiters();
+        }
+    }
+
+    fn get(&self, worker: Incarnation) -> Option<Arc<Session>> {
+        self.0.get(&worker).map(|s| Arc::clone(&s))
+    }
+
+    /// Notes a sign of life; `false` if the worker is not known.
+    pub(super) fn touch(&self, worker: Incarnation) -> bool {
+        let Some(session) = self.get(worker) else { return false };
+        *lock(&session.seen) = Some(Instant::now());
+        true
+    }
+
+    pub(super) fn assign(&self, worker: Incarnation, assignment: Assignment) {
+        let Some(session) = self.get(worker) else { return };
+        let mut outbox = lock(&session.outbox);
+        if outbox.iter().all(|a| a.key != assignment.key) {
+            outbox.push(assignment);
+        }
+        drop(outbox);
+        session.wake.notify_one();
+    }
+
+    /// The worker's report is committed. The worker learns it from the answer to the report, not from a poll.
+    pub(super) fn settle(&self, worker: Incarnation, key: &TaskKey) {
+        if let Some(session) = self.get(worker) {
+            lock(&session.outbox).retain(|a| a.key != *key);
+        }
+    }
+
+    pub(super) fn revoke(&self, worker: Incarnation, key: &TaskKey) {
+        self.settle(worker, key);
+        if let Some(session) = self.get(worker) {
+            session.wake.notify_one();
+        }
+    }
+
+    /// Waits until there is something the worker does not hold, or something it holds is over; `None` if the worker
+    /// is not known (any more).
+    pub(super) async fn orders(
+        &self,
+        worker: Incarnation,
+        activity: Activity,
+        wait: Duration,
+    ) -> Option<(Vec<Assignment>, Vec<TaskKey>)> {
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            let session = self.get(worker)?;
+            *lock(&session.seen) = Some(Instant::now());
+            let woken = session.wake.notified();
+            let (new, over) = {
+                let outbox = lock(&session.outbox);
+                let new: Vec<_> =
+                    outbox.iter().filter(|a| !activity.holding.contains(&a.key)).cloned().collect();
+                let listed = |key: &TaskKey| outbox.iter().any(|a| a.key == *key);
+                (new, activity.holding.iter().filter(|k| !listed(k)).cloned().collect::<Vec<_>>())
+            };
+            *lock(&session.activity) = activity.clone();
+            if !new.is_empty() || !over.is_empty() {
+                return Some((new, over));
+            }
+            if tokio::time::timeout_at(deadline, woken).await.is_err() {
+                self.touch(worker);
+                return Some((Vec::new(), Vec::new()));
+            }
+        }
+    }
+
+    pub(super) fn all(&self) -> Vec<Seen> {
+        let now = Instant::now();
+        let seen = |worker: Incarnation, s: &Session| Seen {
+            worker,
+            about: s.about.clone(),
+            pid: s.pid,
+            silent_for: lock(&s.seen).map_or(Duration::ZERO, |at| now.saturating_duration_since(at)),
+            activity: lock(&s.activity).clone(),
+        };
+        self.0.iter().map(|entry| seen(*entry.key(), entry.value())).collect()
+    }
+}

@@ -1,0 +1,160 @@
+//! The parameter shards as the engine reaches them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use syncline_scheduler::ids::ShardIndex;
+use tokio::sync::watch;
+use tracing::debug;
+
+use crate::rpc::{
+    CallError, Reconnecting, ShardClient, ShardHello, Token, connect, hello::Role,
+};
+
+/// A shard that announced itself.
+#[derive(Clone)]
+pub(super) struct Known {
+    pub hello: ShardHello,
+    pub seen: Instant,
+    client: Reconnecting<ShardClient>,
+}
+
+/// What an announcement meant.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Announced {
+    New,
+    Again,
+    /// Another process took the place: what the old one held is lost.
+    Replaced,
+}
+
+/// All shards; clones share them.
+#[derive(Clone)]
+pub(super) struct Shards {
+    count: u32,
+    token: Token,
+    known: Arc<Mutex<BTreeMap<ShardIndex, Known>>>,
+    changed: watch::Sender<u64>,
+}
+
+/// Pause between two tries to reach a shard.
+const RETRY: Duration = Duration::from_millis(200);
+
+impl Shards {
+    pub(super) fn new(count: u32, token: Token) -> Self {
+        Self { count, token, known: Arc::default(), changed: watch::Sender::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ShardIndex, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub(super) fn indices(&self) -> impl Iterator<Item = ShardIndex> + use<> {
+        (0..self.count).map(ShardIndex)
+    }
+
+    pub(super) fn announce(&self, hello: ShardHello) -> Announced {
+        let mut known = self.lock();
+        let announced = match known.get_mut(&hello.index) {
+            Some(old) if old.hello == hello => {
+                old.seen = Instant::now();
+                return Announced::Again;
+            }
+            Some(_) => Announced::Replaced,
+            None => Announced::New,
+        };
+        let (address, token) = (hello.address.clone(), self.token.clone());
+        let client = Reconnecting::new(move || {
+            let (address, token) = (address.clone(), token.clone());
+            async move {
+                let transport = connect(&address, Role::Control, &token).await?;
+                Ok(ShardClient::new(tarpc::client::Config::default(), transport).spawn())
+            }
+        });
+        known.insert(hello.index, Known { hello, seen: Instant::now(), client });
+        drop(known);
+        self.changed.send_modify(|n| *n += 1);
+        announced
+    }
+
+    /// Forgets a shard that is silent.
+    pub(super) fn forget(&self, index: ShardIndex) {
+        self.lock().remove(&index);
+    }
+
+    pub(super) fn all(&self) -> Vec<Known> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Addresses of all shards in order, if all are there.
+    pub(super) fn addresses(&self) -> Option<Vec<String>> {
+        let known = self.lock();
+        self.indices().map(|i| Some(known.get(&i)?.hello.address.clone())).collect()
+    }
+
+    /// The same, waiting until all are there.
+    pub(super) async fn all_addresses(&self) -> Vec<String> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            if let Some(addresses) = self.addresses() {
+                return addresses;
+            }
+            if changed.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    async fn known(&self, index: ShardIndex) -> Reconnecting<ShardClient> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            let client = self.lock().get(&index).map(|k| k.client.clone());
+            if let Some(client) = client {
+                return client;
+            }
+            if changed.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Calls one shard, again and again until it answers. Only for calls that may be repeated.
+    pub(super) async fn call<T, F>(&self, index: ShardIndex, call: impl Fn(ShardClient) -> F) -> T
+    where
+        F: Future<Output = Result<T, tarpc::client::RpcError>>,
+    {
+        loop {
+            match self.known(index).await.call(&call).await {
+                Ok(value) => return value,
+                Err(error) => debug!(shard = %index, error = %describe(&error), "shard does not answer yet"),
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Calls one shard once.
+    pub(super) async fn try_call<T, F>(
+        &self,
+        index: ShardIndex,
+        call: impl FnOnce(ShardClient) -> F,
+    ) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<T, tarpc::client::RpcError>>,
+    {
+        self.known(index).await.call(call).await
+    }
+}
+
+fn describe(error: &CallError) -> String {
+    match error {
+        CallError::Lost(cause) => format!("{error}: {cause}"),
+        other => other.to_string(),
+    }
+}

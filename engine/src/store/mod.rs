@@ -1,0 +1,12 @@
+//! The only place that talks to Redis.
+//!
+//! One fenced commit per job and turn, leadership, loading, the registry of live processes, and what people see.
+
+mod batch;
+mod error;
+pub mod keys;
+mod redis_store;
+mod registry;
+
+pub use error::StoreError;
+pub use redis_store::{Committed, RedisStore, redacted};

@@ -1,0 +1,233 @@
+//! Commits, leadership and loading.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use redis::{
+    AsyncCommands, FromRedisValue, Script,
+    aio::{ConnectionManager, ConnectionManagerConfig},
+};
+use syncline_scheduler::{
+    core::{Commit, Stored},
+    ids::{EngineEpoch, JobId},
+};
+use tokio::time::timeout;
+
+use super::{
+    batch::Batch,
+    error::StoreError,
+    keys::{self, JobKeys},
+};
+
+/// No single call may take longer: the connection manager's own limits do not bound a call while it reconnects.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Whether a commit was applied now or had been before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Committed {
+    Now,
+    Before,
+}
+
+/// A cheap handle; clones share one multiplexed connection.
+#[derive(Clone)]
+pub struct RedisStore {
+    pub(super) connection: ConnectionManager,
+    commit: Script,
+    lead: Script,
+    claim: Script,
+}
+
+impl RedisStore {
+    /// Connects to `url`, for example `redis://127.0.0.1:6379/`. Fails at once if nothing answers there.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        let client =
+            redis::Client::open(url).map_err(|source| StoreError::Address { url: redacted(url), source })?;
+        let config = ConnectionManagerConfig::new()
+            .set_number_of_retries(1)
+            .set_max_delay(Duration::from_millis(500))
+            .set_connection_timeout(Some(Duration::from_secs(2)))
+            .set_response_timeout(Some(Duration::from_secs(2)));
+        let connect = ConnectionManager::new_with_config(client, config);
+        let connection = timeout(CALL_TIMEOUT, connect)
+            .await
+            .map_err(|_| StoreError::Unavailable { op: "connect", cause: format!("{} did not answer", redacted(url)) })?
+            .map_err(|e| StoreError::Unavailable { op: "connect", cause: format!("{}: {e}", redacted(url)) })?;
+        Ok(Self {
+            connection,
+            commit: Script::new(include_str!("commit.lua")),
+            lead: Script::new(include_str!("lead.lua")),
+            claim: Script::new(include_str!("claim.lua")),
+        })
+    }
+
+    /// Bounds a call in time; its first failure after a lost connection is repeated once.
+    pub(super) async fn bounded<T, F>(op: &'static str, call: impl Fn() -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = redis::RedisResult<T>>,
+    {
+        let mut last = StoreError::Unavailable { op, cause: format!("no answer within {CALL_TIMEOUT:?}") };
+        for _ in 0..2 {
+            match timeout(CALL_TIMEOUT, call()).await {
+                Ok(Ok(value)) => return Ok(value),
+                Ok(Err(e)) => last = StoreError::of(op, &e),
+                Err(_) => return Err(last),
+            }
+            if !last.is_passing() {
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    /// Commits the changes of one job. May be sent again with the same `seq` while the outcome is unknown.
+    pub async fn commit(
+        &self,
+        job: &JobId,
+        epoch: EngineEpoch,
+        seq: u64,
+        commit: &Commit,
+    ) -> Result<Committed, StoreError> {
+        let names = JobKeys::new(job);
+        let mut call = self.commit.prepare_invoke();
+        for key in names.all() {
+            call.key(key);
+        }
+        call.arg(epoch.0).arg(seq);
+        for argument in Batch::of(commit).0 {
+            call.arg(argument);
+        }
+        let answer: Vec<String> = Self::bounded("commit", || {
+            let (call, mut connection) = (&call, self.connection.clone());
+            async move { call.invoke_async(&mut connection).await }
+        })
+        .await?;
+        let text = |i: usize| answer.get(i).cloned().unwrap_or_default();
+        match answer.first().map(String::as_str) {
+            Some("ok") => Ok(Committed::Now),
+            Some("again") => Ok(Committed::Before),
+            Some("fenced") => Err(StoreError::Fenced {
+                epoch: text(1).parse().unwrap_or_default(),
+                seq: text(2).parse().unwrap_or_default(),
+            }),
+            Some("type") => Err(StoreError::WrongType { key: text(1), found: text(2) }),
+            _ => Err(StoreError::Refused { op: "commit", cause: format!("unexpected answer {answer:?}") }),
+        }
+    }
+
+    /// Lists a job before its first commit: a listed job without keys is harmless, an unlisted one would be lost.
+    pub async fn list_job(&self, job: &JobId, at_ms: u64) -> Result<(), StoreError> {
+        Self::bounded("list job", || {
+            let mut c = self.connection.clone();
+            async move { c.zadd(keys::JOBS, job.as_str(), at_ms).await }
+        })
+        .await
+    }
+
+    /// Takes a job off the list.
+    pub async fn unlist_job(&self, job: &JobId) -> Result<(), StoreError> {
+        Self::bounded("unlist job", || {
+            let mut c = self.connection.clone();
+            async move { c.zrem(keys::JOBS, job.as_str()).await }
+        })
+        .await
+    }
+
+    /// Jobs in the order they were submitted, those whose keys have expired included.
+    pub async fn jobs(&self) -> Result<Vec<JobId>, StoreError> {
+        let names: Vec<String> = Self::bounded("list jobs", || {
+            let mut c = self.connection.clone();
+            async move { c.zrange(keys::JOBS, 0, -1).await }
+        })
+        .await?;
+        Ok(names.iter().filter_map(|n| n.parse().ok()).collect())
+    }
+
+    /// Takes or renews the lead; `None` if another engine is active.
+    pub async fn lead(
+        &self,
+        instance: &str,
+        lease: Duration,
+        held: Option<EngineEpoch>,
+        address: &str,
+    ) -> Result<Option<EngineEpoch>, StoreError> {
+        let mut call = self.lead.prepare_invoke();
+        call.key(keys::ENGINE).arg(instance).arg(lease.as_millis() as u64);
+        call.arg(held.map_or(0, |e| e.0)).arg(address);
+        let epoch: u64 = Self::bounded("lead", || {
+            let (call, mut connection) = (&call, self.connection.clone());
+            async move { call.invoke_async(&mut connection).await }
+        })
+        .await?;
+        Ok((epoch > 0).then_some(EngineEpoch(epoch)))
+    }
+
+    /// Claims a job for `epoch` and reads it; `None` if it has no keys any more. Returns the last committed seq.
+    pub async fn claim(&self, job: &JobId, epoch: EngineEpoch) -> Result<Option<(Stored, u64)>, StoreError> {
+        let names = JobKeys::new(job);
+        let mut call = self.claim.prepare_invoke();
+        call.key(&names.state).arg(epoch.0);
+        let seq: i64 = Self::bounded("claim", || {
+            let (call, mut connection) = (&call, self.connection.clone());
+            async move { call.invoke_async(&mut connection).await }
+        })
+        .await?;
+        match seq {
+            -2 => Ok(None),
+            -1 => Err(StoreError::Fenced { epoch: 0, seq: 0 }),
+            seq => {
+                let mut state = self.hash("load state", &names.state).await?;
+                let stored = Stored {
+                    spec: state.remove("spec").unwrap_or_default(),
+                    central: state.remove("central").unwrap_or_default(),
+                    tasks: self.hash("load tasks", &names.tasks).await?,
+                    workers: self.hash("load workers", &names.workers).await?,
+                    supersteps: self.hash("load supersteps", &names.supersteps).await?,
+                };
+                Ok(Some((stored, seq.unsigned_abs())))
+            }
+        }
+    }
+
+    /// All fields of one of our bounded hashes.
+    pub async fn hash(&self, op: &'static str, key: &str) -> Result<BTreeMap<String, String>, StoreError> {
+        Self::bounded(op, || {
+            let mut c = self.connection.clone();
+            async move { c.hgetall(key).await }
+        })
+        .await
+    }
+
+    /// Any command, for `doctor`.
+    pub async fn query<T: FromRedisValue>(&self, op: &'static str, words: &[&str]) -> Result<T, StoreError> {
+        Self::bounded(op, || {
+            let mut connection = self.connection.clone();
+            async move {
+                let mut command = redis::cmd(words[0]);
+                words[1..].iter().for_each(|w| {
+                    command.arg(*w);
+                });
+                command.query_async(&mut connection).await
+            }
+        })
+        .await
+    }
+}
+
+/// The address without user name and password.
+pub fn redacted(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if at > scheme => format!("{}://***@{}", &url[..scheme], &url[at + 1..]),
+        _ => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::redacted;
+
+    #[test]
+    fn a_password_never_shows_in_an_address() {
+        assert_eq!(redacted("redis://user:secret@host:6379/0"), "redis://***@host:6379/0");
+        assert_eq!(redacted("redis://127.0.0.1:6379/"), "redis://127.0.0.1:6379/");
+    }
+}

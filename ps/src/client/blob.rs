@@ -1,0 +1,101 @@
+//! Content-addressed values: models, training graphs, initial parameters.
+
+use std::{
+    io::{self, Read, Write},
+    time::Duration,
+};
+
+use syncline_engine::rpc::{ShardFault, Token};
+
+use super::{Link, Trouble, out_of_place};
+use crate::{
+    PsError,
+    wire::{Digest, MAX_BLOB_BYTES, Reply, Request},
+};
+
+/// Memory is asked for in steps of this size, so that a wrong length cannot exhaust it.
+const STEP_BYTES: u64 = 64 << 20;
+
+/// Stores and fetches blobs. Each call opens a connection of its own.
+#[derive(Debug, Clone)]
+pub struct BlobClient {
+    token: Token,
+    limit: Duration,
+}
+
+impl BlobClient {
+    /// A client that shows `token`.
+    pub fn new(token: Token) -> Self {
+        Self { token, limit: Duration::from_secs(10) }
+    }
+
+    /// Stores `bytes` on the shard at `address` and returns their digest. Nothing is sent if they are there already.
+    pub fn put(&self, address: &str, bytes: &[u8]) -> Result<String, PsError> {
+        let digest = blake3::hash(bytes);
+        self.put_as(address, *digest.as_bytes(), bytes).map_err(|t| t.into_error(address))?;
+        Ok(digest.to_hex().to_string())
+    }
+
+    /// Fetches a blob from the first of `addresses` that has it whole, and checks it against its digest.
+    pub fn get(&self, addresses: &[String], digest: &str) -> Result<Vec<u8>, PsError> {
+        let wanted = digest_from_hex(digest)?;
+        let mut last = PsError::Refused { fault: ShardFault::MissingBlob { digest: digest.into() } };
+        for address in addresses {
+            match self.get_from(address, wanted) {
+                Ok(Some(bytes)) if *blake3::hash(&bytes).as_bytes() == wanted => return Ok(bytes),
+                Ok(Some(_)) => last = PsError::Damaged { digest: digest.into(), address: address.clone() },
+                Ok(None) => {}
+                Err(trouble) => last = trouble.into_error(address),
+            }
+        }
+        Err(last)
+    }
+
+    /// Whether the shard at `address` keeps the blob.
+    pub fn has(&self, address: &str, digest: &str) -> Result<bool, PsError> {
+        let wanted = digest_from_hex(digest)?;
+        let found = Link::open(address, &self.token, self.limit).and_then(|mut link| link.stat_blob(wanted));
+        found.map(|size| size.is_some()).map_err(|t| t.into_error(address))
+    }
+
+    pub(crate) fn put_as(&self, address: &str, digest: Digest, bytes: &[u8]) -> Result<(), Trouble> {
+        let mut link = Link::open(address, &self.token, self.limit)?;
+        if link.stat_blob(digest)?.is_some() {
+            return Ok(());
+        }
+        let mut head = Vec::new();
+        Request::PutBlob { digest }.encode(bytes.len() as u64, &mut head);
+        link.socket_mut().write_all(&head)?;
+        link.socket_mut().write_all(bytes)?;
+        // The shard writes to disk before it answers.
+        link.limit_reads(None)?;
+        match link.answer()? {
+            (Reply::BlobStored, 0) => Ok(()),
+            (reply, _) => Err(out_of_place(&reply)),
+        }
+    }
+
+    fn get_from(&self, address: &str, digest: Digest) -> Result<Option<Vec<u8>>, Trouble> {
+        let mut link = Link::open(address, &self.token, self.limit)?;
+        let Some(total) = link.stat_blob(digest)? else { return Ok(None) };
+        let total = total.min(MAX_BLOB_BYTES);
+        link.ask_blob(digest, 0, total)?;
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < total {
+            let step = (total - bytes.len() as u64).min(STEP_BYTES);
+            bytes.try_reserve(step as usize).map_err(io::Error::other)?;
+            if link.socket_mut().take(step).read_to_end(&mut bytes)? as u64 != step {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+        }
+        Ok(Some(bytes))
+    }
+}
+
+/// A digest from its 64 hexadecimal digits.
+pub fn digest_from_hex(hex: &str) -> Result<Digest, PsError> {
+    match blake3::Hash::from_hex(hex) {
+        Ok(hash) => Ok(*hash.as_bytes()),
+        Err(_) => Err(PsError::Digest { given: hex.chars().take(80).collect() }),
+    }
+}

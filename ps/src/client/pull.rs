@@ -1,0 +1,170 @@
+//! Pulling the parameters from all shards, straight into the caller's buffer.
+
+use std::time::Instant;
+
+use super::{Shards, Trouble, out_of_place, patience::Patience};
+use crate::{
+    PsError,
+    shard::Want,
+    wire::{Reply, Request},
+};
+
+/// Bytes read from one shard in its turn.
+const TURN_BYTES: usize = 1 << 20;
+
+/// What a pull brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pulled {
+    /// Barriers closed when it was read; the lowest of all shards.
+    pub version: u64,
+    /// The longest time a shard waited for the version.
+    pub waited_us: u64,
+    /// The rest of the call's time.
+    pub transfer_us: u64,
+    /// Pushes of all workers that were in on the first shard.
+    pub pushes: u64,
+}
+
+/// How far the pull from one shard has come.
+#[derive(Clone, Copy)]
+enum Part {
+    Unasked,
+    Asked,
+    Reading { got: Answer, at: usize },
+    Done(Answer),
+}
+
+/// The header of one shard's answer.
+#[derive(Clone, Copy)]
+struct Answer {
+    version: u64,
+    pushes: u64,
+    waited_us: u64,
+    exact: bool,
+}
+
+impl Shards {
+    /// Waits for `want` on every shard and reads the parameters into `into`, which has [`Shards::elements`] places.
+    ///
+    /// In per-barrier mode all of them are of one version; else each chunk is in its latest state.
+    pub fn pull(&mut self, want: Want, into: &mut [f32]) -> Result<Pulled, PsError> {
+        self.canceller.check()?;
+        if into.len() as u64 != self.elements {
+            return Err(PsError::Length { what: "buffer", got: into.len() as u64, expected: self.elements });
+        }
+        let started = Instant::now();
+        let mut patience = Patience::new(self.options.patience);
+        let mut want = want;
+        let mut waited_us = 0;
+        loop {
+            let answers = self.pull_once(want, into, &mut patience)?;
+            waited_us += answers.iter().map(|a| a.waited_us).max().unwrap_or(0);
+            let versions = || answers.iter().map(|a| a.version);
+            let (low, high) = (versions().min().unwrap_or(0), versions().max().unwrap_or(0));
+            let exact = answers.iter().any(|a| a.exact);
+            if exact && low != high && matches!(want, Want::Version(_)) {
+                // Some shards were a barrier ahead: meet them there.
+                want = Want::Version(high);
+                continue;
+            }
+            let took_us = started.elapsed().as_micros() as u64;
+            let transfer_us = took_us.saturating_sub(waited_us);
+            let pushes = answers.first().map_or(0, |a| a.pushes);
+            return Ok(Pulled { version: low, waited_us, transfer_us, pushes });
+        }
+    }
+
+    fn pull_once(
+        &mut self,
+        want: Want,
+        into: &mut [f32],
+        patience: &mut Patience,
+    ) -> Result<Vec<Answer>, PsError> {
+        let mut parts = vec![Part::Unasked; self.seats.len()];
+        let mut waiting = true;
+        while waiting {
+            waiting = false;
+            // Ask everybody before waiting for anybody.
+            for index in 0..parts.len() {
+                while matches!(parts[index], Part::Unasked) {
+                    match self.ask_pull(index, want) {
+                        Ok(()) => parts[index] = Part::Asked,
+                        Err(trouble) => self.pull_trouble(index, trouble, patience, &parts)?,
+                    }
+                }
+            }
+            for index in 0..parts.len() {
+                let step = match parts[index] {
+                    Part::Asked => self.pull_answer(index),
+                    Part::Reading { got, at } => self.read_turn(index, got, at, into),
+                    Part::Unasked | Part::Done(_) => continue,
+                };
+                waiting = true;
+                match step {
+                    Ok(next) => {
+                        parts[index] = next;
+                        patience.progress();
+                    }
+                    Err(trouble) => {
+                        parts[index] = Part::Unasked;
+                        self.pull_trouble(index, trouble, patience, &parts)?;
+                    }
+                }
+            }
+        }
+        Ok(parts.iter().filter_map(|p| if let Part::Done(answer) = p { Some(*answer) } else { None }).collect())
+    }
+
+    /// After trouble with one shard: try again, or hang up on those that still owe an answer.
+    fn pull_trouble(
+        &mut self,
+        index: usize,
+        trouble: Trouble,
+        patience: &mut Patience,
+        parts: &[Part],
+    ) -> Result<(), PsError> {
+        self.recover(index, trouble, patience).inspect_err(|_| {
+            for other in (0..parts.len()).filter(|&i| !matches!(parts[i], Part::Unasked | Part::Done(_))) {
+                self.drop_link(other);
+            }
+        })
+    }
+
+    fn ask_pull(&mut self, index: usize, want: Want) -> Result<(), Trouble> {
+        let at = self.at.clone();
+        let (link, _) = self.link(index)?;
+        link.ask(&Request::Pull { at, want })
+    }
+
+    fn pull_answer(&mut self, index: usize) -> Result<Part, Trouble> {
+        let (range, patience) = (self.seats[index].range, self.options.patience);
+        let (link, _) = self.link(index)?;
+        // The version may take as long as the slowest worker; a vanished shard is noticed by keepalive.
+        link.limit_reads(None)?;
+        match link.answer()? {
+            (Reply::Pulled { version, pushes, waited_us, exact }, body) if body == range.len() * 4 => {
+                link.limit_reads(Some(patience))?;
+                Ok(Part::Reading { got: Answer { version, pushes, waited_us, exact }, at: 0 })
+            }
+            (reply, _) => Err(out_of_place(&reply)),
+        }
+    }
+
+    fn read_turn(&mut self, index: usize, got: Answer, at: usize, into: &mut [f32]) -> Result<Part, Trouble> {
+        let range = self.seats[index].range;
+        let alone = self.seats.len() == 1;
+        let (link, _) = self.link(index)?;
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut into[range.start as usize..range.end as usize]);
+        let until = if alone { bytes.len() } else { (at + TURN_BYTES).min(bytes.len()) };
+        link.read_body(&mut bytes[at..until])?;
+        if until < bytes.len() {
+            return Ok(Part::Reading { got, at: until });
+        }
+        match link.answer()? {
+            (Reply::PullEnd { version }, 0) if version == got.version || !got.exact => Ok(Part::Done(got)),
+            // A barrier closed while the values were read: ask again.
+            (Reply::PullEnd { .. }, 0) => Ok(Part::Unasked),
+            (reply, _) => Err(out_of_place(&reply)),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What callers of the parameter server see.
+
+use syncline_engine::rpc::{ShardFault, hello::HelloError};
+use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
+
+use crate::wire::WireError;
+
+/// Why a shard could not be used. Conditions that a shard reports keep the code of [`ShardFault`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PsError {
+    /// This incarnation was dropped: register again under a new one.
+    #[error("[E408] worker {worker} was dropped from job {job}; it must register again")]
+    Sealed { job: JobId, worker: Incarnation },
+    /// The job was canceled or is done: drop everything that belongs to it.
+    #[error("[E409] job {job} was closed")]
+    Closed { job: JobId },
+    /// The parameters were restored meanwhile: fetch a new ticket.
+    #[error("[E403] generation {given} of job {job} is over, {current} is active")]
+    WrongGeneration { job: JobId, given: Generation, current: Generation },
+    #[error("[E401] engine epoch {given} is over, {highest} is active")]
+    Fenced { given: EngineEpoch, highest: EngineEpoch },
+    /// Everything else that a shard refuses.
+    #[error("{fault}")]
+    Refused { fault: ShardFault },
+    #[error("[E410] shard {address} could not be reached for {after_ms} ms: {cause}")]
+    Unreachable { address: String, after_ms: u64, cause: String },
+    #[error("[E411] shard {address} turned the connection away: {source}")]
+    Greeting { address: String, source: HelloError },
+    #[error("[E412] shard {address} broke the protocol: {source}")]
+    Protocol { address: String, source: WireError },
+    /// [`Canceller::cancel`](crate::client::Canceller::cancel) was called.
+    #[error("[E413] the call was canceled here")]
+    Canceled,
+    #[error("[E414] {what}: got {got} elements, expected {expected}")]
+    Length { what: &'static str, got: u64, expected: u64 },
+    #[error("[E415] blob {digest} arrived damaged from {address}")]
+    Damaged { digest: String, address: String },
+    #[error("[E416] {what}: {source}")]
+    Io { what: String, source: std::io::Error },
+    #[error("[E417] {given} is not a BLAKE3 digest of 64 hexadecimal digits")]
+    Digest { given: String },
+}
+
+impl PsError {
+    /// The stable code, see docs/errors.md.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Fenced { .. } => "E401",
+            Self::WrongGeneration { .. } => "E403",
+            Self::Sealed { .. } => "E408",
+            Self::Closed { .. } => "E409",
+            Self::Refused { fault } => fault_code(fault),
+            Self::Unreachable { .. } => "E410",
+            Self::Greeting { .. } => "E411",
+            Self::Protocol { .. } => "E412",
+            Self::Canceled => "E413",
+            Self::Length { .. } => "E414",
+            Self::Damaged { .. } => "E415",
+            Self::Io { .. } => "E416",
+            Self::Digest { .. } => "E417",
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Sealed { .. } => "nothing: the worker comes back by itself under a new incarnation",
+            Self::Closed { .. } => "nothing: the job is over",
+            Self::WrongGeneration { .. } => "nothing: the worker goes on with the restored parameters",
+            Self::Fenced { .. } => "another engine has taken over; stop this one",
+            Self::Refused { fault: ShardFault::MissingBlob { .. } } => "upload the blob again, then submit",
+            Self::Refused { fault: ShardFault::Io { .. } } => "look at the disk of the shard's state directory",
+            Self::Refused { .. } => "this should not happen; please report it with the shard's log",
+            Self::Unreachable { .. } => "see whether `syncline ps` runs there and its port can be reached",
+            Self::Greeting { .. } => "use the same release and the same token file everywhere",
+            Self::Protocol { .. } => "use the same release everywhere; otherwise please report it",
+            Self::Canceled => "nothing: it was asked for",
+            Self::Length { .. } => "the model and the job's layout differ; submit the job again",
+            Self::Damaged { .. } => "upload the blob again, and check the disk of that shard",
+            Self::Io { .. } => "correct what the system names, then try again",
+            Self::Digest { .. } => "use a digest that `syncline submit` or `BlobClient::put` printed",
+        }
+    }
+}
+
+fn fault_code(fault: &ShardFault) -> &'static str {
+    match fault {
+        ShardFault::Fenced { .. } => "E401",
+        ShardFault::UnknownJob { .. } => "E402",
+        ShardFault::WrongGeneration { .. } => "E403",
+        ShardFault::MissingBlob { .. } => "E404",
+        ShardFault::Io { .. } => "E406",
+        ShardFault::NotPinned { .. } => "E407",
+        ShardFault::Sealed { .. } => "E408",
+        ShardFault::Closed { .. } => "E409",
+        // `ShardFault` may grow; what is new is invalid to us.
+        _ => "E405",
+    }
+}
+
+impl From<ShardFault> for PsError {
+    fn from(fault: ShardFault) -> Self {
+        match fault {
+            ShardFault::Sealed { job, worker } => Self::Sealed { job, worker },
+            ShardFault::Closed { job } => Self::Closed { job },
+            ShardFault::WrongGeneration { job, given, current } => Self::WrongGeneration { job, given, current },
+            ShardFault::Fenced { given, highest } => Self::Fenced { given, highest },
+            fault => Self::Refused { fault },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_is_the_one_in_the_text() {
+        let job: JobId = "digits".parse().unwrap();
+        let all = [
+            PsError::from(ShardFault::Closed { job: job.clone() }),
+            ShardFault::Sealed { job: job.clone(), worker: Incarnation(1) }.into(),
+            ShardFault::UnknownJob { job: job.clone() }.into(),
+            ShardFault::Invalid { what: "x".into() }.into(),
+            ShardFault::Io { what: "x".into(), cause: "y".into() }.into(),
+            ShardFault::NotPinned { job: job.clone(), wanted: 1 }.into(),
+            ShardFault::MissingBlob { digest: "x".into() }.into(),
+            ShardFault::WrongGeneration { job, given: Generation(1), current: Generation(2) }.into(),
+            ShardFault::Fenced { given: EngineEpoch(1), highest: EngineEpoch(2) }.into(),
+            PsError::Unreachable { address: "a".into(), after_ms: 1, cause: "b".into() },
+            PsError::Canceled,
+            PsError::Length { what: "gradient", got: 1, expected: 2 },
+            PsError::Digest { given: "x".into() },
+        ];
+        for error in all {
+            assert!(error.to_string().starts_with(&format!("[{}] ", error.code())), "{error}");
+            assert!(!error.hint().is_empty());
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Closing barriers: the moment at which a version comes into being.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use syncline_engine::rpc::{BarrierOrder, ClosedBarrier, ShardFault};
+use syncline_scheduler::{ids::EngineEpoch, sync::UpdateMode};
+use tokio::sync::watch;
+
+use super::{JobShard, chunk::Chunk, ledger::Ledger, lock};
+
+/// Orders that may wait for their superstep; the engine sends one or two ahead.
+const MAX_OPEN_ORDERS: usize = 4096;
+/// Below this many chunks per thread, starting a thread costs more than it saves.
+const CHUNKS_PER_THREAD: usize = 8;
+
+impl JobShard {
+    /// Takes a barrier order, or an amended roster.
+    pub fn order(&self, epoch: EngineEpoch, order: BarrierOrder) -> Result<(), ShardFault> {
+        let mut ledger = self.open_ledger()?;
+        ledger.fence(epoch)?;
+        if ledger.orders.len() >= MAX_OPEN_ORDERS {
+            return Err(ShardFault::Invalid { what: format!("{MAX_OPEN_ORDERS} barriers are open already") });
+        }
+        if !(order.learning_rate.is_finite() && order.learning_rate >= 0.0) {
+            let what = format!("learning_rate = {} in a barrier order", order.learning_rate);
+            return Err(ShardFault::Invalid { what });
+        }
+        ledger.take_order(order);
+        self.close_barriers(&mut ledger);
+        Ok(())
+    }
+
+    /// Barriers closed beyond the first `seen`.
+    pub fn closed_since(&self, epoch: EngineEpoch, seen: u64) -> Result<Vec<ClosedBarrier>, ShardFault> {
+        let mut ledger = self.open_ledger()?;
+        ledger.fence(epoch)?;
+        Ok(ledger.closed_since(seen))
+    }
+
+    /// Tells when something has moved; subscribe before looking.
+    pub fn watch(&self) -> watch::Receiver<()> {
+        self.moved_async.subscribe()
+    }
+
+    /// Closes every barrier whose turn it is. The ledger stays locked meanwhile, so nobody sees a half-made version.
+    pub(super) fn close_barriers(&self, ledger: &mut Ledger) {
+        let before = ledger.closed;
+        while let Some(order) = ledger.next_to_close() {
+            if self.mode == UpdateMode::PerBarrier {
+                let rate = order.learning_rate;
+                self.each_chunk(|chunk| lock(chunk).close_round(&self.rule, rate));
+            }
+            if order.pin {
+                ledger.pinned = Some((ledger.closed + 1, Arc::new(self.copy_values())));
+            }
+            ledger.record_close();
+        }
+        if ledger.closed != before {
+            self.wake();
+        }
+    }
+
+    /// Everything held here, chunk by chunk.
+    fn copy_values(&self) -> Vec<f32> {
+        let mut values = Vec::with_capacity(self.range().len() as usize);
+        for chunk in &self.chunks {
+            values.extend_from_slice(lock(chunk).values());
+        }
+        values
+    }
+
+    /// Runs `work` on every chunk, on several threads if there are enough of them.
+    fn each_chunk(&self, work: impl Fn(&Mutex<Chunk>) + Sync) {
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let threads = cores.min(self.chunks.len() / CHUNKS_PER_THREAD);
+        if threads < 2 {
+            return self.chunks.iter().for_each(work);
+        }
+        thread::scope(|scope| {
+            for part in self.chunks.chunks(self.chunks.len().div_ceil(threads)) {
+                let work = &work;
+                scope.spawn(move || part.iter().for_each(work));
+            }
+        });
+    }
+}

@@ -1,0 +1,43 @@
+//! Keeps engines of past terms out.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use syncline_engine::rpc::ShardFault;
+use syncline_scheduler::ids::EngineEpoch;
+
+/// Highest engine epoch that this process has heard of.
+#[derive(Debug, Default)]
+pub struct Fence(AtomicU64);
+
+impl Fence {
+    /// Takes note of `given` and refuses it if a higher one was seen.
+    pub fn check(&self, given: EngineEpoch) -> Result<(), ShardFault> {
+        let highest = self.0.fetch_max(given.0, Ordering::AcqRel);
+        if given.0 < highest {
+            return Err(ShardFault::Fenced { given, highest: EngineEpoch(highest) });
+        }
+        Ok(())
+    }
+
+    /// Highest epoch seen so far.
+    pub fn highest(&self) -> EngineEpoch {
+        EngineEpoch(self.0.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lower_epoch_is_refused_for_ever() {
+        let fence = Fence::default();
+        assert!(fence.check(EngineEpoch(3)).is_ok());
+        assert!(fence.check(EngineEpoch(3)).is_ok());
+        assert_eq!(
+            fence.check(EngineEpoch(2)),
+            Err(ShardFault::Fenced { given: EngineEpoch(2), highest: EngineEpoch(3) })
+        );
+        assert_eq!(fence.highest(), EngineEpoch(3));
+    }
+}

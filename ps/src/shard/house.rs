@@ -1,0 +1,119 @@
+//! All jobs of one shard process.
+
+use std::sync::{Arc, Mutex};
+
+use dashmap::DashMap;
+use syncline_engine::rpc::{ShardFault, ShardState};
+use syncline_scheduler::ids::{EngineEpoch, Generation, JobId};
+
+use super::{Fence, JobShard, lock};
+
+/// The key table: which job is held in which generation.
+#[derive(Default)]
+pub struct House {
+    fence: Fence,
+    jobs: DashMap<JobId, Arc<Slot>>,
+}
+
+/// One job's place. It outlives the job, so that late workers learn that it was closed.
+#[derive(Default)]
+struct Slot {
+    /// Held while initial parameters are loaded: a repeated order waits instead of loading them again.
+    opening: Mutex<()>,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+enum Held {
+    #[default]
+    Nothing,
+    Open(Arc<JobShard>),
+    Closed,
+}
+
+impl House {
+    /// The highest engine epoch seen by this process.
+    pub fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    fn slot(&self, job: &JobId) -> Option<Arc<Slot>> {
+        self.jobs.get(job).map(|slot| slot.clone())
+    }
+
+    /// The job as it is held now, in whatever generation.
+    pub fn current(&self, job: &JobId) -> Result<Arc<JobShard>, ShardFault> {
+        let slot = self.slot(job).ok_or_else(|| ShardFault::UnknownJob { job: job.clone() })?;
+        match &*lock(&slot.held) {
+            Held::Open(shard) => Ok(shard.clone()),
+            Held::Nothing => Err(ShardFault::UnknownJob { job: job.clone() }),
+            Held::Closed => Err(ShardFault::Closed { job: job.clone() }),
+        }
+    }
+
+    /// The job in exactly this generation.
+    pub fn find(&self, job: &JobId, given: Generation) -> Result<Arc<JobShard>, ShardFault> {
+        let shard = self.current(job)?;
+        let current = shard.generation();
+        if current != given {
+            return Err(ShardFault::WrongGeneration { job: job.clone(), given, current });
+        }
+        Ok(shard)
+    }
+
+    /// Where the job stands; `None` if it is not open here.
+    pub fn attach(&self, epoch: EngineEpoch, job: &JobId) -> Result<Option<ShardState>, ShardFault> {
+        self.fence.check(epoch)?;
+        match self.current(job) {
+            Ok(shard) => shard.state(epoch).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Opens a job in `generation` with what `load` makes, which takes its time. The same generation stays as it
+    /// is, an older one ends, a newer one refuses.
+    pub fn open(
+        &self,
+        epoch: EngineEpoch,
+        job: &JobId,
+        generation: Generation,
+        load: impl FnOnce() -> Result<JobShard, ShardFault>,
+    ) -> Result<ShardState, ShardFault> {
+        self.fence.check(epoch)?;
+        let slot = self.jobs.entry(job.clone()).or_default().clone();
+        let _loading = lock(&slot.opening);
+        if let Held::Open(shard) = &*lock(&slot.held) {
+            let current = shard.generation();
+            if current == generation {
+                return shard.state(epoch);
+            }
+            if current > generation {
+                return Err(ShardFault::WrongGeneration { job: job.clone(), given: generation, current });
+            }
+        }
+        let closed_before = matches!(*lock(&slot.held), Held::Closed);
+        let fresh = Arc::new(load()?);
+        let mut held = lock(&slot.held);
+        if matches!(*held, Held::Closed) && !closed_before {
+            return Err(ShardFault::Closed { job: job.clone() });
+        }
+        // Loading took a while: another engine may have taken over since.
+        self.fence.check(epoch)?;
+        if let Held::Open(old) = &*held {
+            old.replace(generation);
+        }
+        *held = Held::Open(fresh.clone());
+        fresh.state(epoch)
+    }
+
+    /// Forgets a job and wakes everybody who waits for it.
+    pub fn close(&self, epoch: EngineEpoch, job: &JobId) -> Result<(), ShardFault> {
+        self.fence.check(epoch)?;
+        if let Some(slot) = self.slot(job)
+            && let Held::Open(shard) = std::mem::replace(&mut *lock(&slot.held), Held::Closed)
+        {
+            shard.close();
+        }
+        Ok(())
+    }
+}

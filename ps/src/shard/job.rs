@@ -1,0 +1,141 @@
+//! One job on one shard.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use dashmap::DashMap;
+use syncline_engine::rpc::{OpenJob, ShardFault, ShardState};
+use syncline_scheduler::{
+    ids::{EngineEpoch, Generation, Incarnation, JobId},
+    spec::{ElementRange, Layout, Optimizer},
+    sync::UpdateMode,
+};
+use tokio::sync::watch;
+
+use super::{
+    chunk::{CHUNK_ELEMENTS, Chunk},
+    lane::Lane,
+    ledger::{Ledger, Over},
+    lock,
+};
+
+/// The parameters of one job in one generation, as far as this shard holds them.
+pub struct JobShard {
+    pub(super) job: JobId,
+    pub(super) generation: Generation,
+    pub(super) rule: Optimizer,
+    pub(super) mode: UpdateMode,
+    pub(super) chunks: Vec<Mutex<Chunk>>,
+    pub(super) lanes: DashMap<Incarnation, Arc<Mutex<Lane>>>,
+    pub(super) ledger: Mutex<Ledger>,
+    /// Wakes blocked pulls: a barrier closed, the job is over, an incarnation was sealed.
+    pub(super) moved: Condvar,
+    /// The same for tasks on the tokio runtime; carries nothing.
+    pub(super) moved_async: watch::Sender<()>,
+    range: ElementRange,
+    layout: Layout,
+    shards: Vec<String>,
+}
+
+impl JobShard {
+    /// Holds `values`, this shard's part of the initial parameters.
+    pub fn new(order: &OpenJob, range: ElementRange, values: &[f32], epoch: EngineEpoch) -> Self {
+        let chunk = |part: &[f32]| Mutex::new(Chunk::new(part.to_vec(), &order.optimizer, order.mode));
+        Self {
+            job: order.job.clone(),
+            generation: order.generation,
+            rule: order.optimizer,
+            mode: order.mode,
+            chunks: values.chunks(CHUNK_ELEMENTS).map(chunk).collect(),
+            lanes: DashMap::new(),
+            ledger: Mutex::new(Ledger { epoch, ..Ledger::default() }),
+            moved: Condvar::new(),
+            moved_async: watch::Sender::new(()),
+            range,
+            layout: order.layout.clone(),
+            shards: order.shards.clone(),
+        }
+    }
+
+    /// The job's name.
+    pub fn job(&self) -> &JobId {
+        &self.job
+    }
+
+    /// The life of the parameters that this value holds.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// When pushes become steps.
+    pub fn mode(&self) -> UpdateMode {
+        self.mode
+    }
+
+    /// The part of the flat array that is held here.
+    pub fn range(&self) -> ElementRange {
+        self.range
+    }
+
+    /// The named parameters of the whole job.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Addresses of all shards of the job, in order.
+    pub fn shards(&self) -> &[String] {
+        &self.shards
+    }
+
+    /// Number of chunks held here.
+    pub fn chunk_count(&self) -> u32 {
+        self.chunks.len() as u32
+    }
+
+    /// Where the job stands, under the engine's `epoch`.
+    pub fn state(&self, epoch: EngineEpoch) -> Result<ShardState, ShardFault> {
+        let mut ledger = lock(&self.ledger);
+        ledger.fence(epoch)?;
+        Ok(ShardState {
+            generation: self.generation,
+            watermarks: ledger.watermarks.clone(),
+            closed: ledger.closed,
+            pushes: ledger.pushes,
+        })
+    }
+
+    /// Ends this value: a cancel. Wakes everybody who waits.
+    pub(super) fn close(&self) {
+        self.end(Over::Closed);
+    }
+
+    /// Ends this value: generation `by` has taken its place. Wakes everybody who waits.
+    pub(super) fn replace(&self, by: Generation) {
+        self.end(Over::Replaced(by));
+    }
+
+    fn end(&self, over: Over) {
+        lock(&self.ledger).over = Some(over);
+        self.wake();
+    }
+
+    pub(super) fn wake(&self) {
+        self.moved.notify_all();
+        self.moved_async.send_replace(());
+    }
+
+    /// The ledger of a job that still takes things in.
+    pub(super) fn open_ledger(&self) -> Result<MutexGuard<'_, Ledger>, ShardFault> {
+        let ledger = lock(&self.ledger);
+        match ledger.over {
+            Some(over) => Err(over.fault(&self.job, self.generation)),
+            None => Ok(ledger),
+        }
+    }
+
+    pub(super) fn lane(&self, worker: Incarnation) -> Arc<Mutex<Lane>> {
+        if let Some(lane) = self.lanes.get(&worker) {
+            return lane.clone();
+        }
+        self.lanes.entry(worker).or_default().clone()
+    }
+}

@@ -1,0 +1,162 @@
+//! The books of one job: watermarks, counters, barrier orders, the pinned version.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
+
+use syncline_engine::rpc::{BarrierOrder, ClosedBarrier, ShardFault};
+use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId, Superstep};
+
+/// Closed barriers that are remembered for `closed(seen)`.
+const RECORDS: usize = 64;
+
+/// Everything of a job that is not in a chunk or in one incarnation's lane.
+#[derive(Default)]
+pub(super) struct Ledger {
+    /// Highest engine epoch that gave an order about this job.
+    pub epoch: EngineEpoch,
+    /// Published copies of the lanes' watermarks: what rosters are compared with.
+    pub watermarks: BTreeMap<Incarnation, u64>,
+    /// Incarnations whose waiting pulls must be woken.
+    pub sealed: BTreeSet<Incarnation>,
+    /// Barriers closed so far.
+    pub closed: u64,
+    /// Pushes that are in completely.
+    pub pushes: u64,
+    /// Orders for barriers that are still open, by superstep.
+    pub orders: BTreeMap<u64, BarrierOrder>,
+    /// Newest version that was kept.
+    pub pinned: Option<(u64, Arc<Vec<f32>>)>,
+    /// Set when the job is over here.
+    pub over: Option<Over>,
+    records: VecDeque<Record>,
+}
+
+/// Why a job's state takes nothing in any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Over {
+    Closed,
+    Replaced(Generation),
+}
+
+struct Record {
+    superstep: u64,
+    at: Instant,
+    pushes: u64,
+}
+
+impl Over {
+    pub(super) fn fault(self, job: &JobId, given: Generation) -> ShardFault {
+        match self {
+            Self::Closed => ShardFault::Closed { job: job.clone() },
+            Self::Replaced(current) => ShardFault::WrongGeneration { job: job.clone(), given, current },
+        }
+    }
+}
+
+impl Ledger {
+    /// Refuses orders of an engine whose term is over.
+    pub(super) fn fence(&mut self, given: EngineEpoch) -> Result<(), ShardFault> {
+        if given < self.epoch {
+            return Err(ShardFault::Fenced { given, highest: self.epoch });
+        }
+        self.epoch = given;
+        Ok(())
+    }
+
+    /// Keeps an order unless its barrier is closed or a higher revision is known.
+    pub(super) fn take_order(&mut self, order: BarrierOrder) {
+        let known = self.orders.get(&order.superstep.0);
+        if order.superstep.0 >= self.closed && known.is_none_or(|k| k.revision < order.revision) {
+            self.orders.insert(order.superstep.0, order);
+        }
+    }
+
+    /// Removes and returns the order of the next barrier if its roster is met.
+    pub(super) fn next_to_close(&mut self) -> Option<BarrierOrder> {
+        let order = self.orders.get(&self.closed)?;
+        let reached = |(worker, last): (&Incarnation, &u64)| {
+            *last <= self.watermarks.get(worker).copied().unwrap_or(0)
+        };
+        if !order.roster.iter().all(reached) {
+            return None;
+        }
+        self.orders.remove(&self.closed)
+    }
+
+    /// Writes down that the next barrier has closed: from here on its version exists.
+    pub(super) fn record_close(&mut self) {
+        self.records.push_back(Record { superstep: self.closed, at: Instant::now(), pushes: self.pushes });
+        if self.records.len() > RECORDS {
+            self.records.pop_front();
+        }
+        self.closed += 1;
+    }
+
+    /// Remembered barriers beyond the first `seen`.
+    pub(super) fn closed_since(&self, seen: u64) -> Vec<ClosedBarrier> {
+        let fresh = self.records.iter().filter(|r| r.superstep >= seen);
+        fresh
+            .map(|r| ClosedBarrier {
+                superstep: Superstep(r.superstep),
+                closed_ago_us: r.at.elapsed().as_micros() as u64,
+                pushes: r.pushes,
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(superstep: u64, revision: u32, roster: &[(u64, u64)]) -> BarrierOrder {
+        BarrierOrder {
+            superstep: Superstep(superstep),
+            revision,
+            roster: roster.iter().map(|&(w, k)| (Incarnation(w), k)).collect(),
+            learning_rate: 0.1,
+            pin: false,
+        }
+    }
+
+    #[test]
+    fn barriers_close_in_the_order_of_supersteps() {
+        let mut ledger = Ledger::default();
+        ledger.take_order(order(1, 0, &[]));
+        assert!(ledger.next_to_close().is_none(), "barrier 0 comes first");
+        ledger.take_order(order(0, 0, &[(7, 2)]));
+        assert!(ledger.next_to_close().is_none(), "w7 has pushed nothing");
+        ledger.watermarks.insert(Incarnation(7), 2);
+        for superstep in 0..2 {
+            assert_eq!(ledger.next_to_close().unwrap().superstep.0, superstep);
+            ledger.record_close();
+        }
+        assert!(ledger.next_to_close().is_none());
+    }
+
+    #[test]
+    fn only_a_higher_revision_replaces_a_roster() {
+        let mut ledger = Ledger::default();
+        ledger.take_order(order(0, 1, &[(1, 1)]));
+        ledger.take_order(order(0, 0, &[]));
+        ledger.take_order(order(0, 1, &[]));
+        assert!(ledger.next_to_close().is_none());
+        ledger.take_order(order(0, 2, &[]));
+        assert_eq!(ledger.next_to_close().unwrap().revision, 2);
+    }
+
+    #[test]
+    fn the_last_64_closed_barriers_are_remembered() {
+        let mut ledger = Ledger::default();
+        for _ in 0..100 {
+            ledger.record_close();
+        }
+        assert_eq!(ledger.closed_since(0).len(), 64);
+        let recent = ledger.closed_since(98);
+        assert_eq!(recent.iter().map(|r| r.superstep.0).collect::<Vec<_>>(), [98, 99]);
+        assert!(ledger.closed_since(100).is_empty());
+    }
+}

@@ -1,0 +1,39 @@
+//! What one process keeps of one job, and the rules that make every push count exactly once. No network here.
+//!
+//! | concern | rule |
+//! |---|---|
+//! | push key | (generation, incarnation, seq), seq from 1 |
+//! | acceptance | seq = watermark + 1; at or below: acknowledged without applying; beyond: refused |
+//! | resumption | a push cut off goes on at the first chunk not yet applied, whatever connection brings it |
+//! | completion | watermark and push counter move when the last chunk is in, never before |
+//! | seal | once it has answered, no byte of that incarnation is applied |
+//! | barrier | orders close strictly by superstep, when every rostered watermark has reached its last seq |
+//! | version | number of closed barriers; pulls wait for it without spinning |
+//! | end | a cancel, a newer generation or a seal wakes those who wait, with a typed fault |
+//!
+//! Locks are taken in this order and never held across I/O that can block: lane (one incarnation), ledger (one job),
+//! chunk (256 KiB).
+
+mod barrier;
+mod chunk;
+mod fence;
+mod house;
+mod job;
+mod lane;
+mod ledger;
+mod pull;
+mod push;
+
+pub use chunk::{CHUNK_BYTES, CHUNK_ELEMENTS};
+pub use fence::Fence;
+pub use house::House;
+pub use job::JobShard;
+pub use pull::{Ready, Want};
+pub use push::{Admission, Place, PushHeader, Tally};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks; what a panicking thread left behind is still whole, because no code under our locks can panic half way.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,92 @@
+//! Waiting for a version, and reading it.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use syncline_engine::rpc::ShardFault;
+use syncline_scheduler::ids::Incarnation;
+
+use super::{JobShard, ledger::Ledger, lock};
+
+/// How often a blocked pull looks whether its caller is still there.
+const LOOK_ROUND: Duration = Duration::from_millis(500);
+
+/// What a pull asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// The latest values, once at least this many barriers have closed.
+    Version(u64),
+    /// Exactly this version, which a barrier order asked to keep.
+    Pinned(u64),
+}
+
+/// What a pull will get.
+#[derive(Debug, Clone)]
+pub struct Ready {
+    /// Barriers closed.
+    pub version: u64,
+    /// Pushes that are in completely.
+    pub pushes: u64,
+    pub waited_us: u64,
+    /// The copy, where a pinned version was asked for.
+    pub pinned: Option<Arc<Vec<f32>>>,
+}
+
+impl JobShard {
+    /// Waits until `want` can be served to `worker`. `present` is asked now and then whether the caller still waits.
+    ///
+    /// Ends with a fault when the job is closed, replaced by a newer generation, or `worker` is sealed.
+    pub fn wait(
+        &self,
+        worker: Incarnation,
+        want: Want,
+        present: impl Fn() -> bool,
+    ) -> Result<Ready, ShardFault> {
+        let started = Instant::now();
+        let (Want::Version(wanted) | Want::Pinned(wanted)) = want;
+        let mut waited = false;
+        let mut ledger = self.open_ledger()?;
+        loop {
+            if let Some(over) = ledger.over {
+                return Err(over.fault(&self.job, self.generation));
+            }
+            if ledger.sealed.contains(&worker) {
+                return Err(ShardFault::Sealed { job: self.job.clone(), worker });
+            }
+            if ledger.closed >= wanted {
+                break;
+            }
+            if waited && !present() {
+                return Err(ShardFault::Invalid { what: "the caller hung up".into() });
+            }
+            waited = true;
+            let woken = self.moved.wait_timeout(ledger, LOOK_ROUND);
+            ledger = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        let waited_us = if waited { started.elapsed().as_micros() as u64 } else { 0 };
+        self.ready(&ledger, want, waited_us)
+    }
+
+    fn ready(&self, ledger: &Ledger, want: Want, waited_us: u64) -> Result<Ready, ShardFault> {
+        let (version, pushes) = (ledger.closed, ledger.pushes);
+        match (want, &ledger.pinned) {
+            (Want::Version(_), _) => Ok(Ready { version, pushes, waited_us, pinned: None }),
+            (Want::Pinned(wanted), Some((version, values))) if *version == wanted => {
+                Ok(Ready { version: wanted, pushes, waited_us, pinned: Some(values.clone()) })
+            }
+            (Want::Pinned(wanted), _) => Err(ShardFault::NotPinned { job: self.job.clone(), wanted }),
+        }
+    }
+
+    /// Barriers closed so far. A pull that began at another number in per-barrier mode may hold a mixture.
+    pub fn version(&self) -> u64 {
+        lock(&self.ledger).closed
+    }
+
+    /// Lets `read` look at chunk `index`. It must not block: whoever applies a push waits for it.
+    pub fn read_chunk<T>(&self, index: u32, read: impl FnOnce(&[f32]) -> T) -> T {
+        read(lock(&self.chunks[index as usize]).values())
+    }
+}

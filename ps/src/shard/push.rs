@@ -1,0 +1,145 @@
+//! Taking pushes in, chunk by chunk.
+
+use syncline_engine::rpc::{SealAnswer, ShardFault};
+use syncline_scheduler::ids::{EngineEpoch, Incarnation};
+
+use super::{JobShard, lock};
+
+/// What travels in front of a gradient.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PushHeader {
+    /// Rate of the step, in per-push mode.
+    pub learning_rate: f32,
+    /// `loss_weight` of the batch: its share in a round's mean.
+    pub weight: f32,
+    /// Factor on the gradient, from clipping by the global norm.
+    pub scale: f32,
+    /// The gradient is not sent and counts with weight zero (`--on-nan skip`).
+    pub skip: bool,
+}
+
+impl PushHeader {
+    /// Whether the push counts without changing a parameter.
+    pub fn is_empty(&self) -> bool {
+        self.skip || self.weight == 0.0
+    }
+
+    /// The first field that cannot be meant, if any.
+    pub fn fault(&self) -> Option<String> {
+        let fields = [("learning_rate", self.learning_rate), ("weight", self.weight), ("scale", self.scale)];
+        let bad = fields.into_iter().find(|(_, x)| !x.is_finite() || *x < 0.0);
+        bad.map(|(name, x)| format!("{name} = {x} in a push, expected a finite number from 0"))
+    }
+}
+
+/// Whether a push needs to be applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Some of it is new.
+    Fresh,
+    /// All of it is in already; acknowledge and drop the bytes.
+    Duplicate,
+}
+
+/// Where an incarnation's pushes stand on this shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Last push that is in completely.
+    pub watermark: u64,
+    /// First chunk of push `watermark + 1` that is not in; 0 if it has not begun.
+    pub next_chunk: u32,
+}
+
+/// A shard's answer to a push that is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    /// Last push of this incarnation that is in completely.
+    pub watermark: u64,
+    /// Pushes of all incarnations that are in completely.
+    pub pushes: u64,
+}
+
+impl JobShard {
+    /// Where `worker` stands: the first question after a broken connection.
+    pub fn place(&self, worker: Incarnation) -> Result<Place, ShardFault> {
+        drop(self.open_ledger()?);
+        let lane = self.lane(worker);
+        let lane = lock(&lane);
+        lane.check_seal(&self.job, worker)?;
+        Ok(Place { watermark: lane.watermark(), next_chunk: lane.next_chunk() })
+    }
+
+    /// Judges a push before its bytes come.
+    pub fn admit(
+        &self,
+        worker: Incarnation,
+        seq: u64,
+        first_chunk: u32,
+        header: &PushHeader,
+    ) -> Result<Admission, ShardFault> {
+        if let Some(what) = header.fault() {
+            return Err(ShardFault::Invalid { what });
+        }
+        drop(self.open_ledger()?);
+        let lane = self.lane(worker);
+        let lane = lock(&lane);
+        lane.check_seal(&self.job, worker)?;
+        lane.admit(seq, first_chunk)
+    }
+
+    /// Applies chunk `index` of push `seq`, unless it is in already. `gradient` has the chunk's length.
+    pub fn apply(
+        &self,
+        worker: Incarnation,
+        seq: u64,
+        index: u32,
+        header: &PushHeader,
+        gradient: &[f32],
+    ) -> Result<(), ShardFault> {
+        let lane = self.lane(worker);
+        let mut lane = lock(&lane);
+        lane.check_seal(&self.job, worker)?;
+        lane.take(seq, index, || {
+            lock(&self.chunks[index as usize]).take(&self.rule, self.mode, header, gradient);
+        })
+    }
+
+    /// Counts push `seq`, all of whose chunks are in (or which is empty), and closes the barrier that waited for it.
+    pub fn complete(&self, worker: Incarnation, seq: u64, header: &PushHeader) -> Result<Tally, ShardFault> {
+        let lane = self.lane(worker);
+        let mut lane = lock(&lane);
+        lane.check_seal(&self.job, worker)?;
+        let mut ledger = self.open_ledger()?;
+        if seq > lane.watermark() {
+            if !header.is_empty() && lane.next_chunk() != self.chunk_count() {
+                let what = format!("push {seq} ended before chunk {} of {}", lane.next_chunk(), self.chunk_count());
+                return Err(ShardFault::Invalid { what });
+            }
+            lane.complete(seq);
+            ledger.watermarks.insert(worker, seq);
+            ledger.pushes += 1;
+            self.close_barriers(&mut ledger);
+        }
+        Ok(Tally { watermark: lane.watermark(), pushes: ledger.pushes })
+    }
+
+    /// How far a push that turned out to be a duplicate has been counted.
+    pub fn tally(&self, worker: Incarnation) -> Result<Tally, ShardFault> {
+        let ledger = self.open_ledger()?;
+        let watermark = ledger.watermarks.get(&worker).copied().unwrap_or(0);
+        Ok(Tally { watermark, pushes: ledger.pushes })
+    }
+
+    /// Refuses everything of `worker` from now on. When this returns, no chunk of it is being applied.
+    pub fn seal(&self, epoch: EngineEpoch, worker: Incarnation) -> Result<SealAnswer, ShardFault> {
+        let lane = self.lane(worker);
+        let mut lane = lock(&lane);
+        let mut ledger = self.open_ledger()?;
+        ledger.fence(epoch)?;
+        ledger.sealed.insert(worker);
+        let answer = lane.seal();
+        drop(ledger);
+        self.wake();
+        Ok(answer)
+    }
+}

@@ -1,0 +1,130 @@
+//! What the tensor connection needs of a transport beyond reading and writing, and TCP's answer to it.
+
+use std::{
+    io::{self, IoSlice, Read, Write},
+    mem::MaybeUninit,
+    net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
+    sync::Arc,
+    time::Duration,
+};
+
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+/// Asked of the kernel for each direction; it may grant less.
+pub(crate) const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+
+/// A peer that vanished without a word is noticed after about 25 seconds.
+fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5)).with_retries(3)
+}
+
+/// A transport that can say how much fits right now, so that nothing blocks while a chunk is locked.
+pub trait Duplex: Read + Write {
+    /// Sends what fits without blocking, possibly nothing. More will follow at once: small pieces may be held back.
+    fn send_now(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Whether the peer has hung up. Does not block and takes no byte.
+    fn hung_up(&self) -> bool;
+}
+
+/// A TCP connection that may be shut down from another thread.
+#[derive(Debug, Clone)]
+pub struct Tcp(Arc<TcpStream>);
+
+impl Tcp {
+    /// Connects within `limit`, trying every address the name stands for.
+    pub fn connect(address: &str, limit: Duration) -> io::Result<Self> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, format!("no address behind {address}"));
+        for target in address.to_socket_addrs()? {
+            match Self::connect_one(target, limit) {
+                Ok(tcp) => return Ok(tcp),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn connect_one(target: SocketAddr, limit: Duration) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))?;
+        // Before connecting: the window's scale is agreed on with the first packet.
+        size_buffers(&socket);
+        socket.connect_timeout(&target.into(), limit)?;
+        Self::new(socket.into())
+    }
+
+    /// Takes a connected stream.
+    pub fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
+        Ok(Self(Arc::new(stream)))
+    }
+
+    /// The stream itself, if nobody else holds it.
+    pub fn into_stream(self) -> Option<TcpStream> {
+        Arc::into_inner(self.0)
+    }
+
+    /// The shared stream.
+    pub fn stream(&self) -> &Arc<TcpStream> {
+        &self.0
+    }
+
+    /// Ends both directions; whoever blocks on this connection wakes with an error.
+    pub fn shut_down(&self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+/// Asks for large socket buffers. A kernel that grants less is no error.
+pub(crate) fn size_buffers(socket: &Socket) {
+    let _ = socket.set_send_buffer_size(SOCKET_BUFFER_BYTES);
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
+}
+
+#[cfg(target_os = "linux")]
+const SEND_NOW: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
+#[cfg(not(target_os = "linux"))]
+const SEND_NOW: libc::c_int = libc::MSG_DONTWAIT;
+
+impl Duplex for Tcp {
+    fn send_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match SockRef::from(&*self.0).send_with_flags(&bytes[sent..], SEND_NOW) {
+                Ok(n) => sent += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(sent)
+    }
+
+    fn hung_up(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        match SockRef::from(&*self.0).recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT) {
+            Ok(n) => n == 0,
+            Err(e) => !matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+        }
+    }
+}
+
+impl Read for Tcp {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        (&*self.0).read(into)
+    }
+}
+
+impl Write for Tcp {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self.0).write(bytes)
+    }
+
+    fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self.0).write_vectored(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,26 @@
+//! The tensor connection: small fixed headers, then raw numbers. It lives beside tarpc, on a socket of its own.
+//!
+//! After the greeting ([`syncline_engine::rpc::hello`]) a connection carries frames, strictly one question and one
+//! answer at a time:
+//!
+//! ```text
+//! "SL" | kind u8 | 0 | head length u32 le | body length u64 le | head ... | body ...
+//! ```
+//!
+//! The head holds the fields of one message in fixed little-endian form; the body is the memory of f32 values or a
+//! piece of a blob and is never held whole. A pull's answer ends with a second frame that says whether the version
+//! changed while its values were read. Every length is bounded before anything is allocated, and everything here
+//! works on any `Read` and `Write`; only [`Duplex`] knows what a socket can do beyond that.
+
+mod duplex;
+mod error;
+mod fields;
+mod frame;
+mod reply;
+mod request;
+
+pub use duplex::{Duplex, Tcp};
+pub use error::WireError;
+pub use frame::MAX_HEAD_BYTES;
+pub use reply::Reply;
+pub use request::{At, Digest, MAX_BLOB_BYTES, MAX_TENSOR_BYTES, Request};

@@ -1,0 +1,186 @@
+//! What a shard answers on a tensor connection.
+
+use std::io::{self, Read};
+
+use syncline_engine::rpc::ShardFault;
+
+use super::{
+    MAX_HEAD_BYTES, MAX_TENSOR_BYTES, WireError,
+    fields::{Put, Take},
+    frame::{self, Frame},
+};
+use crate::shard::{Place, Tally};
+
+/// Longest text of a fault that travels; the rest is cut off.
+const MAX_FAULT_TEXT: usize = 4096;
+
+/// One answer. The length of the body that follows travels in the frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    Pushed(Tally),
+    /// Body: the values of the shard's range. Then a `PullEnd` follows.
+    Pulled {
+        version: u64,
+        pushes: u64,
+        waited_us: u64,
+        /// Versions are exact: if `PullEnd` names another one, the values are a mixture and must be pulled again.
+        exact: bool,
+    },
+    PullEnd {
+        version: u64,
+    },
+    Where(Place),
+    /// The blob is kept and on disk.
+    BlobStored,
+    /// Body: the piece that was asked for, of `total` bytes.
+    Blob {
+        total: u64,
+    },
+    BlobStat {
+        /// Size, if it is kept here.
+        bytes: Option<u64>,
+    },
+    Fault(ShardFault),
+}
+
+const PUSHED: u8 = 65;
+const PULLED: u8 = 66;
+const PULL_END: u8 = 67;
+const PLACE: u8 = 68;
+const BLOB_STORED: u8 = 69;
+const BLOB: u8 = 70;
+const BLOB_STAT: u8 = 71;
+const FAULT: u8 = 72;
+
+impl Reply {
+    /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
+    pub fn encode(&self, body: u64, out: &mut Vec<u8>) {
+        frame::encode(out, self.kind(), body, |head| {
+            let head = Put(head);
+            match self {
+                Self::Pushed(tally) => head.u64(tally.watermark).u64(tally.pushes),
+                Self::Pulled { version, pushes, waited_us, exact } => {
+                    head.u64(*version).u64(*pushes).u64(*waited_us).u8((*exact).into())
+                }
+                Self::PullEnd { version } => head.u64(*version),
+                Self::Where(place) => head.u64(place.watermark).u32(place.next_chunk),
+                Self::BlobStored => head,
+                Self::Blob { total } => head.u64(*total),
+                Self::BlobStat { bytes } => head.u8(bytes.is_some().into()).u64(bytes.unwrap_or(0)),
+                Self::Fault(fault) => head.bytes(&encode_fault(fault)),
+            };
+        });
+    }
+
+    /// Reads the next answer and the length of its body. A peer that hangs up here broke off.
+    pub fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> Result<(Self, u64), WireError> {
+        let Some(Frame { kind, body, .. }) = Frame::read(from, scratch)? else {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        };
+        let bound = match kind {
+            PULLED | BLOB => MAX_TENSOR_BYTES,
+            PUSHED | PULL_END | PLACE | BLOB_STORED | BLOB_STAT | FAULT => 0,
+            _ => return Err(WireError::Kind(kind)),
+        };
+        if body > bound {
+            return Err(WireError::TooLong { kind, bytes: body });
+        }
+        Ok((Self::decode(kind, scratch).ok_or(WireError::Head { kind })?, body))
+    }
+
+    fn decode(kind: u8, head: &[u8]) -> Option<Self> {
+        let mut head = Take(head);
+        let reply = match kind {
+            PUSHED => Self::Pushed(Tally { watermark: head.u64()?, pushes: head.u64()? }),
+            PULLED => Self::Pulled {
+                version: head.u64()?,
+                pushes: head.u64()?,
+                waited_us: head.u64()?,
+                exact: head.bool()?,
+            },
+            PULL_END => Self::PullEnd { version: head.u64()? },
+            PLACE => Self::Where(Place { watermark: head.u64()?, next_chunk: head.u32()? }),
+            BLOB_STORED => Self::BlobStored,
+            BLOB => Self::Blob { total: head.u64()? },
+            BLOB_STAT => {
+                let (known, bytes) = (head.bool()?, head.u64()?);
+                Self::BlobStat { bytes: known.then_some(bytes) }
+            }
+            FAULT => {
+                let (fault, rest) = postcard::take_from_bytes(head.0).ok()?;
+                head.0 = rest;
+                Self::Fault(fault)
+            }
+            _ => return None,
+        };
+        head.finish(reply)
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Pushed(_) => PUSHED,
+            Self::Pulled { .. } => PULLED,
+            Self::PullEnd { .. } => PULL_END,
+            Self::Where(_) => PLACE,
+            Self::BlobStored => BLOB_STORED,
+            Self::Blob { .. } => BLOB,
+            Self::BlobStat { .. } => BLOB_STAT,
+            Self::Fault(_) => FAULT,
+        }
+    }
+}
+
+/// A fault in its tarpc form; a text that does not fit into a head is shortened.
+fn encode_fault(fault: &ShardFault) -> Vec<u8> {
+    match postcard::to_stdvec(fault) {
+        Ok(bytes) if bytes.len() <= MAX_HEAD_BYTES => bytes,
+        _ => {
+            let what: String = fault.to_string().chars().take(MAX_FAULT_TEXT / 4).collect();
+            postcard::to_stdvec(&ShardFault::Invalid { what }).unwrap_or_default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use syncline_scheduler::ids::Incarnation;
+
+    #[test]
+    fn every_reply_reads_as_written_and_damage_is_refused() {
+        let sealed = ShardFault::Sealed { job: "digits".parse().unwrap(), worker: Incarnation(3) };
+        let all = [
+            (Reply::Pushed(Tally { watermark: 1, pushes: 2 }), 0),
+            (Reply::Pulled { version: 1, pushes: 2, waited_us: 3, exact: true }, 64),
+            (Reply::PullEnd { version: 1 }, 0),
+            (Reply::Where(Place { watermark: 5, next_chunk: 6 }), 0),
+            (Reply::BlobStored, 0),
+            (Reply::Blob { total: 100 }, 10),
+            (Reply::BlobStat { bytes: None }, 0),
+            (Reply::BlobStat { bytes: Some(3) }, 0),
+            (Reply::Fault(sealed), 0),
+        ];
+        let (mut out, mut scratch) = (Vec::new(), Vec::new());
+        for (reply, body) in all {
+            reply.encode(body, &mut out);
+            assert_eq!(Reply::read(&mut &out[..], &mut scratch).unwrap(), (reply.clone(), body));
+            for cut in 0..out.len() {
+                assert!(Reply::read(&mut &out[..cut], &mut scratch).is_err(), "{reply:?} cut at {cut}");
+            }
+            let mut huge = out.clone();
+            huge[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+            assert!(matches!(Reply::read(&mut &huge[..], &mut scratch), Err(WireError::TooLong { .. })));
+        }
+    }
+
+    #[test]
+    fn an_endless_fault_text_is_cut() {
+        let fault = ShardFault::Invalid { what: "ä".repeat(100_000) };
+        let (mut out, mut scratch) = (Vec::new(), Vec::new());
+        Reply::Fault(fault).encode(0, &mut out);
+        assert!(matches!(
+            Reply::read(&mut &out[..], &mut scratch),
+            Ok((Reply::Fault(ShardFault::Invalid { .. }), 0))
+        ));
+    }
+}

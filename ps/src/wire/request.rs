@@ -1,0 +1,214 @@
+//! What callers ask on a tensor connection.
+
+use std::io::Read;
+
+use syncline_scheduler::{
+    ids::{Generation, Incarnation, JobId},
+    spec::MAX_ELEMENTS,
+};
+
+use super::{
+    WireError,
+    fields::{Put, Take},
+    frame::{self, Frame},
+};
+use crate::shard::{PushHeader, Want};
+
+/// Most bytes that one push or pull may carry.
+pub const MAX_TENSOR_BYTES: u64 = MAX_ELEMENTS * 4;
+/// Largest blob: the initial parameters of the largest model.
+pub const MAX_BLOB_BYTES: u64 = MAX_TENSOR_BYTES;
+
+/// BLAKE3 of a blob.
+pub type Digest = [u8; blake3::OUT_LEN];
+
+/// Whose parameters are meant, and who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct At {
+    pub job: JobId,
+    pub generation: Generation,
+    pub incarnation: Incarnation,
+}
+
+/// One question. The length of the body that follows travels in the frame.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// Body: the gradient of the shard's range from chunk `first_chunk` on; none if `header.skip`.
+    Push { at: At, seq: u64, first_chunk: u32, header: PushHeader },
+    /// Values of the shard's range, as soon as `want` can be served.
+    Pull { at: At, want: Want },
+    /// How far pushes of this incarnation have come.
+    Where { at: At },
+    /// Body: the blob.
+    PutBlob { digest: Digest },
+    /// `length` bytes from `offset` on; fewer at the blob's end.
+    GetBlob { digest: Digest, offset: u64, length: u64 },
+    /// Whether the blob is kept here, and its size.
+    StatBlob { digest: Digest },
+}
+
+const PUSH: u8 = 1;
+const PULL: u8 = 2;
+const WHERE: u8 = 3;
+const PUT_BLOB: u8 = 4;
+const GET_BLOB: u8 = 5;
+const STAT_BLOB: u8 = 6;
+
+impl Request {
+    /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
+    pub fn encode(&self, body: u64, out: &mut Vec<u8>) {
+        frame::encode(out, self.kind(), body, |head| {
+            let head = Put(head);
+            match self {
+                Self::Push { at, seq, first_chunk, header } => {
+                    let head = at.put(head).u64(*seq).u32(*first_chunk).f32(header.learning_rate);
+                    head.f32(header.weight).f32(header.scale).u8(header.skip.into())
+                }
+                Self::Pull { at, want } => {
+                    let (pinned, version) = match *want {
+                        Want::Version(n) => (false, n),
+                        Want::Pinned(n) => (true, n),
+                    };
+                    at.put(head).u8(pinned.into()).u64(version)
+                }
+                Self::Where { at } => at.put(head),
+                Self::PutBlob { digest } | Self::StatBlob { digest } => head.bytes(digest),
+                Self::GetBlob { digest, offset, length } => head.bytes(digest).u64(*offset).u64(*length),
+            };
+        });
+    }
+
+    /// Reads the next question and the length of its body; `None` if the caller hung up.
+    pub fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> Result<Option<(Self, u64)>, WireError> {
+        let Some(Frame { kind, body, .. }) = Frame::read(from, scratch)? else { return Ok(None) };
+        let bound = match kind {
+            PUSH => MAX_TENSOR_BYTES,
+            PUT_BLOB => MAX_BLOB_BYTES,
+            PULL | WHERE | GET_BLOB | STAT_BLOB => 0,
+            _ => return Err(WireError::Kind(kind)),
+        };
+        if body > bound {
+            return Err(WireError::TooLong { kind, bytes: body });
+        }
+        let request = Self::decode(kind, scratch).ok_or(WireError::Head { kind })?;
+        Ok(Some((request, body)))
+    }
+
+    fn decode(kind: u8, head: &[u8]) -> Option<Self> {
+        let mut head = Take(head);
+        let request = match kind {
+            PUSH => {
+                let (at, seq, first_chunk) = (At::take(&mut head)?, head.u64()?, head.u32()?);
+                let (learning_rate, weight, scale) = (head.f32()?, head.f32()?, head.f32()?);
+                let header = PushHeader { learning_rate, weight, scale, skip: head.bool()? };
+                Self::Push { at, seq, first_chunk, header }
+            }
+            PULL => {
+                let (at, pinned, version) = (At::take(&mut head)?, head.bool()?, head.u64()?);
+                Self::Pull { at, want: if pinned { Want::Pinned(version) } else { Want::Version(version) } }
+            }
+            WHERE => Self::Where { at: At::take(&mut head)? },
+            PUT_BLOB => Self::PutBlob { digest: head.array()? },
+            GET_BLOB => Self::GetBlob { digest: head.array()?, offset: head.u64()?, length: head.u64()? },
+            STAT_BLOB => Self::StatBlob { digest: head.array()? },
+            _ => return None,
+        };
+        head.finish(request)
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Push { .. } => PUSH,
+            Self::Pull { .. } => PULL,
+            Self::Where { .. } => WHERE,
+            Self::PutBlob { .. } => PUT_BLOB,
+            Self::GetBlob { .. } => GET_BLOB,
+            Self::StatBlob { .. } => STAT_BLOB,
+        }
+    }
+}
+
+impl At {
+    fn put<'a>(&self, head: Put<'a>) -> Put<'a> {
+        head.short_text(self.job.as_str()).u32(self.generation.0).u64(self.incarnation.0)
+    }
+
+    fn take(head: &mut Take<'_>) -> Option<Self> {
+        Some(Self {
+            job: head.short_text()?.parse().ok()?,
+            generation: Generation(head.u32()?),
+            incarnation: Incarnation(head.u64()?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at() -> At {
+        At { job: "digits".parse().unwrap(), generation: Generation(2), incarnation: Incarnation(17) }
+    }
+
+    fn all() -> Vec<(Request, u64)> {
+        let header = PushHeader { learning_rate: 0.1, weight: 32.0, scale: 0.5, skip: false };
+        vec![
+            (Request::Push { at: at(), seq: 9, first_chunk: 3, header }, 4096),
+            (Request::Pull { at: at(), want: Want::Version(4) }, 0),
+            (Request::Pull { at: at(), want: Want::Pinned(4) }, 0),
+            (Request::Where { at: at() }, 0),
+            (Request::PutBlob { digest: [7; 32] }, 12),
+            (Request::GetBlob { digest: [7; 32], offset: 8, length: u64::MAX }, 0),
+            (Request::StatBlob { digest: [7; 32] }, 0),
+        ]
+    }
+
+    #[test]
+    fn every_request_reads_as_written() {
+        let (mut out, mut scratch) = (Vec::new(), Vec::new());
+        for (request, body) in all() {
+            request.encode(body, &mut out);
+            let read = Request::read(&mut &out[..], &mut scratch).unwrap();
+            assert_eq!(read, Some((request, body)));
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_push_are_fixed() {
+        let (mut out, header) = (Vec::new(), PushHeader { learning_rate: 1.0, weight: 2.0, scale: 0.5, skip: true });
+        Request::Push { at: at(), seq: 9, first_chunk: 3, header }.encode(0, &mut out);
+        let want = b"SL\x01\0\x2c\0\0\0\0\0\0\0\0\0\0\0\x06digits\x02\0\0\0\x11\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\
+            \x03\0\0\0\0\0\x80\x3f\0\0\0\x40\0\0\0\x3f\x01";
+        assert_eq!(out, want);
+    }
+
+    #[test]
+    fn damage_is_refused_wherever_it_sits() {
+        let (mut out, mut scratch) = (Vec::new(), Vec::new());
+        for (request, body) in all() {
+            request.encode(body, &mut out);
+            for cut in 1..out.len() {
+                assert!(Request::read(&mut &out[..cut], &mut scratch).is_err(), "{request:?} cut at {cut}");
+            }
+            // One byte too many in the head, told or not.
+            let mut long = out.clone();
+            long.push(0);
+            long[4] += 1;
+            assert!(matches!(Request::read(&mut &long[..], &mut scratch), Err(WireError::Head { .. })));
+            let mut huge = out.clone();
+            huge[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+            assert!(matches!(Request::read(&mut &huge[..], &mut scratch), Err(WireError::TooLong { .. })));
+            let mut strange = out.clone();
+            strange[2] = 200;
+            assert!(matches!(Request::read(&mut &strange[..], &mut scratch), Err(WireError::Kind(200))));
+        }
+    }
+
+    #[test]
+    fn a_job_name_that_could_be_a_path_is_refused() {
+        let (mut out, mut scratch) = (Vec::new(), Vec::new());
+        Request::Where { at: at() }.encode(0, &mut out);
+        out[17..20].copy_from_slice(b"../");
+        assert!(matches!(Request::read(&mut &out[..], &mut scratch), Err(WireError::Head { .. })));
+    }
+}
