@@ -1,4 +1,8 @@
+//! The room that computes: ONNX training graphs on ONNX Runtime, data sets, the worker, and how jobs are submitted.
+
 pub mod autodiff;
 pub mod backend;
 pub mod data;
 pub mod onnx;
+pub mod submit;
+pub mod worker;

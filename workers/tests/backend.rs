@@ -23,8 +23,11 @@ fn adder() -> ModelProto {
 }
 
 fn executable() -> Executable {
-    Executable::new(&onnxruntime::runtime(), &adder().to_bytes(), &ExecOptions::default()).unwrap()
+    Executable::new(&onnxruntime::runtime(), &adder().to_bytes(), &ExecOptions::default()).expect("a good model")
 }
+
+/// Name of the case, inputs, how the message begins.
+type Refusal<'a> = (&'a str, Vec<(&'a str, TensorView<'a>)>, &'a str);
 
 const A: TensorView<'static> = TensorView::F32 { shape: &[3, 2], data: &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0] };
 const B: TensorView<'static> = TensorView::F32 { shape: &[2], data: &[10.0, 20.0] };
@@ -60,7 +63,7 @@ fn wrong_inputs_are_refused_by_name() {
     let ints = TensorView::I64 { shape: &[2], data: &[1, 2] };
     let huge = TensorView::F32 { shape: &[usize::MAX, 2], data: &[] };
     #[rustfmt::skip]
-    let cases: [(&str, Vec<(&str, TensorView<'_>)>, &str); 8] = [
+    let cases: [Refusal<'_>; 8] = [
         ("missing",         vec![("a", A)],                         "[E325] input `b` was given 0 times"),
         ("twice",           vec![("a", A), ("b", B), ("b", B)],     "[E325] input `b` was given 2 times"),
         ("unknown",         vec![("a", A), ("b", B), ("c", B)],     "[E324] model has no input `c`, its inputs are a, b"),

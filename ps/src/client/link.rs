@@ -134,6 +134,5 @@ impl Link {
 
 /// An answer that does not belong to the question.
 pub(crate) fn out_of_place(reply: &Reply) -> Trouble {
-    let error = io::Error::new(io::ErrorKind::InvalidData, format!("unexpected answer {reply:?}"));
-    Trouble::Protocol(WireError::Io(error))
+    Trouble::Protocol(WireError::Unexpected(format!("{reply:?}")))
 }

@@ -117,6 +117,9 @@ impl Shards {
                 (Reply::Where(place), 0) => place,
                 (reply, _) => return Err(out_of_place(&reply)),
             };
+            if place.watermark >= seq {
+                return Ok(Part::Done { pushes: place.pushes });
+            }
             if place.watermark + 1 == seq {
                 first_chunk = place.next_chunk;
             }

@@ -106,6 +106,15 @@ impl House {
         fresh.state(epoch)
     }
 
+    /// Forgets every job: the process stops.
+    pub(crate) fn close_all(&self) {
+        for slot in &self.jobs {
+            if let Held::Open(shard) = std::mem::replace(&mut *lock(&slot.held), Held::Closed) {
+                shard.close();
+            }
+        }
+    }
+
     /// Forgets a job and wakes everybody who waits for it.
     pub fn close(&self, epoch: EngineEpoch, job: &JobId) -> Result<(), ShardFault> {
         self.fence.check(epoch)?;

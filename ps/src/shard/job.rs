@@ -47,7 +47,7 @@ impl JobShard {
             mode: order.mode,
             chunks: values.chunks(CHUNK_ELEMENTS).map(chunk).collect(),
             lanes: DashMap::new(),
-            ledger: Mutex::new(Ledger { epoch, ..Ledger::default() }),
+            ledger: Mutex::new(Ledger::new(epoch)),
             moved: Condvar::new(),
             moved_async: watch::Sender::new(()),
             range,

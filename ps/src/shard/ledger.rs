@@ -57,6 +57,10 @@ impl Over {
 }
 
 impl Ledger {
+    pub(super) fn new(epoch: EngineEpoch) -> Self {
+        Self { epoch, ..Self::default() }
+    }
+
     /// Refuses orders of an engine whose term is over.
     pub(super) fn fence(&mut self, given: EngineEpoch) -> Result<(), ShardFault> {
         if given < self.epoch {

@@ -48,6 +48,8 @@ pub struct Place {
     pub watermark: u64,
     /// First chunk of push `watermark + 1` that is not in; 0 if it has not begun.
     pub next_chunk: u32,
+    /// Pushes of all incarnations that are in completely.
+    pub pushes: u64,
 }
 
 /// A shard's answer to a push that is in.
@@ -62,11 +64,11 @@ pub struct Tally {
 impl JobShard {
     /// Where `worker` stands: the first question after a broken connection.
     pub fn place(&self, worker: Incarnation) -> Result<Place, ShardFault> {
-        drop(self.open_ledger()?);
         let lane = self.lane(worker);
         let lane = lock(&lane);
+        let pushes = self.open_ledger()?.pushes;
         lane.check_seal(&self.job, worker)?;
-        Ok(Place { watermark: lane.watermark(), next_chunk: lane.next_chunk() })
+        Ok(Place { watermark: lane.watermark(), next_chunk: lane.next_chunk(), pushes })
     }
 
     /// Judges a push before its bytes come.

@@ -16,6 +16,8 @@ pub enum WireError {
     TooLong { kind: u8, bytes: u64 },
     #[error("[E433] a frame of kind {kind} has a damaged header")]
     Head { kind: u8 },
+    #[error("[E434] the answer does not belong to the question: {0}")]
+    Unexpected(String),
 }
 
 impl From<WireError> for io::Error {

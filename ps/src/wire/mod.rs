@@ -19,6 +19,7 @@ mod frame;
 mod reply;
 mod request;
 
+pub(crate) use duplex::size_buffers;
 pub use duplex::{Duplex, Tcp};
 pub use error::WireError;
 pub use frame::MAX_HEAD_BYTES;

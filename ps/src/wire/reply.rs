@@ -63,7 +63,7 @@ impl Reply {
                     head.u64(*version).u64(*pushes).u64(*waited_us).u8((*exact).into())
                 }
                 Self::PullEnd { version } => head.u64(*version),
-                Self::Where(place) => head.u64(place.watermark).u32(place.next_chunk),
+                Self::Where(place) => head.u64(place.watermark).u32(place.next_chunk).u64(place.pushes),
                 Self::BlobStored => head,
                 Self::Blob { total } => head.u64(*total),
                 Self::BlobStat { bytes } => head.u8(bytes.is_some().into()).u64(bytes.unwrap_or(0)),
@@ -99,7 +99,11 @@ impl Reply {
                 exact: head.bool()?,
             },
             PULL_END => Self::PullEnd { version: head.u64()? },
-            PLACE => Self::Where(Place { watermark: head.u64()?, next_chunk: head.u32()? }),
+            PLACE => Self::Where(Place {
+                watermark: head.u64()?,
+                next_chunk: head.u32()?,
+                pushes: head.u64()?,
+            }),
             BLOB_STORED => Self::BlobStored,
             BLOB => Self::Blob { total: head.u64()? },
             BLOB_STAT => {
@@ -153,7 +157,7 @@ mod tests {
             (Reply::Pushed(Tally { watermark: 1, pushes: 2 }), 0),
             (Reply::Pulled { version: 1, pushes: 2, waited_us: 3, exact: true }, 64),
             (Reply::PullEnd { version: 1 }, 0),
-            (Reply::Where(Place { watermark: 5, next_chunk: 6 }), 0),
+            (Reply::Where(Place { watermark: 5, next_chunk: 6, pushes: 7 }), 0),
             (Reply::BlobStored, 0),
             (Reply::Blob { total: 100 }, 10),
             (Reply::BlobStat { bytes: None }, 0),

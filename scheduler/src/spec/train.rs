@@ -18,10 +18,12 @@ pub struct ModelSpec {
     pub layout: Layout,
     /// Name of the graph input that takes the features; `None` if the graph needs no data.
     pub input: Option<String>,
-    /// Name of the graph input that takes the labels, with its kind.
+    /// Name of the graph input that takes the labels.
     pub label: Option<String>,
     /// Labels are class numbers below this; `None`: labels are real numbers.
     pub classes: Option<u32>,
+    /// Shape of one sample's label where it is real numbers.
+    pub label_shape: Vec<u32>,
 }
 
 impl ModelSpec {

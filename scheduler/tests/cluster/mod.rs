@@ -77,6 +77,7 @@ pub fn spec(s: &Settings) -> JobSpec {
         input: None,
         label: None,
         classes: None,
+        label_shape: vec![],
     };
     let train = TrainSpec {
         model,

@@ -278,9 +278,8 @@ fn to_f64(model: &ModelProto, params: &[String]) -> ModelProto {
 }
 
 fn retype(input: &mut ValueInfoProto) {
-    if let Some(tensor) = input.r#type.as_mut().and_then(|ty| ty.tensor_type.as_mut()) {
-        if tensor.elem_type == ElementType::F32.code() {
-            tensor.elem_type = ElementType::F64.code();
-        }
+    let tensor = input.r#type.as_mut().and_then(|ty| ty.tensor_type.as_mut());
+    if let Some(tensor) = tensor.filter(|tensor| tensor.elem_type == ElementType::F32.code()) {
+        tensor.elem_type = ElementType::F64.code();
     }
 }

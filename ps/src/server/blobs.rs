@@ -1,0 +1,185 @@
+//! Content-addressed blobs on disk: temporary file, fsync, rename.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use syncline_engine::rpc::ShardFault;
+
+use super::tensor::Caller;
+use crate::wire::{Digest, Duplex, Reply};
+
+const PIECE_BYTES: usize = 256 << 10;
+/// Ending of files that are being written; what is left of them is removed at the start.
+const UNFINISHED: &str = "part";
+
+/// The directory of blobs.
+pub(super) struct BlobStore {
+    dir: PathBuf,
+    /// Makes the names of files that are being written unique.
+    written: AtomicU64,
+}
+
+/// Names what the disk did, with the path.
+pub(super) fn disk_fault(verb: &str, path: &Path, cause: &io::Error) -> ShardFault {
+    ShardFault::Io { what: format!("cannot {verb} {}", path.display()), cause: cause.to_string() }
+}
+
+impl BlobStore {
+    pub(super) fn open(dir: PathBuf) -> io::Result<Self> {
+        fs::create_dir_all(&dir)?;
+        for entry in fs::read_dir(&dir)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|e| e == UNFINISHED) {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(Self { dir, written: AtomicU64::new(0) })
+    }
+
+    pub(super) fn path(&self, digest: &Digest) -> PathBuf {
+        self.dir.join(blake3::Hash::from_bytes(*digest).to_hex().as_str())
+    }
+
+    /// Size of the blob, if it is here.
+    pub(super) fn stat(&self, digest: &Digest) -> Result<Option<u64>, ShardFault> {
+        let path = self.path(digest);
+        match fs::metadata(&path) {
+            Ok(found) => Ok(Some(found.len())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(disk_fault("look at", &path, &e)),
+        }
+    }
+
+    /// Fills `into` from `offset` on.
+    pub(super) fn read_at(&self, digest: &Digest, offset: u64, into: &mut [u8]) -> Result<(), ShardFault> {
+        let path = self.path(digest);
+        let read = File::open(&path).and_then(|mut file| {
+            file.seek(SeekFrom::Start(offset))?;
+            file.read_exact(into)
+        });
+        read.map_err(|e| disk_fault("read", &path, &e))
+    }
+
+    /// Keeps a file that was written elsewhere on the same disk under its digest too.
+    pub(super) fn adopt(&self, digest: &Digest, file: &Path) -> io::Result<()> {
+        match fs::hard_link(file, self.path(digest)) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        }
+    }
+
+    fn begin(&self) -> Result<Incoming, ShardFault> {
+        let number = self.written.fetch_add(1, Ordering::Relaxed);
+        Incoming::create(self.dir.join(format!("{}-{number}.{UNFINISHED}", std::process::id())))
+    }
+}
+
+/// A file that becomes visible under its name only when it is whole and on disk.
+pub(super) struct Incoming {
+    path: PathBuf,
+    file: File,
+    hasher: blake3::Hasher,
+    bytes: u64,
+}
+
+impl Incoming {
+    pub(super) fn create(path: PathBuf) -> Result<Self, ShardFault> {
+        match File::create(&path) {
+            Ok(file) => Ok(Self { path, file, hasher: blake3::Hasher::new(), bytes: 0 }),
+            Err(e) => Err(disk_fault("create", &path, &e)),
+        }
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), ShardFault> {
+        self.hasher.update(bytes);
+        self.bytes += bytes.len() as u64;
+        self.file.write_all(bytes).map_err(|e| disk_fault("write", &self.path, &e))
+    }
+
+    /// BLAKE3 and length of what was written.
+    pub(super) fn digest(&self) -> (Digest, u64) {
+        (*self.hasher.finalize().as_bytes(), self.bytes)
+    }
+
+    /// Brings everything to disk and gives the file its name.
+    pub(super) fn finish(self, name: &Path) -> Result<(), ShardFault> {
+        let settle = || {
+            self.file.sync_all()?;
+            fs::rename(&self.path, name)?;
+            // The name itself is on disk only when the directory is.
+            name.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+        };
+        settle().map_err(|e| disk_fault("keep", name, &e))
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        // Gone already if it got its name.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Takes a blob in. A full disk does not end the connection: the rest is read and dropped, the fault answered.
+pub(super) fn serve_put<D: Duplex>(
+    store: &BlobStore,
+    caller: &mut Caller<'_, D>,
+    digest: Digest,
+    bytes: u64,
+) -> io::Result<()> {
+    let mut incoming = store.begin();
+    let mut left = bytes;
+    while left > 0 {
+        let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut caller.chunk);
+        let piece = &mut buffer[..left.min(PIECE_BYTES as u64) as usize];
+        caller.conn.read_exact(piece)?;
+        left -= piece.len() as u64;
+        incoming = incoming.and_then(|mut file| file.write(piece).map(|()| file));
+    }
+    let stored = incoming.and_then(|file| {
+        if file.digest().0 != digest {
+            let expected = blake3::Hash::from_bytes(digest);
+            return Err(ShardFault::Invalid { what: format!("a blob arrived that is not {expected}") });
+        }
+        file.finish(&store.path(&digest))
+    });
+    caller.answer(stored.map(|()| Reply::BlobStored))
+}
+
+/// Sends a piece of a blob.
+pub(super) fn serve_get<D: Duplex>(
+    store: &BlobStore,
+    caller: &mut Caller<'_, D>,
+    digest: Digest,
+    offset: u64,
+    length: u64,
+) -> io::Result<()> {
+    let total = match store.stat(&digest) {
+        Ok(Some(total)) => total,
+        Ok(None) => {
+            let digest = blake3::Hash::from_bytes(digest).to_hex().to_string();
+            return caller.answer(Err(ShardFault::MissingBlob { digest }));
+        }
+        Err(fault) => return caller.answer(Err(fault)),
+    };
+    let mut file = match File::open(store.path(&digest)) {
+        Ok(file) => file,
+        Err(e) => return caller.answer(Err(disk_fault("open", &store.path(&digest), &e))),
+    };
+    file.seek(SeekFrom::Start(offset))?;
+    let mut left = length.min(total.saturating_sub(offset));
+    caller.reply_ahead(&Reply::Blob { total }, left)?;
+    while left > 0 {
+        let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut caller.chunk);
+        let piece = &mut buffer[..left.min(PIECE_BYTES as u64) as usize];
+        // A file that fails now ends the connection: its length has been promised.
+        file.read_exact(piece)?;
+        caller.conn.write_all(piece)?;
+        left -= piece.len() as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! The engine's orders, over tarpc. Everything that may block runs on the blocking pool.
+
+use std::{sync::Arc, time::Duration};
+
+use syncline_engine::rpc::{
+    BarrierOrder, ClosedBarrier, OpenJob, SealAnswer, Shard, ShardFault, ShardState, SnapshotReport, answer_calls,
+    channel,
+};
+use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
+use tarpc::{context::Context, server::Channel};
+use tokio::{net::TcpStream, task, time};
+
+use super::{Shared, open, snapshot};
+use crate::client::digest_from_hex;
+
+/// Longest time that `closed` waits, whatever was asked.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// Serves one control connection to its end.
+pub(super) async fn serve(shared: Arc<Shared>, stream: TcpStream) {
+    answer_calls(channel(stream).execute(Control(shared).serve())).await;
+}
+
+#[derive(Clone)]
+struct Control(Arc<Shared>);
+
+impl Control {
+    /// Runs `work` where it may block.
+    async fn blocking<T: Send + 'static>(
+        self,
+        work: impl FnOnce(&Shared) -> Result<T, ShardFault> + Send + 'static,
+    ) -> Result<T, ShardFault> {
+        task::spawn_blocking(move || work(&self.0))
+            .await
+            .unwrap_or_else(|e| Err(ShardFault::Invalid { what: format!("the shard stops or has a bug: {e}") }))
+    }
+}
+
+impl Shard for Control {
+    async fn attach(self, _: Context, epoch: EngineEpoch, job: JobId) -> Result<Option<ShardState>, ShardFault> {
+        self.blocking(move |s| s.house.attach(epoch, &job)).await
+    }
+
+    async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
+        self.blocking(move |s| s.house.open(epoch, &job.job, job.generation, || open::load(s, &job, epoch))).await
+    }
+
+    async fn barrier(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        order: BarrierOrder,
+    ) -> Result<(), ShardFault> {
+        self.blocking(move |s| {
+            s.house.fence().check(epoch)?;
+            s.house.find(&job, generation)?.order(epoch, order)
+        })
+        .await
+    }
+
+    async fn seal(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        worker: Incarnation,
+    ) -> Result<SealAnswer, ShardFault> {
+        self.blocking(move |s| {
+            s.house.fence().check(epoch)?;
+            s.house.find(&job, generation)?.seal(epoch, worker)
+        })
+        .await
+    }
+
+    async fn closed(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        seen: u64,
+        wait_ms: u64,
+    ) -> Result<Vec<ClosedBarrier>, ShardFault> {
+        let until = time::Instant::now() + Duration::from_millis(wait_ms).min(MAX_WAIT);
+        self.0.house.fence().check(epoch)?;
+        let shard = self.0.house.find(&job, generation)?;
+        let mut moved = shard.watch();
+        loop {
+            let look = shard.clone();
+            let closed = self.clone().blocking(move |_| look.closed_since(epoch, seen)).await?;
+            if !closed.is_empty() {
+                return Ok(closed);
+            }
+            match time::timeout_at(until, moved.changed()).await {
+                Ok(Ok(())) => {}
+                // Time is up, or the shard is gone.
+                Ok(Err(_)) | Err(_) => return Ok(closed),
+            }
+        }
+    }
+
+    async fn snapshot(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        version: u64,
+        name: String,
+    ) -> Result<SnapshotReport, ShardFault> {
+        self.blocking(move |s| {
+            s.house.fence().check(epoch)?;
+            snapshot::write(s, &job, generation, version, &name)
+        })
+        .await
+    }
+
+    async fn close(self, _: Context, epoch: EngineEpoch, job: JobId) -> Result<(), ShardFault> {
+        self.blocking(move |s| s.house.close(epoch, &job)).await
+    }
+
+    async fn has_blobs(self, _: Context, digests: Vec<String>) -> Vec<bool> {
+        let look = self.blocking(move |s| {
+            let has = |hex: &String| digest_from_hex(hex).is_ok_and(|d| matches!(s.blobs.stat(&d), Ok(Some(_))));
+            Ok(digests.iter().map(has).collect())
+        });
+        look.await.unwrap_or_default()
+    }
+}

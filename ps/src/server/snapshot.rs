@@ -1,0 +1,125 @@
+//! One safetensors file from the parts of all shards.
+//!
+//! The format lets us choose the order of the data, so the file is a header and then the flat array as it lies:
+//! it is streamed through, no machine holds the model twice, and it can be read by range like an initial blob. The
+//! file is kept as a blob too: a new generation opens with the snapshot's digest as its initial parameters.
+
+use std::{collections::HashMap, fs, io, time::Duration};
+
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use syncline_engine::rpc::{ShardFault, SnapshotReport};
+use syncline_scheduler::{
+    ids::{Generation, Incarnation, JobId, Name},
+    spec::ElementRange,
+};
+
+use super::{
+    Shared,
+    blobs::{Incoming, disk_fault},
+};
+use crate::{
+    client::{Link, Trouble, out_of_place},
+    shard::{JobShard, Want},
+    wire::{At, Reply, Request},
+};
+
+/// Shards pull from each other under this name; no worker ever has it.
+const SHARD_ITSELF: Incarnation = Incarnation(u64::MAX);
+/// Bounds every wait for a peer's next bytes. Its barrier may close a little later than ours.
+const PEER_LIMIT: Duration = Duration::from_secs(30);
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Writes pinned version `version` of the whole job as `snapshots/<job>/<name>.safetensors`.
+pub(super) fn write(
+    shared: &Shared,
+    job: &JobId,
+    generation: Generation,
+    version: u64,
+    name: &str,
+) -> Result<SnapshotReport, ShardFault> {
+    let name: Name = name.parse().map_err(|e| ShardFault::Invalid { what: format!("snapshot name: {e}") })?;
+    let shard = shared.house.find(job, generation)?;
+    let dir = shared.state_dir.join("snapshots").join(job.as_str());
+    fs::create_dir_all(&dir).map_err(|e| disk_fault("make", &dir, &e))?;
+    let path = dir.join(format!("{name}.safetensors"));
+    let mut file = Incoming::create(dir.join(format!("{name}-{}.part", std::process::id())))?;
+    file.write(&header(&shard, version)?)?;
+    let count = shard.shards().len() as u32;
+    let elements = shard.layout().elements().unwrap_or(0);
+    for (index, address) in (0..).zip(shard.shards()) {
+        let range = ElementRange::of_shard(elements, index, count);
+        if range == shard.range() {
+            let ready = shard.wait(SHARD_ITSELF, Want::Pinned(version), || true)?;
+            let values = ready.pinned.ok_or_else(|| ShardFault::NotPinned { job: job.clone(), wanted: version })?;
+            file.write(bytemuck::cast_slice(&values))?;
+        } else {
+            append_part(shared, &shard, address, range, version, &mut file)?;
+        }
+    }
+    let (digest, bytes) = file.digest();
+    file.finish(&path)?;
+    shared.blobs.adopt(&digest, &path).map_err(|e| disk_fault("link", &path, &e))?;
+    Ok(SnapshotReport {
+        path: path.display().to_string(),
+        bytes,
+        digest: blake3::Hash::from_bytes(digest).to_hex().to_string(),
+    })
+}
+
+/// The file's first bytes: names, shapes and offsets in layout order, padded to eight bytes.
+fn header(shard: &JobShard, version: u64) -> Result<Vec<u8>, ShardFault> {
+    let about = HashMap::from([
+        ("job".to_owned(), shard.job().to_string()),
+        ("generation".to_owned(), shard.generation().0.to_string()),
+        ("version".to_owned(), version.to_string()),
+    ]);
+    let info = |range: ElementRange, shape: &[u64]| TensorInfo {
+        dtype: Dtype::F32,
+        shape: shape.iter().map(|&d| d as usize).collect(),
+        data_offsets: (range.start as usize * 4, range.end as usize * 4),
+    };
+    let tensors = shard.layout().ranges().map(|(p, range)| (p.name.clone(), info(range, &p.shape))).collect();
+    let invalid = |e: String| ShardFault::Invalid { what: format!("no safetensors header for this layout: {e}") };
+    let metadata = Metadata::new(Some(about), tensors).map_err(|e| invalid(e.to_string()))?;
+    let mut json = serde_json::to_vec(&metadata).map_err(|e| invalid(e.to_string()))?;
+    json.resize(json.len().next_multiple_of(8), b' ');
+    let mut bytes = (json.len() as u64).to_le_bytes().to_vec();
+    bytes.append(&mut json);
+    Ok(bytes)
+}
+
+/// Streams another shard's part into the file.
+fn append_part(
+    shared: &Shared,
+    shard: &JobShard,
+    address: &str,
+    range: ElementRange,
+    version: u64,
+    file: &mut Incoming,
+) -> Result<(), ShardFault> {
+    let at = At { job: shard.job().clone(), generation: shard.generation(), incarnation: SHARD_ITSELF };
+    let copy = || -> Result<(), Trouble> {
+        let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
+        link.limit_reads(Some(PEER_LIMIT))?;
+        link.ask(&Request::Pull { at, want: Want::Pinned(version) })?;
+        let mut left = match link.answer()? {
+            (Reply::Pulled { .. }, body) if body == range.len() * 4 => body as usize,
+            (reply, _) => return Err(out_of_place(&reply)),
+        };
+        let mut piece = vec![0; PIECE_BYTES.min(left)];
+        while left > 0 {
+            let part = left.min(PIECE_BYTES);
+            link.read_body(&mut piece[..part])?;
+            file.write(&piece[..part]).map_err(Trouble::Fault)?;
+            left -= part;
+        }
+        Ok(())
+    };
+    copy().map_err(|trouble| match trouble {
+        Trouble::Fault(fault) => fault,
+        other => ShardFault::Io {
+            what: format!("cannot fetch version {version} from shard {address}"),
+            cause: io::Error::other(other.into_error(address)).to_string(),
+        },
+    })
+}

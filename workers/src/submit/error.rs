@@ -1,0 +1,60 @@
+//! Why a job could not be submitted.
+
+use std::path::PathBuf;
+
+use syncline_engine::client::ClientError;
+use syncline_ps::PsError;
+use syncline_scheduler::{
+    ids::InvalidName,
+    spec::{InvalidJob, InvalidPolicy},
+};
+
+use crate::{autodiff::AutodiffError, data::DataError};
+
+/// Why a job could not be submitted. Nothing of it has been stored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    #[error(transparent)]
+    Policy(#[from] InvalidPolicy),
+    #[error(transparent)]
+    Job(#[from] InvalidJob),
+    #[error(transparent)]
+    Model(#[from] AutodiffError),
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error(transparent)]
+    Upload(#[from] PsError),
+    #[error(transparent)]
+    Engine(#[from] ClientError),
+    #[error("[E360] cannot read {path}")]
+    Read { path: PathBuf, #[source] source: std::io::Error },
+    #[error("[E361] {path} is not a job file: {cause}")]
+    File { path: PathBuf, cause: String },
+    #[error("[E362] the model's input {input} takes {model} numbers a sample, the data has {data}")]
+    Width { input: String, model: usize, data: usize },
+    #[error("[E363] the model has {count} data inputs ({names}); exactly one can be fed from a data set")]
+    Inputs { count: usize, names: String },
+    #[error("[E364] node {node} evaluates, but the data has no test part; set `split`")]
+    NoTest { node: String },
+    #[error("[E365] the model's output for the loss has no fixed number of classes")]
+    Classes,
+}
+
+impl SubmitError {
+    /// What the user can do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Engine(e) => e.hint().to_owned(),
+            Self::Upload(e) => e.hint().to_owned(),
+            Self::Model(e) => e.hint().unwrap_or("`syncline model show FILE` shows what is in a model").to_owned(),
+            Self::Data(e) => e.hint().unwrap_or("correct the data file, or the settings under `data`").to_owned(),
+            Self::Read { .. } => "paths in a job file are relative to the file itself".to_owned(),
+            Self::File { .. } => "examples/jobs/digits.toml shows every field".to_owned(),
+            Self::Width { .. } => "set `sample_shape`, or export the model for this data".to_owned(),
+            _ => "correct the job and submit it again; nothing was stored".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! A job graph as a user writes it in a TOML file. Paths in it are relative to the file.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use syncline_scheduler::spec::{DataSpec, Source};
+
+use super::{
+    SubmitError,
+    graph::{GraphNode, JobGraph, Model, NodeWork, Settings, Training},
+};
+
+/// The file's form; see examples/jobs/digits.toml.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobFile {
+    id: String,
+    node: Vec<FileNode>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileNode {
+    name: String,
+    #[serde(default)]
+    after: Vec<String>,
+    r#do: Verb,
+    model: Option<FileModel>,
+    data: Option<DataSpec>,
+    settings: Option<Settings>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Verb {
+    Train,
+    Evaluate,
+    Snapshot,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+enum FileModel {
+    Forward { onnx: PathBuf, loss: String },
+    Ready { onnx: PathBuf },
+}
+
+impl JobFile {
+    /// Reads a job file.
+    pub fn load(path: &Path) -> Result<JobGraph, SubmitError> {
+        let text = fs::read_to_string(path).map_err(|source| SubmitError::Read { path: path.to_owned(), source })?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        Self::parse(&text, folder).map_err(|cause| SubmitError::File { path: path.to_owned(), cause })
+    }
+
+    fn parse(text: &str, folder: &Path) -> Result<JobGraph, String> {
+        let file: Self = toml::from_str(text).map_err(|e| e.to_string())?;
+        let nodes = file.node.into_iter().map(|node| node.resolve(folder)).collect::<Result<_, _>>()?;
+        Ok(JobGraph { id: file.id, nodes })
+    }
+}
+
+impl FileNode {
+    fn resolve(self, folder: &Path) -> Result<GraphNode, String> {
+        let Self { name, after, r#do, model, data, settings } = self;
+        let work = match (r#do, model, data, settings) {
+            (Verb::Train, Some(model), Some(data), settings) => NodeWork::Train(Box::new(Training {
+                model: model.resolve(folder),
+                data: resolve_data(data, folder),
+                settings: settings.unwrap_or_default(),
+            })),
+            (Verb::Train, ..) => return Err(format!("node `{name}` trains: it needs `model` and `data`")),
+            (Verb::Evaluate, None, None, None) => NodeWork::Evaluate,
+            (Verb::Snapshot, None, None, None) => NodeWork::Snapshot,
+            _ => return Err(format!("node `{name}` does not train: it takes no model, data or settings")),
+        };
+        Ok(GraphNode { name, after, work })
+    }
+}
+
+impl FileModel {
+    fn resolve(self, folder: &Path) -> Model {
+        match self {
+            Self::Forward { onnx, loss } => Model::forward(folder.join(onnx), &loss),
+            Self::Ready { onnx } => Model::ready(folder.join(onnx)),
+        }
+    }
+}
+
+fn resolve_data(mut data: DataSpec, folder: &Path) -> DataSpec {
+    let at = |path: &mut String| *path = absolute(&folder.join(&*path));
+    match &mut data.source {
+        Source::Csv { path, .. } => at(path),
+        Source::Idx { images, labels } => {
+            at(images);
+            at(labels);
+        }
+    }
+    data
+}
+
+/// Workers run in other folders, so the path must not depend on this one.
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mistake_is_named() {
+        #[rustfmt::skip]
+        let cases = [
+            ("no id",            "node = []",                                                        "missing field `id`"),
+            ("unknown verb",     "id = 'a'\n[[node]]\nname = 'n'\ndo = 'fly'",                       "unknown variant `fly`"),
+            ("train needs data", "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'",                     "needs `model` and `data`"),
+            ("misspelt field",   "id = 'a'\n[[node]]\nname = 'n'\ndo = 'evaluate'\naftr = []",       "unknown field `aftr`"),
+            ("bad policy",       "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nsettings.policy = 'x'", "E003"),
+            ("too much",         "id = 'a'\n[[node]]\nname = 'n'\ndo = 'snapshot'\nsettings = {}",   "takes no model"),
+        ];
+        for (name, text, want) in cases {
+            let error = JobFile::parse(text, Path::new("/")).unwrap_err();
+            assert!(error.contains(want), "{name}: {error}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! A job graph as a user writes it in Rust.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use syncline_scheduler::spec::{DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec};
+
+use crate::autodiff::Loss;
+
+/// A graph of named nodes. Built node by node, then given to [`submit`](super::submit).
+///
+/// ```
+/// # use syncline_workers::submit::{JobGraph, Model, Training};
+/// # fn settings() -> Training { Training::new(Model::forward(vec![], "softmax-cross-entropy"), Default::default()) }
+/// let job = JobGraph::new("digits")
+///     .train("train", settings())
+///     .evaluate("test", &["train"])
+///     .snapshot("weights", &["train"]);
+/// assert_eq!(job.nodes.len(), 3);
+/// ```
+#[derive(Debug, Clone)]
+pub struct JobGraph {
+    pub id: String,
+    pub nodes: Vec<GraphNode>,
+}
+
+/// One node of a [`JobGraph`].
+#[derive(Debug, Clone)]
+pub struct GraphNode {
+    pub name: String,
+    pub after: Vec<String>,
+    pub work: NodeWork,
+}
+
+/// What a node does.
+#[derive(Debug, Clone)]
+pub enum NodeWork {
+    Train(Box<Training>),
+    Evaluate,
+    Snapshot,
+}
+
+/// The model to train.
+#[derive(Debug, Clone)]
+pub enum Model {
+    /// A forward model; the training graph is derived from it.
+    Forward { onnx: Bytes, loss: String },
+    /// A training graph from elsewhere, whose outputs name the gradients (`<parameter>.grad`).
+    Ready { onnx: Bytes },
+}
+
+/// ONNX bytes in memory, or a file that is read at submission.
+#[derive(Debug, Clone)]
+pub enum Bytes {
+    Memory(Vec<u8>),
+    File(PathBuf),
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Memory(bytes)
+    }
+}
+
+impl From<PathBuf> for Bytes {
+    fn from(path: PathBuf) -> Self {
+        Self::File(path)
+    }
+}
+
+impl Model {
+    /// A forward model with the name of its loss, see [`Loss`].
+    pub fn forward(onnx: impl Into<Bytes>, loss: &str) -> Self {
+        Self::Forward { onnx: onnx.into(), loss: loss.to_owned() }
+    }
+
+    /// A training graph from elsewhere.
+    pub fn ready(onnx: impl Into<Bytes>) -> Self {
+        Self::Ready { onnx: onnx.into() }
+    }
+}
+
+/// Settings of a training node. Start with [`Training::new`] and change what should differ.
+#[derive(Debug, Clone)]
+pub struct Training {
+    pub model: Model,
+    pub data: DataSpec,
+    pub settings: Settings,
+}
+
+/// The settings that a job file spells the same way.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    pub optimizer: Optimizer,
+    pub learning_rate: f32,
+    pub decay: Decay,
+    pub policy: PolicySpec,
+    /// Samples per iteration and worker.
+    pub batch: u32,
+    pub epochs: u32,
+    pub seed: u64,
+    pub on_nan: OnNan,
+    pub clip_norm: Option<f32>,
+    pub min_workers: u32,
+    pub max_workers: Option<u32>,
+    pub ahead: Option<u32>,
+    /// Parameters that stay as they are.
+    pub freeze: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            optimizer: Optimizer::Sgd { weight_decay: 0.0 },
+            learning_rate: 0.1,
+            decay: Decay::Constant,
+            policy: PolicySpec::ElasticBsp { lookahead: 15 },
+            batch: 32,
+            epochs: 1,
+            seed: 0,
+            on_nan: OnNan::Fail,
+            clip_norm: None,
+            min_workers: 1,
+            max_workers: None,
+            ahead: None,
+            freeze: Vec::new(),
+        }
+    }
+}
+
+impl Settings {
+    pub(super) fn rate(&self) -> LearningRate {
+        LearningRate { base: self.learning_rate, decay: self.decay }
+    }
+}
+
+impl Training {
+    /// Trains `model` on `data` with the default settings.
+    pub fn new(model: Model, data: DataSpec) -> Self {
+        Self { model, data, settings: Settings::default() }
+    }
+
+    /// Changes settings in place: `training.with(|s| s.epochs = 20)`.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+}
+
+impl JobGraph {
+    /// An empty graph.
+    pub fn new(id: &str) -> Self {
+        Self { id: id.to_owned(), nodes: Vec::new() }
+    }
+
+    fn node(mut self, name: &str, after: &[&str], work: NodeWork) -> Self {
+        let after = after.iter().map(|a| (*a).to_owned()).collect();
+        self.nodes.push(GraphNode { name: name.to_owned(), after, work });
+        self
+    }
+
+    /// Adds the training node.
+    #[must_use]
+    pub fn train(self, name: &str, training: Training) -> Self {
+        self.node(name, &[], NodeWork::Train(Box::new(training)))
+    }
+
+    /// Adds a node that measures loss and accuracy on the test part of the data.
+    #[must_use]
+    pub fn evaluate(self, name: &str, after: &[&str]) -> Self {
+        self.node(name, after, NodeWork::Evaluate)
+    }
+
+    /// Adds a node that writes the parameters as safetensors.
+    #[must_use]
+    pub fn snapshot(self, name: &str, after: &[&str]) -> Self {
+        self.node(name, after, NodeWork::Snapshot)
+    }
+}
+
+/// A loss by name, for callers outside.
+pub(super) fn loss(name: &str) -> Result<Loss, crate::autodiff::AutodiffError> {
+    name.parse()
+}

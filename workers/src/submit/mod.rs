@@ -1,0 +1,16 @@
+//! From what a user writes to a submitted job: the graph in Rust or in a file, the training graph derived from the
+//! forward model, the data checked, the blobs uploaded.
+//!
+//! Everything that can be refused is refused here, on the client, before anything is stored anywhere.
+
+mod error;
+mod file;
+mod graph;
+mod prepare;
+mod upload;
+
+pub use error::SubmitError;
+pub use file::JobFile;
+pub use graph::{JobGraph, Model, Training};
+pub use prepare::{Prepared, prepare};
+pub use upload::submit;

@@ -1,0 +1,189 @@
+//! Turns a user's graph into a checked spec and the blobs it names.
+
+use std::{borrow::Cow, collections::BTreeMap, fs};
+
+use syncline_scheduler::{
+    ids::Name,
+    spec::{DataSpec, JobSpec, Layout, ModelSpec, Node, NodeKind, Parameter, TrainSpec},
+};
+
+use super::{
+    SubmitError,
+    graph::{Bytes, JobGraph, Model, NodeWork, Training, loss},
+};
+use crate::{
+    autodiff::{DeriveOptions, Io, TrainingGraph, accept_ready, derive},
+    backend::Runtime,
+    data::{self, Dataset},
+    onnx::{Dim, ElementType},
+    worker::target,
+};
+
+/// Attempts after the first that a node without training gets.
+const RETRIES: u32 = 2;
+
+/// A job that is ready to be uploaded.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    pub spec: JobSpec,
+    /// Contents by digest.
+    pub blobs: BTreeMap<String, Vec<u8>>,
+}
+
+/// Derives, checks and describes. Touches neither the engine nor the parameter server.
+pub fn prepare(runtime: &Runtime, graph: &JobGraph) -> Result<Prepared, SubmitError> {
+    let mut blobs = BTreeMap::new();
+    let mut nodes = Vec::with_capacity(graph.nodes.len());
+    for node in &graph.nodes {
+        let kind = match &node.work {
+            NodeWork::Train(training) => {
+                NodeKind::Train(Box::new(prepare_training(runtime, training, &mut blobs)?))
+            }
+            NodeWork::Evaluate => NodeKind::Evaluate,
+            NodeWork::Snapshot => NodeKind::Snapshot,
+        };
+        let after = node.after.iter().map(|a| a.parse()).collect::<Result<Vec<Name>, _>>()?;
+        nodes.push(Node { name: node.name.parse()?, after, retries: RETRIES, kind });
+    }
+    let spec = JobSpec { id: graph.id.parse()?, nodes };
+    spec.validate()?;
+    check_tests(&spec)?;
+    Ok(Prepared { spec, blobs })
+}
+
+fn check_tests(spec: &JobSpec) -> Result<(), SubmitError> {
+    let evaluates = spec.nodes.iter().find(|n| matches!(n.kind, NodeKind::Evaluate));
+    let Some((node, (_, train))) = evaluates.zip(spec.train()) else { return Ok(()) };
+    match train.data.split {
+        syncline_scheduler::spec::Split::All if train.model.input.is_some() => {
+            Err(SubmitError::NoTest { node: node.name.to_string() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn prepare_training(
+    runtime: &Runtime,
+    training: &Training,
+    blobs: &mut BTreeMap<String, Vec<u8>>,
+) -> Result<TrainSpec, SubmitError> {
+    let settings = &training.settings;
+    let (forward, graph) = match &training.model {
+        Model::Forward { onnx, loss: name } => {
+            let bytes = read(onnx)?;
+            let options = DeriveOptions { freeze: settings.freeze.clone(), ..DeriveOptions::default() };
+            let graph = derive(runtime, &bytes, loss(name)?, &options)?;
+            (bytes, graph)
+        }
+        Model::Ready { onnx } => {
+            let bytes = read(onnx)?;
+            let graph = accept_ready(runtime, &bytes)?;
+            (bytes, graph)
+        }
+    };
+    let mut keep = |bytes: Vec<u8>| {
+        let digest = blake3::hash(&bytes).to_hex().to_string();
+        blobs.insert(digest.clone(), bytes);
+        digest
+    };
+    let initial: Vec<u8> =
+        graph.params.iter().flat_map(|p| bytemuck::cast_slice::<f32, u8>(&p.initial).iter().copied()).collect();
+    let model = ModelSpec {
+        training_graph: keep(graph.train_onnx.clone()),
+        evaluation_graph: keep(graph.eval_onnx.clone()),
+        forward: keep(forward.into_owned()),
+        initial: keep(initial),
+        layout: layout(&graph),
+        input: input(&graph)?,
+        label: graph.label.as_ref().map(|l| l.name.clone()),
+        classes: classes(&graph)?,
+        label_shape: graph.label.as_ref().map(|l| fixed(&l.dims)).unwrap_or_default(),
+    };
+    let data = describe_data(&training.data, &model, &graph)?;
+    Ok(TrainSpec {
+        model,
+        data,
+        optimizer: settings.optimizer,
+        learning_rate: settings.rate(),
+        policy: settings.policy,
+        batch: settings.batch,
+        epochs: settings.epochs,
+        seed: settings.seed,
+        on_nan: settings.on_nan,
+        clip_norm: settings.clip_norm,
+        min_workers: settings.min_workers,
+        max_workers: settings.max_workers.unwrap_or(u32::MAX),
+        ahead: settings.ahead,
+    })
+}
+
+fn read(bytes: &Bytes) -> Result<Cow<'_, [u8]>, SubmitError> {
+    match bytes {
+        Bytes::Memory(bytes) => Ok(Cow::Borrowed(bytes)),
+        Bytes::File(path) => match fs::read(path) {
+            Ok(bytes) => Ok(Cow::Owned(bytes)),
+            Err(source) => Err(SubmitError::Read { path: path.clone(), source }),
+        },
+    }
+}
+
+fn layout(graph: &TrainingGraph) -> Layout {
+    let shape = |dims: &[usize]| dims.iter().map(|&d| d as u64).collect();
+    Layout(graph.params.iter().map(|p| Parameter { name: p.name.clone(), shape: shape(&p.shape) }).collect())
+}
+
+fn input(graph: &TrainingGraph) -> Result<Option<String>, SubmitError> {
+    match graph.data_inputs.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(one.name.clone())),
+        many => Err(SubmitError::Inputs {
+            count: many.len(),
+            names: many.iter().map(|i| i.name.as_str()).collect::<Vec<_>>().join(", "),
+        }),
+    }
+}
+
+/// Sizes of the dimensions behind the batch; one that is open counts as 1.
+fn fixed(dims: &[Dim]) -> Vec<u32> {
+    let size = |d: &Dim| match d {
+        Dim::Fixed(n) => u32::try_from(*n).unwrap_or(1),
+        _ => 1,
+    };
+    dims.iter().skip(1).map(size).collect()
+}
+
+fn classes(graph: &TrainingGraph) -> Result<Option<u32>, SubmitError> {
+    match &graph.label {
+        Some(Io { element: ElementType::I64, .. }) => {
+            let last = graph.forward_outputs.first().and_then(|o| o.dims.last());
+            match last {
+                Some(Dim::Fixed(n)) => Ok(Some(u32::try_from(*n).map_err(|_| SubmitError::Classes)?)),
+                _ => Err(SubmitError::Classes),
+            }
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Opens the data once: wrong shapes and labels show here, and the workers get its digest.
+fn describe_data(data: &DataSpec, model: &ModelSpec, graph: &TrainingGraph) -> Result<DataSpec, SubmitError> {
+    let mut data = data.clone();
+    if model.input.is_none() && model.label.is_none() {
+        return Ok(data);
+    }
+    data.digest = Some(data::digest(&data.source)?);
+    let set = Dataset::open(&data, &target(model))?;
+    if let Some(input) = graph.data_inputs.first() {
+        let wanted: usize = fixed(&input.dims).iter().map(|&d| d as usize).product();
+        let found: usize = set.sample_shape().iter().product();
+        if wanted != found && !input.dims.iter().skip(1).any(|d| !matches!(d, Dim::Fixed(_))) {
+            return Err(SubmitError::Width { input: input.name.clone(), model: wanted, data: found });
+        }
+        // A flat data set takes the shape that the model wants.
+        if data.sample_shape.is_empty() && input.dims.len() > 2 {
+            data.sample_shape = fixed(&input.dims);
+        }
+    }
+    data.train_samples = set.split(data.split).0.len() as u64;
+    Ok(data)
+}

@@ -1,0 +1,262 @@
+//! The side of a worker that talks to the engine.
+
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use syncline_engine::rpc::{
+    Activity, CallError, EngineFault, JobTicket, Reconnecting, Registered, WorkerHello, WorkerServiceClient, connect,
+    hello::Role, within,
+};
+use syncline_scheduler::{
+    core::{Assignment, TaskKey, TaskReport},
+    ids::{EngineEpoch, Incarnation, JobId},
+};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, mpsc as async_mpsc, oneshot, watch},
+    time::sleep,
+};
+use tracing::{debug, info, warn};
+
+use super::{
+    WorkerOptions,
+    error::WorkerError,
+    executor::{End, Finished, Shared, execute},
+    job::Identity,
+};
+
+const CALL: Duration = Duration::from_secs(10);
+const POLL_WAIT_MS: u64 = 1_000;
+const RETRY: Duration = Duration::from_millis(100);
+
+type Link = Reconnecting<WorkerServiceClient>;
+
+/// Works until `stop` becomes true. Returns early only if the engine turns this worker away for good.
+pub async fn run(options: WorkerOptions, mut stop: watch::Receiver<bool>) -> Result<(), WorkerError> {
+    let (address, token) = (options.engine.clone(), options.token.clone());
+    let link: Link = Reconnecting::new(move || {
+        let (address, token) = (address.clone(), token.clone());
+        async move {
+            let transport = connect(&address, Role::Worker, &token).await?;
+            Ok(WorkerServiceClient::new(tarpc::client::Config::default(), transport).spawn())
+        }
+    });
+    while !*stop.borrow() {
+        let registered = tokio::select! {
+            registered = register(&options, &link) => registered?,
+            _ = stop.wait_for(|s| *s) => return Ok(()),
+        };
+        live(&options, &link, registered, &mut stop).await?;
+    }
+    Ok(())
+}
+
+async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, WorkerError> {
+    let hello = WorkerHello {
+        name: options.name.clone(),
+        host: hostname(),
+        pid: std::process::id(),
+        device: "cpu".to_owned(),
+    };
+    loop {
+        let hello = hello.clone();
+        match link.call(|c| async move { c.register(within(CALL), hello).await }).await {
+            Ok(Ok(registered)) => return Ok(registered),
+            Ok(Err(fault)) => debug!(%fault, "not registered yet"),
+            Err(error) if error.is_passing() => debug!(%error, "engine is not there yet"),
+            Err(source) => return Err(WorkerError::Unreachable { address: options.engine.clone(), source }),
+        }
+        sleep(RETRY).await;
+    }
+}
+
+fn hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "?".into(), |h| h.trim().to_owned())
+}
+
+/// What the loops of one life share.
+struct Life {
+    link: Link,
+    incarnation: Incarnation,
+    holding: Mutex<Vec<TaskKey>>,
+    shared: Arc<Shared>,
+    /// The highest epoch seen; answers of lower ones come from an engine that was deposed.
+    epoch: Mutex<EngineEpoch>,
+}
+
+/// One life under one incarnation: ends when the worker is dropped or told to stop.
+async fn live(
+    options: &WorkerOptions,
+    link: &Link,
+    registered: Registered,
+    stop: &mut watch::Receiver<bool>,
+) -> Result<(), WorkerError> {
+    let incarnation = registered.incarnation;
+    info!(worker = %incarnation, name = options.name, "registered");
+    let life = Arc::new(Life {
+        link: link.clone(),
+        incarnation,
+        holding: Mutex::default(),
+        shared: Arc::default(),
+        epoch: Mutex::new(registered.epoch),
+    });
+    let (give, tasks) = mpsc::channel();
+    let (finish, finished) = async_mpsc::unbounded_channel();
+    let (ended, mut end) = oneshot::channel();
+    let me = Identity {
+        incarnation,
+        token: options.token.clone(),
+        runtime: options.runtime.clone(),
+        exec: options.exec.clone(),
+        pace: options.pace,
+    };
+    let executor = {
+        let (life, handle) = (life.clone(), Handle::current());
+        let shared = life.shared.clone();
+        std::thread::Builder::new()
+            .name(format!("executor-{incarnation}"))
+            .spawn(move || {
+                let ticket = |job: &JobId| handle.block_on(life.ticket(job));
+                let _ = ended.send(execute(&me, &tasks, &finish, &shared, ticket));
+            })
+            .map_err(|e| WorkerError::Executor { cause: e.to_string() })?
+    };
+    let outcome = tokio::select! {
+        () = life.poll(&give) => Ok(()),
+        () = life.report(finished) => Ok(()),
+        end = &mut end => match end {
+            Ok(End::Dropped | End::Stopped) => Ok(()),
+            Err(_) => Err(WorkerError::Executor { cause: "it panicked".into() }),
+        },
+        _ = stop.wait_for(|s| *s) => {
+            life.goodbye().await;
+            Ok(())
+        }
+    };
+    life.shared.cancel();
+    drop(give);
+    // The executor may be in the middle of a step: it ends by itself soon, and touches nothing any more.
+    let _ = tokio::task::spawn_blocking(move || executor.join()).await;
+    info!(worker = %incarnation, "this incarnation is over");
+    outcome
+}
+
+impl Life {
+    /// Takes tasks from the engine; returns when the engine has dropped this incarnation.
+    async fn poll(&self, give: &mpsc::Sender<Assignment>) {
+        loop {
+            let activity =
+                Activity { holding: self.holding.lock().await.clone(), blocked_on: self.shared.blocked_on() };
+            let limit = CALL + Duration::from_millis(POLL_WAIT_MS);
+            let call = self.link.call(|c| async move {
+                c.poll(within(limit), self.incarnation, activity, POLL_WAIT_MS).await
+            });
+            match call.await {
+                Ok(Ok(orders)) => {
+                    if !self.is_current(orders.epoch).await {
+                        continue;
+                    }
+                    let mut holding = self.holding.lock().await;
+                    holding.retain(|k| !orders.revoked.contains(k));
+                    self.shared.revoke(&orders.revoked);
+                    for assignment in orders.assignments {
+                        holding.push(assignment.key.clone());
+                        if give.send(assignment).is_err() {
+                            return;
+                        }
+                    }
+                }
+                Ok(Err(EngineFault::Dropped)) => {
+                    warn!(worker = %self.incarnation, "dropped by the engine");
+                    return;
+                }
+                Ok(Err(fault)) => {
+                    debug!(%fault, "engine cannot give tasks now");
+                    sleep(RETRY).await;
+                }
+                Err(error) => {
+                    debug!(%error, "engine is away");
+                    sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Sends every report until it is acknowledged, in order.
+    async fn report(&self, mut finished: async_mpsc::UnboundedReceiver<Finished>) {
+        let mut waiting: Vec<Finished> = Vec::new();
+        loop {
+            if waiting.is_empty() {
+                match finished.recv().await {
+                    Some(first) => waiting.push(first),
+                    // The executor has ended; `live` hears of it by itself.
+                    None => std::future::pending().await,
+                }
+            }
+            while let Ok(more) = finished.try_recv() {
+                waiting.push(more);
+            }
+            let reports: Vec<TaskReport> = waiting
+                .iter()
+                .map(|f| TaskReport {
+                    key: f.key.clone(),
+                    ended_ago_us: f.ended.elapsed().as_micros() as u64,
+                    outcome: f.outcome.clone(),
+                })
+                .collect();
+            let call = self.link.call(|c| async move { c.report(within(CALL), self.incarnation, reports).await });
+            match call.await {
+                Ok(Ok(epoch)) if self.is_current(epoch).await => {
+                    let done: Vec<TaskKey> = waiting.drain(..).map(|f| f.key).collect();
+                    self.holding.lock().await.retain(|k| !done.contains(k));
+                }
+                Ok(Ok(_)) => {}
+                Ok(Err(fault)) => {
+                    debug!(%fault, "report is not taken yet");
+                    sleep(RETRY).await;
+                }
+                Err(error) => {
+                    debug!(%error, "report did not come through");
+                    sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Notes an engine's epoch; `false` if a newer engine has been heard already.
+    async fn is_current(&self, epoch: EngineEpoch) -> bool {
+        let mut highest = self.epoch.lock().await;
+        *highest = (*highest).max(epoch);
+        epoch == *highest
+    }
+
+    async fn ticket(&self, job: &JobId) -> Result<JobTicket, WorkerError> {
+        loop {
+            let asked = job.clone();
+            let call = self.link.call(|c| async move { c.ticket(within(CALL), self.incarnation, asked).await });
+            match call.await {
+                Ok(Ok(ticket)) => return Ok(ticket),
+                Ok(Err(EngineFault::NotActive)) => {}
+                Ok(Err(fault)) => return Err(fault.into()),
+                Err(error) => self.check_hopeless(error)?,
+            }
+            sleep(RETRY).await;
+        }
+    }
+
+    fn check_hopeless(&self, error: CallError) -> Result<(), WorkerError> {
+        if error.is_passing() {
+            return Ok(());
+        }
+        Err(WorkerError::Unreachable { address: "its address".into(), source: error })
+    }
+
+    async fn goodbye(&self) {
+        let call = self.link.call(|c| async move { c.leave(within(Duration::from_secs(2)), self.incarnation).await });
+        if let Err(error) = call.await {
+            debug!(%error, "left without goodbye");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Why a task, or a whole worker, failed.
+
+use syncline_engine::rpc::{CallError, EngineFault};
+use syncline_ps::PsError;
+
+use crate::{backend::BackendError, data::DataError};
+
+/// Why a task, or a whole worker, failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkerError {
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error(transparent)]
+    Ps(#[from] PsError),
+    #[error(transparent)]
+    Engine(#[from] EngineFault),
+    #[error("[E350] the engine at {address} cannot be used")]
+    Unreachable { address: String, #[source] source: CallError },
+    #[error("[E351] {what} became {value} in iteration {task} on worker {worker}; a smaller learning rate or on_nan = \"skip\" may help")]
+    NotFinite { what: &'static str, value: f64, task: String, worker: String },
+    #[error("[E352] the training graph does not fit the job: {what}")]
+    Graph { what: String },
+    #[error("[E353] the executor thread ended: {cause}")]
+    Executor { cause: String },
+}
+
+impl WorkerError {
+    /// The stable code, see docs/errors.md.
+    pub fn code(&self) -> String {
+        match self {
+            Self::Ps(e) => e.code().to_owned(),
+            Self::Backend(e) => e.code().to_owned(),
+            Self::Data(e) => e.code().to_owned(),
+            other => {
+                let text = other.to_string();
+                text.strip_prefix('[').and_then(|t| t.split_once(']')).map_or("E350", |(code, _)| code).to_owned()
+            }
+        }
+    }
+}

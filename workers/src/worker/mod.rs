@@ -1,0 +1,18 @@
+//! A worker: registers, receives tasks, executes them one after the other, and reports in the background.
+//!
+//! The control side is async and small; the executor is one thread that owns the ONNX sessions and the tensor
+//! connections and never waits for the engine while it has a task in hand. A worker that was dropped starts a new life
+//! under a new incarnation.
+
+mod control;
+mod error;
+mod executor;
+mod job;
+mod options;
+mod pace;
+
+pub use control::run;
+pub use error::WorkerError;
+pub(crate) use job::target;
+pub use options::WorkerOptions;
+pub use pace::Pace;

@@ -1,0 +1,19 @@
+//! Settings of one worker.
+
+use syncline_engine::rpc::Token;
+
+use super::Pace;
+use crate::backend::{ExecOptions, Runtime};
+
+/// Settings of one worker.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    /// Address of the engine.
+    pub engine: String,
+    pub token: Token,
+    /// For people: shown in Redis and in tables.
+    pub name: String,
+    pub runtime: Runtime,
+    pub exec: ExecOptions,
+    pub pace: Pace,
+}
