@@ -3,6 +3,7 @@
 pub mod autodiff;
 pub mod backend;
 pub mod data;
+pub mod local;
 pub mod onnx;
 pub mod submit;
 pub mod worker;

@@ -8,7 +8,7 @@ use syncline_workers::onnx::proto::TensorProto;
 use syncline_workers::onnx::{self, ElementType, GraphBuilder, ModelProto, attr_int, mlp};
 
 fn refused(model: &ModelProto, loss: Loss, options: &DeriveOptions) -> AutodiffError {
-    derive(&onnxruntime::runtime(), &model.to_bytes(), loss, options).unwrap_err()
+    derive(&onnxruntime::runtime(), &model.to_bytes(), loss, options).expect_err("a refusal")
 }
 
 /// x [batch, 2] -> before -> MatMul w -> after -> y

@@ -37,7 +37,7 @@ fn numbers(random: &mut SplitMix64, shape: &[usize]) -> Vec<f32> {
 /// Derives with and without simplification, all parameters trained, and checks each.
 fn check(name: &str, model: &ModelProto, batches: &[&[(&str, &[usize])]]) {
     let runtime = onnxruntime::runtime();
-    let graph = model.graph.as_ref().unwrap();
+    let graph = model.graph.as_ref().expect("a graph");
     let floats = graph.initializer.iter().filter(|tensor| tensor.element() == ElementType::F32);
     let train: Vec<String> = floats.map(|tensor| tensor.name.clone()).collect();
     for simplify in [false, true] {

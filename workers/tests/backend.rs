@@ -23,7 +23,8 @@ fn adder() -> ModelProto {
 }
 
 fn executable() -> Executable {
-    Executable::new(&onnxruntime::runtime(), &adder().to_bytes(), &ExecOptions::default()).expect("a good model")
+    Executable::new(&onnxruntime::runtime(), &adder().to_bytes(), &ExecOptions::default())
+        .expect("a good model")
 }
 
 /// Name of the case, inputs, how the message begins.

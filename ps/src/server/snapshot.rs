@@ -39,6 +39,9 @@ pub(super) fn write(
 ) -> Result<SnapshotReport, ShardFault> {
     let name: Name = name.parse().map_err(|e| ShardFault::Invalid { what: format!("snapshot name: {e}") })?;
     let shard = shared.house.find(job, generation)?;
+    if shard.version() < version {
+        return Err(ShardFault::NotPinned { job: job.clone(), wanted: version });
+    }
     let dir = shared.state_dir.join("snapshots").join(job.as_str());
     fs::create_dir_all(&dir).map_err(|e| disk_fault("make", &dir, &e))?;
     let path = dir.join(format!("{name}.safetensors"));

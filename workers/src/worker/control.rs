@@ -46,11 +46,17 @@ pub async fn run(options: WorkerOptions, mut stop: watch::Receiver<bool>) -> Res
     while !*stop.borrow() {
         let registered = tokio::select! {
             registered = register(&options, &link) => registered?,
-            _ = stop.wait_for(|s| *s) => return Ok(()),
+            () = told(&mut stop) => return Ok(()),
         };
         live(&options, &link, registered, &mut stop).await?;
     }
     Ok(())
+}
+
+/// Returns when the worker is told to stop.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    // A sender that is gone tells it as well.
+    let _ = stop.wait_for(|s| *s).await;
 }
 
 async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, WorkerError> {
@@ -130,7 +136,7 @@ async fn live(
             Ok(End::Dropped | End::Stopped) => Ok(()),
             Err(_) => Err(WorkerError::Executor { cause: "it panicked".into() }),
         },
-        _ = stop.wait_for(|s| *s) => {
+        () = told(stop) => {
             life.goodbye().await;
             Ok(())
         }

@@ -1,0 +1,116 @@
+//! What came out, for people and for programs.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use syncline_engine::rpc::JobView;
+use syncline_scheduler::core::Member;
+
+/// The result of one run; its JSON form is documented in the README.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    test_accuracy: Option<f64>,
+    epochs: u64,
+    seconds: f64,
+    policy: String,
+    samples_per_s: f64,
+    samples_applied: u64,
+    torn_pushes: u64,
+    barriers: u64,
+    predicted_wait_ms: u64,
+    actual_wait_ms: u64,
+    workers: Vec<WorkerLine>,
+    redis: String,
+    #[serde(skip)]
+    state: String,
+    #[serde(skip)]
+    snapshot: String,
+    #[serde(skip)]
+    job: String,
+}
+
+#[derive(Debug, Serialize)]
+struct WorkerLine {
+    id: String,
+    iterations: u64,
+    compute_ms: u64,
+    pull_ms: u64,
+    push_ms: u64,
+    wait_ms: u64,
+}
+
+impl Report {
+    /// Reads the report from a job's record; `None` if a field is missing.
+    pub fn of(view: &JobView, redis: &str) -> Option<Self> {
+        let text = |field: &str| view.job.get(field).cloned();
+        let number = |field: &str| text(field)?.parse::<u64>().ok();
+        let started = number("started_ms").unwrap_or(0);
+        let trained = number("trained_ms").unwrap_or(started);
+        let mut workers: Vec<(u64, WorkerLine)> =
+            view.workers.iter().filter_map(|(id, record)| worker(id, record)).collect();
+        workers.sort_by_key(|(number, _)| *number);
+        Some(Self {
+            test_accuracy: text("test_accuracy").and_then(|a| a.parse().ok()),
+            epochs: number("epochs")?,
+            seconds: trained.saturating_sub(started) as f64 / 1e3,
+            policy: text("policy")?,
+            samples_per_s: text("samples_per_s")?.parse().ok()?,
+            samples_applied: number("samples_applied")?,
+            torn_pushes: number("iterations_torn")?,
+            barriers: number("barriers")?,
+            predicted_wait_ms: number("predicted_wait_ms")?,
+            actual_wait_ms: number("actual_wait_ms")?,
+            workers: workers.into_iter().map(|(_, line)| line).collect(),
+            redis: redis.to_owned(),
+            state: text("state")?,
+            snapshot: text("snapshot").unwrap_or_default(),
+            job: text("id")?,
+        })
+    }
+
+    /// The report for people.
+    pub fn text(&self, step_ms: u64) -> String {
+        let mut out = String::new();
+        let accuracy = self.test_accuracy.map_or("-".into(), |a| format!("{:.2} %", a * 100.0));
+        let _ = writeln!(out, "{} {}: test accuracy {accuracy} after {} epochs", self.policy, self.state, self.epochs);
+        let _ = writeln!(
+            out,
+            "{:.1} s of training, {:.0} samples/s, {} samples applied, {} torn pushes",
+            self.seconds, self.samples_per_s, self.samples_applied, self.torn_pushes
+        );
+        if step_ms > 0 {
+            let _ = writeln!(out, "pace is emulated: each iteration lasts at least {step_ms} ms x slowdown (--step-ms 0 turns it off)");
+        }
+        let _ = writeln!(out, "\n{:<8}{:>11}{:>12}{:>10}{:>10}{:>10}", "worker", "iterations", "compute ms", "pull ms", "push ms", "wait ms");
+        for w in &self.workers {
+            let _ = writeln!(
+                out,
+                "{:<8}{:>11}{:>12}{:>10}{:>10}{:>10}",
+                w.id, w.iterations, w.compute_ms, w.pull_ms, w.push_ms, w.wait_ms
+            );
+        }
+        let _ = writeln!(
+            out,
+            "\n{} barriers; waiting at them, all workers together: predicted {} ms, actual {} ms",
+            self.barriers, self.predicted_wait_ms, self.actual_wait_ms
+        );
+        let _ = writeln!(out, "weights: {}", self.snapshot);
+        let _ = writeln!(out, "look at the job while it runs: redis-cli -u {} HGETALL 'syncline:{{{}}}:job'", self.redis, self.job);
+        out
+    }
+}
+
+fn worker(id: &str, record: &str) -> Option<(u64, WorkerLine)> {
+    let member: Member = serde_json::from_str(record).ok()?;
+    let number = id.trim_start_matches('w').parse().ok()?;
+    let s = member.spent;
+    let line = WorkerLine {
+        id: id.to_owned(),
+        iterations: s.iterations,
+        compute_ms: s.compute_us / 1000,
+        pull_ms: s.pull_us / 1000,
+        push_ms: s.push_us / 1000,
+        wait_ms: s.wait_us / 1000,
+    };
+    Some((number, line))
+}

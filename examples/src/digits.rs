@@ -1,0 +1,54 @@
+//! Handwritten digits: 8x8 images, ten classes, a small multi-layer perceptron.
+
+use std::path::PathBuf;
+
+use syncline_scheduler::spec::{DataSpec, Optimizer, PolicySpec, Source, Split};
+use syncline_workers::{
+    onnx,
+    submit::{JobGraph, Model, Training},
+};
+
+/// Passes over the training set that reach the accuracy the README promises.
+pub const EPOCHS: u32 = 25;
+const BATCH: u32 = 32;
+const HIDDEN: usize = 64;
+
+/// The file that comes with the repository.
+pub fn data() -> DataSpec {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/digits.csv.gz");
+    DataSpec {
+        source: Source::Csv { path: path.to_string_lossy().into_owned(), label_columns: 1, skip_lines: 0 },
+        scale: 1.0 / 16.0,
+        split: Split::TestEvery(5),
+        sample_shape: vec![],
+        digest: None,
+        train_samples: 0,
+    }
+}
+
+/// The learning rate that suits a policy. BSP averages four gradients into one update, so it takes larger steps.
+pub fn learning_rate(policy: PolicySpec) -> f32 {
+    match policy {
+        PolicySpec::Bsp => 0.1,
+        PolicySpec::Asp | PolicySpec::ElasticBsp { .. } => 0.03,
+    }
+}
+
+/// Train, then test and save.
+pub fn job(id: &str, policy: PolicySpec, epochs: u32, seed: u64, workers: u32) -> JobGraph {
+    let model = onnx::mlp(&[64, HIDDEN, 10], seed).to_bytes();
+    let training = Training::new(Model::forward(model, "softmax-cross-entropy"), data()).with(|s| {
+        s.optimizer = Optimizer::Momentum { momentum: 0.9, nesterov: false, weight_decay: 1e-4 };
+        s.learning_rate = learning_rate(policy);
+        s.decay = syncline_scheduler::spec::Decay::Cosine;
+        s.policy = policy;
+        s.batch = BATCH;
+        s.epochs = epochs;
+        s.seed = seed;
+        s.min_workers = workers;
+    });
+    JobGraph::new(id)
+        .train("train", training)
+        .evaluate("test", &["train"])
+        .snapshot("weights", &["train"])
+}

@@ -1,0 +1,90 @@
+//! Several workers, broken connections and seals in any order: each chunk holds exactly the pushes that were
+//! counted, and at most one torn push per sealed worker.
+
+use std::{sync::Barrier, thread};
+
+use proptest::prelude::*;
+use syncline_ps::PsError;
+use syncline_scheduler::{ids::Incarnation, sync::UpdateMode};
+
+use crate::rig::{Cut, Cutter, Rig, UNIT, look};
+
+/// Two shards of two chunks each.
+const ELEMENTS: u64 = 4 * 65_536 - 160;
+const CHUNK: usize = 65_536;
+
+#[derive(Debug, Clone)]
+struct Life {
+    pushes: u64,
+    /// Where its first connections to the first shard break.
+    cuts: Vec<Cut>,
+    /// Whether it is sealed while it pushes.
+    sealed: bool,
+}
+
+fn life() -> impl Strategy<Value = Life> {
+    let cut = prop_oneof![(0..6 * ELEMENTS).prop_map(Cut::Up), (0u64..200).prop_map(Cut::Down)];
+    (1u64..6, prop::collection::vec(cut, 0..3), any::<bool>())
+        .prop_map(|(pushes, cuts, sealed)| Life { pushes, cuts, sealed })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_chunk_holds_exactly_the_pushes_that_count(lives in prop::collection::vec(life(), 1..5)) {
+        let rig = Rig::with_job(2, ELEMENTS, UpdateMode::PerPush);
+        let ones = vec![1.0; ELEMENTS as usize];
+        let seals = lives.iter().filter(|life| life.sealed).count();
+        let started = Barrier::new(lives.len() + 1);
+        let (done, answers) = thread::scope(|scope| {
+            let workers: Vec<_> = (1..).zip(&lives).map(|(me, life)| {
+                let (rig, started, ones) = (&rig, &started, &ones);
+                scope.spawn(move || {
+                    let cutter = Cutter::start(rig.shards[0].address(), life.cuts.clone());
+                    let mut addresses = rig.addresses();
+                    addresses[0] = cutter.address.clone();
+                    let mut worker = rig.worker_at(&addresses, me, ELEMENTS);
+                    started.wait();
+                    for seq in 1..=life.pushes {
+                        match worker.push(seq, UNIT, &[ones]) {
+                            Ok(_) => {}
+                            Err(PsError::Sealed { .. }) => return seq - 1,
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                    life.pushes
+                })
+            }).collect();
+            started.wait();
+            let seal = |(me, _): (u64, &Life)| (me, [rig.seal(0, me), rig.seal(1, me)]);
+            let answers: Vec<_> = (1..).zip(&lives).filter(|(_, life)| life.sealed).map(seal).collect();
+            (workers.into_iter().map(|w| w.join().unwrap()).collect::<Vec<u64>>(), answers)
+        });
+        let values = look(&rig, ELEMENTS);
+        let half = values.len() / 2;
+        for (shard, part) in [&values[..half], &values[half..]].into_iter().enumerate() {
+            let state = rig.state(shard);
+            let counted: u64 = state.watermarks.values().sum();
+            prop_assert_eq!(counted, state.pushes);
+            let mut torn_most = 0;
+            for chunk in part.chunks(CHUNK) {
+                prop_assert!(chunk.iter().all(|x| *x == chunk[0]), "a chunk is torn");
+                let torn = -chunk[0] as u64 - counted;
+                prop_assert!(torn as usize <= seals);
+                torn_most = torn_most.max(torn);
+            }
+            let partial = answers.iter().filter(|(_, shards)| shards[shard].partial).count();
+            prop_assert_eq!(torn_most, partial as u64);
+            for (me, &acknowledged) in (1..).zip(&done) {
+                let mark = state.watermarks.get(&Incarnation(me)).copied().unwrap_or(0);
+                // Acknowledged by all means in everywhere; one more may be in here, unknown to its worker.
+                prop_assert!(mark == acknowledged || mark == acknowledged + 1 && lives[me as usize - 1].sealed);
+            }
+            for (me, shards) in &answers {
+                let mark = state.watermarks.get(&Incarnation(*me)).copied().unwrap_or(0);
+                prop_assert_eq!(shards[shard].watermark, mark);
+            }
+        }
+    }
+}

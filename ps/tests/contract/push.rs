@@ -1,0 +1,111 @@
+//! Every push counts exactly once, whatever happens to the connection that carries it.
+
+use proptest::prelude::*;
+use crate::rig::{Cut, Cutter, Rig, SKIP, UNIT, look};
+use syncline_ps::{
+    PsError,
+    client::{PushHeader, Want},
+};
+use syncline_scheduler::{ids::Incarnation, sync::UpdateMode};
+
+/// Three chunks and a bit on one shard.
+const ELEMENTS: u64 = 3 * 65_536 + 1000;
+
+#[test]
+fn a_push_reaches_every_shard_and_every_element_once() {
+    let rig = Rig::with_job(3, ELEMENTS, UpdateMode::PerPush);
+    let mut worker = rig.worker(1, ELEMENTS);
+    let gradient: Vec<f32> = (0..ELEMENTS).map(|i| i as f32).collect();
+    let (a, rest) = gradient.split_at(70_000);
+    let (b, c) = rest.split_at(0);
+    assert_eq!(worker.push(1, UNIT, &[a, b, c]).unwrap().pushes, 1);
+    let header = PushHeader { learning_rate: 0.5, scale: 0.5, ..UNIT };
+    assert_eq!(worker.push(2, header, &[&gradient]).unwrap().pushes, 2);
+    let mut values = vec![0.0; ELEMENTS as usize];
+    let pulled = worker.pull(Want::Version(0), &mut values).unwrap();
+    assert_eq!((pulled.version, pulled.pushes), (0, 2));
+    assert!((0..).zip(&values).all(|(i, x)| *x == -1.25 * i as f32));
+}
+
+#[test]
+fn a_duplicate_push_is_acknowledged_and_applied_once() {
+    let rig = Rig::with_job(2, ELEMENTS, UpdateMode::PerPush);
+    let ones = vec![1.0; ELEMENTS as usize];
+    let mut worker = rig.worker(1, ELEMENTS);
+    worker.push(1, UNIT, &[&ones]).unwrap();
+    assert_eq!(worker.push(1, UNIT, &[&ones]).unwrap().pushes, 1);
+    // The same incarnation on new connections, too.
+    assert_eq!(rig.worker(1, ELEMENTS).push(1, UNIT, &[&ones]).unwrap().pushes, 1);
+    assert!(look(&rig, ELEMENTS).iter().all(|x| *x == -1.0));
+}
+
+#[test]
+fn a_gap_in_the_numbers_is_refused_and_the_connection_goes_on() {
+    let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    let mut worker = rig.worker(1, 100);
+    let error = worker.push(2, UNIT, &[&[1.0; 100]]).unwrap_err();
+    assert_eq!(error.code(), "E405", "{error}");
+    worker.push(1, UNIT, &[&[1.0; 100]]).unwrap();
+}
+
+#[test]
+fn a_skipped_push_counts_and_changes_nothing() {
+    for mode in [UpdateMode::PerPush, UpdateMode::PerBarrier] {
+        let rig = Rig::with_job(2, 1000, mode);
+        rig.barrier(0, 0, &[(1, 2)], false);
+        let mut worker = rig.worker(1, 1000);
+        worker.push(1, SKIP, &[]).unwrap();
+        worker.push(2, PushHeader { weight: 0.0, ..UNIT }, &[&[f32::NAN; 1000]]).unwrap();
+        assert_eq!(rig.state(1).watermarks[&Incarnation(1)], 2);
+        assert_eq!(rig.state(1).closed, 1);
+        assert!(look(&rig, 1000).iter().all(|x| *x == 0.0));
+    }
+}
+
+#[test]
+fn a_gradient_of_the_wrong_length_is_refused_before_anything_is_sent() {
+    let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    let mut worker = rig.worker(1, 100);
+    assert!(matches!(worker.push(1, UNIT, &[&[1.0; 99]]), Err(PsError::Length { got: 99, expected: 100, .. })));
+    assert!(matches!(worker.pull(Want::Version(0), &mut [0.0; 101]), Err(PsError::Length { .. })));
+    let mut wrong = rig.worker(1, 96);
+    assert_eq!(wrong.push(1, UNIT, &[&[1.0; 96]]).unwrap_err().code(), "E405");
+    assert_eq!(rig.state(0).pushes, 0);
+}
+
+#[test]
+fn more_shards_than_cache_lines_leave_some_shards_empty() {
+    let rig = Rig::with_job(3, 10, UpdateMode::PerPush);
+    let mut worker = rig.worker(1, 10);
+    worker.push(1, UNIT, &[&[2.0; 10]]).unwrap();
+    assert!((0..3).all(|shard| rig.state(shard).pushes == 1));
+    assert_eq!(look(&rig, 10), [-2.0; 10]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// Bytes of greeting and header are within reach of the cuts as well as the last acknowledgement.
+    #[test]
+    fn a_push_cut_anywhere_resumes_and_is_applied_once(
+        cuts in prop::collection::vec(
+            prop_oneof![(0u64..4 * ELEMENTS + 400).prop_map(Cut::Up), (0u64..120).prop_map(Cut::Down)],
+            1..4,
+        ),
+        shards in 1u32..3,
+    ) {
+        let rig = Rig::with_job(shards, ELEMENTS, UpdateMode::PerPush);
+        let cutter = Cutter::start(rig.shards[0].address(), cuts);
+        let mut addresses = rig.addresses();
+        addresses[0] = cutter.address.clone();
+        let mut worker = rig.worker_at(&addresses, 1, ELEMENTS);
+        let ones = vec![1.0; ELEMENTS as usize];
+        for seq in 1..=3 {
+            let pushed = worker.push(seq, UNIT, &[&ones]).unwrap();
+            prop_assert_eq!(pushed.pushes, seq);
+        }
+        let mut values = vec![0.0; ELEMENTS as usize];
+        worker.pull(Want::Version(0), &mut values).unwrap();
+        prop_assert!(values.iter().all(|x| *x == -3.0));
+    }
+}

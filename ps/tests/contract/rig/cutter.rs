@@ -1,0 +1,68 @@
+//! A proxy whose first connections break where the test says.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+/// Where one connection breaks.
+#[derive(Debug, Clone, Copy)]
+pub enum Cut {
+    /// After this many bytes from the client.
+    Up(u64),
+    /// After this many bytes from the server.
+    Down(u64),
+}
+
+/// Forwards connections to a shard. Connection i breaks at `cuts[i]`; later ones do not break.
+pub struct Cutter {
+    pub address: String,
+    pub connections: Arc<AtomicUsize>,
+}
+
+impl Cutter {
+    pub fn start(target: SocketAddr, cuts: Vec<Cut>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counter = connections.clone();
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let Ok(client) = client else { return };
+                let number = counter.fetch_add(1, Ordering::SeqCst);
+                let (up, down) = match cuts.get(number) {
+                    Some(Cut::Up(bytes)) => (*bytes, u64::MAX),
+                    Some(Cut::Down(bytes)) => (u64::MAX, *bytes),
+                    None => (u64::MAX, u64::MAX),
+                };
+                let server = TcpStream::connect(target).unwrap();
+                forward(&client, &server, up);
+                forward(&server, &client, down);
+            }
+        });
+        Self { address, connections }
+    }
+}
+
+fn forward(from: &TcpStream, to: &TcpStream, limit: u64) {
+    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+    thread::spawn(move || {
+        let mut left = limit;
+        let mut buffer = vec![0; 64 << 10];
+        while left > 0 {
+            let part = left.min(buffer.len() as u64) as usize;
+            let Ok(read @ 1..) = from.read(&mut buffer[..part]) else { break };
+            if to.write_all(&buffer[..read]).is_err() {
+                break;
+            }
+            left -= read as u64;
+        }
+        let _ = from.shutdown(Shutdown::Both);
+        let _ = to.shutdown(Shutdown::Both);
+    });
+}

@@ -1,0 +1,212 @@
+//! A parameter server with real sockets, an engine's hand on its control service, and connections that break.
+
+mod cutter;
+
+pub use cutter::{Cut, Cutter};
+
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
+
+use syncline_engine::rpc::{
+    BarrierOrder, ClosedBarrier, OpenJob, SealAnswer, ShardClient, ShardFault, ShardRequest, ShardResponse,
+    ShardState, SnapshotReport, Token, connect, hello::Role,
+};
+use syncline_ps::{
+    client::{BlobClient, PushHeader, Shards},
+    server::{Handle, Options, Server},
+};
+use syncline_scheduler::{
+    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},
+    spec::{Layout, Optimizer, Parameter},
+    sync::UpdateMode,
+};
+use tarpc::{client, context};
+use tokio::runtime::Runtime;
+
+pub const SGD: Optimizer = Optimizer::Sgd { weight_decay: 0.0 };
+pub const FIRST: Generation = Generation(1);
+pub const EPOCH: EngineEpoch = EngineEpoch(1);
+
+/// One step of size one along the gradient.
+pub const UNIT: PushHeader = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false };
+pub const SKIP: PushHeader = PushHeader { skip: true, ..UNIT };
+
+pub fn job() -> JobId {
+    "digits".parse().unwrap()
+}
+
+pub struct Rig {
+    pub shards: Vec<Handle>,
+    pub token: Token,
+    pub dir: tempfile::TempDir,
+    runtime: Runtime,
+    controls: Vec<ShardClient>,
+}
+
+impl Rig {
+    pub fn start(count: u32) -> Self {
+        let (token, dir) = (Token::generate(), tempfile::tempdir().unwrap());
+        let runtime = Runtime::new().unwrap();
+        let shards: Vec<Handle> = (0..count)
+            .map(|index| {
+                Server::start(Options {
+                    listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+                    token: token.clone(),
+                    state_dir: dir.path().join(index.to_string()),
+                    index,
+                    count,
+                    engine: None,
+                    advertise: None,
+                })
+                .unwrap()
+            })
+            .collect();
+        let controls = shards.iter().map(|s| control(&runtime, s.address(), &token)).collect();
+        Self { shards, token, dir, runtime, controls }
+    }
+
+    /// A rig whose job is open with all parameters zero.
+    pub fn with_job(count: u32, elements: u64, mode: UpdateMode) -> Self {
+        let rig = Self::start(count);
+        let initial = rig.blob(&vec![0.0; elements as usize]);
+        for result in rig.open(FIRST, elements, mode, SGD, &initial) {
+            result.unwrap();
+        }
+        rig
+    }
+
+    pub fn addresses(&self) -> Vec<String> {
+        self.shards.iter().map(|s| s.address().to_string()).collect()
+    }
+
+    pub fn blobs(&self) -> BlobClient {
+        BlobClient::new(self.token.clone())
+    }
+
+    pub fn blob_path(&self, shard: usize, digest: &str) -> PathBuf {
+        self.dir.path().join(shard.to_string()).join("blobs").join(digest)
+    }
+
+    /// Puts values on the first shard only: the others must fetch their part.
+    pub fn blob(&self, values: &[f32]) -> String {
+        let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+        self.blobs().put(&self.addresses()[0], &bytes).unwrap()
+    }
+
+    pub fn order(&self, shard: u32, elements: u64, mode: UpdateMode, initial: &str) -> OpenJob {
+        OpenJob {
+            job: job(),
+            generation: FIRST,
+            shard: ShardIndex(shard),
+            shards: self.addresses(),
+            layout: layout(elements),
+            optimizer: SGD,
+            mode,
+            initial: initial.into(),
+        }
+    }
+
+    pub fn open(
+        &self,
+        generation: Generation,
+        elements: u64,
+        mode: UpdateMode,
+        optimizer: Optimizer,
+        initial: &str,
+    ) -> Vec<Result<ShardState, ShardFault>> {
+        let order = |i| OpenJob { generation, optimizer, ..self.order(i, elements, mode, initial) };
+        (0..self.shards.len() as u32).map(|i| self.open_one(EPOCH, order(i))).collect()
+    }
+
+    pub fn open_one(&self, epoch: EngineEpoch, order: OpenJob) -> Result<ShardState, ShardFault> {
+        let control = &self.controls[order.shard.0 as usize];
+        self.runtime.block_on(control.open(context::current(), epoch, order)).unwrap()
+    }
+
+    pub fn worker(&self, incarnation: u64, elements: u64) -> Shards {
+        self.worker_at(&self.addresses(), incarnation, elements)
+    }
+
+    pub fn worker_at(&self, addresses: &[String], incarnation: u64, elements: u64) -> Shards {
+        Shards::connect(addresses, self.token.clone(), job(), FIRST, Incarnation(incarnation), elements).unwrap()
+    }
+
+    /// Orders a barrier on every shard.
+    pub fn barrier(&self, superstep: u64, revision: u32, roster: &[(u64, u64)], pin: bool) {
+        for shard in 0..self.shards.len() {
+            self.barrier_on(shard, EPOCH, superstep, revision, roster, pin).unwrap();
+        }
+    }
+
+    pub fn barrier_on(
+        &self,
+        shard: usize,
+        epoch: EngineEpoch,
+        superstep: u64,
+        revision: u32,
+        roster: &[(u64, u64)],
+        pin: bool,
+    ) -> Result<(), ShardFault> {
+        let roster: BTreeMap<_, _> = roster.iter().map(|&(w, k)| (Incarnation(w), k)).collect();
+        let order = BarrierOrder { superstep: Superstep(superstep), revision, roster, learning_rate: 1.0, pin };
+        let call = self.controls[shard].barrier(context::current(), epoch, job(), FIRST, order);
+        self.runtime.block_on(call).unwrap()
+    }
+
+    pub fn seal(&self, shard: usize, worker: u64) -> SealAnswer {
+        let call = self.controls[shard].seal(context::current(), EPOCH, job(), FIRST, Incarnation(worker));
+        self.runtime.block_on(call).unwrap().unwrap()
+    }
+
+    pub fn attach(&self, shard: usize, epoch: EngineEpoch) -> Result<Option<ShardState>, ShardFault> {
+        self.runtime.block_on(self.controls[shard].attach(context::current(), epoch, job())).unwrap()
+    }
+
+    pub fn state(&self, shard: usize) -> ShardState {
+        self.attach(shard, EPOCH).unwrap().unwrap()
+    }
+
+    pub fn closed(&self, shard: usize, seen: u64, wait_ms: u64) -> Result<Vec<ClosedBarrier>, ShardFault> {
+        let call = self.controls[shard].closed(context::current(), EPOCH, job(), FIRST, seen, wait_ms);
+        self.runtime.block_on(call).unwrap()
+    }
+
+    pub fn snapshot(&self, shard: usize, version: u64, name: &str) -> Result<SnapshotReport, ShardFault> {
+        let call = self.controls[shard].snapshot(context::current(), EPOCH, job(), FIRST, version, name.into());
+        self.runtime.block_on(call).unwrap()
+    }
+
+    pub fn close(&self) {
+        for control in &self.controls {
+            self.runtime.block_on(control.close(context::current(), EPOCH, job())).unwrap().unwrap();
+        }
+    }
+
+    pub fn has_blobs(&self, shard: usize, digests: &[&str]) -> Vec<bool> {
+        let digests = digests.iter().map(|&d| d.to_owned()).collect();
+        self.runtime.block_on(self.controls[shard].has_blobs(context::current(), digests)).unwrap()
+    }
+}
+
+fn control(runtime: &Runtime, address: SocketAddr, token: &Token) -> ShardClient {
+    runtime.block_on(async {
+        let address = address.to_string();
+        let transport = connect::<ShardRequest, ShardResponse>(&address, Role::Control, token).await.unwrap();
+        ShardClient::new(client::Config::default(), transport).spawn()
+    })
+}
+
+/// Two tensors, so that shard cuts and tensor cuts differ.
+pub fn layout(elements: u64) -> Layout {
+    let first = elements / 3;
+    Layout(vec![
+        Parameter { name: "first".into(), shape: vec![first] },
+        Parameter { name: "second.weight".into(), shape: vec![1, elements - first] },
+    ])
+}
+
+/// The parameters as a fresh onlooker sees them.
+pub fn look(rig: &Rig, elements: u64) -> Vec<f32> {
+    let mut values = vec![f32::NAN; elements as usize];
+    rig.worker(u64::MAX - 1, elements).pull(syncline_ps::client::Want::Version(0), &mut values).unwrap();
+    values
+}

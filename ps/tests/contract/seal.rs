@@ -1,0 +1,57 @@
+//! Once a seal has answered, nothing of that incarnation comes in.
+
+use std::thread;
+
+use syncline_ps::{PsError, client::Want};
+use syncline_scheduler::{ids::Incarnation, sync::UpdateMode};
+
+use crate::rig::{Rig, UNIT, look};
+
+/// Eight chunks on one shard.
+const ELEMENTS: u64 = 8 * 65_536;
+
+#[test]
+fn a_seal_in_the_middle_of_pushing_answers_exactly_what_is_in() {
+    for stop_after in [1, 2, 5] {
+        let rig = Rig::with_job(1, ELEMENTS, UpdateMode::PerPush);
+        let ones = vec![1.0; ELEMENTS as usize];
+        let (sender, receiver) = std::sync::mpsc::channel();
+        thread::scope(|scope| {
+            let mut worker = rig.worker(1, ELEMENTS);
+            let pushing = scope.spawn(move || {
+                for seq in 1.. {
+                    if let Err(error) = worker.push(seq, UNIT, &[&ones]) {
+                        return (seq, error);
+                    }
+                    let _ = sender.send(seq);
+                }
+                unreachable!()
+            });
+            while receiver.recv().unwrap() < stop_after {}
+            let answer = rig.seal(0, 1);
+            // What is there now must never change again.
+            let at_seal = look(&rig, ELEMENTS);
+            let (refused, error) = pushing.join().unwrap();
+            assert!(matches!(error, PsError::Sealed { worker: Incarnation(1), .. }), "{error}");
+            assert_eq!(refused, answer.watermark + 1);
+            assert_eq!(look(&rig, ELEMENTS), at_seal);
+            let whole = -(answer.watermark as f32);
+            let torn = at_seal.iter().filter(|x| **x == whole - 1.0).count();
+            assert_eq!(torn > 0, answer.partial);
+            assert!(at_seal.iter().all(|x| *x == whole || *x == whole - 1.0));
+            assert_eq!(rig.state(0).pushes, answer.watermark);
+            assert_eq!(rig.seal(0, 1), answer, "asked again, it answers the same");
+        });
+    }
+}
+
+#[test]
+fn an_incarnation_sealed_before_its_first_push_never_gets_in() {
+    let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    rig.seal(0, 5);
+    let mut worker = rig.worker(5, 100);
+    assert!(matches!(worker.push(1, UNIT, &[&[1.0; 100]]), Err(PsError::Sealed { .. })));
+    assert!(matches!(worker.pull(Want::Version(0), &mut [0.0; 100]), Err(PsError::Sealed { .. })));
+    rig.worker(6, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
+    assert_eq!(look(&rig, 100), [-1.0; 100]);
+}

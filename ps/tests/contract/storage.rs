@@ -1,0 +1,145 @@
+//! Blobs, initial parameters and snapshots on disk.
+
+use std::{fs, io::Write, net::TcpStream};
+
+use crate::rig::{FIRST, Rig, SGD, UNIT, job, look};
+use safetensors::SafeTensors;
+use syncline_engine::rpc::{
+    ShardFault,
+    hello::{self, Role},
+};
+use syncline_ps::{
+    PsError,
+    wire::{Reply, Request},
+};
+use syncline_scheduler::{ids::Generation, sync::UpdateMode};
+
+#[test]
+fn a_blob_comes_back_from_whichever_shard_has_it() {
+    let rig = Rig::start(2);
+    let bytes: Vec<u8> = (0..1_000_000u32).map(|i| (i * 7) as u8).collect();
+    let addresses = rig.addresses();
+    let digest = rig.blobs().put(&addresses[1], &bytes).unwrap();
+    assert_eq!(rig.blobs().put(&addresses[1], &bytes).unwrap(), digest);
+    assert_eq!(rig.has_blobs(0, &[&digest]), [false]);
+    assert_eq!(rig.has_blobs(1, &[&digest, &"0".repeat(64), "nonsense"]), [true, false, false]);
+    assert_eq!(rig.blobs().get(&addresses, &digest).unwrap(), bytes);
+    assert_eq!(rig.blobs().get(&addresses, &"0".repeat(64)).unwrap_err().code(), "E404");
+    assert_eq!(rig.blobs().get(&addresses, "../../etc").unwrap_err().code(), "E417");
+    let empty = rig.blobs().put(&addresses[0], &[]).unwrap();
+    assert_eq!(rig.blobs().get(&addresses, &empty).unwrap(), b"");
+}
+
+#[test]
+fn a_blob_that_is_not_its_digest_is_refused_and_leaves_nothing() {
+    let rig = Rig::start(1);
+    let mut stream = TcpStream::connect(rig.shards[0].address()).unwrap();
+    hello::greet_blocking(&mut stream, Role::Tensor, &rig.token).unwrap();
+    let mut out = Vec::new();
+    Request::PutBlob { digest: [1; 32] }.encode(5, &mut out);
+    out.extend_from_slice(b"hello");
+    stream.write_all(&out).unwrap();
+    let (reply, _) = Reply::read(&mut stream, &mut out).unwrap();
+    assert!(matches!(reply, Reply::Fault(ShardFault::Invalid { .. })), "{reply:?}");
+    let blobs = rig.blob_path(0, "x").parent().unwrap().to_owned();
+    assert_eq!(fs::read_dir(blobs).unwrap().count(), 0);
+}
+
+#[test]
+fn a_blob_damaged_on_disk_is_noticed_by_its_reader() {
+    let rig = Rig::start(2);
+    let digest = rig.blobs().put(&rig.addresses()[0], b"precious").unwrap();
+    fs::write(rig.blob_path(0, &digest), b"previous").unwrap();
+    assert!(matches!(rig.blobs().get(&rig.addresses(), &digest), Err(PsError::Damaged { .. })));
+    // A whole copy elsewhere is found.
+    rig.blobs().put(&rig.addresses()[1], b"precious").unwrap();
+    assert_eq!(rig.blobs().get(&rig.addresses(), &digest).unwrap(), b"precious");
+}
+
+#[test]
+fn every_shard_loads_its_part_of_the_initial_parameters() {
+    let rig = Rig::start(3);
+    let values: Vec<f32> = (0..10_000).map(|i| i as f32 - 0.5).collect();
+    let initial = rig.blob(&values);
+    for state in rig.open(FIRST, 10_000, UpdateMode::PerPush, SGD, &initial) {
+        state.unwrap();
+    }
+    assert_eq!(look(&rig, 10_000), values);
+}
+
+#[test]
+fn a_job_does_not_open_with_a_missing_or_wrong_blob() {
+    let rig = Rig::start(2);
+    let nowhere = "ab".repeat(32);
+    for result in rig.open(FIRST, 100, UpdateMode::PerPush, SGD, &nowhere) {
+        assert_eq!(result, Err(ShardFault::MissingBlob { digest: nowhere.clone() }));
+    }
+    let short = rig.blob(&[0.0; 99]);
+    for result in rig.open(FIRST, 100, UpdateMode::PerPush, SGD, &short) {
+        assert!(matches!(result, Err(ShardFault::Invalid { .. })), "{result:?}");
+    }
+    assert_eq!(rig.attach(0, crate::rig::EPOCH), Ok(None));
+}
+
+#[test]
+fn a_snapshot_holds_whole_named_tensors_of_the_pinned_version() {
+    let rig = Rig::start(3);
+    let values: Vec<f32> = (0..10_000).map(|i| i as f32).collect();
+    let initial = rig.blob(&values);
+    rig.open(FIRST, 10_000, UpdateMode::PerPush, SGD, &initial);
+    rig.barrier(0, 0, &[(1, 1)], true);
+    let mut worker = rig.worker(1, 10_000);
+    worker.push(1, UNIT, &[&[1.0; 10_000]]).unwrap();
+    worker.push(2, UNIT, &[&[1.0; 10_000]]).unwrap();
+    assert!(matches!(rig.snapshot(0, 2, "early"), Err(ShardFault::NotPinned { .. })));
+    let report = rig.snapshot(0, 1, "after-1").unwrap();
+    let bytes = fs::read(&report.path).unwrap();
+    assert_eq!(bytes.len() as u64, report.bytes);
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let want: Vec<f32> = values.iter().map(|x| x - 1.0).collect();
+    for (name, shape, range) in [("first", vec![3333], 0..3333), ("second.weight", vec![1, 6667], 3333..10_000)] {
+        let tensor = file.tensor(name).unwrap();
+        assert_eq!(tensor.shape(), shape);
+        let got: Vec<f32> = tensor.data().chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+        assert_eq!(got, want[range]);
+    }
+    let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+    assert_eq!(metadata.metadata().as_ref().unwrap()["job"], job().to_string());
+    // The snapshot opens the next generation.
+    for state in rig.open(Generation(2), 10_000, UpdateMode::PerPush, SGD, &report.digest) {
+        state.unwrap();
+    }
+    let mut restored = vec![0.0; 10_000];
+    let again = syncline_ps::client::Shards::connect(
+        &rig.addresses(),
+        rig.token.clone(),
+        job(),
+        Generation(2),
+        Default::default(),
+        10_000,
+    );
+    again.unwrap().pull(syncline_ps::client::Want::Version(0), &mut restored).unwrap();
+    assert_eq!(restored, want);
+}
+
+#[test]
+fn a_snapshot_name_cannot_leave_its_directory() {
+    let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    rig.barrier(0, 0, &[], true);
+    for bad in ["../x", "", "a/b", ".x"] {
+        assert!(matches!(rig.snapshot(0, 1, bad), Err(ShardFault::Invalid { .. })), "{bad}");
+    }
+    assert!(matches!(rig.snapshot(0, 0, "x"), Err(ShardFault::NotPinned { .. })));
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named_in_the_fault() {
+    let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    rig.barrier(0, 0, &[], true);
+    // A file stands where the directory should be.
+    fs::write(rig.dir.path().join("0").join("snapshots"), b"").unwrap();
+    match rig.snapshot(0, 1, "x") {
+        Err(ShardFault::Io { what, .. }) => assert!(what.contains("snapshots"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,215 @@
+//! A whole cluster inside one process, for a quick start and for users' own tests.
+//!
+//! Only the processes are folded into threads: Redis is a real server, and everything still travels over real TCP,
+//! tarpc and tensor sockets.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use syncline_engine::{
+    client::Client,
+    kit::{self, KitError, RedisOptions, RedisServer},
+    rpc::Token,
+    service::{Engine, EngineError, EngineHandle, EngineOptions},
+};
+use syncline_ps::{PsError, server};
+use tokio::{sync::watch, task::JoinHandle};
+
+use crate::{
+    backend::{BackendError, ExecOptions, Runtime},
+    worker::{self, Pace, WorkerError, WorkerOptions},
+};
+
+/// A worker that is not heard of for this long is dropped.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct LocalOptions {
+    /// Pace of each worker; their number is the number of workers.
+    pub paces: Vec<Pace>,
+    pub shards: u32,
+    /// A Redis server to use instead of one of our own.
+    pub redis: Option<String>,
+    /// Where everything is kept; `None`: a temporary folder that goes with the cluster.
+    pub state_dir: Option<PathBuf>,
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        Self { paces: vec![Pace::default(); 4], shards: 2, redis: None, state_dir: None }
+    }
+}
+
+/// Why a local cluster did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LocalError {
+    #[error(transparent)]
+    Kit(#[from] KitError),
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Ps(#[from] PsError),
+    #[error("[E370] cannot use the state folder {path}")]
+    State { path: PathBuf, #[source] source: std::io::Error },
+}
+
+/// A running cluster. Dropping it stops everything.
+pub struct LocalCluster {
+    workers: Vec<LocalWorker>,
+    shards: Vec<server::Handle>,
+    engine: EngineHandle,
+    redis: Option<RedisServer>,
+    redis_url: String,
+    token: Token,
+    runtime: Runtime,
+    state_dir: PathBuf,
+    /// Removed last.
+    _temporary: Option<tempfile::TempDir>,
+}
+
+struct LocalWorker {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Result<(), WorkerError>>,
+}
+
+impl LocalCluster {
+    /// Finds the native parts and starts everything; `say` gets a line for whatever takes time.
+    pub async fn start(options: LocalOptions, say: impl Fn(&str) + Send + Sync + 'static) -> Result<Self, LocalError> {
+        let state = |path: &Path| {
+            let path = path.to_owned();
+            move |source| LocalError::State { path, source }
+        };
+        let (state_dir, temporary) = match options.state_dir {
+            Some(dir) => (dir, None),
+            None => {
+                let dir = tempfile::tempdir().map_err(state(&std::env::temp_dir()))?;
+                (dir.path().to_owned(), Some(dir))
+            }
+        };
+        std::fs::create_dir_all(&state_dir).map_err(state(&state_dir))?;
+        let token = Token::load_or_create(&state_dir.join("token")).map_err(state(&state_dir.join("token")))?;
+
+        let (dir, own_redis) = (state_dir.join("redis"), options.redis.is_none());
+        let (runtime, redis) = blocking(move || -> Result<_, LocalError> {
+            let runtime = Runtime::load(&kit::onnxruntime(&say)?.path)?;
+            let redis = match own_redis {
+                true => Some(RedisServer::start(&kit::redis_server(&say)?.path, RedisOptions::new(dir))?),
+                false => None,
+            };
+            Ok((runtime, redis))
+        })
+        .await?;
+        let redis_url = redis.as_ref().map(RedisServer::url).or(options.redis).unwrap_or_default();
+
+        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut engine = Engine::start(EngineOptions {
+            listen: loopback,
+            token: token.clone(),
+            redis: redis_url.clone(),
+            instance: format!("local-{}", std::process::id()),
+            shards: options.shards,
+            silence: SILENCE,
+        })
+        .await?;
+        engine.active().await;
+        let address = engine.address().to_string();
+        let mut shards = Vec::new();
+        for index in 0..options.shards {
+            shards.push(server::Server::start(server::Options {
+                listen: loopback,
+                token: token.clone(),
+                state_dir: state_dir.join(format!("shard-{index}")),
+                index,
+                count: options.shards,
+                engine: Some(address.clone()),
+                advertise: None,
+            })?);
+        }
+        let mut cluster = Self {
+            workers: Vec::new(),
+            shards,
+            engine,
+            redis,
+            redis_url,
+            token,
+            runtime,
+            state_dir,
+            _temporary: temporary,
+        };
+        for pace in options.paces {
+            cluster.add_worker(pace);
+        }
+        Ok(cluster)
+    }
+
+    /// Starts one more worker and returns its place in the order of start.
+    pub fn add_worker(&mut self, pace: Pace) -> usize {
+        let place = self.workers.len();
+        let options = WorkerOptions {
+            engine: self.engine.address().to_string(),
+            token: self.token.clone(),
+            name: format!("worker-{place}"),
+            runtime: self.runtime.clone(),
+            exec: ExecOptions::default(),
+            pace,
+        };
+        let (stop, stopped) = watch::channel(false);
+        self.workers.push(LocalWorker { stop, task: tokio::spawn(worker::run(options, stopped)) });
+        place
+    }
+
+    /// A client of this cluster.
+    pub fn client(&self) -> Client {
+        Client::new(&self.engine.address().to_string(), self.token.clone())
+    }
+
+    /// The cluster's secret.
+    pub fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// ONNX Runtime as the workers use it.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Where the graph can be looked at.
+    pub fn redis_url(&self) -> &str {
+        &self.redis_url
+    }
+
+    /// Where everything is kept.
+    pub fn state_dir(&self) -> &Path {
+        &self.state_dir
+    }
+
+    /// Stops everything in order: workers say goodbye, then shards, engine and Redis end.
+    pub async fn stop(self) {
+        for worker in &self.workers {
+            worker.stop.send_replace(true);
+        }
+        for worker in self.workers {
+            // A worker that failed has said so in its log.
+            let _ = worker.task.await;
+        }
+        let (shards, engine, redis) = (self.shards, self.engine, self.redis);
+        blocking(move || {
+            shards.into_iter().for_each(server::Handle::stop);
+            drop(engine);
+            drop(redis);
+        })
+        .await;
+    }
+}
+
+/// Runs what blocks on a thread of its own; a panic there goes on here.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))
+}
