@@ -1,7 +1,14 @@
 //! The room that remembers and talks: Redis store, leases, tarpc services, client, native parts.
+//!
+//! By default this is the client only, without Redis. Feature `server` adds [`store`] and [`service`], feature `cli`
+//! adds [`cli`], the subcommands of `syncline` that need no tensors.
 
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod client;
 pub mod kit;
 pub mod rpc;
+#[cfg(feature = "server")]
 pub mod service;
+#[cfg(feature = "server")]
 pub mod store;

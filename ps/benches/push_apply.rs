@@ -107,13 +107,18 @@ impl Ours {
         };
         let job = order.job.clone();
         tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
-            let transport =
-                connect::<ShardRequest, ShardResponse>(&address, Role::Control, &token).await.expect("control");
+            let transport = connect::<ShardRequest, ShardResponse>(&address, Role::Control, &token)
+                .await
+                .expect("control");
             let control = ShardClient::new(client::Config::default(), transport).spawn();
-            control.open(context::current(), EngineEpoch(1), order).await.expect("an answer").expect("an open job");
+            control
+                .open(context::current(), EngineEpoch(1), order)
+                .await
+                .expect("an answer")
+                .expect("an open job");
         });
-        let worker =
-            Shards::connect(&[address], token, job, Generation(1), Incarnation(1), ELEMENTS as u64).expect("a worker");
+        let worker = Shards::connect(&[address], token, job, Generation(1), Incarnation(1), ELEMENTS as u64)
+            .expect("a worker");
         Self { worker, seq: 0, _server: server, _dir: dir }
     }
 
@@ -136,6 +141,10 @@ fn timed(work: impl FnOnce()) -> Duration {
 
 fn main() {
     let gradient = vec![1e-3f32; ELEMENTS];
+    if !std::env::args().any(|arg| arg == "--bench") {
+        // `cargo test --all-targets` only wants to know that this compiles.
+        return;
+    }
     let (mut lean, mut ours) = (Lean::start(), Ours::start());
     for _ in 0..3 {
         lean.push(&gradient);
@@ -156,13 +165,16 @@ fn main() {
         100.0 * median(ratios),
     );
 
-    let mut criterion = Criterion::default().sample_size(20).measurement_time(Duration::from_secs(3)).configure_from_args();
+    let mut criterion =
+        Criterion::default().sample_size(20).measurement_time(Duration::from_secs(3)).configure_from_args();
     let mut group = criterion.benchmark_group("100 MB");
     group.throughput(Throughput::Bytes(BYTES));
     group.bench_function("push lean", |b| b.iter(|| lean.push(&gradient)));
     group.bench_function("push", |b| b.iter(|| ours.push(&gradient)));
     let mut values = vec![0.0f32; ELEMENTS];
-    group.bench_function("pull", |b| b.iter(|| ours.worker.pull(Want::Version(0), &mut values).expect("a pull")));
+    group.bench_function("pull", |b| {
+        b.iter(|| ours.worker.pull(Want::Version(0), &mut values).expect("a pull"))
+    });
     group.bench_function("gradient norm", |b| b.iter(|| gradient_norm(black_box(&[&gradient]))));
     let rules = [
         ("step sgd", sgd()),
@@ -174,7 +186,9 @@ fn main() {
     ];
     for (name, rule) in rules {
         let mut slots = Slots::new(&rule, ELEMENTS);
-        group.bench_function(name, |b| b.iter(|| optim::step(&rule, &mut values, &mut slots, &gradient, 1e-3, 1.0)));
+        group.bench_function(name, |b| {
+            b.iter(|| optim::step(&rule, &mut values, &mut slots, &gradient, 1e-3, 1.0))
+        });
     }
     group.finish();
 }

@@ -40,6 +40,8 @@ pub enum PsError {
     Io { what: String, source: std::io::Error },
     #[error("[E417] {given} is not a BLAKE3 digest of 64 hexadecimal digits")]
     Digest { given: String },
+    #[error("[E418] listening on {listen} would serve other machines, which needs a token named on purpose")]
+    OpenBind { listen: std::net::SocketAddr },
 }
 
 impl PsError {
@@ -59,6 +61,7 @@ impl PsError {
             Self::Damaged { .. } => "E415",
             Self::Io { .. } => "E416",
             Self::Digest { .. } => "E417",
+            Self::OpenBind { .. } => "E418",
         }
     }
 
@@ -70,7 +73,9 @@ impl PsError {
             Self::WrongGeneration { .. } => "nothing: the worker goes on with the restored parameters",
             Self::Fenced { .. } => "another engine has taken over; stop this one",
             Self::Refused { fault: ShardFault::MissingBlob { .. } } => "upload the blob again, then submit",
-            Self::Refused { fault: ShardFault::Io { .. } } => "look at the disk of the shard's state directory",
+            Self::Refused { fault: ShardFault::Io { .. } } => {
+                "look at the disk of the shard's state directory"
+            }
             Self::Refused { .. } => "this should not happen; please report it with the shard's log",
             Self::Unreachable { .. } => "see whether `syncline ps` runs there and its port can be reached",
             Self::Greeting { .. } => "use the same release and the same token file everywhere",
@@ -79,6 +84,7 @@ impl PsError {
             Self::Length { .. } => "the model and the job's layout differ; submit the job again",
             Self::Damaged { .. } => "upload the blob again, and check the disk of that shard",
             Self::Io { .. } => "correct what the system names, then try again",
+            Self::OpenBind { .. } => "give --token-file with the cluster's token, or listen on 127.0.0.1",
             Self::Digest { .. } => "use a digest that `syncline submit` or `BlobClient::put` printed",
         }
     }
@@ -104,7 +110,9 @@ impl From<ShardFault> for PsError {
         match fault {
             ShardFault::Sealed { job, worker } => Self::Sealed { job, worker },
             ShardFault::Closed { job } => Self::Closed { job },
-            ShardFault::WrongGeneration { job, given, current } => Self::WrongGeneration { job, given, current },
+            ShardFault::WrongGeneration { job, given, current } => {
+                Self::WrongGeneration { job, given, current }
+            }
             ShardFault::Fenced { given, highest } => Self::Fenced { given, highest },
             fault => Self::Refused { fault },
         }

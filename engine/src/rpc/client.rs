@@ -69,6 +69,7 @@ pub trait ClientService {
     async fn jobs() -> Result<Vec<JobFields>, EngineFault>;
     async fn job(job: JobId) -> Result<JobView, EngineFault>;
     async fn cancel(job: JobId) -> Result<(), EngineFault>;
-    /// URL of the Redis server, without password, and the engine's version.
+    /// The engine about itself: `version`, `address`, `instance`, `redis` (without password), `shards`,
+    /// `shards_present`, and if it is the active one `epoch`, `workers` and `worker_pids`.
     async fn about() -> Result<BTreeMap<String, String>, EngineFault>;
 }

@@ -244,6 +244,17 @@ impl ClientService for ClientDesk {
     }
 
     async fn about(self, _: Context) -> Result<BTreeMap<String, String>, EngineFault> {
-        Ok((*self.0.about).clone())
+        let mut about = (*self.0.about).clone();
+        about.insert("shards_present".into(), self.0.shards.all().len().to_string());
+        // On standby nobody is registered here.
+        if let Ok(hands) = self.0.hands() {
+            let workers = hands.sessions.all();
+            // After a change of engines the number of the process is not known: 0.
+            let pids: Vec<String> = workers.iter().map(|w| w.pid.to_string()).collect();
+            about.insert("epoch".into(), hands.epoch.to_string());
+            about.insert("workers".into(), workers.len().to_string());
+            about.insert("worker_pids".into(), pids.join(" "));
+        }
+        Ok(about)
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use syncline_scheduler::{
-    core::{Barrier, Effect, Input, SnapshotFile, Stand, TaskFault, TaskKey},
+    core::{Barrier, Effect, Input, ShardStand, SnapshotFile, Stand, TaskFault, TaskKey},
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
     spec::{JobSpec, TrainSpec},
     sync::{self, PlanRequest, Policy},
@@ -155,7 +155,8 @@ impl Hands {
                     .await;
                 match attached {
                     Ok(Some(state)) if state.generation == generation => {
-                        hands.closed(&job, generation, shard, state.closed, 0);
+                        let stand = ShardStand { closed: state.closed, closed_ago_us: 0, pushes: state.pushes };
+                        hands.closed(&job, generation, shard, stand);
                         hands.watch(&job, generation, shard, state.closed);
                     }
                     Ok(_) => hands.failed(&job, generation, &ShardFault::UnknownJob { job: job.clone() }),
@@ -165,9 +166,9 @@ impl Hands {
         }
     }
 
-    fn closed(&self, job: &JobId, generation: Generation, shard: ShardIndex, closed: u64, closed_ago_us: u64) {
-        if closed > 0 {
-            self.send(Input::BarrierClosed { job: job.clone(), generation, shard, closed, closed_ago_us });
+    fn closed(&self, job: &JobId, generation: Generation, shard: ShardIndex, stand: ShardStand) {
+        if stand.closed > 0 {
+            self.send(Input::BarrierClosed { job: job.clone(), generation, shard, stand });
         }
     }
 
@@ -186,7 +187,8 @@ impl Hands {
                     Ok(barriers) => {
                         for barrier in barriers {
                             seen = seen.max(barrier.superstep.0 + 1);
-                            hands.closed(&job, generation, shard, seen, barrier.closed_ago_us);
+                            let (closed_ago_us, pushes) = (barrier.closed_ago_us, barrier.pushes);
+                            hands.closed(&job, generation, shard, ShardStand { closed: seen, closed_ago_us, pushes });
                         }
                     }
                     Err(fault) => return hands.failed(&job, generation, &fault),

@@ -41,6 +41,9 @@ struct Flags {
     /// Least time of an iteration before slowdown, the rest slept after compute; 0: full speed.
     #[arg(long, default_value_t = 10)]
     step_ms: u64,
+    /// Keep the trained weights here, as safetensors.
+    #[arg(long)]
+    save: Option<std::path::PathBuf>,
     /// Print one JSON object instead of the report.
     #[arg(long)]
     json: bool,
@@ -81,10 +84,15 @@ async fn train(flags: &Flags) -> anyhow::Result<()> {
     let client = cluster.client();
     submit::submit(&client, cluster.token(), prepared).await?;
 
+    eprintln!("while it runs: redis-cli -u {} HGETALL 'syncline:{{{id}}}:job'", cluster.redis_url());
     let progress = Progress::new(flags);
     let view = client.wait(&id, |view| progress.show(&view.job)).await?;
     progress.clear();
     let report = Report::of(&view, cluster.redis_url()).context("the job's record is incomplete")?;
+    if let (Some(to), Some(weights)) = (&flags.save, view.job.get("snapshot")) {
+        std::fs::copy(weights, to).with_context(|| format!("cannot keep the weights in {}", to.display()))?;
+        eprintln!("weights: {}", to.display());
+    }
     if flags.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {

@@ -24,8 +24,6 @@ pub struct Report {
     #[serde(skip)]
     state: String,
     #[serde(skip)]
-    snapshot: String,
-    #[serde(skip)]
     job: String,
 }
 
@@ -63,7 +61,6 @@ impl Report {
             workers: workers.into_iter().map(|(_, line)| line).collect(),
             redis: redis.to_owned(),
             state: text("state")?,
-            snapshot: text("snapshot").unwrap_or_default(),
             job: text("id")?,
         })
     }
@@ -94,8 +91,7 @@ impl Report {
             "\n{} barriers; waiting at them, all workers together: predicted {} ms, actual {} ms",
             self.barriers, self.predicted_wait_ms, self.actual_wait_ms
         );
-        let _ = writeln!(out, "weights: {}", self.snapshot);
-        let _ = writeln!(out, "look at the job while it runs: redis-cli -u {} HGETALL 'syncline:{{{}}}:job'", self.redis, self.job);
+        let _ = writeln!(out, "look at the job: redis-cli -u {} HGETALL 'syncline:{{{}}}:job'", self.redis, self.job);
         out
     }
 }

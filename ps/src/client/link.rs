@@ -81,6 +81,11 @@ impl Link {
         &self.socket
     }
 
+    /// The connection alone, when nothing but a body is still to come.
+    pub(crate) fn into_body(self) -> Tcp {
+        self.socket
+    }
+
     pub(crate) fn socket_mut(&mut self) -> &mut Tcp {
         &mut self.socket
     }

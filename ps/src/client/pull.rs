@@ -112,7 +112,10 @@ impl Shards {
                 }
             }
         }
-        Ok(parts.iter().filter_map(|p| if let Part::Done(answer) = p { Some(*answer) } else { None }).collect())
+        Ok(parts
+            .iter()
+            .filter_map(|p| if let Part::Done(answer) = p { Some(*answer) } else { None })
+            .collect())
     }
 
     /// After trouble with one shard: try again, or hang up on those that still owe an answer.

@@ -28,9 +28,16 @@ enum Part {
     /// To be placed: the connection may be new, so the shard is asked.
     Unplaced,
     /// Frame and bytes of the flat array that are still to be sent.
-    Sending { head: Vec<u8>, head_sent: usize, at: u64, end: u64 },
+    Sending {
+        head: Vec<u8>,
+        head_sent: usize,
+        at: u64,
+        end: u64,
+    },
     Sent,
-    Done { pushes: u64 },
+    Done {
+        pushes: u64,
+    },
 }
 
 impl Shards {
@@ -42,7 +49,11 @@ impl Shards {
         let started = Instant::now();
         let gather = Gather::new(gradients);
         if !header.skip && gather.elements() != self.elements {
-            return Err(PsError::Length { what: "gradient", got: gather.elements(), expected: self.elements });
+            return Err(PsError::Length {
+                what: "gradient",
+                got: gather.elements(),
+                expected: self.elements,
+            });
         }
         let mut parts: Vec<Part> = self.seats.iter().map(|_| Part::Unplaced).collect();
         let outcome = self.push_parts(seq, &header, &gather, &mut parts);
@@ -125,7 +136,8 @@ impl Shards {
             }
         }
         let (start, end) = (range.start * 4, range.end * 4);
-        let at_byte = if header.skip { end } else { (start + u64::from(first_chunk) * CHUNK_BYTES as u64).min(end) };
+        let at_byte =
+            if header.skip { end } else { (start + u64::from(first_chunk) * CHUNK_BYTES as u64).min(end) };
         let mut head = Vec::with_capacity(160);
         Request::Push { at, seq, first_chunk, header: *header }.encode(end - at_byte, &mut head);
         Ok(Part::Sending { head, head_sent: 0, at: at_byte, end })

@@ -30,7 +30,9 @@ pub(super) fn hello(options: &Options, bound: SocketAddr) -> ShardHello {
 pub(super) async fn keep_announcing(shared: Arc<Shared>, engine: String, hello: ShardHello) {
     let mut pause = FIRST_PAUSE;
     loop {
-        match connect::<ShardRegistryRequest, ShardRegistryResponse>(&engine, Role::Shard, &shared.token).await {
+        match connect::<ShardRegistryRequest, ShardRegistryResponse>(&engine, Role::Shard, &shared.token)
+            .await
+        {
             Ok(transport) => {
                 let client = ShardRegistryClient::new(client::Config::default(), transport).spawn();
                 if announce(&shared, &client, &hello).await {

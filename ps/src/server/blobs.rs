@@ -54,16 +54,6 @@ impl BlobStore {
         }
     }
 
-    /// Fills `into` from `offset` on.
-    pub(super) fn read_at(&self, digest: &Digest, offset: u64, into: &mut [u8]) -> Result<(), ShardFault> {
-        let path = self.path(digest);
-        let read = File::open(&path).and_then(|mut file| {
-            file.seek(SeekFrom::Start(offset))?;
-            file.read_exact(into)
-        });
-        read.map_err(|e| disk_fault("read", &path, &e))
-    }
-
     /// Keeps a file that was written elsewhere on the same disk under its digest too.
     pub(super) fn adopt(&self, digest: &Digest, file: &Path) -> io::Result<()> {
         match fs::hard_link(file, self.path(digest)) {
@@ -72,9 +62,10 @@ impl BlobStore {
         }
     }
 
-    fn begin(&self) -> Result<Incoming, ShardFault> {
+    /// A file in `dir`, on the same disk, that will get its name when it is whole. Two never share one.
+    pub(super) fn begin_in(&self, dir: &Path) -> Result<Incoming, ShardFault> {
         let number = self.written.fetch_add(1, Ordering::Relaxed);
-        Incoming::create(self.dir.join(format!("{}-{number}.{UNFINISHED}", std::process::id())))
+        Incoming::create(dir.join(format!("{}-{number}.{UNFINISHED}", std::process::id())))
     }
 }
 
@@ -87,7 +78,7 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub(super) fn create(path: PathBuf) -> Result<Self, ShardFault> {
+    fn create(path: PathBuf) -> Result<Self, ShardFault> {
         match File::create(&path) {
             Ok(file) => Ok(Self { path, file, hasher: blake3::Hasher::new(), bytes: 0 }),
             Err(e) => Err(disk_fault("create", &path, &e)),
@@ -131,7 +122,7 @@ pub(super) fn serve_put<D: Duplex>(
     digest: Digest,
     bytes: u64,
 ) -> io::Result<()> {
-    let mut incoming = store.begin();
+    let mut incoming = store.begin_in(&store.dir);
     let mut left = bytes;
     while left > 0 {
         let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut caller.chunk);

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use syncline_engine::rpc::{
-    BarrierOrder, ClosedBarrier, OpenJob, SealAnswer, Shard, ShardFault, ShardState, SnapshotReport, answer_calls,
-    channel,
+    BarrierOrder, ClosedBarrier, OpenJob, SealAnswer, Shard, ShardFault, ShardState, SnapshotReport,
+    answer_calls, channel,
 };
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 use tarpc::{context::Context, server::Channel};
@@ -30,19 +30,25 @@ impl Control {
         self,
         work: impl FnOnce(&Shared) -> Result<T, ShardFault> + Send + 'static,
     ) -> Result<T, ShardFault> {
-        task::spawn_blocking(move || work(&self.0))
-            .await
-            .unwrap_or_else(|e| Err(ShardFault::Invalid { what: format!("the shard stops or has a bug: {e}") }))
+        task::spawn_blocking(move || work(&self.0)).await.unwrap_or_else(|e| {
+            Err(ShardFault::Invalid { what: format!("the shard stops or has a bug: {e}") })
+        })
     }
 }
 
 impl Shard for Control {
-    async fn attach(self, _: Context, epoch: EngineEpoch, job: JobId) -> Result<Option<ShardState>, ShardFault> {
+    async fn attach(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        job: JobId,
+    ) -> Result<Option<ShardState>, ShardFault> {
         self.blocking(move |s| s.house.attach(epoch, &job)).await
     }
 
     async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
-        self.blocking(move |s| s.house.open(epoch, &job.job, job.generation, || open::load(s, &job, epoch))).await
+        self.blocking(move |s| s.house.open(epoch, &job.job, job.generation, || open::load(s, &job, epoch)))
+            .await
     }
 
     async fn barrier(
@@ -124,7 +130,8 @@ impl Shard for Control {
 
     async fn has_blobs(self, _: Context, digests: Vec<String>) -> Vec<bool> {
         let look = self.blocking(move |s| {
-            let has = |hex: &String| digest_from_hex(hex).is_ok_and(|d| matches!(s.blobs.stat(&d), Ok(Some(_))));
+            let has =
+                |hex: &String| digest_from_hex(hex).is_ok_and(|d| matches!(s.blobs.stat(&d), Ok(Some(_))));
             Ok(digests.iter().map(has).collect())
         });
         look.await.unwrap_or_default()

@@ -3,7 +3,10 @@
 use std::{
     io,
     net::{SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, atomic::{AtomicU64, Ordering}},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -72,7 +75,8 @@ pub(super) fn spawn(
                 }
                 shared.connections.remove(&number);
             };
-            let started = thread::Builder::new().name("ps-tensor".into()).stack_size(STACK_BYTES).spawn(serve);
+            let started =
+                thread::Builder::new().name("ps-tensor".into()).stack_size(STACK_BYTES).spawn(serve);
             if let Err(error) = started {
                 debug!(%peer, %error, "no thread for a connection");
             }

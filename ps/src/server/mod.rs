@@ -43,7 +43,7 @@ pub struct Options {
     /// Port 0 picks a free one.
     pub listen: SocketAddr,
     pub token: Token,
-    /// Holds `blobs/` and `snapshots/`; made if it is not there.
+    /// Holds `blobs/` and `snapshots/`; made if it is not there. One per shard.
     pub state_dir: PathBuf,
     /// This shard's position among `count`.
     pub index: u32,

@@ -1,11 +1,16 @@
 //! Loading this shard's part of the parameters when a job opens.
 
-use std::{collections::HashSet, io};
+use std::{
+    collections::HashSet,
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    time::Duration,
+};
 
 use syncline_engine::rpc::{OpenJob, ShardFault};
 use syncline_scheduler::{ids::EngineEpoch, spec::ElementRange};
 
-use super::Shared;
+use super::{Shared, blobs::disk_fault};
 use crate::{
     client::{Link, Trouble, digest_from_hex},
     shard::JobShard,
@@ -13,7 +18,7 @@ use crate::{
 };
 
 /// Bounds connecting to a peer and every wait for its bytes.
-const PEER_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
+const PEER_LIMIT: Duration = Duration::from_secs(10);
 /// Longest header that the safetensors format allows.
 const MAX_SAFETENSORS_HEADER: u64 = 100_000_000;
 
@@ -22,20 +27,27 @@ pub(super) fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Resu
     let elements = check(order)?;
     let range = ElementRange::of_shard(elements, order.shard.0, order.shards.len() as u32);
     let digest = digest_from_hex(&order.initial).map_err(|e| ShardFault::Invalid { what: e.to_string() })?;
-    let mut values = Vec::new();
-    let length = range.len() as usize;
-    values.try_reserve_exact(length).map_err(|e| ShardFault::Io {
-        what: format!("no memory for {length} parameters of job {}", order.job),
+    let wanted = Wanted { digest, elements, range };
+    let mut source = find(shared, order, wanted)?;
+    JobShard::read(order, range, epoch, &mut source).map_err(|e| ShardFault::Io {
+        what: format!("cannot load {} parameters of job {}", range.len(), order.job),
         cause: e.to_string(),
-    })?;
-    values.resize(length, 0.0f32);
-    fetch(shared, order, digest, elements, range, bytemuck::cast_slice_mut(&mut values))?;
-    Ok(JobShard::new(order, range, &values, epoch))
+    })
+}
+
+/// A range of the values in a blob.
+#[derive(Clone, Copy)]
+struct Wanted {
+    digest: Digest,
+    /// Of the whole job.
+    elements: u64,
+    range: ElementRange,
 }
 
 /// Elements of the layout, if the order makes sense.
 fn check(order: &OpenJob) -> Result<u64, ShardFault> {
-    let invalid = |what: &str| Err(ShardFault::Invalid { what: format!("{what} in the order for job {}", order.job) });
+    let invalid =
+        |what: &str| Err(ShardFault::Invalid { what: format!("{what} in the order for job {}", order.job) });
     let Some(elements) = order.layout.elements() else { return invalid("too many parameters") };
     let mut names = HashSet::new();
     if !order.layout.0.iter().all(|p| names.insert(&p.name) && p.name != "__metadata__") {
@@ -50,25 +62,23 @@ fn check(order: &OpenJob) -> Result<u64, ShardFault> {
     }
 }
 
-fn fetch(
-    shared: &Shared,
-    order: &OpenJob,
-    digest: Digest,
-    elements: u64,
-    range: ElementRange,
-    into: &mut [u8],
-) -> Result<(), ShardFault> {
-    if let Some(total) = shared.blobs.stat(&digest)? {
+/// The first place that has the blob, set to the first wanted byte.
+fn find(shared: &Shared, order: &OpenJob, wanted: Wanted) -> Result<Box<dyn Read>, ShardFault> {
+    if let Some(total) = shared.blobs.stat(&wanted.digest)? {
+        let path = shared.blobs.path(&wanted.digest);
+        let io = |e: io::Error| disk_fault("read", &path, &e);
+        let mut file = File::open(&path).map_err(io)?;
         let mut start = [0; 8];
-        shared.blobs.read_at(&digest, 0, &mut start[..total.min(8) as usize])?;
-        let offset = data_offset(total, start, elements)?;
-        return shared.blobs.read_at(&digest, offset + range.start * 4, into);
+        file.read_exact(&mut start[..total.min(8) as usize]).map_err(io)?;
+        let offset = data_offset(total, start, wanted.elements)?;
+        file.seek(SeekFrom::Start(offset + wanted.range.start * 4)).map_err(io)?;
+        return Ok(Box::new(file));
     }
     let mut unreachable = None;
     for address in &order.shards {
-        match fetch_from(shared, address, digest, elements, range, into) {
-            Ok(true) => return Ok(()),
-            Ok(false) => {}
+        match find_at(shared, address, wanted) {
+            Ok(Some(link)) => return Ok(Box::new(link.into_body())),
+            Ok(None) => {}
             Err(Trouble::Fault(fault)) => return Err(fault),
             Err(trouble) => unreachable = Some((address, trouble)),
         }
@@ -82,24 +92,17 @@ fn fetch(
     }
 }
 
-fn fetch_from(
-    shared: &Shared,
-    address: &str,
-    digest: Digest,
-    elements: u64,
-    range: ElementRange,
-    into: &mut [u8],
-) -> Result<bool, Trouble> {
+fn find_at(shared: &Shared, address: &str, wanted: Wanted) -> Result<Option<Link>, Trouble> {
+    let Wanted { digest, elements, range } = wanted;
     let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
-    let Some(total) = link.stat_blob(digest)? else { return Ok(false) };
+    let Some(total) = link.stat_blob(digest)? else { return Ok(None) };
     let mut start = [0; 8];
     let head = total.min(8);
     link.ask_blob(digest, 0, head)?;
     link.read_body(&mut start[..head as usize])?;
     let offset = data_offset(total, start, elements).map_err(Trouble::Fault)?;
-    link.ask_blob(digest, offset + range.start * 4, into.len() as u64)?;
-    link.read_body(into)?;
-    Ok(true)
+    link.ask_blob(digest, offset + range.start * 4, range.len() * 4)?;
+    Ok(Some(link))
 }
 
 /// Where the values begin: at once in a blob of plain values, behind its header in one of our snapshots, which
@@ -113,8 +116,8 @@ fn data_offset(total: u64, start: [u8; 8], elements: u64) -> Result<u64, ShardFa
     if header <= MAX_SAFETENSORS_HEADER && total == 8 + header + data {
         return Ok(8 + header);
     }
-    let cause = io::Error::new(io::ErrorKind::InvalidData, "the model and the layout differ");
-    let what = format!("initial parameters of {total} bytes, expected {data} ({cause})");
+    let what =
+        format!("initial parameters of {total} bytes, expected {data}: the model and the layout differ");
     Err(ShardFault::Invalid { what })
 }
 

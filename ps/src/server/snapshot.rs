@@ -45,7 +45,7 @@ pub(super) fn write(
     let dir = shared.state_dir.join("snapshots").join(job.as_str());
     fs::create_dir_all(&dir).map_err(|e| disk_fault("make", &dir, &e))?;
     let path = dir.join(format!("{name}.safetensors"));
-    let mut file = Incoming::create(dir.join(format!("{name}-{}.part", std::process::id())))?;
+    let mut file = shared.blobs.begin_in(&dir)?;
     file.write(&header(&shard, version)?)?;
     let count = shard.shards().len() as u32;
     let elements = shard.layout().elements().unwrap_or(0);
@@ -53,7 +53,8 @@ pub(super) fn write(
         let range = ElementRange::of_shard(elements, index, count);
         if range == shard.range() {
             let ready = shard.wait(SHARD_ITSELF, Want::Pinned(version), || true)?;
-            let values = ready.pinned.ok_or_else(|| ShardFault::NotPinned { job: job.clone(), wanted: version })?;
+            let values =
+                ready.pinned.ok_or_else(|| ShardFault::NotPinned { job: job.clone(), wanted: version })?;
             file.write(bytemuck::cast_slice(&values))?;
         } else {
             append_part(shared, &shard, address, range, version, &mut file)?;
@@ -82,7 +83,8 @@ fn header(shard: &JobShard, version: u64) -> Result<Vec<u8>, ShardFault> {
         data_offsets: (range.start as usize * 4, range.end as usize * 4),
     };
     let tensors = shard.layout().ranges().map(|(p, range)| (p.name.clone(), info(range, &p.shape))).collect();
-    let invalid = |e: String| ShardFault::Invalid { what: format!("no safetensors header for this layout: {e}") };
+    let invalid =
+        |e: String| ShardFault::Invalid { what: format!("no safetensors header for this layout: {e}") };
     let metadata = Metadata::new(Some(about), tensors).map_err(|e| invalid(e.to_string()))?;
     let mut json = serde_json::to_vec(&metadata).map_err(|e| invalid(e.to_string()))?;
     json.resize(json.len().next_multiple_of(8), b' ');

@@ -21,8 +21,7 @@ pub(super) struct Caller<'a, D> {
 
 /// Serves until the caller hangs up. An error means that the connection is of no use any more.
 pub(super) fn serve(shared: &Shared, conn: &mut impl Duplex) -> io::Result<()> {
-    let mut caller =
-        Caller { conn, out: Vec::new(), chunk: vec![0.0; CHUNK_ELEMENTS].into_boxed_slice() };
+    let mut caller = Caller { conn, out: Vec::new(), chunk: vec![0.0; CHUNK_ELEMENTS].into_boxed_slice() };
     let mut scratch = Vec::new();
     loop {
         let (request, body) = match Request::read(caller.conn, &mut scratch) {
@@ -41,7 +40,8 @@ pub(super) fn serve(shared: &Shared, conn: &mut impl Duplex) -> io::Result<()> {
             }
             Request::Pull { at, want } => pull::serve(&shared.house, &mut caller, &at, want)?,
             Request::Where { at } => {
-                let place = shared.house.find(&at.job, at.generation).and_then(|job| job.place(at.incarnation));
+                let place =
+                    shared.house.find(&at.job, at.generation).and_then(|job| job.place(at.incarnation));
                 caller.answer(place.map(Reply::Where))?;
             }
             Request::PutBlob { digest } => blobs::serve_put(&shared.blobs, &mut caller, digest, body)?,

@@ -83,7 +83,7 @@ mod tests {
             chunk.take(&SGD, UpdateMode::PerBarrier, &header(3.0), &[1.0; 3]);
             chunk.take(&SGD, UpdateMode::PerBarrier, &header(1.0), &[5.0; 3]);
             chunk.close_round(&SGD, 0.5);
-            assert_eq!(chunk.values(), [-1.0 * round as f32; 3]);
+            assert_eq!(chunk.values(), [-(round as f32); 3]);
             assert_eq!(chunk.slots.steps(), round);
         }
     }

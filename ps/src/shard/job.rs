@@ -1,6 +1,9 @@
 //! One job on one shard.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::{
+    io::{self, Read},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+};
 
 use dashmap::DashMap;
 use syncline_engine::rpc::{OpenJob, ShardFault, ShardState};
@@ -37,15 +40,31 @@ pub struct JobShard {
 }
 
 impl JobShard {
-    /// Holds `values`, this shard's part of the initial parameters.
-    pub fn new(order: &OpenJob, range: ElementRange, values: &[f32], epoch: EngineEpoch) -> Self {
-        let chunk = |part: &[f32]| Mutex::new(Chunk::new(part.to_vec(), &order.optimizer, order.mode));
-        Self {
+    /// Holds this shard's part of the initial parameters, which `source` gives as little-endian f32. They are read
+    /// straight into the chunks: a large model is never in memory twice.
+    pub fn read(
+        order: &OpenJob,
+        range: ElementRange,
+        epoch: EngineEpoch,
+        source: &mut impl Read,
+    ) -> io::Result<Self> {
+        let mut left = range.len() as usize;
+        let mut chunks = Vec::with_capacity(left.div_ceil(CHUNK_ELEMENTS));
+        while left > 0 {
+            let elements = left.min(CHUNK_ELEMENTS);
+            let mut values = Vec::new();
+            values.try_reserve_exact(elements).map_err(io::Error::other)?;
+            values.resize(elements, 0.0f32);
+            source.read_exact(bytemuck::cast_slice_mut(&mut values))?;
+            chunks.push(Mutex::new(Chunk::new(values, &order.optimizer, order.mode)));
+            left -= elements;
+        }
+        Ok(Self {
             job: order.job.clone(),
             generation: order.generation,
             rule: order.optimizer,
             mode: order.mode,
-            chunks: values.chunks(CHUNK_ELEMENTS).map(chunk).collect(),
+            chunks,
             lanes: DashMap::new(),
             ledger: Mutex::new(Ledger::new(epoch)),
             moved: Condvar::new(),
@@ -53,7 +72,7 @@ impl JobShard {
             range,
             layout: order.layout.clone(),
             shards: order.shards.clone(),
-        }
+        })
     }
 
     /// The job's name.

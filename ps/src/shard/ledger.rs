@@ -81,9 +81,8 @@ impl Ledger {
     /// Removes and returns the order of the next barrier if its roster is met.
     pub(super) fn next_to_close(&mut self) -> Option<BarrierOrder> {
         let order = self.orders.get(&self.closed)?;
-        let reached = |(worker, last): (&Incarnation, &u64)| {
-            *last <= self.watermarks.get(worker).copied().unwrap_or(0)
-        };
+        let reached =
+            |(worker, last): (&Incarnation, &u64)| *last <= self.watermarks.get(worker).copied().unwrap_or(0);
         if !order.roster.iter().all(reached) {
             return None;
         }

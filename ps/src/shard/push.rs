@@ -114,7 +114,8 @@ impl JobShard {
         let mut ledger = self.open_ledger()?;
         if seq > lane.watermark() {
             if !header.is_empty() && lane.next_chunk() != self.chunk_count() {
-                let what = format!("push {seq} ended before chunk {} of {}", lane.next_chunk(), self.chunk_count());
+                let what =
+                    format!("push {seq} ended before chunk {} of {}", lane.next_chunk(), self.chunk_count());
                 return Err(ShardFault::Invalid { what });
             }
             lane.complete(seq);

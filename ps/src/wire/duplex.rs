@@ -15,7 +15,10 @@ pub(crate) const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
 /// A peer that vanished without a word is noticed after about 25 seconds.
 fn keepalive() -> TcpKeepalive {
-    TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5)).with_retries(3)
+    TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3)
 }
 
 /// A transport that can say how much fits right now, so that nothing blocks while a chunk is locked.

@@ -99,11 +99,9 @@ impl Reply {
                 exact: head.bool()?,
             },
             PULL_END => Self::PullEnd { version: head.u64()? },
-            PLACE => Self::Where(Place {
-                watermark: head.u64()?,
-                next_chunk: head.u32()?,
-                pushes: head.u64()?,
-            }),
+            PLACE => {
+                Self::Where(Place { watermark: head.u64()?, next_chunk: head.u32()?, pushes: head.u64()? })
+            }
             BLOB_STORED => Self::BlobStored,
             BLOB => Self::Blob { total: head.u64()? },
             BLOB_STAT => {

@@ -175,9 +175,11 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_push_are_fixed() {
-        let (mut out, header) = (Vec::new(), PushHeader { learning_rate: 1.0, weight: 2.0, scale: 0.5, skip: true });
+        let (mut out, header) =
+            (Vec::new(), PushHeader { learning_rate: 1.0, weight: 2.0, scale: 0.5, skip: true });
         Request::Push { at: at(), seq: 9, first_chunk: 3, header }.encode(0, &mut out);
-        let want = b"SL\x01\0\x2c\0\0\0\0\0\0\0\0\0\0\0\x06digits\x02\0\0\0\x11\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\
+        let want =
+            b"SL\x01\0\x2c\0\0\0\0\0\0\0\0\0\0\0\x06digits\x02\0\0\0\x11\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\
             \x03\0\0\0\0\0\x80\x3f\0\0\0\x40\0\0\0\x3f\x01";
         assert_eq!(out, want);
     }

@@ -90,8 +90,11 @@ fn every_puller_of_a_version_gets_the_same_bytes() {
                         assert_eq!(pulled.version, round);
                         let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
                         seen.push(blake3::hash(&bytes));
-                        let gradient: Vec<f32> =
-                            values.iter().zip(0..).map(|(x, i)| x * 0.5 + (me * 1000 + i % 97) as f32 / 7.0).collect();
+                        let gradient: Vec<f32> = values
+                            .iter()
+                            .zip(0..)
+                            .map(|(x, i)| x * 0.5 + (me * 1000 + i % 97) as f32 / 7.0)
+                            .collect();
                         worker.push(round + 1, UNIT, &[&gradient]).unwrap();
                     }
                     seen
@@ -184,9 +187,8 @@ fn a_newer_generation_wakes_blocked_pulls_and_refuses_the_old_one() {
             assert_eq!((state.generation, state.pushes, state.watermarks.len()), (Generation(2), 0, 0));
         }
         let (woken, mut worker) = blocked.join().unwrap();
-        let over = |e: &PsError| {
-            matches!(e, PsError::WrongGeneration { given: FIRST, current: Generation(2), .. })
-        };
+        let over =
+            |e: &PsError| matches!(e, PsError::WrongGeneration { given: FIRST, current: Generation(2), .. });
         assert!(over(&woken.unwrap_err()));
         assert!(over(&worker.push(2, UNIT, &[&[1.0; 100]]).unwrap_err()));
     });

@@ -5,8 +5,8 @@ use std::{
     net::TcpStream,
 };
 
-use proptest::prelude::*;
 use crate::rig::{FIRST, Rig, UNIT, job};
+use proptest::prelude::*;
 use syncline_engine::rpc::{
     Token,
     hello::{self, Role},

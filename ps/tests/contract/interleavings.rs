@@ -24,8 +24,11 @@ struct Life {
 
 fn life() -> impl Strategy<Value = Life> {
     let cut = prop_oneof![(0..6 * ELEMENTS).prop_map(Cut::Up), (0u64..200).prop_map(Cut::Down)];
-    (1u64..6, prop::collection::vec(cut, 0..3), any::<bool>())
-        .prop_map(|(pushes, cuts, sealed)| Life { pushes, cuts, sealed })
+    (1u64..6, prop::collection::vec(cut, 0..3), any::<bool>()).prop_map(|(pushes, cuts, sealed)| Life {
+        pushes,
+        cuts,
+        sealed,
+    })
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! Every push counts exactly once, whatever happens to the connection that carries it.
 
-use proptest::prelude::*;
 use crate::rig::{Cut, Cutter, Rig, SKIP, UNIT, look};
+use proptest::prelude::*;
 use syncline_ps::{
     PsError,
     client::{PushHeader, Want},
@@ -66,7 +66,10 @@ fn a_skipped_push_counts_and_changes_nothing() {
 fn a_gradient_of_the_wrong_length_is_refused_before_anything_is_sent() {
     let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
     let mut worker = rig.worker(1, 100);
-    assert!(matches!(worker.push(1, UNIT, &[&[1.0; 99]]), Err(PsError::Length { got: 99, expected: 100, .. })));
+    assert!(matches!(
+        worker.push(1, UNIT, &[&[1.0; 99]]),
+        Err(PsError::Length { got: 99, expected: 100, .. })
+    ));
     assert!(matches!(worker.pull(Want::Version(0), &mut [0.0; 101]), Err(PsError::Length { .. })));
     let mut wrong = rig.worker(1, 96);
     assert_eq!(wrong.push(1, UNIT, &[&[1.0; 96]]).unwrap_err().code(), "E405");

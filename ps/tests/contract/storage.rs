@@ -97,10 +97,13 @@ fn a_snapshot_holds_whole_named_tensors_of_the_pinned_version() {
     assert_eq!(bytes.len() as u64, report.bytes);
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let want: Vec<f32> = values.iter().map(|x| x - 1.0).collect();
-    for (name, shape, range) in [("first", vec![3333], 0..3333), ("second.weight", vec![1, 6667], 3333..10_000)] {
+    for (name, shape, range) in
+        [("first", vec![3333], 0..3333), ("second.weight", vec![1, 6667], 3333..10_000)]
+    {
         let tensor = file.tensor(name).unwrap();
         assert_eq!(tensor.shape(), shape);
-        let got: Vec<f32> = tensor.data().chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+        let got: Vec<f32> =
+            tensor.data().chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
         assert_eq!(got, want[range]);
     }
     let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    io::{Barrier, Effect},
+    io::{Barrier, Effect, ShardStand},
     job::Job,
     state::{End, Task, TaskBody},
 };
@@ -122,14 +122,16 @@ impl Job {
         self.event("barrier_planned", now_us, fields);
     }
 
-    /// A shard has closed its first `closed` barriers, the last of them at `at_us`.
-    pub(super) fn shard_closed(&mut self, shard: ShardIndex, closed: u64, at_us: u64, now_us: u64) {
+    /// A shard has closed barriers.
+    pub(super) fn shard_closed(&mut self, shard: ShardIndex, stand: ShardStand, now_us: u64) {
+        let ShardStand { closed, closed_ago_us, pushes } = stand;
+        let at_us = now_us.saturating_sub(closed_ago_us);
         let open: Vec<Superstep> =
             self.spans.iter().filter(|(n, s)| n.0 < closed && s.end == End::Ordered).map(|(n, _)| *n).collect();
         for superstep in open {
-            self.span(superstep).closed_by.insert(shard);
+            self.span(superstep).closed_by.insert(shard, pushes);
             if self.spans[&superstep].closed_by.len() as u64 >= u64::from(self.central.shards) {
-                self.close(superstep, at_us.min(now_us), now_us);
+                self.close(superstep, at_us, now_us);
             }
         }
     }

@@ -84,9 +84,9 @@ impl Core {
                     job.end(Phase::Failed { code, reason }, now_us, &mut fx);
                 }
             }
-            Input::BarrierClosed { job, generation, shard, closed, closed_ago_us } => {
+            Input::BarrierClosed { job, generation, shard, stand } => {
                 if let Some(job) = self.open_job(&job, generation) {
-                    job.shard_closed(shard, closed, now_us.saturating_sub(closed_ago_us), now_us);
+                    job.shard_closed(shard, stand, now_us);
                 }
             }
             Input::Sealed { job, generation, worker, shard, stand } => {

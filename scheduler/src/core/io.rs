@@ -26,10 +26,20 @@ pub enum Input {
     /// A shard could not do what this job needs.
     ShardFailed { job: JobId, generation: Generation, code: String, reason: String },
     /// `closed` barriers are closed on this shard.
-    BarrierClosed { job: JobId, generation: Generation, shard: ShardIndex, closed: u64, closed_ago_us: u64 },
+    BarrierClosed { job: JobId, generation: Generation, shard: ShardIndex, stand: ShardStand },
     Sealed { job: JobId, generation: Generation, worker: Incarnation, shard: ShardIndex, stand: Stand },
     Planned { job: JobId, generation: Generation, superstep: Superstep, plan: Option<Plan> },
     SnapshotWritten { key: TaskKey, outcome: Result<SnapshotFile, TaskFault> },
+}
+
+/// Where a job stands on one shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShardStand {
+    /// Barriers closed so far, the last of them this long ago.
+    pub closed: u64,
+    pub closed_ago_us: u64,
+    /// Pushes it had applied completely by then.
+    pub pushes: u64,
 }
 
 /// How far a sealed worker's pushes came on one shard.

@@ -53,6 +53,8 @@ impl Job {
             next_superstep: Superstep(0),
             closed: 0,
             counters: Counters::default(),
+            counted: BTreeMap::new(),
+            epochs_complete: 0,
             loss: None,
             submitted_us: now_us,
             started_us: None,

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     graph::{TaskEvent, TaskId, TaskState},
     ids::{Incarnation, ShardIndex},
+    samples::SampleRange,
 };
 
 impl Job {
@@ -63,7 +64,7 @@ impl Job {
         pulse.staleness_sum += it.staleness;
         pulse.staleness_max = pulse.staleness_max.max(it.staleness);
 
-        self.iteration_done(worker, samples);
+        self.iteration_done(worker, range);
         self.central.counters.skipped += u64::from(it.skipped);
         if !it.skipped {
             self.central.loss = Some(it.loss);
@@ -88,10 +89,23 @@ impl Job {
     }
 
     /// Counts an iteration that every shard has applied, and moves the worker's front.
-    fn iteration_done(&mut self, worker: Incarnation, samples: u64) {
+    fn iteration_done(&mut self, worker: Incarnation, range: SampleRange) {
         self.central.counters.done += 1;
-        self.central.counters.samples_done += samples;
+        self.central.counters.samples_done += u64::from(range.len);
+        self.count(range);
         self.advance_finished(worker);
+    }
+
+    /// Counts the samples of an iteration in their epoch.
+    fn count(&mut self, range: SampleRange) {
+        let all = self.train().data.train_samples;
+        let central = &mut self.central;
+        let counted = central.counted.entry(range.epoch).or_default();
+        *counted += u64::from(range.len);
+        if *counted == all {
+            central.counted.remove(&range.epoch);
+            central.epochs_complete += 1;
+        }
     }
 
     fn advance_finished(&mut self, worker: Incarnation) {
@@ -166,15 +180,15 @@ impl Job {
 
     fn settle(&mut self, worker: Incarnation, id: &TaskId, seq: u64, applied: u64, begun: bool, now_us: u64) {
         let Some(TaskBody::Iteration { range, .. }) = self.tasks.get(id).map(|t| t.body.clone()) else { return };
-        let samples = u64::from(range.len);
         if seq <= applied {
             let attempt = self.tasks.get(id).map_or(1, |t| t.attempts);
             self.apply(id, &TaskEvent::Finished { attempt }, now_us);
-            self.iteration_done(worker, samples);
+            self.iteration_done(worker, range);
         } else if seq == applied + 1 && begun {
             self.apply(id, &TaskEvent::TornApart, now_us);
             self.central.counters.torn += 1;
-            self.central.counters.samples_torn += samples;
+            self.central.counters.samples_torn += u64::from(range.len);
+            self.count(range);
             self.event("iteration_torn", now_us, vec![("task", id.to_string())]);
         } else {
             self.apply(id, &TaskEvent::HolderGone { again: false }, now_us);

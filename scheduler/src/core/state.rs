@@ -1,6 +1,6 @@
 //! The values a job consists of. Everything that can influence a later decision is here and is stored.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +83,9 @@ pub struct Central {
     /// Barriers closed on every shard; also the newest version.
     pub closed: u64,
     pub counters: Counters,
+    /// Samples counted in each epoch that is not complete, and how many epochs are.
+    pub counted: BTreeMap<u32, u64>,
+    pub epochs_complete: u32,
     /// Sample-weighted mean loss of the newest reports.
     pub loss: Option<f32>,
     pub submitted_us: u64,
@@ -169,7 +172,8 @@ pub struct Span {
     pub pin: bool,
     pub learning_rate: f32,
     pub opened_us: u64,
-    pub closed_by: BTreeSet<ShardIndex>,
+    /// Shards that have closed it, with the pushes each had applied by then.
+    pub closed_by: BTreeMap<ShardIndex, u64>,
     /// What the decision rested on: predicted ends of each worker's next iterations.
     pub predicted: Vec<PlanRow>,
     pub predicted_wait_us: Option<u64>,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use actors::{Shard, Worker};
 use syncline_scheduler::{
-    core::{Commit, Core, Effect, Input, Job, SnapshotFile, Stored, WorkerAbout},
+    core::{Commit, Core, Effect, Input, Job, ShardStand, SnapshotFile, Stored, WorkerAbout},
     graph::{TaskId, TaskState},
     ids::{Incarnation, ShardIndex},
     samples::{SampleRange, splitmix64},
@@ -276,8 +276,11 @@ impl Cluster {
                     job,
                     generation: shard.generation,
                     shard: ShardIndex(at as u32),
-                    closed: self.shards[at].closed,
-                    closed_ago_us: 0,
+                    stand: ShardStand {
+                        closed: self.shards[at].closed,
+                        closed_ago_us: 0,
+                        pushes: self.shards[at].pushes,
+                    },
                 });
             }
         }
@@ -379,6 +382,7 @@ impl Cluster {
         let number = |field: &str| self.summary[field].parse::<u64>().unwrap();
         assert_eq!(number("iterations_done") + number("iterations_torn"), self.counted.len() as u64);
         assert_eq!(number("samples_applied"), s.samples * u64::from(s.epochs));
+        assert_eq!(number("epochs_complete"), u64::from(s.epochs));
         for shard in &self.shards {
             let torn = number("iterations_torn");
             let done = number("iterations_done");

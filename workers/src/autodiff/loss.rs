@@ -11,7 +11,7 @@ use crate::onnx::{Dim, ElementType, TensorType, attr_int};
 /// What training makes small. Each is a mean over the samples of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// Classification: output [batch, classes] of unnormalised scores, label int64 [batch].
+    /// Classification: output `[batch, classes]` of unnormalised scores, label int64 `[batch]`.
     SoftmaxCrossEntropy,
     /// Regression: mean of the squared difference over all elements; the label has the output's shape.
     MeanSquaredError,

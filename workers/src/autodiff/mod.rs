@@ -1,10 +1,10 @@
 //! Reverse-mode differentiation of ONNX models, ONNX in and ONNX out.
 //!
-//! [`derive`] takes a forward model and a loss and returns a *training graph*: standard ONNX operators that compute
+//! [`derive()`] takes a forward model and a loss and returns a *training graph*: standard ONNX operators that compute
 //! the loss, its gradient for every parameter, and metrics, so that an ordinary ONNX Runtime trains the model. The
 //! steps, one file each:
 //!
-//! 1. [`forward`](self) — weights become inputs, constants are folded, every value gets a type (by ONNX Runtime).
+//! 1. `forward` — weights become inputs, constants are folded, every value gets a type (by ONNX Runtime).
 //! 2. `loss` — the loss and its gradient for the model's output.
 //! 3. `sweep` — from the loss back to the parameters: each node's rule turns gradients of its outputs into
 //!    gradients of its inputs. A value that is read twice gets the sum.
@@ -18,7 +18,7 @@
 //!
 //! | name | what |
 //! |---|---|
-//! | `label` | input; int64 [batch] for softmax cross-entropy, else float with the shape of the model's output |
+//! | `label` | input; int64 `[batch]` for softmax cross-entropy, else float with the shape of the model's output |
 //! | each parameter, under its own name | input |
 //! | `loss` | output; mean over the samples, a scalar |
 //! | `loss_weight` | output; the sum of the samples' weights (here their number), a scalar |

@@ -34,12 +34,12 @@ impl Batch {
         self.len() == 0
     }
 
-    /// The features, [batch, sample shape ...].
+    /// The features, `[batch, sample shape ...]`.
     pub fn features(&self) -> TensorView<'_> {
         TensorView::F32 { shape: &self.feature_shape, data: &self.features }
     }
 
-    /// The labels: int64 [batch], or float32 [batch, target shape ...].
+    /// The labels: int64 `[batch]`, or float32 `[batch, target shape ...]`.
     pub fn label(&self) -> TensorView<'_> {
         match &self.labels {
             Labels::Classes(data) => TensorView::I64 { shape: &self.label_shape, data },

@@ -4,10 +4,10 @@ use super::build::GraphBuilder;
 use super::element::{Dim, ElementType};
 use super::proto::ModelProto;
 
-/// A perceptron with ReLU between its layers: input `x` [batch, sizes[0]], output `logits` [batch, last size].
+/// A perceptron with ReLU between its layers: input `x` `[batch, sizes[0]]`, output `logits` `[batch, last size]`.
 ///
-/// Layer k has `fck.weight` [in, out], drawn from a normal distribution of variance 2 / in (He et al., ICCV 2015,
-/// doi:10.1109/ICCV.2015.123), and `fck.bias` [out], zero. The same seed gives the same bytes on every machine.
+/// Layer k has `fck.weight` `[in, out]`, drawn from a normal distribution of variance 2 / in (He et al., ICCV 2015,
+/// doi:10.1109/ICCV.2015.123), and `fck.bias` `[out]`, zero. The same seed gives the same bytes on every machine.
 /// `sizes` should have two entries at least.
 pub fn mlp(sizes: &[usize], seed: u64) -> ModelProto {
     let mut random = SplitMix64::new(seed);

@@ -3,10 +3,6 @@
 use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
     thread,
 };
 
@@ -22,19 +18,15 @@ pub enum Cut {
 /// Forwards connections to a shard. Connection i breaks at `cuts[i]`; later ones do not break.
 pub struct Cutter {
     pub address: String,
-    pub connections: Arc<AtomicUsize>,
 }
 
 impl Cutter {
     pub fn start(target: SocketAddr, cuts: Vec<Cut>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let connections = Arc::new(AtomicUsize::new(0));
-        let counter = connections.clone();
         thread::spawn(move || {
-            for client in listener.incoming() {
+            for (number, client) in listener.incoming().enumerate() {
                 let Ok(client) = client else { return };
-                let number = counter.fetch_add(1, Ordering::SeqCst);
                 let (up, down) = match cuts.get(number) {
                     Some(Cut::Up(bytes)) => (*bytes, u64::MAX),
                     Some(Cut::Down(bytes)) => (u64::MAX, *bytes),
@@ -45,7 +37,7 @@ impl Cutter {
                 forward(&server, &client, down);
             }
         });
-        Self { address, connections }
+        Self { address }
     }
 }
 

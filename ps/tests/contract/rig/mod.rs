@@ -127,7 +127,8 @@ impl Rig {
     }
 
     pub fn worker_at(&self, addresses: &[String], incarnation: u64, elements: u64) -> Shards {
-        Shards::connect(addresses, self.token.clone(), job(), FIRST, Incarnation(incarnation), elements).unwrap()
+        Shards::connect(addresses, self.token.clone(), job(), FIRST, Incarnation(incarnation), elements)
+            .unwrap()
     }
 
     /// Orders a barrier on every shard.
@@ -147,7 +148,8 @@ impl Rig {
         pin: bool,
     ) -> Result<(), ShardFault> {
         let roster: BTreeMap<_, _> = roster.iter().map(|&(w, k)| (Incarnation(w), k)).collect();
-        let order = BarrierOrder { superstep: Superstep(superstep), revision, roster, learning_rate: 1.0, pin };
+        let order =
+            BarrierOrder { superstep: Superstep(superstep), revision, roster, learning_rate: 1.0, pin };
         let call = self.controls[shard].barrier(context::current(), epoch, job(), FIRST, order);
         self.runtime.block_on(call).unwrap()
     }
@@ -171,7 +173,8 @@ impl Rig {
     }
 
     pub fn snapshot(&self, shard: usize, version: u64, name: &str) -> Result<SnapshotReport, ShardFault> {
-        let call = self.controls[shard].snapshot(context::current(), EPOCH, job(), FIRST, version, name.into());
+        let call =
+            self.controls[shard].snapshot(context::current(), EPOCH, job(), FIRST, version, name.into());
         self.runtime.block_on(call).unwrap()
     }
 

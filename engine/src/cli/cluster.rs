@@ -1,0 +1,113 @@
+//! Which cluster a command talks to.
+
+use std::{
+    fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    CliError, Failure,
+    places::{load_token, state_dir, token_file},
+};
+use crate::{client::Client, rpc::Token};
+
+/// Flags of every command that talks to an engine.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Connection {
+    /// Address of the engine, HOST:PORT; without it the cluster of `syncline up` in the state directory
+    #[arg(long, value_name = "ADDR", env = "SYNCLINE_ENGINE")]
+    pub engine: Option<String>,
+    /// File with the secret of the cluster
+    #[arg(long, value_name = "FILE", env = "SYNCLINE_TOKEN_FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Folder of the cluster's state [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
+    #[arg(long, value_name = "DIR", env = "SYNCLINE_STATE_DIR")]
+    pub state_dir: Option<PathBuf>,
+}
+
+/// What `syncline up` writes down about the running cluster, as `up.json` in the state directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Running {
+    pub pid: u32,
+    pub engine: SocketAddr,
+    pub token_file: PathBuf,
+    /// Without user name and password.
+    pub redis: String,
+    pub state_dir: PathBuf,
+    pub shards: u32,
+    pub workers: u32,
+    /// Process ids by name.
+    pub processes: std::collections::BTreeMap<String, u32>,
+}
+
+impl Running {
+    pub(super) fn path(state_dir: &Path) -> PathBuf {
+        state_dir.join("up.json")
+    }
+
+    /// `None` if nothing runs on this directory, or what is written there makes no sense.
+    pub(super) fn load(state_dir: &Path) -> io::Result<Option<Self>> {
+        match fs::read(Self::path(state_dir)) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Address and secret of a cluster.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    pub address: String,
+    pub token: Token,
+}
+
+impl Connection {
+    /// The cluster that the flags, the environment or the state directory name. Reads files, does not connect.
+    pub fn find(&self) -> Result<Cluster, Failure> {
+        let dir = || state_dir(self.state_dir.as_deref());
+        let running = || -> Result<Running, CliError> {
+            let dir = dir()?;
+            let path = Running::path(&dir);
+            let known = Running::load(&dir).map_err(|source| CliError::Place { path: path.clone(), source })?;
+            known.ok_or(CliError::NoCluster { path })
+        };
+        let (address, token_path) = match (&self.engine, &self.token_file) {
+            (Some(address), Some(path)) => (address.clone(), path.clone()),
+            (Some(address), None) => (address.clone(), token_file(&dir()?)),
+            (None, path) => {
+                let running = running()?;
+                (running.engine.to_string(), path.clone().unwrap_or(running.token_file))
+            }
+        };
+        Ok(Cluster { address, token: load_token(&token_path)? })
+    }
+}
+
+impl Cluster {
+    /// A client that has met the engine once: from here on it is patient, but an engine that is not there shows at
+    /// once.
+    pub async fn meet(&self) -> Result<(Client, About), Failure> {
+        let client = Client::new(&self.address, self.token.clone());
+        let about = About(client.ping().await?);
+        Ok((client, about))
+    }
+}
+
+/// What an engine says about itself.
+#[derive(Debug, Clone)]
+pub struct About(std::collections::BTreeMap<String, String>);
+
+impl About {
+    /// One field, empty if this engine does not say it.
+    pub fn get(&self, field: &str) -> &str {
+        self.0.get(field).map_or("", String::as_str)
+    }
+
+    pub(super) fn number(&self, field: &str) -> u32 {
+        self.get(field).parse().unwrap_or(0)
+    }
+}

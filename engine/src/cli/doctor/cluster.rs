@@ -1,0 +1,136 @@
+//! What runs: engine, shards, workers, Redis.
+
+use super::{Exit, Finding};
+use crate::{
+    cli::{Connection, Failure, cluster::{About, Running}, places::state_dir},
+    store::{RedisStore, StoreError, redacted},
+};
+
+/// The command floor of the store.
+const OLDEST_REDIS: (u32, u32) = (6, 2);
+
+pub(super) async fn check(connection: &Connection, redis: Option<&str>) -> Vec<Finding> {
+    let running = state_dir(connection.state_dir.as_deref()).ok().and_then(|d| Running::load(&d).ok().flatten());
+    let mut findings = Vec::new();
+    if running.is_none() && connection.engine.is_none() {
+        let hint = "start a cluster with `syncline up`, or name an engine with --engine";
+        findings.push(Finding::warn("engine", "no cluster runs on this state directory", hint));
+    } else {
+        findings.extend(engine(connection).await);
+    }
+    let url = redis.map(str::to_owned).or_else(|| running.map(|r| r.redis));
+    match url {
+        None => findings.push(Finding::warn("redis", "no address is known", "name one with --redis to have it checked")),
+        Some(url) => findings.extend(redis_settings(&url).await),
+    }
+    findings
+}
+
+async fn engine(connection: &Connection) -> Vec<Finding> {
+    let about = match meet(connection).await {
+        Ok(about) => about,
+        Err(failure) => return vec![Finding::fail("engine", failure.exit(), failure.line(), failure.hint())],
+    };
+    let (theirs, ours) = (about.get("version"), env!("CARGO_PKG_VERSION"));
+    let found = format!("{} at {}, instance {}", theirs, about.get("address"), about.get("instance"));
+    let mut findings = vec![match (theirs == ours, about.get("epoch").is_empty()) {
+        (false, _) => Finding::warn("engine", found, format!("this is {ours}; use the same release everywhere")),
+        (true, true) => Finding::warn("engine", format!("{found}, on standby"), "another engine is active, or Redis does not answer"),
+        (true, false) => Finding::ok("engine", found),
+    }];
+    let (present, expected) = (about.number("shards_present"), about.number("shards"));
+    let found = format!("{present} of {expected}");
+    findings.push(match present == expected {
+        true => Finding::ok("shards", found),
+        false => Finding::fail("shards", Exit::Unreachable, found, "start the missing `syncline ps` processes"),
+    });
+    let workers = about.number("workers");
+    findings.push(match workers {
+        0 => Finding::warn("workers", "none", "jobs wait until a worker is there: start `syncline worker`"),
+        n => Finding::ok("workers", n.to_string()),
+    });
+    findings
+}
+
+async fn meet(connection: &Connection) -> Result<About, Failure> {
+    Ok(connection.find()?.meet().await?.1)
+}
+
+async fn redis_settings(url: &str) -> Vec<Finding> {
+    if url.contains("***@") {
+        let hint = "its address holds a password, which is not written down: name it with --redis";
+        return vec![Finding::warn("redis", redacted(url), hint)];
+    }
+    let info = async {
+        let store = RedisStore::connect(url).await?;
+        let info: String = store.query("info", &["INFO", "server"]).await?;
+        Ok::<_, StoreError>((store, info))
+    };
+    let (store, info) = match info.await {
+        Ok(found) => found,
+        Err(error) => {
+            let hint = "see whether it runs: `redis-cli -u URL ping`; --redis names another";
+            return vec![Finding::fail("redis", Exit::Redis, error.to_string(), hint)];
+        }
+    };
+    let mut findings = vec![version(&info, url)];
+    findings.push(match setting(&store, "appendonly").await.as_deref() {
+        Some("yes") => Finding::ok("appendonly", "yes"),
+        Some(other) => Finding::warn(
+            "appendonly",
+            other,
+            "what was acknowledged may be lost when Redis stops: `redis-cli CONFIG SET appendonly yes`",
+        ),
+        None => Finding::warn("appendonly", "the server does not tell", "see that it keeps its data on disk"),
+    });
+    findings.push(match setting(&store, "maxmemory-policy").await.as_deref() {
+        Some("noeviction") => Finding::ok("eviction", "noeviction"),
+        Some(other) => Finding::warn(
+            "eviction",
+            other,
+            "Redis may throw jobs away when memory is short: `redis-cli CONFIG SET maxmemory-policy noeviction`",
+        ),
+        None => Finding::warn("eviction", "the server does not tell", "see that maxmemory-policy is noeviction"),
+    });
+    findings
+}
+
+fn version(info: &str, url: &str) -> Finding {
+    let field = |name: &str| info.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+    let number = field("redis_version").unwrap_or("?");
+    let name = field("valkey_version").map_or(String::new(), |v| format!(" (Valkey {v})"));
+    let found = format!("{number}{name} at {}", redacted(url));
+    let mut parts = number.split('.').map(|p| p.parse().unwrap_or(0));
+    match (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= OLDEST_REDIS {
+        true => Finding::ok("redis", found),
+        false => Finding::fail("redis", Exit::Redis, found, "version 6.2 or newer is needed"),
+    }
+}
+
+/// A setting of the server; managed servers often do not tell.
+async fn setting(store: &RedisStore, name: &str) -> Option<String> {
+    let pair: Vec<String> = store.query("read setting", &["CONFIG", "GET", name]).await.ok()?;
+    pair.into_iter().nth(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::doctor::Verdict;
+
+    #[test]
+    fn versions_table() {
+        #[rustfmt::skip]
+        let cases = [
+            ("redis_version:7.2.4\r\nvalkey_version:9.1.2\r\n", Verdict::Ok,   "7.2.4 (Valkey 9.1.2)"),
+            ("redis_version:6.2.0\r\n",                         Verdict::Ok,   "6.2.0 at"),
+            ("redis_version:6.0.16\r\n",                        Verdict::Fail, "6.0.16 at"),
+            ("",                                                Verdict::Fail, "? at"),
+        ];
+        for (info, verdict, found) in cases {
+            let finding = version(info, "redis://127.0.0.1:1/");
+            assert_eq!(finding.verdict, verdict, "{info}");
+            assert!(finding.found.starts_with(found), "{}", finding.found);
+        }
+    }
+}

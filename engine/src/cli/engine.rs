@@ -1,0 +1,76 @@
+//! `syncline engine`: one engine process.
+
+use std::{net::SocketAddr, time::Duration};
+
+use super::{CliError, Failure, Secret, Stop, block_on, check_open_bind, log_as_service, print};
+use crate::service::{Engine, EngineOptions};
+
+#[derive(Debug, clap::Args)]
+pub struct EngineArgs {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7461")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    secret: Secret,
+    /// Address of the Redis server
+    #[arg(long, value_name = "URL", env = "SYNCLINE_REDIS", hide_env_values = true)]
+    redis: String,
+    /// Stable name of this engine: after a crash it takes its own lead back at once [default: host and address]
+    #[arg(long, value_name = "NAME")]
+    instance: Option<String>,
+    /// Number of shards of the parameter server
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    shards: u32,
+    /// A worker that is not heard of for this long is dropped
+    #[arg(long, value_name = "MS", default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(100..))]
+    silence_ms: u64,
+    /// End when the pipe at stdin closes
+    #[arg(long, hide = true)]
+    exit_with_parent: bool,
+}
+
+pub(super) fn run(args: EngineArgs) -> Result<(), Failure> {
+    log_as_service();
+    check_open_bind(args.listen, args.secret.token_file.as_deref())?;
+    let token = args.secret.load()?;
+    block_on(async move {
+        let mut stop = Stop::listen(args.exit_with_parent)?;
+        let instance = match args.instance {
+            Some(instance) => instance,
+            // Two engines that may run at the same time must not share a name.
+            None if args.listen.port() != 0 => format!("{}-{}", host(), args.listen),
+            None => format!("{}-{}", host(), std::process::id()),
+        };
+        let starting = Engine::start(EngineOptions {
+            listen: args.listen,
+            token,
+            redis: args.redis,
+            instance,
+            shards: args.shards,
+            silence: Duration::from_millis(args.silence_ms),
+        });
+        let engine = tokio::select! {
+            engine = starting => engine?,
+            () = stop.asked() => return Ok(()),
+        };
+        print(&format!("listening {}", engine.address()))?;
+        stop.asked().await;
+        drop(engine);
+        Ok(())
+    })
+}
+
+/// Name of this machine.
+pub(super) fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "host".into(), |h| h.trim().to_owned())
+}
+
+impl EngineArgs {
+    /// The address it listens on, for `up`.
+    pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:7461";
+}
+
+/// A setting that clap cannot judge alone.
+pub(super) fn refuse(what: impl Into<String>) -> CliError {
+    CliError::Setting { what: what.into() }
+}

@@ -1,0 +1,198 @@
+//! How a command ends.
+
+use std::{
+    error::Error,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use super::{CliError, output::say};
+use crate::{
+    client::ClientError,
+    kit::KitError,
+    rpc::{CallError, EngineFault, hello::HelloError},
+    service::EngineError,
+    store::StoreError,
+};
+
+/// Exit codes of every command; a contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done; also when the reader of our output has gone.
+    Ok = 0,
+    /// The job failed or was canceled, or the engine refused what was asked.
+    JobFailed = 1,
+    /// What was typed, or a file that it names, is wrong.
+    Usage = 2,
+    /// The engine, or a shard, cannot be reached or does not accept us.
+    Unreachable = 3,
+    /// Redis cannot be reached or used.
+    Redis = 4,
+    /// Anything else.
+    Internal = 5,
+}
+
+/// Why a command failed, with its exit code and what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    exit: Exit,
+    /// `None`: the reader of our output has gone, about which nothing is to be said.
+    error: Option<Box<dyn Error + Send + Sync>>,
+    hint: String,
+}
+
+impl Failure {
+    /// The text of `error` begins with its code.
+    pub fn new(exit: Exit, error: impl Into<Box<dyn Error + Send + Sync>>, hint: impl Into<String>) -> Self {
+        Self { exit, error: Some(error.into()), hint: hint.into() }
+    }
+
+    pub(super) fn reader_gone() -> Self {
+        Self { exit: Exit::Ok, error: None, hint: String::new() }
+    }
+
+    /// The exit code.
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// What to do about it.
+    pub(super) fn hint(&self) -> &str {
+        &self.hint
+    }
+
+    /// The error and its causes, outermost first.
+    fn chain(&self) -> Vec<String> {
+        let Some(error) = self.error.as_deref() else { return Vec::new() };
+        let mut chain = vec![error.to_string()];
+        let mut cause = error.source();
+        while let Some(next) = cause {
+            let words = next.to_string();
+            // Many libraries repeat the cause in their own text.
+            if !chain.iter().any(|said| said.contains(&words)) {
+                chain.push(words);
+            }
+            cause = next.source();
+        }
+        chain
+    }
+
+    /// The error and its causes in one line.
+    pub(super) fn line(&self) -> String {
+        self.chain().join(": ")
+    }
+
+    /// The error, its causes, and the hint.
+    fn describe(&self) -> Option<String> {
+        self.error.as_ref()?;
+        Some(format!("error: {}\nhint: {}", self.chain().join("\n  caused by: "), self.hint))
+    }
+}
+
+/// Prints what went wrong, if anything, and gives the exit code.
+pub fn finish(result: Result<(), Failure>) -> ExitCode {
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    if let Some(text) = failure.describe() {
+        say(&text);
+    }
+    ExitCode::from(failure.exit as u8)
+}
+
+/// Ends a command line that clap did not accept. Help and version are no errors.
+pub fn refuse_usage(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if !error.use_stderr() {
+        // A reader that has gone away is no error either.
+        let _ = io::stdout().write_all(text.as_bytes());
+        return ExitCode::SUCCESS;
+    }
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let text = text.replace("\n\nFor more information, try '--help'.", "");
+    say(&format!("error: [E500] {}\nhint: `syncline --help` lists the commands, `syncline COMMAND --help` their options", text.trim()));
+    ExitCode::from(Exit::Usage as u8)
+}
+
+impl From<CliError> for Failure {
+    fn from(error: CliError) -> Self {
+        let (exit, hint) = (error.exit(), error.hint());
+        Self::new(exit, error, hint)
+    }
+}
+
+impl From<KitError> for Failure {
+    fn from(error: KitError) -> Self {
+        let hint = error.hint();
+        let exit = if matches!(error, KitError::Named { .. }) { Exit::Usage } else { Exit::Internal };
+        Self::new(exit, error, hint)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let exit = match &error {
+            ClientError::Unreachable { .. } => Exit::Unreachable,
+            ClientError::Refused(fault) => exit_of(fault),
+        };
+        let hint = match &error {
+            ClientError::Unreachable { source: CallError::Hello(HelloError::Token), .. } => {
+                "name the token file of this cluster with --token-file, or its state directory with --state-dir"
+            }
+            other => other.hint(),
+        };
+        Self::new(exit, error, hint)
+    }
+}
+
+fn exit_of(fault: &EngineFault) -> Exit {
+    match fault {
+        EngineFault::InvalidJob(_) => Exit::Usage,
+        EngineFault::MissingShards { .. } | EngineFault::NotActive => Exit::Unreachable,
+        EngineFault::Store => Exit::Redis,
+        _ => Exit::JobFailed,
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let exit = if matches!(error, StoreError::Address { .. }) { Exit::Usage } else { Exit::Redis };
+        Self::new(exit, error, "see whether a Redis server runs there: `redis-cli -u URL ping`; --redis names another")
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Store(error) => error.into(),
+            listen @ EngineError::Listen { .. } => Self::new(
+                Exit::Usage,
+                listen,
+                "another program may listen there: name another address with --listen; port 0 takes a free one",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_comes_with_its_causes_and_a_hint() {
+        let source = CallError::Hello(HelloError::Io(io::Error::other("refused")));
+        let failure = Failure::from(ClientError::Unreachable { address: "a:1".into(), source });
+        assert_eq!(failure.exit(), Exit::Unreachable);
+        let text = failure.describe().unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "error: [E300] the engine at a:1 cannot be reached");
+        assert_eq!(lines[1], "  caused by: [E125] the connection broke during the greeting");
+        assert_eq!(lines[2], "  caused by: refused");
+        assert!(lines[3].starts_with("hint: "));
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_a_success() {
+        let failure = Failure::reader_gone();
+        assert_eq!((failure.exit(), failure.describe()), (Exit::Ok, None));
+    }
+}

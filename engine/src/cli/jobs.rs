@@ -1,0 +1,35 @@
+//! `syncline jobs`: all jobs in a table.
+
+use super::{Connection, Failure, block_on, describe, log_as_command, print, print_json, say, table};
+
+#[derive(Debug, clap::Args)]
+pub struct JobsArgs {
+    #[command(flatten)]
+    connection: Connection,
+    /// One JSON array on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+const COLUMNS: &[&str] = &["id", "state", "policy", ">epoch", ">samples/s", ">loss", ">workers", ">age"];
+
+pub(super) fn run(args: &JobsArgs) -> Result<(), Failure> {
+    log_as_command();
+    let cluster = args.connection.find()?;
+    let jobs = block_on(async { Ok(cluster.meet().await?.0.jobs().await?) })?;
+    if args.json {
+        return print_json(&jobs);
+    }
+    let rows: Vec<Vec<String>> = jobs
+        .iter()
+        .map(|job| {
+            let f = |name| describe::field(job, name).to_owned();
+            let (epoch, age) = (describe::epoch(job), describe::age(job));
+            vec![f("id"), f("state"), f("policy"), epoch, f("samples_per_s"), f("loss"), f("workers"), age]
+        })
+        .collect();
+    if rows.is_empty() {
+        say("no jobs yet; `syncline submit JOB.toml` submits one");
+    }
+    print(&table(COLUMNS, &rows))
+}

@@ -1,0 +1,72 @@
+//! The subcommands of `syncline` that need neither tensors nor ONNX Runtime, and what all subcommands share: how they
+//! find the cluster, stop, print, and fail.
+//!
+//! Data goes to stdout, talk to stderr. Exit codes are a contract, see [`Exit`]; every error has a code and a hint.
+
+mod cancel;
+mod cluster;
+mod describe;
+mod doctor;
+mod engine;
+mod error;
+mod failure;
+mod jobs;
+mod logs;
+mod output;
+mod places;
+mod status;
+mod stop;
+mod up;
+mod watch;
+
+pub use cluster::{Cluster, Connection};
+pub use error::CliError;
+pub use failure::{Exit, Failure, finish, refuse_usage};
+pub use output::{print, print_json, say, table};
+pub use places::{Secret, check_open_bind};
+pub use stop::{Stop, block_on};
+pub use watch::follow;
+
+/// The subcommands of this crate; the binary flattens them into its own.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Start a whole cluster on this machine and keep it running until Ctrl-C
+    Up(up::UpArgs),
+    /// Run one engine: it decides, remembers in Redis, and answers workers and clients
+    Engine(engine::EngineArgs),
+    /// List the jobs
+    Jobs(jobs::JobsArgs),
+    /// Show one job with its workers
+    Status(status::StatusArgs),
+    /// Follow a job until it is over
+    Watch(watch::WatchArgs),
+    /// Cancel a job
+    Cancel(cancel::CancelArgs),
+    /// Check this machine and the cluster
+    Doctor(doctor::DoctorArgs),
+}
+
+impl Command {
+    /// Runs to the end.
+    pub fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Up(args) => up::run(args),
+            Self::Engine(args) => engine::run(args),
+            Self::Jobs(args) => jobs::run(&args),
+            Self::Status(args) => status::run(&args),
+            Self::Watch(args) => watch::run(&args),
+            Self::Cancel(args) => cancel::run(&args),
+            Self::Doctor(args) => doctor::run(&args),
+        }
+    }
+}
+
+/// Starts logging of a process that serves others, at level `info`.
+pub fn log_as_service() {
+    logs::start("info");
+}
+
+/// Starts logging of a command that a person typed: only what went wrong.
+pub fn log_as_command() {
+    logs::start("warn");
+}

@@ -1,0 +1,123 @@
+//! `syncline watch`: follows a job until it is over.
+
+use std::{
+    io::{self, IsTerminal},
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use syncline_scheduler::ids::JobId;
+
+use super::{CliError, Connection, Failure, block_on, describe, log_as_command, print, print_json};
+use crate::{
+    client::Client,
+    rpc::{JobFields, JobView},
+};
+
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Pause between two lines when nobody sits at a terminal.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug, clap::Args)]
+pub struct WatchArgs {
+    /// Id of the job
+    job: JobId,
+    #[command(flatten)]
+    connection: Connection,
+    /// Nothing but one JSON object on stdout, when the job is over
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &WatchArgs) -> Result<(), Failure> {
+    log_as_command();
+    let cluster = args.connection.find()?;
+    block_on(async {
+        let (client, _) = cluster.meet().await?;
+        follow(&client, &args.job, args.json).await
+    })
+}
+
+/// Shows the progress of a job until it is over; an error if it did not end well.
+///
+/// On a terminal one line that moves, elsewhere a line a second on stdout; the result on stdout at the end.
+pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Failure> {
+    let mut display = match (json, io::stderr().is_terminal() && io::stdout().is_terminal()) {
+        (true, _) => Display::Silent,
+        (false, true) => Display::bar(),
+        (false, false) => Display::Lines { last: None },
+    };
+    let view = loop {
+        let view = client.job(job).await?;
+        display.show(&view.job)?;
+        if describe::is_over(&view.job) {
+            break view;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    };
+    display.close();
+    if json { print_json(&describe::json(&view))? } else { print(&describe::job(&view))? }
+    judge(&view)
+}
+
+/// An error unless the job is done.
+fn judge(view: &JobView) -> Result<(), Failure> {
+    let f = |name| describe::field(&view.job, name).to_owned();
+    match describe::field(&view.job, "state") {
+        "done" => Ok(()),
+        "canceled" => Err(CliError::JobCanceled { job: f("id") }.into()),
+        _ => {
+            let (code, reason) = (f("code"), f("reason"));
+            let coded = reason.starts_with('[') || code.is_empty();
+            let reason = if coded { reason } else { format!("[{code}] {reason}") };
+            Err(CliError::JobFailed { job: f("id"), reason }.into())
+        }
+    }
+}
+
+enum Display {
+    Silent,
+    Bar(ProgressBar),
+    Lines { last: Option<(Instant, String)> },
+}
+
+impl Display {
+    fn bar() -> Self {
+        let bar = ProgressBar::new(1);
+        // The template is fixed, so it cannot be wrong; without it the bar would still be one.
+        if let Ok(style) = ProgressStyle::with_template("{bar:30.cyan/blue} {percent:>3} %  {msg}") {
+            bar.set_style(style);
+        }
+        Self::Bar(bar)
+    }
+
+    fn show(&mut self, job: &JobFields) -> Result<(), Failure> {
+        let line = describe::progress(job);
+        match self {
+            Self::Silent => Ok(()),
+            Self::Bar(bar) => {
+                bar.set_length((describe::number(job, "samples_total") as u64).max(1));
+                bar.set_position(describe::number(job, "samples_applied") as u64);
+                bar.set_message(line);
+                Ok(())
+            }
+            Self::Lines { last } => {
+                let due = |(at, said): &(Instant, String)| {
+                    *said != line && (at.elapsed() >= LINE_EVERY || describe::is_over(job))
+                };
+                if last.as_ref().is_none_or(due) {
+                    print(&line)?;
+                    *last = Some((Instant::now(), line));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn close(&self) {
+        if let Self::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What happens around the job: an engine that comes and goes, a shard that is gone.
+
+use std::{net::SocketAddr, time::Duration};
+
+use syncline_engine::rpc::{
+    EngineFault, ShardHello, ShardRegistry, Token, accept, answer_calls, channel, hello::Role,
+};
+use syncline_ps::{
+    PsError,
+    client::{ClientOptions, Shards, Want},
+    server::{Options, Server},
+    wire::At,
+};
+use syncline_scheduler::{
+    ids::{EngineEpoch, Incarnation, ShardIndex},
+    sync::UpdateMode,
+};
+use tarpc::{context::Context, server::Channel};
+use tokio::{net::TcpListener, runtime::Runtime, sync::mpsc};
+
+use crate::rig::{FIRST, Rig, UNIT, job};
+
+#[derive(Clone)]
+struct Engine(mpsc::UnboundedSender<ShardHello>);
+
+impl ShardRegistry for Engine {
+    async fn announce(self, _: Context, hello: ShardHello) -> Result<EngineEpoch, EngineFault> {
+        let _ = self.0.send(hello);
+        Ok(EngineEpoch(1))
+    }
+}
+
+#[test]
+fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
+    let (token, dir, runtime) = (Token::generate(), tempfile::tempdir().unwrap(), Runtime::new().unwrap());
+    // The engine's port is known before the engine is there.
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let engine = listener.local_addr().unwrap();
+    let shard = Server::start(Options {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        token: token.clone(),
+        state_dir: dir.path().into(),
+        index: 1,
+        count: 2,
+        engine: Some(engine.to_string()),
+        advertise: None,
+    })
+    .unwrap();
+    let (sender, mut heard) = mpsc::unbounded_channel();
+    let serve = |listener| {
+        let sender = sender.clone();
+        accept(listener, token.clone(), &[Role::Shard], move |_, stream| {
+            let calls = channel(stream).execute(Engine(sender.clone()).serve());
+            answer_calls(calls)
+        })
+    };
+    let first = Runtime::new().unwrap();
+    first.spawn(serve(listener));
+    let hellos: Vec<ShardHello> = (0..2).map(|_| heard.blocking_recv().unwrap()).collect();
+    assert_eq!(hellos[0], hellos[1]);
+    assert_eq!((hellos[0].index, hellos[0].count), (ShardIndex(1), 2));
+    assert_eq!(hellos[0].address, shard.address().to_string());
+    first.shutdown_timeout(Duration::from_secs(5));
+    while heard.try_recv().is_ok() {}
+    let again = runtime.block_on(TcpListener::bind(engine)).unwrap();
+    runtime.spawn(serve(again));
+    assert_eq!(heard.blocking_recv().unwrap(), hellos[0]);
+}
+
+#[test]
+fn a_shard_that_stays_away_is_an_error_within_the_callers_patience() {
+    let mut rig = Rig::with_job(2, 100, UpdateMode::PerPush);
+    let at = At { job: job(), generation: FIRST, incarnation: Incarnation(1) };
+    let options = ClientOptions { patience: Duration::from_millis(50) };
+    let mut worker = Shards::connect_with(&rig.addresses(), rig.token.clone(), at, 100, options).unwrap();
+    worker.push(1, UNIT, &[&[1.0; 100]]).unwrap();
+    let gone = rig.shards.remove(1);
+    let address = gone.address().to_string();
+    gone.stop();
+    let push = worker.push(2, UNIT, &[&[1.0; 100]]).unwrap_err();
+    let pull = worker.pull(Want::Version(0), &mut [0.0; 100]).unwrap_err();
+    for error in [push, pull] {
+        assert!(matches!(&error, PsError::Unreachable { address: a, .. } if *a == address), "{error}");
+    }
+}
+
+#[test]
+fn a_stop_ends_blocked_pulls() {
+    let mut rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    let at = At { job: job(), generation: FIRST, incarnation: Incarnation(1) };
+    let options = ClientOptions { patience: Duration::from_millis(50) };
+    let mut worker = Shards::connect_with(&rig.addresses(), rig.token.clone(), at, 100, options).unwrap();
+    std::thread::scope(|scope| {
+        let blocked = scope.spawn(move || worker.pull(Want::Version(1), &mut [0.0; 100]));
+        rig.shards.remove(0).stop();
+        assert!(matches!(blocked.join().unwrap(), Err(PsError::Unreachable { .. })));
+    });
+}
