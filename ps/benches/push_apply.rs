@@ -30,6 +30,8 @@ use tarpc::{client, context};
 const ELEMENTS: usize = 25_000_000;
 const BYTES: u64 = ELEMENTS as u64 * 4;
 const ROUNDS: usize = 21;
+/// Parameters of a small perceptron.
+const SMALL: usize = 4810;
 const HEADER: PushHeader = PushHeader { learning_rate: 1e-3, weight: 1.0, scale: 1.0, skip: false };
 
 fn sgd() -> Optimizer {
@@ -81,7 +83,7 @@ struct Ours {
 }
 
 impl Ours {
-    fn start() -> Self {
+    fn start(elements: usize) -> Self {
         let (token, dir) = (Token::generate(), tempfile::tempdir().expect("a directory"));
         let server = Server::start(Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -94,13 +96,13 @@ impl Ours {
         })
         .expect("a shard");
         let address = server.address().to_string();
-        let initial = BlobClient::new(token.clone()).put(&address, &vec![0; ELEMENTS * 4]).expect("a blob");
+        let initial = BlobClient::new(token.clone()).put(&address, &vec![0; elements * 4]).expect("a blob");
         let order = OpenJob {
             job: "bench".parse().expect("a name"),
             generation: Generation(1),
             shard: ShardIndex(0),
             shards: vec![address.clone()],
-            layout: Layout(vec![Parameter { name: "w".into(), shape: vec![ELEMENTS as u64] }]),
+            layout: Layout(vec![Parameter { name: "w".into(), shape: vec![elements as u64] }]),
             optimizer: sgd(),
             mode: UpdateMode::PerPush,
             initial,
@@ -117,7 +119,7 @@ impl Ours {
                 .expect("an answer")
                 .expect("an open job");
         });
-        let worker = Shards::connect(&[address], token, job, Generation(1), Incarnation(1), ELEMENTS as u64)
+        let worker = Shards::connect(&[address], token, job, Generation(1), Incarnation(1), elements as u64)
             .expect("a worker");
         Self { worker, seq: 0, _server: server, _dir: dir }
     }
@@ -145,7 +147,7 @@ fn main() {
         // `cargo test --all-targets` only wants to know that this compiles.
         return;
     }
-    let (mut lean, mut ours) = (Lean::start(), Ours::start());
+    let (mut lean, mut ours) = (Lean::start(), Ours::start(ELEMENTS));
     for _ in 0..3 {
         lean.push(&gradient);
         ours.push(&gradient);
@@ -191,4 +193,14 @@ fn main() {
         });
     }
     group.finish();
+
+    // What a small model feels: round trips, not bandwidth.
+    let (few, mut values) = (vec![1e-3f32; SMALL], vec![0.0f32; SMALL]);
+    let mut small = Ours::start(SMALL);
+    criterion.bench_function("20 kB/push and pull", |b| {
+        b.iter(|| {
+            small.push(&few);
+            small.worker.pull(Want::Version(0), &mut values).expect("a pull")
+        });
+    });
 }

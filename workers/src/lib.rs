@@ -2,7 +2,10 @@
 
 pub mod autodiff;
 pub mod backend;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod data;
+#[cfg(feature = "local")]
 pub mod local;
 pub mod onnx;
 pub mod submit;

@@ -2,13 +2,16 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{CliError, Failure, Secret, Stop, block_on, check_open_bind, log_as_service, print};
+use super::{Failure, Secret, Stop, block_on, check_open_bind, log_as_service, print};
 use crate::service::{Engine, EngineOptions};
+
+/// Where an engine listens unless told otherwise.
+pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:7461";
 
 #[derive(Debug, clap::Args)]
 pub struct EngineArgs {
     /// Where to listen; port 0 takes a free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7461")]
+    #[arg(long, value_name = "ADDR", default_value = DEFAULT_LISTEN)]
     listen: SocketAddr,
     #[command(flatten)]
     secret: Secret,
@@ -61,16 +64,6 @@ pub(super) fn run(args: EngineArgs) -> Result<(), Failure> {
 }
 
 /// Name of this machine.
-pub(super) fn host() -> String {
+fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "host".into(), |h| h.trim().to_owned())
-}
-
-impl EngineArgs {
-    /// The address it listens on, for `up`.
-    pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:7461";
-}
-
-/// A setting that clap cannot judge alone.
-pub(super) fn refuse(what: impl Into<String>) -> CliError {
-    CliError::Setting { what: what.into() }
 }

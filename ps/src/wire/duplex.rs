@@ -4,14 +4,14 @@ use std::{
     io::{self, IoSlice, Read, Write},
     mem::MaybeUninit,
     net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-/// Asked of the kernel for each direction; it may grant less.
-pub(crate) const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// Asked of the kernel for each direction.
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
 /// A peer that vanished without a word is noticed after about 25 seconds.
 fn keepalive() -> TcpKeepalive {
@@ -78,10 +78,24 @@ impl Tcp {
     }
 }
 
-/// Asks for large socket buffers. A kernel that grants less is no error.
+/// Asks for large socket buffers, where the kernel grants them. A fixed size ends its own tuning, which is better
+/// than the few hundred kilobytes that an untouched `net.core.rmem_max` allows.
 pub(crate) fn size_buffers(socket: &Socket) {
-    let _ = socket.set_send_buffer_size(SOCKET_BUFFER_BYTES);
-    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
+    static GRANTED: OnceLock<bool> = OnceLock::new();
+    let granted = GRANTED.get_or_init(|| {
+        let probe = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP));
+        probe.and_then(|probe| ask_buffers(&probe)).unwrap_or(false)
+    });
+    if *granted {
+        let _ = ask_buffers(socket);
+    }
+}
+
+/// Asks, and says whether all of it was granted.
+fn ask_buffers(socket: &Socket) -> io::Result<bool> {
+    socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
+    socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+    Ok(socket.send_buffer_size()?.min(socket.recv_buffer_size()?) >= SOCKET_BUFFER_BYTES)
 }
 
 #[cfg(target_os = "linux")]

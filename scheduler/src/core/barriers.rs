@@ -116,10 +116,6 @@ impl Job {
         span.predicted_wait_us = plan.as_ref().map(|p| p.predicted_wait_us);
         span.sync_at_us = plan.as_ref().map(|p| p.sync_at_us);
         self.order(superstep, now_us, fx);
-        let wait_us = plan.map_or(0, |p| p.predicted_wait_us);
-        let fields =
-            vec![("superstep", superstep.to_string()), ("predicted_wait_ms", format!("{:.1}", wait_us as f64 / 1e3))];
-        self.event("barrier_planned", now_us, fields);
     }
 
     /// A shard has closed barriers.

@@ -1,0 +1,129 @@
+//! The state directory of a running cluster: one `up` at a time, ports and secret that stay the same.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write},
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+pub(super) use crate::cli::cluster::Running;
+use crate::cli::{CliError, places};
+
+/// What stays the same from one start to the next.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Kept {
+    /// Name under which the engine takes the lead. Random: two clusters may share a Redis server.
+    pub instance: String,
+    pub engine: Option<SocketAddr>,
+    pub redis_port: Option<u16>,
+    /// Addresses of the shards by name.
+    pub shards: BTreeMap<String, SocketAddr>,
+}
+
+/// A state directory that is ours until we end.
+pub(super) struct House {
+    dir: PathBuf,
+    /// The kernel lets it go when we end, in whatever way.
+    _lock: File,
+}
+
+fn place(path: &Path) -> impl FnOnce(io::Error) -> CliError {
+    let path = path.to_owned();
+    move |source| CliError::Place { path, source }
+}
+
+impl House {
+    /// Makes the directory if need be and locks it.
+    pub(super) fn open(dir: &Path) -> Result<Self, CliError> {
+        fs::create_dir_all(dir.join("logs")).map_err(place(dir))?;
+        let dir = dir.canonicalize().map_err(place(dir))?;
+        let path = dir.join("lock");
+        let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+        let mut lock = open.map_err(place(&path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let pid = io::read_to_string(&lock).unwrap_or_default().trim().to_owned();
+                return Err(CliError::Running { dir, pid });
+            }
+            Err(TryLockError::Error(e)) => return Err(place(&path)(e)),
+        }
+        lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(place(&path))?;
+        Ok(Self { dir, _lock: lock })
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn token_file(&self) -> PathBuf {
+        places::token_file(&self.dir)
+    }
+
+    pub(super) fn log(&self, name: &str) -> PathBuf {
+        self.dir.join("logs").join(format!("{name}.log"))
+    }
+
+    /// What an earlier start left behind.
+    pub(super) fn kept(&self) -> Kept {
+        let read = || serde_json::from_slice(&fs::read(self.dir.join("kept.json")).ok()?).ok();
+        let mut kept: Kept = read().unwrap_or_default();
+        if kept.instance.is_empty() {
+            kept.instance = format!("up-{:016x}", rand::random::<u64>());
+        }
+        kept
+    }
+
+    pub(super) fn keep(&self, kept: &Kept) -> Result<(), CliError> {
+        self.write(&self.dir.join("kept.json"), kept)
+    }
+
+    /// Tells other commands where the cluster is.
+    pub(super) fn publish(&self, running: &Running) -> Result<(), CliError> {
+        self.write(&Running::path(&self.dir), running)
+    }
+
+    /// Takes that back.
+    pub(super) fn clear(&self) {
+        let _ = fs::remove_file(Running::path(&self.dir));
+    }
+
+    /// All of the file or the old one, never half of it.
+    fn write(&self, path: &Path, value: &impl Serialize) -> Result<(), CliError> {
+        let new = path.with_extension("new");
+        let write = || -> io::Result<()> {
+            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+            file.write_all(&serde_json::to_vec_pretty(value)?)?;
+            file.sync_all()?;
+            fs::rename(&new, path)
+        };
+        write().map_err(place(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_and_ports_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let house = House::open(dir.path()).unwrap();
+        let mut kept = house.kept();
+        kept.redis_port = Some(7);
+        house.keep(&kept).unwrap();
+        assert_eq!(house.kept(), kept);
+        match House::open(dir.path()).map(|_| ()) {
+            Err(CliError::Running { pid, .. }) => assert_eq!(pid, std::process::id().to_string()),
+            other => panic!("{other:?}"),
+        }
+        drop(house);
+        assert_eq!(House::open(dir.path()).unwrap().kept(), kept);
+    }
+}

@@ -1,0 +1,104 @@
+//! `syncline up`: a whole cluster on this machine, as a supervisor of processes.
+//!
+//! Redis, engine, parameter shards and workers are processes of their own; whichever dies is started again. Each holds
+//! a pipe from us as its stdin and ends when it closes: so nothing outlives us, however we end. Order of start: Redis,
+//! engine, shards, workers; order of stop: the reverse.
+
+mod args;
+mod crew;
+mod house;
+mod native;
+mod program;
+mod ready;
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+pub use args::UpArgs;
+use args::Plan;
+use crew::Crew;
+use house::{House, Running};
+use native::Native;
+use program::Event;
+
+use super::{Failure, Stop, block_on, log_as_command, print, print_json, say};
+
+/// Where a cluster listens unless told otherwise.
+const DEFAULT_LISTEN: &str = super::engine::DEFAULT_LISTEN;
+
+pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
+    log_as_command();
+    let plan = args.plan()?;
+    let house = House::open(&plan.state_dir)?;
+    block_on(async move {
+        let mut stop = Stop::listen(false)?;
+        let native = tokio::select! {
+            native = Native::start(&plan, &house) => native?,
+            () = stop.asked() => return Ok(()),
+        };
+        let (tell, mut events) = mpsc::unbounded_channel();
+        let mut crew = Crew::new(tell);
+        let outcome = serve(&plan, &house, &native, &mut crew, &mut events, &mut stop).await;
+        house.clear();
+        say("stopping");
+        crew.stop().await;
+        native.stop().await;
+        outcome
+    })
+}
+
+/// Starts everything, says so when it is ready, and keeps it running until told to stop.
+async fn serve(
+    plan: &Plan,
+    house: &House,
+    native: &Native,
+    crew: &mut Crew,
+    events: &mut mpsc::UnboundedReceiver<Event>,
+    stop: &mut Stop,
+) -> Result<(), Failure> {
+    let mut running = tokio::select! {
+        running = ready::start(plan, house, native, crew, events) => running?,
+        () = stop.asked() => return Ok(()),
+    };
+    house.publish(&running)?;
+    announce(plan, &running)?;
+    loop {
+        tokio::select! {
+            () = stop.asked() => return Ok(()),
+            Some(event) = events.recv() => match event {
+                Event::Started { name, pid } => {
+                    say(&format!("{name} runs again (process {pid})"));
+                    running.processes.insert(name, pid);
+                    house.publish(&running)?;
+                }
+                Event::Listening { .. } => {}
+                Event::Ended { name, status, again_in, .. } => say_ended(&name, &status, again_in),
+            },
+        }
+    }
+}
+
+fn say_ended(name: &str, status: &str, again_in: Duration) {
+    let lost = if name.starts_with("ps-") { "; the parameters of running jobs that it held are lost" } else { "" };
+    say(&format!("{name} ended with {status}{lost}; starting it again in {} ms", again_in.as_millis()));
+}
+
+/// Where everything is, and what to type next.
+fn announce(plan: &Plan, running: &Running) -> Result<(), Failure> {
+    if plan.json {
+        return print_json(running);
+    }
+    let dir = running.state_dir.display();
+    let flag = if plan.state_dir_named { format!(" --state-dir {dir}") } else { String::new() };
+    let lines = [
+        format!("engine      {}", running.engine),
+        format!("token file  {}", running.token_file.display()),
+        format!("redis       {}", running.redis),
+        format!("state       {dir}"),
+        format!("logs        {dir}/logs"),
+        format!("running     {} workers, {} shards; Ctrl-C stops all", running.workers, running.shards),
+        format!("next        syncline submit JOB.toml --watch{flag}"),
+    ];
+    print(&lines.join("\n"))
+}

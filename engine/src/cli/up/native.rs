@@ -1,0 +1,112 @@
+//! The parts that are not ours: ONNX Runtime for the workers, and a Redis server of our own.
+
+use std::{path::PathBuf, time::Duration};
+
+use tokio::{sync::watch, task::JoinHandle, time::sleep};
+
+use super::{args::Plan, house::House, say};
+use crate::{
+    cli::Failure,
+    kit::{self, KitError, RedisOptions, RedisServer},
+};
+
+/// How often our Redis server is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What was found and started.
+pub(super) struct Native {
+    /// `libonnxruntime.so`.
+    pub onnxruntime: PathBuf,
+    /// Address of the Redis server, with password if it has one.
+    pub redis_url: String,
+    keeper: Option<(watch::Sender<bool>, JoinHandle<()>)>,
+}
+
+impl Native {
+    /// Finds both parts, fetching what is missing, and starts Redis unless one was named.
+    pub(super) async fn start(plan: &Plan, house: &House) -> Result<Self, Failure> {
+        let own = plan.redis.is_none();
+        let find = move || -> Result<_, KitError> {
+            let onnxruntime = kit::onnxruntime(&say)?.path;
+            Ok((onnxruntime, if own { Some(kit::redis_server(&say)?.path) } else { None }))
+        };
+        let (onnxruntime, program) = blocking(find).await?;
+        let (redis_url, keeper) = match (program, &plan.redis) {
+            (Some(program), _) => {
+                let (url, keeper) = own_redis(program, house).await?;
+                (url, Some(keeper))
+            }
+            (None, url) => (url.clone().unwrap_or_default(), None),
+        };
+        Ok(Self { onnxruntime, redis_url, keeper })
+    }
+
+    /// Stops our Redis server; it syncs its file first.
+    pub(super) async fn stop(self) {
+        if let Some((stop, task)) = self.keeper {
+            stop.send_replace(true);
+            let _ = task.await;
+        }
+    }
+}
+
+type Keeper = (watch::Sender<bool>, JoinHandle<()>);
+
+/// On the port that it had before, if that is free.
+async fn own_redis(program: PathBuf, house: &House) -> Result<(String, Keeper), Failure> {
+    let mut kept = house.kept();
+    let options = RedisOptions { port: kept.redis_port, ..RedisOptions::new(house.dir().join("redis")) };
+    let (start, file) = (options.clone(), program.clone());
+    let started = blocking(move || RedisServer::start(&file, start)).await;
+    let server = match started {
+        Err(KitError::PortTaken { .. }) if kept.redis_port.is_some() => {
+            let (start, file) = (RedisOptions { port: None, ..options.clone() }, program.clone());
+            blocking(move || RedisServer::start(&file, start)).await?
+        }
+        started => started?,
+    };
+    kept.redis_port = Some(server.port());
+    house.keep(&kept)?;
+    let url = server.url();
+    let options = RedisOptions { port: Some(server.port()), ..options };
+    let (stop, stopped) = watch::channel(false);
+    Ok((url, (stop, tokio::spawn(keep(program, options, server, stopped)))))
+}
+
+/// Starts the server again whenever it ends, on the same port and files.
+async fn keep(program: PathBuf, options: RedisOptions, server: RedisServer, mut stop: watch::Receiver<bool>) {
+    let mut server = Some(server);
+    loop {
+        let pause = if server.is_some() { LOOK_EVERY } else { RETRY };
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = told(&mut stop) => break,
+        }
+        if let Some(status) = server.as_mut().and_then(RedisServer::ended) {
+            say(&format!("redis ended with {status}; starting it again"));
+            server = None;
+        }
+        if server.is_none() {
+            let (program, options) = (program.clone(), options.clone());
+            match blocking(move || RedisServer::start(&program, options)).await {
+                Ok(started) => {
+                    say(&format!("redis runs again (process {})", started.pid()));
+                    server = Some(started);
+                }
+                Err(error) => say(&format!("redis does not start: {error}")),
+            }
+        }
+    }
+    // Dropping waits until it has ended.
+    blocking(move || drop(server)).await;
+}
+
+async fn told(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|s| *s).await;
+}
+
+/// Runs what blocks on a thread of its own; a panic there goes on here.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))
+}

@@ -1,0 +1,110 @@
+//! An ONNX model in a few lines.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::Serialize;
+use syncline_engine::cli::table;
+
+use crate::onnx::{
+    ModelProto, TensorType,
+    proto::{GraphProto, ValueInfoProto},
+};
+
+/// What is in a model.
+#[derive(Debug, Serialize)]
+pub(super) struct OnnxReport {
+    producer: String,
+    opset: i64,
+    inputs: Vec<Value>,
+    outputs: Vec<Value>,
+    parameters: Vec<Parameter>,
+    parameter_count: usize,
+    /// How often each operator occurs.
+    operators: BTreeMap<String, usize>,
+}
+
+#[derive(Debug, Serialize)]
+struct Value {
+    name: String,
+    r#type: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Parameter {
+    name: String,
+    dtype: String,
+    shape: Vec<usize>,
+    count: usize,
+}
+
+pub(super) fn of(model: &ModelProto) -> OnnxReport {
+    let empty = GraphProto::default();
+    let graph = model.graph.as_ref().unwrap_or(&empty);
+    // Up to IR version 3 every initialiser is listed as an input as well.
+    let constant: HashSet<&str> = graph.initializer.iter().map(|t| t.name.as_str()).collect();
+    let value = |info: &ValueInfoProto| Value {
+        name: info.name.clone(),
+        r#type: TensorType::from_value_info(info).map_or_else(|| "?".to_owned(), |t| t.to_string()),
+    };
+    let parameters: Vec<Parameter> = graph
+        .initializer
+        .iter()
+        .map(|t| {
+            let shape = t.shape();
+            let count = shape.iter().product();
+            Parameter { name: t.name.clone(), dtype: t.element().to_string(), shape, count }
+        })
+        .collect();
+    let mut operators = BTreeMap::new();
+    for node in &graph.node {
+        *operators.entry(node.op_type.clone()).or_default() += 1;
+    }
+    OnnxReport {
+        producer: model.producer_name.clone(),
+        opset: model.opset_import.iter().find(|o| o.domain.is_empty()).map_or(0, |o| o.version),
+        inputs: graph.input.iter().filter(|i| !constant.contains(i.name.as_str())).map(value).collect(),
+        outputs: graph.output.iter().map(value).collect(),
+        parameter_count: parameters.iter().map(|p| p.count).sum(),
+        parameters,
+        operators,
+    }
+}
+
+impl OnnxReport {
+    pub(super) fn text(&self) -> String {
+        let values = |values: &[Value]| -> String {
+            values.iter().map(|v| format!("{} {}", v.name, v.r#type)).collect::<Vec<_>>().join(", ")
+        };
+        let rows: Vec<Vec<String>> = self
+            .parameters
+            .iter()
+            .map(|p| vec![p.name.clone(), p.dtype.clone(), format!("{:?}", p.shape), p.count.to_string()])
+            .collect();
+        let operators: Vec<String> = self.operators.iter().map(|(op, n)| format!("{op} x{n}")).collect();
+        let producer = if self.producer.is_empty() { "?" } else { &self.producer };
+        format!(
+            "producer   {producer}\nopset      {}\ninputs     {}\noutputs    {}\noperators  {}\nparameters {}\n\n{}",
+            self.opset,
+            values(&self.inputs),
+            values(&self.outputs),
+            operators.join(", "),
+            self.parameter_count,
+            table(&["parameter", "dtype", "shape", ">count"], &rows)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::{mlp, parse};
+
+    #[test]
+    fn a_small_network_is_described() {
+        let report = of(&parse(&mlp(&[4, 3, 2], 1)).unwrap());
+        assert_eq!((report.inputs.len(), report.outputs.len()), (1, 1));
+        assert_eq!(report.parameter_count, 4 * 3 + 3 + 3 * 2 + 2);
+        assert_eq!(report.operators.get("Gemm"), Some(&2));
+        assert!(report.text().contains("[3, 4]") || report.text().contains("[4, 3]"));
+    }
+}

@@ -1,0 +1,56 @@
+//! `syncline submit`: a job from a file.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+use syncline_engine::cli::{Connection, Failure, block_on, follow, log_as_command, print, print_json, say};
+
+use super::{load_runtime, submit_failure};
+use crate::submit::{JobFile, prepare, submit};
+
+#[derive(Debug, clap::Args)]
+pub struct SubmitArgs {
+    /// Job file; examples/jobs/digits.toml is one
+    #[arg(value_name = "JOB.toml")]
+    file: PathBuf,
+    /// Id of the job, instead of the one in the file
+    #[arg(long, value_name = "NAME")]
+    id: Option<String>,
+    /// Follow the job until it is over
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    connection: Connection,
+    /// One JSON object on stdout; with --watch the job when it is over
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &SubmitArgs) -> Result<(), Failure> {
+    log_as_command();
+    // What is cheap to refuse comes first, what has to be fetched or derived after the engine has answered.
+    let mut graph = JobFile::load(&args.file).map_err(submit_failure)?;
+    if let Some(id) = &args.id {
+        graph.id.clone_from(id);
+    }
+    let cluster = args.connection.find()?;
+    block_on(async {
+        let (client, _) = cluster.meet().await?;
+        let preparing = tokio::task::spawn_blocking(move || {
+            let runtime = load_runtime()?;
+            prepare(&runtime, &graph).map_err(submit_failure)
+        });
+        let prepared = preparing.await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))?;
+        let id = prepared.spec.id.clone();
+        submit(&client, &cluster.token, prepared).await.map_err(submit_failure)?;
+        if args.watch {
+            return follow(&client, &id, args.json).await;
+        }
+        if args.json {
+            return print_json(&json!({ "id": id }));
+        }
+        print(id.as_str())?;
+        say(&format!("submitted; follow it with `syncline watch {id}`"));
+        Ok(())
+    })
+}

@@ -1,0 +1,61 @@
+//! `syncline worker`: one worker process.
+
+use std::time::Duration;
+
+use syncline_engine::cli::{Connection, Exit, Failure, Stop, block_on, log_as_service};
+
+use super::{load_runtime, worker_failure};
+use crate::{
+    backend::ExecOptions,
+    worker::{Pace, WorkerOptions, run as work},
+};
+
+#[derive(Debug, clap::Args)]
+pub struct WorkerArgs {
+    #[command(flatten)]
+    connection: Connection,
+    /// Name for people, in tables and in Redis [default: worker-PROCESS]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Emulate a machine that is so many times slower, by sleeping; needs --step-ms
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    slowdown: f64,
+    /// Shortest duration of an iteration, times the slowdown; 0 turns the emulation off
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    step_ms: u64,
+    /// Threads inside one operator
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+    /// Let idle threads spin: faster when this worker has its cores for itself, much slower when it has not
+    #[arg(long)]
+    spin: bool,
+    /// End when the pipe at stdin closes
+    #[arg(long, hide = true)]
+    exit_with_parent: bool,
+}
+
+pub(super) fn run(args: WorkerArgs) -> Result<(), Failure> {
+    log_as_service();
+    if !(args.slowdown.is_finite() && args.slowdown > 0.0) {
+        let text = format!("[E509] a worker cannot be {} times slower", args.slowdown);
+        return Err(Failure::new(Exit::Usage, text, "--slowdown takes a positive number"));
+    }
+    let cluster = args.connection.find()?;
+    block_on(async move {
+        let mut stop = Stop::listen(args.exit_with_parent)?;
+        let loading = tokio::task::spawn_blocking(load_runtime);
+        let runtime = tokio::select! {
+            loaded = loading => loaded.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))?,
+            () = stop.asked() => return Ok(()),
+        };
+        let options = WorkerOptions {
+            engine: cluster.address,
+            token: cluster.token,
+            name: args.name.unwrap_or_else(|| format!("worker-{}", std::process::id())),
+            runtime,
+            exec: ExecOptions { intra_threads: args.threads, spin: args.spin, ..ExecOptions::default() },
+            pace: Pace { step: Duration::from_millis(args.step_ms), slowdown: args.slowdown },
+        };
+        work(options, stop.flag()).await.map_err(worker_failure)
+    })
+}

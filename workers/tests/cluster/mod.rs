@@ -1,0 +1,189 @@
+//! Real processes: a Redis server, an engine, shards and workers of the real binary, any of which can be killed.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use syncline_engine::{
+    client::Client,
+    kit::{self, RedisOptions, RedisServer},
+    rpc::Token,
+    store::{RedisStore, keys::JobKeys},
+};
+use syncline_scheduler::ids::JobId;
+use syncline_workers::backend::Runtime;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_syncline");
+/// Longest wait for anything to happen; generous, because test machines are busy.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Cluster {
+    pub dir: tempfile::TempDir,
+    pub redis: RedisServer,
+    pub engine: Option<Process>,
+    pub engine_address: String,
+    pub shards: Vec<Process>,
+    pub workers: Vec<Process>,
+    pub store: RedisStore,
+    pub token: Token,
+    shard_count: u32,
+}
+
+/// A child that is killed when it is dropped.
+pub struct Process(Child);
+
+impl Process {
+    /// Starts `syncline ARGS` and waits for its line `listening ADDR` if it prints one.
+    fn spawn(args: &[String], listens: bool) -> (Self, String) {
+        let mut child = Command::new(BINARY)
+            .args(args)
+            .env("SYNCLINE_LOG", std::env::var("SYNCLINE_LOG").unwrap_or_else(|_| "error".into()))
+            .stdin(Stdio::null())
+            .stdout(if listens { Stdio::piped() } else { Stdio::null() })
+            .spawn()
+            .unwrap();
+        let mut address = String::new();
+        if let Some(out) = child.stdout.take() {
+            let mut line = String::new();
+            BufReader::new(out).read_line(&mut line).unwrap();
+            address = line.trim().strip_prefix("listening ").unwrap_or_else(|| panic!("no address: {line:?}")).into();
+        }
+        (Self(child), address)
+    }
+
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+impl Cluster {
+    pub async fn start(shards: u32, workers: u32, worker_flags: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let redis_dir = dir.path().join("redis");
+        let redis = tokio::task::spawn_blocking(move || {
+            let server = kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+            RedisServer::start(&server.path, RedisOptions::new(redis_dir)).unwrap()
+        })
+        .await
+        .unwrap();
+        let token = Token::load_or_create(&dir.path().join("token")).unwrap();
+        let store = RedisStore::connect(&redis.url()).await.unwrap();
+        let mut cluster = Self {
+            dir,
+            redis,
+            engine: None,
+            engine_address: "127.0.0.1:0".into(),
+            shards: Vec::new(),
+            workers: Vec::new(),
+            store,
+            token,
+            shard_count: shards,
+        };
+        cluster.start_engine();
+        for index in 0..shards {
+            let args = words(&format!(
+                "ps --engine {} --token-file {} --state-dir {} --shard {index}/{shards}",
+                cluster.engine_address,
+                cluster.token_file().display(),
+                cluster.dir.path().join(format!("shard-{index}")).display(),
+            ));
+            cluster.shards.push(Process::spawn(&args, true).0);
+        }
+        for _ in 0..workers {
+            let worker = cluster.spawn_worker(worker_flags);
+            cluster.workers.push(worker);
+        }
+        cluster
+    }
+
+    fn token_file(&self) -> PathBuf {
+        self.dir.path().join("token")
+    }
+
+    /// Starts the engine, again at the same address if it ran before.
+    pub fn start_engine(&mut self) {
+        let args = words(&format!(
+            "engine --listen {} --token-file {} --redis {} --instance test --shards {} --silence-ms 3000",
+            self.engine_address,
+            self.token_file().display(),
+            self.redis.url(),
+            self.shard_count,
+        ));
+        let (process, address) = Process::spawn(&args, true);
+        self.engine = Some(process);
+        self.engine_address = address;
+    }
+
+    pub fn kill_engine(&mut self) {
+        self.engine.take().unwrap().kill();
+    }
+
+    pub fn spawn_worker(&self, flags: &str) -> Process {
+        let args = words(&format!(
+            "worker --engine {} --token-file {} {flags}",
+            self.engine_address,
+            self.token_file().display(),
+        ));
+        Process::spawn(&args, false).0
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(&self.engine_address, self.token.clone())
+    }
+
+    /// The job's summary as it stands in Redis.
+    pub async fn summary(&self, job: &JobId) -> BTreeMap<String, String> {
+        self.store.hash("read job", &JobKeys::new(job).job).await.unwrap()
+    }
+
+    /// Looks at the job in Redis until `enough` says so.
+    pub async fn until(
+        &self,
+        job: &JobId,
+        enough: impl Fn(&BTreeMap<String, String>) -> bool,
+    ) -> BTreeMap<String, String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let summary = self.summary(job).await;
+            if enough(&summary) {
+                return summary;
+            }
+            assert!(Instant::now() < deadline, "waited for too long: {summary:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub async fn until_over(&self, job: &JobId) -> BTreeMap<String, String> {
+        let over = |s: &BTreeMap<String, String>| {
+            matches!(s.get("state").map(String::as_str), Some("done" | "failed" | "canceled"))
+        };
+        self.until(job, over).await
+    }
+}
+
+/// A field that is a number.
+pub fn number(summary: &BTreeMap<String, String>, field: &str) -> u64 {
+    summary.get(field).and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+pub fn runtime() -> Runtime {
+    Runtime::load(&kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap()
+}

@@ -1,0 +1,95 @@
+//! The proof of exactly once: engine and workers are killed at random instants of a job that counts its own pushes,
+//! and in the end weights, shard counters, iteration counts and samples agree.
+
+mod cluster;
+mod counting;
+
+use std::{collections::BTreeMap, path::Path};
+
+use cluster::{Cluster, number, runtime};
+use counting::{WEIGHTS, counts};
+use syncline_engine::store::keys::JobKeys;
+use syncline_scheduler::{ids::JobId, samples::splitmix64, spec::ElementRange};
+use syncline_workers::submit;
+
+const KILLS: u64 = 30;
+const SAMPLES: u64 = 10_007; // prime: the last batch of each epoch is a short one
+const BATCH: u32 = 10;
+const EPOCHS: u32 = 5;
+const SHARDS: u32 = 2;
+const WORKER: &str = "--step-ms 4 --slowdown 1";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thirty_kills_under_elastic_bsp_lose_and_repeat_nothing() {
+    survive("elastic-bsp:15", 20_261_120).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thirty_kills_under_asp_lose_and_repeat_nothing() {
+    survive("asp", 7).await;
+}
+
+async fn survive(policy: &str, seed: u64) {
+    println!("seed {seed}");
+    let mut cluster = Cluster::start(SHARDS, 4, WORKER).await;
+    let graph = counting::job("counting", policy.parse().unwrap(), SAMPLES, BATCH, EPOCHS, seed);
+    let prepared = submit::prepare(&runtime(), &graph).unwrap();
+    let job = prepared.spec.id.clone();
+    let client = cluster.client();
+    client.shards().await.unwrap();
+    submit::submit(&client, &cluster.token, prepared).await.unwrap();
+
+    // Random instants, measured in progress: each kill happens when so many samples have been applied.
+    let mut random = seed;
+    let mut draw = |below: u64| splitmix64(&mut random) % below;
+    let total = SAMPLES * u64::from(EPOCHS);
+    let mut instants: Vec<u64> = (0..KILLS).map(|_| draw(total * 9 / 10)).collect();
+    instants.sort_unstable();
+    for instant in instants {
+        cluster.until(&job, |s| number(s, "samples_applied") >= instant).await;
+        if draw(2) == 0 {
+            cluster.kill_engine();
+            cluster.start_engine();
+        } else {
+            let victim = draw(cluster.workers.len() as u64) as usize;
+            cluster.workers[victim].kill();
+            cluster.workers[victim] = cluster.spawn_worker(WORKER);
+        }
+    }
+    let summary = cluster.until_over(&job).await;
+    assert_eq!(summary["state"], "done", "{summary:?}");
+    check(&cluster, &job, &summary).await;
+}
+
+async fn check(cluster: &Cluster, job: &JobId, summary: &BTreeMap<String, String>) {
+    let (done, torn) = (number(summary, "iterations_done"), number(summary, "iterations_torn"));
+    let lost = number(summary, "iterations_lost");
+    println!("{done} done, {torn} torn, {lost} lost");
+    assert_eq!(number(summary, "samples_applied"), SAMPLES * u64::from(EPOCHS));
+    assert_eq!(number(summary, "epochs_complete"), u64::from(EPOCHS));
+    // Every epoch takes at least this many iterations; returned ranges may be cut into more.
+    assert!(done + torn >= u64::from(EPOCHS) * SAMPLES.div_ceil(u64::from(BATCH)));
+
+    let counts = counts(Path::new(&summary["snapshot"]));
+    let pushes = shard_pushes(cluster, job).await;
+    assert_eq!(pushes.len(), SHARDS as usize);
+    for (shard, &pushes) in pushes.iter().enumerate() {
+        let range = ElementRange::of_shard(WEIGHTS as u64, shard as u32, SHARDS);
+        let part = &counts[range.start as usize..range.end as usize];
+        let (low, high) = (*part.iter().min().unwrap(), *part.iter().max().unwrap());
+        // A shard counts a push when all its chunks are applied: a torn one may be in some chunks only.
+        assert!((done..=done + torn).contains(&pushes), "shard {shard}: {pushes} pushes, {done} done, {torn} torn");
+        assert!(pushes <= low && high <= done + torn, "shard {shard}: weights {low}..{high}, {pushes} pushes");
+        if torn == 0 {
+            assert_eq!((low, high, pushes), (done, done, done));
+        }
+    }
+}
+
+/// Pushes that each shard had applied when the last barrier closed.
+async fn shard_pushes(cluster: &Cluster, job: &JobId) -> Vec<u64> {
+    let spans = cluster.store.hash("read supersteps", &JobKeys::new(job).supersteps).await.unwrap();
+    let last = spans.iter().max_by_key(|(n, _)| n.parse::<u64>().unwrap()).unwrap().1;
+    let span: serde_json::Value = serde_json::from_str(last).unwrap();
+    span["closed_by"].as_object().unwrap().values().map(|v| v.as_u64().unwrap()).collect()
+}
