@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use syncline_scheduler::{ids::JobId, spec::JobSpec};
 
 use crate::rpc::{
-    CallError, ClientServiceClient, EngineFault, JobFields, JobView, Reconnecting, Token, connect, hello::Role, within,
+    CallError, ClientServiceClient, EngineFault, JobFields, JobView, Reconnecting, Token, connect,
+    hello::Role, within,
 };
 
 const CALL: Duration = Duration::from_secs(15);
@@ -27,7 +28,11 @@ pub struct Client {
 #[non_exhaustive]
 pub enum ClientError {
     #[error("[E300] the engine at {address} cannot be reached")]
-    Unreachable { address: String, #[source] source: CallError },
+    Unreachable {
+        address: String,
+        #[source]
+        source: CallError,
+    },
     #[error(transparent)]
     Refused(#[from] EngineFault),
 }
@@ -36,7 +41,9 @@ impl ClientError {
     /// What the user can do about it.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Unreachable { .. } => "is `syncline up` running, and do --engine and --token-file belong to it?",
+            Self::Unreachable { .. } => {
+                "is `syncline up` running, and do --engine and --token-file belong to it?"
+            }
             Self::Refused(fault) => fault.hint(),
         }
     }
@@ -78,7 +85,10 @@ impl Client {
             let passing = match &error {
                 ClientError::Unreachable { source, .. } => source.is_passing(),
                 ClientError::Refused(fault) => {
-                    matches!(fault, EngineFault::NotActive | EngineFault::Store | EngineFault::MissingShards { .. })
+                    matches!(
+                        fault,
+                        EngineFault::NotActive | EngineFault::Store | EngineFault::MissingShards { .. }
+                    )
                 }
             };
             if !passing || tokio::time::Instant::now() >= deadline {

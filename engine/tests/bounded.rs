@@ -1,5 +1,7 @@
 //! A job of any length needs bounded room in Redis: 100,000 iterations leave no more behind than 1,000.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use std::collections::{BTreeMap, VecDeque};
 
 use syncline_engine::{
@@ -8,12 +10,13 @@ use syncline_engine::{
 };
 use syncline_scheduler::{
     core::{
-        Assignment, Barrier, Core, Effect, Input, Iterated, Outcome, ShardStand, TaskReport, Work, WorkerAbout,
+        Assignment, Barrier, Core, Effect, Input, Iterated, Outcome, ShardStand, TaskReport, Work,
+        WorkerAbout,
     },
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
     spec::{
-        DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter, Source,
-        Split, TrainSpec,
+        DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
+        Source, Split, TrainSpec,
     },
     sync,
 };
@@ -82,8 +85,12 @@ impl Driver {
 
     fn carry_out(&mut self, effect: Effect, inputs: &mut VecDeque<Input>) {
         match effect {
-            Effect::Assign { worker, assignment } => self.queues.entry(worker).or_default().push_back(assignment),
-            Effect::OpenShards { job, generation } => inputs.push_back(Input::ShardsOpened { job, generation }),
+            Effect::Assign { worker, assignment } => {
+                self.queues.entry(worker).or_default().push_back(assignment)
+            }
+            Effect::OpenShards { job, generation } => {
+                inputs.push_back(Input::ShardsOpened { job, generation })
+            }
             Effect::Order { barrier, .. } => {
                 self.barriers.insert(barrier.superstep.0, barrier);
             }
@@ -106,7 +113,12 @@ impl Driver {
             self.closed += 1;
             let stand = ShardStand { closed: self.closed, closed_ago_us: 0, pushes: self.iterations };
             let job = self.job.clone();
-            inputs.push_back(Input::BarrierClosed { job, generation: Generation(1), shard: ShardIndex(0), stand });
+            inputs.push_back(Input::BarrierClosed {
+                job,
+                generation: Generation(1),
+                shard: ShardIndex(0),
+                stand,
+            });
         }
     }
 
@@ -116,13 +128,13 @@ impl Driver {
         let mut inputs = Vec::new();
         for (&worker, queue) in &mut self.queues {
             let slow = worker.0 == WORKERS && !self.now_us.is_multiple_of(30_000);
-            let blocked = |a: &Assignment| {
-                matches!(a.work, Work::Iterate { superstep, .. } if superstep.0 > self.closed)
-            };
+            let blocked = |a: &Assignment| matches!(a.work, Work::Iterate { superstep, .. } if superstep.0 > self.closed);
             if slow || queue.front().is_none_or(blocked) {
                 continue;
             }
-            let Some(Assignment { key, work: Work::Iterate { seq, .. } }) = queue.pop_front() else { continue };
+            let Some(Assignment { key, work: Work::Iterate { seq, .. } }) = queue.pop_front() else {
+                continue;
+            };
             self.watermarks.insert(worker, seq);
             self.iterations += 1;
             let interval = if worker.0 == WORKERS { 30_000 } else { 10_000 };
@@ -189,7 +201,12 @@ fn spec(id: JobId, policy: &str) -> JobSpec {
         max_workers: u32::MAX,
         ahead: None,
     };
-    let node = Node { name: "train".parse().unwrap(), after: vec![], retries: 0, kind: NodeKind::Train(Box::new(train)) };
+    let node = Node {
+        name: "train".parse().unwrap(),
+        after: vec![],
+        retries: 0,
+        kind: NodeKind::Train(Box::new(train)),
+    };
     JobSpec { id, nodes: vec![node] }
 }
 
@@ -208,13 +225,18 @@ async fn a_hundred_thousand_iterations_need_no_more_room_than_a_thousand() {
             if driver.iterations >= next_look {
                 next_look += 5_000;
                 let (fields, bytes) = driver.room().await;
-                assert!(fields <= MAX_FIELDS && bytes <= MAX_BYTES, "{policy}: {fields} fields, {bytes} bytes");
+                assert!(
+                    fields <= MAX_FIELDS && bytes <= MAX_BYTES,
+                    "{policy}: {fields} fields, {bytes} bytes"
+                );
                 early.get_or_insert((fields, bytes));
             }
         }
         let (fields, bytes) = driver.room().await;
         let (early_fields, early_bytes) = early.unwrap();
-        println!("{policy}: after 1,000: {early_fields} fields, {early_bytes} B; after 100,000: {fields}, {bytes} B");
+        println!(
+            "{policy}: after 1,000: {early_fields} fields, {early_bytes} B; after 100,000: {fields}, {bytes} B"
+        );
         assert!(fields * 10 <= early_fields * 12, "{policy}: {early_fields} then {fields} fields");
         assert!(bytes * 10 <= early_bytes * 12, "{policy}: {early_bytes} then {bytes} bytes");
     }

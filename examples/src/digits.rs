@@ -47,8 +47,5 @@ pub fn job(id: &str, policy: PolicySpec, epochs: u32, seed: u64, workers: u32) -
         s.seed = seed;
         s.min_workers = workers;
     });
-    JobGraph::new(id)
-        .train("train", training)
-        .evaluate("test", &["train"])
-        .snapshot("weights", &["train"])
+    JobGraph::new(id).train("train", training).evaluate("test", &["train"]).snapshot("weights", &["train"])
 }

@@ -109,7 +109,8 @@ mod tests {
     #[test]
     fn ranges_never_cross_an_epoch() {
         let mut cursor = SampleCursor::new(10, 2);
-        let taken: Vec<_> = std::iter::from_fn(|| cursor.take(4)).map(|r| (r.epoch, r.start, r.len)).collect();
+        let taken: Vec<_> =
+            std::iter::from_fn(|| cursor.take(4)).map(|r| (r.epoch, r.start, r.len)).collect();
         assert_eq!(taken, [(0, 0, 4), (0, 4, 4), (0, 8, 2), (1, 0, 4), (1, 4, 4), (1, 8, 2)]);
         assert!(cursor.is_exhausted());
     }

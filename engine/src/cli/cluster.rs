@@ -72,7 +72,8 @@ impl Connection {
         let running = || -> Result<Running, CliError> {
             let dir = dir()?;
             let path = Running::path(&dir);
-            let known = Running::load(&dir).map_err(|source| CliError::Place { path: path.clone(), source })?;
+            let known =
+                Running::load(&dir).map_err(|source| CliError::Place { path: path.clone(), source })?;
             known.ok_or(CliError::NoCluster { path })
         };
         let (address, token_path) = match (&self.engine, &self.token_file) {

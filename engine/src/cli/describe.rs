@@ -110,7 +110,16 @@ pub(super) fn job(view: &JobView) -> String {
 }
 
 const WORKER_COLUMNS: &[&str] = &[
-    "worker", "name", "state", ">iterations", ">samples", ">compute ms", ">pace ms", ">pull ms", ">push ms", ">wait ms",
+    "worker",
+    "name",
+    "state",
+    ">iterations",
+    ">samples",
+    ">compute ms",
+    ">pace ms",
+    ">pull ms",
+    ">push ms",
+    ">wait ms",
 ];
 
 /// Where each worker's time went; empty without workers.
@@ -158,8 +167,10 @@ pub(super) fn redis_commands(job: &JobFields, redis: &str) -> Option<String> {
 
 /// The same as JSON, with the workers' records unpacked.
 pub(super) fn json(view: &JobView) -> serde_json::Value {
-    let worker = |text: &String| serde_json::from_str(text).unwrap_or(serde_json::Value::String(text.clone()));
-    let workers: serde_json::Map<_, _> = view.workers.iter().map(|(id, text)| (id.clone(), worker(text))).collect();
+    let worker =
+        |text: &String| serde_json::from_str(text).unwrap_or(serde_json::Value::String(text.clone()));
+    let workers: serde_json::Map<_, _> =
+        view.workers.iter().map(|(id, text)| (id.clone(), worker(text))).collect();
     serde_json::json!({ "job": view.job, "workers": workers })
 }
 
@@ -180,7 +191,8 @@ mod tests {
 
     #[test]
     fn progress_names_what_is_known() {
-        let mut job = fields(&[("state", "running"), ("epoch", "0"), ("epochs", "3"), ("samples_per_s", "9.5")]);
+        let mut job =
+            fields(&[("state", "running"), ("epoch", "0"), ("epochs", "3"), ("samples_per_s", "9.5")]);
         assert_eq!(progress(&job), "running  epoch 1/3  9.5 samples/s");
         job.extend(fields(&[("loss", "0.5"), ("next_barrier", "2: planning")]));
         assert_eq!(progress(&job), "running  epoch 1/3  9.5 samples/s  loss 0.5  next barrier 2: planning");

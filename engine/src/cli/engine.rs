@@ -65,5 +65,6 @@ pub(super) fn run(args: EngineArgs) -> Result<(), Failure> {
 
 /// Name of this machine.
 fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "host".into(), |h| h.trim().to_owned())
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "host".into(), |h| h.trim().to_owned())
 }

@@ -12,13 +12,23 @@ pub enum CliError {
     #[error("[E501] {address} can be reached from other machines, and no token file was named")]
     OpenBind { address: SocketAddr },
     #[error("[E502] cannot use {path}")]
-    Place { path: PathBuf, #[source] source: io::Error },
+    Place {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     #[error("[E503] another `syncline up` (process {pid}) runs on {dir}")]
     Running { dir: PathBuf, pid: String },
-    #[error("[E504] {name} ended with {status} before the cluster was ready; its log {log} ends with:\n{tail}")]
-    ChildEnded { name: String, status: String, log: PathBuf, tail: String },
+    #[error(
+        "[E504] {name} ended with {status} before the cluster was ready; its log {log} ends with:\n{tail}"
+    )]
+    ChildEnded { name: String, status: String, log: PathBuf, tail: String, exit: Exit },
     #[error("[E505] the token in {path} cannot be read")]
-    TokenFile { path: PathBuf, #[source] source: io::Error },
+    TokenFile {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     #[error("[E506] job {job} failed: {reason}")]
     JobFailed { job: String, reason: String },
     #[error("[E507] job {job} was canceled")]
@@ -28,13 +38,21 @@ pub enum CliError {
     #[error("[E509] {what}")]
     Setting { what: String },
     #[error("[E510] cannot write to stdout")]
-    Output { #[source] source: io::Error },
+    Output {
+        #[source]
+        source: io::Error,
+    },
     #[error("[E511] no cluster is known: {path} does not exist")]
     NoCluster { path: PathBuf },
-    #[error("[E512] there is no place for the state: none of SYNCLINE_STATE_DIR, XDG_STATE_HOME and HOME is set")]
+    #[error(
+        "[E512] there is no place for the state: none of SYNCLINE_STATE_DIR, XDG_STATE_HOME and HOME is set"
+    )]
     NoStateDir,
     #[error("[E513] cannot start the runtime")]
-    Runtime { #[source] source: io::Error },
+    Runtime {
+        #[source]
+        source: io::Error,
+    },
     #[error("[E514] {failed} of {checks} checks failed")]
     Unhealthy { failed: usize, checks: usize, exit: Exit },
 }
@@ -43,16 +61,16 @@ impl CliError {
     /// The exit code of a command that ends with this.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::OpenBind { .. } | Self::TokenFile { .. } | Self::Setting { .. } | Self::NoStateDir => Exit::Usage,
+            Self::OpenBind { .. } | Self::TokenFile { .. } | Self::Setting { .. } | Self::NoStateDir => {
+                Exit::Usage
+            }
             Self::Running { .. } => Exit::Usage,
             Self::JobFailed { .. } | Self::JobCanceled { .. } => Exit::JobFailed,
             Self::NoCluster { .. } => Exit::Unreachable,
-            Self::Unhealthy { exit, .. } => *exit,
-            Self::Place { .. }
-            | Self::ChildEnded { .. }
-            | Self::NotReady { .. }
-            | Self::Output { .. }
-            | Self::Runtime { .. } => Exit::Internal,
+            Self::Unhealthy { exit, .. } | Self::ChildEnded { exit, .. } => *exit,
+            Self::Place { .. } | Self::NotReady { .. } | Self::Output { .. } | Self::Runtime { .. } => {
+                Exit::Internal
+            }
         }
     }
 

@@ -33,6 +33,14 @@ pub enum Exit {
     Internal = 5,
 }
 
+impl Exit {
+    /// What a process of ours that ended with this code meant.
+    pub(super) fn of_child(code: Option<i32>) -> Self {
+        let all = [Self::JobFailed, Self::Usage, Self::Unreachable, Self::Redis];
+        all.into_iter().find(|exit| code == Some(*exit as i32)).unwrap_or(Self::Internal)
+    }
+}
+
 /// Why a command failed, with its exit code and what to do about it.
 #[derive(Debug)]
 pub struct Failure {
@@ -109,7 +117,10 @@ pub fn refuse_usage(error: &clap::Error) -> ExitCode {
     }
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = text.replace("\n\nFor more information, try '--help'.", "");
-    say(&format!("error: [E500] {}\nhint: `syncline --help` lists the commands, `syncline COMMAND --help` their options", text.trim()));
+    say(&format!(
+        "error: [E500] {}\nhint: `syncline --help` lists the commands, `syncline COMMAND --help` their options",
+        text.trim()
+    ));
     ExitCode::from(Exit::Usage as u8)
 }
 
@@ -156,7 +167,11 @@ fn exit_of(fault: &EngineFault) -> Exit {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let exit = if matches!(error, StoreError::Address { .. }) { Exit::Usage } else { Exit::Redis };
-        Self::new(exit, error, "see whether a Redis server runs there: `redis-cli -u URL ping`; --redis names another")
+        Self::new(
+            exit,
+            error,
+            "see whether a Redis server runs there: `redis-cli -u URL ping`; --redis names another",
+        )
     }
 }
 

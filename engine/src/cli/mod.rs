@@ -63,7 +63,8 @@ impl Command {
 
 /// Starts logging of a process that serves others, at level `info`.
 pub fn log_as_service() {
-    logs::start("info");
+    // tarpc opens a span for every call.
+    logs::start("info,tarpc=warn");
 }
 
 /// Starts logging of a command that a person typed: only what went wrong.

@@ -54,5 +54,9 @@ pub(super) fn load_token(path: &Path) -> Result<Token, CliError> {
 
 /// Refuses an address that other machines reach, unless a token file was named on purpose.
 pub fn check_open_bind(address: SocketAddr, token_file: Option<&Path>) -> Result<(), CliError> {
-    if address.ip().is_loopback() || token_file.is_some() { Ok(()) } else { Err(CliError::OpenBind { address }) }
+    if address.ip().is_loopback() || token_file.is_some() {
+        Ok(())
+    } else {
+        Err(CliError::OpenBind { address })
+    }
 }

@@ -31,9 +31,7 @@ impl Stop {
         for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
             let mut signals = signal(kind).map_err(|source| CliError::Runtime { source })?;
             let ask = ask.clone();
-            tokio::spawn(async move {
-                while signals.recv().await.is_some() && ask.send(()).is_ok() {}
-            });
+            tokio::spawn(async move { while signals.recv().await.is_some() && ask.send(()).is_ok() {} });
         }
         if with_parent {
             // A thread: a read of stdin cannot be given up, and a busy runtime must not keep an orphan alive.

@@ -57,7 +57,11 @@ pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Fail
         tokio::time::sleep(LOOK_EVERY).await;
     };
     display.close();
-    if json { print_json(&describe::json(&view))? } else { print(&describe::job(&view))? }
+    if json {
+        print_json(&describe::json(&view))?
+    } else {
+        print(&describe::job(&view))?
+    }
     judge(&view)
 }
 

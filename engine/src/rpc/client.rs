@@ -48,7 +48,9 @@ impl EngineFault {
             Self::InvalidJob(_) => "correct the job and submit it again; nothing was stored",
             Self::DuplicateJob { .. } => "give the job another id, or cancel the old one",
             Self::UnknownJob { .. } => "`syncline jobs` lists the jobs",
-            Self::MissingBlob { .. } => "submit with `syncline submit` or `syncline_workers::submit`, which upload",
+            Self::MissingBlob { .. } => {
+                "submit with `syncline submit` or `syncline_workers::submit`, which upload"
+            }
             Self::MissingShards { .. } => "start the missing `syncline ps` processes, or wait for them",
             Self::Dropped => "restart the worker; it takes part again under a new incarnation",
             Self::Store => "look at the Redis server; `syncline doctor` checks it",

@@ -29,8 +29,7 @@ const MAX_CONNECTIONS: usize = 65_536;
 const MAX_REQUESTS_PER_CONNECTION: usize = 256;
 
 /// A connection that carries `In` to us and `Out` to the peer.
-pub type Transport<In, Out> =
-    tarpc::serde_transport::Transport<TcpStream, In, Out, Postcard<In, Out>>;
+pub type Transport<In, Out> = tarpc::serde_transport::Transport<TcpStream, In, Out, Postcard<In, Out>>;
 type ClientTransport<Req, Resp> = Transport<Response<Resp>, ClientMessage<Req>>;
 /// The serving end of one connection.
 pub type ServerChannel<Req, Resp> = MaxRequests<BaseChannel<Req, Resp, ServerTransport<Req, Resp>>>;
@@ -48,9 +47,9 @@ pub async fn connect<Req: Serialize, Resp: DeserializeOwned>(
         hello::greet(&mut stream, role, token).await?;
         Ok::<_, HelloError>(stream)
     };
-    let stream = timeout(GREETING_TIMEOUT, open)
-        .await
-        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, format!("no greeting from {address} in time")))??;
+    let stream = timeout(GREETING_TIMEOUT, open).await.map_err(|_| {
+        io::Error::new(io::ErrorKind::TimedOut, format!("no greeting from {address} in time"))
+    })??;
     Ok(tarpc::serde_transport::new(Framed::new(stream, framing()), Postcard::default()))
 }
 

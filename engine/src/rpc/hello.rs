@@ -38,7 +38,9 @@ pub enum Role {
 pub enum HelloError {
     #[error("[E121] the peer does not speak Syncline's protocol")]
     NotSyncline,
-    #[error("[E122] protocol version {theirs} met version {PROTOCOL_VERSION}; use the same release everywhere")]
+    #[error(
+        "[E122] protocol version {theirs} met version {PROTOCOL_VERSION}; use the same release everywhere"
+    )]
     Version { theirs: u16 },
     #[error("[E123] the token was refused; use the token file that `syncline up` printed")]
     Token,

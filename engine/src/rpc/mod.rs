@@ -10,18 +10,19 @@ mod token;
 mod worker;
 
 pub use client::{
-    ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse, EngineFault, JobFields, JobView,
+    ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse, EngineFault, JobFields,
+    JobView,
 };
 pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect};
 pub use reconnecting::{CallError, Reconnecting, within};
 pub use shard::{
-    BarrierOrder, ClosedBarrier, OpenJob, SealAnswer, Shard, ShardClient, ShardFault, ShardRequest, ShardResponse,
-    ShardState, SnapshotReport,
+    BarrierOrder, ClosedBarrier, OpenJob, SealAnswer, Shard, ShardClient, ShardFault, ShardRequest,
+    ShardResponse, ShardState, SnapshotReport,
 };
 pub use token::{InvalidToken, Token};
 pub use worker::{
-    Activity, JobTicket, Orders, Registered, ShardHello, ShardRegistry, ShardRegistryClient, ShardRegistryRequest,
-    ShardRegistryResponse, WorkerHello, WorkerService, WorkerServiceClient, WorkerServiceRequest,
-    WorkerServiceResponse,
+    Activity, JobTicket, Orders, Registered, ShardHello, ShardRegistry, ShardRegistryClient,
+    ShardRegistryRequest, ShardRegistryResponse, WorkerHello, WorkerService, WorkerServiceClient,
+    WorkerServiceRequest, WorkerServiceResponse,
 };

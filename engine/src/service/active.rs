@@ -106,7 +106,9 @@ impl Active {
     }
 
     fn note_over(&mut self, job: &JobId) {
-        self.over.entry(job.clone()).or_insert_with(|| Instant::now() + Duration::from_secs(ENDED_JOB_EXPIRY_S));
+        self.over
+            .entry(job.clone())
+            .or_insert_with(|| Instant::now() + Duration::from_secs(ENDED_JOB_EXPIRY_S));
     }
 
     /// Turns until the engine is deposed or stopped.
@@ -186,7 +188,8 @@ impl Active {
 
     fn forget_expired(&mut self) {
         let now = Instant::now();
-        let expired: Vec<JobId> = self.over.iter().filter(|(_, at)| **at <= now).map(|(j, _)| j.clone()).collect();
+        let expired: Vec<JobId> =
+            self.over.iter().filter(|(_, at)| **at <= now).map(|(j, _)| j.clone()).collect();
         for job in expired {
             self.core.forget(&job);
             self.over.remove(&job);

@@ -128,7 +128,7 @@ impl WorkerService for WorkerDesk {
 
     async fn ticket(self, _: Context, _worker: Incarnation, job: JobId) -> Result<JobTicket, EngineFault> {
         let hands = self.desk.hands()?;
-        let train = hands.train(&job).ok_or_else(|| EngineFault::UnknownJob { job })?;
+        let train = hands.train(&job).ok_or(EngineFault::UnknownJob { job })?;
         let shards = hands.shards.all_addresses().await;
         Ok(JobTicket { epoch: hands.epoch, train: (*train).clone(), shards })
     }
@@ -210,7 +210,8 @@ impl ClientService for ClientDesk {
                 let call = self.0.shards.try_call(shard, |c| async move {
                     c.has_blobs(within(Duration::from_secs(5)), digests).await
                 });
-                let here = call.await.map_err(|_| EngineFault::MissingShards { present: present - 1, expected })?;
+                let here =
+                    call.await.map_err(|_| EngineFault::MissingShards { present: present - 1, expected })?;
                 found.iter_mut().zip(here).for_each(|(f, h)| *f |= h);
             }
             if let Some(at) = found.iter().position(|f| !f) {
@@ -234,8 +235,12 @@ impl ClientService for ClientDesk {
 
     async fn job(self, _: Context, job: JobId) -> Result<JobView, EngineFault> {
         let fields = self.fields(&job).await?;
-        let workers =
-            self.0.store.hash("read workers", &JobKeys::new(&job).workers).await.map_err(|_| EngineFault::Store)?;
+        let workers = self
+            .0
+            .store
+            .hash("read workers", &JobKeys::new(&job).workers)
+            .await
+            .map_err(|_| EngineFault::Store)?;
         Ok(JobView { job: fields, workers })
     }
 

@@ -155,7 +155,8 @@ impl Hands {
                     .await;
                 match attached {
                     Ok(Some(state)) if state.generation == generation => {
-                        let stand = ShardStand { closed: state.closed, closed_ago_us: 0, pushes: state.pushes };
+                        let stand =
+                            ShardStand { closed: state.closed, closed_ago_us: 0, pushes: state.pushes };
                         hands.closed(&job, generation, shard, stand);
                         hands.watch(&job, generation, shard, state.closed);
                     }
@@ -180,7 +181,9 @@ impl Hands {
                     .shards
                     .call(shard, |c| {
                         let job = job.clone();
-                        async move { c.closed(within(CALL), hands.epoch, job, generation, seen, CLOSED_WAIT_MS).await }
+                        async move {
+                            c.closed(within(CALL), hands.epoch, job, generation, seen, CLOSED_WAIT_MS).await
+                        }
                     })
                     .await;
                 match answer {
@@ -188,7 +191,12 @@ impl Hands {
                         for barrier in barriers {
                             seen = seen.max(barrier.superstep.0 + 1);
                             let (closed_ago_us, pushes) = (barrier.closed_ago_us, barrier.pushes);
-                            hands.closed(&job, generation, shard, ShardStand { closed: seen, closed_ago_us, pushes });
+                            hands.closed(
+                                &job,
+                                generation,
+                                shard,
+                                ShardStand { closed: seen, closed_ago_us, pushes },
+                            );
                         }
                     }
                     Err(fault) => return hands.failed(&job, generation, &fault),
@@ -251,7 +259,9 @@ impl Hands {
                 .shards
                 .call(ShardIndex(0), |c| {
                     let (job, name) = (key.job.clone(), key.task.to_string());
-                    async move { c.snapshot(within(LONG_CALL), hands.epoch, job, key.generation, version, name).await }
+                    async move {
+                        c.snapshot(within(LONG_CALL), hands.epoch, job, key.generation, version, name).await
+                    }
                 })
                 .await;
             let outcome = match answer {
@@ -263,7 +273,8 @@ impl Hands {
     }
 
     fn close(&self, job: &JobId) {
-        let handles = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(job).unwrap_or_default();
+        let handles =
+            self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(job).unwrap_or_default();
         handles.iter().for_each(AbortHandle::abort);
         for shard in self.shards.indices() {
             let (hands, job) = (self.clone(), job.clone());

@@ -57,7 +57,11 @@ pub struct EngineOptions {
 #[non_exhaustive]
 pub enum EngineError {
     #[error("[E240] cannot listen on {address}")]
-    Listen { address: SocketAddr, #[source] source: std::io::Error },
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -10,9 +10,7 @@ use syncline_scheduler::ids::ShardIndex;
 use tokio::sync::watch;
 use tracing::debug;
 
-use crate::rpc::{
-    CallError, Reconnecting, ShardClient, ShardHello, Token, connect, hello::Role,
-};
+use crate::rpc::{CallError, Reconnecting, ShardClient, ShardHello, Token, connect, hello::Role};
 
 /// A shard that announced itself.
 #[derive(Clone)]

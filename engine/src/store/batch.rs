@@ -30,12 +30,16 @@ impl Batch {
             state.extend(["central".to_owned(), central.clone()]);
         }
         batch.calls("S", STATE, &state, 2);
-        let summary: Vec<String> = commit.summary.iter().flat_map(|(k, v)| [(*k).to_owned(), v.clone()]).collect();
+        let summary: Vec<String> =
+            commit.summary.iter().flat_map(|(k, v)| [(*k).to_owned(), v.clone()]).collect();
         batch.calls("S", JOB, &summary, 2);
-        for (key, fields) in [(TASKS, &commit.tasks), (WORKERS, &commit.workers), (SUPERSTEPS, &commit.supersteps)] {
+        for (key, fields) in
+            [(TASKS, &commit.tasks), (WORKERS, &commit.workers), (SUPERSTEPS, &commit.supersteps)]
+        {
             let set: Vec<String> =
                 fields.iter().filter_map(|(k, v)| Some([k.clone(), v.clone()?])).flatten().collect();
-            let removed: Vec<String> = fields.iter().filter(|(_, v)| v.is_none()).map(|(k, _)| k.clone()).collect();
+            let removed: Vec<String> =
+                fields.iter().filter(|(_, v)| v.is_none()).map(|(k, _)| k.clone()).collect();
             batch.calls("S", key, &set, 2);
             batch.calls("D", key, &removed, 1);
         }

@@ -8,7 +8,11 @@ use syncline_scheduler::core::Unreadable;
 #[non_exhaustive]
 pub enum StoreError {
     #[error("[E200] `{url}` is not a Redis address")]
-    Address { url: String, #[source] source: RedisError },
+    Address {
+        url: String,
+        #[source]
+        source: RedisError,
+    },
     /// Every script may be sent again, so the same call may be repeated.
     #[error("[E201] redis gave no answer to `{op}`: {cause}")]
     Unavailable { op: &'static str, cause: String },

@@ -72,7 +72,8 @@ mod tests {
 
     #[test]
     fn the_schema_document_names_every_key_and_no_other() {
-        let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/redis-schema.md")).unwrap();
+        let text =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/redis-schema.md")).unwrap();
         let keys = JobKeys::new(&"JOB".to_lowercase().parse().unwrap());
         let mut ours: Vec<String> = keys.all().iter().map(|k| k.replace("{job}", "{JOB}")).collect();
         ours.extend([ENGINE, JOBS, INCARNATIONS].map(str::to_owned));

@@ -50,8 +50,14 @@ impl RedisStore {
         let connect = ConnectionManager::new_with_config(client, config);
         let connection = timeout(CALL_TIMEOUT, connect)
             .await
-            .map_err(|_| StoreError::Unavailable { op: "connect", cause: format!("{} did not answer", redacted(url)) })?
-            .map_err(|e| StoreError::Unavailable { op: "connect", cause: format!("{}: {e}", redacted(url)) })?;
+            .map_err(|_| StoreError::Unavailable {
+                op: "connect",
+                cause: format!("{} did not answer", redacted(url)),
+            })?
+            .map_err(|e| StoreError::Unavailable {
+                op: "connect",
+                cause: format!("{}: {e}", redacted(url)),
+            })?;
         Ok(Self {
             connection,
             commit: Script::new(include_str!("commit.lua")),

@@ -53,7 +53,9 @@ struct Flags {
 async fn main() -> ExitCode {
     let flags = Flags::parse();
     tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("SYNCLINE_LOG").unwrap_or_else(|_| "warn".into()))
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("SYNCLINE_LOG").unwrap_or_else(|_| "warn".into()),
+        )
         .with_writer(std::io::stderr)
         .init();
     match train(&flags).await {
@@ -117,7 +119,8 @@ impl Progress {
         if flags.json || !std::io::stderr().is_terminal() {
             return Self(None);
         }
-        let style = ProgressStyle::with_template("{bar:30} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style =
+            ProgressStyle::with_template("{bar:30} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
         Self(Some(ProgressBar::new(1).with_style(style)))
     }
 

@@ -69,16 +69,27 @@ impl Report {
     pub fn text(&self, step_ms: u64) -> String {
         let mut out = String::new();
         let accuracy = self.test_accuracy.map_or("-".into(), |a| format!("{:.2} %", a * 100.0));
-        let _ = writeln!(out, "{} {}: test accuracy {accuracy} after {} epochs", self.policy, self.state, self.epochs);
+        let _ = writeln!(
+            out,
+            "{} {}: test accuracy {accuracy} after {} epochs",
+            self.policy, self.state, self.epochs
+        );
         let _ = writeln!(
             out,
             "{:.1} s of training, {:.0} samples/s, {} samples applied, {} torn pushes",
             self.seconds, self.samples_per_s, self.samples_applied, self.torn_pushes
         );
         if step_ms > 0 {
-            let _ = writeln!(out, "pace is emulated: each iteration lasts at least {step_ms} ms x slowdown (--step-ms 0 turns it off)");
+            let _ = writeln!(
+                out,
+                "pace is emulated: each iteration lasts at least {step_ms} ms x slowdown (--step-ms 0 turns it off)"
+            );
         }
-        let _ = writeln!(out, "\n{:<8}{:>11}{:>12}{:>10}{:>10}{:>10}", "worker", "iterations", "compute ms", "pull ms", "push ms", "wait ms");
+        let _ = writeln!(
+            out,
+            "\n{:<8}{:>11}{:>12}{:>10}{:>10}{:>10}",
+            "worker", "iterations", "compute ms", "pull ms", "push ms", "wait ms"
+        );
         for w in &self.workers {
             let _ = writeln!(
                 out,
@@ -91,7 +102,11 @@ impl Report {
             "\n{} barriers; waiting at them, all workers together: predicted {} ms, actual {} ms",
             self.barriers, self.predicted_wait_ms, self.actual_wait_ms
         );
-        let _ = writeln!(out, "look at the job: redis-cli -u {} HGETALL 'syncline:{{{}}}:job'", self.redis, self.job);
+        let _ = writeln!(
+            out,
+            "look at the job: redis-cli -u {} HGETALL 'syncline:{{{}}}:job'",
+            self.redis, self.job
+        );
         out
     }
 }

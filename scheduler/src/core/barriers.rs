@@ -101,7 +101,13 @@ impl Job {
     }
 
     /// Takes a plan, reserves the samples it needs and leases the barrier.
-    pub(super) fn planned(&mut self, superstep: Superstep, plan: Option<Plan>, now_us: u64, fx: &mut Vec<Effect>) {
+    pub(super) fn planned(
+        &mut self,
+        superstep: Superstep,
+        plan: Option<Plan>,
+        now_us: u64,
+        fx: &mut Vec<Effect>,
+    ) {
         let Some(End::Planning(rows)) = self.spans.get(&superstep).map(|s| s.end.clone()) else { return };
         let fallback: BTreeMap<Incarnation, u64> = rows.iter().map(|r| (r.worker, r.first_seq)).collect();
         let last = plan.as_ref().map_or(&fallback, |p| &p.last);
@@ -122,8 +128,12 @@ impl Job {
     pub(super) fn shard_closed(&mut self, shard: ShardIndex, stand: ShardStand, now_us: u64) {
         let ShardStand { closed, closed_ago_us, pushes } = stand;
         let at_us = now_us.saturating_sub(closed_ago_us);
-        let open: Vec<Superstep> =
-            self.spans.iter().filter(|(n, s)| n.0 < closed && s.end == End::Ordered).map(|(n, _)| *n).collect();
+        let open: Vec<Superstep> = self
+            .spans
+            .iter()
+            .filter(|(n, s)| n.0 < closed && s.end == End::Ordered)
+            .map(|(n, _)| *n)
+            .collect();
         for superstep in open {
             self.span(superstep).closed_by.insert(shard, pushes);
             if self.spans[&superstep].closed_by.len() as u64 >= u64::from(self.central.shards) {

@@ -92,9 +92,21 @@ impl Job {
             spec: touched.spec.then(|| json(&self.spec)),
             central: Some(json(&self.central)),
             summary: self.summary(now_us),
-            tasks: touched.tasks.iter().map(|id| field(id.to_string(), self.tasks.get(id).map(json))).collect(),
-            workers: touched.members.iter().map(|w| field(w.to_string(), self.members.get(w).map(json))).collect(),
-            supersteps: touched.spans.iter().map(|n| field(n.to_string(), self.spans.get(n).map(json))).collect(),
+            tasks: touched
+                .tasks
+                .iter()
+                .map(|id| field(id.to_string(), self.tasks.get(id).map(json)))
+                .collect(),
+            workers: touched
+                .members
+                .iter()
+                .map(|w| field(w.to_string(), self.members.get(w).map(json)))
+                .collect(),
+            supersteps: touched
+                .spans
+                .iter()
+                .map(|n| field(n.to_string(), self.spans.get(n).map(json)))
+                .collect(),
             events: touched.events,
             metrics: self.metric(&touched.pulse, now_us).into_iter().collect(),
             over: self.central.phase.is_over(),

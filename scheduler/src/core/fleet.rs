@@ -119,7 +119,8 @@ impl Core {
     /// Gives idle workers to the jobs that want more, oldest job first.
     fn place(&mut self, now_us: u64, fx: &mut Vec<Effect>) {
         let busy = |jobs: &BTreeMap<JobId, Job>, w: &Incarnation| {
-            jobs.values().any(|j| !j.central.phase.is_over() && j.members.get(w).is_some_and(|m| !m.is_gone()))
+            jobs.values()
+                .any(|j| !j.central.phase.is_over() && j.members.get(w).is_some_and(|m| !m.is_gone()))
         };
         let mut idle: Vec<Incarnation> =
             self.workers.keys().filter(|w| !busy(&self.jobs, w)).copied().rev().collect();
@@ -139,7 +140,9 @@ impl Core {
             let train = job.train();
             let room = (train.max_workers as usize).saturating_sub(active);
             let trained = job.central.trained_us.is_some();
-            if job.central.phase == Phase::Queued && idle.len() < train.min_workers as usize || trained && active > 0 {
+            if job.central.phase == Phase::Queued && idle.len() < train.min_workers as usize
+                || trained && active > 0
+            {
                 continue;
             }
             for _ in 0..room {
@@ -190,7 +193,11 @@ impl Core {
 
 impl Job {
     fn join(&mut self, worker: Incarnation, about: WorkerAbout, now_us: u64) {
-        self.event("worker_joined", now_us, vec![("worker", worker.to_string()), ("name", about.name.clone())]);
+        self.event(
+            "worker_joined",
+            now_us,
+            vec![("worker", worker.to_string()), ("name", about.name.clone())],
+        );
         let member = Member {
             about,
             standing: Standing::Active,

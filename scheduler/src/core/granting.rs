@@ -24,7 +24,10 @@ const PIPELINE_MAX: u64 = 32;
 
 /// Where a worker's next iteration belongs.
 enum Slot {
-    In { superstep: Superstep, ahead: u64 },
+    In {
+        superstep: Superstep,
+        ahead: u64,
+    },
     /// Every superstep with room is over for this worker: a new one must open.
     New,
     /// Nothing to do for it now.
@@ -86,7 +89,13 @@ impl Job {
     }
 
     /// Leases one iteration; `false` if no samples are left for it.
-    fn grant_one(&mut self, worker: Incarnation, superstep: Superstep, now_us: u64, fx: &mut Vec<Effect>) -> bool {
+    fn grant_one(
+        &mut self,
+        worker: Incarnation,
+        superstep: Superstep,
+        now_us: u64,
+        fx: &mut Vec<Effect>,
+    ) -> bool {
         let batch = self.train().batch;
         let member = self.member(worker);
         let reserved = member.take_reserved(batch);
@@ -164,7 +173,8 @@ impl Job {
         let batch = self.train().batch;
         let need: u64 = wanted.iter().map(|(_, n)| n).sum();
         let have = self.central.cursor.remaining().div_ceil(u64::from(batch));
-        let mut spare = if need > have { have - wanted.iter().map(|(_, n)| n * have / need).sum::<u64>() } else { 0 };
+        let mut spare =
+            if need > have { have - wanted.iter().map(|(_, n)| n * have / need).sum::<u64>() } else { 0 };
         for &(worker, n) in wanted {
             let mut iterations = n;
             if need > have {

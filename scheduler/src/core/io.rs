@@ -16,20 +16,59 @@ use crate::{
 pub enum Input {
     Submit(Box<JobSpec>),
     Cancel(JobId),
-    WorkerJoined { worker: Incarnation, about: WorkerAbout },
+    WorkerJoined {
+        worker: Incarnation,
+        about: WorkerAbout,
+    },
     /// Silent for too long, its connection closed, or it said goodbye.
-    WorkerGone { worker: Incarnation, reason: String },
-    Report { worker: Incarnation, report: TaskReport },
-    ShardsOpened { job: JobId, generation: Generation },
+    WorkerGone {
+        worker: Incarnation,
+        reason: String,
+    },
+    Report {
+        worker: Incarnation,
+        report: TaskReport,
+    },
+    ShardsOpened {
+        job: JobId,
+        generation: Generation,
+    },
     /// A shard is gone, with the parameters of every job it held.
-    ShardLost { shard: ShardIndex, reason: String },
+    ShardLost {
+        shard: ShardIndex,
+        reason: String,
+    },
     /// A shard could not do what this job needs.
-    ShardFailed { job: JobId, generation: Generation, code: String, reason: String },
+    ShardFailed {
+        job: JobId,
+        generation: Generation,
+        code: String,
+        reason: String,
+    },
     /// `closed` barriers are closed on this shard.
-    BarrierClosed { job: JobId, generation: Generation, shard: ShardIndex, stand: ShardStand },
-    Sealed { job: JobId, generation: Generation, worker: Incarnation, shard: ShardIndex, stand: Stand },
-    Planned { job: JobId, generation: Generation, superstep: Superstep, plan: Option<Plan> },
-    SnapshotWritten { key: TaskKey, outcome: Result<SnapshotFile, TaskFault> },
+    BarrierClosed {
+        job: JobId,
+        generation: Generation,
+        shard: ShardIndex,
+        stand: ShardStand,
+    },
+    Sealed {
+        job: JobId,
+        generation: Generation,
+        worker: Incarnation,
+        shard: ShardIndex,
+        stand: Stand,
+    },
+    Planned {
+        job: JobId,
+        generation: Generation,
+        superstep: Superstep,
+        plan: Option<Plan>,
+    },
+    SnapshotWritten {
+        key: TaskKey,
+        outcome: Result<SnapshotFile, TaskFault>,
+    },
 }
 
 /// Where a job stands on one shard.
@@ -77,16 +116,41 @@ pub struct TaskFault {
 /// What the shell must do once the changes of this turn are committed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    Assign { worker: Incarnation, assignment: Assignment },
+    Assign {
+        worker: Incarnation,
+        assignment: Assignment,
+    },
     /// The worker's report is taken: it need not be held any longer.
-    Settle { worker: Incarnation, key: TaskKey },
+    Settle {
+        worker: Incarnation,
+        key: TaskKey,
+    },
     /// Nobody wants the task any more: it must not be started.
-    Revoke { worker: Incarnation, key: TaskKey },
-    OpenShards { job: JobId, generation: Generation },
-    Order { job: JobId, generation: Generation, barrier: Barrier },
-    Seal { job: JobId, generation: Generation, worker: Incarnation },
-    Snapshot { key: TaskKey, version: u64 },
-    CloseShards { job: JobId },
+    Revoke {
+        worker: Incarnation,
+        key: TaskKey,
+    },
+    OpenShards {
+        job: JobId,
+        generation: Generation,
+    },
+    Order {
+        job: JobId,
+        generation: Generation,
+        barrier: Barrier,
+    },
+    Seal {
+        job: JobId,
+        generation: Generation,
+        worker: Incarnation,
+    },
+    Snapshot {
+        key: TaskKey,
+        version: u64,
+    },
+    CloseShards {
+        job: JobId,
+    },
     Plan(PlanRequest),
 }
 

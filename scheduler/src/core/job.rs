@@ -157,12 +157,14 @@ impl Job {
         let task = self.tasks.get(id)?;
         let TaskState::Leased { holder: Holder::Worker(_), attempt } = task.state else { return None };
         let work = match (&task.body, id) {
-            (TaskBody::Iteration { superstep, range, learning_rate }, TaskId::Iteration { seq, .. }) => Work::Iterate {
-                superstep: *superstep,
-                seq: *seq,
-                range: *range,
-                learning_rate: *learning_rate,
-            },
+            (TaskBody::Iteration { superstep, range, learning_rate }, TaskId::Iteration { seq, .. }) => {
+                Work::Iterate {
+                    superstep: *superstep,
+                    seq: *seq,
+                    range: *range,
+                    learning_rate: *learning_rate,
+                }
+            }
             (TaskBody::Evaluate, _) => Work::Evaluate { version: self.central.closed },
             _ => return None,
         };

@@ -60,7 +60,11 @@ impl Job {
     /// Reads a job back. Equal to the live one at the moment of its last commit.
     pub fn load(stored: &Stored) -> Result<Self, Unreadable> {
         let spec: JobSpec = parse("job", "spec", &stored.spec)?;
-        spec.validate().map_err(|e| Unreadable { what: "job", field: "spec".into(), cause: e.to_string() })?;
+        spec.validate().map_err(|e| Unreadable {
+            what: "job",
+            field: "spec".into(),
+            cause: e.to_string(),
+        })?;
         let mut job = Self {
             spec,
             central: parse("job", "central", &stored.central)?,

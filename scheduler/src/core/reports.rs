@@ -14,7 +14,13 @@ use crate::{
 
 impl Job {
     /// Takes one report. Late and repeated ones change nothing.
-    pub(super) fn report(&mut self, worker: Incarnation, report: TaskReport, now_us: u64, fx: &mut Vec<Effect>) {
+    pub(super) fn report(
+        &mut self,
+        worker: Incarnation,
+        report: TaskReport,
+        now_us: u64,
+        fx: &mut Vec<Effect>,
+    ) {
         let TaskReport { key, ended_ago_us, outcome } = report;
         if key.generation != self.central.generation || !self.members.contains_key(&worker) {
             return;
@@ -33,7 +39,9 @@ impl Job {
                     self.node_done(&key.task, now_us);
                 }
             }
-            Outcome::Failed { code, reason } => self.attempt_failed(&key, TaskFault { code, reason }, now_us, fx),
+            Outcome::Failed { code, reason } => {
+                self.attempt_failed(&key, TaskFault { code, reason }, now_us, fx)
+            }
         }
     }
 
@@ -46,7 +54,8 @@ impl Job {
         now_us: u64,
         fx: &mut Vec<Effect>,
     ) {
-        let Some(TaskBody::Iteration { superstep, range, .. }) = self.tasks.get(&key.task).map(|t| t.body.clone())
+        let Some(TaskBody::Iteration { superstep, range, .. }) =
+            self.tasks.get(&key.task).map(|t| t.body.clone())
         else {
             return;
         };
@@ -118,15 +127,26 @@ impl Job {
     }
 
     /// A worker is gone: the shards are asked how far its pushes came before anything else is decided about them.
-    pub(super) fn worker_gone(&mut self, worker: Incarnation, reason: &str, now_us: u64, fx: &mut Vec<Effect>) {
+    pub(super) fn worker_gone(
+        &mut self,
+        worker: Incarnation,
+        reason: &str,
+        now_us: u64,
+        fx: &mut Vec<Effect>,
+    ) {
         if self.members.get(&worker).is_none_or(|m| m.standing != Standing::Active) {
             return;
         }
         self.member(worker).standing = Standing::Sealing { stands: Default::default() };
-        self.event("worker_lost", now_us, vec![("worker", worker.to_string()), ("reason", reason.to_owned())]);
+        self.event(
+            "worker_lost",
+            now_us,
+            vec![("worker", worker.to_string()), ("reason", reason.to_owned())],
+        );
         for id in self.leased_to(worker) {
             if self.tasks.get(&id).is_some_and(|t| t.body.is_node()) {
-                let fault = TaskFault { code: "E210".into(), reason: format!("worker {worker} left: {reason}") };
+                let fault =
+                    TaskFault { code: "E210".into(), reason: format!("worker {worker} left: {reason}") };
                 let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
                 let key = self.key(id, attempt);
                 self.attempt_failed(&key, fault, now_us, fx);
@@ -175,11 +195,17 @@ impl Job {
         member.finished = member.granted;
         member.planned = member.granted;
         self.strike(worker, fx);
-        self.event("worker_sealed", now_us, vec![("worker", worker.to_string()), ("applied", applied.to_string())]);
+        self.event(
+            "worker_sealed",
+            now_us,
+            vec![("worker", worker.to_string()), ("applied", applied.to_string())],
+        );
     }
 
     fn settle(&mut self, worker: Incarnation, id: &TaskId, seq: u64, applied: u64, begun: bool, now_us: u64) {
-        let Some(TaskBody::Iteration { range, .. }) = self.tasks.get(id).map(|t| t.body.clone()) else { return };
+        let Some(TaskBody::Iteration { range, .. }) = self.tasks.get(id).map(|t| t.body.clone()) else {
+            return;
+        };
         if seq <= applied {
             let attempt = self.tasks.get(id).map_or(1, |t| t.attempts);
             self.apply(id, &TaskEvent::Finished { attempt }, now_us);
@@ -198,7 +224,13 @@ impl Job {
     }
 
     /// An attempt failed. A node is tried again as often as it may be; an iteration ends the job.
-    pub(super) fn attempt_failed(&mut self, key: &TaskKey, fault: TaskFault, now_us: u64, fx: &mut Vec<Effect>) {
+    pub(super) fn attempt_failed(
+        &mut self,
+        key: &TaskKey,
+        fault: TaskFault,
+        now_us: u64,
+        fx: &mut Vec<Effect>,
+    ) {
         let Some(task) = self.tasks.get(&key.task) else { return };
         if !matches!(task.state, TaskState::Leased { attempt, .. } if attempt == key.attempt) {
             return;

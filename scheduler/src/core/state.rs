@@ -25,7 +25,10 @@ pub enum Phase {
     Opening,
     Running,
     Done,
-    Failed { code: String, reason: String },
+    Failed {
+        code: String,
+        reason: String,
+    },
     Canceled,
 }
 
@@ -102,7 +105,9 @@ pub struct Central {
 pub enum Standing {
     Active,
     /// Dropped; the shards are asked how far its pushes came.
-    Sealing { stands: BTreeMap<ShardIndex, Stand> },
+    Sealing {
+        stands: BTreeMap<ShardIndex, Stand>,
+    },
     Gone,
 }
 

@@ -86,12 +86,20 @@ pub enum Holder {
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
     /// Some control edges are unmet.
-    Waiting { unmet: u32 },
+    Waiting {
+        unmet: u32,
+    },
     Ready,
     /// Attempts count from 1; a report with an older one changes nothing.
-    Leased { holder: Holder, attempt: u32 },
+    Leased {
+        holder: Holder,
+        attempt: u32,
+    },
     Done,
-    Failed { code: String, reason: String },
+    Failed {
+        code: String,
+        reason: String,
+    },
     /// The worker went away before any shard had applied anything: the samples went back to the pool.
     Lost,
     /// The worker went away while its push had reached some shards and not all.
@@ -103,11 +111,21 @@ pub enum TaskState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskEvent {
     InputDone,
-    Leased { holder: Holder },
-    Finished { attempt: u32 },
-    Failed { attempt: u32, code: String, reason: String },
+    Leased {
+        holder: Holder,
+    },
+    Finished {
+        attempt: u32,
+    },
+    Failed {
+        attempt: u32,
+        code: String,
+        reason: String,
+    },
     /// The holder is gone. A node task becomes ready again; an iteration ends as [`TaskState::Lost`].
-    HolderGone { again: bool },
+    HolderGone {
+        again: bool,
+    },
     TornApart,
     Canceled,
 }

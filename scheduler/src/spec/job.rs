@@ -98,12 +98,16 @@ impl JobSpec {
             return Err(InvalidJob::Cycle { job: job(), path });
         }
         let count = self.nodes.iter().filter(|n| matches!(n.kind, NodeKind::Train(_))).count();
-        let Some((train_node, train)) = self.train() else { return Err(InvalidJob::NoTraining { job: job() }) };
+        let Some((train_node, train)) = self.train() else {
+            return Err(InvalidJob::NoTraining { job: job() });
+        };
         if count > 1 {
             return Err(InvalidJob::ManyTraining { job: job(), count });
         }
         let trained = self.downstream(&train_node.name);
-        if let Some(node) = self.nodes.iter().find(|n| n.name != train_node.name && !trained.contains(&n.name)) {
+        if let Some(node) =
+            self.nodes.iter().find(|n| n.name != train_node.name && !trained.contains(&n.name))
+        {
             let (node, train) = (node.name.clone(), train_node.name.clone());
             return Err(InvalidJob::NotAfterTraining { job: job(), node, train });
         }
@@ -122,13 +126,18 @@ impl JobSpec {
         if train.clip_norm.is_some_and(|c| !(c.is_finite() && c > 0.0)) {
             return Err(fault(format!("clip_norm {:?}, expected a positive number", train.clip_norm)));
         }
-        for (name, value) in [("batch", train.batch), ("epochs", train.epochs), ("max_workers", train.max_workers)] {
+        for (name, value) in
+            [("batch", train.batch), ("epochs", train.epochs), ("max_workers", train.max_workers)]
+        {
             if value == 0 {
                 return Err(fault(format!("{name} is 0, expected at least 1")));
             }
         }
         if train.min_workers > train.max_workers {
-            return Err(fault(format!("min_workers {} exceeds max_workers {}", train.min_workers, train.max_workers)));
+            return Err(fault(format!(
+                "min_workers {} exceeds max_workers {}",
+                train.min_workers, train.max_workers
+            )));
         }
         if train.ahead.is_some_and(|a| !(1..=64).contains(&a)) {
             return Err(fault(format!("ahead {:?}, expected 1 to 64", train.ahead)));

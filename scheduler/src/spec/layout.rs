@@ -86,7 +86,8 @@ mod tests {
                 assert_eq!(parts[0].start, 0);
                 assert_eq!(parts.last().unwrap().end, elements);
                 assert!(parts.windows(2).all(|w| w[0].end == w[1].start && w[0].start <= w[0].end));
-                let (min, max) = parts.iter().fold((u64::MAX, 0), |(a, b), r| (a.min(r.len()), b.max(r.len())));
+                let (min, max) =
+                    parts.iter().fold((u64::MAX, 0), |(a, b), r| (a.min(r.len()), b.max(r.len())));
                 assert!(max - min <= 32, "{elements} over {count}: {min}..{max}");
             }
         }

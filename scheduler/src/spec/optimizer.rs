@@ -49,9 +49,12 @@ fn epsilon() -> f32 {
 impl Optimizer {
     /// The first setting that lies outside its range, with the range, if any.
     pub fn fault(&self) -> Option<String> {
-        let unit = |name: &str, x: f32| (!(0.0..1.0).contains(&x)).then(|| format!("{name} = {x}, expected 0 to below 1"));
+        let unit = |name: &str, x: f32| {
+            (!(0.0..1.0).contains(&x)).then(|| format!("{name} = {x}, expected 0 to below 1"))
+        };
         let positive = |name: &str, x: f32, low_ok: bool| {
-            (!(x.is_finite() && (x > 0.0 || low_ok && x == 0.0))).then(|| format!("{name} = {x}, expected a positive number"))
+            (!(x.is_finite() && (x > 0.0 || low_ok && x == 0.0)))
+                .then(|| format!("{name} = {x}, expected a positive number"))
         };
         match *self {
             Self::Sgd { weight_decay } => positive("weight_decay", weight_decay, true),

@@ -22,7 +22,9 @@ const MAX_LOOKAHEAD: u32 = 10_000;
 
 /// Why a text names no policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("[E003] `{0}` is not a policy: expected bsp, asp, elastic-bsp or elastic-bsp:R with R from 1 to {MAX_LOOKAHEAD}")]
+#[error(
+    "[E003] `{0}` is not a policy: expected bsp, asp, elastic-bsp or elastic-bsp:R with R from 1 to {MAX_LOOKAHEAD}"
+)]
 pub struct InvalidPolicy(pub String);
 
 impl FromStr for PolicySpec {
@@ -35,7 +37,9 @@ impl FromStr for PolicySpec {
             None if text == "asp" => Ok(Self::Asp),
             None if text == "elastic-bsp" => Ok(Self::ElasticBsp { lookahead: DEFAULT_LOOKAHEAD }),
             Some(("elastic-bsp", r)) => match r.parse() {
-                Ok(lookahead) if (1..=MAX_LOOKAHEAD).contains(&lookahead) => Ok(Self::ElasticBsp { lookahead }),
+                Ok(lookahead) if (1..=MAX_LOOKAHEAD).contains(&lookahead) => {
+                    Ok(Self::ElasticBsp { lookahead })
+                }
                 _ => Err(invalid()),
             },
             _ => Err(invalid()),

@@ -68,7 +68,14 @@ mod tests {
     use crate::{ids::Incarnation, sync::plan};
 
     fn seen(worker: u64, finished: u64, granted: u64, last_end_us: u64, interval_us: u64) -> Seen {
-        Seen { worker: Incarnation(worker), finished, granted, in_superstep: finished, last_end_us, interval_us }
+        Seen {
+            worker: Incarnation(worker),
+            finished,
+            granted,
+            in_superstep: finished,
+            last_end_us,
+            interval_us,
+        }
     }
 
     #[test]
@@ -82,7 +89,8 @@ mod tests {
     #[test]
     fn equal_speeds_meet_after_one_predicted_iteration_at_any_lookahead() {
         for lookahead in [1, 5, 240] {
-            let rows = ElasticBsp::new(lookahead).observe(200, &[seen(1, 2, 2, 200, 100), seen(2, 2, 2, 200, 100)]);
+            let rows =
+                ElasticBsp::new(lookahead).observe(200, &[seen(1, 2, 2, 200, 100), seen(2, 2, 2, 200, 100)]);
             let plan = plan(&rows.unwrap()).unwrap();
             assert_eq!(plan.last, [(Incarnation(1), 3), (Incarnation(2), 3)].into());
             assert_eq!(plan.predicted_wait_us, 0);
@@ -92,7 +100,8 @@ mod tests {
     #[test]
     fn a_twice_slower_worker_meets_the_fast_one_without_waiting() {
         // fast: |300 400 500 600     slow: |600 800: the slow one's third iteration ends with the fast one's sixth.
-        let rows = ElasticBsp::new(15).observe(400, &[seen(1, 4, 4, 400, 100), seen(2, 2, 2, 400, 200)]).unwrap();
+        let rows =
+            ElasticBsp::new(15).observe(400, &[seen(1, 4, 4, 400, 100), seen(2, 2, 2, 400, 200)]).unwrap();
         let plan = plan(&rows).unwrap();
         assert_eq!(plan.last, [(Incarnation(1), 6), (Incarnation(2), 3)].into());
         assert_eq!((plan.span_us, plan.sync_at_us), (0, 600));
@@ -100,14 +109,16 @@ mod tests {
 
     #[test]
     fn a_granted_iteration_is_never_taken_back() {
-        let rows = ElasticBsp::new(1).observe(0, &[seen(1, 4, 6, 400, 100), seen(2, 2, 2, 400, 100)]).unwrap();
+        let rows =
+            ElasticBsp::new(1).observe(0, &[seen(1, 4, 6, 400, 100), seen(2, 2, 2, 400, 100)]).unwrap();
         assert_eq!((rows[0].first_seq, rows[0].points.first_us, rows[0].points.count), (6, 600, 1));
         assert_eq!((rows[1].first_seq, rows[1].points.first_us), (3, 500));
     }
 
     #[test]
     fn a_late_worker_is_expected_now() {
-        let rows = ElasticBsp::new(3).observe(900, &[seen(1, 2, 3, 400, 100), seen(2, 2, 3, 400, 500)]).unwrap();
+        let rows =
+            ElasticBsp::new(3).observe(900, &[seen(1, 2, 3, 400, 100), seen(2, 2, 3, 400, 500)]).unwrap();
         assert_eq!((rows[0].points.first_us, rows[1].points.first_us), (900, 900));
     }
 }

@@ -41,10 +41,15 @@ pub struct Plan {
 pub fn plan(rows: &[PlanRow]) -> Option<Plan> {
     let points: Vec<Row> = rows.iter().map(|r| r.points).collect();
     let window = narrowest_window(&points)?;
-    let mut plan =
-        Plan { last: BTreeMap::new(), span_us: window.span_us, sync_at_us: window.sync_at_us, predicted_wait_us: 0 };
+    let mut plan = Plan {
+        last: BTreeMap::new(),
+        span_us: window.span_us,
+        sync_at_us: window.sync_at_us,
+        predicted_wait_us: 0,
+    };
     for (row, &index) in rows.iter().zip(&window.index) {
-        let end_us = row.points.first_us.saturating_add(row.points.interval_us.saturating_mul(u64::from(index)));
+        let end_us =
+            row.points.first_us.saturating_add(row.points.interval_us.saturating_mul(u64::from(index)));
         plan.predicted_wait_us += window.sync_at_us.saturating_sub(end_us);
         plan.last.insert(row.worker, row.first_seq + u64::from(index));
     }

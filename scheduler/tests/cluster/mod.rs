@@ -1,5 +1,7 @@
 //! A cluster in a box: workers and shards as the core sees them, one random micro-step at a time.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 mod actors;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +13,8 @@ use syncline_scheduler::{
     ids::{Incarnation, ShardIndex},
     samples::{SampleRange, splitmix64},
     spec::{
-        DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter, Source,
-        Split, TrainSpec,
+        DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
+        Source, Split, TrainSpec,
     },
     sync,
 };
@@ -294,7 +296,11 @@ impl Cluster {
             if let Some(commit) = self.core.take_commits(self.now_us).remove(&"job".parse().unwrap()) {
                 self.commit(commit);
                 let loaded = Job::load(&self.stored).unwrap();
-                assert_eq!(Some(&loaded), self.core.job(loaded.name()), "loaded job differs from the live one");
+                assert_eq!(
+                    Some(&loaded),
+                    self.core.job(loaded.name()),
+                    "loaded job differs from the live one"
+                );
             }
             self.effects.extend(effects);
         }
@@ -386,7 +392,11 @@ impl Cluster {
         for shard in &self.shards {
             let torn = number("iterations_torn");
             let done = number("iterations_done");
-            assert!((done..=done + torn).contains(&shard.pushes), "{} pushes, {done} done, {torn} torn", shard.pushes);
+            assert!(
+                (done..=done + torn).contains(&shard.pushes),
+                "{} pushes, {done} done, {torn} torn",
+                shard.pushes
+            );
         }
     }
 }

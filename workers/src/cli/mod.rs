@@ -83,9 +83,10 @@ fn submit_failure(error: SubmitError) -> Failure {
 
 fn worker_failure(error: WorkerError) -> Failure {
     let (exit, hint) = match &error {
-        WorkerError::Unreachable { .. } => {
-            (Exit::Unreachable, "name the engine with --engine, and the token file that belongs to it with --token-file")
-        }
+        WorkerError::Unreachable { .. } => (
+            Exit::Unreachable,
+            "name the engine with --engine, and the token file that belongs to it with --token-file",
+        ),
         _ => (Exit::Internal, REPORT),
     };
     Failure::new(exit, error, hint)

@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_small_network_is_described() {
-        let report = of(&parse(&mlp(&[4, 3, 2], 1)).unwrap());
+        let report = of(&parse(&mlp(&[4, 3, 2], 1).to_bytes()).unwrap());
         assert_eq!((report.inputs.len(), report.outputs.len()), (1, 1));
         assert_eq!(report.parameter_count, 4 * 3 + 3 + 3 * 2 + 2);
         assert_eq!(report.operators.get("Gemm"), Some(&2));

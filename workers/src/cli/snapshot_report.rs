@@ -63,7 +63,8 @@ fn describe(name: &str, view: &TensorView<'_>) -> Tensor {
 }
 
 fn summary(values: impl Iterator<Item = f64>) -> Summary {
-    let (mut min, mut max, mut sum, mut finite, mut not_finite) = (f64::INFINITY, f64::NEG_INFINITY, 0.0, 0usize, 0);
+    let (mut min, mut max, mut sum, mut finite, mut not_finite) =
+        (f64::INFINITY, f64::NEG_INFINITY, 0.0, 0usize, 0);
     for value in values {
         if value.is_finite() {
             (min, max, sum, finite) = (min.min(value), max.max(value), sum + value, finite + 1);
@@ -89,7 +90,8 @@ impl SnapshotReport {
 
 impl Tensor {
     fn row(&self) -> Vec<String> {
-        let mut row = vec![self.name.clone(), self.dtype.clone(), format!("{:?}", self.shape), self.count.to_string()];
+        let mut row =
+            vec![self.name.clone(), self.dtype.clone(), format!("{:?}", self.shape), self.count.to_string()];
         if let Some(s) = &self.values {
             row.extend([s.min, s.max, s.mean].map(|v| format!("{v:.5}")));
             row.push(s.not_finite.to_string());

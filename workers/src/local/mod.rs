@@ -57,7 +57,11 @@ pub enum LocalError {
     #[error(transparent)]
     Ps(#[from] PsError),
     #[error("[E370] cannot use the state folder {path}")]
-    State { path: PathBuf, #[source] source: std::io::Error },
+    State {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
 }
 
 /// A running cluster. Dropping it stops everything.
@@ -81,7 +85,10 @@ struct LocalWorker {
 
 impl LocalCluster {
     /// Finds the native parts and starts everything; `say` gets a line for whatever takes time.
-    pub async fn start(options: LocalOptions, say: impl Fn(&str) + Send + Sync + 'static) -> Result<Self, LocalError> {
+    pub async fn start(
+        options: LocalOptions,
+        say: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<Self, LocalError> {
         let state = |path: &Path| {
             let path = path.to_owned();
             move |source| LocalError::State { path, source }
@@ -94,7 +101,8 @@ impl LocalCluster {
             }
         };
         std::fs::create_dir_all(&state_dir).map_err(state(&state_dir))?;
-        let token = Token::load_or_create(&state_dir.join("token")).map_err(state(&state_dir.join("token")))?;
+        let token =
+            Token::load_or_create(&state_dir.join("token")).map_err(state(&state_dir.join("token")))?;
 
         let (dir, own_redis) = (state_dir.join("redis"), options.redis.is_none());
         let (runtime, redis) = blocking(move || -> Result<_, LocalError> {

@@ -30,7 +30,11 @@ pub enum SubmitError {
     #[error(transparent)]
     Engine(#[from] ClientError),
     #[error("[E360] cannot read {path}")]
-    Read { path: PathBuf, #[source] source: std::io::Error },
+    Read {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
     #[error("[E361] {path} is not a job file: {cause}")]
     File { path: PathBuf, cause: String },
     #[error("[E362] the model's input {input} takes {model} numbers a sample, the data has {data}")]
@@ -49,8 +53,12 @@ impl SubmitError {
         match self {
             Self::Engine(e) => e.hint().to_owned(),
             Self::Upload(e) => e.hint().to_owned(),
-            Self::Model(e) => e.hint().unwrap_or("`syncline model show FILE` shows what is in a model").to_owned(),
-            Self::Data(e) => e.hint().unwrap_or("correct the data file, or the settings under `data`").to_owned(),
+            Self::Model(e) => {
+                e.hint().unwrap_or("`syncline model show FILE` shows what is in a model").to_owned()
+            }
+            Self::Data(e) => {
+                e.hint().unwrap_or("correct the data file, or the settings under `data`").to_owned()
+            }
             Self::Read { .. } => "paths in a job file are relative to the file itself".to_owned(),
             Self::File { .. } => "examples/jobs/digits.toml shows every field".to_owned(),
             Self::Width { .. } => "set `sample_shape`, or export the model for this data".to_owned(),

@@ -51,7 +51,8 @@ enum FileModel {
 impl JobFile {
     /// Reads a job file.
     pub fn load(path: &Path) -> Result<JobGraph, SubmitError> {
-        let text = fs::read_to_string(path).map_err(|source| SubmitError::Read { path: path.to_owned(), source })?;
+        let text =
+            fs::read_to_string(path).map_err(|source| SubmitError::Read { path: path.to_owned(), source })?;
         let folder = path.parent().unwrap_or(Path::new("."));
         Self::parse(&text, folder).map_err(|cause| SubmitError::File { path: path.to_owned(), cause })
     }

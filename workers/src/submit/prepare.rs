@@ -86,8 +86,11 @@ fn prepare_training(
         blobs.insert(digest.clone(), bytes);
         digest
     };
-    let initial: Vec<u8> =
-        graph.params.iter().flat_map(|p| bytemuck::cast_slice::<f32, u8>(&p.initial).iter().copied()).collect();
+    let initial: Vec<u8> = graph
+        .params
+        .iter()
+        .flat_map(|p| bytemuck::cast_slice::<f32, u8>(&p.initial).iter().copied())
+        .collect();
     let model = ModelSpec {
         training_graph: keep(graph.train_onnx.clone()),
         evaluation_graph: keep(graph.eval_onnx.clone()),

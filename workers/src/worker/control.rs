@@ -6,8 +6,8 @@ use std::{
 };
 
 use syncline_engine::rpc::{
-    Activity, CallError, EngineFault, JobTicket, Reconnecting, Registered, WorkerHello, WorkerServiceClient, connect,
-    hello::Role, within,
+    Activity, CallError, EngineFault, JobTicket, Reconnecting, Registered, WorkerHello, WorkerServiceClient,
+    connect, hello::Role, within,
 };
 use syncline_scheduler::{
     core::{Assignment, TaskKey, TaskReport},
@@ -212,7 +212,8 @@ impl Life {
                     outcome: f.outcome.clone(),
                 })
                 .collect();
-            let call = self.link.call(|c| async move { c.report(within(CALL), self.incarnation, reports).await });
+            let call =
+                self.link.call(|c| async move { c.report(within(CALL), self.incarnation, reports).await });
             match call.await {
                 Ok(Ok(epoch)) if self.is_current(epoch).await => {
                     let done: Vec<TaskKey> = waiting.drain(..).map(|f| f.key).collect();
@@ -241,7 +242,8 @@ impl Life {
     async fn ticket(&self, job: &JobId) -> Result<JobTicket, WorkerError> {
         loop {
             let asked = job.clone();
-            let call = self.link.call(|c| async move { c.ticket(within(CALL), self.incarnation, asked).await });
+            let call =
+                self.link.call(|c| async move { c.ticket(within(CALL), self.incarnation, asked).await });
             match call.await {
                 Ok(Ok(ticket)) => return Ok(ticket),
                 Ok(Err(EngineFault::NotActive)) => {}
@@ -260,7 +262,9 @@ impl Life {
     }
 
     async fn goodbye(&self) {
-        let call = self.link.call(|c| async move { c.leave(within(Duration::from_secs(2)), self.incarnation).await });
+        let call = self
+            .link
+            .call(|c| async move { c.leave(within(Duration::from_secs(2)), self.incarnation).await });
         if let Err(error) = call.await {
             debug!(%error, "left without goodbye");
         }

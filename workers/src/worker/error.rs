@@ -18,8 +18,14 @@ pub enum WorkerError {
     #[error(transparent)]
     Engine(#[from] EngineFault),
     #[error("[E350] the engine at {address} cannot be used")]
-    Unreachable { address: String, #[source] source: CallError },
-    #[error("[E351] {what} became {value} in iteration {task} on worker {worker}; a smaller learning rate or on_nan = \"skip\" may help")]
+    Unreachable {
+        address: String,
+        #[source]
+        source: CallError,
+    },
+    #[error(
+        "[E351] {what} became {value} in iteration {task} on worker {worker}; a smaller learning rate or on_nan = \"skip\" may help"
+    )]
     NotFinite { what: &'static str, value: f64, task: String, worker: String },
     #[error("[E352] the training graph does not fit the job: {what}")]
     Graph { what: String },
@@ -36,7 +42,10 @@ impl WorkerError {
             Self::Data(e) => e.code().to_owned(),
             other => {
                 let text = other.to_string();
-                text.strip_prefix('[').and_then(|t| t.split_once(']')).map_or("E350", |(code, _)| code).to_owned()
+                text.strip_prefix('[')
+                    .and_then(|t| t.split_once(']'))
+                    .map_or("E350", |(code, _)| code)
+                    .to_owned()
             }
         }
     }

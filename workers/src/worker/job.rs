@@ -93,7 +93,8 @@ impl JobRun {
             .iter()
             .map(|(name, ..)| {
                 let output = format!("{name}{GRAD_SUFFIX}");
-                place(&output).ok_or_else(|| WorkerError::Graph { what: format!("it has no output `{output}`") })
+                place(&output)
+                    .ok_or_else(|| WorkerError::Graph { what: format!("it has no output `{output}`") })
             })
             .collect::<Result<_, _>>()?;
         let elements = params.values.len() as u64;
@@ -126,10 +127,12 @@ impl JobRun {
         let outputs = self.session.run(&inputs)?;
         let loss = outputs.scalar(LOSS)?;
         let weight = outputs.scalar(LOSS_WEIGHT)?;
-        let gradients: Vec<&[f32]> = self.grads.iter().map(|&i| outputs.f32_at(i)).collect::<Result<_, _>>()?;
+        let gradients: Vec<&[f32]> =
+            self.grads.iter().map(|&i| outputs.f32_at(i)).collect::<Result<_, _>>()?;
         let given: u64 = gradients.iter().map(|g| g.len() as u64).sum();
         if given != self.shards.elements() {
-            let what = format!("its gradients have {given} elements, its parameters {}", self.shards.elements());
+            let what =
+                format!("its gradients have {given} elements, its parameters {}", self.shards.elements());
             return Err(WorkerError::Graph { what });
         }
         let norm = gradient_norm(&gradients);
@@ -137,7 +140,8 @@ impl JobRun {
 
         let finite = loss.is_finite() && weight.is_finite() && norm.is_finite();
         if !finite && self.train.on_nan == OnNan::Fail {
-            let (what, value) = if loss.is_finite() { ("the gradient", norm) } else { ("the loss", f64::from(loss)) };
+            let (what, value) =
+                if loss.is_finite() { ("the gradient", norm) } else { ("the loss", f64::from(loss)) };
             let worker = self.me.incarnation.to_string();
             return Err(WorkerError::NotFinite { what, value, task: it.task.clone(), worker });
         }
@@ -167,7 +171,8 @@ impl JobRun {
     /// Loss and accuracy of a pinned version over the test samples.
     pub(super) fn evaluate(&mut self, version: u64) -> Result<Outcome, WorkerError> {
         let Pulled { .. } = self.shards.pull(Want::Pinned(version), &mut self.params.values)?;
-        let graph = BlobClient::new(self.me.token.clone()).get(&self.addresses, &self.train.model.evaluation_graph)?;
+        let graph = BlobClient::new(self.me.token.clone())
+            .get(&self.addresses, &self.train.model.evaluation_graph)?;
         let mut session = Executable::new(&self.me.runtime, &graph, &self.me.exec)?;
         let counts = session.output_names().iter().any(|o| o == CORRECT);
         let parts = self.data.as_ref().map_or(1, |feed| feed.test_rows.len().div_ceil(EVALUATION_BATCH));
@@ -190,7 +195,11 @@ impl JobRun {
 }
 
 /// The graph's inputs: every parameter, then features and labels. Nothing is copied.
-fn inputs<'a>(params: &'a Parameters, feed: Option<&'a Feed>, train: &'a TrainSpec) -> Vec<(&'a str, TensorView<'a>)> {
+fn inputs<'a>(
+    params: &'a Parameters,
+    feed: Option<&'a Feed>,
+    train: &'a TrainSpec,
+) -> Vec<(&'a str, TensorView<'a>)> {
     let mut inputs: Vec<(&str, TensorView<'_>)> = Vec::with_capacity(params.tensors.len() + 2);
     if let Some(feed) = feed {
         inputs.extend(train.model.input.as_deref().map(|name| (name, feed.batch.features())));
@@ -229,7 +238,8 @@ impl Feed {
         let set = Dataset::open(&train.data, &target(&train.model))?;
         let (train_rows, test_rows) = set.split(train.data.split);
         if train_rows.len() as u64 != train.data.train_samples {
-            let what = format!("{} training samples, the job says {}", train_rows.len(), train.data.train_samples);
+            let what =
+                format!("{} training samples, the job says {}", train_rows.len(), train.data.train_samples);
             return Err(WorkerError::Graph { what });
         }
         let batch = set.batch();

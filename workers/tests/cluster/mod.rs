@@ -1,5 +1,6 @@
 //! Real processes: a Redis server, an engine, shards and workers of the real binary, any of which can be killed.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::{
@@ -52,7 +53,11 @@ impl Process {
         if let Some(out) = child.stdout.take() {
             let mut line = String::new();
             BufReader::new(out).read_line(&mut line).unwrap();
-            address = line.trim().strip_prefix("listening ").unwrap_or_else(|| panic!("no address: {line:?}")).into();
+            address = line
+                .trim()
+                .strip_prefix("listening ")
+                .unwrap_or_else(|| panic!("no address: {line:?}"))
+                .into();
         }
         (Self(child), address)
     }

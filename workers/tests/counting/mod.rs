@@ -1,6 +1,8 @@
 //! A model that counts: the gradient of every weight is 1, so that with SGD and learning rate 1 every weight is minus
 //! the number of pushes that were applied to it.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use std::path::Path;
 
 use syncline_scheduler::spec::{DataSpec, PolicySpec, Source};
@@ -9,8 +11,8 @@ use syncline_workers::{
     submit::{JobGraph, Model, Training},
 };
 
-/// Three chunks over two shards, so that a push can be torn between chunks and between shards.
-pub const WEIGHTS: usize = 200_000;
+/// Sixteen chunks over two shards: a push takes long enough to be torn between chunks and between shards.
+pub const WEIGHTS: usize = 1_000_000;
 
 fn graph() -> Vec<u8> {
     let mut graph = GraphBuilder::new("counting");
@@ -56,7 +58,8 @@ pub fn counts(snapshot: &Path) -> Vec<u64> {
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     let weights = tensors.tensor("w").unwrap();
     assert_eq!(weights.shape(), [WEIGHTS]);
-    let values: Vec<f32> = weights.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    let values: Vec<f32> =
+        weights.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
     assert!(values.iter().all(|v| *v <= 0.0 && v.fract() == 0.0));
     values.iter().map(|v| -v as u64).collect()
 }

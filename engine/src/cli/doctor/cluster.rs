@@ -2,7 +2,11 @@
 
 use super::{Exit, Finding};
 use crate::{
-    cli::{Connection, Failure, cluster::{About, Running}, places::state_dir},
+    cli::{
+        Connection, Failure,
+        cluster::{About, Running},
+        places::state_dir,
+    },
     store::{RedisStore, StoreError, redacted},
 };
 
@@ -10,7 +14,8 @@ use crate::{
 const OLDEST_REDIS: (u32, u32) = (6, 2);
 
 pub(super) async fn check(connection: &Connection, redis: Option<&str>) -> Vec<Finding> {
-    let running = state_dir(connection.state_dir.as_deref()).ok().and_then(|d| Running::load(&d).ok().flatten());
+    let running =
+        state_dir(connection.state_dir.as_deref()).ok().and_then(|d| Running::load(&d).ok().flatten());
     let mut findings = Vec::new();
     if running.is_none() && connection.engine.is_none() {
         let hint = "start a cluster with `syncline up`, or name an engine with --engine";
@@ -20,7 +25,11 @@ pub(super) async fn check(connection: &Connection, redis: Option<&str>) -> Vec<F
     }
     let url = redis.map(str::to_owned).or_else(|| running.map(|r| r.redis));
     match url {
-        None => findings.push(Finding::warn("redis", "no address is known", "name one with --redis to have it checked")),
+        None => findings.push(Finding::warn(
+            "redis",
+            "no address is known",
+            "name one with --redis to have it checked",
+        )),
         Some(url) => findings.extend(redis_settings(&url).await),
     }
     findings
@@ -34,15 +43,23 @@ async fn engine(connection: &Connection) -> Vec<Finding> {
     let (theirs, ours) = (about.get("version"), env!("CARGO_PKG_VERSION"));
     let found = format!("{} at {}, instance {}", theirs, about.get("address"), about.get("instance"));
     let mut findings = vec![match (theirs == ours, about.get("epoch").is_empty()) {
-        (false, _) => Finding::warn("engine", found, format!("this is {ours}; use the same release everywhere")),
-        (true, true) => Finding::warn("engine", format!("{found}, on standby"), "another engine is active, or Redis does not answer"),
+        (false, _) => {
+            Finding::warn("engine", found, format!("this is {ours}; use the same release everywhere"))
+        }
+        (true, true) => Finding::warn(
+            "engine",
+            format!("{found}, on standby"),
+            "another engine is active, or Redis does not answer",
+        ),
         (true, false) => Finding::ok("engine", found),
     }];
     let (present, expected) = (about.number("shards_present"), about.number("shards"));
     let found = format!("{present} of {expected}");
     findings.push(match present == expected {
         true => Finding::ok("shards", found),
-        false => Finding::fail("shards", Exit::Unreachable, found, "start the missing `syncline ps` processes"),
+        false => {
+            Finding::fail("shards", Exit::Unreachable, found, "start the missing `syncline ps` processes")
+        }
     });
     let workers = about.number("workers");
     findings.push(match workers {
@@ -96,7 +113,8 @@ async fn redis_settings(url: &str) -> Vec<Finding> {
 }
 
 fn version(info: &str, url: &str) -> Finding {
-    let field = |name: &str| info.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+    let field =
+        |name: &str| info.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let number = field("redis_version").unwrap_or("?");
     let name = field("valkey_version").map_or(String::new(), |v| format!(" (Valkey {v})"));
     let found = format!("{number}{name} at {}", redacted(url));

@@ -70,9 +70,11 @@ fn open_files() -> Finding {
     let soft = limits.lines().find_map(|l| l.strip_prefix("Max open files")?.split_whitespace().next());
     match soft.map(|s| s.parse().unwrap_or(u64::MAX)) {
         None => Finding::warn("open files", "the limit is not known", "`ulimit -n` shows it"),
-        Some(n) if n < FEW_OPEN_FILES => {
-            Finding::warn("open files", format!("at most {n}"), "raise it before you start: `ulimit -n 65536`")
-        }
+        Some(n) if n < FEW_OPEN_FILES => Finding::warn(
+            "open files",
+            format!("at most {n}"),
+            "raise it before you start: `ulimit -n 65536`",
+        ),
         Some(u64::MAX) => Finding::ok("open files", "unlimited"),
         Some(n) => Finding::ok("open files", format!("at most {n}")),
     }

@@ -98,7 +98,8 @@ impl House {
     fn write(&self, path: &Path, value: &impl Serialize) -> Result<(), CliError> {
         let new = path.with_extension("new");
         let write = || -> io::Result<()> {
-            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+            let mut file =
+                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
             file.write_all(&serde_json::to_vec_pretty(value)?)?;
             file.sync_all()?;
             fs::rename(&new, path)

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-pub use args::UpArgs;
 use args::Plan;
+pub use args::UpArgs;
 use crew::Crew;
 use house::{House, Running};
 use native::Native;
@@ -33,15 +33,17 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
     let house = House::open(&plan.state_dir)?;
     block_on(async move {
         let mut stop = Stop::listen(false)?;
+        let (tell, mut events) = mpsc::unbounded_channel();
         let native = tokio::select! {
-            native = Native::start(&plan, &house) => native?,
+            native = Native::start(&plan, &house, tell.clone()) => native?,
             () = stop.asked() => return Ok(()),
         };
-        let (tell, mut events) = mpsc::unbounded_channel();
         let mut crew = Crew::new(tell);
         let outcome = serve(&plan, &house, &native, &mut crew, &mut events, &mut stop).await;
         house.clear();
-        say("stopping");
+        if outcome.is_ok() {
+            say("stopping");
+        }
         crew.stop().await;
         native.stop().await;
         outcome
@@ -73,14 +75,15 @@ async fn serve(
                     house.publish(&running)?;
                 }
                 Event::Listening { .. } => {}
-                Event::Ended { name, status, again_in, .. } => say_ended(&name, &status, again_in),
+                Event::Ended { name, how, again_in } => say_ended(&name, &how.status, again_in),
             },
         }
     }
 }
 
 fn say_ended(name: &str, status: &str, again_in: Duration) {
-    let lost = if name.starts_with("ps-") { "; the parameters of running jobs that it held are lost" } else { "" };
+    let lost =
+        if name.starts_with("ps-") { "; the parameters of running jobs that it held are lost" } else { "" };
     say(&format!("{name} ended with {status}{lost}; starting it again in {} ms", again_in.as_millis()));
 }
 

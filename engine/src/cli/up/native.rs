@@ -2,16 +2,26 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use tokio::{sync::watch, task::JoinHandle, time::sleep};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::sleep,
+};
 
-use super::{args::Plan, house::House, say};
+use super::{
+    args::Plan,
+    house::House,
+    program::{Event, HowEnded},
+    say,
+};
 use crate::{
-    cli::Failure,
+    cli::{Exit, Failure},
     kit::{self, KitError, RedisOptions, RedisServer},
 };
 
 /// How often our Redis server is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
+const NAME: &str = "redis";
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What was found and started.
@@ -20,12 +30,15 @@ pub(super) struct Native {
     pub onnxruntime: PathBuf,
     /// Address of the Redis server, with password if it has one.
     pub redis_url: String,
-    keeper: Option<(watch::Sender<bool>, JoinHandle<()>)>,
+    keeper: Option<Keeper>,
 }
+
+type Keeper = (watch::Sender<bool>, JoinHandle<()>);
+type Events = mpsc::UnboundedSender<Event>;
 
 impl Native {
     /// Finds both parts, fetching what is missing, and starts Redis unless one was named.
-    pub(super) async fn start(plan: &Plan, house: &House) -> Result<Self, Failure> {
+    pub(super) async fn start(plan: &Plan, house: &House, events: Events) -> Result<Self, Failure> {
         let own = plan.redis.is_none();
         let find = move || -> Result<_, KitError> {
             let onnxruntime = kit::onnxruntime(&say)?.path;
@@ -34,7 +47,7 @@ impl Native {
         let (onnxruntime, program) = blocking(find).await?;
         let (redis_url, keeper) = match (program, &plan.redis) {
             (Some(program), _) => {
-                let (url, keeper) = own_redis(program, house).await?;
+                let (url, keeper) = own_redis(program, house, events).await?;
                 (url, Some(keeper))
             }
             (None, url) => (url.clone().unwrap_or_default(), None),
@@ -51,31 +64,36 @@ impl Native {
     }
 }
 
-type Keeper = (watch::Sender<bool>, JoinHandle<()>);
-
 /// On the port that it had before, if that is free.
-async fn own_redis(program: PathBuf, house: &House) -> Result<(String, Keeper), Failure> {
+async fn own_redis(program: PathBuf, house: &House, events: Events) -> Result<(String, Keeper), Failure> {
     let mut kept = house.kept();
     let options = RedisOptions { port: kept.redis_port, ..RedisOptions::new(house.dir().join("redis")) };
     let (start, file) = (options.clone(), program.clone());
-    let started = blocking(move || RedisServer::start(&file, start)).await;
-    let server = match started {
+    let first = blocking(move || RedisServer::start(&file, start)).await;
+    let server = match first {
         Err(KitError::PortTaken { .. }) if kept.redis_port.is_some() => {
             let (start, file) = (RedisOptions { port: None, ..options.clone() }, program.clone());
             blocking(move || RedisServer::start(&file, start)).await?
         }
-        started => started?,
+        first => first?,
     };
     kept.redis_port = Some(server.port());
     house.keep(&kept)?;
     let url = server.url();
+    tell(&events, started(&server));
     let options = RedisOptions { port: Some(server.port()), ..options };
     let (stop, stopped) = watch::channel(false);
-    Ok((url, (stop, tokio::spawn(keep(program, options, server, stopped)))))
+    Ok((url, (stop, tokio::spawn(keep(program, options, server, events, stopped)))))
 }
 
 /// Starts the server again whenever it ends, on the same port and files.
-async fn keep(program: PathBuf, options: RedisOptions, server: RedisServer, mut stop: watch::Receiver<bool>) {
+async fn keep(
+    program: PathBuf,
+    options: RedisOptions,
+    server: RedisServer,
+    events: Events,
+    mut stop: watch::Receiver<bool>,
+) {
     let mut server = Some(server);
     loop {
         let pause = if server.is_some() { LOOK_EVERY } else { RETRY };
@@ -84,15 +102,18 @@ async fn keep(program: PathBuf, options: RedisOptions, server: RedisServer, mut 
             () = told(&mut stop) => break,
         }
         if let Some(status) = server.as_mut().and_then(RedisServer::ended) {
-            say(&format!("redis ended with {status}; starting it again"));
+            let (status, log) = (status.to_string(), options.dir.join("redis.log"));
+            let how = HowEnded { status, exit: Exit::Redis, log, tail: String::new() };
+            tell(&events, Event::Ended { name: NAME.into(), how, again_in: RETRY });
             server = None;
+            continue;
         }
         if server.is_none() {
             let (program, options) = (program.clone(), options.clone());
             match blocking(move || RedisServer::start(&program, options)).await {
-                Ok(started) => {
-                    say(&format!("redis runs again (process {})", started.pid()));
-                    server = Some(started);
+                Ok(again) => {
+                    tell(&events, started(&again));
+                    server = Some(again);
                 }
                 Err(error) => say(&format!("redis does not start: {error}")),
             }
@@ -100,6 +121,15 @@ async fn keep(program: PathBuf, options: RedisOptions, server: RedisServer, mut 
     }
     // Dropping waits until it has ended.
     blocking(move || drop(server)).await;
+}
+
+fn started(server: &RedisServer) -> Event {
+    Event::Started { name: NAME.into(), pid: server.pid() }
+}
+
+fn tell(events: &Events, event: Event) {
+    // Nobody listens any more while everything is being stopped.
+    let _ = events.send(event);
 }
 
 async fn told(stop: &mut watch::Receiver<bool>) {

@@ -18,6 +18,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use crate::cli::Exit;
+
 /// Pause before a child that ended is started again; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -46,7 +48,18 @@ pub(super) struct Program {
 pub(super) enum Event {
     Started { name: String, pid: u32 },
     Listening { name: String, address: SocketAddr },
-    Ended { name: String, status: String, log: PathBuf, tail: String, again_in: Duration },
+    Ended { name: String, how: HowEnded, again_in: Duration },
+}
+
+/// How a child ended.
+#[derive(Debug)]
+pub(super) struct HowEnded {
+    /// In words.
+    pub status: String,
+    pub exit: Exit,
+    pub log: PathBuf,
+    /// The last lines of the log.
+    pub tail: String,
 }
 
 /// A child that is started again whenever it ends, until [`stop`](Self::stop).
@@ -82,20 +95,19 @@ async fn keep(mut program: Program, events: mpsc::UnboundedSender<Event>, mut st
     loop {
         let since = Instant::now();
         let from = program.log.metadata().map_or(0, |m| m.len());
-        let status = match program.spawn() {
+        let (status, exit) = match program.spawn() {
             Ok(child) => match program.attend(child, &events, &mut stop).await {
-                Some(status) => status.to_string(),
+                Some(status) => (status.to_string(), Exit::of_child(status.code())),
                 None => return,
             },
-            Err(error) => format!("no start: {error}"),
+            Err(error) => (format!("a failed start of `{}`: {error}", program.bin.display()), Exit::Usage),
         };
         if since.elapsed() > STEADY {
             pause = FIRST_PAUSE;
         }
-        let (name, log) = (program.name.clone(), program.log.clone());
-        let tail = tail(&program.log, from);
+        let how = HowEnded { status, exit, log: program.log.clone(), tail: tail(&program.log, from) };
         // Nobody listens any more while we are being stopped.
-        let _ = events.send(Event::Ended { name, status, log, tail, again_in: pause });
+        let _ = events.send(Event::Ended { name: program.name.clone(), how, again_in: pause });
         tokio::select! {
             () = sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
             () = told(&mut stop) => return,

@@ -15,7 +15,7 @@ use super::{
     crew::{Crew, Rank},
     house::{House, Kept, Running},
     native::Native,
-    program::{Event, Program},
+    program::{Event, HowEnded, Program},
 };
 use crate::{
     cli::{CliError, Cluster, Failure},
@@ -61,7 +61,8 @@ pub(super) async fn start(
     };
     let token = token.map_err(|source| CliError::TokenFile { path: token_file.clone(), source })?;
     let listen = engine_address(plan, &kept).await?;
-    let bin = std::env::current_exe().map_err(|source| CliError::Place { path: "this program".into(), source })?;
+    let bin =
+        std::env::current_exe().map_err(|source| CliError::Place { path: "this program".into(), source })?;
     let hire = Hire { house, token_file: &token_file, bin: &bin };
     let deadline = Instant::now() + READY_LIMIT;
     let mut seen = Seen::default();
@@ -94,7 +95,9 @@ pub(super) async fn start(
     while let Ok(event) = events.try_recv() {
         seen.note(event)?;
     }
-    kept.shards.extend(seen.addresses.iter().filter(|(name, _)| name.starts_with("ps-")).map(|(n, a)| (n.clone(), *a)));
+    kept.shards.extend(
+        seen.addresses.iter().filter(|(name, _)| name.starts_with("ps-")).map(|(n, a)| (n.clone(), *a)),
+    );
     house.keep(&kept)?;
     Ok(Running {
         pid: std::process::id(),
@@ -126,11 +129,11 @@ impl Seen {
             Event::Listening { name, address } => {
                 self.addresses.insert(name, address);
             }
-            Event::Ended { name, status, log, tail, .. } => {
+            Event::Ended { name, how: HowEnded { status, exit, log, tail }, .. } => {
                 let ends = self.ends.entry(name.clone()).or_default();
                 *ends += 1;
                 if *ends >= ENDS_BEFORE_READY {
-                    return Err(CliError::ChildEnded { name, status, log, tail });
+                    return Err(CliError::ChildEnded { name, status, log, tail, exit });
                 }
             }
         }
@@ -157,7 +160,9 @@ async fn missing(cluster: &Cluster, plan: &Plan, seen: &Seen) -> String {
 /// Where the engine listens: as told, as before, or at the default address.
 async fn engine_address(plan: &Plan, kept: &Kept) -> Result<SocketAddr, Failure> {
     let address = match (plan.listen, kept.engine) {
-        (Some(told), Some(before)) if told.port() == 0 && told.ip() == before.ip() && is_free(before) => before,
+        (Some(told), Some(before)) if told.port() == 0 && told.ip() == before.ip() && is_free(before) => {
+            before
+        }
         (Some(told), _) => told,
         (None, Some(before)) => before,
         (None, None) => default_listen()?,
@@ -207,17 +212,22 @@ impl Hire<'_> {
     fn shard(&self, plan: &Plan, kept: &Kept, engine: SocketAddr, index: u32) -> Program {
         let name = format!("ps-{index}");
         let before = kept.shards.get(&name).copied().filter(|a| a.ip() == engine.ip() && is_free(*a));
-        let mut args = self.args(
-            "ps",
-            &[("--engine", engine.to_string()), ("--shard", format!("{index}/{}", plan.shards))],
-        );
+        let mut args = self
+            .args("ps", &[("--engine", engine.to_string()), ("--shard", format!("{index}/{}", plan.shards))]);
         args.extend(["--state-dir".into(), self.house.dir().join(format!("shard-{index}")).into()]);
         let mut program = self.program(name, self.bin, args);
         program.listen = Some(before.unwrap_or(SocketAddr::new(engine.ip(), 0)));
         program
     }
 
-    fn worker(&self, plan: &Plan, native: &Native, engine: SocketAddr, index: usize, slowdown: f64) -> Program {
+    fn worker(
+        &self,
+        plan: &Plan,
+        native: &Native,
+        engine: SocketAddr,
+        index: usize,
+        slowdown: f64,
+    ) -> Program {
         let name = format!("worker-{index}");
         let args = self.args(
             "worker",

@@ -1,0 +1,122 @@
+//! From samples to a table.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::work::Case;
+
+/// One run of Syncline, per step.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    pub step_ms: f64,
+    pub compute_ms: f64,
+    pub pull_ms: f64,
+    pub push_ms: f64,
+    pub staleness: f64,
+    pub steps: f64,
+    /// Processor time by role.
+    pub cpu_ms: BTreeMap<&'static str, f64>,
+}
+
+/// One round: everybody in turn.
+pub struct Round {
+    pub bare_ms: f64,
+    pub lean_ms: f64,
+    /// In the order of [`Report::shards`].
+    pub syncline: Vec<Sample>,
+}
+
+/// Syncline with some number of shards, medians over the rounds.
+#[derive(Debug, Serialize)]
+pub struct Line {
+    pub shards: usize,
+    pub step_ms: f64,
+    /// Medians of the ratios of each round, in percent.
+    pub of_lean: f64,
+    pub of_bare: f64,
+    pub compute_ms: f64,
+    pub pull_ms: f64,
+    pub push_ms: f64,
+    /// What is left of the step.
+    pub control_ms: f64,
+    pub staleness_max: f64,
+    pub steps: f64,
+    pub cpu_ms: BTreeMap<&'static str, f64>,
+}
+
+/// One case.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub case: &'static str,
+    pub batch: usize,
+    pub rounds: usize,
+    pub bare_ms: f64,
+    pub lean_ms: f64,
+    pub lean_of_bare: f64,
+    pub syncline: Vec<Line>,
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
+    }
+}
+
+impl Report {
+    /// `shards`: number of shards of each cluster.
+    pub fn new(case: &Case, shards: &[usize], rounds: &[Round]) -> Self {
+        let line = |(at, shards): (usize, &usize)| {
+            let of = |f: &dyn Fn(&Sample) -> f64| median(rounds.iter().map(|r| f(&r.syncline[at])));
+            let share = |f: &dyn Fn(&Round) -> f64| {
+                100.0 * median(rounds.iter().map(|r| f(r) / r.syncline[at].step_ms))
+            };
+            let roles = rounds.first().into_iter().flat_map(|r| r.syncline[at].cpu_ms.keys());
+            Line {
+                shards: *shards,
+                step_ms: of(&|s| s.step_ms),
+                of_lean: share(&|r| r.lean_ms),
+                of_bare: share(&|r| r.bare_ms),
+                compute_ms: of(&|s| s.compute_ms),
+                pull_ms: of(&|s| s.pull_ms),
+                push_ms: of(&|s| s.push_ms),
+                control_ms: of(&|s| s.step_ms - s.compute_ms - s.pull_ms - s.push_ms),
+                staleness_max: rounds.iter().map(|r| r.syncline[at].staleness).fold(0.0, f64::max),
+                steps: of(&|s| s.steps),
+                cpu_ms: roles.map(|role| (*role, of(&|s| s.cpu_ms[role]))).collect(),
+            }
+        };
+        Self {
+            case: case.name,
+            batch: case.batch,
+            rounds: rounds.len(),
+            bare_ms: median(rounds.iter().map(|r| r.bare_ms)),
+            lean_ms: median(rounds.iter().map(|r| r.lean_ms)),
+            lean_of_bare: 100.0 * median(rounds.iter().map(|r| r.bare_ms / r.lean_ms)),
+            syncline: shards.iter().enumerate().map(line).collect(),
+        }
+    }
+
+    pub fn print(&self) {
+        println!("\n{}: batch {}, medians of {} rounds, everybody in turn", self.case, self.batch, self.rounds);
+        println!("{:<22}{:>10}{:>10}{:>10}", "", "ms/step", "of lean", "of bare");
+        println!("{:<22}{:>10.3}{:>10}{:>9.1}%", "bare loop", self.bare_ms, "", 100.0);
+        println!("{:<22}{:>10.3}{:>9.1}%{:>9.1}%", "lean loop", self.lean_ms, 100.0, self.lean_of_bare);
+        for line in &self.syncline {
+            let name = format!("syncline, {} shard{}", line.shards, if line.shards == 1 { "" } else { "s" });
+            println!("{name:<22}{:>10.3}{:>9.1}%{:>9.1}%", line.step_ms, line.of_lean, line.of_bare);
+        }
+        for line in &self.syncline {
+            println!(
+                "{} shard(s): compute {:.3} (bare loop's step {:.3}), pull {:.3}, push and update {:.3}, control {:.3} ms; staleness at most {}",
+                line.shards, line.compute_ms, self.bare_ms, line.pull_ms, line.push_ms, line.control_ms, line.staleness_max,
+            );
+            let cpu: Vec<String> = line.cpu_ms.iter().map(|(role, ms)| format!("{role} {ms:.3}")).collect();
+            println!("    processor time per step: {} ms", cpu.join(", "));
+        }
+    }
+}

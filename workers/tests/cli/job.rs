@@ -1,0 +1,119 @@
+//! A job from its file to its snapshot, through the commands alone.
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use serde_json::Value;
+use syncline_workers::onnx::{SplitMix64, mlp};
+
+use crate::rig::{Ended, Up, folder, syncline, wait_until};
+
+/// Two kinds of points that a straight line tells apart, a model for them, and a job file.
+fn write_job(dir: &Path, epochs: u32) {
+    let mut random = SplitMix64::new(7);
+    let mut rows = String::new();
+    for _ in 0..200 {
+        let (x, y) = (random.normal(), random.normal());
+        writeln!(rows, "{x:.4},{y:.4},{}", i32::from(x + y > 0.0)).unwrap();
+    }
+    fs::write(dir.join("points.csv"), rows).unwrap();
+    fs::write(dir.join("points.onnx"), mlp(&[2, 8, 2], 1).to_bytes()).unwrap();
+    let file = format!(
+        r#"id = "points"
+
+[[node]]
+name = "train"
+do = "train"
+model.forward = {{ onnx = "points.onnx", loss = "softmax-cross-entropy" }}
+data = {{ source = {{ csv = {{ path = "points.csv" }} }}, split = {{ test-every = 5 }} }}
+settings = {{ epochs = {epochs}, batch = 10, policy = "bsp" }}
+
+[[node]]
+name = "test"
+do = "evaluate"
+after = ["train"]
+
+[[node]]
+name = "weights"
+do = "snapshot"
+after = ["train"]
+"#
+    );
+    fs::write(dir.join("points.toml"), file).unwrap();
+}
+
+fn field<'a>(view: &'a Value, name: &str) -> &'a str {
+    view["job"][name].as_str().unwrap_or_else(|| panic!("no {name} in {view:#}"))
+}
+
+#[test]
+fn a_job_runs_from_its_file_to_its_snapshot() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "2"]);
+    let place = dir.path().to_str().unwrap();
+    let at = |args: &[&str]| -> Ended {
+        let mut all = args.to_vec();
+        all.extend(["--state-dir", place]);
+        syncline(&all)
+    };
+    write_job(dir.path(), 5);
+    let file = dir.path().join("points.toml");
+    let file = file.to_str().unwrap();
+
+    let view = at(&["submit", file, "--watch", "--json"]).ok().json();
+    assert_eq!(field(&view, "state"), "done");
+    assert_eq!(field(&view, "samples_applied"), field(&view, "samples_total"));
+    assert_eq!(view["workers"].as_object().unwrap().len(), 2);
+
+    at(&["submit", file]).refused(1, "E130");
+    assert_eq!(at(&["submit", file, "--id", "again"]).ok().out, "again\n");
+    let watched = at(&["watch", "again"]).ok();
+    assert!(watched.out.contains("done  epoch 5/5"), "{}", watched.out);
+
+    let jobs = at(&["jobs", "--json"]).ok().json();
+    let ids: Vec<&str> = jobs.as_array().unwrap().iter().map(|j| j["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["points", "again"]);
+    assert!(at(&["jobs"]).ok().out.starts_with("id "));
+
+    let status = at(&["status", "points"]).ok().out;
+    for part in [
+        "points (done)",
+        "compute ms",
+        "worker-1",
+        "accuracy",
+        "redis-cli -u redis://127.0.0.1:",
+        "'syncline:{points}:job'",
+    ] {
+        assert!(status.contains(part), "{part} is not in {status}");
+    }
+    at(&["cancel", "points"]).refused(1, "E137");
+
+    let snapshot = at_nowhere(&["model", "show", field(&view, "snapshot"), "--json"]).ok().json();
+    assert_eq!(snapshot["about"]["job"], "points");
+    assert_eq!(snapshot["count"], 2 * 8 + 8 + 8 * 2 + 2);
+    assert_eq!(snapshot["tensors"][0]["values"]["not_finite"], 0);
+    let model = dir.path().join("points.onnx");
+    let model = at_nowhere(&["model", "show", model.to_str().unwrap(), "--json"]).ok().json();
+    assert_eq!((&model["parameter_count"], &model["operators"]["Gemm"]), (&snapshot["count"], &2.into()));
+}
+
+fn at_nowhere(args: &[&str]) -> Ended {
+    syncline(args)
+}
+
+#[test]
+fn a_canceled_job_ends_its_watch_with_an_error() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "2", "--slowdown", "1,2"]);
+    let place = dir.path().to_str().unwrap();
+    write_job(dir.path(), 1_000);
+    let file = dir.path().join("points.toml");
+    syncline(&["submit", file.to_str().unwrap(), "--state-dir", place]).ok();
+    wait_until("the job trains", || {
+        let view = syncline(&["status", "points", "--json", "--state-dir", place]).ok().json();
+        field(&view, "state") == "running" && field(&view, "iterations_done") != "0"
+    });
+    let status = syncline(&["status", "points", "--state-dir", place]).ok().out;
+    assert!(status.contains("next barrier"), "{status}");
+    syncline(&["cancel", "points", "--state-dir", place]).ok();
+    syncline(&["watch", "points", "--state-dir", place]).refused(1, "E507");
+}

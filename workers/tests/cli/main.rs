@@ -1,0 +1,8 @@
+//! The binary `syncline` as people use it: real processes, real Redis, real ONNX Runtime.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod job;
+mod refusals;
+mod rig;
+mod up;

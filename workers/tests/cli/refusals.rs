@@ -1,0 +1,122 @@
+//! Exit codes, error codes and hints.
+
+use std::{fs, io, net::TcpListener};
+
+use crate::rig::{Up, command, folder, syncline};
+
+/// An address at which nobody listens.
+fn nobody() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+#[test]
+fn help_lists_every_command() {
+    let help = syncline(&["--help"]).ok().out;
+    for name in
+        ["up", "engine", "ps", "worker", "submit", "jobs", "status", "watch", "cancel", "model", "doctor"]
+    {
+        assert!(
+            help.lines().any(|l| l.trim_start().starts_with(&format!("{name} "))),
+            "{name} is not in {help}"
+        );
+        syncline(&[name, "--help"]).ok();
+    }
+}
+
+#[test]
+fn mistakes_at_the_keyboard_are_usage_errors() {
+    let dir = folder();
+    let place = dir.path().to_str().unwrap();
+    syncline(&["fly"]).refused(2, "E500");
+    syncline(&["status"]).refused(2, "E500");
+    syncline(&["status", "No Such Name"]).refused(2, "E001");
+    syncline(&["up", "--state-dir", place, "--workers", "2", "--slowdown", "1"]).refused(2, "E509");
+    for service in [&["engine", "--redis", "redis://127.0.0.1:1/"][..], &["up"]] {
+        let mut args = service.to_vec();
+        args.extend(["--state-dir", place, "--listen", "0.0.0.0:0"]);
+        syncline(&args).refused(2, "E501");
+    }
+    syncline(&["ps", "--state-dir", place, "--listen", "0.0.0.0:0"]).refused(2, "E418");
+}
+
+#[test]
+fn a_bad_job_file_is_named_with_what_is_wrong() {
+    let dir = folder();
+    let file = dir.path().join("job.toml");
+    fs::write(&file, "id = 'a'\nnod = 1").unwrap();
+    let said = syncline(&["submit", file.to_str().unwrap()]).refused(2, "E361").err;
+    assert!(said.contains("unknown field `nod`"), "{said}");
+    syncline(&["submit", "/no/such/job.toml"]).refused(2, "E360");
+}
+
+#[test]
+fn a_damaged_model_or_snapshot_is_refused() {
+    let dir = folder();
+    for (name, code) in [("a.onnx", "E302"), ("a.safetensors", "E380")] {
+        let file = dir.path().join(name);
+        fs::write(&file, "this is neither").unwrap();
+        syncline(&["model", "show", file.to_str().unwrap()]).refused(2, code);
+    }
+}
+
+#[test]
+fn an_engine_that_is_not_there_is_said_at_once() {
+    let dir = folder();
+    let place = dir.path().to_str().unwrap();
+    syncline(&["jobs", "--state-dir", place]).refused(3, "E511");
+    fs::write(dir.path().join("token"), "0".repeat(64)).unwrap();
+    let since = std::time::Instant::now();
+    for args in [&["jobs"][..], &["status", "a"], &["watch", "a"], &["cancel", "a"]] {
+        let mut args = args.to_vec();
+        let address = nobody();
+        args.extend(["--state-dir", place, "--engine", &address]);
+        syncline(&args).refused(3, "E300");
+    }
+    assert!(since.elapsed().as_secs() < 15, "took {:?}", since.elapsed());
+    fs::write(dir.path().join("token"), "secret").unwrap();
+    let damaged = syncline(&["jobs", "--state-dir", place, "--engine", &nobody()]).refused(2, "E505");
+    assert!(damaged.err.contains("[E120]") && !damaged.err.contains("secret"), "{}", damaged.err);
+}
+
+#[test]
+fn an_engine_without_redis_does_not_start() {
+    let dir = folder();
+    let url = format!("redis://:hidden@{}/", nobody());
+    let place = dir.path().to_str().unwrap();
+    let args = ["engine", "--state-dir", place, "--listen", "127.0.0.1:0", "--redis", &url];
+    let ended = syncline(&args).refused(4, "E201");
+    assert!(!ended.err.contains("hidden"), "{}", ended.err);
+}
+
+#[test]
+fn what_the_engine_refuses_comes_with_its_code() {
+    let dir = folder();
+    let up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
+    let place = dir.path().to_str().unwrap();
+    let unknown = syncline(&["status", "nope", "--state-dir", place]).refused(1, "E131");
+    assert!(unknown.err.contains("hint: `syncline jobs`"), "{}", unknown.err);
+    syncline(&["watch", "nope", "--state-dir", place]).refused(1, "E131");
+    syncline(&["cancel", "nope", "--state-dir", place]).refused(1, "E131");
+
+    let other = folder();
+    let wrong = other.path().join("token");
+    fs::write(&wrong, "f".repeat(64)).unwrap();
+    let (engine, wrong) = (up.about["engine"].as_str().unwrap(), wrong.to_str().unwrap());
+    syncline(&["jobs", "--engine", engine, "--token-file", wrong]).refused(3, "E123");
+    syncline(&["worker", "--engine", engine, "--token-file", wrong]).refused(3, "E123");
+
+    let taken =
+        syncline(&["engine", "--state-dir", place, "--listen", engine, "--redis", "redis://127.0.0.1:1/"]);
+    taken.refused(2, "E240");
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_failure() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
+    let (reader, writer) = io::pipe().unwrap();
+    drop(reader);
+    let place = dir.path().to_str().unwrap();
+    let status = command(&["jobs", "--json", "--state-dir", place]).stdout(writer).status().unwrap();
+    assert!(status.success());
+}

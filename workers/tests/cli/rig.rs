@@ -1,0 +1,180 @@
+//! Starts `syncline`, in a folder of its own and without the environment of whoever runs the tests.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Slow machines under load need most of it.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// `syncline ARGS` without any `SYNCLINE_*` of ours; the cache of native parts stays where it is.
+pub fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
+    for name in ["ENGINE", "TOKEN_FILE", "STATE_DIR", "REDIS", "LOG"] {
+        command.env_remove(format!("SYNCLINE_{name}"));
+    }
+    command.env_remove("RUST_LOG").args(args).stdin(Stdio::null());
+    command
+}
+
+/// Runs a command to its end.
+pub fn syncline(args: &[&str]) -> Ended {
+    Ended::from(command(args).output().unwrap())
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+impl Ended {
+    /// It must have ended well.
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert_eq!(self.code, 0, "{self:#?}");
+        self
+    }
+
+    /// It must have ended with this exit code, a first line with this error code, and a hint.
+    #[track_caller]
+    pub fn refused(self, exit: i32, code: &str) -> Self {
+        assert_eq!(self.code, exit, "{self:#?}");
+        assert!(self.err.starts_with("error: [E"), "{self:#?}");
+        assert!(self.err.contains(&format!("[{code}]")), "{self:#?}");
+        assert!(self.err.lines().last().unwrap().starts_with("hint: "), "{self:#?}");
+        self
+    }
+
+    /// Its stdout must be one JSON value.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {self:#?}"))
+    }
+}
+
+/// Polls until `holds`.
+#[track_caller]
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !holds() {
+        assert!(since.elapsed() < PATIENCE, "never happened: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends a signal, by name.
+pub fn kill(signal: &str, pid: u32) {
+    // The process may have gone by itself.
+    let _ = Command::new("sh").arg("-c").arg(format!("kill -{signal} {pid}")).stderr(Stdio::null()).status();
+}
+
+/// Whether a process runs; one that only waits to be collected does not.
+pub fn runs(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X') | None))
+}
+
+/// A running `syncline up`, stopped when dropped.
+pub struct Up {
+    child: Child,
+    said: Arc<Mutex<String>>,
+    /// What it printed when everything was ready.
+    pub about: Value,
+}
+
+impl Up {
+    /// On a free port, in `dir`.
+    pub fn start(dir: &TempDir, args: &[&str]) -> Self {
+        let dir = dir.path().to_str().unwrap();
+        let mut all = vec!["up", "--json", "--state-dir", dir, "--listen", "127.0.0.1:0"];
+        all.extend(args);
+        let mut child = command(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = Arc::new(Mutex::new(String::new()));
+        let (stderr, heard) = (child.stderr.take().unwrap(), said.clone());
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let mut heard = heard.lock().unwrap();
+                heard.push_str(&line);
+                heard.push('\n');
+            }
+        });
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut text = String::new();
+        while !text.ends_with("}\n}\n") && !text.ends_with("\n}\n") {
+            if out.read_line(&mut text).unwrap() == 0 {
+                break;
+            }
+        }
+        // Kept open, so that nothing it prints later can fail.
+        thread::spawn(move || out.read_to_end(&mut Vec::new()));
+        let about = serde_json::from_str(&text);
+        let about = about.unwrap_or_else(|e| panic!("{e} in {text:?}; it said {}", said.lock().unwrap()));
+        Self { child, said, about }
+    }
+
+    /// Its own process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it has said on stderr.
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("up ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        kill("TERM", self.pid());
+        let since = Instant::now();
+        while self.child.try_wait().is_ok_and(|s| s.is_none()) {
+            if since.elapsed() > PATIENCE {
+                let _ = self.child.kill();
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Process ids of the cluster that runs in `dir`, by name.
+pub fn processes(dir: &Path) -> Vec<(String, u32)> {
+    let text = fs::read_to_string(dir.join("up.json")).unwrap();
+    let about: Value = serde_json::from_str(&text).unwrap();
+    let processes = about["processes"].as_object().unwrap();
+    processes.iter().map(|(name, pid)| (name.clone(), pid.as_u64().unwrap() as u32)).collect()
+}
+
+/// A folder that goes with the test.
+pub fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}

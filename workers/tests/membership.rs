@@ -1,0 +1,124 @@
+//! Workers come and go, Redis goes away and comes back, a shard is lost, a job is canceled: nobody waits for ever.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod cluster;
+mod counting;
+
+use std::{collections::BTreeMap, path::Path};
+
+use cluster::{Cluster, number, runtime};
+use syncline_engine::{
+    kit::{self, RedisOptions, RedisServer},
+    store::keys::JobKeys,
+};
+use syncline_scheduler::{
+    core::{Member, Standing},
+    ids::JobId,
+};
+use syncline_workers::submit;
+
+const SAMPLES: u64 = 4_000;
+
+async fn submit(cluster: &Cluster, id: &str, policy: &str, epochs: u32) -> JobId {
+    let graph = counting::job(id, policy.parse().unwrap(), SAMPLES, 10, epochs, 0);
+    let prepared = submit::prepare(&runtime(), &graph).unwrap();
+    let job = prepared.spec.id.clone();
+    let client = cluster.client();
+    client.shards().await.unwrap();
+    submit::submit(&client, &cluster.token, prepared).await.unwrap();
+    job
+}
+
+async fn members(cluster: &Cluster, job: &JobId) -> BTreeMap<String, Member> {
+    let records = cluster.store.hash("read workers", &JobKeys::new(job).workers).await.unwrap();
+    records.into_iter().map(|(w, json)| (w, serde_json::from_str(&json).unwrap())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_others_go_on_when_a_worker_is_killed() {
+    for policy in ["bsp", "elastic-bsp:15"] {
+        let mut cluster = Cluster::start(2, 3, "--step-ms 3 --slowdown 1").await;
+        let job = submit(&cluster, "survivors", policy, 2).await;
+        cluster
+            .until(&job, |s| number(s, "samples_applied") > SAMPLES / 2 && number(s, "workers") == 3)
+            .await;
+        cluster.workers[1].kill();
+        let summary = cluster.until_over(&job).await;
+        assert_eq!(summary["state"], "done", "{policy}: {summary:?}");
+        assert_eq!(number(&summary, "epochs_complete"), 2, "{policy}");
+        let gone = members(&cluster, &job).await.values().filter(|m| m.standing == Standing::Gone).count();
+        assert_eq!(gone, 1, "{policy}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_comes_later_takes_part() {
+    for policy in ["bsp", "elastic-bsp:15", "asp"] {
+        let mut cluster = Cluster::start(2, 1, "--step-ms 3 --slowdown 1").await;
+        let job = submit(&cluster, "joiner", policy, 2).await;
+        cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
+        let late = cluster.spawn_worker("--step-ms 3 --slowdown 1 --name late");
+        cluster.workers.push(late);
+        let summary = cluster.until_over(&job).await;
+        assert_eq!(summary["state"], "done", "{policy}: {summary:?}");
+        let members = members(&cluster, &job).await;
+        let late = members.values().find(|m| m.about.name == "late").unwrap();
+        assert!(late.spent.iterations > 20, "{policy}: only {} iterations", late.spent.iterations);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_frees_workers_that_are_blocked_at_a_barrier() {
+    let mut cluster = Cluster::start(2, 1, "--step-ms 3 --slowdown 1").await;
+    // Ten seconds a step: the fast worker waits at the barrier for it.
+    let slow = cluster.spawn_worker("--step-ms 10000 --slowdown 1 --name slow");
+    cluster.workers.push(slow);
+    let job = submit(&cluster, "stuck", "bsp", 1).await;
+    cluster.until(&job, |s| number(s, "iterations_done") >= 1).await;
+    cluster.client().cancel(&job).await.unwrap();
+    assert_eq!(cluster.until_over(&job).await["state"], "canceled");
+    cluster.workers[1].kill();
+    let next = submit(&cluster, "next", "asp", 1).await;
+    assert_eq!(cluster.until_over(&next).await["state"], "done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_shard_ends_the_job_with_a_code() {
+    let mut cluster = Cluster::start(2, 2, "--step-ms 3 --slowdown 1").await;
+    let job = submit(&cluster, "shardless", "asp", 20).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
+    cluster.shards[1].kill();
+    let summary = cluster.until_over(&job).await;
+    assert_eq!(summary["state"], "failed");
+    assert!(["E220", "E410"].contains(&summary["code"].as_str()), "{summary:?}");
+    assert!(!summary["reason"].is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_job_outlives_a_redis_that_goes_away_and_comes_back() {
+    let mut cluster = Cluster::start(2, 2, "--step-ms 3 --slowdown 1").await;
+    let job = submit(&cluster, "outage", "elastic-bsp:15", 2).await;
+    let before = cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 2).await;
+    let (dir, port) = (cluster.redis.dir().to_owned(), cluster.redis.port());
+    let program = kit::redis_server(&|_| {}).unwrap().path;
+    let redis = &mut cluster.redis;
+    // Stopped in order, so that its append-only file is complete; then the same files at the same place.
+    tokio::task::block_in_place(|| {
+        let gone = std::mem::replace(
+            redis,
+            RedisServer::start(&program, RedisOptions::new(dir.with_extension("idle"))).unwrap(),
+        );
+        drop(gone);
+        let options = RedisOptions { port: Some(port), ..RedisOptions::new(&dir) };
+        *redis = RedisServer::start(&program, options).unwrap();
+    });
+    let summary = cluster.until_over(&job).await;
+    assert_eq!(summary["state"], "done", "{summary:?}");
+    assert!(number(&summary, "samples_applied") > number(&before, "samples_applied"));
+    assert_eq!(number(&summary, "epochs_complete"), 2);
+    let counts = counting::counts(Path::new(&summary["snapshot"]));
+    let done = number(&summary, "iterations_done");
+    assert_eq!(number(&summary, "iterations_torn"), 0);
+    assert!(counts.iter().all(|&n| n == done), "{done} done, weights from {:?}", counts.iter().min());
+}
