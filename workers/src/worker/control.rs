@@ -16,7 +16,7 @@ use syncline_scheduler::{
 use tokio::{
     runtime::Handle,
     sync::{Mutex, mpsc as async_mpsc, oneshot, watch},
-    time::sleep,
+    time::{sleep, timeout},
 };
 use tracing::{debug, info, warn};
 
@@ -30,6 +30,8 @@ use super::{
 const CALL: Duration = Duration::from_secs(10);
 const POLL_WAIT_MS: u64 = 1_000;
 const RETRY: Duration = Duration::from_millis(100);
+/// How long a report waits for others while the worker has enough in hand: one commit then serves many short steps.
+const GATHER: Duration = Duration::from_millis(16);
 
 type Link = Reconnecting<WorkerServiceClient>;
 
@@ -169,6 +171,7 @@ impl Life {
                     self.shared.revoke(&orders.revoked);
                     for assignment in orders.assignments {
                         holding.push(assignment.key.clone());
+                        self.shared.queue();
                         if give.send(assignment).is_err() {
                             return;
                         }
@@ -200,6 +203,8 @@ impl Life {
                     // The executor has ended; `live` hears of it by itself.
                     None => std::future::pending().await,
                 }
+                // Not looking at the queue meanwhile: nobody needs to be woken for what comes in.
+                let _ = timeout(GATHER, self.shared.urgent()).await;
             }
             while let Ok(more) = finished.try_recv() {
                 waiting.push(more);

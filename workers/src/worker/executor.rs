@@ -2,8 +2,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
-    time::Instant,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
+    time::{Duration, Instant},
 };
 
 use syncline_engine::rpc::{EngineFault, JobTicket};
@@ -12,6 +16,7 @@ use syncline_scheduler::{
     core::{Assignment, Outcome, TaskKey, Work},
     ids::{Generation, JobId},
 };
+use tokio::sync::Notify;
 use tracing::{debug, warn};
 
 use super::{
@@ -26,9 +31,16 @@ pub(super) struct Finished {
     pub outcome: Outcome,
 }
 
+/// With work for less than this in hand, the engine should hear at once what is done, so that more comes in time.
+const RESERVE: Duration = Duration::from_millis(16);
+
 /// What both sides of a worker see of each other.
 #[derive(Default)]
 pub(super) struct Shared {
+    /// Tasks that were given and not begun.
+    queued: AtomicU32,
+    /// A report is there that must not wait for others.
+    urgent: Notify,
     /// Tasks that must not be started any more.
     revoked: Mutex<HashSet<TaskKey>>,
     blocked_on: Mutex<Option<String>>,
@@ -43,6 +55,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     pub(super) fn revoke(&self, keys: &[TaskKey]) {
         lock(&self.revoked).extend(keys.iter().cloned());
+    }
+
+    /// Counts a task that is given to the executor.
+    pub(super) fn queue(&self) {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits until a report is there that must not wait for others.
+    pub(super) async fn urgent(&self) {
+        self.urgent.notified().await;
     }
 
     pub(super) fn blocked_on(&self) -> Option<String> {
@@ -77,6 +99,8 @@ pub(super) fn execute(
 ) -> End {
     let mut open: HashMap<(JobId, Generation), JobRun> = HashMap::new();
     while let Ok(assignment) = tasks.recv() {
+        let queued = shared.queued.fetch_sub(1, Ordering::Relaxed) - 1;
+        let began = Instant::now();
         let key = assignment.key.clone();
         if lock(&shared.revoked).remove(&key) {
             continue;
@@ -99,8 +123,13 @@ pub(super) fn execute(
                 Outcome::Failed { code: error.code(), reason: error.to_string() }
             }
         };
-        if finished.send(Finished { key, ended: Instant::now(), outcome }).is_err() {
+        let ended = Instant::now();
+        let routine = matches!(outcome, Outcome::Iterated(_)) && (ended - began) * queued >= RESERVE;
+        if finished.send(Finished { key, ended, outcome }).is_err() {
             break;
+        }
+        if !routine {
+            shared.urgent.notify_one();
         }
     }
     End::Stopped

@@ -1,0 +1,120 @@
+//! The digits job as a user runs it, under every policy: accurate, complete, and bounded by its policy.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::{path::Path, time::Duration};
+
+use syncline_engine::{
+    rpc::JobView,
+    store::{RedisStore, keys::JobKeys},
+};
+use syncline_examples::digits;
+use syncline_workers::{
+    local::{LocalCluster, LocalOptions},
+    onnx,
+    submit::{self, JobFile},
+    worker::Pace,
+};
+
+const TRAINING_SAMPLES: u64 = 1_437;
+
+async fn cluster(step_ms: u64) -> LocalCluster {
+    let step = Duration::from_millis(step_ms);
+    let paces = [1.0, 1.0, 1.0, 2.5].map(|slowdown| Pace { step, slowdown }).to_vec();
+    LocalCluster::start(LocalOptions { paces, ..LocalOptions::default() }, |line| eprintln!("{line}"))
+        .await
+        .unwrap()
+}
+
+async fn train(cluster: &LocalCluster, policy: &str, seed: u64) -> JobView {
+    let graph =
+        digits::job(policy.split(':').next().unwrap(), policy.parse().unwrap(), digits::EPOCHS, seed, 4);
+    let prepared = submit::prepare(cluster.runtime(), &graph).unwrap();
+    let id = prepared.spec.id.clone();
+    submit::submit(&cluster.client(), cluster.token(), prepared).await.unwrap();
+    cluster.client().wait(&id, |_| {}).await.unwrap()
+}
+
+fn number(view: &JobView, field: &str) -> f64 {
+    view.job[field].parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_policy_learns_and_counts_every_sample_once() {
+    let cluster = cluster(4).await;
+    let store = RedisStore::connect(cluster.redis_url()).await.unwrap();
+    for policy in ["elastic-bsp:15", "bsp", "asp"] {
+        let view = train(&cluster, policy, 1).await;
+        assert_eq!(view.job["state"], "done", "{policy}: {:?}", view.job);
+        let accuracy = number(&view, "test_accuracy");
+        assert!(accuracy >= 0.95, "{policy}: {accuracy}");
+        assert_eq!(
+            number(&view, "samples_applied") as u64,
+            TRAINING_SAMPLES * u64::from(digits::EPOCHS),
+            "{policy}"
+        );
+        assert_eq!(number(&view, "test_samples") as u64, 360, "{policy}");
+        let barriers = number(&view, "barriers") as u64;
+        match policy {
+            // 40 epochs in rounds of four workers; a round may begin the next epoch.
+            "bsp" => assert!((400..=500).contains(&barriers), "{barriers} barriers"),
+            "asp" => assert_eq!(barriers, 1),
+            _ => assert!((5..300).contains(&barriers), "{barriers} barriers"),
+        }
+        check_spans(&store, &view, policy).await;
+    }
+    cluster.stop().await;
+}
+
+/// What each kept superstep promised, from Redis.
+async fn check_spans(store: &RedisStore, view: &JobView, policy: &str) {
+    let keys = JobKeys::new(&view.job["id"].parse().unwrap());
+    let spans = store.hash("read supersteps", &keys.supersteps).await.unwrap();
+    assert!(!spans.is_empty());
+    for (n, text) in spans {
+        let span: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for share in span["roster"].as_object().unwrap().values() {
+            let done = share["last"].as_u64().unwrap() - share["base"].as_u64().unwrap();
+            match policy {
+                "bsp" => assert!(done <= 1, "superstep {n}: {text}"),
+                "elastic-bsp:15" if !span["predicted"].as_array().unwrap().is_empty() => {
+                    let row = &span["predicted"][0];
+                    assert!(row["points"]["count"].as_u64().unwrap() <= 15, "superstep {n}: {text}");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_job_file_describes_the_same_job() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let cluster = cluster(0).await;
+    let mut graph = JobFile::load(&root.join("jobs/digits.toml")).unwrap();
+    let from_file = submit::prepare(cluster.runtime(), &graph).unwrap().spec;
+    let from_rust = digits::job("digits", "elastic-bsp:15".parse().unwrap(), digits::EPOCHS, 0, 1);
+    let from_rust = submit::prepare(cluster.runtime(), &from_rust).unwrap().spec;
+    let (mut file, mut rust) = (from_file.train().unwrap().1.clone(), from_rust.train().unwrap().1.clone());
+    assert_eq!(file.data.digest.take(), rust.data.digest.take());
+    file.data.source = rust.data.source.clone();
+    assert_eq!(file, rust);
+
+    graph.id = "from-file".into();
+    let prepared = submit::prepare(cluster.runtime(), &graph).unwrap();
+    submit::submit(&cluster.client(), cluster.token(), prepared).await.unwrap();
+    let view = cluster.client().wait(&"from-file".parse().unwrap(), |_| {}).await.unwrap();
+    assert_eq!(view.job["state"], "done", "{:?}", view.job);
+    let snapshot = std::fs::read(&view.job["snapshot"]).unwrap();
+    assert!(safetensors::SafeTensors::deserialize(&snapshot).unwrap().tensor("fc1.weight").is_ok());
+    cluster.stop().await;
+}
+
+#[test]
+fn the_committed_model_is_the_one_that_the_example_builds() {
+    let committed = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("models/digits.onnx")).unwrap();
+    assert!(
+        committed == onnx::mlp(&[64, 256, 10], 0).to_bytes(),
+        "run `cargo run -p syncline-examples --example export-digits`"
+    );
+}

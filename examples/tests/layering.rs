@@ -1,0 +1,69 @@
+//! The crates depend on each other in one straight line, and two libraries stay in their rooms.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+const LINE: [&str; 5] =
+    ["syncline-scheduler", "syncline-engine", "syncline-ps", "syncline-workers", "syncline-examples"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+#[test]
+fn crates_depend_only_on_those_before_them() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let place = |name: &str| LINE.iter().position(|c| *c == name);
+    let packages = metadata["packages"].as_array().unwrap();
+    assert_eq!(packages.len(), LINE.len());
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        let own = place(name).unwrap_or_else(|| panic!("{name} is not in the line"));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let on = dependency["name"].as_str().unwrap();
+            assert!(place(on).is_none_or(|p| p < own), "{name} depends on {on}");
+        }
+    }
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn redis_and_onnx_runtime_are_imported_in_one_room_each() {
+    for (library, room) in [("redis", "engine/src/store"), ("ort", "workers/src/backend")] {
+        for member in ["scheduler", "engine", "ps", "workers", "examples"] {
+            let mut files = Vec::new();
+            sources(&root().join(member).join("src"), &mut files);
+            for file in files {
+                let inside = file.to_string_lossy().contains(room);
+                let text = fs::read_to_string(&file).unwrap();
+                let imports = text.lines().any(|l| {
+                    let l = l.trim_start();
+                    !l.starts_with("//")
+                        && (l.starts_with(&format!("use {library}::"))
+                            || l.contains(&format!(" {library}::")))
+                });
+                assert!(inside || !imports, "{} uses {library}", file.display());
+            }
+        }
+    }
+}
