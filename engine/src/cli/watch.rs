@@ -90,7 +90,7 @@ impl Display {
     fn bar() -> Self {
         let bar = ProgressBar::new(1);
         // The template is fixed, so it cannot be wrong; without it the bar would still be one.
-        if let Ok(style) = ProgressStyle::with_template("{bar:30.cyan/blue} {percent:>3} %  {msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{bar:16.cyan/blue} {percent:>3} %  {msg}") {
             bar.set_style(style);
         }
         Self::Bar(bar)

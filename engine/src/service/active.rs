@@ -10,10 +10,10 @@ use syncline_scheduler::{
     core::{Commits, Core, Effect, Input, Job, Phase, Refused},
     ids::{EngineEpoch, JobId},
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
-use super::{clock::Clock, effects::Hands};
+use super::{clock::Clock, effects::Hands, message::Message};
 use crate::{
     rpc::EngineFault,
     store::{RedisStore, StoreError, keys::ENDED_JOB_EXPIRY_S},
@@ -23,15 +23,6 @@ use crate::{
 const INPUTS_PER_TURN: usize = 256;
 /// Pause between two tries of a commit while Redis is away.
 const RETRY: Duration = Duration::from_millis(250);
-
-/// Something for the loop.
-pub(super) enum Message {
-    Input(Input),
-    /// An input whose sender waits for the commit.
-    Asked(Input, oneshot::Sender<Result<(), EngineFault>>),
-    /// Another engine is active: stop.
-    Deposed,
-}
 
 /// Why the loop ended.
 #[derive(Debug)]

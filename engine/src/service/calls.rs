@@ -16,8 +16,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::info;
 
 use super::{
-    active::Message,
     effects::Hands,
+    message::Message,
     shards::{Announced, Shards},
 };
 use crate::{

@@ -14,7 +14,7 @@ use syncline_scheduler::{
 };
 use tokio::{sync::mpsc, task::AbortHandle};
 
-use super::{active::Message, sessions::Sessions, shards::Shards};
+use super::{message::Message, sessions::Sessions, shards::Shards};
 use crate::rpc::{BarrierOrder, OpenJob, ShardFault, within};
 
 const CALL: Duration = Duration::from_secs(10);

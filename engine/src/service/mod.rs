@@ -4,6 +4,7 @@ mod active;
 mod calls;
 mod clock;
 mod effects;
+mod message;
 mod run;
 mod sessions;
 mod shards;

@@ -18,10 +18,11 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    active::{Active, Ended, Message},
+    active::{Active, Ended},
     calls::{ClientDesk, Desk, ShardDesk, WorkerDesk},
     clock::Clock,
     effects::Hands,
+    message::Message,
     sessions::Sessions,
     shards::Shards,
     watching::{drop_worker, watch_silence},

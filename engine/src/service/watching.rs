@@ -6,8 +6,8 @@ use syncline_scheduler::{core::Input, ids::Incarnation};
 use tracing::warn;
 
 use super::{
-    active::Message,
     calls::{Desk, lost},
+    message::Message,
 };
 use crate::store::keys;
 

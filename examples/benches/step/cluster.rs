@@ -37,7 +37,11 @@ pub struct Cluster {
 #[derive(Clone, Copy)]
 struct Beat {
     at_ms: f64,
+    /// Since the start of the job.
     samples: f64,
+    /// In this report.
+    iterations: f64,
+    compute_us: f64,
 }
 
 impl Cluster {
@@ -86,18 +90,22 @@ impl Cluster {
         let number = |entry: &BTreeMap<String, String>, field: &str| {
             entry.get(field).and_then(|v| v.parse::<f64>().ok()).unwrap_or(0.0)
         };
-        let beats: Vec<Beat> = entries
-            .iter()
-            .map(|(_, e)| Beat { at_ms: number(e, "at_ms"), samples: number(e, "samples") })
-            .collect();
+        let beat = |(_, e): &(String, BTreeMap<String, String>)| Beat {
+            at_ms: number(e, "at_ms"),
+            samples: number(e, "samples"),
+            iterations: number(e, "iterations"),
+            compute_us: number(e, "compute_us"),
+        };
+        let beats: Vec<Beat> = entries.iter().map(beat).collect();
+        let (step_ms, compute_ms) = steady(&beats, case).context("too few reports to measure")?;
         let staleness = entries.iter().map(|(_, e)| number(e, "staleness_max")).fold(0.0, f64::max);
         let member: Member = serde_json::from_str(view.workers.values().next().context("a worker")?)?;
         let spent = member.spent;
         let steps = spent.iterations as f64;
         let each = |us: u64| us as f64 / 1e3 / steps;
         Ok(Sample {
-            step_ms: step_ms(&beats, case).context("too few reports to measure")?,
-            compute_ms: each(spent.compute_us),
+            step_ms,
+            compute_ms,
             pull_ms: each(spent.pull_us + spent.wait_us),
             push_ms: each(spent.push_us),
             staleness,
@@ -129,10 +137,12 @@ fn cpu_us(pid: u32) -> u64 {
     fields.skip(11).take(2).filter_map(|f| f.parse::<u64>().ok()).sum::<u64>() * 10_000
 }
 
-/// Time of one step between the first kept report behind the start-up and the last one.
-fn step_ms(beats: &[Beat], case: &Case) -> Option<f64> {
+/// Time of one step and of its compute part, in ms, between the first kept report behind the start-up and the last.
+fn steady(beats: &[Beat], case: &Case) -> Option<(f64, f64)> {
     let last = beats.last()?;
-    let first = beats.iter().find(|b| b.samples >= last.samples * WARM_SHARE)?;
+    let first = beats.iter().position(|b| b.samples >= last.samples * WARM_SHARE)?;
+    let (first, kept) = (&beats[first], &beats[first + 1..]);
     let steps = (last.samples - first.samples) / case.batch as f64;
-    (steps > 0.0).then(|| (last.at_ms - first.at_ms) / steps)
+    let compute_us: f64 = kept.iter().map(|b| b.iterations * b.compute_us).sum();
+    (steps > 0.0).then(|| ((last.at_ms - first.at_ms) / steps, compute_us / 1e3 / steps))
 }

@@ -78,7 +78,7 @@ impl Job {
                     worker: *w,
                     finished: m.finished,
                     granted: m.granted,
-                    in_superstep: share.finished,
+                    in_superstep: m.finished.saturating_sub(share.base),
                     last_end_us: m.last_end_us,
                     interval_us: m.interval_us,
                 })

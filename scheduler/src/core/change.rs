@@ -1,17 +1,11 @@
 //! What one turn wrote: the changes of one job, to be committed as a unit.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    mem,
-};
+use std::{collections::BTreeMap, mem};
 
 use serde::Serialize;
 
-use super::job::Job;
-use crate::{
-    graph::TaskId,
-    ids::{Incarnation, JobId, Superstep},
-};
+use super::{job::Job, state::Phase, touched::Pulse};
+use crate::ids::JobId;
 
 /// Finished tasks that stay in the graph for people to look at.
 pub const FINISHED_TASKS_KEPT: usize = 128;
@@ -36,43 +30,6 @@ pub struct Commit {
     pub metrics: Vec<Vec<(&'static str, String)>>,
     /// The job is over: its keys may expire.
     pub over: bool,
-}
-
-/// What has been touched since the last commit.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Touched {
-    pub spec: bool,
-    pub central: bool,
-    pub tasks: BTreeSet<TaskId>,
-    pub members: BTreeSet<Incarnation>,
-    pub spans: BTreeSet<Superstep>,
-    pub events: Vec<Vec<(&'static str, String)>>,
-    pub pulse: Pulse,
-}
-
-/// The iterations reported in one turn, for the metrics stream.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Pulse {
-    pub iterations: u64,
-    pub samples: u64,
-    pub loss_sum: f64,
-    pub busy_us: u64,
-    pub compute_us: u64,
-    pub wait_us: u64,
-    pub staleness_max: u64,
-    pub staleness_sum: u64,
-}
-
-impl Touched {
-    fn is_empty(&self) -> bool {
-        !self.spec
-            && !self.central
-            && self.tasks.is_empty()
-            && self.members.is_empty()
-            && self.spans.is_empty()
-            && self.events.is_empty()
-            && self.pulse.iterations == 0
-    }
 }
 
 fn json(value: &impl Serialize) -> String {
@@ -205,8 +162,6 @@ impl Job {
         fields
     }
 }
-
-use super::state::Phase;
 
 /// Jobs with their commits.
 pub type Commits = BTreeMap<JobId, Commit>;

@@ -32,6 +32,11 @@ impl Core {
     /// what [`Core::take_commits`] returns is committed.
     pub fn handle(&mut self, now_us: u64, input: Input) -> Result<Vec<Effect>, Refused> {
         let mut fx = Vec::new();
+        // Workers are placed when one or a job came or went; reports alone never free anybody.
+        let place = matches!(
+            input,
+            Input::Submit(_) | Input::WorkerJoined { .. } | Input::WorkerGone { .. } | Input::Sealed { .. }
+        );
         match input {
             Input::Submit(spec) => {
                 spec.validate()?;
@@ -67,6 +72,7 @@ impl Core {
                     && job.central.phase == Phase::Opening
                 {
                     job.central.phase = Phase::Running;
+                    job.due.everybody = true;
                     job.central.started_us = Some(now_us);
                     job.touched.central = true;
                     job.event("started", now_us, vec![("workers", job.active().count().to_string())]);
@@ -105,7 +111,9 @@ impl Core {
                 }
             }
         }
-        self.place(now_us, &mut fx);
+        if place || fx.iter().any(|e| matches!(e, Effect::CloseShards { .. })) {
+            self.place(now_us, &mut fx);
+        }
         for job in self.jobs.values_mut() {
             job.advance(now_us, &mut fx);
         }
@@ -211,6 +219,7 @@ impl Job {
         };
         self.members.insert(worker, member);
         self.touched.central = true;
+        self.due.workers.insert(worker);
         self.touched.members.insert(worker);
     }
 }

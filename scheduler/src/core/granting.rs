@@ -7,7 +7,7 @@
 use super::{
     io::Effect,
     job::Job,
-    state::{End, Share, Span, Task, TaskBody},
+    state::{End, Share, Span, Standing, Task, TaskBody},
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId},
@@ -35,20 +35,30 @@ enum Slot {
 }
 
 impl Job {
-    /// Grants whatever may be granted to every active worker.
+    /// Grants whatever may be granted to the workers for whom something has changed.
     pub(super) fn grant(&mut self, now_us: u64, fx: &mut Vec<Effect>) {
-        for worker in self.active().collect::<Vec<_>>() {
-            loop {
-                let outstanding = self.members[&worker].outstanding();
-                match self.slot(worker) {
-                    Slot::In { superstep, ahead } if outstanding < ahead => {
-                        if !self.grant_one(worker, superstep, now_us, fx) {
-                            break;
-                        }
+        loop {
+            if std::mem::take(&mut self.due.everybody) {
+                self.due.workers = self.active().collect();
+            }
+            let Some(worker) = self.due.workers.pop_first() else { return };
+            if self.members.get(&worker).is_some_and(|m| m.standing == Standing::Active) {
+                self.grant_to(worker, now_us, fx);
+            }
+        }
+    }
+
+    fn grant_to(&mut self, worker: Incarnation, now_us: u64, fx: &mut Vec<Effect>) {
+        loop {
+            let outstanding = self.members[&worker].outstanding();
+            match self.slot(worker) {
+                Slot::In { superstep, ahead } if outstanding < ahead => {
+                    if !self.grant_one(worker, superstep, now_us, fx) {
+                        return;
                     }
-                    Slot::New if outstanding < self.ahead(worker) => self.open_superstep(now_us, fx),
-                    _ => break,
                 }
+                Slot::New if outstanding < self.ahead(worker) => self.open_superstep(now_us, fx),
+                _ => return,
             }
         }
     }
@@ -106,7 +116,9 @@ impl Job {
         member.granted += 1;
         member.planned = member.planned.max(member.granted);
         let seq = member.granted;
-        self.span(superstep).roster.entry(worker).or_insert(Share { base, last: None, finished: 0 });
+        if !self.spans[&superstep].roster.contains_key(&worker) {
+            self.span(superstep).roster.insert(worker, Share { base, last: None });
+        }
 
         let id = TaskId::Iteration { worker, seq };
         let mut task = Task::new(TaskBody::Iteration { superstep, range, learning_rate }, 0, now_us);
@@ -134,7 +146,7 @@ impl Job {
         let learning_rate = self.learning_rate();
         let roster = workers.iter().map(|w| {
             let base = self.members[w].planned;
-            (*w, Share { base, last: None, finished: 0 })
+            (*w, Share { base, last: None })
         });
         let span = Span {
             end: End::Open(opening),

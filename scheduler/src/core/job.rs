@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    change::Touched,
     io::Effect,
     state::{Central, Counters, End, Member, Phase, Span, Standing, Task, TaskBody},
+    touched::Touched,
     wire::{Assignment, TaskKey, Work},
 };
 use crate::{
@@ -27,6 +27,15 @@ pub struct Job {
     /// Final iterations and barriers by end time: the order in which they are forgotten.
     pub(super) finished: BTreeSet<(u64, TaskId)>,
     pub(super) touched: Touched,
+    pub(super) due: Due,
+}
+
+/// Workers for whom something has changed since the last grant. Empty between two inputs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Due {
+    pub workers: BTreeSet<Incarnation>,
+    /// A superstep opened, was ordered or closed, or samples came back: anybody may go on.
+    pub everybody: bool,
 }
 
 impl PartialEq for Job {
@@ -71,6 +80,7 @@ impl Job {
             tasks: BTreeMap::new(),
             finished: BTreeSet::new(),
             touched: Touched { spec: true, central: true, ..Touched::default() },
+            due: Due::default(),
         };
         for node in &job.spec.nodes {
             let body = match node.kind {
@@ -107,12 +117,14 @@ impl Job {
 
     pub(super) fn member(&mut self, worker: Incarnation) -> &mut Member {
         self.touched.central = true;
+        self.due.workers.insert(worker);
         self.touched.members.insert(worker);
         self.members.get_mut(&worker).expect("callers name members of the job")
     }
 
     pub(super) fn span(&mut self, superstep: Superstep) -> &mut Span {
         self.touched.central = true;
+        self.due.everybody = true;
         self.touched.spans.insert(superstep);
         self.spans.get_mut(&superstep).expect("callers name supersteps of the job")
     }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 
 use super::{
-    change::Touched,
     io::Effect,
-    job::Job,
+    job::{Due, Job},
     state::{End, Phase, Standing, TaskBody},
+    touched::Touched,
 };
 use crate::{
     graph::{TaskId, TaskState},
@@ -73,6 +73,7 @@ impl Job {
             tasks: parse_map("task", &stored.tasks)?,
             finished: BTreeSet::new(),
             touched: Touched::default(),
+            due: Due::default(),
         };
         job.finished = job
             .tasks

@@ -14,6 +14,7 @@ mod load;
 mod nodes;
 mod reports;
 mod state;
+mod touched;
 mod wire;
 
 pub use change::{CLOSED_SPANS_KEPT, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT};

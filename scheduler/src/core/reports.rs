@@ -82,19 +82,7 @@ impl Job {
         member.last_end_us = end_us;
         member.interval_us = it.busy_us();
         member.spent.add(it, samples);
-        if let Some(share) = self.span_share(superstep, worker) {
-            share.finished += 1;
-            self.observe(superstep, now_us, fx);
-        }
-    }
-
-    fn span_share(
-        &mut self,
-        superstep: crate::ids::Superstep,
-        worker: Incarnation,
-    ) -> Option<&mut super::state::Share> {
-        self.spans.get(&superstep)?.roster.get(&worker)?;
-        self.span(superstep).roster.get_mut(&worker)
+        self.observe(superstep, now_us, fx);
     }
 
     /// Counts an iteration that every shard has applied, and moves the worker's front.
@@ -103,6 +91,11 @@ impl Job {
         self.central.counters.samples_done += u64::from(range.len);
         self.count(range);
         self.advance_finished(worker);
+    }
+
+    fn put_back(&mut self, range: SampleRange) {
+        self.central.cursor.put_back(range);
+        self.due.everybody = true;
     }
 
     /// Counts the samples of an iteration in their epoch.
@@ -188,7 +181,7 @@ impl Job {
         }
         let reserved = std::mem::take(&mut self.member(worker).reserved);
         for range in reserved {
-            self.central.cursor.put_back(range);
+            self.put_back(range);
         }
         let member = self.member(worker);
         member.standing = Standing::Gone;
@@ -219,7 +212,7 @@ impl Job {
         } else {
             self.apply(id, &TaskEvent::HolderGone { again: false }, now_us);
             self.central.counters.lost += 1;
-            self.central.cursor.put_back(range);
+            self.put_back(range);
         }
     }
 

@@ -164,8 +164,6 @@ pub struct Share {
     pub base: u64,
     /// Last iteration of this superstep, once decided.
     pub last: Option<u64>,
-    /// Iterations of this superstep that were reported.
-    pub finished: u64,
 }
 
 /// The span between two barriers, and the barrier that ends it.

@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use syncline_engine::rpc::{EngineFault, JobTicket};
@@ -32,7 +32,7 @@ pub(super) struct Finished {
 }
 
 /// With work for less than this in hand, the engine should hear at once what is done, so that more comes in time.
-const RESERVE: Duration = Duration::from_millis(16);
+const RESERVE_US: u64 = 16_000;
 
 /// What both sides of a worker see of each other.
 #[derive(Default)]
@@ -100,7 +100,6 @@ pub(super) fn execute(
     let mut open: HashMap<(JobId, Generation), JobRun> = HashMap::new();
     while let Ok(assignment) = tasks.recv() {
         let queued = shared.queued.fetch_sub(1, Ordering::Relaxed) - 1;
-        let began = Instant::now();
         let key = assignment.key.clone();
         if lock(&shared.revoked).remove(&key) {
             continue;
@@ -123,12 +122,14 @@ pub(super) fn execute(
                 Outcome::Failed { code: error.code(), reason: error.to_string() }
             }
         };
-        let ended = Instant::now();
-        let routine = matches!(outcome, Outcome::Iterated(_)) && (ended - began) * queued >= RESERVE;
-        if finished.send(Finished { key, ended, outcome }).is_err() {
+        let urgent = match &outcome {
+            Outcome::Iterated(it) => it.busy_us().saturating_mul(u64::from(queued)) < RESERVE_US,
+            _ => true,
+        };
+        if finished.send(Finished { key, ended: Instant::now(), outcome }).is_err() {
             break;
         }
-        if !routine {
+        if urgent {
             shared.urgent.notify_one();
         }
     }

@@ -1,0 +1,15 @@
+//! What the loop is told.
+
+use syncline_scheduler::core::Input;
+use tokio::sync::oneshot;
+
+use crate::rpc::EngineFault;
+
+/// Something for the loop.
+pub(super) enum Message {
+    Input(Input),
+    /// An input whose sender waits for the commit.
+    Asked(Input, oneshot::Sender<Result<(), EngineFault>>),
+    /// Another engine is active: stop.
+    Deposed,
+}
