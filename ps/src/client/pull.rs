@@ -87,9 +87,17 @@ impl Shards {
             // Ask everybody before waiting for anybody.
             for index in 0..parts.len() {
                 while matches!(parts[index], Part::Unasked) {
-                    match self.ask_pull(index, want) {
+                    let asked = match self.seats[index].asked {
+                        Some(before) if before == want => Ok(()),
+                        Some(_) => {
+                            self.drop_link(index);
+                            self.ask_pull(index, want)
+                        }
+                        None => self.ask_pull(index, want),
+                    };
+                    match asked {
                         Ok(()) => parts[index] = Part::Asked,
-                        Err(trouble) => self.pull_trouble(index, trouble, patience, &parts)?,
+                        Err(trouble) => self.pull_trouble(index, trouble, patience)?,
                     }
                 }
             }
@@ -107,7 +115,7 @@ impl Shards {
                     }
                     Err(trouble) => {
                         parts[index] = Part::Unasked;
-                        self.pull_trouble(index, trouble, patience, &parts)?;
+                        self.pull_trouble(index, trouble, patience)?;
                     }
                 }
             }
@@ -118,25 +126,22 @@ impl Shards {
             .collect())
     }
 
-    /// After trouble with one shard: try again, or hang up on those that still owe an answer.
+    /// After trouble with one shard: try again, or hang up on all that still owe an answer.
     fn pull_trouble(
         &mut self,
         index: usize,
         trouble: Trouble,
         patience: &mut Patience,
-        parts: &[Part],
     ) -> Result<(), PsError> {
-        self.recover(index, trouble, patience).inspect_err(|_| {
-            for other in (0..parts.len()).filter(|&i| !matches!(parts[i], Part::Unasked | Part::Done(_))) {
-                self.drop_link(other);
-            }
-        })
+        self.recover(index, trouble, patience).inspect_err(|_| self.forget_asked())
     }
 
-    fn ask_pull(&mut self, index: usize, want: Want) -> Result<(), Trouble> {
+    pub(super) fn ask_pull(&mut self, index: usize, want: Want) -> Result<(), Trouble> {
         let at = self.at.clone();
         let (link, _) = self.link(index)?;
-        link.ask(&Request::Pull { at, want })
+        link.ask(&Request::Pull { at, want })?;
+        self.seats[index].asked = Some(want);
+        Ok(())
     }
 
     fn pull_answer(&mut self, index: usize) -> Result<Part, Trouble> {
@@ -163,7 +168,9 @@ impl Shards {
         if until < bytes.len() {
             return Ok(Part::Reading { got, at: until });
         }
-        match link.answer()? {
+        let end = link.answer()?;
+        self.seats[index].asked = None;
+        match end {
             (Reply::PullEnd { version }, 0) if version == got.version || !got.exact => Ok(Part::Done(got)),
             // A barrier closed while the values were read: ask again.
             (Reply::PullEnd { .. }, 0) => Ok(Part::Unasked),

@@ -8,7 +8,7 @@ use std::{io, time::Instant};
 use super::{Link, Shards, Trouble, gather::Gather, out_of_place, patience::Patience};
 use crate::{
     PsError,
-    shard::{CHUNK_BYTES, PushHeader},
+    shard::{CHUNK_BYTES, PushHeader, Want},
     wire::{Reply, Request},
 };
 
@@ -45,7 +45,21 @@ impl Shards {
     ///
     /// `gradients`: slices in layout order, together [`Shards::elements`]; ignored if `header.skip`.
     pub fn push(&mut self, seq: u64, header: PushHeader, gradients: &[&[f32]]) -> Result<Pushed, PsError> {
+        self.push_and_ask(seq, header, gradients, None)
+    }
+
+    /// As [`Shards::push`]; each shard is also asked for `next`, behind the push and before its acknowledgement, so
+    /// that it goes from one to the other without waiting for us. The values, which contain this push, must be read at
+    /// once with [`Shards::pull`] for the same version, or given up with [`Shards::forget_asked`].
+    pub fn push_and_ask(
+        &mut self,
+        seq: u64,
+        header: PushHeader,
+        gradients: &[&[f32]],
+        next: Option<Want>,
+    ) -> Result<Pushed, PsError> {
         self.canceller.check()?;
+        self.forget_asked();
         let started = Instant::now();
         let gather = Gather::new(gradients);
         if !header.skip && gather.elements() != self.elements {
@@ -56,7 +70,7 @@ impl Shards {
             });
         }
         let mut parts: Vec<Part> = self.seats.iter().map(|_| Part::Unplaced).collect();
-        let outcome = self.push_parts(seq, &header, &gather, &mut parts);
+        let outcome = self.push_parts(seq, &header, &gather, next, &mut parts);
         if let Err(error) = outcome {
             // What a shard has still to say about this push must not be taken for the answer to another.
             for index in (0..parts.len()).filter(|&i| !matches!(parts[i], Part::Done { .. })) {
@@ -76,6 +90,7 @@ impl Shards {
         seq: u64,
         header: &PushHeader,
         gather: &Gather<'_>,
+        next: Option<Want>,
         parts: &mut [Part],
     ) -> Result<(), PsError> {
         let mut patience = Patience::new(self.options.patience);
@@ -84,7 +99,7 @@ impl Shards {
             for (index, part) in parts.iter_mut().enumerate() {
                 let turn = match part {
                     Part::Unplaced => self.place(index, seq, header),
-                    Part::Sending { .. } => self.send_turn(index, part, gather),
+                    Part::Sending { .. } => self.send_turn(index, part, gather, next),
                     Part::Sent | Part::Done { .. } => continue,
                 };
                 moving = true;
@@ -143,7 +158,13 @@ impl Shards {
         Ok(Part::Sending { head, head_sent: 0, at: at_byte, end })
     }
 
-    fn send_turn(&mut self, index: usize, part: &mut Part, gather: &Gather<'_>) -> Result<Part, Trouble> {
+    fn send_turn(
+        &mut self,
+        index: usize,
+        part: &mut Part,
+        gather: &Gather<'_>,
+        next: Option<Want>,
+    ) -> Result<Part, Trouble> {
         let Part::Sending { head, head_sent, at, end } = part else { return Ok(Part::Sent) };
         // Alone, a shard gets all there is.
         let turn = if self.seats.len() == 1 { u64::MAX } else { TURN_BYTES };
@@ -162,6 +183,9 @@ impl Shards {
             *at += (sent - of_head) as u64;
         }
         if *at == *end {
+            if let Some(want) = next {
+                self.ask_pull(index, want)?;
+            }
             return Ok(Part::Sent);
         }
         Ok(Part::Sending { head: std::mem::take(head), head_sent: *head_sent, at: *at, end: *end })

@@ -9,7 +9,7 @@ use syncline_scheduler::{
 };
 
 use super::{Canceller, Link, Trouble, patience::Patience};
-use crate::{PsError, wire::At};
+use crate::{PsError, shard::Want, wire::At};
 
 /// How a client behaves when connections break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub(super) struct Seat {
     pub address: String,
     pub range: ElementRange,
     pub link: Option<Link>,
+    /// The pull whose answer is still to come over `link`.
+    pub asked: Option<Want>,
 }
 
 impl Shards {
@@ -70,6 +72,7 @@ impl Shards {
             address: address.clone(),
             range: ElementRange::of_shard(elements, index, count),
             link: None,
+            asked: None,
         };
         let seats = (0..).zip(addresses).map(seat).collect();
         let mut shards = Self { at, elements, seats, options, canceller: Canceller::default(), token };
@@ -109,8 +112,18 @@ impl Shards {
 
     /// Hangs up on shard `index`, whose connection is out of step.
     pub(super) fn drop_link(&mut self, index: usize) {
+        self.seats[index].asked = None;
         if self.seats[index].link.take().is_some() {
             self.canceller.watch(index, None);
+        }
+    }
+
+    /// Drops the answers to pulls that [`Shards::push_and_ask`] asked for, with the connections they come on.
+    pub fn forget_asked(&mut self) {
+        for index in 0..self.seats.len() {
+            if self.seats[index].asked.is_some() {
+                self.drop_link(index);
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use syncline_engine::{
     kit::{self, KitError, RedisOptions, RedisServer},
     rpc::Token,
     service::{Engine, EngineError, EngineHandle, EngineOptions},
+    store::redacted,
 };
 use syncline_ps::{PsError, server};
 use tokio::{sync::watch, task::JoinHandle};
@@ -25,6 +26,9 @@ use crate::{
 
 /// A worker that is not heard of for this long is dropped.
 const SILENCE: Duration = Duration::from_secs(5);
+
+/// How long the lead may take: an engine that died a moment ago holds it until its lease ends.
+const LEAD_PATIENCE: Duration = Duration::from_secs(8);
 
 /// What to start.
 #[derive(Debug, Clone)]
@@ -56,6 +60,8 @@ pub enum LocalError {
     Engine(#[from] EngineError),
     #[error(transparent)]
     Ps(#[from] PsError),
+    #[error("[E371] another engine is active in the Redis server at {redis}; use another server, or that cluster")]
+    Standby { redis: String },
     #[error("[E370] cannot use the state folder {path}")]
     State {
         path: PathBuf,
@@ -126,7 +132,9 @@ impl LocalCluster {
             silence: SILENCE,
         })
         .await?;
-        engine.active().await;
+        if tokio::time::timeout(LEAD_PATIENCE, engine.active()).await.is_err() {
+            return Err(LocalError::Standby { redis: redacted(&redis_url) });
+        }
         let address = engine.address().to_string();
         let mut shards = Vec::new();
         for index in 0..options.shards {

@@ -116,8 +116,14 @@ impl JobRun {
         self.shards.canceller()
     }
 
-    /// Pull, compute, push.
-    pub(super) fn iterate(&mut self, it: &Iteration) -> Result<Outcome, WorkerError> {
+    /// Gives up the parameters that were asked for ahead.
+    pub(super) fn forget_asked(&mut self) {
+        self.shards.forget_asked();
+    }
+
+    /// Pull, compute, push. `next`: superstep of the iteration that follows at once, whose parameters are asked for
+    /// together with the push.
+    pub(super) fn iterate(&mut self, it: &Iteration, next: Option<Superstep>) -> Result<Outcome, WorkerError> {
         let pulled = self.shards.pull(Want::Version(it.superstep.0), &mut self.params.values)?;
         let began = Instant::now();
         if let Some(feed) = &mut self.data {
@@ -155,7 +161,9 @@ impl JobRun {
         }
         let pace = began.elapsed().saturating_sub(compute);
         let header = PushHeader { learning_rate: it.learning_rate, weight, scale, skip: !finite };
-        let pushed = self.shards.push(it.seq, header, if finite { &gradients } else { &[] })?;
+        let gradients: &[&[f32]] = if finite { &gradients } else { &[] };
+        let next = next.map(|superstep| Want::Version(superstep.0));
+        let pushed = self.shards.push_and_ask(it.seq, header, gradients, next)?;
         Ok(Outcome::Iterated(Iterated {
             loss,
             skipped: !finite,
