@@ -40,6 +40,28 @@ fn a_duplicate_push_is_acknowledged_and_applied_once() {
 }
 
 #[test]
+fn a_pull_asked_for_with_a_push_contains_it_and_may_be_given_up() {
+    let rig = Rig::with_job(2, ELEMENTS, UpdateMode::PerPush);
+    let ones = vec![1.0; ELEMENTS as usize];
+    let mut worker = rig.worker(1, ELEMENTS);
+    let mut values = vec![0.0; ELEMENTS as usize];
+    let now = Want::Version(0);
+    // Read at once; given up; another version wanted instead; a push in between.
+    worker.push_and_ask(1, UNIT, &[&ones], Some(now)).unwrap();
+    assert_eq!(worker.pull(now, &mut values).unwrap().pushes, 1);
+    assert!(values.iter().all(|x| *x == -1.0));
+    worker.push_and_ask(2, UNIT, &[&ones], Some(now)).unwrap();
+    worker.forget_asked();
+    assert_eq!(worker.pull(now, &mut values).unwrap().pushes, 2);
+    worker.push_and_ask(3, UNIT, &[&ones], Some(Want::Version(7))).unwrap();
+    assert_eq!(worker.pull(now, &mut values).unwrap().pushes, 3);
+    worker.push_and_ask(4, UNIT, &[&ones], Some(now)).unwrap();
+    worker.push(5, UNIT, &[&ones]).unwrap();
+    assert_eq!(worker.pull(now, &mut values).unwrap().pushes, 5);
+    assert!(values.iter().all(|x| *x == -5.0));
+}
+
+#[test]
 fn a_gap_in_the_numbers_is_refused_and_the_connection_goes_on() {
     let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
     let mut worker = rig.worker(1, 100);
@@ -96,6 +118,7 @@ proptest! {
             1..4,
         ),
         shards in 1u32..3,
+        asked in any::<bool>(),
     ) {
         let rig = Rig::with_job(shards, ELEMENTS, UpdateMode::PerPush);
         let cutter = Cutter::start(rig.shards[0].address(), cuts);
@@ -103,12 +126,13 @@ proptest! {
         addresses[0] = cutter.address.clone();
         let mut worker = rig.worker_at(&addresses, 1, ELEMENTS);
         let ones = vec![1.0; ELEMENTS as usize];
-        for seq in 1..=3 {
-            let pushed = worker.push(seq, UNIT, &[&ones]).unwrap();
-            prop_assert_eq!(pushed.pushes, seq);
-        }
         let mut values = vec![0.0; ELEMENTS as usize];
-        worker.pull(Want::Version(0), &mut values).unwrap();
-        prop_assert!(values.iter().all(|x| *x == -3.0));
+        for seq in 1..=3 {
+            let pushed = worker.push_and_ask(seq, UNIT, &[&ones], asked.then_some(Want::Version(0))).unwrap();
+            prop_assert_eq!(pushed.pushes, seq);
+            let pulled = worker.pull(Want::Version(0), &mut values).unwrap();
+            prop_assert_eq!(pulled.pushes, seq);
+            prop_assert!(values.iter().all(|x| *x == -(seq as f32)));
+        }
     }
 }

@@ -14,7 +14,7 @@ use syncline_engine::rpc::{EngineFault, JobTicket};
 use syncline_ps::{PsError, client::Canceller};
 use syncline_scheduler::{
     core::{Assignment, Outcome, TaskKey, Work},
-    ids::{Generation, JobId},
+    ids::{Generation, JobId, Superstep},
 };
 use tokio::sync::Notify;
 use tracing::{debug, warn};
@@ -98,13 +98,17 @@ pub(super) fn execute(
     ticket: impl Fn(&JobId) -> Result<JobTicket, WorkerError>,
 ) -> End {
     let mut open: HashMap<(JobId, Generation), JobRun> = HashMap::new();
-    while let Ok(assignment) = tasks.recv() {
+    let mut next = None;
+    while let Some(assignment) = next.take().or_else(|| tasks.recv().ok()) {
         let queued = shared.queued.fetch_sub(1, Ordering::Relaxed) - 1;
         let key = assignment.key.clone();
         if lock(&shared.revoked).remove(&key) {
+            open.values_mut().for_each(JobRun::forget_asked);
             continue;
         }
-        let outcome = match run_one(me, &mut open, &assignment, shared, &ticket) {
+        next = tasks.try_recv().ok();
+        let following = next.as_ref().and_then(|next| following(&assignment, next));
+        let outcome = match run_one(me, &mut open, &assignment, following, shared, &ticket) {
             Ok(outcome) => outcome,
             Err(WorkerError::Ps(PsError::Sealed { .. })) => return End::Dropped,
             Err(WorkerError::Ps(PsError::Canceled)) => return End::Stopped,
@@ -136,10 +140,20 @@ pub(super) fn execute(
     End::Stopped
 }
 
+/// The superstep of `next` if it is an iteration of the same job as `this`.
+fn following(this: &Assignment, next: &Assignment) -> Option<Superstep> {
+    let same = (&this.key.job, this.key.generation) == (&next.key.job, next.key.generation);
+    match next.work {
+        Work::Iterate { superstep, .. } if same => Some(superstep),
+        _ => None,
+    }
+}
+
 fn run_one(
     me: &Identity,
     open: &mut HashMap<(JobId, Generation), JobRun>,
     assignment: &Assignment,
+    following: Option<Superstep>,
     shared: &Shared,
     ticket: &impl Fn(&JobId) -> Result<JobTicket, WorkerError>,
 ) -> Result<Outcome, WorkerError> {
@@ -159,7 +173,7 @@ fn run_one(
         Work::Iterate { superstep, seq, range, learning_rate } => {
             *lock(&shared.blocked_on) = superstep.0.checked_sub(1).map(|n| format!("barrier/{n}"));
             let task = key.task.to_string();
-            let done = job.iterate(&Iteration { task, superstep, seq, range, learning_rate });
+            let done = job.iterate(&Iteration { task, superstep, seq, range, learning_rate }, following);
             *lock(&shared.blocked_on) = None;
             done
         }
