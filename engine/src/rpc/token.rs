@@ -2,7 +2,7 @@
 
 use std::{fmt, fs, io, os::unix::fs::OpenOptionsExt, path::Path, str::FromStr};
 
-use rand::RngCore;
+use rand::Rng;
 use subtle::ConstantTimeEq;
 
 /// 256 random bits, kept in a file that only its owner may read. Never printed.

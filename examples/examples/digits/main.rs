@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use report::Report;
 use syncline_engine::rpc::JobFields;
 use syncline_examples::digits;
-use syncline_scheduler::spec::PolicySpec;
+use syncline_scheduler::spec::{InvalidPolicy, PolicySpec};
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     submit,
@@ -24,8 +24,8 @@ use syncline_workers::{
 #[derive(Parser)]
 struct Flags {
     /// When workers meet: bsp, asp, elastic-bsp or elastic-bsp:R.
-    #[arg(long, default_value = "elastic-bsp")]
-    policy: PolicySpec,
+    #[arg(long, default_value = "elastic-bsp", value_parser = policy)]
+    policy: Policy,
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: u32,
     /// How much slower each worker is; the last value holds for the remaining workers.
@@ -47,6 +47,17 @@ struct Flags {
     /// Print one JSON object instead of the report.
     #[arg(long)]
     json: bool,
+}
+
+/// A policy, and how the user spelt it.
+#[derive(Clone)]
+struct Policy {
+    text: String,
+    spec: PolicySpec,
+}
+
+fn policy(text: &str) -> Result<Policy, InvalidPolicy> {
+    Ok(Policy { text: text.to_owned(), spec: text.parse()? })
 }
 
 #[tokio::main]
@@ -80,7 +91,7 @@ async fn train(flags: &Flags) -> anyhow::Result<()> {
     };
     let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await?;
     let job = format!("digits-{}", std::process::id());
-    let graph = digits::job(&job, flags.policy, flags.epochs, flags.seed, flags.workers);
+    let graph = digits::job(&job, flags.policy.spec, flags.epochs, flags.seed, flags.workers);
     let prepared = submit::prepare(cluster.runtime(), &graph)?;
     let id = prepared.spec.id.clone();
     let client = cluster.client();
@@ -90,7 +101,7 @@ async fn train(flags: &Flags) -> anyhow::Result<()> {
     let progress = Progress::new(flags);
     let view = client.wait(&id, |view| progress.show(&view.job)).await?;
     progress.clear();
-    let report = Report::of(&view, cluster.redis_url()).context("the job's record is incomplete")?;
+    let report = Report::of(&view, cluster.redis_url(), &flags.policy.text).context("the job's record is incomplete")?;
     if let (Some(to), Some(weights)) = (&flags.save, view.job.get("snapshot")) {
         std::fs::copy(weights, to).with_context(|| format!("cannot keep the weights in {}", to.display()))?;
         eprintln!("weights: {}", to.display());

@@ -38,8 +38,8 @@ struct WorkerLine {
 }
 
 impl Report {
-    /// Reads the report from a job's record; `None` if a field is missing.
-    pub fn of(view: &JobView, redis: &str) -> Option<Self> {
+    /// Reads the report from a job's record; `None` if a field is missing. `policy` is shown as the user spelt it.
+    pub fn of(view: &JobView, redis: &str, policy: &str) -> Option<Self> {
         let text = |field: &str| view.job.get(field).cloned();
         let number = |field: &str| text(field)?.parse::<u64>().ok();
         let started = number("started_ms").unwrap_or(0);
@@ -51,7 +51,7 @@ impl Report {
             test_accuracy: text("test_accuracy").and_then(|a| a.parse().ok()),
             epochs: number("epochs")?,
             seconds: trained.saturating_sub(started) as f64 / 1e3,
-            policy: text("policy")?,
+            policy: policy.to_owned(),
             samples_per_s: text("samples_per_s")?.parse().ok()?,
             samples_applied: number("samples_applied")?,
             torn_pushes: number("iterations_torn")?,
