@@ -18,6 +18,7 @@ use tracing::info;
 use super::{
     effects::Hands,
     message::Message,
+    sessions::Sessions,
     shards::{Announced, Shards},
 };
 use crate::{
@@ -65,12 +66,15 @@ async fn ask(queue: &mpsc::UnboundedSender<Message>, input: Input) -> Result<(),
 #[derive(Clone)]
 pub(super) struct WorkerDesk {
     pub desk: Desk,
+    /// Number of this connection, never 0.
+    pub connection: u64,
     /// Who was heard on this connection, so that its end can be noticed.
     pub heard: Arc<Mutex<Option<Incarnation>>>,
 }
 
 impl WorkerDesk {
-    fn hear(&self, worker: Incarnation) {
+    fn hear(&self, worker: Incarnation, sessions: &Sessions) {
+        sessions.heard_on(worker, self.connection);
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
     }
 }
@@ -82,7 +86,7 @@ impl WorkerService for WorkerDesk {
         let about = WorkerAbout { name: hello.name, host: hello.host, device: hello.device };
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
         hands.sessions.open(incarnation, about.clone(), hello.pid);
-        self.hear(incarnation);
+        self.hear(incarnation, &hands.sessions);
         ask(&hands.queue, Input::WorkerJoined { worker: incarnation, about }).await?;
         let silence_ms = u64::try_from(self.desk.silence.as_millis()).unwrap_or(u64::MAX);
         Ok(Registered { epoch: hands.epoch, incarnation, silence_ms })
@@ -96,7 +100,7 @@ impl WorkerService for WorkerDesk {
         wait_ms: u64,
     ) -> Result<Orders, EngineFault> {
         let hands = self.desk.hands()?;
-        self.hear(worker);
+        self.hear(worker, &hands.sessions);
         let wait = Duration::from_millis(wait_ms).min(MAX_POLL);
         let (assignments, revoked) =
             hands.sessions.orders(worker, activity, wait).await.ok_or(EngineFault::Dropped)?;
@@ -110,7 +114,7 @@ impl WorkerService for WorkerDesk {
         reports: Vec<TaskReport>,
     ) -> Result<EngineEpoch, EngineFault> {
         let hands = self.desk.hands()?;
-        self.hear(worker);
+        self.hear(worker, &hands.sessions);
         // The report of a worker that was dropped may still be true: the core knows what to make of it.
         hands.sessions.touch(worker);
         let mut last = None;

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -36,6 +39,8 @@ use crate::{
 const LEASE: Duration = Duration::from_secs(3);
 /// A worker whose connection closed may come back within this time.
 const CLOSED_GRACE: Duration = Duration::from_millis(500);
+
+static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 
 /// Settings of one engine process.
 #[derive(Debug, Clone)]
@@ -150,14 +155,14 @@ async fn serve(desk: Desk, role: Role, stream: TcpStream) {
         Role::Shard => answer_calls(channel(stream).execute(ShardDesk(desk).serve())).await,
         Role::Worker => {
             let heard = Arc::default();
-            let worker = WorkerDesk { desk: desk.clone(), heard: Arc::clone(&heard) };
+            let connection = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
+            let worker = WorkerDesk { desk: desk.clone(), connection, heard: Arc::clone(&heard) };
             answer_calls(channel(stream).execute(worker.serve())).await;
             let heard: &Mutex<_> = &heard;
             let Some(worker) = *heard.lock().unwrap_or_else(PoisonError::into_inner) else { return };
             sleep(CLOSED_GRACE).await;
-            let silent = |s: &super::sessions::Seen| s.worker == worker && s.silent_for >= CLOSED_GRACE;
             let Ok(hands) = desk.hands() else { return };
-            if hands.sessions.all().iter().any(silent) {
+            if hands.sessions.connection(worker) == Some(connection) {
                 drop_worker(&desk, worker, "its connection closed");
             }
         }

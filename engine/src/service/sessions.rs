@@ -1,7 +1,10 @@
 //! Live workers: what each was given, what it holds, and when it was last heard of.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -22,6 +25,8 @@ struct Session {
     /// Committed assignments whose report is not committed yet, in order.
     outbox: Mutex<Vec<Assignment>>,
     seen: Mutex<Option<Instant>>,
+    /// The connection it was last heard on: the end of an older one means nothing.
+    connection: AtomicU64,
     activity: Mutex<Activity>,
     wake: Notify,
 }
@@ -65,6 +70,18 @@ impl Sessions {
         let Some(session) = self.get(worker) else { return false };
         *lock(&session.seen) = Some(Instant::now());
         true
+    }
+
+    /// Notes on which connection a worker is heard.
+    pub(super) fn heard_on(&self, worker: Incarnation, connection: u64) {
+        if let Some(session) = self.get(worker) {
+            session.connection.store(connection, Ordering::Relaxed);
+        }
+    }
+
+    /// The connection a live worker was last heard on.
+    pub(super) fn connection(&self, worker: Incarnation) -> Option<u64> {
+        Some(self.get(worker)?.connection.load(Ordering::Relaxed))
     }
 
     pub(super) fn assign(&self, worker: Incarnation, assignment: Assignment) {
