@@ -23,15 +23,34 @@ const WORKER: &str = "--step-ms 2 --slowdown 1";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thirty_kills_under_elastic_bsp_lose_and_repeat_nothing() {
-    survive("elastic-bsp:15", 20_261_120).await;
+    let (cluster, job, summary) = survive("elastic-bsp:15", 20_261_120).await;
+    check_every_push(&cluster, &job, &summary).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thirty_kills_under_asp_lose_and_repeat_nothing() {
-    survive("asp", 7).await;
+    let (cluster, job, summary) = survive("asp", 7).await;
+    check_every_push(&cluster, &job, &summary).await;
 }
 
-async fn survive(policy: &str, seed: u64) {
+#[tokio::test(flavor = "multi_thread")]
+async fn thirty_kills_under_bsp_make_one_update_of_every_round() {
+    let (_cluster, _, summary) = survive("bsp", 11).await;
+    let (barriers, torn) = (number(&summary, "barriers"), number(&summary, "iterations_torn"));
+    let counts = counts(Path::new(&summary["snapshot"]));
+    let (low, high) = (*counts.iter().min().unwrap(), *counts.iter().max().unwrap());
+    println!("{barriers} barriers, weights {low}..{high}");
+    // The mean of ones is one: a round is one step wherever at least one push arrived. Rounds whose workers all died
+    // make none, and a torn push may be all that a round got in some chunks.
+    assert!(
+        high <= barriers && high - low <= torn,
+        "{barriers} barriers, {torn} torn, weights {low}..{high}"
+    );
+    assert!(high + 2 * KILLS >= barriers);
+}
+
+/// Runs a job through thirty kills, and checks what holds under every policy.
+async fn survive(policy: &str, seed: u64) -> (Cluster, JobId, BTreeMap<String, String>) {
     println!("seed {seed}");
     let mut cluster = Cluster::start(SHARDS, 4, WORKER).await;
     let graph = counting::job("counting", policy.parse().unwrap(), SAMPLES, BATCH, EPOCHS, seed);
@@ -60,17 +79,18 @@ async fn survive(policy: &str, seed: u64) {
     }
     let summary = cluster.until_over(&job).await;
     assert_eq!(summary["state"], "done", "{summary:?}");
-    check(&cluster, &job, &summary).await;
-}
-
-async fn check(cluster: &Cluster, job: &JobId, summary: &BTreeMap<String, String>) {
-    let (done, torn) = (number(summary, "iterations_done"), number(summary, "iterations_torn"));
-    let lost = number(summary, "iterations_lost");
-    println!("{done} done, {torn} torn, {lost} lost");
-    assert_eq!(number(summary, "samples_applied"), SAMPLES * u64::from(EPOCHS));
-    assert_eq!(number(summary, "epochs_complete"), u64::from(EPOCHS));
+    let (done, torn) = (number(&summary, "iterations_done"), number(&summary, "iterations_torn"));
+    println!("{done} done, {torn} torn, {} lost", number(&summary, "iterations_lost"));
+    assert_eq!(number(&summary, "samples_applied"), SAMPLES * u64::from(EPOCHS));
+    assert_eq!(number(&summary, "epochs_complete"), u64::from(EPOCHS));
     // Every epoch takes at least this many iterations; returned ranges may be cut into more.
     assert!(done + torn >= u64::from(EPOCHS) * SAMPLES.div_ceil(u64::from(BATCH)));
+    (cluster, job, summary)
+}
+
+/// Where each push is a step of 1, weights, shard counters and iteration counts agree.
+async fn check_every_push(cluster: &Cluster, job: &JobId, summary: &BTreeMap<String, String>) {
+    let (done, torn) = (number(summary, "iterations_done"), number(summary, "iterations_torn"));
 
     let counts = counts(Path::new(&summary["snapshot"]));
     let pushes = shard_pushes(cluster, job).await;

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, path::Path};
 use cluster::{Cluster, number, runtime};
 use syncline_engine::{
     kit::{self, RedisOptions, RedisServer},
-    store::keys::JobKeys,
+    store::keys::{self, JobKeys},
 };
 use syncline_scheduler::{
     core::{Member, Standing},
@@ -76,6 +76,20 @@ async fn a_cancel_frees_workers_that_are_blocked_at_a_barrier() {
     cluster.workers.push(slow);
     let job = submit(&cluster, "stuck", "bsp", 1).await;
     cluster.until(&job, |s| number(s, "iterations_done") >= 1).await;
+    let fast = members(&cluster, &job).await.into_iter().find(|(_, m)| m.spent.iterations > 0).unwrap().0;
+    let record = keys::worker(fast.parse().unwrap());
+    let deadline = std::time::Instant::now() + cluster::PATIENCE;
+    while cluster
+        .store
+        .hash("read worker", &record)
+        .await
+        .unwrap()
+        .get("blocked_on")
+        .is_none_or(|b| b != "barrier/0")
+    {
+        assert!(std::time::Instant::now() < deadline, "nobody says what {fast} is blocked on");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
     cluster.client().cancel(&job).await.unwrap();
     assert_eq!(cluster.until_over(&job).await["state"], "canceled");
     cluster.workers[1].kill();

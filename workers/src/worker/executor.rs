@@ -172,10 +172,10 @@ fn run_one(
     match assignment.work {
         Work::Iterate { superstep, seq, range, learning_rate } => {
             *lock(&shared.blocked_on) = superstep.0.checked_sub(1).map(|n| format!("barrier/{n}"));
-            let task = key.task.to_string();
-            let done = job.iterate(&Iteration { task, superstep, seq, range, learning_rate }, following);
+            let pulled = job.pull(superstep);
             *lock(&shared.blocked_on) = None;
-            done
+            let task = key.task.to_string();
+            job.iterate(&Iteration { task, seq, range, learning_rate }, pulled?, following)
         }
         Work::Evaluate { version } => job.evaluate(version),
     }

@@ -70,7 +70,6 @@ struct Feed {
 /// One training iteration as the executor was told.
 pub(super) struct Iteration {
     pub task: String,
-    pub superstep: Superstep,
     pub seq: u64,
     pub range: SampleRange,
     pub learning_rate: f32,
@@ -121,10 +120,19 @@ impl JobRun {
         self.shards.forget_asked();
     }
 
-    /// Pull, compute, push. `next`: superstep of the iteration that follows at once, whose parameters are asked for
-    /// together with the push.
-    pub(super) fn iterate(&mut self, it: &Iteration, next: Option<Superstep>) -> Result<Outcome, WorkerError> {
-        let pulled = self.shards.pull(Want::Version(it.superstep.0), &mut self.params.values)?;
+    /// Pulls the parameters for an iteration of `superstep`; blocks until the barrier before it has closed.
+    pub(super) fn pull(&mut self, superstep: Superstep) -> Result<Pulled, WorkerError> {
+        Ok(self.shards.pull(Want::Version(superstep.0), &mut self.params.values)?)
+    }
+
+    /// Computes on what was `pulled`, and pushes. `next`: superstep of the iteration that follows at once, whose
+    /// parameters are asked for together with the push.
+    pub(super) fn iterate(
+        &mut self,
+        it: &Iteration,
+        pulled: Pulled,
+        next: Option<Superstep>,
+    ) -> Result<Outcome, WorkerError> {
         let began = Instant::now();
         if let Some(feed) = &mut self.data {
             feed.take(self.train.seed, it.range)?;
@@ -178,7 +186,7 @@ impl JobRun {
 
     /// Loss and accuracy of a pinned version over the test samples.
     pub(super) fn evaluate(&mut self, version: u64) -> Result<Outcome, WorkerError> {
-        let Pulled { .. } = self.shards.pull(Want::Pinned(version), &mut self.params.values)?;
+        self.shards.pull(Want::Pinned(version), &mut self.params.values)?;
         let graph = BlobClient::new(self.me.token.clone())
             .get(&self.addresses, &self.train.model.evaluation_graph)?;
         let mut session = Executable::new(&self.me.runtime, &graph, &self.me.exec)?;
