@@ -85,8 +85,8 @@ impl Shards {
         while waiting {
             waiting = false;
             // Ask everybody before waiting for anybody.
-            for index in 0..parts.len() {
-                while matches!(parts[index], Part::Unasked) {
+            for (index, part) in parts.iter_mut().enumerate() {
+                while matches!(part, Part::Unasked) {
                     let asked = match self.seats[index].asked {
                         Some(before) if before == want => Ok(()),
                         Some(_) => {
@@ -96,13 +96,13 @@ impl Shards {
                         None => self.ask_pull(index, want),
                     };
                     match asked {
-                        Ok(()) => parts[index] = Part::Asked,
+                        Ok(()) => *part = Part::Asked,
                         Err(trouble) => self.pull_trouble(index, trouble, patience)?,
                     }
                 }
             }
-            for index in 0..parts.len() {
-                let step = match parts[index] {
+            for (index, part) in parts.iter_mut().enumerate() {
+                let step = match *part {
                     Part::Asked => self.pull_answer(index),
                     Part::Reading { got, at } => self.read_turn(index, got, at, into),
                     Part::Unasked | Part::Done(_) => continue,
@@ -110,11 +110,11 @@ impl Shards {
                 waiting = true;
                 match step {
                     Ok(next) => {
-                        parts[index] = next;
+                        *part = next;
                         patience.progress();
                     }
                     Err(trouble) => {
-                        parts[index] = Part::Unasked;
+                        *part = Part::Unasked;
                         self.pull_trouble(index, trouble, patience)?;
                     }
                 }
