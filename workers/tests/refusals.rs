@@ -5,7 +5,13 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use syncline_engine::store::RedisStore;
+use syncline_engine::{
+    kit::{self, RedisOptions, RedisServer},
+    store::{
+        RedisStore,
+        keys::{self, JobKeys},
+    },
+};
 use syncline_scheduler::spec::{DataSpec, OnNan, Source, Split};
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
@@ -54,7 +60,7 @@ async fn try_job(cluster: &LocalCluster, graph: &JobGraph) -> Result<(), SubmitE
     submit::submit(&cluster.client(), cluster.token(), prepared).await
 }
 
-async fn keys(store: &RedisStore) -> Vec<String> {
+async fn job_keys(store: &RedisStore) -> Vec<String> {
     let mut keys: Vec<String> = store
         .query("scan", &["SCAN", "0", "COUNT", "100000", "MATCH", "syncline:{*"])
         .await
@@ -131,7 +137,7 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
             assert!(text.contains(word), "{name}: `{word}` is not in: {text}");
         }
         assert!(!error.hint().is_empty(), "{name}");
-        assert_eq!(keys(&store).await, Vec::<String>::new(), "{name} left something");
+        assert_eq!(job_keys(&store).await, Vec::<String>::new(), "{name} left something");
     }
 
     // The engine's own check, for a client that does not ask its own.
@@ -141,7 +147,7 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
     prepared.blobs = BTreeMap::new();
     let error = submit::submit(&cluster.client(), cluster.token(), prepared).await.unwrap_err().to_string();
     assert!(error.contains("E132"), "{error}");
-    assert_eq!(keys(&store).await, Vec::<String>::new());
+    assert_eq!(job_keys(&store).await, Vec::<String>::new());
     assert_eq!(cluster.client().jobs().await.unwrap(), vec![]);
 
     // A second job of the same name changes nothing of the first.
@@ -192,5 +198,33 @@ async fn a_loss_that_is_not_a_number_fails_the_job_by_name_or_is_skipped() {
     assert_eq!(view.job["state"], "done", "{:?}", view.job);
     assert!(view.job["iterations_skipped"].parse::<u64>().unwrap() > 0);
     assert_eq!(view.job["samples_applied"], (48 * 3).to_string());
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_job_is_left_aside_and_keeps_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis_dir = dir.path().join("redis");
+    let redis = tokio::task::spawn_blocking(move || {
+        let program = kit::redis_server(&|line| eprintln!("{line}")).unwrap().path;
+        RedisServer::start(&program, RedisOptions::new(redis_dir)).unwrap()
+    })
+    .await
+    .unwrap();
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let state = JobKeys::new(&"damaged".parse().unwrap()).state;
+    let _: u64 = store.query("list", &["ZADD", keys::JOBS, "1", "damaged"]).await.unwrap();
+    let _: u64 =
+        store.query("damage", &["HSET", &state, "epoch", "0", "seq", "3", "spec", "nonsense"]).await.unwrap();
+
+    let options = LocalOptions { redis: Some(redis.url()), ..LocalOptions::default() };
+    let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+    let data = write_data(&dir.path().join("data.csv"), |_, _| {});
+    let named = |id: &str| graph(id, Training::new(model(2), data.clone()).with(|s| s.batch = 8));
+    let error = try_job(&cluster, &named("damaged")).await.unwrap_err().to_string();
+    assert!(error.contains("E130") && error.contains("damaged"), "{error}");
+    try_job(&cluster, &named("sound")).await.unwrap();
+    let view = cluster.client().wait(&"sound".parse().unwrap(), |_| {}).await.unwrap();
+    assert_eq!(view.job["state"], "done");
     cluster.stop().await;
 }

@@ -1,7 +1,7 @@
 //! The loop of the active engine: drain the queue, let the core decide, commit, act, answer.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -42,6 +42,8 @@ pub(super) struct Active {
     clock: Clock,
     /// Last committed seq of each job.
     seqs: BTreeMap<JobId, u64>,
+    /// Jobs whose keys cannot be read: their names stay taken.
+    unreadable: BTreeSet<JobId>,
     /// Jobs that are over, oldest first, with the time when they may be forgotten.
     over: BTreeMap<JobId, Instant>,
 }
@@ -61,6 +63,7 @@ impl Active {
             hands,
             clock,
             seqs: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
             over: BTreeMap::new(),
         };
         let mut effects = Vec::new();
@@ -74,6 +77,7 @@ impl Active {
                 Err(unreadable) => {
                     // One damaged job must not keep the others from running; its keys stay for inspection.
                     error!(job = %id, error = %unreadable, "job left aside");
+                    active.unreadable.insert(id);
                     continue;
                 }
             };
@@ -132,6 +136,10 @@ impl Active {
                 Input::Submit(spec) => Some(spec.clone()),
                 _ => None,
             };
+            if let Some(spec) = submitted.as_ref().filter(|spec| self.unreadable.contains(&spec.id)) {
+                answers.extend(asked.map(|a| (a, Err(EngineFault::DuplicateJob { job: spec.id.clone() }))));
+                continue;
+            }
             match self.core.handle(now_us, input) {
                 Ok(decided) => {
                     if let Some(spec) = submitted {

@@ -60,7 +60,9 @@ pub enum LocalError {
     Engine(#[from] EngineError),
     #[error(transparent)]
     Ps(#[from] PsError),
-    #[error("[E371] another engine is active in the Redis server at {redis}; use another server, or that cluster")]
+    #[error(
+        "[E371] another engine is active in the Redis server at {redis}; use another server, or that cluster"
+    )]
     Standby { redis: String },
     #[error("[E370] cannot use the state folder {path}")]
     State {
