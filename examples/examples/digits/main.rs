@@ -101,7 +101,8 @@ async fn train(flags: &Flags) -> anyhow::Result<()> {
     let progress = Progress::new(flags);
     let view = client.wait(&id, |view| progress.show(&view.job)).await?;
     progress.clear();
-    let report = Report::of(&view, cluster.redis_url(), &flags.policy.text).context("the job's record is incomplete")?;
+    let report = Report::of(&view, cluster.redis_url(), &flags.policy.text)
+        .context("the job's record is incomplete")?;
     if let (Some(to), Some(weights)) = (&flags.save, view.job.get("snapshot")) {
         std::fs::copy(weights, to).with_context(|| format!("cannot keep the weights in {}", to.display()))?;
         eprintln!("weights: {}", to.display());
