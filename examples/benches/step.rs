@@ -2,6 +2,7 @@
 //!
 //! - *bare*: the step (MLP 784-512-256-10 on ONNX Runtime, one thread, no spinning) and SGD in place, no network.
 //! - *lean*: the same step, the same bytes over one TCP connection to another process that applies the same optimizer.
+//! - *tensor path*: the same over Syncline's own client and shard, without engine, Redis and worker.
 //! - *syncline*: Redis, engine, shards and one worker as separate processes, policy ASP, at full speed.
 //!
 //! Machines differ from minute to minute: each round runs everybody in turn, and shares are medians over the rounds'
@@ -9,6 +10,8 @@
 
 #[path = "step/cluster.rs"]
 mod cluster;
+#[path = "step/direct.rs"]
+mod direct;
 #[path = "step/lean.rs"]
 mod lean;
 #[path = "step/process.rs"]
@@ -23,13 +26,14 @@ use std::{process::ExitCode, time::Instant};
 use anyhow::Result;
 use clap::Parser;
 use cluster::Cluster;
+use direct::Direct;
 use lean::Lean;
 use report::{Report, Round};
 use syncline_engine::kit;
 use syncline_workers::backend::Runtime;
 use work::{Case, Step};
 
-const SMALL: Case = Case { name: "small", batch: 128, rows: 64 * 128, steps: 640, warm: 32 };
+const SMALL: Case = Case { name: "small", batch: 128, rows: 64 * 128, steps: 384, warm: 32 };
 /// The same model with so large a batch that a step takes at least 100 ms.
 const LARGE: Case = Case { name: "large", batch: 8192, rows: 2 * 8192, steps: 16, warm: 2 };
 
@@ -66,7 +70,10 @@ fn main() -> ExitCode {
         Some(_) => {}
     }
     let flags = Flags::parse();
-    match tokio::runtime::Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(compare(&flags))) {
+    match tokio::runtime::Runtime::new()
+        .map_err(Into::into)
+        .and_then(|runtime| runtime.block_on(compare(&flags)))
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -82,7 +89,7 @@ async fn compare(flags: &Flags) -> Result<()> {
     for &shards in &flags.shards {
         clusters.push(Cluster::start(shards, dir.path()).await?);
     }
-    let rounds = flags.rounds.unwrap_or(if flags.quick { 3 } else { 15 });
+    let rounds = flags.rounds.unwrap_or(if flags.quick { 3 } else { 21 });
     let cases = [(SMALL, rounds), (LARGE, rounds.div_ceil(3))];
     let mut reports = Vec::new();
     for (case, rounds) in cases {
@@ -93,18 +100,23 @@ async fn compare(flags: &Flags) -> Result<()> {
         let prepared = work::job(&runtime, "bare", &case, &data)?;
         let mut step = Step::new(&runtime, &prepared, case.batch)?;
         let mut lean = Lean::start(&step.values)?;
+        let mut direct = Direct::start(dir.path(), &prepared).await?;
         let mut done = Vec::with_capacity(rounds);
         for number in 1..=rounds {
             let bare_ms = timed(&case, || step.bare())?;
             let lean_ms = timed(&case, || lean.step(&mut step))?;
+            let direct_ms = timed(&case, || direct.step(&mut step))?;
             let mut syncline = Vec::with_capacity(clusters.len());
             for cluster in &mut clusters {
                 syncline.push(cluster.train(&runtime, &case, &data).await?);
             }
             let steps: Vec<String> = syncline.iter().map(|s| format!("{:.3}", s.step_ms)).collect();
-            let line = format!("bare {bare_ms:.3}, lean {lean_ms:.3}, syncline {}", steps.join(" and "));
+            let line = format!(
+                "bare {bare_ms:.3}, lean {lean_ms:.3}, tensor path {direct_ms:.3}, syncline {}",
+                steps.join(" and ")
+            );
             eprintln!("{} {number}/{rounds}: {line} ms", case.name);
-            done.push(Round { bare_ms, lean_ms, syncline });
+            done.push(Round { bare_ms, lean_ms, direct_ms, syncline });
         }
         reports.push(Report::new(&case, &flags.shards, &done));
     }

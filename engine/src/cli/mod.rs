@@ -24,7 +24,7 @@ pub use error::CliError;
 pub use failure::{Exit, Failure, finish, refuse_usage};
 pub use output::{print, print_json, say, table};
 pub use places::{Secret, check_open_bind};
-pub use stop::{Stop, block_on};
+pub use stop::{Stop, block_on, block_on_one_thread};
 pub use watch::follow;
 
 /// The subcommands of this crate; the binary flattens them into its own.

@@ -65,13 +65,18 @@ impl Process {
         let out = process.child.stdout.take().context("a piped child")?;
         let mut line = String::new();
         BufReader::new(out).read_line(&mut line)?;
-        let address = line.trim().strip_prefix("listening ").with_context(|| format!("no address in {line:?}"))?;
+        let address =
+            line.trim().strip_prefix("listening ").with_context(|| format!("no address in {line:?}"))?;
         Ok((process, address.to_owned()))
     }
 
     fn spawn<S: AsRef<OsStr>>(args: &[S], out: Stdio) -> Result<Self> {
-        let mut child =
-            Command::new(std::env::current_exe()?).arg(PART).args(args).stdin(Stdio::piped()).stdout(out).spawn()?;
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg(PART)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(out)
+            .spawn()?;
         let stdin = child.stdin.take();
         Ok(Self { child, _stdin: stdin })
     }

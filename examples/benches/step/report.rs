@@ -23,6 +23,8 @@ pub struct Sample {
 pub struct Round {
     pub bare_ms: f64,
     pub lean_ms: f64,
+    /// Syncline's tensor path without its control.
+    pub direct_ms: f64,
     /// In the order of [`Report::shards`].
     pub syncline: Vec<Sample>,
 }
@@ -54,6 +56,9 @@ pub struct Report {
     pub bare_ms: f64,
     pub lean_ms: f64,
     pub lean_of_bare: f64,
+    pub direct_ms: f64,
+    pub direct_of_lean: f64,
+    pub direct_of_bare: f64,
     pub syncline: Vec<Line>,
 }
 
@@ -97,15 +102,23 @@ impl Report {
             bare_ms: median(rounds.iter().map(|r| r.bare_ms)),
             lean_ms: median(rounds.iter().map(|r| r.lean_ms)),
             lean_of_bare: 100.0 * median(rounds.iter().map(|r| r.bare_ms / r.lean_ms)),
+            direct_ms: median(rounds.iter().map(|r| r.direct_ms)),
+            direct_of_lean: 100.0 * median(rounds.iter().map(|r| r.lean_ms / r.direct_ms)),
+            direct_of_bare: 100.0 * median(rounds.iter().map(|r| r.bare_ms / r.direct_ms)),
             syncline: shards.iter().enumerate().map(line).collect(),
         }
     }
 
     pub fn print(&self) {
-        println!("\n{}: batch {}, medians of {} rounds, everybody in turn", self.case, self.batch, self.rounds);
+        println!(
+            "\n{}: batch {}, medians of {} rounds, everybody in turn",
+            self.case, self.batch, self.rounds
+        );
         println!("{:<22}{:>10}{:>10}{:>10}", "", "ms/step", "of lean", "of bare");
         println!("{:<22}{:>10.3}{:>10}{:>9.1}%", "bare loop", self.bare_ms, "", 100.0);
         println!("{:<22}{:>10.3}{:>9.1}%{:>9.1}%", "lean loop", self.lean_ms, 100.0, self.lean_of_bare);
+        let (of_lean, of_bare) = (self.direct_of_lean, self.direct_of_bare);
+        println!("{:<22}{:>10.3}{of_lean:>9.1}%{of_bare:>9.1}%", "tensor path alone", self.direct_ms);
         for line in &self.syncline {
             let name = format!("syncline, {} shard{}", line.shards, if line.shards == 1 { "" } else { "s" });
             println!("{name:<22}{:>10.3}{:>9.1}%{:>9.1}%", line.step_ms, line.of_lean, line.of_bare);
@@ -113,7 +126,13 @@ impl Report {
         for line in &self.syncline {
             println!(
                 "{} shard(s): compute {:.3} (bare loop's step {:.3}), pull {:.3}, push and update {:.3}, control {:.3} ms; staleness at most {}",
-                line.shards, line.compute_ms, self.bare_ms, line.pull_ms, line.push_ms, line.control_ms, line.staleness_max,
+                line.shards,
+                line.compute_ms,
+                self.bare_ms,
+                line.pull_ms,
+                line.push_ms,
+                line.control_ms,
+                line.staleness_max,
             );
             let cpu: Vec<String> = line.cpu_ms.iter().map(|(role, ms)| format!("{role} {ms:.3}")).collect();
             println!("    processor time per step: {} ms", cpu.join(", "));

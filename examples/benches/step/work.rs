@@ -36,7 +36,8 @@ pub struct Case {
 
 /// Random images and labels in the format of MNIST, written where every process finds them.
 pub fn write_data(case: &Case, dir: &Path) -> Result<DataSpec> {
-    let (images, labels) = (dir.join(format!("{}-images", case.name)), dir.join(format!("{}-labels", case.name)));
+    let (images, labels) =
+        (dir.join(format!("{}-images", case.name)), dir.join(format!("{}-labels", case.name)));
     let mut random = SplitMix64::new(1);
     let rows = u32::try_from(case.rows)?.to_be_bytes();
     let side = 28u32.to_be_bytes();
@@ -96,8 +97,10 @@ impl Step {
             .ranges()
             .map(|(p, r)| (p.name.clone(), shape(&p.shape), r.start as usize..r.end as usize))
             .collect();
-        let output = |name: &str| session.output_names().iter().position(|o| *o == format!("{name}{GRAD_SUFFIX}"));
-        let grads = tensors.iter().map(|(name, ..)| output(name)).collect::<Option<_>>().context("gradients")?;
+        let output =
+            |name: &str| session.output_names().iter().position(|o| *o == format!("{name}{GRAD_SUFFIX}"));
+        let grads =
+            tensors.iter().map(|(name, ..)| output(name)).collect::<Option<_>>().context("gradients")?;
         let initial = prepared.blobs[&train.model.initial].chunks_exact(4);
         let values = initial.map(bytemuck::pod_read_unaligned).collect();
         let set = Dataset::open(&train.data, &Target::Classes { count: CLASSES as usize })?;
@@ -114,15 +117,14 @@ impl Step {
         }
         self.set.gather(&self.order[self.next..self.next + self.size], &mut self.batch)?;
         self.next += self.size;
-        let mut inputs = vec![
-            (self.names.0.as_str(), self.batch.features()),
-            (self.names.1.as_str(), self.batch.label()),
-        ];
+        let mut inputs =
+            vec![(self.names.0.as_str(), self.batch.features()), (self.names.1.as_str(), self.batch.label())];
         for (name, shape, range) in &self.tensors {
             inputs.push((name, TensorView::F32 { shape, data: &self.values[range.clone()] }));
         }
         let outputs = self.session.run(&inputs)?;
-        let gradients: Vec<&[f32]> = self.grads.iter().map(|&i| outputs.f32_at(i)).collect::<Result<_, _>>()?;
+        let gradients: Vec<&[f32]> =
+            self.grads.iter().map(|&i| outputs.f32_at(i)).collect::<Result<_, _>>()?;
         Ok(apply(&mut self.values, &gradients))
     }
 

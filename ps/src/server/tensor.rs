@@ -1,6 +1,6 @@
 //! One tensor connection: a question, its answer, the next question.
 
-use std::io;
+use std::io::{self, IoSlice};
 
 use syncline_engine::rpc::ShardFault;
 
@@ -21,7 +21,7 @@ pub(super) struct Caller<'a, D> {
 
 /// Serves until the caller hangs up. An error means that the connection is of no use any more.
 pub(super) fn serve(shared: &Shared, conn: &mut impl Duplex) -> io::Result<()> {
-    let mut caller = Caller { conn, out: Vec::new(), chunk: vec![0.0; CHUNK_ELEMENTS].into_boxed_slice() };
+    let mut caller = Caller::new(conn);
     let mut scratch = Vec::new();
     loop {
         let (request, body) = match Request::read(caller.conn, &mut scratch) {
@@ -55,7 +55,11 @@ pub(super) fn serve(shared: &Shared, conn: &mut impl Duplex) -> io::Result<()> {
     }
 }
 
-impl<D: Duplex> Caller<'_, D> {
+impl<'a, D: Duplex> Caller<'a, D> {
+    pub fn new(conn: &'a mut D) -> Self {
+        Self { conn, out: Vec::new(), chunk: vec![0.0; CHUNK_ELEMENTS].into_boxed_slice() }
+    }
+
     /// Sends an answer whose body of `body` bytes will follow.
     pub fn reply(&mut self, reply: &Reply, body: u64) -> io::Result<()> {
         reply.encode(body, &mut self.out);
@@ -65,7 +69,7 @@ impl<D: Duplex> Caller<'_, D> {
     /// Sends an answer that may be held back until its body follows.
     pub fn reply_ahead(&mut self, reply: &Reply, body: u64) -> io::Result<()> {
         reply.encode(body, &mut self.out);
-        let sent = self.conn.send_now(&self.out)?;
+        let sent = self.conn.send_now(&mut [IoSlice::new(&self.out)])?;
         self.conn.write_all(&self.out[sent..])
     }
 

@@ -85,8 +85,13 @@ impl JobShard {
         lock(&self.ledger).closed
     }
 
-    /// Lets `read` look at chunk `index`. It must not block: whoever applies a push waits for it.
-    pub fn read_chunk<T>(&self, index: u32, read: impl FnOnce(&[f32]) -> T) -> T {
-        read(lock(&self.chunks[index as usize]).values())
+    /// Lets `read` look at chunk `first` and at those behind it that nobody is working on, `most` of them at most.
+    /// It must not block: whoever applies a push waits for it.
+    pub fn read_chunks<T>(&self, first: u32, most: usize, read: impl FnOnce(&[&[f32]]) -> T) -> T {
+        let (first, rest) = (&self.chunks[first as usize], &self.chunks[first as usize + 1..]);
+        let mut held = vec![lock(first)];
+        held.extend(rest.iter().take(most.saturating_sub(1)).map_while(|chunk| chunk.try_lock().ok()));
+        let values: Vec<&[f32]> = held.iter().map(|chunk| chunk.values()).collect();
+        read(&values)
     }
 }

@@ -23,8 +23,9 @@ fn keepalive() -> TcpKeepalive {
 
 /// A transport that can say how much fits right now, so that nothing blocks while a chunk is locked.
 pub trait Duplex: Read + Write {
-    /// Sends what fits without blocking, possibly nothing. More will follow at once: small pieces may be held back.
-    fn send_now(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    /// Sends what fits of all parts together without blocking, possibly nothing; returns the bytes sent. More will
+    /// follow at once: small pieces may be held back.
+    fn send_now(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<usize>;
 
     /// Whether the peer has hung up. Does not block and takes no byte.
     fn hung_up(&self) -> bool;
@@ -104,11 +105,14 @@ const SEND_NOW: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MS
 const SEND_NOW: libc::c_int = libc::MSG_DONTWAIT;
 
 impl Duplex for Tcp {
-    fn send_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    fn send_now(&mut self, mut parts: &mut [IoSlice<'_>]) -> io::Result<usize> {
         let mut sent = 0;
-        while sent < bytes.len() {
-            match SockRef::from(&*self.0).send_with_flags(&bytes[sent..], SEND_NOW) {
-                Ok(n) => sent += n,
+        while !parts.is_empty() {
+            match SockRef::from(&*self.0).send_vectored_with_flags(parts, SEND_NOW) {
+                Ok(n) => {
+                    sent += n;
+                    IoSlice::advance_slices(&mut parts, n);
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use syncline_engine::cli::{Connection, Exit, Failure, Stop, block_on, log_as_service};
+use syncline_engine::cli::{Connection, Exit, Failure, Stop, block_on_one_thread, log_as_service};
 
 use super::{load_runtime, worker_failure};
 use crate::{
@@ -41,7 +41,7 @@ pub(super) fn run(args: WorkerArgs) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Usage, text, "--slowdown takes a positive number"));
     }
     let cluster = args.connection.find()?;
-    block_on(async move {
+    block_on_one_thread(async move {
         let mut stop = Stop::listen(args.exit_with_parent)?;
         let loading = tokio::task::spawn_blocking(load_runtime);
         let runtime = tokio::select! {

@@ -1,0 +1,74 @@
+//! Syncline's tensor path alone: the client and the shard of `syncline_ps`, without engine, Redis and worker.
+//!
+//! Tells what headers, locks and books cost apart from control.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use syncline_engine::rpc::{
+    OpenJob, ShardClient, ShardRequest, ShardResponse, Token, connect, hello::Role, within,
+};
+use syncline_ps::client::{BlobClient, PushHeader, Shards, Want};
+use syncline_scheduler::{
+    ids::{EngineEpoch, Generation, Incarnation, ShardIndex},
+    sync::UpdateMode,
+};
+use syncline_workers::submit::Prepared;
+
+use super::{
+    process::Process,
+    work::{LEARNING_RATE, RULE, Step},
+};
+
+const NOW: Want = Want::Version(0);
+
+/// A shard with one open job, and a connection to it.
+pub struct Direct {
+    shards: Shards,
+    seq: u64,
+    _shard: Process,
+}
+
+impl Direct {
+    pub async fn start(dir: &Path, job: &Prepared) -> Result<Self> {
+        let state = dir.join("direct");
+        std::fs::create_dir_all(&state)?;
+        let token = Token::load_or_create(&state.join("token"))?;
+        let (shard, address) = Process::listening(&["ps", "--state-dir", &state.to_string_lossy()])?;
+        let (_, train) = job.spec.train().context("a job that trains")?;
+        let initial = BlobClient::new(token.clone())
+            .put(&address, &job.blobs[&train.model.initial])
+            .context("the values")?;
+        let order = OpenJob {
+            job: job.spec.id.clone(),
+            generation: Generation(1),
+            shard: ShardIndex(0),
+            shards: vec![address.clone()],
+            layout: train.model.layout.clone(),
+            optimizer: RULE,
+            mode: UpdateMode::PerPush,
+            initial,
+        };
+        let transport = connect::<ShardRequest, ShardResponse>(&address, Role::Control, &token).await?;
+        let control = ShardClient::new(tarpc::client::Config::default(), transport).spawn();
+        control.open(within(std::time::Duration::from_secs(10)), EngineEpoch(1), order).await??;
+        let elements = train.model.layout.elements().context("a layout of sane size")?;
+        let id = job.spec.id.clone();
+        let mut shards = Shards::connect(&[address], token, id, Generation(1), Incarnation(1), elements)?;
+        // The first step has nothing to ask for ahead.
+        shards.pull(NOW, &mut vec![0.0; elements as usize])?;
+        Ok(Self { shards, seq: 0, _shard: shard })
+    }
+
+    /// One step: compute, push, pull.
+    pub fn step(&mut self, step: &mut Step) -> Result<()> {
+        self.seq += 1;
+        let (shards, seq) = (&mut self.shards, self.seq);
+        let header = PushHeader { learning_rate: LEARNING_RATE, weight: 1.0, scale: 1.0, skip: false };
+        step.run(|values, gradients| {
+            shards.push_and_ask(seq, header, gradients, Some(NOW))?;
+            shards.pull(NOW, values)
+        })??;
+        Ok(())
+    }
+}
