@@ -16,7 +16,7 @@ use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
     spec::{
         DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
-        Source, Split, TrainSpec,
+        Source, TrainSpec,
     },
     sync,
 };
@@ -182,12 +182,8 @@ fn spec(id: JobId, policy: &str) -> JobSpec {
     let train = TrainSpec {
         model,
         data: DataSpec {
-            source: Source::Csv { path: "nothing.csv".into(), label_columns: 1, skip_lines: 0 },
-            scale: 1.0,
-            split: Split::All,
-            sample_shape: vec![],
-            digest: None,
             train_samples: 60_000,
+            ..DataSpec::new(Source::Csv { path: "nothing.csv".into(), label_columns: 1, skip_lines: 0 })
         },
         optimizer: Optimizer::Sgd { weight_decay: 0.0 },
         learning_rate: LearningRate { base: 0.1, decay: Default::default() },

@@ -16,14 +16,8 @@ const HIDDEN: usize = 256;
 /// The file that comes with the repository.
 pub fn data() -> DataSpec {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/digits.csv.gz");
-    DataSpec {
-        source: Source::Csv { path: path.to_string_lossy().into_owned(), label_columns: 1, skip_lines: 0 },
-        scale: 1.0 / 16.0,
-        split: Split::TestEvery(5),
-        sample_shape: vec![],
-        digest: None,
-        train_samples: 0,
-    }
+    let source = Source::Csv { path: path.to_string_lossy().into_owned(), label_columns: 1, skip_lines: 0 };
+    DataSpec { scale: 1.0 / 16.0, split: Split::TestEvery(5), ..DataSpec::new(source) }
 }
 
 /// The learning rate that suits a policy. BSP averages four gradients into one update, so it takes larger steps.

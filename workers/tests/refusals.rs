@@ -33,12 +33,12 @@ fn write_data(path: &Path, change: impl Fn(usize, &mut String)) -> DataSpec {
     }
     fs::write(path, text).unwrap();
     DataSpec {
-        source: Source::Csv { path: path.to_string_lossy().into_owned(), label_columns: 1, skip_lines: 0 },
-        scale: 1.0,
         split: Split::TestEvery(5),
-        sample_shape: vec![],
-        digest: None,
-        train_samples: 0,
+        ..DataSpec::new(Source::Csv {
+            path: path.to_string_lossy().into_owned(),
+            label_columns: 1,
+            skip_lines: 0,
+        })
     }
 }
 

@@ -23,6 +23,20 @@ pub struct DataSpec {
     pub train_samples: u64,
 }
 
+impl DataSpec {
+    /// All of `source` as it is: no scaling, no test part, flat samples.
+    pub fn new(source: Source) -> Self {
+        Self {
+            source,
+            scale: 1.0,
+            split: Split::All,
+            sample_shape: Vec::new(),
+            digest: None,
+            train_samples: 0,
+        }
+    }
+}
+
 /// File format and place. `.gz` files are unpacked while reading.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]

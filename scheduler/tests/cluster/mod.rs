@@ -14,7 +14,7 @@ use syncline_scheduler::{
     samples::{SampleRange, splitmix64},
     spec::{
         DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
-        Source, Split, TrainSpec,
+        Source, TrainSpec,
     },
     sync,
 };
@@ -84,12 +84,8 @@ pub fn spec(s: &Settings) -> JobSpec {
     let train = TrainSpec {
         model,
         data: DataSpec {
-            source: Source::Csv { path: "d.csv".into(), label_columns: 1, skip_lines: 0 },
-            scale: 1.0,
-            split: Split::All,
-            sample_shape: vec![],
-            digest: None,
             train_samples: s.samples,
+            ..DataSpec::new(Source::Csv { path: "d.csv".into(), label_columns: 1, skip_lines: 0 })
         },
         optimizer: Optimizer::Sgd { weight_decay: 0.0 },
         learning_rate: LearningRate { base: 0.1, decay: Default::default() },

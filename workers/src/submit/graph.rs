@@ -11,9 +11,12 @@ use crate::autodiff::Loss;
 ///
 /// ```
 /// # use syncline_workers::submit::{JobGraph, Model, Training};
-/// # fn settings() -> Training { Training::new(Model::forward(vec![], "softmax-cross-entropy"), Default::default()) }
+/// # use syncline_scheduler::spec::{DataSpec, Source};
+/// let data = Source::Idx { images: "train-images.gz".into(), labels: "train-labels.gz".into() };
+/// let model = Model::forward(b"the bytes of an ONNX file".to_vec(), "softmax-cross-entropy");
+/// let training = Training::new(model, DataSpec::new(data)).with(|s| s.epochs = 20);
 /// let job = JobGraph::new("digits")
-///     .train("train", settings())
+///     .train("train", training)
 ///     .evaluate("test", &["train"])
 ///     .snapshot("weights", &["train"]);
 /// assert_eq!(job.nodes.len(), 3);
