@@ -52,7 +52,7 @@ impl PsError {
             Self::WrongGeneration { .. } => "E403",
             Self::Sealed { .. } => "E408",
             Self::Closed { .. } => "E409",
-            Self::Refused { fault } => fault_code(fault),
+            Self::Refused { fault } => fault.code(),
             Self::Unreachable { .. } => "E410",
             Self::Greeting { .. } => "E411",
             Self::Protocol { .. } => "E412",
@@ -87,21 +87,6 @@ impl PsError {
             Self::OpenBind { .. } => "give --token-file with the cluster's token, or listen on 127.0.0.1",
             Self::Digest { .. } => "use a digest that `syncline submit` or `BlobClient::put` printed",
         }
-    }
-}
-
-fn fault_code(fault: &ShardFault) -> &'static str {
-    match fault {
-        ShardFault::Fenced { .. } => "E401",
-        ShardFault::UnknownJob { .. } => "E402",
-        ShardFault::WrongGeneration { .. } => "E403",
-        ShardFault::MissingBlob { .. } => "E404",
-        ShardFault::Io { .. } => "E406",
-        ShardFault::NotPinned { .. } => "E407",
-        ShardFault::Sealed { .. } => "E408",
-        ShardFault::Closed { .. } => "E409",
-        // `ShardFault` may grow; what is new is invalid to us.
-        _ => "E405",
     }
 }
 

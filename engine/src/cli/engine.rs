@@ -3,7 +3,10 @@
 use std::{net::SocketAddr, time::Duration};
 
 use super::{Failure, Secret, Stop, block_on, check_open_bind, log_as_service, print};
-use crate::service::{Engine, EngineOptions};
+use crate::{
+    rpc::hostname,
+    service::{Engine, EngineOptions},
+};
 
 /// Where an engine listens unless told otherwise.
 pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:7461";
@@ -38,6 +41,7 @@ pub(super) fn run(args: EngineArgs) -> Result<(), Failure> {
     let token = args.secret.load()?;
     block_on(async move {
         let mut stop = Stop::listen(args.exit_with_parent)?;
+        let host = || hostname().unwrap_or_else(|| "host".into());
         let instance = match args.instance {
             Some(instance) => instance,
             // Two engines that may run at the same time must not share a name.
@@ -61,10 +65,4 @@ pub(super) fn run(args: EngineArgs) -> Result<(), Failure> {
         drop(engine);
         Ok(())
     })
-}
-
-/// Name of this machine.
-fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .map_or_else(|_| "host".into(), |h| h.trim().to_owned())
 }

@@ -24,5 +24,5 @@ pub use token::{InvalidToken, Token};
 pub use worker::{
     Activity, JobTicket, Orders, Registered, ShardHello, ShardRegistry, ShardRegistryClient,
     ShardRegistryRequest, ShardRegistryResponse, WorkerHello, WorkerService, WorkerServiceClient,
-    WorkerServiceRequest, WorkerServiceResponse,
+    WorkerServiceRequest, WorkerServiceResponse, hostname,
 };

@@ -105,6 +105,23 @@ pub enum ShardFault {
     Closed { job: JobId },
 }
 
+impl ShardFault {
+    /// The stable code, see docs/errors.md.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Fenced { .. } => "E401",
+            Self::UnknownJob { .. } => "E402",
+            Self::WrongGeneration { .. } => "E403",
+            Self::MissingBlob { .. } => "E404",
+            Self::Invalid { .. } => "E405",
+            Self::Io { .. } => "E406",
+            Self::NotPinned { .. } => "E407",
+            Self::Sealed { .. } => "E408",
+            Self::Closed { .. } => "E409",
+        }
+    }
+}
+
 /// Orders to one shard.
 #[tarpc::service]
 pub trait Shard {

@@ -20,6 +20,12 @@ pub struct WorkerHello {
     pub device: String,
 }
 
+/// Name of this machine, if the system tells it.
+pub fn hostname() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned())
+}
+
 /// The engine's answer to a worker that registered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {

@@ -48,6 +48,12 @@ impl Desk {
         self.active.borrow().clone().ok_or(EngineFault::NotActive)
     }
 
+    /// Addresses of all shards in order, or how many are missing.
+    fn all_shards(&self) -> Result<Vec<String>, EngineFault> {
+        let present = u32::try_from(self.shards.all().len()).unwrap_or(u32::MAX);
+        self.shards.addresses().ok_or(EngineFault::MissingShards { present, expected: self.shards.count() })
+    }
+
     /// Sends an input to the loop and waits for its commit.
     async fn ask(&self, input: Input) -> Result<EngineEpoch, EngineFault> {
         let hands = self.hands()?;
@@ -111,21 +117,19 @@ impl WorkerService for WorkerDesk {
         self,
         _: Context,
         worker: Incarnation,
-        reports: Vec<TaskReport>,
+        mut reports: Vec<TaskReport>,
     ) -> Result<EngineEpoch, EngineFault> {
         let hands = self.desk.hands()?;
         self.hear(worker, &hands.sessions);
         // The report of a worker that was dropped may still be true: the core knows what to make of it.
         hands.sessions.touch(worker);
-        let mut last = None;
-        for report in reports {
-            let (answer, asked) = oneshot::channel();
-            let input = Input::Report { worker, report };
-            hands.queue.send(Message::Asked(input, answer)).map_err(|_| EngineFault::NotActive)?;
-            last = Some(asked);
-        }
-        if let Some(asked) = last {
-            asked.await.map_err(|_| EngineFault::NotActive)??;
+        // They are handled in order, so that the last one's commit covers them all.
+        if let Some(last) = reports.pop() {
+            for report in reports {
+                let input = Input::Report { worker, report };
+                hands.queue.send(Message::Input(input)).map_err(|_| EngineFault::NotActive)?;
+            }
+            ask(&hands.queue, Input::Report { worker, report: last }).await?;
         }
         Ok(hands.epoch)
     }
@@ -194,18 +198,13 @@ impl ClientDesk {
 
 impl ClientService for ClientDesk {
     async fn shards(self, _: Context) -> Result<Vec<String>, EngineFault> {
-        let expected = self.0.shards.count();
-        let present = u32::try_from(self.0.shards.all().len()).unwrap_or(u32::MAX);
-        self.0.shards.addresses().ok_or(EngineFault::MissingShards { present, expected })
+        self.0.all_shards()
     }
 
     async fn submit(self, _: Context, spec: JobSpec) -> Result<(), EngineFault> {
         spec.validate().map_err(|e| EngineFault::InvalidJob(e.to_string()))?;
+        self.0.all_shards()?;
         let expected = self.0.shards.count();
-        let present = u32::try_from(self.0.shards.all().len()).unwrap_or(u32::MAX);
-        if present < expected {
-            return Err(EngineFault::MissingShards { present, expected });
-        }
         if let Some((_, train)) = spec.train() {
             let digests: Vec<String> = train.model.blobs().iter().map(|d| (*d).to_owned()).collect();
             let mut found = vec![false; digests.len()];
@@ -215,7 +214,7 @@ impl ClientService for ClientDesk {
                     c.has_blobs(within(Duration::from_secs(5)), digests).await
                 });
                 let here =
-                    call.await.map_err(|_| EngineFault::MissingShards { present: present - 1, expected })?;
+                    call.await.map_err(|_| EngineFault::MissingShards { present: expected - 1, expected })?;
                 found.iter_mut().zip(here).for_each(|(f, h)| *f |= h);
             }
             if let Some(at) = found.iter().position(|f| !f) {

@@ -266,7 +266,7 @@ impl Hands {
                 .await;
             let outcome = match answer {
                 Ok(r) => Ok(SnapshotFile { path: r.path, bytes: r.bytes, digest: r.digest }),
-                Err(fault) => Err(TaskFault { code: code(&fault), reason: fault.to_string() }),
+                Err(fault) => Err(TaskFault { code: fault.code().to_owned(), reason: fault.to_string() }),
             };
             hands.send(Input::SnapshotWritten { key, outcome });
         });
@@ -297,7 +297,7 @@ impl Hands {
         self.send(Input::ShardFailed {
             job: job.clone(),
             generation,
-            code: code(fault),
+            code: fault.code().to_owned(),
             reason: fault.to_string(),
         });
     }
@@ -309,10 +309,4 @@ impl Hands {
             handle.abort();
         }
     }
-}
-
-/// The code in front of a fault's text, `[E401] ...`.
-fn code(fault: &ShardFault) -> String {
-    let text = fault.to_string();
-    text.strip_prefix('[').and_then(|t| t.split_once(']')).map_or("E400", |(code, _)| code).to_owned()
 }

@@ -185,16 +185,13 @@ impl Job {
         let batch = self.train().batch;
         let need: u64 = wanted.iter().map(|(_, n)| n).sum();
         let have = self.central.cursor.remaining().div_ceil(u64::from(batch));
-        let mut spare =
-            if need > have { have - wanted.iter().map(|(_, n)| n * have / need).sum::<u64>() } else { 0 };
+        let share = |n: u64| if need > have { n * have / need } else { n };
+        // What rounding down leaves goes out one by one.
+        let mut spare = need.min(have) - wanted.iter().map(|(_, n)| share(*n)).sum::<u64>();
         for &(worker, n) in wanted {
-            let mut iterations = n;
-            if need > have {
-                iterations = n * have / need;
-                let extra = spare.min(n - iterations).min(1);
-                iterations += extra;
-                spare -= extra;
-            }
+            let extra = spare.min(n - share(n)).min(1);
+            spare -= extra;
+            let iterations = share(n) + extra;
             let mut got = 0;
             while got < iterations {
                 let len = (iterations - got).saturating_mul(u64::from(batch)).min(u64::from(u32::MAX)) as u32;

@@ -25,7 +25,7 @@ impl Job {
         if key.generation != self.central.generation || !self.members.contains_key(&worker) {
             return;
         }
-        if key.seq_of(worker).is_none() && matches!(key.task, TaskId::Iteration { .. }) {
+        if matches!(key.task, TaskId::Iteration { worker: owner, .. } if owner != worker) {
             return;
         }
         match outcome {

@@ -4,10 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    io::{SnapshotFile, Stand, WorkerAbout},
-    wire::TaskKey,
-};
+use super::io::{SnapshotFile, Stand, WorkerAbout};
 use crate::{
     graph::{TaskId, TaskState},
     ids::{Generation, Incarnation, ShardIndex, Superstep},
@@ -231,15 +228,5 @@ impl TaskBody {
     /// Whether the user wrote it, as opposed to the planner.
     pub fn is_node(&self) -> bool {
         matches!(self, Self::Train | Self::Evaluate | Self::Snapshot)
-    }
-}
-
-impl TaskKey {
-    /// Whether this is an iteration of `worker`.
-    pub fn seq_of(&self, worker: Incarnation) -> Option<u64> {
-        match self.task {
-            TaskId::Iteration { worker: w, seq } if w == worker => Some(seq),
-            _ => None,
-        }
     }
 }

@@ -1,5 +1,7 @@
 //! A ready-made forward model: the multi-layer perceptron.
 
+use syncline_scheduler::samples::splitmix64;
+
 use super::build::GraphBuilder;
 use super::element::{Dim, ElementType};
 use super::proto::ModelProto;
@@ -48,11 +50,7 @@ impl SplitMix64 {
 
     /// The next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        splitmix64(&mut self.state)
     }
 
     /// Uniform in [0, 1).

@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use syncline_scheduler::spec::{DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec};
 
-use crate::autodiff::Loss;
-
 /// A graph of named nodes. Built node by node, then given to [`submit`](super::submit).
 ///
 /// ```
@@ -72,7 +70,7 @@ impl From<PathBuf> for Bytes {
 }
 
 impl Model {
-    /// A forward model with the name of its loss, see [`Loss`].
+    /// A forward model with the name of its loss, see [`Loss`](crate::autodiff::Loss).
     pub fn forward(onnx: impl Into<Bytes>, loss: &str) -> Self {
         Self::Forward { onnx: onnx.into(), loss: loss.to_owned() }
     }
@@ -181,9 +179,4 @@ impl JobGraph {
     pub fn snapshot(self, name: &str, after: &[&str]) -> Self {
         self.node(name, after, NodeWork::Snapshot)
     }
-}
-
-/// A loss by name, for callers outside.
-pub(super) fn loss(name: &str) -> Result<Loss, crate::autodiff::AutodiffError> {
-    name.parse()
 }

@@ -1,6 +1,6 @@
 //! Turns a user's graph into a checked spec and the blobs it names.
 
-use std::{borrow::Cow, collections::BTreeMap, fs};
+use std::{borrow::Cow, collections::BTreeMap, fs, mem};
 
 use syncline_scheduler::{
     ids::Name,
@@ -9,7 +9,7 @@ use syncline_scheduler::{
 
 use super::{
     SubmitError,
-    graph::{Bytes, JobGraph, Model, NodeWork, Training, loss},
+    graph::{Bytes, JobGraph, Model, NodeWork, Training},
 };
 use crate::{
     autodiff::{DeriveOptions, Io, TrainingGraph, accept_ready, derive},
@@ -68,11 +68,11 @@ fn prepare_training(
     blobs: &mut BTreeMap<String, Vec<u8>>,
 ) -> Result<TrainSpec, SubmitError> {
     let settings = &training.settings;
-    let (forward, graph) = match &training.model {
-        Model::Forward { onnx, loss: name } => {
+    let (forward, mut graph) = match &training.model {
+        Model::Forward { onnx, loss } => {
             let bytes = read(onnx)?;
             let options = DeriveOptions { freeze: settings.freeze.clone(), ..DeriveOptions::default() };
-            let graph = derive(runtime, &bytes, loss(name)?, &options)?;
+            let graph = derive(runtime, &bytes, loss.parse()?, &options)?;
             (bytes, graph)
         }
         Model::Ready { onnx } => {
@@ -92,8 +92,8 @@ fn prepare_training(
         .flat_map(|p| bytemuck::cast_slice::<f32, u8>(&p.initial).iter().copied())
         .collect();
     let model = ModelSpec {
-        training_graph: keep(graph.train_onnx.clone()),
-        evaluation_graph: keep(graph.eval_onnx.clone()),
+        training_graph: keep(mem::take(&mut graph.train_onnx)),
+        evaluation_graph: keep(mem::take(&mut graph.eval_onnx)),
         forward: keep(forward.into_owned()),
         initial: keep(initial),
         layout: layout(&graph),

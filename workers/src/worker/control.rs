@@ -6,8 +6,8 @@ use std::{
 };
 
 use syncline_engine::rpc::{
-    Activity, CallError, EngineFault, JobTicket, Reconnecting, Registered, WorkerHello, WorkerServiceClient,
-    connect, hello::Role, within,
+    Activity, EngineFault, JobTicket, Reconnecting, Registered, WorkerHello, WorkerServiceClient, connect,
+    hello::Role, hostname, within,
 };
 use syncline_scheduler::{
     core::{Assignment, TaskKey, TaskReport},
@@ -64,7 +64,7 @@ async fn told(stop: &mut watch::Receiver<bool>) {
 async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, WorkerError> {
     let hello = WorkerHello {
         name: options.name.clone(),
-        host: hostname(),
+        host: hostname().unwrap_or_else(|| "?".into()),
         pid: std::process::id(),
         device: "cpu".to_owned(),
     };
@@ -80,13 +80,11 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
     }
 }
 
-fn hostname() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "?".into(), |h| h.trim().to_owned())
-}
-
 /// What the loops of one life share.
 struct Life {
     link: Link,
+    /// Of the engine, for messages.
+    address: String,
     incarnation: Incarnation,
     holding: Mutex<Vec<TaskKey>>,
     shared: Arc<Shared>,
@@ -105,6 +103,7 @@ async fn live(
     info!(worker = %incarnation, name = options.name, "registered");
     let life = Arc::new(Life {
         link: link.clone(),
+        address: options.engine.clone(),
         incarnation,
         holding: Mutex::default(),
         shared: Arc::default(),
@@ -253,17 +252,13 @@ impl Life {
                 Ok(Ok(ticket)) => return Ok(ticket),
                 Ok(Err(EngineFault::NotActive)) => {}
                 Ok(Err(fault)) => return Err(fault.into()),
-                Err(error) => self.check_hopeless(error)?,
+                Err(error) if error.is_passing() => {}
+                Err(source) => {
+                    return Err(WorkerError::Unreachable { address: self.address.clone(), source });
+                }
             }
             sleep(RETRY).await;
         }
-    }
-
-    fn check_hopeless(&self, error: CallError) -> Result<(), WorkerError> {
-        if error.is_passing() {
-            return Ok(());
-        }
-        Err(WorkerError::Unreachable { address: "its address".into(), source: error })
     }
 
     async fn goodbye(&self) {
