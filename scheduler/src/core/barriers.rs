@@ -10,7 +10,7 @@ use super::{
 use crate::{
     graph::{Holder, TaskEvent, TaskId},
     ids::{Incarnation, ShardIndex, Superstep},
-    sync::{Plan, PlanRequest, Seen},
+    sync::{Plan, PlanRequest, RoundRule, Seen},
 };
 
 impl Job {
@@ -61,6 +61,7 @@ impl Job {
             revision: span.revision,
             roster,
             learning_rate: span.learning_rate,
+            rule: RoundRule::Optimizer,
             pin: span.pin,
         };
         Effect::Order { job: self.id().clone(), generation: self.central.generation, barrier }

@@ -8,7 +8,7 @@ use super::wire::{Assignment, TaskKey, TaskReport};
 use crate::{
     ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
     spec::{InvalidJob, JobSpec},
-    sync::{Plan, PlanRequest},
+    sync::{Plan, PlanRequest, RoundRule},
 };
 
 /// Something that happened outside. Every one may arrive twice; the second time changes nothing.
@@ -139,6 +139,12 @@ pub enum Effect {
         generation: Generation,
         barrier: Barrier,
     },
+    /// Whose clocks count for pulls that wait for a minimum clock.
+    Clocks {
+        job: JobId,
+        generation: Generation,
+        roster: ClockRoster,
+    },
     Seal {
         job: JobId,
         generation: Generation,
@@ -161,7 +167,16 @@ pub struct Barrier {
     pub revision: u32,
     pub roster: BTreeMap<Incarnation, u64>,
     pub learning_rate: f32,
+    pub rule: RoundRule,
     pub pin: bool,
+}
+
+/// The workers whose clocks count. A higher revision replaces a lower one; a sealed worker counts no more.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockRoster {
+    pub revision: u64,
+    /// What to add to a worker's number of pushes to get its clock.
+    pub base: BTreeMap<Incarnation, u64>,
 }
 
 /// Why an input of a user was refused. Nothing has changed.

@@ -6,14 +6,14 @@ use super::{
     io::Effect,
     state::{Central, Counters, End, Member, Phase, Span, Standing, Task, TaskBody},
     touched::Touched,
-    wire::{Assignment, TaskKey, Work},
+    wire::{Assignment, TaskKey, Update, Work},
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TaskState},
     ids::{Generation, Incarnation, JobId, NodeName, Superstep},
     samples::SampleCursor,
     spec::{JobSpec, NodeKind, TrainSpec},
-    sync::{Opening, Policy},
+    sync::{Opening, Policy, UpdateMode},
 };
 
 /// Everything about one job. Two are equal when all that can influence a later decision is.
@@ -175,6 +175,11 @@ impl Job {
                     seq: *seq,
                     range: *range,
                     learning_rate: *learning_rate,
+                    min_clock: 0,
+                    update: match self.central.policy.clone().as_dyn().mode() {
+                        UpdateMode::PerPush => Update::PerPush { scale: 1.0 },
+                        UpdateMode::PerBarrier => Update::PerBarrier,
+                    },
                 }
             }
             (TaskBody::Evaluate, _) => Work::Evaluate { version: self.central.closed },

@@ -19,8 +19,8 @@ mod wire;
 
 pub use change::{CLOSED_SPANS_KEPT, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT};
 pub use fleet::Core;
-pub use io::{Barrier, Effect, Input, Refused, ShardStand, SnapshotFile, Stand, TaskFault, WorkerAbout};
+pub use io::{Barrier, ClockRoster, Effect, Input, Refused, ShardStand, SnapshotFile, Stand, TaskFault, WorkerAbout};
 pub use job::Job;
 pub use load::{Stored, Unreadable};
 pub use state::{Counters, Evaluation, Member, Phase, Spent, Standing};
-pub use wire::{Assignment, Iterated, Outcome, TaskKey, TaskReport, Work};
+pub use wire::{Assignment, Iterated, Outcome, TaskKey, TaskReport, Update, Work};

@@ -8,6 +8,19 @@ use crate::{
     samples::SampleRange,
 };
 
+/// What becomes of an iteration's gradient.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum Update {
+    /// It is pushed, and applied on arrival after scaling by `scale`: 1, or the share of this batch in the average
+    /// batch where the policy gives workers different ones.
+    PerPush { scale: f32 },
+    /// It is pushed into the round's weighted mean, which is applied as one step when the barrier closes.
+    PerBarrier,
+    /// It is a step on the worker's own copy. The iteration `first` begins a round with a pull, the iteration `last`
+    /// ends it with one push of the whole change; nothing is transferred between them.
+    Local { first: u64, last: u64 },
+}
+
 /// One attempt at one task of one job.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskKey {
@@ -28,7 +41,15 @@ pub struct Assignment {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Work {
     /// Pull version `superstep` or later, compute the gradient of `range`, push it as number `seq`.
-    Iterate { superstep: Superstep, seq: u64, range: SampleRange, learning_rate: f32 },
+    Iterate {
+        superstep: Superstep,
+        seq: u64,
+        range: SampleRange,
+        learning_rate: f32,
+        /// The pull also waits until every worker's clock has reached this; 0: it does not.
+        min_clock: u64,
+        update: Update,
+    },
     /// Pull pinned version `version` and run the evaluation graph over the test samples.
     Evaluate { version: u64 },
 }
@@ -67,6 +88,9 @@ pub struct Iterated {
     pub wait_us: u64,
     /// Pushes of others that were applied between this iteration's pull and its push.
     pub staleness: u64,
+    /// Load of the worker's machine when the iteration ended, from 0 to 1.
+    pub cpu_load: f32,
+    pub memory_load: f32,
 }
 
 impl Iterated {

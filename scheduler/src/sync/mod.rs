@@ -29,6 +29,17 @@ pub enum UpdateMode {
     PerBarrier,
 }
 
+/// How the mean of a round becomes new parameters where the mode is [`UpdateMode::PerBarrier`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RoundRule {
+    /// One step of the optimizer that the shards hold, at the barrier's learning rate.
+    #[default]
+    Optimizer,
+    /// The mean is a change of the parameters and is subtracted as it is: parameters are averaged.
+    Average,
+}
+
 /// What is known about the end of a superstep when it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -139,6 +139,8 @@ impl Worker {
                         push_us: 0,
                         wait_us: 0,
                         staleness: 0,
+                        cpu_load: 0.0,
+                        memory_load: 0.0,
                     };
                     return self.done(Outcome::Iterated(it));
                 }

@@ -366,7 +366,7 @@ impl Cluster {
                 let (job, generation, superstep) = (request.job, request.generation, request.superstep);
                 self.inputs.push(Input::Planned { job, generation, superstep, plan });
             }
-            Effect::CloseShards { .. } => {}
+            Effect::Clocks { .. } | Effect::CloseShards { .. } => {}
         }
     }
 

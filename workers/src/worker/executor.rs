@@ -170,7 +170,7 @@ fn run_one(
         }
     };
     match assignment.work {
-        Work::Iterate { superstep, seq, range, learning_rate } => {
+        Work::Iterate { superstep, seq, range, learning_rate, .. } => {
             *lock(&shared.blocked_on) = superstep.0.checked_sub(1).map(|n| format!("barrier/{n}"));
             let pulled = job.pull(superstep);
             *lock(&shared.blocked_on) = None;

@@ -181,6 +181,8 @@ impl JobRun {
             push_us: pushed.took_us,
             wait_us: pulled.waited_us,
             staleness: pushed.pushes.saturating_sub(pulled.pushes + 1),
+            cpu_load: 0.0,
+            memory_load: 0.0,
         }))
     }
 
