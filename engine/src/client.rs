@@ -2,7 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use syncline_scheduler::{ids::JobId, spec::JobSpec};
+use syncline_scheduler::{
+    core::{BarrierStory, TaskStory},
+    graph::TaskId,
+    ids::{JobId, Superstep},
+    spec::JobSpec,
+};
 
 use crate::rpc::{
     CallError, ClientServiceClient, EngineFault, JobFields, JobView, Reconnecting, Token, connect,
@@ -123,6 +128,28 @@ impl Client {
         self.patiently(|c| {
             let job = job.clone();
             async move { c.job(within(CALL), job).await }
+        })
+        .await
+    }
+
+    /// Why there is a barrier, whom it waits for, and what was expected of it.
+    pub async fn explain_barrier(
+        &self,
+        job: &JobId,
+        barrier: Superstep,
+    ) -> Result<BarrierStory, ClientError> {
+        self.patiently(|c| {
+            let job = job.clone();
+            async move { c.explain_barrier(within(CALL), job, barrier).await }
+        })
+        .await
+    }
+
+    /// Why a task is in the state it is in.
+    pub async fn explain_task(&self, job: &JobId, task: &TaskId) -> Result<TaskStory, ClientError> {
+        self.patiently(|c| {
+            let (job, task) = (job.clone(), task.clone());
+            async move { c.explain_task(within(CALL), job, task).await }
         })
         .await
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use syncline_scheduler::spec::{DataSpec, Optimizer, PolicySpec, Source, Split};
+use syncline_scheduler::spec::{DataSpec, Optimizer, PolicyRule, PolicySpec, Source, Split};
 use syncline_workers::{
     onnx,
     submit::{JobGraph, Model, Training},
@@ -20,11 +20,22 @@ pub fn data() -> DataSpec {
     DataSpec { scale: 1.0 / 16.0, split: Split::TestEvery(5), ..DataSpec::new(source) }
 }
 
-/// The learning rate that suits a policy. BSP averages four gradients into one update, so it takes larger steps.
+/// The learning rate that suits a policy. Where a round's gradients are averaged into one update, it takes larger
+/// steps.
 pub fn learning_rate(policy: PolicySpec) -> f32 {
-    match policy {
-        PolicySpec::Bsp => 0.1,
-        PolicySpec::Asp | PolicySpec::ElasticBsp { .. } => 0.03,
+    match policy.rule {
+        PolicyRule::Bsp | PolicyRule::LbBsp(_) => 0.1,
+        PolicyRule::ElasticBsp(options) | PolicyRule::ElasticLb(options, _) if options.average => 0.1,
+        PolicyRule::LocalSgd { .. } => 0.1,
+        // The outer momentum multiplies the inner steps.
+        PolicyRule::DiLoCo { .. } => 0.02,
+        // `auto` multiplies by the number of workers where it averages.
+        PolicyRule::Asp
+        | PolicyRule::Ssp { .. }
+        | PolicyRule::Dssp { .. }
+        | PolicyRule::ElasticBsp(_)
+        | PolicyRule::ElasticLb(..)
+        | PolicyRule::Auto(..) => 0.03,
     }
 }
 

@@ -32,7 +32,14 @@ const BYTES: u64 = ELEMENTS as u64 * 4;
 const ROUNDS: usize = 21;
 /// Parameters of a small perceptron.
 const SMALL: usize = 4810;
-const HEADER: PushHeader = PushHeader { learning_rate: 1e-3, weight: 1.0, scale: 1.0, skip: false };
+const HEADER: PushHeader = PushHeader {
+    learning_rate: 1e-3,
+    weight: 1.0,
+    scale: 1.0,
+    skip: false,
+    mode: UpdateMode::PerPush,
+    covers: 1,
+};
 
 fn sgd() -> Optimizer {
     Optimizer::Sgd { weight_decay: 0.0 }
@@ -104,7 +111,6 @@ impl Ours {
             shards: vec![address.clone()],
             layout: Layout(vec![Parameter { name: "w".into(), shape: vec![elements as u64] }]),
             optimizer: sgd(),
-            mode: UpdateMode::PerPush,
             initial,
         };
         let job = order.job.clone();
@@ -175,7 +181,7 @@ fn main() {
     group.bench_function("push", |b| b.iter(|| ours.push(&gradient)));
     let mut values = vec![0.0f32; ELEMENTS];
     group.bench_function("pull", |b| {
-        b.iter(|| ours.worker.pull(Want::Version(0), &mut values).expect("a pull"))
+        b.iter(|| ours.worker.pull(Want::version(0), &mut values).expect("a pull"))
     });
     group.bench_function("gradient norm", |b| b.iter(|| gradient_norm(black_box(&[&gradient]))));
     let rules = [
@@ -200,7 +206,7 @@ fn main() {
     criterion.bench_function("20 kB/push and pull", |b| {
         b.iter(|| {
             small.push(&few);
-            small.worker.pull(Want::Version(0), &mut values).expect("a pull")
+            small.worker.pull(Want::version(0), &mut values).expect("a pull")
         });
     });
 }

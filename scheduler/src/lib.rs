@@ -3,9 +3,11 @@
 //! [`core::Core`] is the one state machine of the engine: inputs go in, effects come out, and everything that can
 //! influence a later decision is one serialisable value per job. The shell around it lives in `syncline-engine`.
 
+pub mod balance;
 pub mod core;
 pub mod graph;
 pub mod ids;
+pub mod predict;
 pub mod samples;
 pub mod spec;
 pub mod sync;

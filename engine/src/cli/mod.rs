@@ -3,17 +3,20 @@
 //!
 //! Data goes to stdout, talk to stderr. Exit codes are a contract, see [`Exit`]; every error has a code and a hint.
 
+mod bench;
 mod cancel;
 mod cluster;
 mod describe;
 mod doctor;
 mod engine;
 mod error;
+mod explain;
 mod failure;
 mod jobs;
 mod logs;
 mod output;
 mod places;
+mod plan;
 mod status;
 mod stop;
 mod up;
@@ -40,8 +43,14 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Follow a job until it is over
     Watch(watch::WatchArgs),
+    /// Say why a task waits, or why there is a barrier
+    Explain(explain::ExplainArgs),
     /// Cancel a job
     Cancel(cancel::CancelArgs),
+    /// Find where workers would meet, from predicted or past times; needs no cluster
+    Plan(plan::PlanArgs),
+    /// Measure parts of Syncline on this machine; needs no cluster
+    Bench(bench::BenchArgs),
     /// Check this machine and the cluster
     Doctor(doctor::DoctorArgs),
 }
@@ -55,7 +64,10 @@ impl Command {
             Self::Jobs(args) => jobs::run(&args),
             Self::Status(args) => status::run(&args),
             Self::Watch(args) => watch::run(&args),
+            Self::Explain(args) => explain::run(&args),
             Self::Cancel(args) => cancel::run(&args),
+            Self::Plan(args) => plan::run(&args),
+            Self::Bench(args) => bench::run(&args),
             Self::Doctor(args) => doctor::run(&args),
         }
     }

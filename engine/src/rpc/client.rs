@@ -3,7 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use syncline_scheduler::{ids::JobId, spec::JobSpec};
+use syncline_scheduler::{
+    core::{BarrierStory, TaskStory},
+    graph::TaskId,
+    ids::{JobId, Superstep},
+    spec::JobSpec,
+};
 
 /// One job as Redis shows it: the fields of its `job` hash, see docs/redis-schema.md.
 pub type JobFields = BTreeMap<String, String>;
@@ -39,6 +44,10 @@ pub enum EngineFault {
     NotActive,
     #[error("[E137] job {job} is over ({state}) and cannot be canceled")]
     Over { job: JobId, state: String },
+    #[error("[E138] job {job} has no {what}{kept}")]
+    NothingKnown { job: JobId, what: String, kept: String },
+    #[error("[E139] job {job} cannot be read: {cause}")]
+    Unreadable { job: JobId, cause: String },
 }
 
 impl EngineFault {
@@ -56,6 +65,10 @@ impl EngineFault {
             Self::Store => "look at the Redis server; `syncline doctor` checks it",
             Self::NotActive => "wait a few seconds; a standby takes over when the active engine is gone",
             Self::Over { .. } => "nothing needs to be done",
+            Self::NothingKnown { .. } => {
+                "`syncline status JOB` shows how far it is; tasks are named it/wN/SEQ, barrier/N, clock/N or as in the job"
+            }
+            Self::Unreadable { .. } => "it was written by another release; use that one",
         }
     }
 }
@@ -71,6 +84,10 @@ pub trait ClientService {
     async fn jobs() -> Result<Vec<JobFields>, EngineFault>;
     async fn job(job: JobId) -> Result<JobView, EngineFault>;
     async fn cancel(job: JobId) -> Result<(), EngineFault>;
+    /// Why there is a barrier, whom it waits for, and what was expected of it.
+    async fn explain_barrier(job: JobId, barrier: Superstep) -> Result<BarrierStory, EngineFault>;
+    /// Why a task is in the state it is in.
+    async fn explain_task(job: JobId, task: TaskId) -> Result<TaskStory, EngineFault>;
     /// The engine about itself: `version`, `address`, `instance`, `redis` (without password), `shards`,
     /// `shards_present`, and if it is the active one `epoch`, `workers` and `worker_pids`.
     async fn about() -> Result<BTreeMap<String, String>, EngineFault>;

@@ -17,8 +17,8 @@ pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect};
 pub use reconnecting::{CallError, Reconnecting, within};
 pub use shard::{
-    BarrierOrder, ClosedBarrier, OpenJob, SealAnswer, Shard, ShardClient, ShardFault, ShardRequest,
-    ShardResponse, ShardState, SnapshotReport,
+    BarrierOrder, ClockOrder, ClosedBarrier, OpenJob, SealAnswer, Shard, ShardClient, ShardFault,
+    ShardRequest, ShardResponse, ShardState, SnapshotReport,
 };
 pub use token::{InvalidToken, Token};
 pub use worker::{

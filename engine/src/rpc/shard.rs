@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},
     spec::{Layout, Optimizer},
-    sync::UpdateMode,
+    sync::RoundRule,
 };
 
 /// Everything a shard must know to hold its part of a job's parameters.
@@ -22,7 +22,6 @@ pub struct OpenJob {
     pub shards: Vec<String>,
     pub layout: Layout,
     pub optimizer: Optimizer,
-    pub mode: UpdateMode,
     /// Digest of the blob with the initial parameters: little-endian f32 in layout order.
     pub initial: String,
 }
@@ -46,10 +45,21 @@ pub struct BarrierOrder {
     pub revision: u32,
     /// Last push of each incarnation that must be applied before the barrier closes.
     pub roster: BTreeMap<Incarnation, u64>,
-    /// Rate of the round's single step, where the mode is one update per barrier.
+    /// How the mean of what was pushed into the round becomes new parameters, if anything was.
+    pub rule: RoundRule,
+    /// Rate of the round's single step, where the rule takes one.
     pub learning_rate: f32,
     /// Keep a copy of this version for `evaluate` and `snapshot`.
     pub pin: bool,
+}
+
+/// Whose clocks count for pulls that wait for a minimum clock. A higher revision replaces a lower one; a sealed
+/// worker counts no more.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockOrder {
+    pub revision: u64,
+    /// What to add to a worker's watermark to get its clock.
+    pub base: BTreeMap<Incarnation, u64>,
 }
 
 /// A shard's answer to `seal`.
@@ -135,6 +145,13 @@ pub trait Shard {
         job: JobId,
         generation: Generation,
         order: BarrierOrder,
+    ) -> Result<(), ShardFault>;
+    /// Says whose clocks count from now on. A revision that is known, or was replaced, changes nothing.
+    async fn clocks(
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        roster: ClockOrder,
     ) -> Result<(), ShardFault>;
     /// Refuses the incarnation's bytes from now on and says how far it came.
     async fn seal(

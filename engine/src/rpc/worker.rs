@@ -18,6 +18,8 @@ pub struct WorkerHello {
     pub pid: u32,
     /// The execution provider that was verified to be in use.
     pub device: String,
+    /// Most samples that fit into its memory at once, if the user said so.
+    pub max_batch: Option<u32>,
 }
 
 /// Name of this machine, if the system tells it.

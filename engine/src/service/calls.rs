@@ -7,8 +7,9 @@ use std::{
 };
 
 use syncline_scheduler::{
-    core::{Input, TaskReport, WorkerAbout},
-    ids::{EngineEpoch, Incarnation, JobId, ShardIndex},
+    core::{BarrierStory, Input, Job, TaskReport, TaskStory, WorkerAbout},
+    graph::TaskId,
+    ids::{EngineEpoch, Incarnation, JobId, ShardIndex, Superstep},
     spec::JobSpec,
 };
 use tarpc::context::Context;
@@ -89,7 +90,12 @@ impl WorkerService for WorkerDesk {
     async fn register(self, _: Context, hello: WorkerHello) -> Result<Registered, EngineFault> {
         let hands = self.desk.hands()?;
         let incarnation = self.desk.store.next_incarnation().await.map_err(|_| EngineFault::Store)?;
-        let about = WorkerAbout { name: hello.name, host: hello.host, device: hello.device };
+        let about = WorkerAbout {
+            name: hello.name,
+            host: hello.host,
+            device: hello.device,
+            max_batch: hello.max_batch,
+        };
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
         hands.sessions.open(incarnation, about.clone(), hello.pid);
         self.hear(incarnation, &hands.sessions);
@@ -196,6 +202,17 @@ impl ClientDesk {
     }
 }
 
+impl ClientDesk {
+    /// A job as of its last commit.
+    async fn read(&self, id: &JobId) -> Result<Job, EngineFault> {
+        let stored = self.0.store.read(id).await.map_err(|_| EngineFault::Store)?;
+        if stored.spec.is_empty() {
+            return Err(EngineFault::UnknownJob { job: id.clone() });
+        }
+        Job::load(&stored).map_err(|e| EngineFault::Unreadable { job: id.clone(), cause: e.to_string() })
+    }
+}
+
 impl ClientService for ClientDesk {
     async fn shards(self, _: Context) -> Result<Vec<String>, EngineFault> {
         self.0.all_shards()
@@ -249,6 +266,27 @@ impl ClientService for ClientDesk {
 
     async fn cancel(self, _: Context, job: JobId) -> Result<(), EngineFault> {
         self.0.ask(Input::Cancel(job)).await.map(drop)
+    }
+
+    async fn explain_barrier(
+        self,
+        _: Context,
+        job: JobId,
+        barrier: Superstep,
+    ) -> Result<BarrierStory, EngineFault> {
+        let read = self.read(&job).await?;
+        read.explain_barrier(barrier).ok_or_else(|| {
+            let kept = read.barriers_kept();
+            let kept = kept.map(|(first, last)| format!("; barriers {first} to {last} are kept"));
+            let (what, kept) = (format!("barrier {barrier}"), kept.unwrap_or_default());
+            EngineFault::NothingKnown { job, what, kept }
+        })
+    }
+
+    async fn explain_task(self, _: Context, job: JobId, task: TaskId) -> Result<TaskStory, EngineFault> {
+        let (what, kept) = (format!("task {task}"), String::new());
+        let read = self.read(&job).await?;
+        read.explain_task(&task).ok_or(EngineFault::NothingKnown { job, what, kept })
     }
 
     async fn about(self, _: Context) -> Result<BTreeMap<String, String>, EngineFault> {

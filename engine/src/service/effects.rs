@@ -7,15 +7,16 @@ use std::{
 };
 
 use syncline_scheduler::{
-    core::{Barrier, Effect, Input, ShardStand, SnapshotFile, Stand, TaskFault, TaskKey},
+    core::{Barrier, ClockRoster, Effect, Input, ShardStand, SnapshotFile, Stand, TaskFault, TaskKey},
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
     spec::{JobSpec, TrainSpec},
-    sync::{self, PlanRequest, Policy},
+    sync::{self, PlanRequest},
 };
+use tarpc::client::RpcError;
 use tokio::{sync::mpsc, task::AbortHandle};
 
 use super::{message::Message, sessions::Sessions, shards::Shards};
-use crate::rpc::{BarrierOrder, OpenJob, ShardFault, within};
+use crate::rpc::{BarrierOrder, ClockOrder, OpenJob, ShardClient, ShardFault, within};
 
 const CALL: Duration = Duration::from_secs(10);
 const LONG_CALL: Duration = Duration::from_secs(600);
@@ -77,6 +78,7 @@ impl Hands {
             Effect::Revoke { worker, key } => self.sessions.revoke(worker, &key),
             Effect::OpenShards { job, generation } => self.open(job, generation),
             Effect::Order { job, generation, barrier } => self.order(&job, generation, &barrier),
+            Effect::Clocks { job, generation, roster } => self.clocks(&job, generation, roster),
             Effect::Seal { job, generation, worker } => self.seal(&job, generation, worker),
             Effect::Snapshot { key, version } => self.snapshot(key, version),
             Effect::CloseShards { job } => self.close(&job),
@@ -88,9 +90,9 @@ impl Hands {
         let hands = self.clone();
         let points: u64 = request.rows.iter().map(|r| u64::from(r.points.count)).sum();
         let compute = move || {
-            let plan = sync::plan(&request.rows);
-            let PlanRequest { job, generation, superstep, .. } = request;
-            hands.send(Input::Planned { job, generation, superstep, plan });
+            let plan = sync::plan(&request.rows, request.searching);
+            let PlanRequest { job, generation, superstep, revision, .. } = request;
+            hands.send(Input::Planned { job, generation, superstep, revision, plan });
         };
         if points <= INLINE_POINTS {
             compute();
@@ -111,8 +113,7 @@ impl Hands {
                     shard,
                     shards: shards.clone(),
                     layout: train.model.layout.clone(),
-                    optimizer: train.optimizer,
-                    mode: Policy::new(train.policy).as_dyn().mode(),
+                    optimizer: train.shard_optimizer(),
                     initial: train.model.initial.clone(),
                 };
                 let hands = &hands;
@@ -210,20 +211,39 @@ impl Hands {
             superstep: barrier.superstep,
             revision: barrier.revision,
             roster: barrier.roster.clone(),
+            rule: barrier.rule,
             learning_rate: barrier.learning_rate,
             pin: barrier.pin,
         };
+        let (epoch, named) = (self.epoch, job.clone());
+        self.tell(job, generation, move |c| {
+            let (job, order) = (named.clone(), order.clone());
+            async move { c.barrier(within(CALL), epoch, job, generation, order).await }
+        });
+    }
+
+    fn clocks(&self, job: &JobId, generation: Generation, roster: ClockRoster) {
+        let order = ClockOrder { revision: roster.revision, base: roster.base };
+        let (epoch, named) = (self.epoch, job.clone());
+        self.tell(job, generation, move |c| {
+            let (job, order) = (named.clone(), order.clone());
+            async move { c.clocks(within(CALL), epoch, job, generation, order).await }
+        });
+    }
+
+    /// Gives every shard an order that is answered with nothing but a fault.
+    fn tell<F>(
+        &self,
+        job: &JobId,
+        generation: Generation,
+        order: impl Fn(ShardClient) -> F + Clone + Send + Sync + 'static,
+    ) where
+        F: Future<Output = Result<Result<(), ShardFault>, RpcError>> + Send,
+    {
         for shard in self.shards.indices() {
             let (hands, job, order) = (self.clone(), job.clone(), order.clone());
             self.start(&job.clone(), async move {
-                let answer = hands
-                    .shards
-                    .call(shard, |c| {
-                        let (job, order) = (job.clone(), order.clone());
-                        async move { c.barrier(within(CALL), hands.epoch, job, generation, order).await }
-                    })
-                    .await;
-                if let Err(fault) = answer {
+                if let Err(fault) = hands.shards.call(shard, order).await {
                     hands.failed(&job, generation, &fault);
                 }
             });

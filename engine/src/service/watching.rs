@@ -25,6 +25,7 @@ pub(super) async fn watch_silence(desk: Desk) {
     for n in 0u32.. {
         look.tick().await;
         let Ok(hands) = desk.hands() else { continue };
+        let _ = hands.queue.send(Message::Input(Input::Tick));
         for seen in hands.sessions.all() {
             if seen.silent_for > desk.silence {
                 let reason = format!("silent for {} ms", seen.silent_for.as_millis());

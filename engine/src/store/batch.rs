@@ -14,6 +14,7 @@ const WORKERS: &str = "4";
 const SUPERSTEPS: &str = "5";
 const EVENTS: &str = "6";
 const METRICS: &str = "7";
+const BARRIERS: &str = "8";
 
 /// Arguments in the order that commit.lua documents, without epoch and seq.
 #[derive(Default)]
@@ -43,7 +44,9 @@ impl Batch {
             batch.calls("S", key, &set, 2);
             batch.calls("D", key, &removed, 1);
         }
-        for (key, entries) in [(EVENTS, &commit.events), (METRICS, &commit.metrics)] {
+        for (key, entries) in
+            [(EVENTS, &commit.events), (METRICS, &commit.metrics), (BARRIERS, &commit.barriers)]
+        {
             for entry in entries {
                 let mut arguments = vec![STREAM_ENTRIES.to_string()];
                 arguments.extend(entry.iter().flat_map(|(k, v)| [(*k).to_owned(), v.clone()]));
@@ -51,7 +54,7 @@ impl Batch {
             }
         }
         if commit.over {
-            for key in [STATE, JOB, TASKS, WORKERS, SUPERSTEPS, EVENTS, METRICS] {
+            for key in [STATE, JOB, TASKS, WORKERS, SUPERSTEPS, EVENTS, METRICS, BARRIERS] {
                 batch.call("E", key, &[ENDED_JOB_EXPIRY_S.to_string()]);
             }
         }

@@ -1,10 +1,10 @@
 -- Writes the changes of one job in one turn, all or nothing.
--- KEYS  1 state  2 job  3 tasks  4 workers  5 supersteps  6 events (stream)  7 metrics (stream)
+-- KEYS  1 state  2 job  3 tasks  4 workers  5 supersteps  6 events  7 metrics  8 barriers (streams)
 -- ARGV  1 epoch  2 seq  then operations: code, key index, n, n arguments
 --       S HSET   D HDEL   X XADD (first argument: entries kept)   E EXPIRE
 -- Returns {'ok'}, {'again'} when this seq is stored already, {'fenced', epoch, seq}, or {'type', key, found}.
 -- Lua does not roll back, so everything is checked before the first write.
-for i = 1, 7 do
+for i = 1, 8 do
   local found = redis.call('TYPE', KEYS[i]).ok
   local wanted = i < 6 and 'hash' or 'stream'
   if found ~= 'none' and found ~= wanted then return {'type', KEYS[i], found} end
@@ -32,8 +32,8 @@ while at <= #ARGV do
     redis.call('XADD', key, 'MAXLEN', '=', ARGV[first], '*', unpack(ARGV, first + 1, last))
     local dropped = before + 1 - redis.call('XLEN', key)
     if dropped > 0 then
-      local counter = key == KEYS[6] and 'events_dropped' or 'metrics_dropped'
-      redis.call('HINCRBY', KEYS[2], counter, dropped)
+      local counters = {[KEYS[6]] = 'events', [KEYS[7]] = 'metrics', [KEYS[8]] = 'barriers'}
+      redis.call('HINCRBY', KEYS[2], counters[key] .. '_dropped', dropped)
     end
   end
   at = last + 1

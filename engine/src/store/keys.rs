@@ -9,7 +9,7 @@ pub const JOBS: &str = "syncline:jobs";
 /// Counter: the last worker incarnation that was given away.
 pub const INCARNATIONS: &str = "syncline:incarnations";
 /// Format of everything below; raised when it changes incompatibly.
-pub const SCHEMA: &str = "1";
+pub const SCHEMA: &str = "2";
 
 /// Entries kept in each stream of a job.
 pub const STREAM_ENTRIES: usize = 200;
@@ -33,6 +33,8 @@ pub struct JobKeys {
     pub events: String,
     /// Capped stream: loss, step time, waiting, staleness.
     pub metrics: String,
+    /// Capped stream: the barriers that closed, with predicted and actual waits.
+    pub barriers: String,
 }
 
 impl JobKeys {
@@ -47,12 +49,22 @@ impl JobKeys {
             supersteps: key("supersteps"),
             events: key("events"),
             metrics: key("metrics"),
+            barriers: key("barriers"),
         }
     }
 
     /// All of them, in the order in which the commit script expects them.
-    pub fn all(&self) -> [&str; 7] {
-        [&self.state, &self.job, &self.tasks, &self.workers, &self.supersteps, &self.events, &self.metrics]
+    pub fn all(&self) -> [&str; 8] {
+        [
+            &self.state,
+            &self.job,
+            &self.tasks,
+            &self.workers,
+            &self.supersteps,
+            &self.events,
+            &self.metrics,
+            &self.barriers,
+        ]
     }
 }
 

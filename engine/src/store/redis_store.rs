@@ -181,17 +181,30 @@ impl RedisStore {
             -2 => Ok(None),
             -1 => Err(StoreError::Fenced { epoch: 0, seq: 0 }),
             seq => {
-                let mut state = self.hash("load state", &names.state).await?;
-                let stored = Stored {
-                    spec: state.remove("spec").unwrap_or_default(),
-                    central: state.remove("central").unwrap_or_default(),
-                    tasks: self.hash("load tasks", &names.tasks).await?,
-                    workers: self.hash("load workers", &names.workers).await?,
-                    supersteps: self.hash("load supersteps", &names.supersteps).await?,
-                };
+                let stored = self.read(job).await?;
                 Ok(Some((stored, seq.unsigned_abs())))
             }
         }
+    }
+
+    /// A job as of one commit, without claiming it; empty if it has no keys.
+    pub async fn read(&self, job: &JobId) -> Result<Stored, StoreError> {
+        let names = JobKeys::new(job);
+        let mut pipe = redis::pipe();
+        pipe.atomic();
+        for key in [&names.state, &names.tasks, &names.workers, &names.supersteps] {
+            pipe.hgetall(key);
+        }
+        type Fields = BTreeMap<String, String>;
+        let (mut state, tasks, workers, supersteps): (Fields, Fields, Fields, Fields) =
+            Self::bounded("read job", || {
+                let (pipe, mut connection) = (&pipe, self.connection.clone());
+                async move { pipe.query_async(&mut connection).await }
+            })
+            .await?;
+        let spec = state.remove("spec").unwrap_or_default();
+        let central = state.remove("central").unwrap_or_default();
+        Ok(Stored { spec, central, tasks, workers, supersteps })
     }
 
     /// All fields of one of our bounded hashes.

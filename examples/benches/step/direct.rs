@@ -20,7 +20,7 @@ use super::{
     work::{LEARNING_RATE, RULE, Step},
 };
 
-const NOW: Want = Want::Version(0);
+const NOW: Want = Want::version(0);
 
 /// A shard with one open job, and a connection to it.
 pub struct Direct {
@@ -46,7 +46,6 @@ impl Direct {
             shards: vec![address.clone()],
             layout: train.model.layout.clone(),
             optimizer: RULE,
-            mode: UpdateMode::PerPush,
             initial,
         };
         let transport = connect::<ShardRequest, ShardResponse>(&address, Role::Control, &token).await?;
@@ -64,7 +63,14 @@ impl Direct {
     pub fn step(&mut self, step: &mut Step) -> Result<()> {
         self.seq += 1;
         let (shards, seq) = (&mut self.shards, self.seq);
-        let header = PushHeader { learning_rate: LEARNING_RATE, weight: 1.0, scale: 1.0, skip: false };
+        let header = PushHeader {
+            learning_rate: LEARNING_RATE,
+            weight: 1.0,
+            scale: 1.0,
+            skip: false,
+            mode: UpdateMode::PerPush,
+            covers: 1,
+        };
         step.run(|values, gradients| {
             shards.push_and_ask(seq, header, gradients, Some(NOW))?;
             shards.pull(NOW, values)

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use syncline_ps::optim::{self, Slots};
 use syncline_scheduler::{
     samples::permutation,
-    spec::{DataSpec, Optimizer, PolicySpec, Source, Split},
+    spec::{DataSpec, Optimizer, PolicyRule, PolicySpec, Source, Split},
 };
 use syncline_workers::{
     autodiff::GRAD_SUFFIX,
@@ -64,7 +64,7 @@ pub fn job(runtime: &Runtime, id: &str, case: &Case, data: &DataSpec) -> Result<
     let training = Training::new(model, data.clone()).with(|s| {
         s.optimizer = RULE;
         s.learning_rate = LEARNING_RATE;
-        s.policy = PolicySpec::Asp;
+        s.policy = PolicySpec::new(PolicyRule::Asp);
         s.batch = case.batch as u32;
         s.epochs = case.steps.div_ceil(case.rows / case.batch) as u32;
     });

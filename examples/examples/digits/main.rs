@@ -23,7 +23,7 @@ use syncline_workers::{
 /// Trains a classifier of handwritten digits on a whole cluster in one process.
 #[derive(Parser)]
 struct Flags {
-    /// When workers meet: bsp, asp, elastic-bsp or elastic-bsp:R.
+    /// When workers meet: bsp, asp, ssp:3, dssp:3:15, elastic-bsp:15, lb-bsp, elastic-lb, local-sgd:8, diloco:8 or auto.
     #[arg(long, default_value = "elastic-bsp", value_parser = policy)]
     policy: Policy,
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -38,7 +38,7 @@ struct Flags {
     redis: Option<String>,
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Least time of an iteration before slowdown, the rest slept after compute; 0: full speed.
+    /// Least time of an iteration on a whole batch before slowdown, the rest slept after compute; 0: full speed.
     #[arg(long, default_value_t = 10)]
     step_ms: u64,
     /// Keep the trained weights here, as safetensors.

@@ -82,7 +82,7 @@ impl Report {
         if step_ms > 0 {
             let _ = writeln!(
                 out,
-                "pace is emulated: each iteration lasts at least {step_ms} ms x slowdown (--step-ms 0 turns it off)"
+                "pace is emulated: each iteration on a whole batch lasts at least {step_ms} ms x slowdown (--step-ms 0 turns it off)"
             );
         }
         let _ = writeln!(

@@ -2,14 +2,16 @@
 //!
 //! ```no_run
 //! # use syncline_ps::{PsError, client::{PushHeader, Shards, Want}};
+//! # use syncline_scheduler::sync::UpdateMode;
 //! # fn step(token: syncline_engine::rpc::Token, job: syncline_scheduler::ids::JobId) -> Result<(), PsError> {
 //! # let (generation, incarnation) = Default::default();
 //! let shards = ["127.0.0.1:4001".to_owned(), "127.0.0.1:4002".to_owned()];
 //! let mut ps = Shards::connect(&shards, token, job, generation, incarnation, 4810)?;
 //! let mut parameters = vec![0.0; 4810];
-//! let pulled = ps.pull(Want::Version(0), &mut parameters)?;
+//! let pulled = ps.pull(Want::version(0), &mut parameters)?;
 //! let gradient = vec![0.1; 4810];
-//! let header = PushHeader { learning_rate: 0.1, weight: 32.0, scale: 1.0, skip: false };
+//! let mode = UpdateMode::PerPush;
+//! let header = PushHeader { learning_rate: 0.1, weight: 32.0, scale: 1.0, skip: false, mode, covers: 1 };
 //! let pushed = ps.push(1, header, &[&gradient[..4000], &gradient[4000..]])?;
 //! assert!(pushed.pushes > pulled.pushes);
 //! # Ok(())

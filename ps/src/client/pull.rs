@@ -13,7 +13,7 @@ use crate::{
 const TURN_BYTES: usize = 1 << 20;
 
 /// What a pull brought.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pulled {
     /// Barriers closed when it was read; the lowest of all shards.
     pub version: u64,
@@ -40,13 +40,14 @@ struct Answer {
     version: u64,
     pushes: u64,
     waited_us: u64,
-    exact: bool,
+    /// Newest version that a round went into when the last value was read.
+    round_version: u64,
 }
 
 impl Shards {
     /// Waits for `want` on every shard and reads the parameters into `into`, which has [`Shards::elements`] places.
     ///
-    /// In per-barrier mode all of them are of one version; else each chunk is in its latest state.
+    /// No barrier that applied a round lies between any two of them; single pushes may, chunk by chunk.
     pub fn pull(&mut self, want: Want, into: &mut [f32]) -> Result<Pulled, PsError> {
         self.canceller.check()?;
         if into.len() as u64 != self.elements {
@@ -59,12 +60,11 @@ impl Shards {
         loop {
             let answers = self.pull_once(want, into, &mut patience)?;
             waited_us += answers.iter().map(|a| a.waited_us).max().unwrap_or(0);
-            let versions = || answers.iter().map(|a| a.version);
-            let (low, high) = (versions().min().unwrap_or(0), versions().max().unwrap_or(0));
-            let exact = answers.iter().any(|a| a.exact);
-            if exact && low != high && matches!(want, Want::Version(_)) {
-                // Some shards were a barrier ahead: meet them there.
-                want = Want::Version(high);
+            let low = answers.iter().map(|a| a.version).min().unwrap_or(0);
+            let newest_round = answers.iter().map(|a| a.round_version).max().unwrap_or(0);
+            if newest_round > low {
+                // Some shards were a round ahead: meet them there.
+                want = Want::version(newest_round);
                 continue;
             }
             let took_us = started.elapsed().as_micros() as u64;
@@ -150,9 +150,9 @@ impl Shards {
         // The version may take as long as the slowest worker; a vanished shard is noticed by keepalive.
         link.limit_reads(None)?;
         match link.answer()? {
-            (Reply::Pulled { version, pushes, waited_us, exact }, body) if body == range.len() * 4 => {
+            (Reply::Pulled { version, pushes, waited_us }, body) if body == range.len() * 4 => {
                 link.limit_reads(Some(patience))?;
-                Ok(Part::Reading { got: Answer { version, pushes, waited_us, exact }, at: 0 })
+                Ok(Part::Reading { got: Answer { version, pushes, waited_us, round_version: 0 }, at: 0 })
             }
             (reply, _) => Err(out_of_place(&reply)),
         }
@@ -171,8 +171,10 @@ impl Shards {
         let end = link.answer()?;
         self.seats[index].asked = None;
         match end {
-            (Reply::PullEnd { version }, 0) if version == got.version || !got.exact => Ok(Part::Done(got)),
-            // A barrier closed while the values were read: ask again.
+            (Reply::PullEnd { round_version }, 0) if round_version <= got.version => {
+                Ok(Part::Done(Answer { round_version, ..got }))
+            }
+            // A round was applied while the values were read: ask again.
             (Reply::PullEnd { .. }, 0) => Ok(Part::Unasked),
             (reply, _) => Err(out_of_place(&reply)),
         }

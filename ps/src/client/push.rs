@@ -8,7 +8,7 @@ use std::{io, time::Instant};
 use super::{Link, Shards, Trouble, gather::Gather, out_of_place, patience::Patience};
 use crate::{
     PsError,
-    shard::{CHUNK_BYTES, PushHeader, Want},
+    shard::{CHUNK_BYTES, PushHeader, Tally, Want},
     wire::{Reply, Request},
 };
 
@@ -20,6 +20,8 @@ const TURN_BYTES: u64 = 1 << 20;
 pub struct Pushed {
     /// Pushes of all workers that were in on the first shard, this one included.
     pub pushes: u64,
+    /// How far the worker's clock was then ahead of the lowest, on the shard where that was most.
+    pub lead: u64,
     pub took_us: u64,
 }
 
@@ -37,11 +39,13 @@ enum Part {
     Sent,
     Done {
         pushes: u64,
+        lead: u64,
     },
 }
 
 impl Shards {
-    /// Pushes number `seq` (from 1, without gaps) and returns when every shard has acknowledged it.
+    /// Pushes number `seq` and returns when every shard has acknowledged it. Numbers count iterations from 1: the push
+    /// begins right behind the last one and stands for `header.covers` of them.
     ///
     /// `gradients`: slices in layout order, together [`Shards::elements`]; ignored if `header.skip`.
     pub fn push(&mut self, seq: u64, header: PushHeader, gradients: &[&[f32]]) -> Result<Pushed, PsError> {
@@ -78,11 +82,13 @@ impl Shards {
             }
             return Err(error);
         }
-        let pushes = match parts.first() {
-            Some(Part::Done { pushes }) => *pushes,
-            _ => 0,
+        let done = |part: &Part| match part {
+            Part::Done { pushes, lead } => Some((*pushes, *lead)),
+            _ => None,
         };
-        Ok(Pushed { pushes, took_us: started.elapsed().as_micros() as u64 })
+        let pushes = parts.first().and_then(done).map_or(0, |(pushes, _)| pushes);
+        let lead = parts.iter().filter_map(done).map(|(_, lead)| lead).max().unwrap_or(0);
+        Ok(Pushed { pushes, lead, took_us: started.elapsed().as_micros() as u64 })
     }
 
     fn push_parts(
@@ -116,8 +122,8 @@ impl Shards {
             }
             for (index, part) in parts.iter_mut().enumerate().filter(|(_, p)| matches!(p, Part::Sent)) {
                 match self.acknowledged(index, seq) {
-                    Ok(pushes) => {
-                        *part = Part::Done { pushes };
+                    Ok(tally) => {
+                        *part = Part::Done { pushes: tally.pushes, lead: tally.lead };
                         patience.progress();
                     }
                     Err(trouble) => {
@@ -144,9 +150,9 @@ impl Shards {
                 (reply, _) => return Err(out_of_place(&reply)),
             };
             if place.watermark >= seq {
-                return Ok(Part::Done { pushes: place.pushes });
+                return Ok(Part::Done { pushes: place.pushes, lead: 0 });
             }
-            if place.watermark + 1 == seq {
+            if seq.checked_sub(header.covers.into()) == Some(place.watermark) {
                 first_chunk = place.next_chunk;
             }
         }
@@ -191,12 +197,12 @@ impl Shards {
         Ok(Part::Sending { head: std::mem::take(head), head_sent: *head_sent, at: *at, end: *end })
     }
 
-    fn acknowledged(&mut self, index: usize, seq: u64) -> Result<u64, Trouble> {
+    fn acknowledged(&mut self, index: usize, seq: u64) -> Result<Tally, Trouble> {
         let patience = self.options.patience;
         let (link, _): (&mut Link, bool) = self.link(index)?;
         link.limit_reads(Some(patience))?;
         match link.answer()? {
-            (Reply::Pushed(tally), 0) if tally.watermark >= seq => Ok(tally.pushes),
+            (Reply::Pushed(tally), 0) if tally.watermark >= seq => Ok(tally),
             (reply, _) => Err(out_of_place(&reply)),
         }
     }

@@ -69,6 +69,15 @@ wide! {
 }
 
 wide! {
+    /// `w -= k * d`: the mean of changes, no optimizer between.
+    pub(crate) fn subtract(w: &mut [f32], d: &[f32], k: f32) {
+        for (w, d) in w.iter_mut().zip(d) {
+            *w -= k * d;
+        }
+    }
+}
+
+wide! {
     /// First gradient of a round: `sum = k * g`
     pub(crate) fn begin_sum(sum: &mut [f32], g: &[f32], k: f32) {
         for (s, g) in sum.iter_mut().zip(g) {

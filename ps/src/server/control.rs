@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use syncline_engine::rpc::{
-    BarrierOrder, ClosedBarrier, OpenJob, SealAnswer, Shard, ShardFault, ShardState, SnapshotReport,
-    answer_calls, channel,
+    BarrierOrder, ClockOrder, ClosedBarrier, OpenJob, SealAnswer, Shard, ShardFault, ShardState,
+    SnapshotReport, answer_calls, channel,
 };
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 use tarpc::{context::Context, server::Channel};
@@ -62,6 +62,21 @@ impl Shard for Control {
         self.blocking(move |s| {
             s.house.fence().check(epoch)?;
             s.house.find(&job, generation)?.order(epoch, order)
+        })
+        .await
+    }
+
+    async fn clocks(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        roster: ClockOrder,
+    ) -> Result<(), ShardFault> {
+        self.blocking(move |s| {
+            s.house.fence().check(epoch)?;
+            s.house.find(&job, generation)?.clocks(epoch, roster)
         })
         .await
     }

@@ -2,8 +2,6 @@
 
 use std::io::{self, IoSlice};
 
-use syncline_scheduler::sync::UpdateMode;
-
 use super::tensor::Caller;
 use crate::{
     shard::{House, JobShard, Ready, Want},
@@ -32,20 +30,19 @@ pub(super) fn serve<D: Duplex>(
 
 fn send<D: Duplex>(job: &JobShard, caller: &mut Caller<'_, D>, ready: &Ready) -> io::Result<()> {
     let Ready { version, pushes, waited_us, .. } = *ready;
-    // A pinned copy does not change under the reader.
-    let exact = job.mode() == UpdateMode::PerBarrier || ready.pinned.is_some();
-    caller.reply_ahead(&Reply::Pulled { version, pushes, waited_us, exact }, job.range().len() * 4)?;
-    let version = match &ready.pinned {
+    caller.reply_ahead(&Reply::Pulled { version, pushes, waited_us }, job.range().len() * 4)?;
+    let round_version = match &ready.pinned {
         Some(values) => {
             caller.conn.write_all(bytemuck::cast_slice(values))?;
-            version
+            // A pinned copy does not change under the reader.
+            0
         }
         None => {
             send_all(job, caller)?;
-            job.version()
+            job.round_version()
         }
     };
-    caller.reply(&Reply::PullEnd { version }, 0)
+    caller.reply(&Reply::PullEnd { round_version }, 0)
 }
 
 /// Sends every chunk in its latest state.
@@ -87,14 +84,17 @@ fn send_chunks<D: Duplex>(job: &JobShard, caller: &mut Caller<'_, D>, first: u32
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use syncline_engine::rpc::OpenJob;
+    use syncline_engine::rpc::{BarrierOrder, OpenJob};
     use syncline_scheduler::{
-        ids::{EngineEpoch, Generation, ShardIndex},
+        ids::{EngineEpoch, Generation, Incarnation, ShardIndex, Superstep},
         spec::{ElementRange, Layout, Optimizer, Parameter},
+        sync::{RoundRule, UpdateMode},
     };
 
     use super::*;
-    use crate::shard::CHUNK_ELEMENTS;
+    use crate::shard::{CHUNK_ELEMENTS, PushHeader};
+
+    const EPOCH: EngineEpoch = EngineEpoch(1);
 
     /// A socket that takes so many bytes at once, in turn, and everything from who waits.
     struct Narrow {
@@ -133,6 +133,92 @@ mod tests {
         }
     }
 
+    /// A socket that takes nothing without waiting, and something happens while it is written to.
+    struct Meanwhile<F> {
+        happens: Option<F>,
+        got: Vec<u8>,
+    }
+
+    impl<F> Duplex for Meanwhile<F>
+    where
+        Self: io::Write,
+    {
+        fn send_now(&mut self, _: &mut [IoSlice<'_>]) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn hung_up(&self) -> bool {
+            false
+        }
+    }
+
+    impl<F> io::Read for Meanwhile<F> {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Ok(0)
+        }
+    }
+
+    impl<F: FnOnce()> io::Write for Meanwhile<F> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if let Some(happens) = self.happens.take() {
+                happens();
+            }
+            self.got.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A shard that holds `values`.
+    fn shard(values: &[f32]) -> JobShard {
+        let elements = values.len() as u64;
+        let order = OpenJob {
+            job: "digits".parse().unwrap(),
+            generation: Generation(1),
+            shard: ShardIndex(0),
+            shards: vec![String::new()],
+            layout: Layout(vec![Parameter { name: "w".into(), shape: vec![elements] }]),
+            optimizer: Optimizer::Sgd { weight_decay: 0.0 },
+            initial: String::new(),
+        };
+        let mut bytes: &[u8] = bytemuck::cast_slice(values);
+        JobShard::read(&order, ElementRange { start: 0, end: elements }, EPOCH, &mut bytes).unwrap()
+    }
+
+    #[test]
+    fn an_answer_ends_with_the_round_that_was_applied_while_it_was_sent() {
+        for (mode, want) in [(UpdateMode::PerPush, 0), (UpdateMode::PerBarrier, 1)] {
+            let (job, worker) = (shard(&[0.0; 3]), Incarnation(1));
+            let header =
+                PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false, mode, covers: 1 };
+            let happens = || {
+                job.apply(worker, 1, 0, &header, &[1.0; 3]).unwrap();
+                job.complete(worker, 1, &header).unwrap();
+                let order = BarrierOrder {
+                    superstep: Superstep(0),
+                    revision: 0,
+                    roster: [(worker, 1)].into(),
+                    rule: RoundRule::Optimizer,
+                    learning_rate: 1.0,
+                    pin: false,
+                };
+                job.order(EPOCH, order).unwrap();
+            };
+            let ready = job.wait(worker, Want::version(0), || true).unwrap();
+            let mut socket = Meanwhile { happens: Some(happens), got: Vec::new() };
+            send(&job, &mut Caller::new(&mut socket), &ready).unwrap();
+            let (mut answer, mut scratch) = (&socket.got[..], Vec::new());
+            let (head, body) = Reply::read(&mut answer, &mut scratch).unwrap();
+            assert!(matches!(head, Reply::Pulled { version: 0, .. }), "{head:?}");
+            answer = &answer[body as usize..];
+            let (end, _) = Reply::read(&mut answer, &mut scratch).unwrap();
+            assert_eq!((end, job.version()), (Reply::PullEnd { round_version: want }, 1));
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
@@ -146,20 +232,7 @@ mod tests {
             ),
         ) {
             let values: Vec<f32> = (0..chunks * CHUNK_ELEMENTS + tail).map(|i| i as f32).collect();
-            let elements = values.len() as u64;
-            let order = OpenJob {
-                job: "digits".parse().unwrap(),
-                generation: Generation(1),
-                shard: ShardIndex(0),
-                shards: vec![String::new()],
-                layout: Layout(vec![Parameter { name: "w".into(), shape: vec![elements] }]),
-                optimizer: Optimizer::Sgd { weight_decay: 0.0 },
-                mode: UpdateMode::PerPush,
-                initial: String::new(),
-            };
-            let bytes: &[u8] = bytemuck::cast_slice(&values);
-            let range = ElementRange { start: 0, end: elements };
-            let job = JobShard::read(&order, range, EngineEpoch(1), &mut &bytes[..]).unwrap();
+            let (job, bytes): (_, &[u8]) = (shard(&values), bytemuck::cast_slice(&values));
             let mut socket = Narrow { takes, got: Vec::new() };
             let mut caller = Caller::new(&mut socket);
             send_all(&job, &mut caller).unwrap();

@@ -2,12 +2,12 @@
 
 use std::{
     num::NonZeroUsize,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering},
     thread,
 };
 
 use syncline_engine::rpc::{BarrierOrder, ClosedBarrier, ShardFault};
-use syncline_scheduler::{ids::EngineEpoch, sync::UpdateMode};
+use syncline_scheduler::ids::EngineEpoch;
 use tokio::sync::watch;
 
 use super::{JobShard, chunk::Chunk, ledger::Ledger, lock};
@@ -50,9 +50,10 @@ impl JobShard {
     pub(super) fn close_barriers(&self, ledger: &mut Ledger) {
         let before = ledger.closed;
         while let Some(order) = ledger.next_to_close() {
-            if self.mode == UpdateMode::PerBarrier {
-                let rate = order.learning_rate;
-                self.each_chunk(|chunk| lock(chunk).close_round(&self.rule, rate));
+            if self.accumulated.swap(false, Ordering::Acquire) {
+                let (rule, rate) = (order.rule, order.learning_rate);
+                self.each_chunk(|chunk| lock(chunk).close_round(&self.optimizer, rule, rate));
+                ledger.round_version = ledger.closed + 1;
             }
             if order.pin {
                 ledger.pinned = Some((ledger.closed + 1, Arc::new(self.copy_values())));

@@ -1,6 +1,11 @@
 //! The unit of atomicity: 64 Ki parameters with their optimizer state, updated while the bytes are still in cache.
 
-use syncline_scheduler::{spec::Optimizer, sync::UpdateMode};
+use std::collections::TryReserveError;
+
+use syncline_scheduler::{
+    spec::Optimizer,
+    sync::{RoundRule, UpdateMode},
+};
 
 use super::PushHeader;
 use crate::optim::{self, Slots};
@@ -14,38 +19,43 @@ pub const CHUNK_BYTES: usize = CHUNK_ELEMENTS * size_of::<f32>();
 pub(super) struct Chunk {
     values: Vec<f32>,
     slots: Slots,
-    /// Weighted gradients of the open round; empty where every push is a step of its own.
+    /// Weighted sum of what was pushed into the open round; empty until something is.
     round: Vec<f32>,
     /// Weight in `round`. Zero means that `round` holds leftovers.
     weight: f64,
 }
 
 impl Chunk {
-    pub(super) fn new(values: Vec<f32>, rule: &Optimizer, mode: UpdateMode) -> Self {
-        let slots = Slots::new(rule, values.len());
-        let round = match mode {
-            UpdateMode::PerPush => Vec::new(),
-            UpdateMode::PerBarrier => vec![0.0; values.len()],
-        };
-        Self { values, slots, round, weight: 0.0 }
+    pub(super) fn new(values: Vec<f32>, optimizer: &Optimizer) -> Self {
+        let slots = Slots::new(optimizer, values.len());
+        Self { values, slots, round: Vec::new(), weight: 0.0 }
     }
 
     pub(super) fn values(&self) -> &[f32] {
         &self.values
     }
 
-    /// Takes in one push's gradient for this chunk.
-    pub(super) fn take(&mut self, rule: &Optimizer, mode: UpdateMode, header: &PushHeader, gradient: &[f32]) {
+    /// Takes in one push's part for this chunk. Fails, having changed nothing, if there is no memory for the round.
+    pub(super) fn take(
+        &mut self,
+        optimizer: &Optimizer,
+        header: &PushHeader,
+        gradient: &[f32],
+    ) -> Result<(), TryReserveError> {
         if header.is_empty() {
-            return;
+            return Ok(());
         }
-        match mode {
+        match header.mode {
             UpdateMode::PerPush => {
                 let PushHeader { learning_rate, scale, .. } = *header;
-                optim::step(rule, &mut self.values, &mut self.slots, gradient, learning_rate, scale);
+                optim::step(optimizer, &mut self.values, &mut self.slots, gradient, learning_rate, scale);
             }
             UpdateMode::PerBarrier => {
                 let factor = header.weight * header.scale;
+                if self.round.is_empty() {
+                    self.round.try_reserve_exact(self.values.len())?;
+                    self.round.resize(self.values.len(), 0.0);
+                }
                 if self.weight == 0.0 {
                     optim::begin_sum(&mut self.round, gradient, factor);
                 } else {
@@ -54,13 +64,21 @@ impl Chunk {
                 self.weight += f64::from(header.weight);
             }
         }
+        Ok(())
     }
 
-    /// Ends the round: one step along the weighted mean. Nothing happens if nothing with weight came.
-    pub(super) fn close_round(&mut self, rule: &Optimizer, learning_rate: f32) {
+    /// Ends the round: the weighted mean of what was pushed becomes new values. Nothing happens if nothing with
+    /// weight came.
+    pub(super) fn close_round(&mut self, optimizer: &Optimizer, rule: RoundRule, learning_rate: f32) {
         if self.weight > 0.0 {
             let scale = (1.0 / self.weight) as f32;
-            optim::step(rule, &mut self.values, &mut self.slots, &self.round, learning_rate, scale);
+            match rule {
+                RoundRule::Optimizer => {
+                    let (values, slots) = (&mut self.values, &mut self.slots);
+                    optim::step(optimizer, values, slots, &self.round, learning_rate, scale);
+                }
+                RoundRule::Average => optim::subtract(&mut self.values, &self.round, scale),
+            }
             self.weight = 0.0;
         }
     }
@@ -72,29 +90,58 @@ mod tests {
 
     const SGD: Optimizer = Optimizer::Sgd { weight_decay: 0.0 };
 
-    fn header(weight: f32) -> PushHeader {
-        PushHeader { learning_rate: 1.0, weight, scale: 1.0, skip: false }
+    fn header(mode: UpdateMode, weight: f32) -> PushHeader {
+        PushHeader { learning_rate: 1.0, weight, scale: 1.0, skip: false, mode, covers: 1 }
+    }
+
+    fn into_round(weight: f32) -> PushHeader {
+        header(UpdateMode::PerBarrier, weight)
     }
 
     #[test]
     fn a_round_steps_once_along_the_weighted_mean_and_leaves_nothing_behind() {
-        let mut chunk = Chunk::new(vec![0.0; 3], &SGD, UpdateMode::PerBarrier);
+        let mut chunk = Chunk::new(vec![0.0; 3], &SGD);
         for round in 1..=2 {
-            chunk.take(&SGD, UpdateMode::PerBarrier, &header(3.0), &[1.0; 3]);
-            chunk.take(&SGD, UpdateMode::PerBarrier, &header(1.0), &[5.0; 3]);
-            chunk.close_round(&SGD, 0.5);
+            chunk.take(&SGD, &into_round(3.0), &[1.0; 3]).unwrap();
+            chunk.take(&SGD, &into_round(1.0), &[5.0; 3]).unwrap();
+            chunk.close_round(&SGD, RoundRule::Optimizer, 0.5);
             assert_eq!(chunk.values(), [-(round as f32); 3]);
             assert_eq!(chunk.slots.steps(), round);
         }
     }
 
     #[test]
+    fn an_averaged_round_moves_the_values_to_the_mean_and_no_optimizer_hears_of_it() {
+        let adam =
+            Optimizer::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.1, decoupled: true };
+        let mut chunk = Chunk::new(vec![8.0, -2.0], &adam);
+        let before = chunk.slots.clone();
+        // Two workers ended at (4, 0) and (6, 6), the second after three times the weight.
+        chunk.take(&adam, &into_round(1.0), &[4.0, -2.0]).unwrap();
+        chunk.take(&adam, &into_round(3.0), &[2.0, -8.0]).unwrap();
+        chunk.close_round(&adam, RoundRule::Average, 0.0);
+        assert_eq!(chunk.values(), [(4.0 + 3.0 * 6.0) / 4.0, (0.0 + 3.0 * 6.0) / 4.0]);
+        assert_eq!(chunk.slots, before);
+    }
+
+    #[test]
     fn a_round_without_weight_is_no_step() {
-        let mut chunk = Chunk::new(vec![7.0], &SGD, UpdateMode::PerBarrier);
-        chunk.take(&SGD, UpdateMode::PerBarrier, &header(0.0), &[f32::NAN]);
-        chunk.take(&SGD, UpdateMode::PerBarrier, &PushHeader { skip: true, ..header(1.0) }, &[f32::NAN]);
-        chunk.close_round(&SGD, 1.0);
+        let mut chunk = Chunk::new(vec![7.0], &SGD);
+        chunk.take(&SGD, &into_round(0.0), &[f32::NAN]).unwrap();
+        chunk.take(&SGD, &PushHeader { skip: true, ..into_round(1.0) }, &[f32::NAN]).unwrap();
+        for rule in [RoundRule::Optimizer, RoundRule::Average] {
+            chunk.close_round(&SGD, rule, 1.0);
+        }
         assert_eq!(chunk.values(), [7.0]);
         assert_eq!(chunk.slots.steps(), 0);
+    }
+
+    #[test]
+    fn memory_for_a_round_is_taken_by_the_first_push_into_one() {
+        let mut chunk = Chunk::new(vec![0.0], &SGD);
+        chunk.take(&SGD, &header(UpdateMode::PerPush, 1.0), &[1.0]).unwrap();
+        assert_eq!((chunk.values(), chunk.round.capacity()), (&[-1.0][..], 0));
+        chunk.take(&SGD, &into_round(1.0), &[1.0]).unwrap();
+        assert_eq!((chunk.values(), chunk.round.len()), (&[-1.0][..], 1));
     }
 }

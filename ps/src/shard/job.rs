@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read},
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex, MutexGuard, atomic::AtomicBool},
 };
 
 use dashmap::DashMap;
@@ -10,7 +10,6 @@ use syncline_engine::rpc::{OpenJob, ShardFault, ShardState};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId},
     spec::{ElementRange, Layout, Optimizer},
-    sync::UpdateMode,
 };
 use tokio::sync::watch;
 
@@ -25,14 +24,15 @@ use super::{
 pub struct JobShard {
     pub(super) job: JobId,
     pub(super) generation: Generation,
-    pub(super) rule: Optimizer,
-    pub(super) mode: UpdateMode,
+    pub(super) optimizer: Optimizer,
     pub(super) chunks: Vec<Mutex<Chunk>>,
     pub(super) lanes: DashMap<Incarnation, Arc<Mutex<Lane>>>,
     pub(super) ledger: Mutex<Ledger>,
-    /// Wakes blocked pulls: a barrier closed, the job is over, an incarnation was sealed.
+    /// Something has joined the round since the last barrier closed. Set behind the chunk, so that no close misses it.
+    pub(super) accumulated: AtomicBool,
+    /// Wakes blocked pulls: a barrier closed, a clock was reached, the job is over, an incarnation was sealed.
     pub(super) moved: Condvar,
-    /// The same for tasks on the tokio runtime; carries nothing.
+    /// The same, clocks left out, for tasks on the tokio runtime; carries nothing.
     pub(super) moved_async: watch::Sender<()>,
     range: ElementRange,
     layout: Layout,
@@ -56,17 +56,17 @@ impl JobShard {
             values.try_reserve_exact(elements).map_err(io::Error::other)?;
             values.resize(elements, 0.0f32);
             source.read_exact(bytemuck::cast_slice_mut(&mut values))?;
-            chunks.push(Mutex::new(Chunk::new(values, &order.optimizer, order.mode)));
+            chunks.push(Mutex::new(Chunk::new(values, &order.optimizer)));
             left -= elements;
         }
         Ok(Self {
             job: order.job.clone(),
             generation: order.generation,
-            rule: order.optimizer,
-            mode: order.mode,
+            optimizer: order.optimizer,
             chunks,
             lanes: DashMap::new(),
             ledger: Mutex::new(Ledger::new(epoch)),
+            accumulated: AtomicBool::new(false),
             moved: Condvar::new(),
             moved_async: watch::Sender::new(()),
             range,
@@ -83,11 +83,6 @@ impl JobShard {
     /// The life of the parameters that this value holds.
     pub fn generation(&self) -> Generation {
         self.generation
-    }
-
-    /// When pushes become steps.
-    pub fn mode(&self) -> UpdateMode {
-        self.mode
     }
 
     /// The part of the flat array that is held here.
@@ -140,6 +135,13 @@ impl JobShard {
     pub(super) fn wake(&self) {
         self.moved.notify_all();
         self.moved_async.send_replace(());
+    }
+
+    /// Wakes blocked pulls if the clock that one of them waits for is reached.
+    pub(super) fn wake_at_clock(&self, ledger: &mut Ledger) {
+        if ledger.take_reached() {
+            self.moved.notify_all();
+        }
     }
 
     /// The ledger of a job that still takes things in.

@@ -10,9 +10,16 @@ use super::push::Admission;
 pub(super) struct Lane {
     /// Last push that is in completely.
     watermark: u64,
-    /// First chunk of push `watermark + 1` that is not in.
-    next_chunk: u32,
+    /// The push behind it, if some of it is in.
+    begun: Option<Begun>,
     sealed: bool,
+}
+
+/// A push of which some chunks are in.
+#[derive(Debug, Clone, Copy)]
+struct Begun {
+    seq: u64,
+    next_chunk: u32,
 }
 
 impl Lane {
@@ -20,35 +27,47 @@ impl Lane {
         self.watermark
     }
 
+    /// First chunk of the push behind the watermark that is not in.
     pub(super) fn next_chunk(&self) -> u32 {
-        self.next_chunk
+        self.begun.map_or(0, |begun| begun.next_chunk)
     }
 
     pub(super) fn check_seal(&self, job: &JobId, worker: Incarnation) -> Result<(), ShardFault> {
         if self.sealed { Err(ShardFault::Sealed { job: job.clone(), worker }) } else { Ok(()) }
     }
 
-    /// Whether push `seq`, sent from `first_chunk` on, may come in.
-    pub(super) fn admit(&self, seq: u64, first_chunk: u32) -> Result<Admission, ShardFault> {
+    /// Whether push `seq`, which stands for `covers` iterations and is sent from `first_chunk` on, may come in.
+    pub(super) fn admit(&self, seq: u64, covers: u32, first_chunk: u32) -> Result<Admission, ShardFault> {
         if seq <= self.watermark {
             return Ok(Admission::Duplicate);
         }
-        if seq != self.watermark + 1 {
-            let what = format!("push {seq} after push {}: a push is missing between them", self.watermark);
-            return Err(ShardFault::Invalid { what });
+        let refuse = |why: String| Err(ShardFault::Invalid { what: format!("push {seq} {why}") });
+        if covers == 0 || seq.checked_sub(covers.into()) != Some(self.watermark) {
+            return refuse(format!(
+                "for {covers} iterations after push {}: a push is missing or comes twice",
+                self.watermark
+            ));
         }
-        if first_chunk > self.next_chunk {
-            let what = format!("push {seq} resumed at chunk {first_chunk}, expected {}", self.next_chunk);
-            return Err(ShardFault::Invalid { what });
+        if let Some(Begun { seq: begun, .. }) = self.begun.filter(|begun| begun.seq != seq) {
+            return refuse(format!("while push {begun} is coming in"));
+        }
+        if first_chunk > self.next_chunk() {
+            return refuse(format!("resumed at chunk {first_chunk}, expected {}", self.next_chunk()));
         }
         Ok(Admission::Fresh)
     }
 
     /// Runs `apply` if chunk `index` of push `seq` is the next one; a chunk that is in already is passed over.
-    pub(super) fn take(&mut self, seq: u64, index: u32, apply: impl FnOnce()) -> Result<(), ShardFault> {
-        if self.admit(seq, index)? == Admission::Fresh && index == self.next_chunk {
-            apply();
-            self.next_chunk += 1;
+    pub(super) fn take(
+        &mut self,
+        seq: u64,
+        covers: u32,
+        index: u32,
+        apply: impl FnOnce() -> Result<(), ShardFault>,
+    ) -> Result<(), ShardFault> {
+        if self.admit(seq, covers, index)? == Admission::Fresh && index == self.next_chunk() {
+            apply()?;
+            self.begun = Some(Begun { seq, next_chunk: index + 1 });
         }
         Ok(())
     }
@@ -56,12 +75,12 @@ impl Lane {
     /// Moves the watermark to `seq`.
     pub(super) fn complete(&mut self, seq: u64) {
         self.watermark = seq;
-        self.next_chunk = 0;
+        self.begun = None;
     }
 
     pub(super) fn seal(&mut self) -> SealAnswer {
         self.sealed = true;
-        SealAnswer { watermark: self.watermark, partial: self.next_chunk > 0 }
+        SealAnswer { watermark: self.watermark, partial: self.begun.is_some() }
     }
 }
 
@@ -69,19 +88,70 @@ impl Lane {
 mod tests {
     use super::*;
 
+    fn nothing() -> Result<(), ShardFault> {
+        unreachable!("no chunk was expected to come in")
+    }
+
     #[test]
     fn each_chunk_comes_in_once_and_in_order() {
         let mut lane = Lane::default();
         let mut applied = Vec::new();
         for index in [0, 0, 1, 0, 1, 2] {
-            lane.take(1, index, || applied.push(index)).unwrap();
+            let apply = || {
+                applied.push(index);
+                Ok(())
+            };
+            lane.take(1, 1, index, apply).unwrap();
         }
         assert_eq!(applied, [0, 1, 2]);
-        assert!(lane.take(1, 4, || unreachable!()).is_err(), "chunk 3 is missing");
-        assert!(lane.take(2, 0, || unreachable!()).is_err(), "push 1 is not complete");
+        assert!(lane.take(1, 1, 4, nothing).is_err(), "chunk 3 is missing");
+        assert!(lane.take(2, 1, 0, nothing).is_err(), "push 1 is not complete");
         lane.complete(1);
-        lane.take(1, 3, || unreachable!()).unwrap();
-        assert_eq!(lane.admit(2, 0), Ok(Admission::Fresh));
+        lane.take(1, 1, 3, nothing).unwrap();
+        assert_eq!(lane.admit(2, 1, 0), Ok(Admission::Fresh));
+    }
+
+    #[test]
+    fn a_chunk_that_could_not_be_applied_is_still_to_come() {
+        let mut lane = Lane::default();
+        let full = || Err(ShardFault::Io { what: "no".into(), cause: "memory".into() });
+        assert!(lane.take(1, 1, 0, full).is_err());
+        assert_eq!((lane.next_chunk(), lane.seal().partial), (0, false));
+    }
+
+    #[test]
+    fn a_push_comes_in_where_the_iterations_it_covers_begin() {
+        let (fresh, duplicate) = (Some(Admission::Fresh), Some(Admission::Duplicate));
+        #[rustfmt::skip]
+        let cases = [
+            // watermark, seq, covers, admitted
+            (0, 4, 4,         fresh),
+            (4, 8, 4,         fresh),
+            (4, 5, 1,         fresh),
+            (4, 4, 4,         duplicate),
+            (4, 3, 1,         duplicate),
+            (4, 9, 4,         None), // 5 is missing
+            (4, 6, 4,         None), // 3 and 4 would come twice
+            (4, 6, 0,         None),
+            (0, 4, 5,         None), // begins before the first
+            (0, 4, u32::MAX,  None),
+            (0, u64::MAX, 1,  None),
+        ];
+        for (watermark, seq, covers, want) in cases {
+            let lane = Lane { watermark, ..Lane::default() };
+            assert_eq!(lane.admit(seq, covers, 0).ok(), want, "{seq} for {covers} after {watermark}");
+        }
+    }
+
+    #[test]
+    fn while_a_push_is_coming_in_no_other_may_take_its_place() {
+        let mut lane = Lane::default();
+        lane.take(4, 4, 0, || Ok(())).unwrap();
+        assert!(lane.admit(1, 1, 0).is_err(), "its chunks would count as those of push 4");
+        lane.take(4, 4, 1, || Ok(())).unwrap();
+        lane.complete(4);
+        assert_eq!(lane.admit(1, 1, 0), Ok(Admission::Duplicate));
+        assert_eq!(lane.admit(5, 1, 0), Ok(Admission::Fresh));
     }
 
     #[test]
@@ -89,7 +159,7 @@ mod tests {
         let mut lane = Lane::default();
         assert_eq!(lane.seal(), SealAnswer { watermark: 0, partial: false });
         lane.complete(4);
-        lane.take(5, 0, || ()).unwrap();
+        lane.take(8, 4, 0, || Ok(())).unwrap();
         assert_eq!(lane.seal(), SealAnswer { watermark: 4, partial: true });
     }
 }

@@ -6,8 +6,10 @@ use std::{
     time::Instant,
 };
 
-use syncline_engine::rpc::{BarrierOrder, ClosedBarrier, ShardFault};
+use syncline_engine::rpc::{BarrierOrder, ClockOrder, ClosedBarrier, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId, Superstep};
+
+use super::{Want, clocks::Clocks};
 
 /// Closed barriers that are remembered for `closed(seen)`.
 const RECORDS: usize = 64;
@@ -21,8 +23,12 @@ pub(super) struct Ledger {
     pub watermarks: BTreeMap<Incarnation, u64>,
     /// Incarnations whose waiting pulls must be woken.
     pub sealed: BTreeSet<Incarnation>,
+    /// Whose pushes others may wait for.
+    pub clocks: Clocks,
     /// Barriers closed so far.
     pub closed: u64,
+    /// Newest version that the mean of a round went into; 0 if there was none.
+    pub round_version: u64,
     /// Pushes that are in completely.
     pub pushes: u64,
     /// Orders for barriers that are still open, by superstep.
@@ -31,6 +37,8 @@ pub(super) struct Ledger {
     pub pinned: Option<(u64, Arc<Vec<f32>>)>,
     /// Set when the job is over here.
     pub over: Option<Over>,
+    /// Lowest clock that a blocked pull waits for.
+    awaited_clock: Option<u64>,
     records: VecDeque<Record>,
 }
 
@@ -68,6 +76,29 @@ impl Ledger {
         }
         self.epoch = given;
         Ok(())
+    }
+
+    /// Puts a roster of clocks in force unless a higher revision is known.
+    pub(super) fn take_clocks(&mut self, order: ClockOrder) {
+        self.clocks.take(order, &self.watermarks, &self.sealed);
+    }
+
+    /// Whether a pull can be served. One that must wait for a clock is noted down.
+    pub(super) fn serves(&mut self, want: Want) -> bool {
+        let (closed, clock) = match want {
+            Want::Version { closed, min_clock } => (closed, min_clock),
+            Want::Pinned(version) => (version, 0),
+        };
+        let reached = self.clocks.minimum() >= clock;
+        if !reached {
+            self.awaited_clock = Some(self.awaited_clock.map_or(clock, |lowest| lowest.min(clock)));
+        }
+        reached && self.closed >= closed
+    }
+
+    /// Whether a clock that was noted down is reached. Whoever goes on waiting is noted down again.
+    pub(super) fn take_reached(&mut self) -> bool {
+        self.awaited_clock.take_if(|clock| self.clocks.minimum() >= *clock).is_some()
     }
 
     /// Keeps an order unless its barrier is closed or a higher revision is known.
@@ -113,6 +144,8 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::sync::RoundRule;
+
     use super::*;
 
     fn order(superstep: u64, revision: u32, roster: &[(u64, u64)]) -> BarrierOrder {
@@ -120,6 +153,7 @@ mod tests {
             superstep: Superstep(superstep),
             revision,
             roster: roster.iter().map(|&(w, k)| (Incarnation(w), k)).collect(),
+            rule: RoundRule::Optimizer,
             learning_rate: 0.1,
             pin: false,
         }
@@ -149,6 +183,28 @@ mod tests {
         assert!(ledger.next_to_close().is_none());
         ledger.take_order(order(0, 2, &[]));
         assert_eq!(ledger.next_to_close().unwrap().revision, 2);
+    }
+
+    #[test]
+    fn pulls_are_woken_only_for_a_clock_that_one_of_them_waits_for() {
+        let (mut ledger, slow) = (Ledger::default(), Incarnation(1));
+        ledger.take_clocks(ClockOrder { revision: 0, base: [(slow, 0)].into() });
+        let push = |ledger: &mut Ledger, seq: u64| {
+            ledger.watermarks.insert(slow, seq);
+            ledger.clocks.pushed(slow, seq - 1, seq);
+            ledger.take_reached()
+        };
+        assert!(!push(&mut ledger, 1), "nobody waits");
+        let far = Want::Version { closed: 0, min_clock: 4 };
+        assert!(!ledger.serves(far));
+        assert!(!ledger.serves(Want::Version { closed: 0, min_clock: 3 }));
+        assert!(!push(&mut ledger, 2));
+        assert!(push(&mut ledger, 3));
+        assert!(!ledger.serves(far), "woken, and noted down again");
+        assert!(push(&mut ledger, 4));
+        assert!(!push(&mut ledger, 5));
+        assert!(!ledger.serves(Want::Version { closed: 1, min_clock: 5 }), "no barrier has closed");
+        assert!(!push(&mut ledger, 6), "a close wakes those who wait for one");
     }
 
     #[test]

@@ -3,12 +3,14 @@
 //! | concern | rule |
 //! |---|---|
 //! | push key | (generation, incarnation, seq), seq from 1 |
-//! | acceptance | seq = watermark + 1; at or below: acknowledged without applying; beyond: refused |
+//! | acceptance | seq = watermark + iterations covered; at or below: acknowledged without applying; else refused |
 //! | resumption | a push cut off goes on at the first chunk not yet applied, whatever connection brings it |
 //! | completion | watermark and push counter move when the last chunk is in, never before |
 //! | seal | once it has answered, no byte of that incarnation is applied |
 //! | barrier | orders close strictly by superstep, when every rostered watermark has reached its last seq |
+//! | update | each push says whether it is a step of its own or joins the round that the next barrier applies |
 //! | version | number of closed barriers; pulls wait for it without spinning |
+//! | clock | base + watermark of each worker on the engine's roster; pulls may wait for the lowest |
 //! | end | a cancel, a newer generation or a seal wakes those who wait, with a typed fault |
 //!
 //! Locks are taken in this order and never held across I/O that can block: lane (one incarnation), ledger (one job),
@@ -16,6 +18,7 @@
 
 mod barrier;
 mod chunk;
+mod clocks;
 mod fence;
 mod house;
 mod job;

@@ -16,10 +16,18 @@ const LOOK_ROUND: Duration = Duration::from_millis(500);
 /// What a pull asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
-    /// The latest values, once at least this many barriers have closed.
-    Version(u64),
+    /// The latest values, once this many barriers have closed and no worker's clock is below `min_clock`. With 0 no
+    /// clock is asked for; with more, a roster of clocks must have come.
+    Version { closed: u64, min_clock: u64 },
     /// Exactly this version, which a barrier order asked to keep.
     Pinned(u64),
+}
+
+impl Want {
+    /// The latest values, once `closed` barriers have closed.
+    pub const fn version(closed: u64) -> Self {
+        Self::Version { closed, min_clock: 0 }
+    }
 }
 
 /// What a pull will get.
@@ -45,7 +53,6 @@ impl JobShard {
         present: impl Fn() -> bool,
     ) -> Result<Ready, ShardFault> {
         let started = Instant::now();
-        let (Want::Version(wanted) | Want::Pinned(wanted)) = want;
         let mut waited = false;
         let mut ledger = self.open_ledger()?;
         loop {
@@ -55,7 +62,7 @@ impl JobShard {
             if ledger.sealed.contains(&worker) {
                 return Err(ShardFault::Sealed { job: self.job.clone(), worker });
             }
-            if ledger.closed >= wanted {
+            if ledger.serves(want) {
                 break;
             }
             if waited && !present() {
@@ -72,7 +79,7 @@ impl JobShard {
     fn ready(&self, ledger: &Ledger, want: Want, waited_us: u64) -> Result<Ready, ShardFault> {
         let (version, pushes) = (ledger.closed, ledger.pushes);
         match (want, &ledger.pinned) {
-            (Want::Version(_), _) => Ok(Ready { version, pushes, waited_us, pinned: None }),
+            (Want::Version { .. }, _) => Ok(Ready { version, pushes, waited_us, pinned: None }),
             (Want::Pinned(wanted), Some((version, values))) if *version == wanted => {
                 Ok(Ready { version: wanted, pushes, waited_us, pinned: Some(values.clone()) })
             }
@@ -80,9 +87,15 @@ impl JobShard {
         }
     }
 
-    /// Barriers closed so far. A pull that began at another number in per-barrier mode may hold a mixture.
+    /// Barriers closed so far.
     pub fn version(&self) -> u64 {
         lock(&self.ledger).closed
+    }
+
+    /// Newest version that the mean of a round went into; 0 if there was none. A pull that began at an older one may
+    /// hold a mixture.
+    pub fn round_version(&self) -> u64 {
+        lock(&self.ledger).round_version
     }
 
     /// Lets `read` look at chunk `first` and at those behind it that nobody is working on, `most` of them at most.

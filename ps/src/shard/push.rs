@@ -1,21 +1,30 @@
 //! Taking pushes in, chunk by chunk.
 
+use std::sync::atomic::Ordering;
+
 use syncline_engine::rpc::{SealAnswer, ShardFault};
-use syncline_scheduler::ids::{EngineEpoch, Incarnation};
+use syncline_scheduler::{
+    ids::{EngineEpoch, Incarnation},
+    sync::UpdateMode,
+};
 
 use super::{JobShard, lock};
 
 /// What travels in front of a gradient.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PushHeader {
-    /// Rate of the step, in per-push mode.
+    /// Rate of the step, where the push is one.
     pub learning_rate: f32,
     /// `loss_weight` of the batch: its share in a round's mean.
     pub weight: f32,
-    /// Factor on the gradient, from clipping by the global norm.
+    /// Factor on the gradient: from clipping by the global norm, and the share of an uneven batch in a step.
     pub scale: f32,
     /// The gradient is not sent and counts with weight zero (`--on-nan skip`).
     pub skip: bool,
+    /// Whether this is a step of its own or a part of the round that the next barrier applies.
+    pub mode: UpdateMode,
+    /// Iterations that this push stands for, its own number being the last of them.
+    pub covers: u32,
 }
 
 impl PushHeader {
@@ -27,6 +36,9 @@ impl PushHeader {
     /// The first field that cannot be meant, if any.
     pub fn fault(&self) -> Option<String> {
         let fields = [("learning_rate", self.learning_rate), ("weight", self.weight), ("scale", self.scale)];
+        if self.covers == 0 {
+            return Some("a push that stands for no iteration".into());
+        }
         let bad = fields.into_iter().find(|(_, x)| !x.is_finite() || *x < 0.0);
         bad.map(|(name, x)| format!("{name} = {x} in a push, expected a finite number from 0"))
     }
@@ -46,7 +58,7 @@ pub enum Admission {
 pub struct Place {
     /// Last push that is in completely.
     pub watermark: u64,
-    /// First chunk of push `watermark + 1` that is not in; 0 if it has not begun.
+    /// First chunk of the push behind it that is not in; 0 if it has not begun.
     pub next_chunk: u32,
     /// Pushes of all incarnations that are in completely.
     pub pushes: u64,
@@ -59,6 +71,8 @@ pub struct Tally {
     pub watermark: u64,
     /// Pushes of all incarnations that are in completely.
     pub pushes: u64,
+    /// How far the worker's clock is ahead of the lowest; 0 as long as no roster of clocks has come.
+    pub lead: u64,
 }
 
 impl JobShard {
@@ -86,7 +100,7 @@ impl JobShard {
         let lane = self.lane(worker);
         let lane = lock(&lane);
         lane.check_seal(&self.job, worker)?;
-        lane.admit(seq, first_chunk)
+        lane.admit(seq, header.covers, first_chunk)
     }
 
     /// Applies chunk `index` of push `seq`, unless it is in already. `gradient` has the chunk's length.
@@ -101,8 +115,16 @@ impl JobShard {
         let lane = self.lane(worker);
         let mut lane = lock(&lane);
         lane.check_seal(&self.job, worker)?;
-        lane.take(seq, index, || {
-            lock(&self.chunks[index as usize]).take(&self.rule, self.mode, header, gradient);
+        lane.take(seq, header.covers, index, || {
+            let mut chunk = lock(&self.chunks[index as usize]);
+            chunk.take(&self.optimizer, header, gradient).map_err(|e| ShardFault::Io {
+                what: format!("cannot hold the round of job {}", self.job),
+                cause: e.to_string(),
+            })?;
+            if header.mode == UpdateMode::PerBarrier && !header.is_empty() {
+                self.accumulated.store(true, Ordering::Release);
+            }
+            Ok(())
         })
     }
 
@@ -112,25 +134,29 @@ impl JobShard {
         let mut lane = lock(&lane);
         lane.check_seal(&self.job, worker)?;
         let mut ledger = self.open_ledger()?;
-        if seq > lane.watermark() {
-            if !header.is_empty() && lane.next_chunk() != self.chunk_count() {
-                let what =
-                    format!("push {seq} ended before chunk {} of {}", lane.next_chunk(), self.chunk_count());
+        let (from, next_chunk) = (lane.watermark(), lane.next_chunk());
+        if lane.admit(seq, header.covers, next_chunk)? == Admission::Fresh {
+            if !header.is_empty() && next_chunk != self.chunk_count() {
+                let what = format!("push {seq} ended before chunk {next_chunk} of {}", self.chunk_count());
                 return Err(ShardFault::Invalid { what });
             }
             lane.complete(seq);
             ledger.watermarks.insert(worker, seq);
+            ledger.clocks.pushed(worker, from, seq);
             ledger.pushes += 1;
             self.close_barriers(&mut ledger);
+            self.wake_at_clock(&mut ledger);
         }
-        Ok(Tally { watermark: lane.watermark(), pushes: ledger.pushes })
+        let lead = ledger.clocks.lead(worker, lane.watermark());
+        Ok(Tally { watermark: lane.watermark(), pushes: ledger.pushes, lead })
     }
 
     /// How far a push that turned out to be a duplicate has been counted.
     pub fn tally(&self, worker: Incarnation) -> Result<Tally, ShardFault> {
         let ledger = self.open_ledger()?;
         let watermark = ledger.watermarks.get(&worker).copied().unwrap_or(0);
-        Ok(Tally { watermark, pushes: ledger.pushes })
+        let lead = ledger.clocks.lead(worker, watermark);
+        Ok(Tally { watermark, pushes: ledger.pushes, lead })
     }
 
     /// Refuses everything of `worker` from now on. When this returns, no chunk of it is being applied.
@@ -139,8 +165,9 @@ impl JobShard {
         let mut lane = lock(&lane);
         let mut ledger = self.open_ledger()?;
         ledger.fence(epoch)?;
-        ledger.sealed.insert(worker);
         let answer = lane.seal();
+        ledger.sealed.insert(worker);
+        ledger.clocks.strike(worker, answer.watermark);
         drop(ledger);
         self.wake();
         Ok(answer)

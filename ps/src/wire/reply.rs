@@ -23,11 +23,11 @@ pub enum Reply {
         version: u64,
         pushes: u64,
         waited_us: u64,
-        /// Versions are exact: if `PullEnd` names another one, the values are a mixture and must be pulled again.
-        exact: bool,
     },
     PullEnd {
-        version: u64,
+        /// Newest version that the mean of a round went into, 0 for a pinned one. If it is newer than what was pulled,
+        /// the values are a mixture and must be pulled again.
+        round_version: u64,
     },
     Where(Place),
     /// The blob is kept and on disk.
@@ -58,11 +58,11 @@ impl Reply {
         frame::encode(out, self.kind(), body, |head| {
             let head = Put(head);
             match self {
-                Self::Pushed(tally) => head.u64(tally.watermark).u64(tally.pushes),
-                Self::Pulled { version, pushes, waited_us, exact } => {
-                    head.u64(*version).u64(*pushes).u64(*waited_us).u8((*exact).into())
+                Self::Pushed(tally) => head.u64(tally.watermark).u64(tally.pushes).u64(tally.lead),
+                Self::Pulled { version, pushes, waited_us } => {
+                    head.u64(*version).u64(*pushes).u64(*waited_us)
                 }
-                Self::PullEnd { version } => head.u64(*version),
+                Self::PullEnd { round_version } => head.u64(*round_version),
                 Self::Where(place) => head.u64(place.watermark).u32(place.next_chunk).u64(place.pushes),
                 Self::BlobStored => head,
                 Self::Blob { total } => head.u64(*total),
@@ -91,14 +91,9 @@ impl Reply {
     fn decode(kind: u8, head: &[u8]) -> Option<Self> {
         let mut head = Take(head);
         let reply = match kind {
-            PUSHED => Self::Pushed(Tally { watermark: head.u64()?, pushes: head.u64()? }),
-            PULLED => Self::Pulled {
-                version: head.u64()?,
-                pushes: head.u64()?,
-                waited_us: head.u64()?,
-                exact: head.bool()?,
-            },
-            PULL_END => Self::PullEnd { version: head.u64()? },
+            PUSHED => Self::Pushed(Tally { watermark: head.u64()?, pushes: head.u64()?, lead: head.u64()? }),
+            PULLED => Self::Pulled { version: head.u64()?, pushes: head.u64()?, waited_us: head.u64()? },
+            PULL_END => Self::PullEnd { round_version: head.u64()? },
             PLACE => {
                 Self::Where(Place { watermark: head.u64()?, next_chunk: head.u32()?, pushes: head.u64()? })
             }
@@ -152,9 +147,9 @@ mod tests {
     fn every_reply_reads_as_written_and_damage_is_refused() {
         let sealed = ShardFault::Sealed { job: "digits".parse().unwrap(), worker: Incarnation(3) };
         let all = [
-            (Reply::Pushed(Tally { watermark: 1, pushes: 2 }), 0),
-            (Reply::Pulled { version: 1, pushes: 2, waited_us: 3, exact: true }, 64),
-            (Reply::PullEnd { version: 1 }, 0),
+            (Reply::Pushed(Tally { watermark: 1, pushes: 2, lead: 3 }), 0),
+            (Reply::Pulled { version: 1, pushes: 2, waited_us: 3 }, 64),
+            (Reply::PullEnd { round_version: 1 }, 0),
             (Reply::Where(Place { watermark: 5, next_chunk: 6, pushes: 7 }), 0),
             (Reply::BlobStored, 0),
             (Reply::Blob { total: 100 }, 10),

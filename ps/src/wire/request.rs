@@ -5,6 +5,7 @@ use std::io::Read;
 use syncline_scheduler::{
     ids::{Generation, Incarnation, JobId},
     spec::MAX_ELEMENTS,
+    sync::UpdateMode,
 };
 
 use super::{
@@ -62,14 +63,16 @@ impl Request {
             match self {
                 Self::Push { at, seq, first_chunk, header } => {
                     let head = at.put(head).u64(*seq).u32(*first_chunk).f32(header.learning_rate);
-                    head.f32(header.weight).f32(header.scale).u8(header.skip.into())
+                    let head = head.f32(header.weight).f32(header.scale).u8(header.skip.into());
+                    let joins_round = header.mode == UpdateMode::PerBarrier;
+                    head.u8(joins_round.into()).u32(header.covers)
                 }
                 Self::Pull { at, want } => {
-                    let (pinned, version) = match *want {
-                        Want::Version(n) => (false, n),
-                        Want::Pinned(n) => (true, n),
-                    };
-                    at.put(head).u8(pinned.into()).u64(version)
+                    let head = at.put(head);
+                    match *want {
+                        Want::Version { closed, min_clock } => head.u8(0).u64(closed).u64(min_clock),
+                        Want::Pinned(version) => head.u8(1).u64(version),
+                    }
                 }
                 Self::Where { at } => at.put(head),
                 Self::PutBlob { digest } | Self::StatBlob { digest } => head.bytes(digest),
@@ -100,12 +103,19 @@ impl Request {
             PUSH => {
                 let (at, seq, first_chunk) = (At::take(&mut head)?, head.u64()?, head.u32()?);
                 let (learning_rate, weight, scale) = (head.f32()?, head.f32()?, head.f32()?);
-                let header = PushHeader { learning_rate, weight, scale, skip: head.bool()? };
+                let skip = head.bool()?;
+                let mode = if head.bool()? { UpdateMode::PerBarrier } else { UpdateMode::PerPush };
+                let header = PushHeader { learning_rate, weight, scale, skip, mode, covers: head.u32()? };
                 Self::Push { at, seq, first_chunk, header }
             }
             PULL => {
                 let (at, pinned, version) = (At::take(&mut head)?, head.bool()?, head.u64()?);
-                Self::Pull { at, want: if pinned { Want::Pinned(version) } else { Want::Version(version) } }
+                let want = if pinned {
+                    Want::Pinned(version)
+                } else {
+                    Want::Version { closed: version, min_clock: head.u64()? }
+                };
+                Self::Pull { at, want }
             }
             WHERE => Self::Where { at: At::take(&mut head)? },
             PUT_BLOB => Self::PutBlob { digest: head.array()? },
@@ -151,10 +161,20 @@ mod tests {
     }
 
     fn all() -> Vec<(Request, u64)> {
-        let header = PushHeader { learning_rate: 0.1, weight: 32.0, scale: 0.5, skip: false };
+        let header = PushHeader {
+            learning_rate: 0.1,
+            weight: 32.0,
+            scale: 0.5,
+            skip: false,
+            mode: UpdateMode::PerBarrier,
+            covers: 4,
+        };
+        let step = PushHeader { mode: UpdateMode::PerPush, ..header };
         vec![
             (Request::Push { at: at(), seq: 9, first_chunk: 3, header }, 4096),
-            (Request::Pull { at: at(), want: Want::Version(4) }, 0),
+            (Request::Push { at: at(), seq: 9, first_chunk: 3, header: step }, 4096),
+            (Request::Pull { at: at(), want: Want::version(4) }, 0),
+            (Request::Pull { at: at(), want: Want::Version { closed: 4, min_clock: 9 } }, 0),
             (Request::Pull { at: at(), want: Want::Pinned(4) }, 0),
             (Request::Where { at: at() }, 0),
             (Request::PutBlob { digest: [7; 32] }, 12),
@@ -175,12 +195,13 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_push_are_fixed() {
-        let (mut out, header) =
-            (Vec::new(), PushHeader { learning_rate: 1.0, weight: 2.0, scale: 0.5, skip: true });
+        let mode = UpdateMode::PerBarrier;
+        let header = PushHeader { learning_rate: 1.0, weight: 2.0, scale: 0.5, skip: true, mode, covers: 5 };
+        let mut out = Vec::new();
         Request::Push { at: at(), seq: 9, first_chunk: 3, header }.encode(0, &mut out);
         let want =
-            b"SL\x01\0\x2c\0\0\0\0\0\0\0\0\0\0\0\x06digits\x02\0\0\0\x11\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\
-            \x03\0\0\0\0\0\x80\x3f\0\0\0\x40\0\0\0\x3f\x01";
+            b"SL\x01\0\x31\0\0\0\0\0\0\0\0\0\0\0\x06digits\x02\0\0\0\x11\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\
+            \x03\0\0\0\0\0\x80\x3f\0\0\0\x40\0\0\0\x3f\x01\x01\x05\0\0\0";
         assert_eq!(out, want);
     }
 

@@ -15,7 +15,7 @@ use syncline_ps::{
     client::Want,
     wire::{At, Reply, Request},
 };
-use syncline_scheduler::{ids::Incarnation, sync::UpdateMode};
+use syncline_scheduler::ids::Incarnation;
 
 fn tensor(rig: &Rig) -> TcpStream {
     let mut stream = TcpStream::connect(rig.shards[0].address()).unwrap();
@@ -25,7 +25,7 @@ fn tensor(rig: &Rig) -> TcpStream {
 
 fn still_works(rig: &Rig) {
     let mut values = [0.0; 100];
-    rig.worker(77, 100).pull(Want::Version(0), &mut values).unwrap();
+    rig.worker(77, 100).pull(Want::version(0), &mut values).unwrap();
 }
 
 fn at() -> At {
@@ -34,7 +34,7 @@ fn at() -> At {
 
 #[test]
 fn a_wrong_token_and_a_wrong_role_are_turned_away() {
-    let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    let rig = Rig::with_job(1, 100);
     for (role, token) in [(Role::Tensor, Token::generate()), (Role::Worker, rig.token.clone())] {
         let mut stream = TcpStream::connect(rig.shards[0].address()).unwrap();
         assert!(hello::greet_blocking(&mut stream, role, &token).is_err());
@@ -46,7 +46,7 @@ fn a_wrong_token_and_a_wrong_role_are_turned_away() {
 
 #[test]
 fn a_push_that_announces_the_wrong_size_is_refused_and_hung_up_on() {
-    let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    let rig = Rig::with_job(1, 100);
     for bytes in [0, 396, 404, 1 << 37] {
         let mut stream = tensor(&rig);
         let mut out = Vec::new();
@@ -62,7 +62,7 @@ fn a_push_that_announces_the_wrong_size_is_refused_and_hung_up_on() {
 
 #[test]
 fn a_push_cannot_begin_beyond_the_first_missing_chunk() {
-    let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    let rig = Rig::with_job(1, 100);
     let mut stream = tensor(&rig);
     let mut out = Vec::new();
     Request::Push { at: at(), seq: 1, first_chunk: u32::MAX, header: UNIT }.encode(0, &mut out);
@@ -73,7 +73,7 @@ fn a_push_cannot_begin_beyond_the_first_missing_chunk() {
 
 #[test]
 fn numbers_that_cannot_be_meant_are_refused() {
-    let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    let rig = Rig::with_job(1, 100);
     let mut worker = rig.worker(1, 100);
     for bad in [f32::NAN, f32::INFINITY, -1.0] {
         for header in [
@@ -96,7 +96,7 @@ proptest! {
         framed in any::<bool>(),
         kind in 0u8..80,
     ) {
-        let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+        let rig = Rig::with_job(1, 100);
         let mut stream = tensor(&rig);
         let mut bytes = Vec::new();
         if framed {

@@ -4,8 +4,8 @@
 use std::{sync::Barrier, thread};
 
 use proptest::prelude::*;
-use syncline_ps::PsError;
-use syncline_scheduler::{ids::Incarnation, sync::UpdateMode};
+use syncline_ps::{PsError, client::PushHeader};
+use syncline_scheduler::ids::Incarnation;
 
 use crate::rig::{Cut, Cutter, Rig, UNIT, look};
 
@@ -16,6 +16,8 @@ const CHUNK: usize = 65_536;
 #[derive(Debug, Clone)]
 struct Life {
     pushes: u64,
+    /// Iterations that each push stands for.
+    covers: u32,
     /// Where its first connections to the first shard break.
     cuts: Vec<Cut>,
     /// Whether it is sealed while it pushes.
@@ -24,8 +26,10 @@ struct Life {
 
 fn life() -> impl Strategy<Value = Life> {
     let cut = prop_oneof![(0..6 * ELEMENTS).prop_map(Cut::Up), (0u64..200).prop_map(Cut::Down)];
-    (1u64..6, prop::collection::vec(cut, 0..3), any::<bool>()).prop_map(|(pushes, cuts, sealed)| Life {
+    let cuts = prop::collection::vec(cut, 0..3);
+    (1u64..6, 1u32..4, cuts, any::<bool>()).prop_map(|(pushes, covers, cuts, sealed)| Life {
         pushes,
+        covers,
         cuts,
         sealed,
     })
@@ -36,7 +40,7 @@ proptest! {
 
     #[test]
     fn every_chunk_holds_exactly_the_pushes_that_count(lives in prop::collection::vec(life(), 1..5)) {
-        let rig = Rig::with_job(2, ELEMENTS, UpdateMode::PerPush);
+        let rig = Rig::with_job(2, ELEMENTS);
         let ones = vec![1.0; ELEMENTS as usize];
         let seals = lives.iter().filter(|life| life.sealed).count();
         let started = Barrier::new(lives.len() + 1);
@@ -49,10 +53,11 @@ proptest! {
                     addresses[0] = cutter.address.clone();
                     let mut worker = rig.worker_at(&addresses, me, ELEMENTS);
                     started.wait();
-                    for seq in 1..=life.pushes {
-                        match worker.push(seq, UNIT, &[ones]) {
+                    for count in 1..=life.pushes {
+                        let header = PushHeader { covers: life.covers, ..UNIT };
+                        match worker.push(count * u64::from(life.covers), header, &[ones]) {
                             Ok(_) => {}
-                            Err(PsError::Sealed { .. }) => return seq - 1,
+                            Err(PsError::Sealed { .. }) => return count - 1,
                             Err(other) => panic!("{other}"),
                         }
                     }
@@ -68,7 +73,11 @@ proptest! {
         let half = values.len() / 2;
         for (shard, part) in [&values[..half], &values[half..]].into_iter().enumerate() {
             let state = rig.state(shard);
-            let counted: u64 = state.watermarks.values().sum();
+            let pushes_of = |me: u64| {
+                let watermark = state.watermarks.get(&Incarnation(me)).copied().unwrap_or(0);
+                watermark / u64::from(lives[me as usize - 1].covers)
+            };
+            let counted: u64 = (1..=lives.len() as u64).map(pushes_of).sum();
             prop_assert_eq!(counted, state.pushes);
             let mut torn_most = 0;
             for chunk in part.chunks(CHUNK) {
@@ -80,7 +89,7 @@ proptest! {
             let partial = answers.iter().filter(|(_, shards)| shards[shard].partial).count();
             prop_assert_eq!(torn_most, partial as u64);
             for (me, &acknowledged) in (1..).zip(&done) {
-                let mark = state.watermarks.get(&Incarnation(me)).copied().unwrap_or(0);
+                let mark = pushes_of(me);
                 // Acknowledged by all means in everywhere; one more may be in here, unknown to its worker.
                 prop_assert!(mark == acknowledged || mark == acknowledged + 1 && lives[me as usize - 1].sealed);
             }

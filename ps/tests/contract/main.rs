@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
 mod barrier;
+mod clocks;
 mod hostile;
 mod interleavings;
 mod outside;

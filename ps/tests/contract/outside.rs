@@ -11,10 +11,7 @@ use syncline_ps::{
     server::{Options, Server},
     wire::At,
 };
-use syncline_scheduler::{
-    ids::{EngineEpoch, Incarnation, ShardIndex},
-    sync::UpdateMode,
-};
+use syncline_scheduler::ids::{EngineEpoch, Incarnation, ShardIndex};
 use tarpc::{context::Context, server::Channel};
 use tokio::{net::TcpListener, runtime::Runtime, sync::mpsc};
 
@@ -69,7 +66,7 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
 
 #[test]
 fn a_shard_that_stays_away_is_an_error_within_the_callers_patience() {
-    let mut rig = Rig::with_job(2, 100, UpdateMode::PerPush);
+    let mut rig = Rig::with_job(2, 100);
     let at = At { job: job(), generation: FIRST, incarnation: Incarnation(1) };
     let options = ClientOptions { patience: Duration::from_millis(50) };
     let mut worker = Shards::connect_with(&rig.addresses(), rig.token.clone(), at, 100, options).unwrap();
@@ -78,7 +75,7 @@ fn a_shard_that_stays_away_is_an_error_within_the_callers_patience() {
     let address = gone.address().to_string();
     gone.stop();
     let push = worker.push(2, UNIT, &[&[1.0; 100]]).unwrap_err();
-    let pull = worker.pull(Want::Version(0), &mut [0.0; 100]).unwrap_err();
+    let pull = worker.pull(Want::version(0), &mut [0.0; 100]).unwrap_err();
     for error in [push, pull] {
         assert!(matches!(&error, PsError::Unreachable { address: a, .. } if *a == address), "{error}");
     }
@@ -86,12 +83,12 @@ fn a_shard_that_stays_away_is_an_error_within_the_callers_patience() {
 
 #[test]
 fn a_stop_ends_blocked_pulls() {
-    let mut rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    let mut rig = Rig::with_job(1, 100);
     let at = At { job: job(), generation: FIRST, incarnation: Incarnation(1) };
     let options = ClientOptions { patience: Duration::from_millis(50) };
     let mut worker = Shards::connect_with(&rig.addresses(), rig.token.clone(), at, 100, options).unwrap();
     std::thread::scope(|scope| {
-        let blocked = scope.spawn(move || worker.pull(Want::Version(1), &mut [0.0; 100]));
+        let blocked = scope.spawn(move || worker.pull(Want::version(1), &mut [0.0; 100]));
         rig.shards.remove(0).stop();
         assert!(matches!(blocked.join().unwrap(), Err(PsError::Unreachable { .. })));
     });

@@ -1,19 +1,19 @@
 //! Every push counts exactly once, whatever happens to the connection that carries it.
 
-use crate::rig::{Cut, Cutter, Rig, SKIP, UNIT, look};
+use crate::rig::{Cut, Cutter, ROUND, Rig, UNIT, look};
 use proptest::prelude::*;
 use syncline_ps::{
     PsError,
     client::{PushHeader, Want},
 };
-use syncline_scheduler::{ids::Incarnation, sync::UpdateMode};
+use syncline_scheduler::ids::Incarnation;
 
 /// Three chunks and a bit on one shard.
 const ELEMENTS: u64 = 3 * 65_536 + 1000;
 
 #[test]
 fn a_push_reaches_every_shard_and_every_element_once() {
-    let rig = Rig::with_job(3, ELEMENTS, UpdateMode::PerPush);
+    let rig = Rig::with_job(3, ELEMENTS);
     let mut worker = rig.worker(1, ELEMENTS);
     let gradient: Vec<f32> = (0..ELEMENTS).map(|i| i as f32).collect();
     let (a, rest) = gradient.split_at(70_000);
@@ -22,14 +22,14 @@ fn a_push_reaches_every_shard_and_every_element_once() {
     let header = PushHeader { learning_rate: 0.5, scale: 0.5, ..UNIT };
     assert_eq!(worker.push(2, header, &[&gradient]).unwrap().pushes, 2);
     let mut values = vec![0.0; ELEMENTS as usize];
-    let pulled = worker.pull(Want::Version(0), &mut values).unwrap();
+    let pulled = worker.pull(Want::version(0), &mut values).unwrap();
     assert_eq!((pulled.version, pulled.pushes), (0, 2));
     assert!((0..).zip(&values).all(|(i, x)| *x == -1.25 * i as f32));
 }
 
 #[test]
 fn a_duplicate_push_is_acknowledged_and_applied_once() {
-    let rig = Rig::with_job(2, ELEMENTS, UpdateMode::PerPush);
+    let rig = Rig::with_job(2, ELEMENTS);
     let ones = vec![1.0; ELEMENTS as usize];
     let mut worker = rig.worker(1, ELEMENTS);
     worker.push(1, UNIT, &[&ones]).unwrap();
@@ -41,11 +41,11 @@ fn a_duplicate_push_is_acknowledged_and_applied_once() {
 
 #[test]
 fn a_pull_asked_for_with_a_push_contains_it_and_may_be_given_up() {
-    let rig = Rig::with_job(2, ELEMENTS, UpdateMode::PerPush);
+    let rig = Rig::with_job(2, ELEMENTS);
     let ones = vec![1.0; ELEMENTS as usize];
     let mut worker = rig.worker(1, ELEMENTS);
     let mut values = vec![0.0; ELEMENTS as usize];
-    let now = Want::Version(0);
+    let now = Want::version(0);
     // Read at once; given up; another version wanted instead; a push in between.
     worker.push_and_ask(1, UNIT, &[&ones], Some(now)).unwrap();
     assert_eq!(worker.pull(now, &mut values).unwrap().pushes, 1);
@@ -53,7 +53,7 @@ fn a_pull_asked_for_with_a_push_contains_it_and_may_be_given_up() {
     worker.push_and_ask(2, UNIT, &[&ones], Some(now)).unwrap();
     worker.forget_asked();
     assert_eq!(worker.pull(now, &mut values).unwrap().pushes, 2);
-    worker.push_and_ask(3, UNIT, &[&ones], Some(Want::Version(7))).unwrap();
+    worker.push_and_ask(3, UNIT, &[&ones], Some(Want::version(7))).unwrap();
     assert_eq!(worker.pull(now, &mut values).unwrap().pushes, 3);
     worker.push_and_ask(4, UNIT, &[&ones], Some(now)).unwrap();
     worker.push(5, UNIT, &[&ones]).unwrap();
@@ -63,7 +63,7 @@ fn a_pull_asked_for_with_a_push_contains_it_and_may_be_given_up() {
 
 #[test]
 fn a_gap_in_the_numbers_is_refused_and_the_connection_goes_on() {
-    let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    let rig = Rig::with_job(1, 100);
     let mut worker = rig.worker(1, 100);
     let error = worker.push(2, UNIT, &[&[1.0; 100]]).unwrap_err();
     assert_eq!(error.code(), "E405", "{error}");
@@ -72,12 +72,12 @@ fn a_gap_in_the_numbers_is_refused_and_the_connection_goes_on() {
 
 #[test]
 fn a_skipped_push_counts_and_changes_nothing() {
-    for mode in [UpdateMode::PerPush, UpdateMode::PerBarrier] {
-        let rig = Rig::with_job(2, 1000, mode);
+    for kind in [UNIT, ROUND] {
+        let rig = Rig::with_job(2, 1000);
         rig.barrier(0, 0, &[(1, 2)], false);
         let mut worker = rig.worker(1, 1000);
-        worker.push(1, SKIP, &[]).unwrap();
-        worker.push(2, PushHeader { weight: 0.0, ..UNIT }, &[&[f32::NAN; 1000]]).unwrap();
+        worker.push(1, PushHeader { skip: true, ..kind }, &[]).unwrap();
+        worker.push(2, PushHeader { weight: 0.0, ..kind }, &[&[f32::NAN; 1000]]).unwrap();
         assert_eq!(rig.state(1).watermarks[&Incarnation(1)], 2);
         assert_eq!(rig.state(1).closed, 1);
         assert!(look(&rig, 1000).iter().all(|x| *x == 0.0));
@@ -85,14 +85,38 @@ fn a_skipped_push_counts_and_changes_nothing() {
 }
 
 #[test]
+fn a_push_stands_for_all_the_iterations_it_covers() {
+    let rig = Rig::with_job(2, ELEMENTS);
+    let ones = vec![1.0; ELEMENTS as usize];
+    let mut worker = rig.worker(1, ELEMENTS);
+    let four = PushHeader { covers: 4, ..UNIT };
+    rig.barrier(0, 0, &[(1, 8)], false);
+    worker.push(4, four, &[&ones]).unwrap();
+    assert_eq!(rig.state(0).watermarks[&Incarnation(1)], 4);
+    // Itself again, over a new connection too, and one that lies within it.
+    assert_eq!(worker.push(4, four, &[&ones]).unwrap().pushes, 1);
+    assert_eq!(rig.worker(1, ELEMENTS).push(4, four, &[&ones]).unwrap().pushes, 1);
+    assert_eq!(worker.push(2, UNIT, &[&ones]).unwrap().pushes, 1);
+    for (seq, covers) in [(9, 4), (6, 4), (8, 0), (8, 9), (8, u32::MAX)] {
+        let error = worker.push(seq, PushHeader { covers, ..UNIT }, &[&ones]).unwrap_err();
+        assert_eq!(error.code(), "E405", "{seq} for {covers}: {error}");
+    }
+    assert_eq!(rig.state(1).closed, 0);
+    worker.push(8, PushHeader { skip: true, ..four }, &[]).unwrap();
+    assert_eq!((rig.state(1).closed, rig.state(1).pushes), (1, 2));
+    worker.push(9, UNIT, &[&ones]).unwrap();
+    assert!(look(&rig, ELEMENTS).iter().all(|x| *x == -2.0));
+}
+
+#[test]
 fn a_gradient_of_the_wrong_length_is_refused_before_anything_is_sent() {
-    let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    let rig = Rig::with_job(1, 100);
     let mut worker = rig.worker(1, 100);
     assert!(matches!(
         worker.push(1, UNIT, &[&[1.0; 99]]),
         Err(PsError::Length { got: 99, expected: 100, .. })
     ));
-    assert!(matches!(worker.pull(Want::Version(0), &mut [0.0; 101]), Err(PsError::Length { .. })));
+    assert!(matches!(worker.pull(Want::version(0), &mut [0.0; 101]), Err(PsError::Length { .. })));
     let mut wrong = rig.worker(1, 96);
     assert_eq!(wrong.push(1, UNIT, &[&[1.0; 96]]).unwrap_err().code(), "E405");
     assert_eq!(rig.state(0).pushes, 0);
@@ -100,7 +124,7 @@ fn a_gradient_of_the_wrong_length_is_refused_before_anything_is_sent() {
 
 #[test]
 fn more_shards_than_cache_lines_leave_some_shards_empty() {
-    let rig = Rig::with_job(3, 10, UpdateMode::PerPush);
+    let rig = Rig::with_job(3, 10);
     let mut worker = rig.worker(1, 10);
     worker.push(1, UNIT, &[&[2.0; 10]]).unwrap();
     assert!((0..3).all(|shard| rig.state(shard).pushes == 1));
@@ -119,20 +143,23 @@ proptest! {
         ),
         shards in 1u32..3,
         asked in any::<bool>(),
+        covers in 1u32..4,
     ) {
-        let rig = Rig::with_job(shards, ELEMENTS, UpdateMode::PerPush);
+        let rig = Rig::with_job(shards, ELEMENTS);
         let cutter = Cutter::start(rig.shards[0].address(), cuts);
         let mut addresses = rig.addresses();
         addresses[0] = cutter.address.clone();
         let mut worker = rig.worker_at(&addresses, 1, ELEMENTS);
         let ones = vec![1.0; ELEMENTS as usize];
         let mut values = vec![0.0; ELEMENTS as usize];
-        for seq in 1..=3 {
-            let pushed = worker.push_and_ask(seq, UNIT, &[&ones], asked.then_some(Want::Version(0))).unwrap();
-            prop_assert_eq!(pushed.pushes, seq);
-            let pulled = worker.pull(Want::Version(0), &mut values).unwrap();
-            prop_assert_eq!(pulled.pushes, seq);
-            prop_assert!(values.iter().all(|x| *x == -(seq as f32)));
+        let header = PushHeader { covers, ..UNIT };
+        for count in 1..=3 {
+            let (seq, next) = (count * u64::from(covers), asked.then_some(Want::version(0)));
+            let pushed = worker.push_and_ask(seq, header, &[&ones], next).unwrap();
+            prop_assert_eq!(pushed.pushes, count);
+            let pulled = worker.pull(Want::version(0), &mut values).unwrap();
+            prop_assert_eq!(pulled.pushes, count);
+            prop_assert!(values.iter().all(|x| *x == -(count as f32)));
         }
     }
 }

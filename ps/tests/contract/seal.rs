@@ -2,8 +2,11 @@
 
 use std::thread;
 
-use syncline_ps::{PsError, client::Want};
-use syncline_scheduler::{ids::Incarnation, sync::UpdateMode};
+use syncline_ps::{
+    PsError,
+    client::{PushHeader, Want},
+};
+use syncline_scheduler::ids::Incarnation;
 
 use crate::rig::{Rig, UNIT, look};
 
@@ -12,18 +15,19 @@ const ELEMENTS: u64 = 8 * 65_536;
 
 #[test]
 fn a_seal_in_the_middle_of_pushing_answers_exactly_what_is_in() {
-    for stop_after in [1, 2, 5] {
-        let rig = Rig::with_job(1, ELEMENTS, UpdateMode::PerPush);
+    for (stop_after, covers) in [(1, 1), (2, 3), (5, 1)] {
+        let rig = Rig::with_job(1, ELEMENTS);
         let ones = vec![1.0; ELEMENTS as usize];
         let (sender, receiver) = std::sync::mpsc::channel();
         thread::scope(|scope| {
             let mut worker = rig.worker(1, ELEMENTS);
             let pushing = scope.spawn(move || {
-                for seq in 1.. {
-                    if let Err(error) = worker.push(seq, UNIT, &[&ones]) {
-                        return (seq, error);
+                for count in 1.. {
+                    let header = PushHeader { covers, ..UNIT };
+                    if let Err(error) = worker.push(count * u64::from(covers), header, &[&ones]) {
+                        return (count, error);
                     }
-                    let _ = sender.send(seq);
+                    let _ = sender.send(count);
                 }
                 unreachable!()
             });
@@ -33,13 +37,15 @@ fn a_seal_in_the_middle_of_pushing_answers_exactly_what_is_in() {
             let at_seal = look(&rig, ELEMENTS);
             let (refused, error) = pushing.join().unwrap();
             assert!(matches!(error, PsError::Sealed { worker: Incarnation(1), .. }), "{error}");
-            assert_eq!(refused, answer.watermark + 1);
+            assert_eq!(answer.watermark % u64::from(covers), 0);
+            let counted = answer.watermark / u64::from(covers);
+            assert_eq!(refused, counted + 1);
             assert_eq!(look(&rig, ELEMENTS), at_seal);
-            let whole = -(answer.watermark as f32);
+            let whole = -(counted as f32);
             let torn = at_seal.iter().filter(|x| **x == whole - 1.0).count();
             assert_eq!(torn > 0, answer.partial);
             assert!(at_seal.iter().all(|x| *x == whole || *x == whole - 1.0));
-            assert_eq!(rig.state(0).pushes, answer.watermark);
+            assert_eq!(rig.state(0).pushes, counted);
             assert_eq!(rig.seal(0, 1), answer, "asked again, it answers the same");
         });
     }
@@ -47,11 +53,11 @@ fn a_seal_in_the_middle_of_pushing_answers_exactly_what_is_in() {
 
 #[test]
 fn an_incarnation_sealed_before_its_first_push_never_gets_in() {
-    let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    let rig = Rig::with_job(1, 100);
     rig.seal(0, 5);
     let mut worker = rig.worker(5, 100);
     assert!(matches!(worker.push(1, UNIT, &[&[1.0; 100]]), Err(PsError::Sealed { .. })));
-    assert!(matches!(worker.pull(Want::Version(0), &mut [0.0; 100]), Err(PsError::Sealed { .. })));
+    assert!(matches!(worker.pull(Want::version(0), &mut [0.0; 100]), Err(PsError::Sealed { .. })));
     rig.worker(6, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
     assert_eq!(look(&rig, 100), [-1.0; 100]);
 }

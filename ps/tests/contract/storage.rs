@@ -12,7 +12,7 @@ use syncline_ps::{
     PsError,
     wire::{Reply, Request},
 };
-use syncline_scheduler::{ids::Generation, sync::UpdateMode};
+use syncline_scheduler::ids::Generation;
 
 #[test]
 fn a_blob_comes_back_from_whichever_shard_has_it() {
@@ -61,7 +61,7 @@ fn every_shard_loads_its_part_of_the_initial_parameters() {
     let rig = Rig::start(3);
     let values: Vec<f32> = (0..10_000).map(|i| i as f32 - 0.5).collect();
     let initial = rig.blob(&values);
-    for state in rig.open(FIRST, 10_000, UpdateMode::PerPush, SGD, &initial) {
+    for state in rig.open(FIRST, 10_000, SGD, &initial) {
         state.unwrap();
     }
     assert_eq!(look(&rig, 10_000), values);
@@ -71,11 +71,11 @@ fn every_shard_loads_its_part_of_the_initial_parameters() {
 fn a_job_does_not_open_with_a_missing_or_wrong_blob() {
     let rig = Rig::start(2);
     let nowhere = "ab".repeat(32);
-    for result in rig.open(FIRST, 100, UpdateMode::PerPush, SGD, &nowhere) {
+    for result in rig.open(FIRST, 100, SGD, &nowhere) {
         assert_eq!(result, Err(ShardFault::MissingBlob { digest: nowhere.clone() }));
     }
     let short = rig.blob(&[0.0; 99]);
-    for result in rig.open(FIRST, 100, UpdateMode::PerPush, SGD, &short) {
+    for result in rig.open(FIRST, 100, SGD, &short) {
         assert!(matches!(result, Err(ShardFault::Invalid { .. })), "{result:?}");
     }
     assert_eq!(rig.attach(0, crate::rig::EPOCH), Ok(None));
@@ -86,7 +86,7 @@ fn a_snapshot_holds_whole_named_tensors_of_the_pinned_version() {
     let rig = Rig::start(3);
     let values: Vec<f32> = (0..10_000).map(|i| i as f32).collect();
     let initial = rig.blob(&values);
-    rig.open(FIRST, 10_000, UpdateMode::PerPush, SGD, &initial);
+    rig.open(FIRST, 10_000, SGD, &initial);
     rig.barrier(0, 0, &[(1, 1)], true);
     let mut worker = rig.worker(1, 10_000);
     worker.push(1, UNIT, &[&[1.0; 10_000]]).unwrap();
@@ -109,7 +109,7 @@ fn a_snapshot_holds_whole_named_tensors_of_the_pinned_version() {
     let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
     assert_eq!(metadata.metadata().as_ref().unwrap()["job"], job().to_string());
     // The snapshot opens the next generation.
-    for state in rig.open(Generation(2), 10_000, UpdateMode::PerPush, SGD, &report.digest) {
+    for state in rig.open(Generation(2), 10_000, SGD, &report.digest) {
         state.unwrap();
     }
     let mut restored = vec![0.0; 10_000];
@@ -121,13 +121,13 @@ fn a_snapshot_holds_whole_named_tensors_of_the_pinned_version() {
         Default::default(),
         10_000,
     );
-    again.unwrap().pull(syncline_ps::client::Want::Version(0), &mut restored).unwrap();
+    again.unwrap().pull(syncline_ps::client::Want::version(0), &mut restored).unwrap();
     assert_eq!(restored, want);
 }
 
 #[test]
 fn a_snapshot_name_cannot_leave_its_directory() {
-    let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    let rig = Rig::with_job(1, 100);
     rig.barrier(0, 0, &[], true);
     for bad in ["../x", "", "a/b", ".x"] {
         assert!(matches!(rig.snapshot(0, 1, bad), Err(ShardFault::Invalid { .. })), "{bad}");
@@ -137,7 +137,7 @@ fn a_snapshot_name_cannot_leave_its_directory() {
 
 #[test]
 fn a_directory_that_cannot_be_written_is_named_in_the_fault() {
-    let rig = Rig::with_job(1, 100, UpdateMode::PerPush);
+    let rig = Rig::with_job(1, 100);
     rig.barrier(0, 0, &[], true);
     // A file stands where the directory should be.
     fs::write(rig.dir.path().join("0").join("snapshots"), b"").unwrap();

@@ -4,8 +4,12 @@ use std::{collections::BTreeMap, mem};
 
 use serde::Serialize;
 
-use super::{job::Job, state::Phase, touched::Pulse};
-use crate::ids::JobId;
+use super::{
+    job::Job,
+    state::{Member, MemberRecord, Phase},
+    touched::Pulse,
+};
+use crate::ids::{Incarnation, JobId};
 
 /// Finished tasks that stay in the graph for people to look at.
 pub const FINISHED_TASKS_KEPT: usize = 128;
@@ -28,6 +32,7 @@ pub struct Commit {
     pub supersteps: Vec<(String, Option<String>)>,
     pub events: Vec<Vec<(&'static str, String)>>,
     pub metrics: Vec<Vec<(&'static str, String)>>,
+    pub barriers: Vec<Vec<(&'static str, String)>>,
     /// The job is over: its keys may expire.
     pub over: bool,
 }
@@ -57,7 +62,7 @@ impl Job {
             workers: touched
                 .members
                 .iter()
-                .map(|w| field(w.to_string(), self.members.get(w).map(json)))
+                .map(|w| field(w.to_string(), self.members.get(w).map(|m| self.record(*w, m))))
                 .collect(),
             supersteps: touched
                 .spans
@@ -65,9 +70,15 @@ impl Job {
                 .map(|n| field(n.to_string(), self.spans.get(n).map(json)))
                 .collect(),
             events: touched.events,
+            barriers: touched.barriers,
             metrics: self.metric(&touched.pulse, now_us).into_iter().collect(),
             over: self.central.phase.is_over(),
         })
+    }
+
+    fn record(&self, worker: Incarnation, member: &Member) -> String {
+        let (clock, prediction) = (self.clocks.get(worker), member.speed.errors());
+        json(&MemberRecord { member, clock, prediction })
     }
 
     /// Forgets the oldest finished tasks, closed supersteps and departed workers, so that a job of any length needs
@@ -145,6 +156,8 @@ impl Job {
             ("next_barrier", self.next_barrier(now_us)),
             ("predicted_wait_ms", (c.counters.predicted_wait_us / 1000).to_string()),
             ("actual_wait_ms", (c.counters.actual_wait_us / 1000).to_string()),
+            ("replanned", c.counters.replanned.to_string()),
+            ("max_lead", c.counters.max_lead.to_string()),
             ("submitted_ms", ms(Some(c.submitted_us))),
             ("started_ms", ms(c.started_us)),
             ("trained_ms", ms(c.trained_us)),

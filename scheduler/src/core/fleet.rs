@@ -6,9 +6,13 @@ use super::{
     change::Commits,
     io::{Effect, Input, Refused, WorkerAbout},
     job::Job,
-    state::{Member, Phase, Spent, Standing},
+    state::{Member, Phase, Spent, Standing, Transfer},
 };
-use crate::ids::{Generation, Incarnation, JobId};
+use crate::{
+    balance::CurveFit,
+    ids::{Generation, Incarnation, JobId},
+    predict::Speedometer,
+};
 
 /// Code of a job that ended because a shard's parameters are gone.
 const SHARD_LOST: &str = "E220";
@@ -76,6 +80,7 @@ impl Core {
                     job.central.started_us = Some(now_us);
                     job.touched.central = true;
                     job.event("started", now_us, vec![("workers", job.active().count().to_string())]);
+                    fx.extend(job.clock_roster());
                 }
             }
             Input::ShardLost { shard, reason } => {
@@ -100,9 +105,14 @@ impl Core {
                     job.sealed(worker, shard, stand, now_us, &mut fx);
                 }
             }
-            Input::Planned { job, generation, superstep, plan } => {
+            Input::Planned { job, generation, superstep, revision, plan } => {
                 if let Some(job) = self.open_job(&job, generation) {
-                    job.planned(superstep, plan, now_us, &mut fx);
+                    job.planned(superstep, revision, plan, now_us, &mut fx);
+                }
+            }
+            Input::Tick => {
+                for job in self.jobs.values_mut().filter(|j| j.central.phase == Phase::Running) {
+                    job.tick(now_us, &mut fx);
                 }
             }
             Input::SnapshotWritten { key, outcome } => {
@@ -155,7 +165,8 @@ impl Core {
             }
             for _ in 0..room {
                 let Some(worker) = idle.pop() else { break };
-                job.join(worker, self.workers.get(&worker).cloned().unwrap_or_default(), now_us);
+                let about = self.workers.get(&worker).cloned().unwrap_or_default();
+                job.join(worker, about, now_us, fx);
             }
             if job.central.phase == Phase::Queued {
                 job.central.phase = Phase::Opening;
@@ -200,12 +211,14 @@ impl Core {
 }
 
 impl Job {
-    fn join(&mut self, worker: Incarnation, about: WorkerAbout, now_us: u64) {
+    fn join(&mut self, worker: Incarnation, about: WorkerAbout, now_us: u64, fx: &mut Vec<Effect>) {
         self.event(
             "worker_joined",
             now_us,
             vec![("worker", worker.to_string()), ("name", about.name.clone())],
         );
+        self.clocks.join(worker, None);
+        let train = self.train();
         let member = Member {
             about,
             standing: Standing::Active,
@@ -213,13 +226,21 @@ impl Job {
             granted: 0,
             finished: 0,
             reserved: Default::default(),
+            clock_base: self.clocks.get(worker).map_or(0, |c| c.pushes),
+            batch: train.batch,
             last_end_us: now_us,
             interval_us: 0,
+            interval_samples: 0,
+            speed: Speedometer::new(train.policy.predictor),
+            curve: train.policy.fits_curves().then(CurveFit::default),
+            transfer: Transfer::default(),
+            slow: None,
             spent: Spent::default(),
         };
         self.members.insert(worker, member);
         self.touched.central = true;
         self.due.workers.insert(worker);
         self.touched.members.insert(worker);
+        self.clocks_changed(fx);
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     graph::{Holder, TaskEvent, TaskId},
     ids::{Incarnation, Superstep},
     samples::SampleRange,
-    sync::Opening,
+    sync::Ending,
 };
 
 /// A step shorter than this is shorter than a control round trip with some noise.
@@ -52,7 +52,7 @@ impl Job {
         loop {
             let outstanding = self.members[&worker].outstanding();
             match self.slot(worker) {
-                Slot::In { superstep, ahead } if outstanding < ahead => {
+                Slot::In { superstep, ahead } if outstanding < ahead && !self.is_gated(worker) => {
                     if !self.grant_one(worker, superstep, now_us, fx) {
                         return;
                     }
@@ -68,20 +68,49 @@ impl Job {
         for (&superstep, span) in self.spans.iter().filter(|(_, s)| !s.is_closed()) {
             let current = superstep.0 == self.central.closed;
             match (span.roster.get(&worker), &span.end) {
-                (Some(_), End::Planning(_)) => return Slot::Nothing,
+                // Where the others will be when the next superstep begins is not known, also to one who just joined.
+                (_, End::Planning(_)) => return Slot::Nothing,
                 (Some(Share { last: Some(last), .. }), _) if member.granted < *last => {
-                    let ahead = if current { self.pipeline(worker) } else { self.ahead(worker) };
+                    let ahead = match (current, span.rounds.is_local()) {
+                        // The reports of a local round come together at its end.
+                        (true, true) => u64::MAX,
+                        (true, false) => self.pipeline(worker),
+                        (false, _) => self.ahead(worker),
+                    };
                     return Slot::In { superstep, ahead };
                 }
                 (Some(Share { last: Some(_), .. }), _) => {}
                 (_, End::Open(_)) if self.central.cursor.is_exhausted() => return Slot::Nothing,
-                (_, End::Open(Opening::Free)) => return Slot::In { superstep, ahead: self.pipeline(worker) },
+                (_, End::Open(Ending::Free)) => return Slot::In { superstep, ahead: self.pipeline(worker) },
+                (_, End::Open(_)) if self.leads_too_far(worker, span) => return Slot::Nothing,
                 (_, End::Open(_)) => return Slot::In { superstep, ahead: self.ahead(worker) },
                 (None, _) => {}
                 (Some(Share { last: None, .. }), _) => return Slot::Nothing,
             }
         }
         if self.central.cursor.is_exhausted() { Slot::Nothing } else { Slot::New }
+    }
+
+    /// Whether the policy's gate is closed for a worker's next iteration. Where the parameter server can do the
+    /// waiting, it is open as soon as everything that is waited for has been granted.
+    pub(super) fn is_gated(&self, worker: Incarnation) -> bool {
+        let gate = self.central.policy.as_dyn().gate(worker, &self.clocks);
+        let next = self.clocks.get(worker).map_or(0, |c| c.granted) + 1;
+        match (gate.behind, gate.until) {
+            (Some(behind), _) => self.clocks.lowest_granted().is_some_and(|low| next > low + behind + 1),
+            (None, until) => until.is_some_and(|until| next > until),
+        }
+    }
+
+    /// Whether one more iteration would take a worker of a monitored superstep beyond the bound on the lead.
+    fn leads_too_far(&self, worker: Incarnation, span: &Span) -> bool {
+        let Some(max_lead) = span.max_lead else { return false };
+        let inside = |w: &Incarnation, share: &Share| {
+            self.members.get(w).map_or(0, |m| m.finished.saturating_sub(share.base))
+        };
+        let lowest = span.roster.iter().map(|(w, share)| inside(w, share)).min().unwrap_or(0);
+        let base = span.roster.get(&worker).map_or(self.members[&worker].planned, |share| share.base);
+        self.members[&worker].granted + 1 - base.min(self.members[&worker].granted) > lowest + max_lead
     }
 
     /// Iterations granted beyond the last finished one while no plan exists.
@@ -106,24 +135,38 @@ impl Job {
         now_us: u64,
         fx: &mut Vec<Effect>,
     ) -> bool {
-        let batch = self.train().batch;
-        let member = self.member(worker);
-        let reserved = member.take_reserved(batch);
+        let batch = self.spans[&superstep].roster.get(&worker).map_or(self.train().batch, |s| s.batch);
+        let reserved = self.member(worker).take_reserved(batch);
         let Some(range) = reserved.or_else(|| self.central.cursor.take(batch)) else { return false };
-        let learning_rate = self.learning_rate();
+        let learning_rate = self.learning_rate() * self.spans[&superstep].rate_factor;
         let member = self.member(worker);
         let base = member.granted;
         member.granted += 1;
         member.planned = member.planned.max(member.granted);
         let seq = member.granted;
+        self.clocks.grant(worker);
+        if self.clocks.lowest_granted() == self.clocks.get(worker).map(|c| c.granted) {
+            // The last to be granted this clock: whoever waits for it at the parameter server may be granted more.
+            self.due.everybody |= self.central.policy.as_dyn().gate(worker, &self.clocks).behind.is_some();
+        }
         if !self.spans[&superstep].roster.contains_key(&worker) {
-            self.span(superstep).roster.insert(worker, Share { base, last: None });
+            self.member(worker).batch = batch;
+            let span = self.span(superstep);
+            span.roster.insert(worker, Share { base, last: None, batch, arrived_us: None });
+            if matches!(span.end, End::Open(Ending::Monitor { .. })) {
+                span.unseen.insert(worker);
+            }
         }
 
         let id = TaskId::Iteration { worker, seq };
         let mut task = Task::new(TaskBody::Iteration { superstep, range, learning_rate }, 0, now_us);
         if superstep.0 > 0 {
             task.version.push(TaskId::Barrier(Superstep(superstep.0 - 1)));
+        }
+        let min_clock = self.min_clock(worker, seq);
+        if min_clock > 0 {
+            task.version.push(TaskId::Clock(min_clock));
+            self.await_clock(min_clock, now_us);
         }
         self.tasks.insert(id.clone(), task);
         self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, now_us);
@@ -138,65 +181,40 @@ impl Job {
         train.learning_rate.at(self.central.cursor.handed_out(), train.total_samples())
     }
 
-    fn open_superstep(&mut self, now_us: u64, fx: &mut Vec<Effect>) {
-        let superstep = self.central.next_superstep;
-        self.central.next_superstep = Superstep(superstep.0 + 1);
-        let workers: Vec<_> = self.active().collect();
-        let opening = self.central.policy.as_dyn().open(workers.len());
-        let learning_rate = self.learning_rate();
-        let roster = workers.iter().map(|w| {
-            let base = self.members[w].planned;
-            (*w, Share { base, last: None })
-        });
-        let span = Span {
-            end: End::Open(opening),
-            roster: roster.collect(),
-            revision: 0,
-            pin: false,
-            learning_rate,
-            opened_us: now_us,
-            closed_by: Default::default(),
-            predicted: Vec::new(),
-            predicted_wait_us: None,
-            sync_at_us: None,
-        };
-        self.spans.insert(superstep, span);
-        self.touched.central = true;
-        self.touched.spans.insert(superstep);
-        if let Opening::Quota(quota) = opening {
-            let wanted: Vec<_> = workers.iter().map(|w| (*w, u64::from(quota))).collect();
-            let predicted_wait_us = self.quota_wait(&workers, quota);
-            self.span(superstep).predicted_wait_us = predicted_wait_us;
-            self.reserve(superstep, &wanted);
-            self.order(superstep, now_us, fx);
-        }
-    }
-
     /// Predicted wait when everybody does `quota` iterations: known once every speed is.
-    fn quota_wait(&self, workers: &[Incarnation], quota: u32) -> Option<u64> {
-        let each: Vec<u64> = workers.iter().map(|w| self.members[w].interval_us * u64::from(quota)).collect();
+    pub(super) fn quota_wait(&self, superstep: Superstep, quota: u32) -> Option<u64> {
+        let each = |(w, share): (&Incarnation, &Share)| {
+            Some(self.members.get(w)?.speed.interval_us(share.batch)? * u64::from(quota))
+        };
+        let each: Vec<u64> = self.spans[&superstep].roster.iter().map(each).collect::<Option<_>>()?;
         let slowest = *each.iter().max()?;
-        each.iter().all(|&us| us > 0).then(|| each.iter().map(|us| slowest - us).sum())
+        Some(each.iter().map(|us| slowest - us).sum())
     }
 
     /// Sets samples aside for `wanted` further iterations of each worker of a superstep, and thereby fixes its last
     /// one. When samples run short everybody gets its share of what is left.
     pub(super) fn reserve(&mut self, superstep: Superstep, wanted: &[(Incarnation, u64)]) {
-        let batch = self.train().batch;
-        let need: u64 = wanted.iter().map(|(_, n)| n).sum();
-        let have = self.central.cursor.remaining().div_ceil(u64::from(batch));
-        let share = |n: u64| if need > have { n * have / need } else { n };
-        // What rounding down leaves goes out one by one.
-        let mut spare = need.min(have) - wanted.iter().map(|(_, n)| share(*n)).sum::<u64>();
-        for &(worker, n) in wanted {
-            let extra = spare.min(n - share(n)).min(1);
-            spare -= extra;
-            let iterations = share(n) + extra;
+        let batch_of = |job: &Self, w: &Incarnation| {
+            u64::from(job.spans[&superstep].roster.get(w).map_or(1, |share| share.batch))
+        };
+        let need: u64 = wanted.iter().map(|(w, n)| n * batch_of(self, w)).sum();
+        let mut have = self.central.cursor.remaining();
+        let short = need > have;
+        let share =
+            |n: u64| if short { (u128::from(n) * u128::from(have) / u128::from(need)) as u64 } else { n };
+        let shares: Vec<u64> = wanted.iter().map(|(_, n)| share(*n)).collect();
+        have = have.saturating_sub(wanted.iter().zip(&shares).map(|((w, _), n)| n * batch_of(self, w)).sum());
+        for (&(worker, n), &share) in wanted.iter().zip(&shares) {
+            let batch = batch_of(self, &worker);
+            // What rounding down leaves goes out one by one.
+            let extra = u64::from(share < n && have > 0);
+            have = have.saturating_sub(extra * batch);
+            let iterations = share + extra;
             let mut got = 0;
             while got < iterations {
-                let len = (iterations - got).saturating_mul(u64::from(batch)).min(u64::from(u32::MAX)) as u32;
+                let len = (iterations - got).saturating_mul(batch).min(u64::from(u32::MAX)) as u32;
                 let Some(range) = self.central.cursor.take(len) else { break };
-                got += u64::from(range.len.div_ceil(batch));
+                got += u64::from(range.len).div_ceil(batch);
                 self.member(worker).reserved.push_back(range);
             }
             let member = self.member(worker);

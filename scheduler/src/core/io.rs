@@ -63,8 +63,12 @@ pub enum Input {
         job: JobId,
         generation: Generation,
         superstep: Superstep,
+        /// As in the request.
+        revision: u32,
         plan: Option<Plan>,
     },
+    /// Time has passed: workers may have overrun their predictions.
+    Tick,
     SnapshotWritten {
         key: TaskKey,
         outcome: Result<SnapshotFile, TaskFault>,
@@ -96,6 +100,9 @@ pub struct WorkerAbout {
     pub name: String,
     pub host: String,
     pub device: String,
+    /// Most samples that fit into its memory at once, if it said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_batch: Option<u32>,
 }
 
 /// A snapshot that was written.

@@ -11,9 +11,9 @@ use super::{
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TaskState},
     ids::{Generation, Incarnation, JobId, NodeName, Superstep},
-    samples::SampleCursor,
+    samples::{SampleCursor, SampleRange},
     spec::{JobSpec, NodeKind, TrainSpec},
-    sync::{Opening, Policy, UpdateMode},
+    sync::{Clocks, Ending, Policy, Rounds},
 };
 
 /// Everything about one job. Two are equal when all that can influence a later decision is.
@@ -26,6 +26,8 @@ pub struct Job {
     pub(super) tasks: BTreeMap<TaskId, Task>,
     /// Final iterations and barriers by end time: the order in which they are forgotten.
     pub(super) finished: BTreeSet<(u64, TaskId)>,
+    /// Clocks of the active workers.
+    pub(super) clocks: Clocks,
     pub(super) touched: Touched,
     pub(super) due: Due,
 }
@@ -46,6 +48,7 @@ impl PartialEq for Job {
             && self.spans == other.spans
             && self.tasks == other.tasks
             && self.finished == other.finished
+            && self.clocks == other.clocks
     }
 }
 
@@ -60,6 +63,7 @@ impl Job {
             policy: Policy::new(train.policy),
             cursor: SampleCursor::new(train.data.train_samples, train.epochs),
             next_superstep: Superstep(0),
+            clock_revision: 0,
             closed: 0,
             counters: Counters::default(),
             counted: BTreeMap::new(),
@@ -79,6 +83,7 @@ impl Job {
             spans: BTreeMap::new(),
             tasks: BTreeMap::new(),
             finished: BTreeSet::new(),
+            clocks: Clocks::default(),
             touched: Touched { spec: true, central: true, ..Touched::default() },
             due: Due::default(),
         };
@@ -169,23 +174,44 @@ impl Job {
         let task = self.tasks.get(id)?;
         let TaskState::Leased { holder: Holder::Worker(_), attempt } = task.state else { return None };
         let work = match (&task.body, id) {
-            (TaskBody::Iteration { superstep, range, learning_rate }, TaskId::Iteration { seq, .. }) => {
+            (TaskBody::Iteration { superstep, range, learning_rate }, TaskId::Iteration { worker, seq }) => {
                 Work::Iterate {
                     superstep: *superstep,
                     seq: *seq,
                     range: *range,
                     learning_rate: *learning_rate,
-                    min_clock: 0,
-                    update: match self.central.policy.clone().as_dyn().mode() {
-                        UpdateMode::PerPush => Update::PerPush { scale: 1.0 },
-                        UpdateMode::PerBarrier => Update::PerBarrier,
-                    },
+                    min_clock: self.min_clock(*worker, *seq),
+                    update: self.update(*worker, *superstep, *range)?,
                 }
             }
             (TaskBody::Evaluate, _) => Work::Evaluate { version: self.central.closed },
             _ => return None,
         };
         Some(Assignment { key: self.key(id.clone(), attempt), work })
+    }
+
+    /// The clock that everybody must have reached before an iteration may pull; 0: none.
+    pub(super) fn min_clock(&self, worker: Incarnation, seq: u64) -> u64 {
+        let behind = self.central.policy.as_dyn().gate(worker, &self.clocks).behind;
+        let clock = self.members.get(&worker).map_or(0, |m| m.clock_base) + seq;
+        behind.map_or(0, |behind| clock.saturating_sub(behind + 1))
+    }
+
+    /// What becomes of the gradient of an iteration.
+    fn update(&self, worker: Incarnation, superstep: Superstep, range: SampleRange) -> Option<Update> {
+        let span = self.spans.get(&superstep)?;
+        Some(match span.rounds {
+            // Every sample counts alike: a push that is smaller than the average is a smaller step.
+            Rounds::PerPush if span.balanced => {
+                Update::PerPush { scale: range.len as f32 / self.train().batch as f32 }
+            }
+            Rounds::PerPush => Update::PerPush { scale: 1.0 },
+            Rounds::PerBarrier => Update::PerBarrier,
+            Rounds::LocalAverage | Rounds::LocalOuter { .. } => {
+                let share = span.roster.get(&worker)?;
+                Update::Local { first: share.base + 1, last: share.last? }
+            }
+        })
     }
 
     pub(super) fn event(&mut self, what: &'static str, now_us: u64, mut fields: Vec<(&'static str, String)>) {
@@ -222,7 +248,7 @@ impl Job {
     pub(super) fn next_barrier(&self, now_us: u64) -> String {
         let Some((n, span)) = self.spans.iter().find(|(_, s)| !s.is_closed()) else { return String::new() };
         match &span.end {
-            End::Open(Opening::Free) => "none planned".into(),
+            End::Open(Ending::Free) => "none planned".into(),
             End::Open(_) => format!("{n}: watching speeds"),
             End::Planning(_) => format!("{n}: planning"),
             End::Ordered | End::Closed { .. } => match span.sync_at_us {

@@ -7,13 +7,14 @@ use serde::de::DeserializeOwned;
 use super::{
     io::Effect,
     job::{Due, Job},
-    state::{End, Phase, Standing, TaskBody},
+    state::{ClockRecord, End, Phase, Share, Standing, TaskBody},
     touched::Touched,
 };
 use crate::{
     graph::{TaskId, TaskState},
-    ids::{Generation, JobId},
+    ids::{Generation, Incarnation, JobId},
     spec::JobSpec,
+    sync::{Clocks, Ending},
 };
 
 /// A job as the store keeps it: fields and values of its hashes.
@@ -65,6 +66,12 @@ impl Job {
             field: "spec".into(),
             cause: e.to_string(),
         })?;
+        let mut clocks = Clocks::default();
+        for (worker, record) in parse_map("worker", &stored.workers)? {
+            if let ClockRecord { clock: Some(clock) } = record {
+                clocks.join(worker, Some(clock));
+            }
+        }
         let mut job = Self {
             spec,
             central: parse("job", "central", &stored.central)?,
@@ -72,6 +79,7 @@ impl Job {
             spans: parse_map("superstep", &stored.supersteps)?,
             tasks: parse_map("task", &stored.tasks)?,
             finished: BTreeSet::new(),
+            clocks,
             touched: Touched::default(),
             due: Due::default(),
         };
@@ -81,6 +89,14 @@ impl Job {
             .filter(|(_, t)| !t.body.is_node() && t.state.is_final())
             .map(|(id, t)| (t.ended_ms.unwrap_or(0), id.clone()))
             .collect();
+        for span in job.spans.values_mut() {
+            if let End::Open(Ending::Monitor { pushes }) = span.end {
+                let unseen = |(w, share): &(&Incarnation, &Share)| {
+                    job.members.get(w).is_some_and(|m| m.finished < share.base + pushes)
+                };
+                span.unseen = span.roster.iter().filter(unseen).map(|(w, _)| *w).collect();
+            }
+        }
         Ok(job)
     }
 
@@ -95,6 +111,7 @@ impl Job {
         if self.central.phase == Phase::Opening {
             fx.push(Effect::OpenShards { job: job.clone(), generation });
         }
+        fx.extend(self.clock_roster());
         for (&superstep, span) in &self.spans {
             match span.end {
                 End::Ordered => fx.push(self.barrier_order(superstep)),

@@ -6,21 +6,29 @@
 
 mod barriers;
 mod change;
+mod clocks;
+mod explain;
 mod fleet;
 mod granting;
 mod io;
 mod job;
 mod load;
 mod nodes;
+mod opening;
+mod overrun;
 mod reports;
+mod slow;
 mod state;
 mod touched;
 mod wire;
 
 pub use change::{CLOSED_SPANS_KEPT, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT};
+pub use explain::{BarrierStory, SlowStory, TaskStory, WorkerStory};
 pub use fleet::Core;
-pub use io::{Barrier, ClockRoster, Effect, Input, Refused, ShardStand, SnapshotFile, Stand, TaskFault, WorkerAbout};
+pub use io::{
+    Barrier, ClockRoster, Effect, Input, Refused, ShardStand, SnapshotFile, Stand, TaskFault, WorkerAbout,
+};
 pub use job::Job;
 pub use load::{Stored, Unreadable};
-pub use state::{Counters, Evaluation, Member, Phase, Spent, Standing};
+pub use state::{Counters, Evaluation, Member, Phase, Slow, Spent, Standing};
 pub use wire::{Assignment, Iterated, Outcome, TaskKey, TaskReport, Update, Work};

@@ -75,7 +75,7 @@ impl Job {
                     self.apply(&id, &TaskEvent::Leased { holder: Holder::Shards }, now_us);
                     fx.extend(self.snapshot_order(&id));
                 }
-                TaskBody::Train | TaskBody::Barrier | TaskBody::Iteration { .. } => {}
+                TaskBody::Train | TaskBody::Barrier | TaskBody::Clock | TaskBody::Iteration { .. } => {}
             }
         }
         if self.tasks.values().filter(|t| t.body.is_node()).all(|t| t.state == TaskState::Done) {

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     graph::{TaskEvent, TaskId, TaskState},
     ids::{Incarnation, ShardIndex},
+    predict::Measured,
     samples::SampleRange,
 };
 
@@ -74,6 +75,10 @@ impl Job {
         pulse.staleness_max = pulse.staleness_max.max(it.staleness);
 
         self.iteration_done(worker, range);
+        let before = self.clocks.slowest().map(|(_, low)| low);
+        self.central.policy.as_dyn_mut().pushed(worker, end_us, &mut self.clocks);
+        self.slowest_moved(before, now_us);
+        self.central.counters.max_lead = self.central.counters.max_lead.max(it.lead);
         self.central.counters.skipped += u64::from(it.skipped);
         if !it.skipped {
             self.central.loss = Some(it.loss);
@@ -81,8 +86,21 @@ impl Job {
         let member = self.member(worker);
         member.last_end_us = end_us;
         member.interval_us = it.busy_us();
+        member.interval_samples = range.len;
+        let measured = Measured {
+            interval_us: it.busy_us(),
+            samples: range.len,
+            cpu_load: it.cpu_load,
+            memory_load: it.memory_load,
+        };
+        member.speed.observe(&measured);
+        if let Some(curve) = &mut member.curve {
+            curve.observe(range.len, it.busy_us());
+        }
+        member.transfer.add(it);
         member.spent.add(it, samples);
-        self.observe(superstep, now_us, fx);
+        self.judge_speeds(now_us);
+        self.watched(worker, superstep, now_us, fx);
     }
 
     /// Counts an iteration that every shard has applied, and moves the worker's front.
@@ -93,7 +111,7 @@ impl Job {
         self.advance_finished(worker);
     }
 
-    fn put_back(&mut self, range: SampleRange) {
+    pub(super) fn put_back(&mut self, range: SampleRange) {
         self.central.cursor.put_back(range);
         self.due.everybody = true;
     }
@@ -131,6 +149,7 @@ impl Job {
             return;
         }
         self.member(worker).standing = Standing::Sealing { stands: Default::default() };
+        self.stop_clock(worker, now_us);
         self.event(
             "worker_lost",
             now_us,
@@ -203,7 +222,7 @@ impl Job {
             let attempt = self.tasks.get(id).map_or(1, |t| t.attempts);
             self.apply(id, &TaskEvent::Finished { attempt }, now_us);
             self.iteration_done(worker, range);
-        } else if seq == applied + 1 && begun {
+        } else if begun && seq <= self.torn_until(worker, id, applied) {
             self.apply(id, &TaskEvent::TornApart, now_us);
             self.central.counters.torn += 1;
             self.central.counters.samples_torn += u64::from(range.len);
@@ -214,6 +233,16 @@ impl Job {
             self.central.counters.lost += 1;
             self.put_back(range);
         }
+    }
+
+    /// The last iteration in the push that comes after `applied`: a local round is one push.
+    fn torn_until(&self, worker: Incarnation, id: &TaskId, applied: u64) -> u64 {
+        let Some(TaskBody::Iteration { superstep, .. }) = self.tasks.get(id).map(|t| &t.body) else {
+            return applied;
+        };
+        let local = self.spans.get(superstep).filter(|s| s.rounds.is_local());
+        let share = local.and_then(|s| s.roster.get(&worker)).filter(|share| share.base <= applied);
+        share.and_then(|share| share.last).unwrap_or(applied + 1)
     }
 
     /// An attempt failed. A node is tried again as often as it may be; an iteration ends the job.

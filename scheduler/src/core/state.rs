@@ -1,15 +1,17 @@
 //! The values a job consists of. Everything that can influence a later decision is here and is stored.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
 use super::io::{SnapshotFile, Stand, WorkerAbout};
 use crate::{
+    balance::CurveFit,
     graph::{TaskId, TaskState},
     ids::{Generation, Incarnation, ShardIndex, Superstep},
+    predict::{Errors, Speedometer},
     samples::{SampleCursor, SampleRange},
-    sync::{Opening, PlanRow, Policy},
+    sync::{Clock, Ending, PlanRow, Policy, Rounds, Why, search::Weighed},
 };
 
 /// Where a job stands as a whole.
@@ -60,6 +62,10 @@ pub struct Counters {
     pub barriers: u64,
     pub predicted_wait_us: u64,
     pub actual_wait_us: u64,
+    /// Supersteps that were planned again because a worker overran its prediction.
+    pub replanned: u64,
+    /// Highest lead over the slowest worker that a shard saw at a push.
+    pub max_lead: u64,
 }
 
 /// Result of the evaluation node.
@@ -80,6 +86,8 @@ pub struct Central {
     pub policy: Policy,
     pub cursor: SampleCursor,
     pub next_superstep: Superstep,
+    /// Of the roster of clocks that the shards have.
+    pub clock_revision: u64,
     /// Barriers closed on every shard; also the newest version.
     pub closed: u64,
     pub counters: Counters,
@@ -134,10 +142,60 @@ pub struct Member {
     pub finished: u64,
     /// Samples set aside for iterations `granted + 1 ..= planned`, in that order.
     pub reserved: VecDeque<SampleRange>,
+    /// Its clock when it joined: iteration `seq` makes its clock `clock_base + seq`.
+    pub clock_base: u64,
+    /// Samples per iteration in the newest superstep it has a part in.
+    pub batch: u32,
     /// When the last iteration ended and how long it took without waiting, on the engine's clock.
     pub last_end_us: u64,
     pub interval_us: u64,
+    /// Samples of that iteration.
+    pub interval_samples: u32,
+    /// What is predicted of its speed, and how well.
+    pub speed: Speedometer,
+    /// The same as a function of the batch, where the policy needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve: Option<CurveFit>,
+    pub transfer: Transfer,
+    /// Set while it is much slower than most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow: Option<Slow>,
     pub spent: Spent,
+}
+
+/// A member as it is stored: with its clock, if it takes part, and with how well its speed was predicted.
+#[derive(Debug, Serialize)]
+pub(super) struct MemberRecord<'a> {
+    #[serde(flatten)]
+    pub member: &'a Member,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock: Option<&'a Clock>,
+    /// For people only: it follows from the member.
+    pub prediction: Errors,
+}
+
+/// The clock in a member's record.
+#[derive(Debug, Deserialize)]
+pub(super) struct ClockRecord {
+    #[serde(default)]
+    pub clock: Option<Clock>,
+}
+
+/// Moving averages of where a worker's time goes, in µs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Transfer {
+    pub compute_us: f64,
+    /// Of iterations that pulled or pushed anything.
+    pub pull_us: f64,
+    pub push_us: f64,
+}
+
+/// A worker that is much slower than most.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Slow {
+    pub since_us: u64,
+    /// Its predicted time per sample over the median.
+    pub factor: f64,
 }
 
 /// What is known about the end of an open superstep.
@@ -145,7 +203,7 @@ pub struct Member {
 #[serde(rename_all = "snake_case")]
 pub enum End {
     /// Not decided; the roster is open to joiners.
-    Open(Opening),
+    Open(Ending),
     /// Being computed from these rows; the roster is frozen.
     Planning(Vec<PlanRow>),
     /// Leased to every shard; the roster is frozen.
@@ -161,6 +219,11 @@ pub struct Share {
     pub base: u64,
     /// Last iteration of this superstep, once decided.
     pub last: Option<u64>,
+    /// Samples per iteration.
+    pub batch: u32,
+    /// When its last iteration ended, as far as it was reported when the barrier closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrived_us: Option<u64>,
 }
 
 /// The span between two barriers, and the barrier that ends it.
@@ -170,12 +233,29 @@ pub struct Span {
     pub roster: BTreeMap<Incarnation, Share>,
     pub revision: u32,
     pub pin: bool,
+    /// Rate of its iterations relative to the job's.
+    pub rate_factor: f32,
+    /// Rate of the round's single step, where there is one.
     pub learning_rate: f32,
+    pub rounds: Rounds,
+    /// Whether the batches differ from the job's.
+    pub balanced: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_lead: Option<u64>,
     pub opened_us: u64,
+    /// Workers of a monitored superstep that have not been seen often enough.
+    #[serde(skip)]
+    pub unseen: BTreeSet<Incarnation>,
+    /// Why it is as it is.
+    pub why: Why,
     /// Shards that have closed it, with the pushes each had applied by then.
     pub closed_by: BTreeMap<ShardIndex, u64>,
     /// What the decision rested on: predicted ends of each worker's next iterations.
     pub predicted: Vec<PlanRow>,
+    /// Windows that were weighed besides the chosen one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weighed: Vec<Weighed>,
+    pub span_us: Option<u64>,
     pub predicted_wait_us: Option<u64>,
     pub sync_at_us: Option<u64>,
 }
@@ -184,8 +264,14 @@ pub struct Span {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TaskBody {
-    Iteration { superstep: Superstep, range: SampleRange, learning_rate: f32 },
+    Iteration {
+        superstep: Superstep,
+        range: SampleRange,
+        learning_rate: f32,
+    },
     Barrier,
+    /// Everybody has reached a clock.
+    Clock,
     Train,
     Evaluate,
     Snapshot,

@@ -16,6 +16,7 @@ pub(super) struct Touched {
     pub members: BTreeSet<Incarnation>,
     pub spans: BTreeSet<Superstep>,
     pub events: Vec<Vec<(&'static str, String)>>,
+    pub barriers: Vec<Vec<(&'static str, String)>>,
     pub pulse: Pulse,
 }
 
@@ -40,6 +41,7 @@ impl Touched {
             && self.members.is_empty()
             && self.spans.is_empty()
             && self.events.is_empty()
+            && self.barriers.is_empty()
             && self.pulse.iterations == 0
     }
 }

@@ -88,6 +88,8 @@ pub struct Iterated {
     pub wait_us: u64,
     /// Pushes of others that were applied between this iteration's pull and its push.
     pub staleness: u64,
+    /// How far the worker was ahead of the slowest when its push was in, in iterations.
+    pub lead: u64,
     /// Load of the worker's machine when the iteration ended, from 0 to 1.
     pub cpu_load: f32,
     pub memory_load: f32,

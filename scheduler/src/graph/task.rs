@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Incarnation, InvalidName, NodeName, Superstep};
 
-/// Name of a task within its job; printed as `it/w3/17`, `barrier/4` or the name of a node.
+/// Name of a task within its job; printed as `it/w3/17`, `barrier/4`, `clock/12` or the name of a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum TaskId {
@@ -14,6 +14,8 @@ pub enum TaskId {
     Iteration { worker: Incarnation, seq: u64 },
     /// The barrier that ends a superstep.
     Barrier(Superstep),
+    /// The moment at which every worker has finished this many iterations.
+    Clock(u64),
     /// A node that the user wrote.
     Node(NodeName),
 }
@@ -23,6 +25,7 @@ impl fmt::Display for TaskId {
         match self {
             Self::Iteration { worker, seq } => write!(f, "it/{worker}/{seq}"),
             Self::Barrier(superstep) => write!(f, "barrier/{superstep}"),
+            Self::Clock(clock) => write!(f, "clock/{clock}"),
             Self::Node(name) => write!(f, "{name}"),
         }
     }
@@ -31,7 +34,7 @@ impl fmt::Display for TaskId {
 /// Why a text is not a [`TaskId`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTaskId {
-    #[error("[E002] `{0}` is not a task id: expected it/wN/SEQ, barrier/N or a node name")]
+    #[error("[E002] `{0}` is not a task id: expected it/wN/SEQ, barrier/N, clock/N or a node name")]
     Form(String),
     #[error(transparent)]
     Name(#[from] InvalidName),
@@ -49,8 +52,11 @@ impl FromStr for TaskId {
                 seq: seq.parse().map_err(|_| form())?,
             });
         }
-        match text.strip_prefix("barrier/") {
-            Some(n) => Ok(Self::Barrier(n.parse().map_err(|_| form())?)),
+        if let Some(n) = text.strip_prefix("barrier/") {
+            return Ok(Self::Barrier(n.parse().map_err(|_| form())?));
+        }
+        match text.strip_prefix("clock/") {
+            Some(n) => Ok(Self::Clock(n.parse().map_err(|_| form())?)),
             None => Ok(Self::Node(text.parse()?)),
         }
     }
@@ -190,10 +196,10 @@ mod tests {
 
     #[test]
     fn every_task_id_reads_what_it_prints() {
-        for text in ["it/w3/17", "barrier/4", "train", "evaluate-2"] {
+        for text in ["it/w3/17", "barrier/4", "clock/12", "train", "evaluate-2"] {
             assert_eq!(text.parse::<TaskId>().unwrap().to_string(), text);
         }
-        for bad in ["it/w3", "it/x/1", "barrier/-1", "", "a b"] {
+        for bad in ["it/w3", "it/x/1", "barrier/-1", "clock/x", "", "a b"] {
             assert!(bad.parse::<TaskId>().is_err(), "{bad}");
         }
     }

@@ -7,11 +7,14 @@ mod job;
 mod layout;
 mod optimizer;
 mod policy;
+mod policy_text;
 mod train;
 
 pub use data::{DataSpec, Source, Split};
 pub use job::{InvalidJob, JobSpec, MAX_NODES, Node, NodeKind};
 pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter};
 pub use optimizer::{Decay, LearningRate, Optimizer};
-pub use policy::{InvalidPolicy, PolicySpec};
+pub use policy::{
+    BalanceOptions, BalanceRule, DsspReading, ElasticOptions, InvalidPolicy, POLICIES, PolicyRule, PolicySpec,
+};
 pub use train::{ModelSpec, OnNan, TrainSpec};

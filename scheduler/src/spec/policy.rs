@@ -4,56 +4,345 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// A synchronisation policy with its settings; text form `bsp`, `asp`, `elastic-bsp` or `elastic-bsp:R`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+use super::policy_text::{Options, Wrong};
+use crate::{
+    predict::PredictorSpec,
+    sync::search::{Algorithm, Slack},
+};
+
+/// A synchronisation policy with its settings. Text form: a name, its arguments and its options, as in `ssp:3` or
+/// `elastic-bsp:15+predictor=ema:0.2+early=0.05`; see [`POLICIES`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum PolicySpec {
+pub struct PolicySpec {
+    pub rule: PolicyRule,
+    /// How the next interval of a worker is predicted.
+    pub predictor: PredictorSpec,
+}
+
+/// The rule, with its settings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum PolicyRule {
     /// A barrier after every iteration of all workers; one update from the round's weighted mean.
     Bsp,
     /// No barriers; every push is an update.
     Asp,
-    /// Barriers where ZipLine finds the narrowest window in `lookahead` predicted iterations per worker.
-    ElasticBsp { lookahead: u32 },
+    /// Nobody starts an iteration more than `staleness` ahead of the slowest.
+    Ssp { staleness: u32 },
+    /// The same with a threshold between `lower` and `upper`, chosen at run time.
+    Dssp { lower: u32, upper: u32, reading: DsspReading },
+    /// Barriers where ZipLine finds the narrowest window in the predicted iterations.
+    ElasticBsp(ElasticOptions),
+    /// BSP with batch sizes that follow the workers' speeds.
+    LbBsp(BalanceOptions),
+    /// Both.
+    ElasticLb(ElasticOptions, BalanceOptions),
+    /// Local steps, then the parameters are averaged.
+    LocalSgd { steps: u32 },
+    /// Local steps, then an outer Nesterov step along the mean change.
+    DiLoCo { steps: u32, outer_rate: f32, momentum: f32 },
+    /// Chosen at run time.
+    Auto(ElasticOptions, BalanceOptions),
 }
 
-/// Iterations predicted per worker unless the user says otherwise (the papers' smallest setting).
-pub(crate) const DEFAULT_LOOKAHEAD: u32 = 15;
+/// How DSSP's second grant above the upper threshold is read; see [`crate::sync::Dssp`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DsspReading {
+    /// Never beyond the upper threshold.
+    #[default]
+    Strict,
+    /// As printed: no bound.
+    Literal,
+}
+
+/// Settings of ElasticBSP.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ElasticOptions {
+    /// R: iterations predicted per worker.
+    pub lookahead: u32,
+    pub algorithm: Algorithm,
+    /// The first predicted point: 1, the next iteration; 0, the last push itself (the authors' generator).
+    pub first: u32,
+    /// Take the earliest window at most this share wider than the narrowest.
+    pub early: Slack,
+    /// Most iterations between the first and the last worker inside a superstep.
+    pub max_lead: Option<u32>,
+    /// Average a superstep's gradients into one update instead of applying each as it arrives.
+    pub average: bool,
+    /// A worker that takes this many times its predicted interval makes the superstep be planned again.
+    pub overrun: f64,
+}
+
+impl Default for ElasticOptions {
+    fn default() -> Self {
+        Self {
+            lookahead: 15,
+            algorithm: Algorithm::default(),
+            first: 1,
+            early: Slack::default(),
+            max_lead: None,
+            average: false,
+            overrun: 3.0,
+        }
+    }
+}
+
+/// How LB-BSP models the time of a batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BalanceRule {
+    /// Proportional to the batch: CPUs.
+    #[default]
+    Proportional,
+    /// Flat, then linear, fitted to the batches seen: GPUs.
+    Curve,
+    /// No model: a step of batch moves from the straggler to the leader.
+    Step,
+}
+
+/// Settings of LB-BSP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BalanceOptions {
+    pub rule: BalanceRule,
+    /// Least and most samples per iteration and worker.
+    pub min: u32,
+    pub max: u32,
+}
+
+impl Default for BalanceOptions {
+    fn default() -> Self {
+        Self { rule: BalanceRule::default(), min: 1, max: MAX_BATCH }
+    }
+}
+
 const MAX_LOOKAHEAD: u32 = 10_000;
+const MAX_STALENESS: u32 = 1_000_000;
+const MAX_STEPS: u32 = 100_000;
+const MAX_BATCH: u32 = 1 << 24;
+
+/// What can be written, one line each: the form and what it means.
+pub const POLICIES: &[(&str, &str)] = &[
+    ("bsp", "a barrier after every iteration"),
+    ("asp", "no barriers"),
+    ("ssp:S", "at most S iterations ahead of the slowest"),
+    ("dssp:L:U", "the same, S between L and U as it pays off; +reading=literal"),
+    (
+        "elastic-bsp[:R]",
+        "barriers where R predicted iterations meet best; +early=EPS +max-lead=N +update=barrier +overrun=X \
+         +search=NAME +first=0",
+    ),
+    ("lb-bsp", "bsp with batch sizes by speed; +rule=proportional|curve|step +min=N +max=N"),
+    ("elastic-lb[:R]", "elastic-bsp with batch sizes by speed; options of both"),
+    ("local-sgd:H", "H local steps, then the parameters are averaged"),
+    ("diloco:H", "H local steps, then an outer Nesterov step; +outer-rate=0.7 +momentum=0.9"),
+    ("auto[:R]", "chosen at run time"),
+];
 
 /// Why a text names no policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "[E003] `{0}` is not a policy: expected bsp, asp, elastic-bsp or elastic-bsp:R with R from 1 to {MAX_LOOKAHEAD}"
-)]
-pub struct InvalidPolicy(pub String);
+#[error("[E003] `{text}` is not a policy: {why}")]
+pub struct InvalidPolicy {
+    pub text: String,
+    pub why: String,
+}
+
+impl Default for PolicySpec {
+    /// `elastic-bsp:15`.
+    fn default() -> Self {
+        Self::new(PolicyRule::ElasticBsp(ElasticOptions::default()))
+    }
+}
+
+impl PolicySpec {
+    /// The rule with the paper's predictor: the last interval.
+    pub fn new(rule: PolicyRule) -> Self {
+        Self { rule, predictor: PredictorSpec::default() }
+    }
+
+    /// The name without arguments and options.
+    pub fn name(&self) -> &'static str {
+        match self.rule {
+            PolicyRule::Bsp => "bsp",
+            PolicyRule::Asp => "asp",
+            PolicyRule::Ssp { .. } => "ssp",
+            PolicyRule::Dssp { .. } => "dssp",
+            PolicyRule::ElasticBsp(_) => "elastic-bsp",
+            PolicyRule::LbBsp(_) => "lb-bsp",
+            PolicyRule::ElasticLb(..) => "elastic-lb",
+            PolicyRule::LocalSgd { .. } => "local-sgd",
+            PolicyRule::DiLoCo { .. } => "diloco",
+            PolicyRule::Auto(..) => "auto",
+        }
+    }
+
+    /// Whether the time of a batch is fitted to the batches seen.
+    pub fn fits_curves(&self) -> bool {
+        match self.rule {
+            PolicyRule::LbBsp(o) | PolicyRule::ElasticLb(_, o) | PolicyRule::Auto(_, o) => {
+                o.rule == BalanceRule::Curve
+            }
+            _ => false,
+        }
+    }
+
+    /// Sets the lookahead where the rule has one.
+    #[must_use]
+    pub fn with_lookahead(mut self, lookahead: u32) -> Self {
+        if let PolicyRule::ElasticBsp(o) | PolicyRule::ElasticLb(o, _) | PolicyRule::Auto(o, _) =
+            &mut self.rule
+        {
+            o.lookahead = lookahead;
+        }
+        self
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        let mut o = Options::split(text)?;
+        let rule = match o.name() {
+            "bsp" => PolicyRule::Bsp,
+            "asp" => PolicyRule::Asp,
+            "ssp" => PolicyRule::Ssp { staleness: o.argument("S", 0..=MAX_STALENESS)? },
+            "dssp" => {
+                let lower = o.argument("L", 0..=MAX_STALENESS)?;
+                let upper = o.argument("U", lower..=MAX_STALENESS)?;
+                let reading = o.choice(
+                    "reading",
+                    &[("strict", DsspReading::Strict), ("literal", DsspReading::Literal)],
+                )?;
+                PolicyRule::Dssp { lower, upper, reading: reading.unwrap_or_default() }
+            }
+            "elastic-bsp" => PolicyRule::ElasticBsp(elastic(&mut o)?),
+            "lb-bsp" => PolicyRule::LbBsp(balance(&mut o)?),
+            "elastic-lb" => PolicyRule::ElasticLb(elastic(&mut o)?, balance(&mut o)?),
+            "local-sgd" => PolicyRule::LocalSgd { steps: o.argument("H", 1..=MAX_STEPS)? },
+            "diloco" => PolicyRule::DiLoCo {
+                steps: o.argument("H", 1..=MAX_STEPS)?,
+                outer_rate: o.number("outer-rate", 0.0..=10.0)?.unwrap_or(0.7) as f32,
+                momentum: o.number("momentum", 0.0..=0.999_999)?.unwrap_or(0.9) as f32,
+            },
+            "auto" => PolicyRule::Auto(elastic(&mut o)?, balance(&mut o)?),
+            _ => {
+                let forms: Vec<&str> = POLICIES.iter().map(|(form, _)| *form).collect();
+                return Err(Wrong(format!("expected one of {}", forms.join(", "))));
+            }
+        };
+        let predictor = o.parsed::<PredictorSpec>("predictor")?.unwrap_or_default();
+        o.finish()?;
+        Ok(Self { rule, predictor })
+    }
+}
+
+fn elastic(o: &mut Options<'_>) -> Result<ElasticOptions, Wrong> {
+    let default = ElasticOptions::default();
+    Ok(ElasticOptions {
+        lookahead: o.optional_argument("R", 1..=MAX_LOOKAHEAD)?.unwrap_or(default.lookahead),
+        algorithm: o.parsed("search")?.unwrap_or_default(),
+        first: o.choice("first", &[("1", 1), ("0", 0)])?.unwrap_or(default.first),
+        early: o.parsed("early")?.unwrap_or_default(),
+        max_lead: o.number("max-lead", 1.0..=f64::from(MAX_STALENESS))?.map(|n| n as u32),
+        average: o.choice("update", &[("push", false), ("barrier", true)])?.unwrap_or(default.average),
+        overrun: o.number("overrun", 1.0..=1e6)?.unwrap_or(default.overrun),
+    })
+}
+
+fn balance(o: &mut Options<'_>) -> Result<BalanceOptions, Wrong> {
+    let default = BalanceOptions::default();
+    let rules = [
+        ("proportional", BalanceRule::Proportional),
+        ("curve", BalanceRule::Curve),
+        ("step", BalanceRule::Step),
+    ];
+    let rule = o.choice("rule", &rules)?.unwrap_or_default();
+    let min = o.number("min", 1.0..=f64::from(MAX_BATCH))?.map_or(default.min, |n| n as u32);
+    let max = o.number("max", f64::from(min)..=f64::from(MAX_BATCH))?.map_or(default.max, |n| n as u32);
+    Ok(BalanceOptions { rule, min, max })
+}
 
 impl FromStr for PolicySpec {
     type Err = InvalidPolicy;
 
     fn from_str(text: &str) -> Result<Self, InvalidPolicy> {
-        let invalid = || InvalidPolicy(text.chars().take(80).collect());
-        match text.split_once(':') {
-            None if text == "bsp" => Ok(Self::Bsp),
-            None if text == "asp" => Ok(Self::Asp),
-            None if text == "elastic-bsp" => Ok(Self::ElasticBsp { lookahead: DEFAULT_LOOKAHEAD }),
-            Some(("elastic-bsp", r)) => match r.parse() {
-                Ok(lookahead) if (1..=MAX_LOOKAHEAD).contains(&lookahead) => {
-                    Ok(Self::ElasticBsp { lookahead })
-                }
-                _ => Err(invalid()),
-            },
-            _ => Err(invalid()),
+        Self::parse(text).map_err(|Wrong(why)| InvalidPolicy { text: text.chars().take(80).collect(), why })
+    }
+}
+
+impl fmt::Display for ElasticOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let default = Self::default();
+        write!(f, ":{}", self.lookahead)?;
+        if self.algorithm != default.algorithm {
+            write!(f, "+search={}", self.algorithm)?;
         }
+        if self.first != default.first {
+            write!(f, "+first={}", self.first)?;
+        }
+        if self.early != default.early {
+            write!(f, "+early={}", self.early)?;
+        }
+        if let Some(lead) = self.max_lead {
+            write!(f, "+max-lead={lead}")?;
+        }
+        if self.average {
+            f.write_str("+update=barrier")?;
+        }
+        if self.overrun != default.overrun {
+            write!(f, "+overrun={}", self.overrun)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for BalanceOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let default = Self::default();
+        match self.rule {
+            BalanceRule::Proportional => {}
+            BalanceRule::Curve => f.write_str("+rule=curve")?,
+            BalanceRule::Step => f.write_str("+rule=step")?,
+        }
+        if self.min != default.min {
+            write!(f, "+min={}", self.min)?;
+        }
+        if self.max != default.max {
+            write!(f, "+max={}", self.max)?;
+        }
+        Ok(())
     }
 }
 
 impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bsp => f.write_str("bsp"),
-            Self::Asp => f.write_str("asp"),
-            Self::ElasticBsp { lookahead } => write!(f, "elastic-bsp:{lookahead}"),
+        f.write_str(self.name())?;
+        match &self.rule {
+            PolicyRule::Bsp | PolicyRule::Asp => {}
+            PolicyRule::Ssp { staleness } => write!(f, ":{staleness}")?,
+            PolicyRule::Dssp { lower, upper, reading } => {
+                write!(f, ":{lower}:{upper}")?;
+                if *reading == DsspReading::Literal {
+                    f.write_str("+reading=literal")?;
+                }
+            }
+            PolicyRule::ElasticBsp(elastic) => write!(f, "{elastic}")?,
+            PolicyRule::LbBsp(balance) => write!(f, "{balance}")?,
+            PolicyRule::ElasticLb(elastic, balance) | PolicyRule::Auto(elastic, balance) => {
+                write!(f, "{elastic}{balance}")?;
+            }
+            PolicyRule::LocalSgd { steps } => write!(f, ":{steps}")?,
+            PolicyRule::DiLoCo { steps, outer_rate, momentum } => {
+                write!(f, ":{steps}")?;
+                if *outer_rate != 0.7 {
+                    write!(f, "+outer-rate={outer_rate}")?;
+                }
+                if *momentum != 0.9 {
+                    write!(f, "+momentum={momentum}")?;
+                }
+            }
         }
+        if self.predictor != PredictorSpec::default() {
+            write!(f, "+predictor={}", self.predictor)?;
+        }
+        Ok(())
     }
 }
 
@@ -76,21 +365,56 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_table() {
+    fn policies_read_as_they_print() {
         #[rustfmt::skip]
         let cases = [
-            ("bsp",                 Some("bsp")),
-            ("asp",                 Some("asp")),
-            ("elastic-bsp",         Some("elastic-bsp:15")),
-            ("elastic-bsp:240",     Some("elastic-bsp:240")),
-            ("elastic-bsp:0",       None),
-            ("elastic-bsp:x",       None),
-            ("elastic-bsp:1000000", None),
-            ("BSP",                 None),
-            ("",                    None),
+            ("bsp",                                  "bsp"),
+            ("bsp+predictor=ema:0.2",                "bsp+predictor=ema:0.2"),
+            ("asp",                                  "asp"),
+            ("ssp:3",                                "ssp:3"),
+            ("dssp:3:15",                            "dssp:3:15"),
+            ("dssp:3:3+reading=literal",             "dssp:3:3+reading=literal"),
+            ("elastic-bsp",                          "elastic-bsp:15"),
+            ("elastic-bsp:240+early=0.05+first=0",   "elastic-bsp:240+first=0+early=0.05"),
+            ("elastic-bsp:5+update=barrier+max-lead=9+overrun=2+search=zipline",
+                                    "elastic-bsp:5+search=zipline+max-lead=9+update=barrier+overrun=2"),
+            ("lb-bsp+rule=curve+min=2+max=64",       "lb-bsp+rule=curve+min=2+max=64"),
+            ("elastic-lb:7+rule=step",               "elastic-lb:7+rule=step"),
+            ("local-sgd:8",                          "local-sgd:8"),
+            ("diloco:16+outer-rate=0.5+momentum=0",  "diloco:16+outer-rate=0.5+momentum=0"),
+            ("auto",                                 "auto:15"),
         ];
         for (text, want) in cases {
-            assert_eq!(text.parse::<PolicySpec>().ok().map(|p| p.to_string()).as_deref(), want, "{text}");
+            let parsed: PolicySpec = text.parse().unwrap();
+            assert_eq!(parsed.to_string(), want);
+            assert_eq!(want.parse(), Ok(parsed), "{want}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        #[rustfmt::skip]
+        let cases = [
+            ("",                          "expected one of"),
+            ("BSP",                       "expected one of"),
+            ("bsp:1",                     "`1` is one argument too many"),
+            ("ssp",                       "S is missing"),
+            ("ssp:-1",                    "S = -1, expected a whole number from 0 to 1000000"),
+            ("dssp:5:3",                  "U = 3, expected a whole number from 5 to"),
+            ("elastic-bsp:0",             "R = 0, expected a whole number from 1 to 10000"),
+            ("elastic-bsp:15+early=x",    "early: [E561] `x`"),
+            ("elastic-bsp:15+earli=0.1",  "no option `earli`"),
+            ("elastic-bsp+early",         "`early` is no option: expected key=value"),
+            ("elastic-bsp+predictor=ema", "predictor"),
+            ("lb-bsp+rule=best",          "rule = best, expected proportional, curve or step"),
+            ("lb-bsp+min=8+max=4",        "max = 4"),
+            ("local-sgd:0",               "H = 0"),
+            ("diloco:8+momentum=1",       "momentum = 1"),
+            ("bsp+reading=literal",       "no option `reading`"),
+        ];
+        for (text, want) in cases {
+            let error = text.parse::<PolicySpec>().unwrap_err().to_string();
+            assert!(error.starts_with("[E003]") && error.contains(want), "{text}: {error}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataSpec, Layout, LearningRate, Optimizer, PolicySpec};
+use super::{DataSpec, Layout, LearningRate, Optimizer, PolicyRule, PolicySpec};
 
 /// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +82,17 @@ fn all_workers() -> u32 {
 }
 
 impl TrainSpec {
+    /// What the parameter server steps with: the job's optimizer, except under DiLoCo, where that one works on the
+    /// workers and the server holds the outer Nesterov optimizer.
+    pub fn shard_optimizer(&self) -> Optimizer {
+        match self.policy.rule {
+            PolicyRule::DiLoCo { momentum, .. } => {
+                Optimizer::Momentum { momentum, nesterov: true, weight_decay: 0.0 }
+            }
+            _ => self.optimizer,
+        }
+    }
+
     /// Samples of all epochs.
     pub fn total_samples(&self) -> u64 {
         self.data.train_samples.saturating_mul(u64::from(self.epochs))

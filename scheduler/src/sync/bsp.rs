@@ -1,23 +1,16 @@
-//! Bulk synchronous parallel (Valiant 1990): a barrier after every iteration of all workers, one update per round.
+//! Bulk synchronous parallel (Valiant, CACM 1990): a barrier after every iteration of all workers, one update per
+//! round from the weighted mean of its gradients. Every iteration lasts as long as the slowest worker needs.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Opening, PlanRow, Seen, SyncPolicy, UpdateMode};
+use super::{Context, Ending, Opening, Rounds, SyncPolicy, Why};
 
 /// Has no state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bsp;
 
 impl SyncPolicy for Bsp {
-    fn mode(&self) -> UpdateMode {
-        UpdateMode::PerBarrier
-    }
-
-    fn open(&mut self, _workers: usize) -> Opening {
-        Opening::Quota(1)
-    }
-
-    fn observe(&mut self, _now_us: u64, _seen: &[Seen]) -> Option<Vec<PlanRow>> {
-        None
+    fn open(&mut self, _: &Context<'_>) -> Opening {
+        Opening::new(Ending::Quota(1), Rounds::PerBarrier, Why::rule("one iteration of everybody"))
     }
 }

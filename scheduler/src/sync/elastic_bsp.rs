@@ -1,42 +1,50 @@
-//! ElasticBSP (Zhao et al., ICDM 2019): watch until every worker has pushed twice, predict `lookahead` further
-//! iterations of each as equal to its last interval, and meet where ZipLine finds the narrowest window.
+//! ElasticBSP (Zhao et al., ICDM 2019, arXiv:2001.01347): watch until every worker has pushed twice, predict
+//! `lookahead` further iterations of each, and meet where ZipLine finds the narrowest window.
 //!
-//! Readings of the paper adopted here: the first predicted point is the next iteration (i = 1..R), R counts from the
-//! end of monitoring, the barrier is a count of iterations per worker, and updates are applied as they arrive.
-//! The lead of one worker over another inside a superstep is bounded by R + its monitoring iterations.
+//! Point i of a worker is predicted at e_i = last push + i · interval. The paper's interval is the last one; any
+//! [predictor](crate::predict) may give it. Readings adopted: the first predicted point is the next iteration
+//! (i = 1..R; `first=0` takes i = 0..R−1), R counts from the end of monitoring, the barrier is a count of iterations
+//! per worker, and updates are applied as they arrive (`update=barrier` averages them instead).
+//! The lead of one worker over another inside a superstep is bounded by R plus its monitoring iterations, or by
+//! `max-lead` where that is set.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Opening, PlanRow, Seen, SyncPolicy, UpdateMode};
-use crate::sync::zipline::Row;
+use super::{Context, Ending, Opening, PlanRow, Rounds, Searching, Seen, SyncPolicy, Why};
+use crate::{spec::ElasticOptions, sync::search::Row};
 
 /// Pushes every worker makes before its speed counts as known.
 const MONITORED_PUSHES: u64 = 2;
 
-/// Remembers nothing between supersteps but its one setting.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Remembers nothing between supersteps but its settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ElasticBsp {
-    lookahead: u32,
+    options: ElasticOptions,
 }
 
 impl ElasticBsp {
-    /// Predicts `lookahead` iterations per worker.
-    pub fn new(lookahead: u32) -> Self {
-        Self { lookahead: lookahead.max(1) }
+    /// With these settings.
+    pub fn new(options: ElasticOptions) -> Self {
+        Self { options }
     }
 
     /// Predicted ends of one worker's next iterations. Those granted already cannot be taken back, so the first
     /// point is the last granted one; a point that should have come already is expected now.
-    fn row(&self, now_us: u64, seen: &Seen) -> PlanRow {
-        let first_seq = seen.granted.max(seen.finished + 1);
+    fn row(&self, now_us: u64, seen: &Seen, most_in_superstep: u64) -> PlanRow {
+        let skipped = u64::from(self.options.first);
+        let first_seq = seen.granted.max(seen.finished + skipped);
         let steps_ahead = first_seq - seen.finished;
         let predicted = seen.last_end_us.saturating_add(seen.interval_us.saturating_mul(steps_ahead));
-        let left = u64::from(self.lookahead).saturating_sub(steps_ahead - 1).max(1);
+        let first_in_superstep = seen.in_superstep + steps_ahead;
+        let left = (u64::from(self.options.lookahead) + skipped)
+            .saturating_sub(steps_ahead)
+            .min((most_in_superstep + 1).saturating_sub(first_in_superstep))
+            .max(1);
         PlanRow {
             worker: seen.worker,
             first_seq,
             points: Row {
-                first_us: predicted.max(now_us),
+                first_us: if steps_ahead == 0 { predicted } else { predicted.max(now_us) },
                 interval_us: seen.interval_us,
                 count: u32::try_from(left).unwrap_or(u32::MAX),
             },
@@ -45,20 +53,29 @@ impl ElasticBsp {
 }
 
 impl SyncPolicy for ElasticBsp {
-    fn mode(&self) -> UpdateMode {
-        UpdateMode::PerPush
+    fn open(&mut self, _: &Context<'_>) -> Opening {
+        let rounds = if self.options.average { Rounds::PerBarrier } else { Rounds::PerPush };
+        let why = Why::rule(format!(
+            "everybody's speed is watched for {MONITORED_PUSHES} iterations, then the narrowest meeting within the \
+             next {} is chosen",
+            self.options.lookahead
+        ));
+        let ending = Ending::Monitor { pushes: MONITORED_PUSHES };
+        Opening { max_lead: self.options.max_lead.map(u64::from), ..Opening::new(ending, rounds, why) }
     }
 
-    fn open(&mut self, _workers: usize) -> Opening {
-        Opening::Monitor
+    fn rows(&self, now_us: u64, seen: &[Seen]) -> Vec<PlanRow> {
+        let behind = seen.iter().map(|s| s.in_superstep).min().unwrap_or(0);
+        let most = self.options.max_lead.map_or(u64::MAX - 1, |lead| behind + u64::from(lead));
+        seen.iter().map(|s| self.row(now_us, s, most)).collect()
     }
 
-    fn observe(&mut self, now_us: u64, seen: &[Seen]) -> Option<Vec<PlanRow>> {
-        // A single worker has nobody to wait for.
-        if seen.len() < 2 || seen.iter().any(|s| s.in_superstep < MONITORED_PUSHES) {
-            return None;
-        }
-        Some(seen.iter().map(|s| self.row(now_us, s)).collect())
+    fn searching(&self) -> Searching {
+        Searching { algorithm: self.options.algorithm, early: self.options.early }
+    }
+
+    fn overrun_factor(&self) -> Option<f64> {
+        Some(self.options.overrun)
     }
 }
 
@@ -66,6 +83,10 @@ impl SyncPolicy for ElasticBsp {
 mod tests {
     use super::*;
     use crate::{ids::Incarnation, sync::plan};
+
+    fn elastic(lookahead: u32) -> ElasticBsp {
+        ElasticBsp::new(ElasticOptions { lookahead, ..ElasticOptions::default() })
+    }
 
     fn seen(worker: u64, finished: u64, granted: u64, last_end_us: u64, interval_us: u64) -> Seen {
         Seen {
@@ -79,19 +100,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_planned_before_everybody_pushed_twice() {
-        let mut policy = ElasticBsp::new(15);
-        assert_eq!(policy.observe(0, &[seen(1, 5, 5, 500, 100), seen(2, 1, 2, 400, 400)]), None);
-        assert_eq!(policy.observe(0, &[seen(1, 5, 5, 500, 100)]), None);
-        assert!(policy.observe(0, &[seen(1, 5, 5, 500, 100), seen(2, 2, 3, 800, 400)]).is_some());
-    }
-
-    #[test]
     fn equal_speeds_meet_after_one_predicted_iteration_at_any_lookahead() {
         for lookahead in [1, 5, 240] {
-            let rows =
-                ElasticBsp::new(lookahead).observe(200, &[seen(1, 2, 2, 200, 100), seen(2, 2, 2, 200, 100)]);
-            let plan = plan(&rows.unwrap()).unwrap();
+            let rows = elastic(lookahead).rows(200, &[seen(1, 2, 2, 200, 100), seen(2, 2, 2, 200, 100)]);
+            let plan = plan(&rows, Searching::default()).unwrap();
             assert_eq!(plan.last, [(Incarnation(1), 3), (Incarnation(2), 3)].into());
             assert_eq!(plan.predicted_wait_us, 0);
         }
@@ -100,25 +112,53 @@ mod tests {
     #[test]
     fn a_twice_slower_worker_meets_the_fast_one_without_waiting() {
         // fast: |300 400 500 600     slow: |600 800: the slow one's third iteration ends with the fast one's sixth.
-        let rows =
-            ElasticBsp::new(15).observe(400, &[seen(1, 4, 4, 400, 100), seen(2, 2, 2, 400, 200)]).unwrap();
-        let plan = plan(&rows).unwrap();
+        let rows = elastic(15).rows(400, &[seen(1, 4, 4, 400, 100), seen(2, 2, 2, 400, 200)]);
+        let plan = plan(&rows, Searching::default()).unwrap();
         assert_eq!(plan.last, [(Incarnation(1), 6), (Incarnation(2), 3)].into());
         assert_eq!((plan.span_us, plan.sync_at_us), (0, 600));
     }
 
     #[test]
+    fn an_early_meeting_is_preferred_when_it_is_hardly_wider() {
+        // fast: 210 310 410 510 610 ..    slow: 202 404 606: spans 8, 6 and 4, the narrowest last.
+        let seen = [seen(1, 2, 2, 110, 100), seen(2, 2, 2, 0, 202)];
+        let rows = elastic(5).rows(110, &seen);
+        let at = |early: &str| {
+            let searching = Searching { early: early.parse().unwrap(), ..Searching::default() };
+            let plan = plan(&rows, searching).unwrap();
+            (plan.sync_at_us, plan.span_us)
+        };
+        assert_eq!([at("0"), at("0.5"), at("1")], [(610, 4), (410, 6), (210, 8)]);
+    }
+
+    #[test]
     fn a_granted_iteration_is_never_taken_back() {
-        let rows =
-            ElasticBsp::new(1).observe(0, &[seen(1, 4, 6, 400, 100), seen(2, 2, 2, 400, 100)]).unwrap();
+        let rows = elastic(1).rows(0, &[seen(1, 4, 6, 400, 100), seen(2, 2, 2, 400, 100)]);
         assert_eq!((rows[0].first_seq, rows[0].points.first_us, rows[0].points.count), (6, 600, 1));
         assert_eq!((rows[1].first_seq, rows[1].points.first_us), (3, 500));
     }
 
     #[test]
     fn a_late_worker_is_expected_now() {
-        let rows =
-            ElasticBsp::new(3).observe(900, &[seen(1, 2, 3, 400, 100), seen(2, 2, 3, 400, 500)]).unwrap();
+        let rows = elastic(3).rows(900, &[seen(1, 2, 3, 400, 100), seen(2, 2, 3, 400, 500)]);
         assert_eq!((rows[0].points.first_us, rows[1].points.first_us), (900, 900));
+    }
+
+    #[test]
+    fn the_authors_first_point_is_the_last_push_itself() {
+        let mut policy = elastic(15);
+        policy.options.first = 0;
+        let rows = policy.rows(400, &[seen(1, 4, 4, 400, 100)]);
+        assert_eq!((rows[0].first_seq, rows[0].points.first_us, rows[0].points.count), (4, 400, 15));
+    }
+
+    #[test]
+    fn a_bound_on_the_lead_shortens_the_rows_of_those_ahead() {
+        let mut policy = elastic(15);
+        policy.options.max_lead = Some(6);
+        // The slower has done 2, so nobody may come beyond 8 in this superstep.
+        let rows = policy.rows(400, &[seen(1, 4, 4, 400, 100), seen(2, 2, 2, 400, 200)]);
+        assert_eq!(rows[0].first_seq + u64::from(rows[0].points.count) - 1, 8);
+        assert_eq!(rows[1].first_seq + u64::from(rows[1].points.count) - 1, 8);
     }
 }

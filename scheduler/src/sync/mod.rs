@@ -1,25 +1,41 @@
-//! When workers meet: one trait, and the policies that implement it.
+//! When workers meet and how much work each gets: one trait, and the policies that implement it.
 //!
-//! A superstep is the span between two barriers. When one opens, the policy says whether its end is known at once
-//! (a quota per worker), must be found out by watching (monitoring), or never comes. While it is watched, each
-//! report asks the policy whether it can plan; a plan names each worker's last iteration.
+//! A superstep is the span between two barriers. When one opens, the policy says how it will end ([`Ending`]), what
+//! becomes of the gradients ([`Rounds`]) and how many samples each worker takes. Inside it, the policy's [`Gate`] says
+//! how far each worker may go. A monitored superstep is planned once every worker's speed has been seen: the plan
+//! names each worker's last iteration.
 
 mod asp;
+mod auto;
 mod bsp;
+mod clocks;
+mod dssp;
 mod elastic_bsp;
+mod lb_bsp;
+mod local;
 mod plan;
-pub mod zipline;
+mod policy;
+pub mod search;
+mod ssp;
+
+use std::collections::BTreeMap;
 
 pub use asp::Asp;
+pub use auto::Auto;
 pub use bsp::Bsp;
+pub use clocks::{Clock, Clocks};
+pub use dssp::{Dssp, Verdict};
 pub use elastic_bsp::ElasticBsp;
-pub use plan::{Plan, PlanRequest, PlanRow, plan};
-
+pub use lb_bsp::{ElasticLb, LbBsp};
+pub use local::LocalRounds;
+pub use plan::{Plan, PlanRequest, PlanRow, Searching, plan};
+pub use policy::Policy;
 use serde::{Deserialize, Serialize};
+pub use ssp::Ssp;
 
-use crate::{ids::Incarnation, spec::PolicySpec};
+use crate::{balance::Cost, ids::Incarnation};
 
-/// When the parameter server turns gradients into new parameters.
+/// When the parameter server turns a push into new parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdateMode {
@@ -40,19 +56,115 @@ pub enum RoundRule {
     Average,
 }
 
-/// What is known about the end of a superstep when it opens.
+/// How a superstep will end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Opening {
+pub enum Ending {
     /// Everybody does this many iterations, then all meet.
     Quota(u32),
-    /// The end will be planned once the workers' speeds have been seen.
-    Monitor,
-    /// No end is planned.
+    /// It is planned once every worker has pushed this often inside it.
+    Monitor { pushes: u64 },
+    /// It has no planned end.
     Free,
 }
 
-/// One worker of the open superstep, as the policy sees it.
+/// What becomes of the gradients of a superstep.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rounds {
+    /// Each push is a step.
+    PerPush,
+    /// The weighted mean of all gradients is one step.
+    PerBarrier,
+    /// Workers step on their own copies; the weighted mean of their changes is subtracted.
+    LocalAverage,
+    /// The same, but the mean change is the gradient of an outer optimizer with this learning rate.
+    LocalOuter { learning_rate: f32 },
+}
+
+impl Rounds {
+    /// Whether workers push once per superstep.
+    pub fn is_local(self) -> bool {
+        matches!(self, Self::LocalAverage | Self::LocalOuter { .. })
+    }
+}
+
+/// How a superstep begins, with the reasons.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Opening {
+    pub ending: Ending,
+    pub rounds: Rounds,
+    /// Samples per iteration of each worker; `None`: the job's batch for everybody.
+    pub batches: Option<BTreeMap<Incarnation, u32>>,
+    /// Factor on the job's learning rate.
+    pub rate_factor: f32,
+    /// Most iterations between the first and the last worker inside the superstep.
+    pub max_lead: Option<u64>,
+    pub why: Why,
+}
+
+impl Opening {
+    /// The job's batch and learning rate for everybody.
+    pub fn new(ending: Ending, rounds: Rounds, why: Why) -> Self {
+        Self { ending, rounds, batches: None, rate_factor: 1.0, max_lead: None, why }
+    }
+}
+
+/// Why something was decided: a sentence for people, and the figures it rests on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Why {
+    /// The rule that holds in this superstep, as users name it.
+    pub rule: String,
+    pub because: String,
+    /// Finite numbers by name; a unit is part of the name.
+    pub figures: BTreeMap<String, f64>,
+}
+
+impl Why {
+    /// A rule that needs no figures.
+    pub fn rule(because: impl Into<String>) -> Self {
+        Self { because: because.into(), ..Self::default() }
+    }
+
+    /// Adds a figure; one that is not finite says nothing and is left out.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: f64) -> Self {
+        if value.is_finite() {
+            self.figures.insert(name.to_owned(), value);
+        }
+        self
+    }
+}
+
+/// What is known when a superstep opens.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// Samples per iteration and worker as the job says.
+    pub batch: u32,
+    /// The workers that take part, in the order of their incarnations.
+    pub crew: &'a [Pace],
+}
+
+/// One worker's speed, as far as it is known.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pace {
+    pub worker: Incarnation,
+    /// Samples per iteration in the superstep before.
+    pub batch: u32,
+    /// Samples of its last finished iteration, and how long that took without waiting.
+    pub last: Option<(u32, u64)>,
+    /// Coefficient of variation of its intervals per sample.
+    pub jitter: Option<f64>,
+    /// Share of its time that went into moving parameters and gradients.
+    pub communication: Option<f64>,
+    /// Predicted time as a function of the batch: proportional, and as fitted to all batches seen.
+    pub proportional: Option<Cost>,
+    pub fitted: Option<Cost>,
+    /// Most samples that fit into its memory.
+    pub max_batch: Option<u32>,
+}
+
+/// One worker of a monitored superstep, as the planner sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     pub worker: Incarnation,
@@ -61,50 +173,50 @@ pub struct Seen {
     pub granted: u64,
     /// Iterations it has finished inside this superstep.
     pub in_superstep: u64,
-    /// When its last iteration ended, and how long that took without waiting, on the engine's clock.
+    /// When its last iteration ended, and how long the next one is predicted to take without waiting.
     pub last_end_us: u64,
     pub interval_us: u64,
 }
 
-/// Says when workers must meet. One serialisable value per job, driven by one thread; the same calls give the same
-/// answers.
+/// How far a worker may go, by its clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Gate {
+    /// Highest clock it may reach as things stand; `None`: no limit.
+    pub until: Option<u64>,
+    /// The wait can be left to the parameter server: iteration k may be granted before its turn if its pull waits
+    /// until every clock is k − 1 − this.
+    pub behind: Option<u64>,
+}
+
+/// Says when workers must meet and how much each does. One serialisable value per job, driven by one thread; the same
+/// calls give the same answers.
 pub trait SyncPolicy {
-    /// How the parameter server applies pushes under this policy.
-    fn mode(&self) -> UpdateMode;
+    /// A superstep opens.
+    fn open(&mut self, context: &Context<'_>) -> Opening;
 
-    /// A superstep opens for `workers` workers.
-    fn open(&mut self, workers: usize) -> Opening;
-
-    /// A worker of a monitored superstep finished an iteration at `now_us`; `seen` holds every worker of it.
-    /// Returns what to plan from, once enough is known.
-    fn observe(&mut self, now_us: u64, seen: &[Seen]) -> Option<Vec<PlanRow>>;
-}
-
-/// A policy with its state, as stored with the job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    Bsp(Bsp),
-    Asp(Asp),
-    ElasticBsp(ElasticBsp),
-}
-
-impl Policy {
-    /// The policy in its first state.
-    pub fn new(spec: PolicySpec) -> Self {
-        match spec {
-            PolicySpec::Bsp => Self::Bsp(Bsp),
-            PolicySpec::Asp => Self::Asp(Asp),
-            PolicySpec::ElasticBsp { lookahead } => Self::ElasticBsp(ElasticBsp::new(lookahead)),
-        }
+    /// A worker pushed at `at_us`: counts it, and decides what it may do next where that depends on the push.
+    fn pushed(&mut self, worker: Incarnation, at_us: u64, clocks: &mut Clocks) {
+        clocks.push(worker, at_us);
     }
 
-    /// The trait behind the stored form.
-    pub fn as_dyn(&mut self) -> &mut dyn SyncPolicy {
-        match self {
-            Self::Bsp(p) => p,
-            Self::Asp(p) => p,
-            Self::ElasticBsp(p) => p,
-        }
+    /// How far a worker may go.
+    fn gate(&self, _worker: Incarnation, _clocks: &Clocks) -> Gate {
+        Gate::default()
+    }
+
+    /// Every worker of a monitored superstep has been seen, or has overrun its prediction; `seen` holds all of them.
+    /// What to plan from.
+    fn rows(&self, _now_us: u64, _seen: &[Seen]) -> Vec<PlanRow> {
+        Vec::new()
+    }
+
+    /// How the window is searched in those rows.
+    fn searching(&self) -> Searching {
+        Searching::default()
+    }
+
+    /// A planned worker that takes this many times its predicted interval makes the superstep be planned again.
+    fn overrun_factor(&self) -> Option<f64> {
+        None
     }
 }

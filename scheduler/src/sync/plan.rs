@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::zipline::{Row, narrowest_window};
+use super::search::{Algorithm, Row, Slack, Weighed, alternatives, earliest_within, search};
 use crate::ids::{Generation, Incarnation, JobId, Superstep};
+
+/// Windows that a plan keeps besides the one it chose.
+const WEIGHED_KEPT: usize = 8;
 
 /// Predicted ends of one worker's next iterations; point i belongs to iteration `first_seq + i`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,13 +18,24 @@ pub struct PlanRow {
     pub points: Row,
 }
 
+/// How the meeting is looked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Searching {
+    pub algorithm: Algorithm,
+    /// Take the earliest window that is at most this share wider than the narrowest; 0: the narrowest.
+    pub early: Slack,
+}
+
 /// A plan that somebody else should compute, because it may take longer than the engine's loop can wait.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanRequest {
     pub job: JobId,
     pub generation: Generation,
     pub superstep: Superstep,
+    /// Revision of the superstep's roster that it is made for.
+    pub revision: u32,
     pub rows: Vec<PlanRow>,
+    pub searching: Searching,
 }
 
 /// Where the superstep ends, with what the decision rested on.
@@ -35,17 +49,27 @@ pub struct Plan {
     pub sync_at_us: u64,
     /// Predicted waits of all workers together.
     pub predicted_wait_us: u64,
+    /// Other windows on the way to this one, widest first.
+    pub weighed: Vec<Weighed>,
 }
 
-/// Finds the narrowest window over all rows. `None` without rows. Cost as [`narrowest_window`].
-pub fn plan(rows: &[PlanRow]) -> Option<Plan> {
+/// Finds the window over all rows. `None` without rows. Cost as [`search`].
+pub fn plan(rows: &[PlanRow], searching: Searching) -> Option<Plan> {
     let points: Vec<Row> = rows.iter().map(|r| r.points).collect();
-    let window = narrowest_window(&points)?;
+    let window = match searching {
+        Searching { algorithm: Algorithm::Leap, early } if early != Slack::default() => {
+            earliest_within(&points, early)?
+        }
+        Searching { algorithm, .. } => search(algorithm, &points)?,
+    };
+    let chosen = Weighed { span_us: window.span_us, sync_at_us: window.sync_at_us };
+    let weighed = alternatives(&points, WEIGHED_KEPT + 1).into_iter().filter(|w| *w != chosen).collect();
     let mut plan = Plan {
         last: BTreeMap::new(),
         span_us: window.span_us,
         sync_at_us: window.sync_at_us,
         predicted_wait_us: 0,
+        weighed,
     };
     for (row, &index) in rows.iter().zip(&window.index) {
         let end_us =

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use syncline_scheduler::{
-    core::{Assignment, Barrier, Input, Iterated, Outcome, Stand, TaskKey, TaskReport, Work},
+    core::{
+        Assignment, Barrier, ClockRoster, Input, Iterated, Outcome, Stand, TaskKey, TaskReport, Update, Work,
+    },
     ids::{Generation, Incarnation},
 };
 
@@ -18,6 +20,7 @@ pub struct Shard {
     begun: BTreeMap<Incarnation, u64>,
     sealed: BTreeSet<Incarnation>,
     barriers: BTreeMap<u64, Barrier>,
+    clocks: ClockRoster,
 }
 
 impl Shard {
@@ -26,6 +29,24 @@ impl Shard {
         if barrier.superstep.0 >= self.closed && newer {
             self.barriers.insert(barrier.superstep.0, barrier.clone());
         }
+    }
+
+    pub fn take_clocks(&mut self, roster: &ClockRoster) {
+        if roster.revision > self.clocks.revision {
+            self.clocks = roster.clone();
+        }
+    }
+
+    /// Clocks of the workers that count.
+    pub fn clocks(&self) -> BTreeMap<Incarnation, u64> {
+        let counts = |w: &&Incarnation| !self.sealed.contains(w);
+        let clock = |w: &Incarnation| self.clocks.base[w] + self.watermarks.get(w).copied().unwrap_or(0);
+        self.clocks.base.keys().filter(counts).map(|w| (*w, clock(w))).collect()
+    }
+
+    fn serves(&self, superstep: u64, min_clock: u64) -> bool {
+        let reached = self.clocks.revision > 0 && self.clocks().values().all(|&c| c >= min_clock);
+        self.closed >= superstep && (min_clock == 0 || reached)
     }
 
     pub fn close_what_can(&mut self) {
@@ -51,13 +72,13 @@ impl Shard {
         }
     }
 
-    fn finish(&mut self, worker: Incarnation, seq: u64) -> bool {
+    fn finish(&mut self, worker: Incarnation, seq: u64, covers: u64) -> bool {
         if self.sealed.contains(&worker) {
             return false;
         }
-        assert_eq!(self.watermarks.get(&worker).copied().unwrap_or(0) + 1, seq, "pushes come in order");
+        assert_eq!(self.watermarks.get(&worker).copied().unwrap_or(0) + covers, seq, "pushes come in order");
         self.watermarks.insert(worker, seq);
-        self.pushes += 1;
+        self.pushes += covers;
         true
     }
 }
@@ -78,12 +99,20 @@ pub struct Worker {
     seen: BTreeSet<TaskKey>,
     unsettled: Vec<TaskReport>,
     resend: bool,
+    /// Reports of a local round that is not pushed yet.
+    held: Vec<TaskReport>,
+}
+
+/// An iteration that starts to compute.
+pub struct Started {
+    pub superstep: u64,
+    pub seq: u64,
 }
 
 impl Worker {
     pub fn new(id: Incarnation, pace_us: u64) -> Self {
-        let (queue, seen, unsettled) = Default::default();
-        Self { id, pace_us, queue, stage: Stage::Pulling, seen, unsettled, resend: false }
+        let (queue, seen, unsettled, held) = Default::default();
+        Self { id, pace_us, queue, stage: Stage::Pulling, seen, unsettled, resend: false, held }
     }
 
     pub fn receive(&mut self, assignment: Assignment) {
@@ -100,12 +129,28 @@ impl Worker {
         self.resend = !self.unsettled.is_empty();
     }
 
-    pub fn can_move(&self, closed: &[u64]) -> bool {
+    pub fn can_move(&self, shards: &[Shard]) -> bool {
         self.resend
             || self.queue.front().is_some_and(|a| match (&a.work, &self.stage) {
-                (Work::Iterate { superstep, .. }, Stage::Pulling) => closed.iter().all(|&c| c >= superstep.0),
+                (Work::Iterate { superstep, min_clock, .. }, Stage::Pulling) => {
+                    self.inside_round(&a.work) || shards.iter().all(|s| s.serves(superstep.0, *min_clock))
+                }
                 _ => true,
             })
+    }
+
+    fn inside_round(&self, work: &Work) -> bool {
+        matches!(work, Work::Iterate { seq, update: Update::Local { first, .. }, .. } if seq > first)
+    }
+
+    /// The iteration that starts with the next step, if one does.
+    pub fn starting(&self) -> Option<Started> {
+        match (&self.queue.front()?.work, &self.stage) {
+            (Work::Iterate { superstep, seq, .. }, Stage::Pulling) if !self.resend => {
+                Some(Started { superstep: superstep.0, seq: *seq })
+            }
+            _ => None,
+        }
     }
 
     pub fn step(&mut self, _now_us: u64, shards: &mut [Shard]) -> Vec<Input> {
@@ -114,15 +159,23 @@ impl Worker {
             return self.unsettled.iter().map(|r| Input::Report { worker, report: r.clone() }).collect();
         }
         let Some(front) = self.queue.front().cloned() else { return Vec::new() };
-        let Work::Iterate { seq, .. } = front.work else {
+        let Work::Iterate { seq, update, .. } = front.work else {
             return self.done(Outcome::Evaluated { loss: 0.5, accuracy: Some(1.0), samples: 3 });
         };
         match self.stage {
             Stage::Pulling => self.stage = Stage::Computing,
-            Stage::Computing => self.stage = Stage::Pushing(0),
+            Stage::Computing => match update {
+                Update::Local { last, .. } if seq < last => return self.iterated(false),
+                _ => self.stage = Stage::Pushing(0),
+            },
             Stage::Pushing(half) => {
                 let shard = &mut shards[half / 2];
-                let ok = if half % 2 == 0 { shard.begin(worker, seq) } else { shard.finish(worker, seq) };
+                let covers = match update {
+                    Update::Local { first, last } => last - first + 1,
+                    Update::PerPush { .. } | Update::PerBarrier => 1,
+                };
+                let ok =
+                    if half % 2 == 0 { shard.begin(worker, seq) } else { shard.finish(worker, seq, covers) };
                 if !ok {
                     // Fenced: a real worker would register again; here its queue is over.
                     self.queue.clear();
@@ -130,23 +183,37 @@ impl Worker {
                 }
                 self.stage = Stage::Pushing(half + 1);
                 if half + 1 == 2 * shards.len() {
-                    let it = Iterated {
-                        loss: 1.0,
-                        skipped: false,
-                        compute_us: self.pace_us,
-                        pace_us: 0,
-                        pull_us: 0,
-                        push_us: 0,
-                        wait_us: 0,
-                        staleness: 0,
-                        cpu_load: 0.0,
-                        memory_load: 0.0,
-                    };
-                    return self.done(Outcome::Iterated(it));
+                    return self.iterated(true);
                 }
             }
         }
         Vec::new()
+    }
+
+    /// The front iteration is computed; unless it is inside a local round, everything so far is pushed as well.
+    fn iterated(&mut self, pushed: bool) -> Vec<Input> {
+        let it = Iterated {
+            loss: 1.0,
+            skipped: false,
+            compute_us: self.pace_us,
+            pace_us: 0,
+            pull_us: 0,
+            push_us: 0,
+            wait_us: 0,
+            staleness: 0,
+            lead: 0,
+            cpu_load: 0.5,
+            memory_load: 0.5,
+        };
+        self.stage = Stage::Pulling;
+        let Some(front) = self.queue.pop_front() else { return Vec::new() };
+        self.held.push(TaskReport { key: front.key, ended_ago_us: 0, outcome: Outcome::Iterated(it) });
+        if !pushed {
+            return Vec::new();
+        }
+        let reports = std::mem::take(&mut self.held);
+        self.unsettled.extend(reports.iter().cloned());
+        reports.into_iter().map(|report| Input::Report { worker: self.id, report }).collect()
     }
 
     fn done(&mut self, outcome: Outcome) -> Vec<Input> {

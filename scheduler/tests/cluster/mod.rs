@@ -6,7 +6,7 @@ mod actors;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use actors::{Shard, Worker};
+use actors::{Shard, Started, Worker};
 use syncline_scheduler::{
     core::{Commit, Core, Effect, Input, Job, ShardStand, SnapshotFile, Stored, WorkerAbout},
     graph::{TaskId, TaskState},
@@ -16,7 +16,7 @@ use syncline_scheduler::{
         DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
         Source, TrainSpec,
     },
-    sync,
+    sync::{self, PlanRequest},
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +65,7 @@ pub struct Cluster {
     inputs: Vec<Input>,
     effects: Vec<Effect>,
     next_worker: u64,
+    max_lead: u64,
     /// Sample ranges that the core settled as done or torn, read from the task records as they pass.
     counted: BTreeMap<TaskId, SampleRange>,
 }
@@ -95,7 +96,7 @@ pub fn spec(s: &Settings) -> JobSpec {
         seed: 0,
         on_nan: OnNan::Fail,
         clip_norm: None,
-        min_workers: 1,
+        min_workers: if s.deaths == 0 { s.workers } else { 1 },
         max_workers: u32::MAX,
         ahead: s.ahead,
     };
@@ -130,6 +131,7 @@ impl Cluster {
             inputs: vec![Input::Submit(Box::new(spec(&settings)))],
             effects: Vec::new(),
             next_worker: 0,
+            max_lead: 0,
             counted: BTreeMap::new(),
         };
         for _ in 0..settings.workers {
@@ -162,10 +164,21 @@ impl Cluster {
                 return;
             }
             self.now_us += self.random(400) as u64;
+            match self.random(200) {
+                // Somebody is late, and the engine looks at the clock.
+                0 => self.now_us += 50_000,
+                1..20 => self.inputs.push(Input::Tick),
+                _ => {}
+            }
             self.misfortune();
             if !self.step() {
                 // Everybody has died: somebody new comes.
-                assert!(self.workers.is_empty(), "stuck: {:?} {:?}", self.settings, self.summary);
+                assert!(
+                    self.workers.is_empty() || !self.inputs.is_empty(),
+                    "stuck: {:?} {:?}",
+                    self.settings,
+                    self.summary
+                );
                 self.join();
             }
         }
@@ -230,9 +243,8 @@ impl Cluster {
         let mut choices: Vec<usize> = Vec::new();
         choices.extend((!self.inputs.is_empty()).then_some(0));
         choices.extend((!self.effects.is_empty()).then_some(1));
-        let closed: Vec<u64> = self.shards.iter().map(|s| s.closed).collect();
         let movable: Vec<Incarnation> =
-            self.workers.iter().filter(|(_, w)| w.can_move(&closed)).map(|(i, _)| *i).collect();
+            self.workers.iter().filter(|(_, w)| w.can_move(&self.shards)).map(|(i, _)| *i).collect();
         choices.extend((!movable.is_empty()).then_some(2));
         let telling: Vec<usize> =
             (0..self.shards.len()).filter(|&i| self.shards[i].closed > self.shards[i].told).collect();
@@ -260,6 +272,7 @@ impl Cluster {
             }
             2 => {
                 let worker = movable[self.random(movable.len())];
+                self.check_start(worker);
                 let now = self.now_us;
                 let Self { workers, shards, inputs, .. } = self;
                 inputs.extend(workers.get_mut(&worker).unwrap().step(now, shards));
@@ -285,6 +298,33 @@ impl Cluster {
         true
     }
 
+    /// What every policy promises about an iteration that starts: it is within the worker's quota, and no further
+    /// ahead of any other worker than allowed.
+    fn check_start(&mut self, worker: Incarnation) {
+        let Some(Started { superstep, seq }) = self.workers[&worker].starting() else { return };
+        if let Some(span) = self.stored.supersteps.get(&superstep.to_string()) {
+            let span: serde_json::Value = serde_json::from_str(span).unwrap();
+            let last = span["roster"][worker.0.to_string()]["last"].as_u64();
+            assert!(last.is_none_or(|last| seq <= last), "{worker} starts {seq} beyond its quota {last:?}");
+        }
+        for shard in &self.shards {
+            let clocks = shard.clocks();
+            let Some(own) = clocks.get(&worker) else { continue };
+            let lowest = clocks.values().min().unwrap();
+            self.max_lead = self.max_lead.max(own - lowest);
+        }
+    }
+
+    /// The highest lead over the slowest worker with which an iteration was started.
+    pub fn max_lead(&self) -> u64 {
+        self.max_lead
+    }
+
+    /// Everything that was committed, to compare two runs.
+    pub fn stored(&self) -> &Stored {
+        &self.stored
+    }
+
     fn handle(&mut self, input: Input) {
         let twice = (self.random(10) == 0 && !matches!(input, Input::Submit(_))).then(|| input.clone());
         for input in [Some(input), twice].into_iter().flatten() {
@@ -292,10 +332,11 @@ impl Cluster {
             if let Some(commit) = self.core.take_commits(self.now_us).remove(&"job".parse().unwrap()) {
                 self.commit(commit);
                 let loaded = Job::load(&self.stored).unwrap();
-                assert_eq!(
-                    Some(&loaded),
-                    self.core.job(loaded.name()),
-                    "loaded job differs from the live one"
+                // Printing two whole jobs would bury the seed.
+                assert!(
+                    Some(&loaded) == self.core.job(loaded.name()),
+                    "loaded job differs from the live one: {:?}",
+                    self.settings
                 );
             }
             self.effects.extend(effects);
@@ -362,11 +403,12 @@ impl Cluster {
                 self.inputs.push(Input::SnapshotWritten { key, outcome });
             }
             Effect::Plan(request) => {
-                let plan = sync::plan(&request.rows);
-                let (job, generation, superstep) = (request.job, request.generation, request.superstep);
-                self.inputs.push(Input::Planned { job, generation, superstep, plan });
+                let plan = sync::plan(&request.rows, request.searching);
+                let PlanRequest { job, generation, superstep, revision, .. } = request;
+                self.inputs.push(Input::Planned { job, generation, superstep, revision, plan });
             }
-            Effect::Clocks { .. } | Effect::CloseShards { .. } => {}
+            Effect::Clocks { roster, .. } => self.shards.iter_mut().for_each(|s| s.take_clocks(&roster)),
+            Effect::CloseShards { .. } => {}
         }
     }
 

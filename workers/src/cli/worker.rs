@@ -20,9 +20,13 @@ pub struct WorkerArgs {
     /// Emulate a machine that is so many times slower, by sleeping; needs --step-ms
     #[arg(long, value_name = "F", default_value_t = 1.0)]
     slowdown: f64,
-    /// Shortest duration of an iteration, times the slowdown; 0 turns the emulation off
+    /// Shortest duration of an iteration on a whole batch, times the slowdown; one on fewer samples is shorter in
+    /// proportion, 0 turns the emulation off
     #[arg(long, value_name = "MS", default_value_t = 0)]
     step_ms: u64,
+    /// Most samples that fit into this machine's memory at once: no policy gives it a larger batch
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_batch: Option<u32>,
     /// Threads inside one operator
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
@@ -55,6 +59,7 @@ pub(super) fn run(args: WorkerArgs) -> Result<(), Failure> {
             runtime,
             exec: ExecOptions { intra_threads: args.threads, spin: args.spin, ..ExecOptions::default() },
             pace: Pace { step: Duration::from_millis(args.step_ms), slowdown: args.slowdown },
+            max_batch: args.max_batch,
         };
         work(options, stop.flag()).await.map_err(worker_failure)
     })

@@ -176,6 +176,7 @@ impl LocalCluster {
             name: format!("worker-{place}"),
             runtime: self.runtime.clone(),
             exec: ExecOptions::default(),
+            max_batch: None,
             pace,
         };
         let (stop, stopped) = watch::channel(false);

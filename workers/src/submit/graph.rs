@@ -116,7 +116,7 @@ impl Default for Settings {
             optimizer: Optimizer::Sgd { weight_decay: 0.0 },
             learning_rate: 0.1,
             decay: Decay::Constant,
-            policy: PolicySpec::ElasticBsp { lookahead: 15 },
+            policy: PolicySpec::default(),
             batch: 32,
             epochs: 1,
             seed: 0,

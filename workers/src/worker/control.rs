@@ -23,15 +23,13 @@ use tracing::{debug, info, warn};
 use super::{
     WorkerOptions,
     error::WorkerError,
-    executor::{End, Finished, Shared, execute},
+    executor::{End, Finished, GATHER, Shared, execute},
     job::Identity,
 };
 
 const CALL: Duration = Duration::from_secs(10);
 const POLL_WAIT_MS: u64 = 1_000;
 const RETRY: Duration = Duration::from_millis(100);
-/// How long a report waits for others while the worker has enough in hand: one commit then serves many short steps.
-const GATHER: Duration = Duration::from_millis(16);
 
 type Link = Reconnecting<WorkerServiceClient>;
 
@@ -67,6 +65,7 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
         host: hostname().unwrap_or_else(|| "?".into()),
         pid: std::process::id(),
         device: "cpu".to_owned(),
+        max_batch: options.max_batch,
     };
     loop {
         let hello = hello.clone();

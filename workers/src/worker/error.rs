@@ -31,6 +31,8 @@ pub enum WorkerError {
     Graph { what: String },
     #[error("[E353] the executor thread ended: {cause}")]
     Executor { cause: String },
+    #[error("[E460] iteration {seq} of the local round {first} to {last} cannot run: {open}")]
+    OutOfRound { seq: u64, first: u64, last: u64, open: String },
 }
 
 impl WorkerError {

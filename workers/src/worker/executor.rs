@@ -7,13 +7,16 @@ use std::{
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use syncline_engine::rpc::{EngineFault, JobTicket};
-use syncline_ps::{PsError, client::Canceller};
+use syncline_ps::{
+    PsError,
+    client::{Canceller, Want},
+};
 use syncline_scheduler::{
-    core::{Assignment, Outcome, TaskKey, Work},
+    core::{Assignment, Outcome, TaskKey, Update, Work},
     ids::{Generation, JobId, Superstep},
 };
 use tokio::sync::Notify;
@@ -30,6 +33,9 @@ pub(super) struct Finished {
     pub ended: Instant,
     pub outcome: Outcome,
 }
+
+/// How long a report waits for others while the worker has enough in hand: one commit then serves many short steps.
+pub(super) const GATHER: Duration = Duration::from_millis(16);
 
 /// With work for less than this in hand, the engine should hear at once what is done, so that more comes in time.
 const RESERVE_US: u64 = 16_000;
@@ -104,6 +110,12 @@ pub(super) fn execute(
         let key = assignment.key.clone();
         if lock(&shared.revoked).remove(&key) {
             open.values_mut().for_each(JobRun::forget_asked);
+            // Revoked iterations end their job: a round that lacks one will never be whole.
+            if let Some(job) = open.get_mut(&(key.job, key.generation))
+                && matches!(assignment.work, Work::Iterate { .. })
+            {
+                job.abandon_round();
+            }
             continue;
         }
         next = tasks.try_recv().ok();
@@ -126,12 +138,17 @@ pub(super) fn execute(
                 Outcome::Failed { code: error.code(), reason: error.to_string() }
             }
         };
-        let urgent = match &outcome {
-            Outcome::Iterated(it) => it.busy_us().saturating_mul(u64::from(queued)) < RESERVE_US,
-            _ => true,
+        let job = open.get_mut(&(key.job.clone(), key.generation));
+        let done = Finished { key, ended: Instant::now(), outcome };
+        let reports = match job {
+            Some(job) => job.settle(done),
+            None => vec![done],
         };
-        if finished.send(Finished { key, ended: Instant::now(), outcome }).is_err() {
-            break;
+        let urgent = is_urgent(&reports, queued);
+        for report in reports {
+            if finished.send(report).is_err() {
+                return End::Stopped;
+            }
         }
         if urgent {
             shared.urgent.notify_one();
@@ -140,12 +157,36 @@ pub(super) fn execute(
     End::Stopped
 }
 
-/// The superstep of `next` if it is an iteration of the same job as `this`.
-fn following(this: &Assignment, next: &Assignment) -> Option<Superstep> {
+/// Whether these reports, which may be sent together, must not wait for others. `queued`: tasks that are still to do.
+fn is_urgent(reports: &[Finished], queued: u32) -> bool {
+    let busy_us = |report: &Finished| match &report.outcome {
+        Outcome::Iterated(it) => Some(it.busy_us()),
+        Outcome::Evaluated { .. } | Outcome::Failed { .. } => None,
+    };
+    let Some(last) = reports.last() else { return false };
+    let Some(last_us) = busy_us(last) else { return true };
+    // The next reports will come after about the same time: if that is too late to gather them, nothing is won.
+    let all_us: u64 = reports.iter().filter_map(busy_us).sum();
+    last_us.saturating_mul(u64::from(queued)) < RESERVE_US || u128::from(all_us) >= GATHER.as_micros()
+}
+
+/// What `next` will pull if it is an iteration of the same job as `this` and pulls at all.
+fn following(this: &Assignment, next: &Assignment) -> Option<Want> {
     let same = (&this.key.job, this.key.generation) == (&next.key.job, next.key.generation);
     match next.work {
-        Work::Iterate { superstep, .. } if same => Some(superstep),
+        Work::Iterate { seq, update: Update::Local { first, .. }, .. } if seq != first => None,
+        Work::Iterate { superstep, min_clock, .. } if same => {
+            Some(Want::Version { closed: superstep.0, min_clock })
+        }
         _ => None,
+    }
+}
+
+/// What a pull may have to wait for, as people are told.
+fn blocked_on(superstep: Superstep, min_clock: u64) -> Option<String> {
+    match (min_clock, superstep.0.checked_sub(1)) {
+        (0, barrier) => barrier.map(|n| format!("barrier/{n}")),
+        (clock, _) => Some(format!("clock/{clock}")),
     }
 }
 
@@ -153,7 +194,7 @@ fn run_one(
     me: &Identity,
     open: &mut HashMap<(JobId, Generation), JobRun>,
     assignment: &Assignment,
-    following: Option<Superstep>,
+    following: Option<Want>,
     shared: &Shared,
     ticket: &impl Fn(&JobId) -> Result<JobTicket, WorkerError>,
 ) -> Result<Outcome, WorkerError> {
@@ -170,13 +211,98 @@ fn run_one(
         }
     };
     match assignment.work {
-        Work::Iterate { superstep, seq, range, learning_rate, .. } => {
-            *lock(&shared.blocked_on) = superstep.0.checked_sub(1).map(|n| format!("barrier/{n}"));
-            let pulled = job.pull(superstep);
+        Work::Iterate { superstep, seq, range, learning_rate, min_clock, update } => {
+            let it = Iteration { task: key.task.to_string(), seq, range, learning_rate, update };
+            *lock(&shared.blocked_on) = blocked_on(superstep, min_clock);
+            let pulled = job.prepare(&it, Want::Version { closed: superstep.0, min_clock });
             *lock(&shared.blocked_on) = None;
-            let task = key.task.to_string();
-            job.iterate(&Iteration { task, seq, range, learning_rate }, pulled?, following)
+            pulled.and_then(|pulled| job.iterate(&it, pulled, following)).inspect_err(|_| job.abandon_round())
         }
         Work::Evaluate { version } => job.evaluate(version),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::{core::Iterated, graph::TaskId, ids::Incarnation, samples::SampleRange};
+
+    use super::*;
+
+    fn key(seq: u64) -> TaskKey {
+        let task = TaskId::Iteration { worker: Incarnation(1), seq };
+        TaskKey { job: "digits".parse().unwrap(), generation: Generation(1), task, attempt: 1 }
+    }
+
+    fn iterated(compute_us: u64) -> Outcome {
+        Outcome::Iterated(Iterated {
+            loss: 0.0,
+            skipped: false,
+            compute_us,
+            pace_us: 0,
+            pull_us: 0,
+            push_us: 0,
+            wait_us: 0,
+            staleness: 0,
+            lead: 0,
+            cpu_load: 0.0,
+            memory_load: 0.0,
+        })
+    }
+
+    fn assignment(seq: u64, update: Update) -> Assignment {
+        let range = SampleRange { epoch: 0, start: 0, len: 1 };
+        let work =
+            Work::Iterate { superstep: Superstep(2), seq, range, learning_rate: 0.1, min_clock: 7, update };
+        Assignment { key: key(seq), work }
+    }
+
+    #[test]
+    fn a_report_waits_only_if_others_will_come_in_time_and_work_is_left() {
+        let failed = || Outcome::Failed { code: "E460".into(), reason: String::new() };
+        #[rustfmt::skip]
+        let cases: Vec<(&str, Vec<Outcome>, u32, bool)> = vec![
+            ("nothing to say",           vec![],                               0,  false),
+            ("short steps, much to do",  vec![iterated(2_000)],                10, false),
+            ("short steps, little left", vec![iterated(2_000)],                7,  true),
+            ("the last one",             vec![iterated(2_000)],                0,  true),
+            ("a long step",              vec![iterated(16_000)],               10, true),
+            ("just below",               vec![iterated(15_999)],               10, false),
+            ("a round of short steps",   vec![iterated(2_000), iterated(2_000)], 10, false),
+            ("a long round",             vec![iterated(9_000), iterated(9_000)], 10, true),
+            ("a failure",                vec![failed()],                       10, true),
+        ];
+        for (name, outcomes, queued, want) in cases {
+            let ended = Instant::now();
+            let reports: Vec<_> =
+                outcomes.into_iter().map(|outcome| Finished { key: key(1), ended, outcome }).collect();
+            assert_eq!(is_urgent(&reports, queued), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_ahead_is_what_the_next_iteration_will_pull() {
+        let wanted = Some(Want::Version { closed: 2, min_clock: 7 });
+        let this = assignment(4, Update::PerBarrier);
+        #[rustfmt::skip]
+        let cases = [
+            (Update::PerPush { scale: 1.0 },      wanted),
+            (Update::PerBarrier,                  wanted),
+            (Update::Local { first: 5, last: 8 }, wanted),
+            (Update::Local { first: 4, last: 8 }, None),
+        ];
+        for (update, want) in cases {
+            assert_eq!(following(&this, &assignment(5, update)), want, "{update:?}");
+        }
+        let mut other = assignment(5, Update::PerBarrier);
+        other.key.generation = Generation(2);
+        assert_eq!(following(&this, &other), None);
+    }
+
+    #[test]
+    fn people_are_told_the_barrier_or_the_clock_that_is_waited_for() {
+        assert_eq!(blocked_on(Superstep(0), 0), None);
+        assert_eq!(blocked_on(Superstep(3), 0).unwrap(), "barrier/2");
+        assert_eq!(blocked_on(Superstep(0), 5).unwrap(), "clock/5");
+        assert_eq!(blocked_on(Superstep(3), 5).unwrap(), "clock/5");
     }
 }

@@ -4,27 +4,25 @@ use std::time::Instant;
 
 use syncline_engine::rpc::{JobTicket, Token};
 use syncline_ps::{
+    PsError,
     client::{BlobClient, Canceller, Pulled, Shards},
     optim::gradient_norm,
     shard::{PushHeader, Want},
 };
 use syncline_scheduler::{
-    core::{Iterated, Outcome},
-    ids::{Incarnation, Superstep},
-    samples::{SampleRange, permutation},
+    core::{Iterated, Outcome, TaskKey, Update},
+    ids::Incarnation,
+    samples::SampleRange,
     spec::{ElementRange, OnNan, TrainSpec},
+    sync::UpdateMode,
 };
 use tracing::debug;
 
-use super::{Pace, error::WorkerError};
+use super::{Pace, error::WorkerError, executor::Finished, feed::Feed, load::LoadProbe, round::Local};
 use crate::{
     autodiff::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_WEIGHT},
     backend::{ExecOptions, Executable, Runtime, TensorView},
-    data::{Batch, Dataset, Target},
 };
-
-/// Samples evaluated at once.
-const EVALUATION_BATCH: usize = 256;
 
 /// Who executes: what every task of this life has in common.
 #[derive(Clone)]
@@ -47,24 +45,14 @@ pub(super) struct JobRun {
     /// Positions of the gradients among the session's outputs, in layout order.
     grads: Vec<usize>,
     data: Option<Feed>,
+    local: Local,
+    load: LoadProbe,
 }
 
-/// The pulled parameters: one flat array and the tensors in it.
-struct Parameters {
-    values: Vec<f32>,
-    tensors: Vec<(String, Vec<usize>, ElementRange)>,
-}
-
-/// The data set with the order of the present epoch.
-struct Feed {
-    set: Dataset,
-    train_rows: Vec<u32>,
-    test_rows: Vec<u32>,
-    order: Vec<u32>,
-    /// The epoch that `order` belongs to.
-    epoch: Option<u32>,
-    rows: Vec<u32>,
-    batch: Batch,
+/// The parameters to compute on: one flat array and the tensors in it.
+pub(super) struct Parameters {
+    pub values: Vec<f32>,
+    pub tensors: Vec<(String, Vec<usize>, ElementRange)>,
 }
 
 /// One training iteration as the executor was told.
@@ -73,15 +61,12 @@ pub(super) struct Iteration {
     pub seq: u64,
     pub range: SampleRange,
     pub learning_rate: f32,
+    pub update: Update,
 }
 
 impl JobRun {
     /// Fetches the blobs, loads the sessions, opens the data and connects to the shards.
-    pub(super) fn open(
-        me: &Identity,
-        key: &syncline_scheduler::core::TaskKey,
-        ticket: JobTicket,
-    ) -> Result<Self, WorkerError> {
+    pub(super) fn open(me: &Identity, key: &TaskKey, ticket: JobTicket) -> Result<Self, WorkerError> {
         let JobTicket { train, shards: addresses, .. } = ticket;
         let graph = BlobClient::new(me.token.clone()).get(&addresses, &train.model.training_graph)?;
         let session = Executable::new(&me.runtime, &graph, &me.exec)?;
@@ -107,7 +92,9 @@ impl JobRun {
         )?;
         let data = Feed::open(&train)?;
         debug!(job = %key.job, elements, "job opened on this worker");
-        Ok(Self { me: me.clone(), train, addresses, shards, params, session, grads, data })
+        let local = Local::new(train.optimizer);
+        let (me, load) = (me.clone(), LoadProbe::default());
+        Ok(Self { me, train, addresses, shards, params, session, grads, data, local, load })
     }
 
     /// Ends blocked calls from another thread.
@@ -120,18 +107,43 @@ impl JobRun {
         self.shards.forget_asked();
     }
 
-    /// Pulls the parameters for an iteration of `superstep`; blocks until the barrier before it has closed.
-    pub(super) fn pull(&mut self, superstep: Superstep) -> Result<Pulled, WorkerError> {
-        Ok(self.shards.pull(Want::Version(superstep.0), &mut self.params.values)?)
+    /// Takes the report of a task that has ended and returns those that may be sent now.
+    pub(super) fn settle(&mut self, done: Finished) -> Vec<Finished> {
+        self.local.settle(done)
     }
 
-    /// Computes on what was `pulled`, and pushes. `next`: superstep of the iteration that follows at once, whose
-    /// parameters are asked for together with the push.
+    /// Gives up a round of local steps that is open, with its reports.
+    pub(super) fn abandon_round(&mut self) {
+        self.local.abandon();
+    }
+
+    /// Sees to the parameters for an iteration: pulls `want`, which may block, or goes on with the worker's own if the
+    /// iteration's round is open.
+    pub(super) fn prepare(&mut self, it: &Iteration, want: Want) -> Result<Pulled, WorkerError> {
+        let mut opens = None;
+        if let Update::Local { first, last } = it.update {
+            if !self.local.begins(it.seq, first, last)? {
+                // No shard is asked in the middle of a round: nobody else would end it.
+                let canceled = self.shards.canceller().is_canceled();
+                return if canceled { Err(PsError::Canceled.into()) } else { Ok(Pulled::default()) };
+            }
+            opens = Some(first);
+        }
+        self.local.abandon();
+        let pulled = self.shards.pull(want, &mut self.params.values)?;
+        if let Some(first) = opens {
+            self.local.begin(first, &self.params, pulled.pushes);
+        }
+        Ok(pulled)
+    }
+
+    /// Computes on what was prepared, and pushes or steps. `next`: what the iteration that follows at once will pull,
+    /// asked for together with the push.
     pub(super) fn iterate(
         &mut self,
         it: &Iteration,
         pulled: Pulled,
-        next: Option<Superstep>,
+        next: Option<Want>,
     ) -> Result<Outcome, WorkerError> {
         let began = Instant::now();
         if let Some(feed) = &mut self.data {
@@ -143,57 +155,95 @@ impl JobRun {
         let weight = outputs.scalar(LOSS_WEIGHT)?;
         let gradients: Vec<&[f32]> =
             self.grads.iter().map(|&i| outputs.f32_at(i)).collect::<Result<_, _>>()?;
-        let given: u64 = gradients.iter().map(|g| g.len() as u64).sum();
-        if given != self.shards.elements() {
-            let what =
-                format!("its gradients have {given} elements, its parameters {}", self.shards.elements());
-            return Err(WorkerError::Graph { what });
-        }
+        check_lengths(&gradients, &self.params)?;
         let norm = gradient_norm(&gradients);
-        let compute = began.elapsed();
-
         let finite = loss.is_finite() && weight.is_finite() && norm.is_finite();
-        if !finite && self.train.on_nan == OnNan::Fail {
-            let (what, value) =
-                if loss.is_finite() { ("the gradient", norm) } else { ("the loss", f64::from(loss)) };
-            let worker = self.me.incarnation.to_string();
-            return Err(WorkerError::NotFinite { what, value, task: it.task.clone(), worker });
+        let fails = self.train.on_nan == OnNan::Fail;
+        let worker = self.me.incarnation;
+        let not_finite = |what, value| {
+            Err(WorkerError::NotFinite { what, value, task: it.task.clone(), worker: worker.to_string() })
+        };
+        if !finite && fails {
+            return match loss.is_finite() {
+                true => not_finite("the gradient", norm),
+                false => not_finite("the loss", f64::from(loss)),
+            };
         }
         let scale = match self.train.clip_norm {
             Some(clip) if norm > f64::from(clip) => (f64::from(clip) / norm) as f32,
             _ => 1.0,
         };
-        let rest = self.me.pace.rest(compute);
+        let (learning_rate, mode) = (it.learning_rate, UpdateMode::PerBarrier);
+        // What is skipped may have any weight, and shards take none that is not finite.
+        let weight = if finite { weight } else { 0.0 };
+        let header = PushHeader { learning_rate, weight, scale, skip: !finite, mode, covers: 1 };
+        let round = match it.update {
+            Update::Local { last, .. } => {
+                self.local.step(&mut self.params, &gradients, &header);
+                if it.seq == last { self.local.close(&self.params) } else { None }
+            }
+            Update::PerPush { .. } | Update::PerBarrier => None,
+        };
+        if let Some(change) = round.as_ref().filter(|change| !change.norm.is_finite() && fails) {
+            return not_finite("the change of a local round", change.norm);
+        }
+        let push: Option<(PushHeader, &[&[f32]])> = match (it.update, &round) {
+            (Update::PerPush { scale: share }, _) => {
+                let mode = UpdateMode::PerPush;
+                Some((PushHeader { mode, scale: scale * share, ..header }, &gradients))
+            }
+            (Update::PerBarrier, _) => Some((header, &gradients)),
+            (Update::Local { .. }, Some(change)) => Some((change.header(learning_rate), &change.values)),
+            (Update::Local { .. }, None) => None,
+        };
+        let compute = began.elapsed();
+
+        let rest = self.me.pace.rest(compute, f64::from(it.range.len) / f64::from(self.train.batch));
         if !rest.is_zero() {
             std::thread::sleep(rest);
         }
         let pace = began.elapsed().saturating_sub(compute);
-        let header = PushHeader { learning_rate: it.learning_rate, weight, scale, skip: !finite };
-        let gradients: &[&[f32]] = if finite { &gradients } else { &[] };
-        let next = next.map(|superstep| Want::Version(superstep.0));
-        let pushed = self.shards.push_and_ask(it.seq, header, gradients, next)?;
+        let before = round.as_ref().map_or(pulled.pushes, |change| change.pushes);
+        let (mut push_us, mut staleness, mut lead) = (0, 0, 0);
+        if let Some((header, values)) = push {
+            let values = if header.skip { &[] } else { values };
+            let pushed = self.shards.push_and_ask(it.seq, header, values, next)?;
+            (push_us, staleness) = (pushed.took_us, pushed.pushes.saturating_sub(before + 1));
+            lead = pushed.lead;
+        }
+        let load = self.load.read();
         Ok(Outcome::Iterated(Iterated {
             loss,
             skipped: !finite,
             compute_us: compute.as_micros() as u64,
             pace_us: if rest.is_zero() { 0 } else { pace.as_micros() as u64 },
             pull_us: pulled.transfer_us,
-            push_us: pushed.took_us,
+            push_us,
             wait_us: pulled.waited_us,
-            staleness: pushed.pushes.saturating_sub(pulled.pushes + 1),
-            cpu_load: 0.0,
-            memory_load: 0.0,
+            staleness,
+            lead,
+            cpu_load: load.cpu,
+            memory_load: load.memory,
         }))
     }
 
-    /// Loss and accuracy of a pinned version over the test samples.
+    /// Loss and accuracy of a pinned version over the test samples. A round that is open goes on behind it.
     pub(super) fn evaluate(&mut self, version: u64) -> Result<Outcome, WorkerError> {
+        let own = self.local.is_open().then(|| self.params.values.clone());
+        let evaluated = self.evaluate_pinned(version);
+        if let Some(values) = own {
+            self.params.values = values;
+        }
+        evaluated
+    }
+
+    fn evaluate_pinned(&mut self, version: u64) -> Result<Outcome, WorkerError> {
         self.shards.pull(Want::Pinned(version), &mut self.params.values)?;
         let graph = BlobClient::new(self.me.token.clone())
             .get(&self.addresses, &self.train.model.evaluation_graph)?;
         let mut session = Executable::new(&self.me.runtime, &graph, &self.me.exec)?;
         let counts = session.output_names().iter().any(|o| o == CORRECT);
-        let parts = self.data.as_ref().map_or(1, |feed| feed.test_rows.len().div_ceil(EVALUATION_BATCH));
+        let parts = self.data.as_ref().map_or(1, Feed::test_parts);
         let (mut loss, mut weight, mut correct, mut samples) = (0.0, 0.0, 0.0, 0u64);
         for part in 0..parts {
             if let Some(feed) = &mut self.data {
@@ -212,6 +262,18 @@ impl JobRun {
     }
 }
 
+/// Refuses gradients that do not lie as the parameters do.
+fn check_lengths(gradients: &[&[f32]], params: &Parameters) -> Result<(), WorkerError> {
+    for (gradient, (name, _, range)) in gradients.iter().zip(&params.tensors) {
+        if gradient.len() as u64 != range.len() {
+            let what =
+                format!("the gradient of `{name}` has {} elements, expected {}", gradient.len(), range.len());
+            return Err(WorkerError::Graph { what });
+        }
+    }
+    Ok(())
+}
+
 /// The graph's inputs: every parameter, then features and labels. Nothing is copied.
 fn inputs<'a>(
     params: &'a Parameters,
@@ -219,10 +281,7 @@ fn inputs<'a>(
     train: &'a TrainSpec,
 ) -> Vec<(&'a str, TensorView<'a>)> {
     let mut inputs: Vec<(&str, TensorView<'_>)> = Vec::with_capacity(params.tensors.len() + 2);
-    if let Some(feed) = feed {
-        inputs.extend(train.model.input.as_deref().map(|name| (name, feed.batch.features())));
-        inputs.extend(train.model.label.as_deref().map(|name| (name, feed.batch.label())));
-    }
+    inputs.extend(feed.into_iter().flat_map(|feed| feed.inputs(&train.model)));
     for (name, shape, range) in &params.tensors {
         let data = &params.values[range.start as usize..range.end as usize];
         inputs.push((name, TensorView::F32 { shape, data }));
@@ -237,51 +296,5 @@ impl Parameters {
             train.model.layout.ranges().map(|(p, range)| (p.name.clone(), shape(&p.shape), range)).collect();
         let elements = tensors.last().map_or(0, |(.., range)| range.end);
         Self { values: vec![0.0; elements as usize], tensors }
-    }
-}
-
-/// What labels a model wants.
-pub(crate) fn target(model: &syncline_scheduler::spec::ModelSpec) -> Target {
-    match model.classes {
-        Some(count) => Target::Classes { count: count as usize },
-        None => Target::Values { shape: model.label_shape.iter().map(|&d| d as usize).collect() },
-    }
-}
-
-impl Feed {
-    fn open(train: &TrainSpec) -> Result<Option<Self>, WorkerError> {
-        if train.model.input.is_none() && train.model.label.is_none() {
-            return Ok(None);
-        }
-        let set = Dataset::open(&train.data, &target(&train.model))?;
-        let (train_rows, test_rows) = set.split(train.data.split);
-        if train_rows.len() as u64 != train.data.train_samples {
-            let what =
-                format!("{} training samples, the job says {}", train_rows.len(), train.data.train_samples);
-            return Err(WorkerError::Graph { what });
-        }
-        let batch = set.batch();
-        let order = Vec::new();
-        Ok(Some(Self { set, train_rows, test_rows, order, epoch: None, rows: Vec::new(), batch }))
-    }
-
-    fn take(&mut self, seed: u64, range: SampleRange) -> Result<(), WorkerError> {
-        if self.epoch != Some(range.epoch) {
-            self.order = permutation(seed, range.epoch, self.train_rows.len() as u32);
-            self.epoch = Some(range.epoch);
-        }
-        let (start, end) = (range.start as usize, range.start as usize + range.len as usize);
-        let Some(order) = self.order.get(start..end) else {
-            return Err(WorkerError::Graph { what: format!("samples {start}..{end} do not exist") });
-        };
-        self.rows.clear();
-        self.rows.extend(order.iter().map(|&i| self.train_rows[i as usize]));
-        Ok(self.set.gather(&self.rows, &mut self.batch)?)
-    }
-
-    fn take_test(&mut self, part: usize) -> Result<u64, WorkerError> {
-        let rows = self.test_rows.chunks(EVALUATION_BATCH).nth(part).unwrap_or_default();
-        self.set.gather(rows, &mut self.batch)?;
-        Ok(rows.len() as u64)
     }
 }

@@ -7,12 +7,17 @@
 mod control;
 mod error;
 mod executor;
+mod feed;
 mod job;
+mod load;
 mod options;
 mod pace;
+mod round;
+#[cfg(test)]
+mod tests;
 
 pub use control::run;
 pub use error::WorkerError;
-pub(crate) use job::target;
+pub(crate) use feed::target;
 pub use options::WorkerOptions;
 pub use pace::Pace;

@@ -16,4 +16,6 @@ pub struct WorkerOptions {
     pub runtime: Runtime,
     pub exec: ExecOptions,
     pub pace: Pace,
+    /// Most samples that fit into memory at once: no policy gives this worker a larger batch.
+    pub max_batch: Option<u32>,
 }

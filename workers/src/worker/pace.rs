@@ -1,8 +1,10 @@
 //! Emulates a slower machine by sleeping after compute.
+//!
+//! The time is that of an iteration on the job's batch; one on fewer samples is shorter in proportion.
 
 use std::time::Duration;
 
-/// Each iteration lasts at least `step * slowdown`; a zero step turns the emulation off.
+/// An iteration on a whole batch lasts at least `step * slowdown`; a zero step turns the emulation off.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
     pub step: Duration,
@@ -16,12 +18,12 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// How long to sleep after `computed`.
-    pub fn rest(&self, computed: Duration) -> Duration {
+    /// How long to sleep after `computed`. `share`: samples of the iteration over those of the job's batch.
+    pub fn rest(&self, computed: Duration, share: f64) -> Duration {
         if self.step.is_zero() {
             return Duration::ZERO;
         }
-        self.step.mul_f64(self.slowdown.max(0.0)).saturating_sub(computed)
+        self.step.mul_f64((self.slowdown * share).max(0.0)).saturating_sub(computed)
     }
 }
 
@@ -34,13 +36,15 @@ mod tests {
         let ms = Duration::from_millis;
         #[rustfmt::skip]
         let cases = [
-            ("off",                    0,  2.5, 3,  0),
-            ("fills up to the step",   10, 1.0, 3,  7),
-            ("slower machine",         10, 2.5, 3,  22),
-            ("compute took longer",    10, 1.0, 12, 0),
+            ("off",                    0,  2.5, 3,  1.0, 0),
+            ("fills up to the step",   10, 1.0, 3,  1.0, 7),
+            ("slower machine",         10, 2.5, 3,  1.0, 22),
+            ("compute took longer",    10, 1.0, 12, 1.0, 0),
+            ("half a batch",           10, 2.0, 3,  0.5, 7),
+            ("twice the batch",        10, 2.0, 3,  2.0, 37),
         ];
-        for (name, step, slowdown, computed, rest) in cases {
-            assert_eq!(Pace { step: ms(step), slowdown }.rest(ms(computed)), ms(rest), "{name}");
+        for (name, step, slowdown, computed, share, rest) in cases {
+            assert_eq!(Pace { step: ms(step), slowdown }.rest(ms(computed), share), ms(rest), "{name}");
         }
     }
 }

@@ -19,8 +19,8 @@ pub struct UpArgs {
     /// How many times slower each worker is than the fastest, such as 1,1,1,2.5; emulated by sleeping
     #[arg(long, value_name = "F,F,...", value_delimiter = ',')]
     slowdown: Vec<f64>,
-    /// Shortest duration of an iteration, times the worker's slowdown; 0 turns the emulation off [default: 10 with
-    /// --slowdown, else 0]
+    /// Shortest duration of an iteration on a whole batch, times the worker's slowdown; one on fewer samples is shorter
+    /// in proportion, 0 turns the emulation off [default: 10 with --slowdown, else 0]
     #[arg(long, value_name = "MS")]
     step_ms: Option<u64>,
     /// Use this Redis server instead of starting one

@@ -7,8 +7,8 @@ pub use cutter::{Cut, Cutter};
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 use syncline_engine::rpc::{
-    BarrierOrder, ClosedBarrier, OpenJob, SealAnswer, ShardClient, ShardFault, ShardRequest, ShardResponse,
-    ShardState, SnapshotReport, Token, connect, hello::Role,
+    BarrierOrder, ClockOrder, ClosedBarrier, OpenJob, SealAnswer, ShardClient, ShardFault, ShardRequest,
+    ShardResponse, ShardState, SnapshotReport, Token, connect, hello::Role,
 };
 use syncline_ps::{
     client::{BlobClient, PushHeader, Shards},
@@ -17,7 +17,7 @@ use syncline_ps::{
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},
     spec::{Layout, Optimizer, Parameter},
-    sync::UpdateMode,
+    sync::{RoundRule, UpdateMode},
 };
 use tarpc::{client, context};
 use tokio::runtime::Runtime;
@@ -27,8 +27,16 @@ pub const FIRST: Generation = Generation(1);
 pub const EPOCH: EngineEpoch = EngineEpoch(1);
 
 /// One step of size one along the gradient.
-pub const UNIT: PushHeader = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false };
-pub const SKIP: PushHeader = PushHeader { skip: true, ..UNIT };
+pub const UNIT: PushHeader = PushHeader {
+    learning_rate: 1.0,
+    weight: 1.0,
+    scale: 1.0,
+    skip: false,
+    mode: UpdateMode::PerPush,
+    covers: 1,
+};
+/// The same into the round of the next barrier.
+pub const ROUND: PushHeader = PushHeader { mode: UpdateMode::PerBarrier, ..UNIT };
 
 pub fn job() -> JobId {
     "digits".parse().unwrap()
@@ -65,10 +73,10 @@ impl Rig {
     }
 
     /// A rig whose job is open with all parameters zero.
-    pub fn with_job(count: u32, elements: u64, mode: UpdateMode) -> Self {
+    pub fn with_job(count: u32, elements: u64) -> Self {
         let rig = Self::start(count);
         let initial = rig.blob(&vec![0.0; elements as usize]);
-        for result in rig.open(FIRST, elements, mode, SGD, &initial) {
+        for result in rig.open(FIRST, elements, SGD, &initial) {
             result.unwrap();
         }
         rig
@@ -92,7 +100,7 @@ impl Rig {
         self.blobs().put(&self.addresses()[0], &bytes).unwrap()
     }
 
-    pub fn order(&self, shard: u32, elements: u64, mode: UpdateMode, initial: &str) -> OpenJob {
+    pub fn order(&self, shard: u32, elements: u64, initial: &str) -> OpenJob {
         OpenJob {
             job: job(),
             generation: FIRST,
@@ -100,7 +108,6 @@ impl Rig {
             shards: self.addresses(),
             layout: layout(elements),
             optimizer: SGD,
-            mode,
             initial: initial.into(),
         }
     }
@@ -109,11 +116,10 @@ impl Rig {
         &self,
         generation: Generation,
         elements: u64,
-        mode: UpdateMode,
         optimizer: Optimizer,
         initial: &str,
     ) -> Vec<Result<ShardState, ShardFault>> {
-        let order = |i| OpenJob { generation, optimizer, ..self.order(i, elements, mode, initial) };
+        let order = |i| OpenJob { generation, optimizer, ..self.order(i, elements, initial) };
         (0..self.shards.len() as u32).map(|i| self.open_one(EPOCH, order(i))).collect()
     }
 
@@ -134,23 +140,26 @@ impl Rig {
     /// Orders a barrier on every shard.
     pub fn barrier(&self, superstep: u64, revision: u32, roster: &[(u64, u64)], pin: bool) {
         for shard in 0..self.shards.len() {
-            self.barrier_on(shard, EPOCH, superstep, revision, roster, pin).unwrap();
+            let order = BarrierOrder { pin, ..barrier(superstep, revision, roster) };
+            self.give(shard, EPOCH, order).unwrap();
         }
     }
 
-    pub fn barrier_on(
-        &self,
-        shard: usize,
-        epoch: EngineEpoch,
-        superstep: u64,
-        revision: u32,
-        roster: &[(u64, u64)],
-        pin: bool,
-    ) -> Result<(), ShardFault> {
-        let roster: BTreeMap<_, _> = roster.iter().map(|&(w, k)| (Incarnation(w), k)).collect();
-        let order =
-            BarrierOrder { superstep: Superstep(superstep), revision, roster, learning_rate: 1.0, pin };
+    pub fn give(&self, shard: usize, epoch: EngineEpoch, order: BarrierOrder) -> Result<(), ShardFault> {
         let call = self.controls[shard].barrier(context::current(), epoch, job(), FIRST, order);
+        self.runtime.block_on(call).unwrap()
+    }
+
+    /// Tells every shard whose clocks count.
+    pub fn clocks(&self, revision: u64, base: &[(u64, u64)]) {
+        for shard in 0..self.shards.len() {
+            self.clocks_on(shard, revision, base).unwrap();
+        }
+    }
+
+    pub fn clocks_on(&self, shard: usize, revision: u64, base: &[(u64, u64)]) -> Result<(), ShardFault> {
+        let order = ClockOrder { revision, base: named(base) };
+        let call = self.controls[shard].clocks(context::current(), EPOCH, job(), FIRST, order);
         self.runtime.block_on(call).unwrap()
     }
 
@@ -190,6 +199,22 @@ impl Rig {
     }
 }
 
+/// A barrier of the plain kind: one step of size one.
+pub fn barrier(superstep: u64, revision: u32, roster: &[(u64, u64)]) -> BarrierOrder {
+    BarrierOrder {
+        superstep: Superstep(superstep),
+        revision,
+        roster: named(roster),
+        rule: RoundRule::Optimizer,
+        learning_rate: 1.0,
+        pin: false,
+    }
+}
+
+fn named(numbers: &[(u64, u64)]) -> BTreeMap<Incarnation, u64> {
+    numbers.iter().map(|&(worker, n)| (Incarnation(worker), n)).collect()
+}
+
 fn control(runtime: &Runtime, address: SocketAddr, token: &Token) -> ShardClient {
     runtime.block_on(async {
         let address = address.to_string();
@@ -210,6 +235,6 @@ pub fn layout(elements: u64) -> Layout {
 /// The parameters as a fresh onlooker sees them.
 pub fn look(rig: &Rig, elements: u64) -> Vec<f32> {
     let mut values = vec![f32::NAN; elements as usize];
-    rig.worker(u64::MAX - 1, elements).pull(syncline_ps::client::Want::Version(0), &mut values).unwrap();
+    rig.worker(u64::MAX - 1, elements).pull(syncline_ps::client::Want::version(0), &mut values).unwrap();
     values
 }

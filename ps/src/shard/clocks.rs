@@ -1,0 +1,165 @@
+//! The clocks of a job's workers, and the slowest of them.
+//!
+//! A worker's clock is its watermark plus a base that the engine gives it, so that one who joins late need not count
+//! from zero. A pull may wait until no clock is below some number; this is the condition of stale synchronous parallel
+//! training (Ho et al., NeurIPS 2013). Reading the minimum costs O(1), a push O(log n) for n workers, and nothing at
+//! all as long as no roster has come.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use syncline_engine::rpc::{ClockOrder, ShardFault};
+use syncline_scheduler::ids::{EngineEpoch, Incarnation};
+
+use super::JobShard;
+
+/// The workers whose clocks count, and where they stand.
+#[derive(Debug, Default)]
+pub(super) struct Clocks {
+    /// Of the roster that is in force; `None` until one has come.
+    revision: Option<u64>,
+    /// Of every worker that counts.
+    base: BTreeMap<Incarnation, u64>,
+    /// How many of them stand at each clock.
+    standing: BTreeMap<u64, u32>,
+}
+
+impl Clocks {
+    /// The lowest clock that counts. Without a roster nothing is known, so 0; an empty roster holds nobody back.
+    pub(super) fn minimum(&self) -> u64 {
+        match (self.revision, self.standing.first_key_value()) {
+            (None, _) => 0,
+            (Some(_), None) => u64::MAX,
+            (Some(_), Some((&clock, _))) => clock,
+        }
+    }
+
+    /// Puts a roster in force unless its revision, or a higher one, is known.
+    pub(super) fn take(
+        &mut self,
+        order: ClockOrder,
+        watermarks: &BTreeMap<Incarnation, u64>,
+        sealed: &BTreeSet<Incarnation>,
+    ) {
+        if self.revision.is_some_and(|known| known >= order.revision) {
+            return;
+        }
+        self.revision = Some(order.revision);
+        self.base = order.base;
+        self.base.retain(|worker, _| !sealed.contains(worker));
+        self.standing.clear();
+        for (worker, base) in &self.base {
+            let clock = base.saturating_add(watermarks.get(worker).copied().unwrap_or(0));
+            *self.standing.entry(clock).or_default() += 1;
+        }
+    }
+
+    /// How far `worker`, at this watermark, is ahead of the lowest clock that counts.
+    pub(super) fn lead(&self, worker: Incarnation, watermark: u64) -> u64 {
+        let clock = self.base.get(&worker).map_or(0, |base| base.saturating_add(watermark));
+        clock.saturating_sub(self.minimum())
+    }
+
+    /// The watermark of `worker` has moved.
+    pub(super) fn pushed(&mut self, worker: Incarnation, from: u64, to: u64) {
+        if let Some(&base) = self.base.get(&worker) {
+            self.leave(base.saturating_add(from));
+            *self.standing.entry(base.saturating_add(to)).or_default() += 1;
+        }
+    }
+
+    /// `worker`, at this watermark, counts no more.
+    pub(super) fn strike(&mut self, worker: Incarnation, watermark: u64) {
+        if let Some(base) = self.base.remove(&worker) {
+            self.leave(base.saturating_add(watermark));
+        }
+    }
+
+    fn leave(&mut self, clock: u64) {
+        if let Some(here) = self.standing.get_mut(&clock) {
+            *here -= 1;
+            if *here == 0 {
+                self.standing.remove(&clock);
+            }
+        }
+    }
+}
+
+impl JobShard {
+    /// Takes the roster of workers whose clocks count.
+    pub fn clocks(&self, epoch: EngineEpoch, order: ClockOrder) -> Result<(), ShardFault> {
+        let mut ledger = self.open_ledger()?;
+        ledger.fence(epoch)?;
+        ledger.take_clocks(order);
+        self.wake_at_clock(&mut ledger);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn roster(revision: u64, base: &[(u64, u64)]) -> ClockOrder {
+        ClockOrder { revision, base: base.iter().map(|&(w, base)| (Incarnation(w), base)).collect() }
+    }
+
+    fn marks(of: &[(u64, u64)]) -> BTreeMap<Incarnation, u64> {
+        of.iter().map(|&(w, mark)| (Incarnation(w), mark)).collect()
+    }
+
+    #[test]
+    fn nothing_is_known_before_a_roster_and_nobody_counts_in_an_empty_one() {
+        let mut clocks = Clocks::default();
+        clocks.pushed(Incarnation(1), 0, 5);
+        assert_eq!(clocks.minimum(), 0);
+        clocks.take(roster(0, &[]), &marks(&[(1, 5)]), &BTreeSet::new());
+        assert_eq!(clocks.minimum(), u64::MAX);
+    }
+
+    #[test]
+    fn only_a_higher_revision_replaces_a_roster_and_sealed_workers_stay_out() {
+        let (mut clocks, watermarks) = (Clocks::default(), marks(&[(1, 4), (2, 7)]));
+        let sealed = BTreeSet::from([Incarnation(3)]);
+        clocks.take(roster(2, &[(1, 0), (2, 0), (3, 0)]), &watermarks, &sealed);
+        assert_eq!(clocks.minimum(), 4);
+        for late in [0, 1, 2] {
+            clocks.take(roster(late, &[(2, 0)]), &watermarks, &sealed);
+            assert_eq!(clocks.minimum(), 4, "revision {late}");
+        }
+        clocks.take(roster(3, &[(2, 0), (9, 6)]), &watermarks, &sealed);
+        assert_eq!(clocks.minimum(), 6, "the joiner begins at its base");
+    }
+
+    proptest! {
+        #[test]
+        fn the_minimum_is_the_least_of_all_clocks(
+            bases in prop::collection::vec(0u64..5, 1..8),
+            steps in prop::collection::vec((any::<prop::sample::Index>(), 0u64..5), 0..60),
+        ) {
+            let mut clocks = Clocks::default();
+            let named: Vec<(u64, u64)> = (0..).zip(bases.iter().copied()).collect();
+            clocks.take(roster(0, &named), &BTreeMap::new(), &BTreeSet::new());
+            // Watermark of each worker; `None` once it is struck.
+            let mut marks: Vec<Option<u64>> = vec![Some(0); bases.len()];
+            for (who, ahead) in steps {
+                let at = who.index(marks.len());
+                let worker = Incarnation(at as u64);
+                match marks[at] {
+                    Some(mark) if ahead == 0 => {
+                        clocks.strike(worker, mark);
+                        marks[at] = None;
+                    }
+                    Some(mark) => {
+                        clocks.pushed(worker, mark, mark + ahead);
+                        marks[at] = Some(mark + ahead);
+                    }
+                    None => clocks.pushed(worker, 0, ahead),
+                }
+                let alive = marks.iter().zip(&bases).filter_map(|(mark, base)| Some((*mark)? + base));
+                prop_assert_eq!(clocks.minimum(), alive.min().unwrap_or(u64::MAX));
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Why is there a barrier here, and why is this task waiting? Answered from the stored state alone.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    job::Job,
+    state::{End, Share, Span, Standing, Task},
+};
+use crate::{
+    graph::{Holder, TaskId, TaskState},
+    ids::{Incarnation, Superstep},
+    sync::{Ending, Why, search::Weighed},
+};
+
+/// A barrier: what was predicted, what was weighed, what was chosen, and what happened. Times are µs after the
+/// superstep opened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BarrierStory {
+    pub barrier: Superstep,
+    /// `open`, `planning`, `ordered` or `closed`.
+    pub state: String,
+    pub why: Why,
+    pub opened_ms: u64,
+    pub expected_us: Option<u64>,
+    pub closed_us: Option<u64>,
+    /// Predicted wait of the worker that waits longest.
+    pub span_us: Option<u64>,
+    pub predicted_wait_us: Option<u64>,
+    pub actual_wait_us: Option<u64>,
+    /// Windows that were weighed besides the chosen one.
+    pub weighed: Vec<Weighed>,
+    pub workers: Vec<WorkerStory>,
+}
+
+/// One worker's part in a superstep.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStory {
+    pub worker: Incarnation,
+    pub name: String,
+    /// Iterations of this superstep: how many it is to do, once decided, and how many it has done.
+    pub iterations: Option<u64>,
+    pub done: u64,
+    pub batch: u32,
+    pub predicted_interval_us: Option<u64>,
+    pub expected_us: Option<u64>,
+    pub arrived_us: Option<u64>,
+    pub predicted_wait_us: Option<u64>,
+    pub actual_wait_us: Option<u64>,
+    /// Whether the barrier waits for it.
+    pub awaited: bool,
+    pub slow: Option<SlowStory>,
+}
+
+/// A worker that is much slower than most, and since when.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SlowStory {
+    pub since_ms: u64,
+    /// Its predicted time per sample over the median.
+    pub factor: f64,
+}
+
+/// A task: its state, and in words why it is in that state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskStory {
+    pub task: TaskId,
+    pub state: String,
+    pub because: Vec<String>,
+    /// Tasks it needs, with their states.
+    pub needs: Vec<(TaskId, String)>,
+}
+
+impl Job {
+    /// The story of the barrier that ends a superstep; `None` if it is not begun or not kept any more.
+    pub fn explain_barrier(&self, barrier: Superstep) -> Option<BarrierStory> {
+        let span = self.spans.get(&barrier)?;
+        let after = |at_us: u64| at_us.saturating_sub(span.opened_us);
+        let (closed_us, actual_wait_us) = match span.end {
+            End::Closed { closed_us, actual_wait_us } => (Some(closed_us), Some(actual_wait_us)),
+            _ => (None, None),
+        };
+        Some(BarrierStory {
+            barrier,
+            state: span.word().to_owned(),
+            why: span.why.clone(),
+            opened_ms: span.opened_us / 1000,
+            expected_us: span.sync_at_us.map(after),
+            closed_us: closed_us.map(after),
+            span_us: span.span_us,
+            predicted_wait_us: span.predicted_wait_us,
+            actual_wait_us,
+            weighed: span
+                .weighed
+                .iter()
+                .map(|w| Weighed { span_us: w.span_us, sync_at_us: after(w.sync_at_us) })
+                .collect(),
+            workers: span.roster.iter().map(|(w, share)| self.part(span, *w, share)).collect(),
+        })
+    }
+
+    fn part(&self, span: &Span, worker: Incarnation, share: &Share) -> WorkerStory {
+        let after = |at_us: u64| at_us.saturating_sub(span.opened_us);
+        let member = self.members.get(&worker);
+        let row = span.predicted.iter().find(|row| row.worker == worker);
+        let expected = row.zip(share.last).map(|(row, last)| {
+            let i = last.saturating_sub(row.first_seq);
+            row.points.first_us.saturating_add(row.points.interval_us.saturating_mul(i))
+        });
+        let done = member.map_or(0, |m| m.finished.min(share.last.unwrap_or(u64::MAX)));
+        let closed_us = match span.end {
+            End::Closed { closed_us, .. } => Some(closed_us),
+            _ => None,
+        };
+        WorkerStory {
+            worker,
+            name: member.map(|m| m.about.name.clone()).unwrap_or_default(),
+            iterations: share.last.map(|last| last - share.base),
+            done: done.saturating_sub(share.base),
+            batch: share.batch,
+            predicted_interval_us: row.map(|row| row.points.interval_us),
+            expected_us: expected.map(after),
+            arrived_us: share.arrived_us.map(after),
+            predicted_wait_us: expected.zip(span.sync_at_us).map(|(e, sync)| sync.saturating_sub(e)),
+            actual_wait_us: share.arrived_us.zip(closed_us).map(|(a, closed)| closed.saturating_sub(a)),
+            awaited: !span.is_closed() && share.last.is_none_or(|last| done < last),
+            slow: member
+                .and_then(|m| m.slow)
+                .map(|s| SlowStory { since_ms: s.since_us / 1000, factor: s.factor }),
+        }
+    }
+
+    /// Barriers whose stories are kept.
+    pub fn barriers_kept(&self) -> Option<(Superstep, Superstep)> {
+        Some((*self.spans.keys().next()?, *self.spans.keys().next_back()?))
+    }
+
+    /// The story of a task; `None` if the graph never had or will not have it.
+    pub fn explain_task(&self, id: &TaskId) -> Option<TaskStory> {
+        let Some(task) = self.tasks.get(id) else { return self.absent(id) };
+        let needs = task.control.iter().chain(&task.version);
+        let needs = needs.map(|need| (need.clone(), self.state_word(need))).collect();
+        Some(TaskStory {
+            task: id.clone(),
+            state: task.state.word().to_owned(),
+            because: self.because(id, task),
+            needs,
+        })
+    }
+
+    fn state_word(&self, id: &TaskId) -> String {
+        // What is not in the graph any more is over: tasks are forgotten only then.
+        self.tasks.get(id).map_or("done", |t| t.state.word()).to_owned()
+    }
+
+    fn because(&self, id: &TaskId, task: &Task) -> Vec<String> {
+        match &task.state {
+            TaskState::Waiting { .. } => vec!["it starts when everything it needs is done".into()],
+            TaskState::Ready => vec!["everything it needs is done; no worker is free for it".into()],
+            TaskState::Leased { holder, .. } => self.under_way(id, task, *holder),
+            TaskState::Done => vec!["it is done".into()],
+            TaskState::Failed { code, reason } => vec![format!("it failed: [{code}] {reason}")],
+            TaskState::Lost => {
+                vec!["its worker left before any shard had its push; its samples went to another".into()]
+            }
+            TaskState::Torn => {
+                vec![
+                    "its worker left when some shards had its push and others had not; it counts as seen"
+                        .into(),
+                ]
+            }
+            TaskState::Canceled => vec!["the job ended before it could".into()],
+        }
+    }
+
+    fn under_way(&self, id: &TaskId, task: &Task, holder: Holder) -> Vec<String> {
+        let mut because = Vec::new();
+        for need in &task.version {
+            match need {
+                TaskId::Barrier(n) if n.0 >= self.central.closed => {
+                    because.push(format!("its pull waits for {need}: {}", self.barrier_waits(*n)));
+                }
+                TaskId::Clock(clock) if self.clocks.slowest().is_some_and(|(_, low)| low < *clock) => {
+                    because.push(format!("its pull waits for {need}: {}", self.clock_waits(*clock)));
+                }
+                _ => {}
+            }
+        }
+        match (id, holder) {
+            (TaskId::Barrier(n), _) => because = vec![self.barrier_waits(*n)],
+            (TaskId::Clock(clock), _) => because = vec![self.clock_waits(*clock)],
+            (TaskId::Iteration { seq, .. }, Holder::Worker(worker)) => {
+                let before = seq - self.members.get(&worker).map_or(0, |m| m.finished) - 1;
+                because.push(match before {
+                    0 => format!("{worker} has it in hand"),
+                    n => format!("{worker} has it in hand, behind {n} earlier iterations"),
+                });
+            }
+            (_, Holder::Worker(worker)) => because.push(format!("{worker} has it in hand")),
+            (_, Holder::Shards) => because.push("the shards work on it".into()),
+            (_, Holder::Planner) => because.push("its rolling graph of iterations and barriers runs".into()),
+        }
+        because
+    }
+
+    /// Whom a barrier waits for, in words.
+    fn barrier_waits(&self, barrier: Superstep) -> String {
+        let Some(story) = self.explain_barrier(barrier) else { return "it is not begun".into() };
+        let missing = story.workers.iter().filter(|w| w.awaited);
+        let missing: Vec<String> = missing
+            .map(|w| match w.iterations {
+                Some(all) => format!("{} ({} of {all} iterations done{})", w.worker, w.done, slow(w.slow)),
+                None => format!("{} ({} iterations done{})", w.worker, w.done, slow(w.slow)),
+            })
+            .collect();
+        match (&self.spans[&barrier].end, missing.is_empty()) {
+            (End::Open(Ending::Free), _) => "it has no planned end".into(),
+            (End::Open(_), _) => format!("speeds are being watched; so far {}", missing.join(", ")),
+            (End::Planning(_), _) => "it is being planned".into(),
+            (End::Ordered, true) => "everybody is there; the shards are closing it".into(),
+            (End::Ordered, false) => format!("it waits for {}", missing.join(", ")),
+            (End::Closed { .. }, _) => "it is closed".into(),
+        }
+    }
+
+    fn clock_waits(&self, clock: u64) -> String {
+        let late = self.clocks.iter().filter(|(_, c)| c.pushes < clock);
+        let late: Vec<String> = late.map(|(w, c)| format!("{w} (at {})", c.pushes)).collect();
+        match late.is_empty() {
+            true => "everybody has reached it".into(),
+            false => format!("it waits for {}", late.join(", ")),
+        }
+    }
+
+    /// A task that is not in the graph: over and forgotten, or not granted yet.
+    fn absent(&self, id: &TaskId) -> Option<TaskStory> {
+        let story = |state: &str, because: String| {
+            Some(TaskStory {
+                task: id.clone(),
+                state: state.to_owned(),
+                because: vec![because],
+                needs: Vec::new(),
+            })
+        };
+        let forgotten = "it is over; only the newest finished tasks are kept".to_owned();
+        match *id {
+            TaskId::Barrier(n) if n.0 < self.central.closed => story("done", forgotten),
+            TaskId::Barrier(n) if self.spans.contains_key(&n) => story("planned", self.barrier_waits(n)),
+            TaskId::Clock(clock) => match self.clocks.slowest() {
+                Some((_, low)) if low >= clock => story("done", forgotten),
+                _ => story("planned", self.clock_waits(clock)),
+            },
+            TaskId::Iteration { worker, seq } => {
+                let member = self.members.get(&worker)?;
+                if seq <= member.granted {
+                    return story("done", forgotten);
+                }
+                story("planned", self.not_granted(worker, seq))
+            }
+            _ => None,
+        }
+    }
+
+    fn not_granted(&self, worker: Incarnation, seq: u64) -> String {
+        let member = &self.members[&worker];
+        if member.standing != Standing::Active {
+            return format!("{worker} has left");
+        }
+        if self.central.cursor.is_exhausted() && member.reserved.is_empty() {
+            return "all samples are handed out".into();
+        }
+        if seq == member.granted + 1 && self.is_gated(worker) {
+            let lead = self.clocks.lead(worker);
+            let slowest = self.clocks.slowest().map(|(w, _)| w.to_string()).unwrap_or_default();
+            return format!(
+                "not granted: {worker} is {lead} ahead of {slowest}, as far as {} allows",
+                self.train().policy
+            );
+        }
+        format!("not granted yet: {worker} is at {} of {} granted", member.finished, member.granted)
+    }
+}
+
+fn slow(slow: Option<SlowStory>) -> String {
+    slow.map(|s| format!(", {:.1} times as slow as most", s.factor)).unwrap_or_default()
+}
+
+impl Span {
+    fn word(&self) -> &'static str {
+        match self.end {
+            End::Open(_) => "open",
+            End::Planning(_) => "planning",
+            End::Ordered => "ordered",
+            End::Closed { .. } => "closed",
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Auto: picks among the others what suits the workers as they are, says why, and may change its mind whenever a
+//! superstep opens.
+//!
+//! Three figures decide, all predicted for the superstep to come: the share of time that goes into moving parameters,
+//! the share that BSP would wait, and the jitter. With mᵢ the predicted interval of worker i at the job's batch, j the
+//! mean coefficient of variation and n workers, BSP waits 1 − mean m / (max m · (1 + j·√(2 ln n))): the last factor
+//! approximates the largest of n normal deviations. The thresholds are ours; each has a margin, so that noise does
+//! not flip the choice back and forth.
+//!
+//! The job's learning rate is meant for updates per push. Where a round is averaged into one update the rate is
+//! multiplied by the number of workers (linear scaling: Goyal et al. 2017, arXiv:1706.02677), so that a sample counts
+//! alike under every choice.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Bsp, Clocks, Context, ElasticBsp, ElasticLb, Gate, LocalRounds, Opening, PlanRow, Rounds, Searching,
+    Seen, SyncPolicy,
+};
+use crate::{
+    ids::Incarnation,
+    spec::{BalanceOptions, ElasticOptions},
+};
+
+/// Steps of a local round, where transfers are what costs.
+const LOCAL_STEPS: u32 = 8;
+/// Above this share of time in transfers, local rounds begin; below the second they end.
+const TRANSFER_HIGH: f64 = 0.5;
+const TRANSFER_LOW: f64 = 0.3;
+/// Below this share of waiting BSP is cheap; above the second it is not.
+const WAIT_LOW: f64 = 0.10;
+const WAIT_HIGH: f64 = 0.15;
+/// Up to this jitter a difference in speed lasts long enough to size batches by it; the second is the margin.
+const JITTER_STEADY: f64 = 0.15;
+const JITTER_WILD: f64 = 0.25;
+
+/// What can be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Choice {
+    Bsp,
+    ElasticBsp,
+    ElasticLb,
+    LocalSgd,
+}
+
+/// The present choice, and the policies to choose from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Auto {
+    choice: Option<Choice>,
+    elastic: ElasticBsp,
+    elastic_lb: ElasticLb,
+}
+
+/// What the decision rests on.
+#[derive(Debug, Clone, Copy)]
+struct Figures {
+    transfer: f64,
+    bsp_wait: f64,
+    jitter: f64,
+    speed_ratio: f64,
+}
+
+impl Figures {
+    fn of(context: &Context<'_>) -> Option<Self> {
+        let n = context.crew.len() as f64;
+        let mut transfer = 0.0;
+        let mut jitter = 0.0;
+        let (mut sum, mut longest, mut shortest) = (0.0, 0.0f64, f64::INFINITY);
+        for pace in context.crew {
+            let us = pace.proportional?.us(context.batch);
+            transfer += pace.communication? / n;
+            jitter += pace.jitter? / n;
+            sum += us;
+            longest = longest.max(us);
+            shortest = shortest.min(us);
+        }
+        let spread = 1.0 + jitter * (2.0 * n.ln()).sqrt();
+        let bsp_wait = 1.0 - sum / n / (longest * spread).max(f64::MIN_POSITIVE);
+        Some(Self { transfer, bsp_wait, jitter, speed_ratio: longest / shortest.max(f64::MIN_POSITIVE) })
+    }
+
+    /// The choice, given the present one.
+    fn choose(&self, present: Option<Choice>) -> (Choice, String) {
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let limit = |is: Choice, enter: f64, stay: f64| if present == Some(is) { stay } else { enter };
+        if self.transfer >= limit(Choice::LocalSgd, TRANSFER_HIGH, TRANSFER_LOW) {
+            let because = format!("{} of the time goes into moving parameters", percent(self.transfer));
+            return (Choice::LocalSgd, because);
+        }
+        if self.bsp_wait <= limit(Choice::Bsp, WAIT_LOW, WAIT_HIGH) {
+            let because =
+                format!("waiting for everybody in every round costs only {}", percent(self.bsp_wait));
+            return (Choice::Bsp, because);
+        }
+        let wait = format!("a barrier in every round would cost {} of the time", percent(self.bsp_wait));
+        if self.jitter <= limit(Choice::ElasticLb, JITTER_STEADY, JITTER_WILD) {
+            let because = format!(
+                "{wait}; the speeds differ by a steady factor of {:.1}, which batch sizes even out",
+                self.speed_ratio
+            );
+            return (Choice::ElasticLb, because);
+        }
+        let because =
+            format!("{wait}, and the speeds jitter too much ({}) to size batches by", percent(self.jitter));
+        (Choice::ElasticBsp, because)
+    }
+}
+
+impl Auto {
+    /// Starts with ElasticBSP, until speeds are known.
+    pub fn new(elastic: ElasticOptions, balance: BalanceOptions) -> Self {
+        Self { choice: None, elastic: ElasticBsp::new(elastic), elastic_lb: ElasticLb::new(elastic, balance) }
+    }
+
+    fn planner(&self) -> &dyn SyncPolicy {
+        match self.choice {
+            Some(Choice::ElasticLb) => &self.elastic_lb,
+            _ => &self.elastic,
+        }
+    }
+}
+
+impl SyncPolicy for Auto {
+    fn open(&mut self, context: &Context<'_>) -> Opening {
+        let figures = Figures::of(context).filter(|_| context.crew.len() > 1);
+        let (choice, because) = match figures {
+            Some(figures) => figures.choose(self.choice),
+            None => (Choice::ElasticBsp, "the speeds are not known yet".to_owned()),
+        };
+        self.choice = figures.is_some().then_some(choice);
+        let (rule, mut opening) = match choice {
+            Choice::Bsp => ("bsp", Bsp.open(context)),
+            Choice::ElasticBsp => ("elastic-bsp", self.elastic.open(context)),
+            Choice::ElasticLb => ("elastic-lb", self.elastic_lb.open(context)),
+            Choice::LocalSgd => ("local-sgd", LocalRounds::average(LOCAL_STEPS).open(context)),
+        };
+        if opening.rounds == Rounds::PerBarrier {
+            opening.rate_factor = context.crew.len() as f32;
+        }
+        opening.why.rule = rule.to_owned();
+        opening.why.because = format!("{because}: {}", opening.why.because);
+        if let Some(f) = figures {
+            opening.why = opening
+                .why
+                .with("transfer_share", f.transfer)
+                .with("bsp_wait_share", f.bsp_wait)
+                .with("jitter", f.jitter)
+                .with("speed_ratio", f.speed_ratio);
+        }
+        opening
+    }
+
+    fn gate(&self, worker: Incarnation, clocks: &Clocks) -> Gate {
+        self.planner().gate(worker, clocks)
+    }
+
+    fn rows(&self, now_us: u64, seen: &[Seen]) -> Vec<PlanRow> {
+        self.planner().rows(now_us, seen)
+    }
+
+    fn searching(&self) -> Searching {
+        self.planner().searching()
+    }
+
+    fn overrun_factor(&self) -> Option<f64> {
+        self.planner().overrun_factor()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{balance::Cost, sync::Pace};
+
+    fn crew(us_per_sample: &[f64], jitter: f64, transfer: f64) -> Vec<Pace> {
+        let pace = |(i, &us_per_sample): (usize, &f64)| Pace {
+            worker: Incarnation(i as u64 + 1),
+            batch: 32,
+            last: Some((32, 1)),
+            jitter: Some(jitter),
+            communication: Some(transfer),
+            proportional: Some(Cost::Proportional { us_per_sample }),
+            fitted: Some(Cost::Proportional { us_per_sample }),
+            max_batch: None,
+        };
+        us_per_sample.iter().enumerate().map(pace).collect()
+    }
+
+    fn rule(auto: &mut Auto, crew: &[Pace]) -> String {
+        auto.open(&Context { batch: 32, crew }).why.rule
+    }
+
+    #[test]
+    fn choices_table() {
+        #[rustfmt::skip]
+        let cases: &[(&str, &[f64], f64, f64, &str)] = &[
+            ("all alike",                     &[10.0, 10.0, 10.0, 10.0], 0.01, 0.1, "bsp"),
+            ("one twice as slow, steady",     &[10.0, 10.0, 10.0, 20.0], 0.01, 0.1, "elastic-lb"),
+            ("one twice as slow, wild",       &[10.0, 10.0, 10.0, 20.0], 0.50, 0.1, "elastic-bsp"),
+            ("alike on average, wild",        &[10.0, 10.0, 10.0, 10.0], 0.50, 0.1, "elastic-bsp"),
+            ("transfers eat the time",        &[10.0, 10.0, 10.0, 20.0], 0.01, 0.8, "local-sgd"),
+        ];
+        for (name, speeds, jitter, transfer, want) in cases {
+            let mut auto = Auto::new(ElasticOptions::default(), BalanceOptions::default());
+            assert_eq!(rule(&mut auto, &crew(speeds, *jitter, *transfer)), *want, "{name}");
+        }
+    }
+
+    #[test]
+    fn it_starts_elastic_and_changes_its_mind_when_the_workers_change() {
+        let mut auto = Auto::new(ElasticOptions::default(), BalanceOptions::default());
+        let mut unknown = crew(&[10.0, 10.0], 0.0, 0.0);
+        unknown[1].proportional = None;
+        assert_eq!(rule(&mut auto, &unknown), "elastic-bsp");
+        assert_eq!(rule(&mut auto, &crew(&[10.0, 10.0], 0.0, 0.0)), "bsp");
+        assert_eq!(rule(&mut auto, &crew(&[10.0, 30.0], 0.0, 0.0)), "elastic-lb");
+        // A wait of 12 % lies in the margin: the choice stays what it was, coming from either side.
+        assert_eq!(rule(&mut auto, &crew(&[10.0, 13.2], 0.0, 0.0)), "elastic-lb");
+        assert_eq!(rule(&mut auto, &crew(&[10.0, 10.0], 0.0, 0.0)), "bsp");
+        assert_eq!(rule(&mut auto, &crew(&[10.0, 13.2], 0.0, 0.0)), "bsp");
+    }
+
+    #[test]
+    fn an_averaged_round_takes_as_many_times_the_rate_as_there_are_workers() {
+        let mut auto = Auto::new(ElasticOptions::default(), BalanceOptions::default());
+        let opening = auto.open(&Context { batch: 32, crew: &crew(&[10.0; 4], 0.0, 0.0) });
+        assert_eq!((opening.rounds, opening.rate_factor), (Rounds::PerBarrier, 4.0));
+    }
+}

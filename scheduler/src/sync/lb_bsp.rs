@@ -1,0 +1,193 @@
+//! LB-BSP (Chen et al., SoCC 2020, arXiv:1806.02508): BSP whose batch sizes follow the workers' predicted speeds, so
+//! that all finish together. The sum of the batches stays what it would be without; gradients are weighted by
+//! samples, so every sample counts alike.
+//!
+//! Minimise maxᵢ tᵢ(xᵢ) subject to Σ xᵢ = X. On a CPU tᵢ(x) = x / vᵢ (rule `proportional`); on a GPU it is flat, then
+//! linear, fitted to the batches seen (rule `curve`); without any model a step of batch moves from the straggler to
+//! the leader (rule `step`). Sizes change between rounds only, and are whole: see [`crate::balance`].
+//!
+//! *Elastic and load-balanced* joins both ideas: batch sizes even out what lasts, ElasticBSP's barriers absorb the
+//! rest. There a push is a step by itself, and its gradient is scaled by the worker's share of the average batch.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Context, ElasticBsp, Ending, Opening, Pace, PlanRow, Rounds, Searching, Seen, SyncPolicy, Why};
+use crate::{
+    balance::{Bounds, Cost, Stepping, Timed, assign},
+    ids::Incarnation,
+    spec::{BalanceOptions, BalanceRule, ElasticOptions},
+};
+
+/// Chooses batch sizes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Balancer {
+    options: BalanceOptions,
+    stepping: Option<Stepping>,
+}
+
+impl Balancer {
+    fn new(options: BalanceOptions) -> Self {
+        Self { options, stepping: None }
+    }
+
+    fn bounds(&self, pace: &Pace) -> Bounds {
+        let max = self.options.max.min(pace.max_batch.unwrap_or(u32::MAX)).max(1);
+        Bounds { min: self.options.min.clamp(1, max), max }
+    }
+
+    /// Batch sizes for the superstep that opens; `None` while a speed is unknown.
+    fn batches(&mut self, context: &Context<'_>) -> Option<(BTreeMap<Incarnation, u32>, Why)> {
+        let crew = context.crew;
+        let total = u64::from(context.batch) * crew.len() as u64;
+        let cost = |pace: &Pace| match self.options.rule {
+            BalanceRule::Curve => pace.fitted,
+            BalanceRule::Proportional | BalanceRule::Step => pace.proportional,
+        };
+        let costs: Vec<Cost> = crew.iter().map(cost).collect::<Option<_>>()?;
+        let bounds: Vec<Bounds> = crew.iter().map(|p| self.bounds(p)).collect();
+        let sizes = match self.options.rule {
+            BalanceRule::Step => self.step(total, crew, &bounds),
+            BalanceRule::Proportional | BalanceRule::Curve => {
+                assign(total, &costs.iter().copied().zip(bounds).collect::<Vec<_>>())
+            }
+        };
+        let longest = |size: &dyn Fn(usize) -> u32| {
+            costs.iter().enumerate().map(|(i, c)| c.us(size(i))).fold(0.0, f64::max)
+        };
+        let why = Why::rule("batch sizes follow the predicted speeds")
+            .with("longest_predicted_us", longest(&|i| sizes[i]))
+            .with("longest_with_equal_batches_us", longest(&|_| context.batch));
+        Some((crew.iter().map(|p| p.worker).zip(sizes).collect(), why))
+    }
+
+    /// One round of the leader and straggler rule.
+    fn step(&mut self, total: u64, crew: &[Pace], bounds: &[Bounds]) -> Vec<u32> {
+        // Another number of workers means another total: the rule starts again.
+        let mut stepping = self.stepping.take().filter(|s| s.total() == total);
+        let times: Vec<Timed> = crew
+            .iter()
+            .zip(bounds)
+            .map(|(p, &bounds)| {
+                let (batch, us) = p.last.unwrap_or((p.batch, 0));
+                Timed { worker: p.worker, batch, us, bounds }
+            })
+            .collect();
+        let stepping = stepping.get_or_insert_with(|| Stepping::new(total));
+        let changed = stepping.round(&times);
+        self.stepping = Some(stepping.clone());
+        let size = |p: &Pace| changed.as_ref().and_then(|c| c.get(&p.worker)).copied().unwrap_or(p.batch);
+        crew.iter().map(size).collect()
+    }
+}
+
+/// BSP with batch sizes that follow the speeds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LbBsp {
+    balancer: Balancer,
+}
+
+impl LbBsp {
+    /// With these settings.
+    pub fn new(options: BalanceOptions) -> Self {
+        Self { balancer: Balancer::new(options) }
+    }
+}
+
+impl SyncPolicy for LbBsp {
+    fn open(&mut self, context: &Context<'_>) -> Opening {
+        let (batches, why) = self
+            .balancer
+            .batches(context)
+            .map_or_else(|| (None, Why::rule("speeds are not known yet")), |(b, why)| (Some(b), why));
+        Opening { batches, ..Opening::new(Ending::Quota(1), Rounds::PerBarrier, why) }
+    }
+}
+
+/// ElasticBSP with batch sizes that follow the speeds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ElasticLb {
+    elastic: ElasticBsp,
+    balancer: Balancer,
+}
+
+impl ElasticLb {
+    /// With these settings.
+    pub fn new(elastic: ElasticOptions, balance: BalanceOptions) -> Self {
+        Self { elastic: ElasticBsp::new(elastic), balancer: Balancer::new(balance) }
+    }
+}
+
+impl SyncPolicy for ElasticLb {
+    fn open(&mut self, context: &Context<'_>) -> Opening {
+        let opening = self.elastic.open(context);
+        match self.balancer.batches(context) {
+            Some((batches, why)) => {
+                let because = format!("{}; {}", why.because, opening.why.because);
+                Opening { batches: Some(batches), why: Why { because, ..why }, ..opening }
+            }
+            None => opening,
+        }
+    }
+
+    fn rows(&self, now_us: u64, seen: &[Seen]) -> Vec<PlanRow> {
+        self.elastic.rows(now_us, seen)
+    }
+
+    fn searching(&self) -> Searching {
+        self.elastic.searching()
+    }
+
+    fn overrun_factor(&self) -> Option<f64> {
+        self.elastic.overrun_factor()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn pace(worker: u64, us_per_sample: f64) -> Pace {
+        Pace {
+            worker: Incarnation(worker),
+            batch: 32,
+            last: Some((32, (us_per_sample * 32.0) as u64)),
+            jitter: Some(0.0),
+            communication: Some(0.0),
+            proportional: Some(Cost::Proportional { us_per_sample }),
+            fitted: Some(Cost::Proportional { us_per_sample }),
+            max_batch: None,
+        }
+    }
+
+    #[test]
+    fn a_worker_of_half_the_speed_gets_half_the_batch() {
+        let crew = [pace(1, 10.0), pace(2, 10.0), pace(3, 10.0), pace(4, 20.0)];
+        let opening = LbBsp::new(BalanceOptions::default()).open(&Context { batch: 35, crew: &crew });
+        let batches: Vec<u32> = opening.batches.unwrap().into_values().collect();
+        assert_eq!(batches, [40, 40, 40, 20]);
+        assert_eq!(opening.why.figures["longest_predicted_us"], 400.0);
+        assert_eq!(opening.why.figures["longest_with_equal_batches_us"], 700.0);
+    }
+
+    #[test]
+    fn an_unknown_speed_means_equal_batches() {
+        let mut crew = [pace(1, 10.0), pace(2, 20.0)];
+        crew[1].proportional = None;
+        assert_eq!(
+            LbBsp::new(BalanceOptions::default()).open(&Context { batch: 32, crew: &crew }).batches,
+            None
+        );
+    }
+
+    #[test]
+    fn a_memory_cap_sends_the_rest_to_the_others() {
+        let mut crew = [pace(1, 10.0), pace(2, 10.0)];
+        crew[0].max_batch = Some(8);
+        let opening = ElasticLb::new(ElasticOptions::default(), BalanceOptions::default())
+            .open(&Context { batch: 32, crew: &crew });
+        assert_eq!(opening.batches.unwrap().into_values().collect::<Vec<_>>(), [8, 56]);
+        assert!(matches!(opening.ending, Ending::Monitor { .. }));
+    }
+}

@@ -1,0 +1,71 @@
+//! A policy with its state, as it is stored with the job.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Asp, Auto, Bsp, Dssp, ElasticBsp, ElasticLb, LbBsp, LocalRounds, Ssp, SyncPolicy};
+use crate::spec::{PolicyRule, PolicySpec};
+
+/// One of the policies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    Bsp(Bsp),
+    Asp(Asp),
+    Ssp(Ssp),
+    Dssp(Dssp),
+    ElasticBsp(ElasticBsp),
+    LbBsp(LbBsp),
+    ElasticLb(ElasticLb),
+    Local(LocalRounds),
+    Auto(Auto),
+}
+
+impl Policy {
+    /// The policy in its first state.
+    pub fn new(spec: PolicySpec) -> Self {
+        match spec.rule {
+            PolicyRule::Bsp => Self::Bsp(Bsp),
+            PolicyRule::Asp => Self::Asp(Asp),
+            PolicyRule::Ssp { staleness } => Self::Ssp(Ssp::new(staleness)),
+            PolicyRule::Dssp { lower, upper, reading } => Self::Dssp(Dssp::new(lower, upper, reading)),
+            PolicyRule::ElasticBsp(options) => Self::ElasticBsp(ElasticBsp::new(options)),
+            PolicyRule::LbBsp(options) => Self::LbBsp(LbBsp::new(options)),
+            PolicyRule::ElasticLb(elastic, balance) => Self::ElasticLb(ElasticLb::new(elastic, balance)),
+            PolicyRule::LocalSgd { steps } => Self::Local(LocalRounds::average(steps)),
+            PolicyRule::DiLoCo { steps, outer_rate, .. } => {
+                Self::Local(LocalRounds::outer(steps, outer_rate))
+            }
+            PolicyRule::Auto(elastic, balance) => Self::Auto(Auto::new(elastic, balance)),
+        }
+    }
+
+    /// The trait behind the stored form.
+    pub fn as_dyn(&self) -> &dyn SyncPolicy {
+        match self {
+            Self::Bsp(p) => p,
+            Self::Asp(p) => p,
+            Self::Ssp(p) => p,
+            Self::Dssp(p) => p,
+            Self::ElasticBsp(p) => p,
+            Self::LbBsp(p) => p,
+            Self::ElasticLb(p) => p,
+            Self::Local(p) => p,
+            Self::Auto(p) => p,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn as_dyn_mut(&mut self) -> &mut dyn SyncPolicy {
+        match self {
+            Self::Bsp(p) => p,
+            Self::Asp(p) => p,
+            Self::Ssp(p) => p,
+            Self::Dssp(p) => p,
+            Self::ElasticBsp(p) => p,
+            Self::LbBsp(p) => p,
+            Self::ElasticLb(p) => p,
+            Self::Local(p) => p,
+            Self::Auto(p) => p,
+        }
+    }
+}

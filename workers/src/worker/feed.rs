@@ -1,0 +1,91 @@
+//! The samples of a job on one worker: which rows an iteration takes, in the order of the present epoch.
+
+use syncline_scheduler::{
+    samples::{SampleRange, permutation},
+    spec::{ModelSpec, TrainSpec},
+};
+
+use super::WorkerError;
+use crate::{
+    backend::TensorView,
+    data::{Batch, Dataset, Target},
+};
+
+/// Samples evaluated at once.
+const EVALUATION_BATCH: usize = 256;
+
+/// The data set with the order of the present epoch.
+pub(super) struct Feed {
+    set: Dataset,
+    train_rows: Vec<u32>,
+    test_rows: Vec<u32>,
+    order: Vec<u32>,
+    /// The epoch that `order` belongs to.
+    epoch: Option<u32>,
+    rows: Vec<u32>,
+    batch: Batch,
+}
+
+/// What labels a model wants.
+pub(crate) fn target(model: &ModelSpec) -> Target {
+    match model.classes {
+        Some(count) => Target::Classes { count: count as usize },
+        None => Target::Values { shape: model.label_shape.iter().map(|&d| d as usize).collect() },
+    }
+}
+
+impl Feed {
+    /// Opens the data, if the model takes any.
+    pub(super) fn open(train: &TrainSpec) -> Result<Option<Self>, WorkerError> {
+        if train.model.input.is_none() && train.model.label.is_none() {
+            return Ok(None);
+        }
+        let set = Dataset::open(&train.data, &target(&train.model))?;
+        let (train_rows, test_rows) = set.split(train.data.split);
+        if train_rows.len() as u64 != train.data.train_samples {
+            let what =
+                format!("{} training samples, the job says {}", train_rows.len(), train.data.train_samples);
+            return Err(WorkerError::Graph { what });
+        }
+        let batch = set.batch();
+        let order = Vec::new();
+        Ok(Some(Self { set, train_rows, test_rows, order, epoch: None, rows: Vec::new(), batch }))
+    }
+
+    /// Gathers the samples of an iteration.
+    pub(super) fn take(&mut self, seed: u64, range: SampleRange) -> Result<(), WorkerError> {
+        if self.epoch != Some(range.epoch) {
+            self.order = permutation(seed, range.epoch, self.train_rows.len() as u32);
+            self.epoch = Some(range.epoch);
+        }
+        let (start, end) = (range.start as usize, range.start as usize + range.len as usize);
+        let Some(order) = self.order.get(start..end) else {
+            return Err(WorkerError::Graph { what: format!("samples {start}..{end} do not exist") });
+        };
+        self.rows.clear();
+        self.rows.extend(order.iter().map(|&i| self.train_rows[i as usize]));
+        Ok(self.set.gather(&self.rows, &mut self.batch)?)
+    }
+
+    /// Gathers the `part`-th piece of the test samples; returns how many it has.
+    pub(super) fn take_test(&mut self, part: usize) -> Result<u64, WorkerError> {
+        let rows = self.test_rows.chunks(EVALUATION_BATCH).nth(part).unwrap_or_default();
+        self.set.gather(rows, &mut self.batch)?;
+        Ok(rows.len() as u64)
+    }
+
+    /// Pieces that the test samples come in.
+    pub(super) fn test_parts(&self) -> usize {
+        self.test_rows.len().div_ceil(EVALUATION_BATCH)
+    }
+
+    /// What was gathered last, under the names that the model gives it.
+    pub(super) fn inputs<'a>(
+        &'a self,
+        model: &'a ModelSpec,
+    ) -> impl Iterator<Item = (&'a str, TensorView<'a>)> {
+        let features = model.input.as_deref().map(|name| (name, self.batch.features()));
+        let label = model.label.as_deref().map(|name| (name, self.batch.label()));
+        features.into_iter().chain(label)
+    }
+}

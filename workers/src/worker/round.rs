@@ -1,0 +1,305 @@
+//! A round of steps on the worker's own copy of the parameters: one pull, several iterations, one push of the whole
+//! change.
+//!
+//! The push is the parameters as they were pulled less the parameters as they became. To subtract its mean averages the
+//! parameters over the workers (Stich, ICLR 2019, arXiv:1805.09767); an optimizer on the shards may as well take it for
+//! a gradient (Douillard et al., 2023, arXiv:2311.08105). The local optimizer's state stays here from round to round.
+//!
+//! A report says that every shard has acknowledged an iteration, so a round's reports are held until its push is. A
+//! round that is given up takes them with it: to the engine its iterations are lost, as if they had never been begun.
+//!
+//! Costs one more copy of the parameters and the optimizer's state, from the first round on.
+
+use std::mem;
+
+use syncline_ps::{
+    optim::{Slots, gradient_norm, step},
+    shard::PushHeader,
+};
+use syncline_scheduler::{core::Outcome, spec::Optimizer, sync::UpdateMode};
+
+use super::{WorkerError, executor::Finished, job::Parameters};
+
+/// The worker's side of local steps.
+pub(super) struct Local {
+    optimizer: Optimizer,
+    /// One for each tensor; empty until the first round.
+    slots: Vec<Slots>,
+    /// The parameters that the round began with; behind its end, its change.
+    base: Vec<f32>,
+    round: Option<Round>,
+    /// Reports of the round's iterations.
+    held: Vec<Finished>,
+}
+
+/// A round between its pull and its push.
+struct Round {
+    first: u64,
+    /// Iterations behind us.
+    steps: u32,
+    /// Sum of the loss weights of the steps that were taken.
+    weight: f64,
+    /// Pushes of all workers that the pull contained.
+    pushes: u64,
+}
+
+/// What a round has come to.
+pub(super) struct Change<'a> {
+    /// Base less local, in layout order, as one slice.
+    pub values: [&'a [f32]; 1],
+    /// Not finite exactly if some value is not.
+    pub norm: f64,
+    weight: f32,
+    /// Iterations of the round.
+    covers: u32,
+    /// Pushes of all workers that the round's pull contained.
+    pub pushes: u64,
+}
+
+impl Local {
+    pub(super) fn new(optimizer: Optimizer) -> Self {
+        Self { optimizer, slots: Vec::new(), base: Vec::new(), round: None, held: Vec::new() }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.round.is_some()
+    }
+
+    /// Whether iteration `seq` begins the round `first..=last`. If not, it must be the next of the open one.
+    pub(super) fn begins(&self, seq: u64, first: u64, last: u64) -> Result<bool, WorkerError> {
+        if seq == first && seq <= last {
+            return Ok(true);
+        }
+        let open = match &self.round {
+            Some(round) if round.first == first && round.next() == seq && seq <= last => return Ok(false),
+            Some(round) => format!("iteration {} of the round from {} comes next", round.next(), round.first),
+            None => "no round is open".into(),
+        };
+        Err(WorkerError::OutOfRound { seq, first, last, open })
+    }
+
+    /// Opens a round on parameters that were just pulled.
+    pub(super) fn begin(&mut self, first: u64, params: &Parameters, pushes: u64) {
+        self.abandon();
+        if self.slots.is_empty() {
+            let tensors = params.tensors.iter();
+            self.slots =
+                tensors.map(|(.., range)| Slots::new(&self.optimizer, range.len() as usize)).collect();
+        }
+        self.base.clear();
+        self.base.extend_from_slice(&params.values);
+        self.round = Some(Round { first, steps: 0, weight: 0.0, pushes });
+    }
+
+    /// Takes one step: what the shards would do with this push. `gradients`: one for each tensor.
+    pub(super) fn step(&mut self, params: &mut Parameters, gradients: &[&[f32]], header: &PushHeader) {
+        let Some(round) = &mut self.round else { return };
+        round.steps += 1;
+        if header.is_empty() {
+            return;
+        }
+        round.weight += f64::from(header.weight);
+        let Parameters { values, tensors } = params;
+        for ((gradient, slots), (.., range)) in gradients.iter().zip(&mut self.slots).zip(tensors) {
+            let values = &mut values[range.start as usize..range.end as usize];
+            step(&self.optimizer, values, slots, gradient, header.learning_rate, header.scale);
+        }
+    }
+
+    /// Ends the round with what it has come to; `None` if none is open. Its reports are held until [`Local::settle`].
+    pub(super) fn close(&mut self, params: &Parameters) -> Option<Change<'_>> {
+        let round = self.round.take()?;
+        for (base, value) in self.base.iter_mut().zip(&params.values) {
+            *base -= value;
+        }
+        let norm = gradient_norm(&[&self.base]);
+        if !norm.is_finite() {
+            // What led there must not lead there again.
+            self.slots.clear();
+        }
+        Some(Change {
+            values: [&self.base],
+            norm,
+            weight: round.weight as f32,
+            covers: round.steps,
+            pushes: round.pushes,
+        })
+    }
+
+    /// Takes the report of a task that has ended and returns those that may be sent now.
+    pub(super) fn settle(&mut self, done: Finished) -> Vec<Finished> {
+        if !matches!(done.outcome, Outcome::Iterated(_)) {
+            return vec![done];
+        }
+        self.held.push(done);
+        if self.is_open() { Vec::new() } else { mem::take(&mut self.held) }
+    }
+
+    /// Gives the open round up, with its reports.
+    pub(super) fn abandon(&mut self) {
+        self.round = None;
+        self.held.clear();
+    }
+}
+
+impl Change<'_> {
+    /// What travels in front of it. A round in which no step was taken, or that led nowhere, carries no weight.
+    pub(super) fn header(&self, learning_rate: f32) -> PushHeader {
+        PushHeader {
+            learning_rate,
+            weight: self.weight,
+            scale: 1.0,
+            skip: self.weight == 0.0 || !self.norm.is_finite(),
+            mode: UpdateMode::PerBarrier,
+            covers: self.covers,
+        }
+    }
+}
+
+impl Round {
+    fn next(&self) -> u64 {
+        self.first + u64::from(self.steps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use syncline_scheduler::{
+        core::{Iterated, TaskKey},
+        graph::TaskId,
+        ids::{Generation, Incarnation},
+        spec::ElementRange,
+    };
+
+    use super::*;
+
+    const SGD: Optimizer = Optimizer::Sgd { weight_decay: 0.0 };
+    const STEP: PushHeader = PushHeader {
+        learning_rate: 0.5,
+        weight: 4.0,
+        scale: 1.0,
+        skip: false,
+        mode: UpdateMode::PerBarrier,
+        covers: 1,
+    };
+    const SKIPPED: PushHeader = PushHeader { skip: true, weight: 0.0, ..STEP };
+
+    /// Two tensors: (8, 8) and (8).
+    fn params() -> Parameters {
+        let tensor = |name: &str, start, end| (name.to_owned(), vec![], ElementRange { start, end });
+        Parameters { values: vec![8.0; 3], tensors: vec![tensor("w", 0, 2), tensor("b", 2, 3)] }
+    }
+
+    fn report(seq: u64) -> Finished {
+        let task = TaskId::Iteration { worker: Incarnation(1), seq };
+        let outcome = Outcome::Iterated(Iterated {
+            loss: 0.0,
+            skipped: false,
+            compute_us: 0,
+            pace_us: 0,
+            pull_us: 0,
+            push_us: 0,
+            wait_us: 0,
+            staleness: 0,
+            lead: 0,
+            cpu_load: 0.0,
+            memory_load: 0.0,
+        });
+        let key = TaskKey { job: "digits".parse().unwrap(), generation: Generation(1), task, attempt: 1 };
+        Finished { key, ended: Instant::now(), outcome }
+    }
+
+    #[test]
+    fn a_rounds_change_is_the_way_back_from_where_its_steps_led() {
+        let (mut local, mut params) = (Local::new(SGD), params());
+        local.begin(5, &params, 9);
+        local.step(&mut params, &[&[2.0, 0.0], &[4.0]], &STEP);
+        local.step(&mut params, &[&[f32::NAN; 2], &[f32::NAN]], &SKIPPED);
+        local.step(&mut params, &[&[2.0, 0.0], &[4.0]], &PushHeader { scale: 0.5, ..STEP });
+        assert_eq!(params.values, [6.5, 8.0, 5.0]);
+        let change = local.close(&params).unwrap();
+        assert_eq!((change.values, change.pushes), ([&[1.5, 0.0, 3.0][..]], 9));
+        let want = PushHeader { learning_rate: 0.25, weight: 8.0, covers: 3, ..STEP };
+        assert_eq!(change.header(0.25), want);
+        assert!(local.close(&params).is_none(), "it is over");
+    }
+
+    #[test]
+    fn a_round_without_a_step_or_that_led_nowhere_carries_no_weight() {
+        let (mut local, mut params) = (Local::new(SGD), params());
+        local.begin(1, &params, 0);
+        local.step(&mut params, &[&[1.0, 1.0], &[1.0]], &SKIPPED);
+        let header = local.close(&params).unwrap().header(1.0);
+        assert_eq!((header.skip, header.covers, header.fault()), (true, 1, None));
+        local.begin(2, &params, 0);
+        for _ in 0..2 {
+            local.step(&mut params, &[&[f32::MAX, 0.0], &[0.0]], &PushHeader { learning_rate: 1.0, ..STEP });
+        }
+        let change = local.close(&params).unwrap();
+        assert!(!change.norm.is_finite() && change.header(1.0).skip);
+    }
+
+    #[test]
+    fn optimizer_state_is_kept_from_round_to_round_unless_it_led_nowhere() {
+        let momentum = Optimizer::Momentum { momentum: 0.5, nesterov: false, weight_decay: 0.0 };
+        let (mut local, mut params) = (Local::new(momentum), params());
+        for seq in 1..=2 {
+            local.begin(seq, &params, 0);
+            local.step(&mut params, &[&[1.0, f32::MAX], &[0.0]], &STEP);
+            let change = local.close(&params).unwrap();
+            // The velocity of the first round is in the second one's step.
+            assert_eq!(change.values[0][0], [0.5, 0.75][seq as usize - 1]);
+            assert_eq!(change.norm.is_finite(), seq == 1);
+        }
+        params.values = vec![8.0; 3];
+        local.begin(3, &params, 0);
+        local.step(&mut params, &[&[1.0, 1.0], &[0.0]], &STEP);
+        assert_eq!(local.close(&params).unwrap().values[0], [0.5, 0.5, 0.0]);
+    }
+
+    #[test]
+    fn an_iteration_begins_a_round_or_is_the_next_of_the_open_one() {
+        let (mut local, mut params) = (Local::new(SGD), params());
+        assert!(local.begins(5, 5, 8).unwrap());
+        assert_eq!(local.begins(6, 5, 8).unwrap_err().code(), "E460");
+        local.begin(5, &params, 0);
+        local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
+        #[rustfmt::skip]
+        let cases = [
+            // seq, first, last, begins
+            (6, 5, 8, Some(false)),
+            (6, 5, 6, Some(false)), // the end may come nearer
+            (5, 5, 8, Some(true)),
+            (9, 9, 9, Some(true)),
+            (7, 5, 8, None),        // a gap
+            (6, 4, 8, None),        // another round
+            (6, 5, 5, None),        // behind the end
+            (9, 9, 8, None),
+        ];
+        for (seq, first, last, want) in cases {
+            assert_eq!(local.begins(seq, first, last).ok(), want, "{seq} of {first}..={last}");
+        }
+    }
+
+    #[test]
+    fn reports_are_held_until_the_round_is_over_and_go_with_it_if_it_is_given_up() {
+        let (mut local, mut params) = (Local::new(SGD), params());
+        let seqs =
+            |reports: Vec<Finished>| reports.iter().map(|r| r.key.task.to_string()).collect::<Vec<_>>();
+        assert_eq!(seqs(local.settle(report(1))), ["it/w1/1"], "no round is open");
+        local.begin(2, &params, 0);
+        local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
+        assert!(local.settle(report(2)).is_empty());
+        let test = Outcome::Evaluated { loss: 0.0, accuracy: None, samples: 0 };
+        assert_eq!(local.settle(Finished { outcome: test, ..report(9) }).len(), 1, "stands for itself");
+        local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
+        local.close(&params);
+        assert_eq!(seqs(local.settle(report(3))), ["it/w1/2", "it/w1/3"]);
+        local.begin(4, &params, 0);
+        assert!(local.settle(report(4)).is_empty());
+        local.abandon();
+        assert_eq!(seqs(local.settle(report(5))), ["it/w1/5"]);
+    }
+}

@@ -1,0 +1,383 @@
+//! The executor against real shards and ONNX Runtime: what it pushes, and when it reports.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, mpsc},
+    thread,
+};
+
+use syncline_engine::{
+    kit,
+    rpc::{
+        BarrierOrder, JobTicket, OpenJob, ShardClient, ShardRequest, ShardResponse, ShardState, Token,
+        connect, hello::Role,
+    },
+};
+use syncline_ps::{
+    client::{BlobClient, Shards, Want},
+    server::{Handle, Options, Server},
+};
+use syncline_scheduler::{
+    core::{Assignment, Outcome, TaskKey, Update, Work},
+    graph::TaskId,
+    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},
+    samples::{SampleRange, permutation},
+    spec::{DataSpec, Optimizer, Source, TrainSpec},
+    sync::RoundRule,
+};
+use tarpc::{client, context};
+use tokio::sync::mpsc as async_mpsc;
+
+use super::{
+    Pace,
+    executor::{End, Finished, Shared, execute},
+    job::Identity,
+};
+use crate::{
+    backend::{ExecOptions, Runtime},
+    onnx::{ElementType, GraphBuilder},
+    submit::{JobGraph, Model, Training, prepare},
+};
+
+const EPOCH: EngineEpoch = EngineEpoch(1);
+const GENERATION: Generation = Generation(1);
+const ROWS: usize = 64;
+const RATE: f32 = 0.05;
+const MOMENTUM: f32 = 0.5;
+const CLIP: f32 = 2.0;
+
+/// Row `i` of the data: two features and what they should give.
+fn row(i: usize) -> [f32; 3] {
+    let (a, b) = ((i % 7) as f32 / 4.0 - 0.75, (i % 5) as f32 / 2.0 - 1.0);
+    [a, b, 3.0 * a - 2.0 * b + 0.5]
+}
+
+/// Two shards with one open job: y = x W + b, trained with momentum and clipping.
+struct Rig {
+    job: JobId,
+    train: TrainSpec,
+    token: Token,
+    onnx: Runtime,
+    shards: Vec<Handle>,
+    runtime: tokio::runtime::Runtime,
+    controls: Vec<ShardClient>,
+    _dir: tempfile::TempDir,
+}
+
+impl Rig {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data.csv");
+        let line = |i| row(i).map(|x| x.to_string()).join(",");
+        std::fs::write(&data, (0..ROWS).map(line).collect::<Vec<_>>().join("\n")).unwrap();
+        let mut graph = GraphBuilder::new("line");
+        let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+        let w = graph.weight("w", &[2, 1], &[0.5, 0.25]);
+        let b = graph.weight("b", &[1], &[0.0]);
+        let y = graph.op("MatMul", &[&x, &w], &[]);
+        let y = graph.op("Add", &[&y, &b], &[]);
+        graph.output(&y);
+        let model = Model::forward(graph.finish().to_bytes(), "mse");
+        let path = data.display().to_string();
+        let data = DataSpec::new(Source::Csv { path, label_columns: 1, skip_lines: 0 });
+        let training = Training::new(model, data).with(|s| {
+            s.optimizer = Optimizer::Momentum { momentum: MOMENTUM, nesterov: false, weight_decay: 0.0 };
+            s.clip_norm = Some(CLIP);
+            s.batch = 4;
+        });
+        let onnx = Runtime::load(&kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
+        let prepared = prepare(&onnx, &JobGraph::new("line").train("train", training)).unwrap();
+        let (token, runtime) = (Token::generate(), tokio::runtime::Runtime::new().unwrap());
+        let start = |index: u32| {
+            let options = Options {
+                listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+                token: token.clone(),
+                state_dir: dir.path().join(index.to_string()),
+                index,
+                count: 2,
+                engine: None,
+                advertise: None,
+            };
+            Server::start(options).unwrap()
+        };
+        let shards: Vec<Handle> = (0..2).map(start).collect();
+        for bytes in prepared.blobs.values() {
+            BlobClient::new(token.clone()).put(&shards[0].address().to_string(), bytes).unwrap();
+        }
+        let control = |shard: &Handle| {
+            runtime.block_on(async {
+                let address = shard.address().to_string();
+                let transport =
+                    connect::<ShardRequest, ShardResponse>(&address, Role::Control, &token).await.unwrap();
+                ShardClient::new(client::Config::default(), transport).spawn()
+            })
+        };
+        let controls = shards.iter().map(control).collect();
+        let (_, train) = prepared.spec.train().unwrap();
+        let (job, train) = (prepared.spec.id.clone(), train.clone());
+        let rig = Self { job, train, token, onnx, shards, runtime, controls, _dir: dir };
+        for (shard, control) in (0..).zip(&rig.controls) {
+            let order = OpenJob {
+                job: rig.job.clone(),
+                generation: GENERATION,
+                shard: ShardIndex(shard),
+                shards: rig.addresses(),
+                layout: rig.train.model.layout.clone(),
+                optimizer: rig.train.optimizer,
+                initial: rig.train.model.initial.clone(),
+            };
+            rig.runtime.block_on(control.open(context::current(), EPOCH, order)).unwrap().unwrap();
+        }
+        rig
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        self.shards.iter().map(|shard| shard.address().to_string()).collect()
+    }
+
+    /// Orders a barrier that averages what comes.
+    fn barrier(&self, superstep: u64, roster: &[(u64, u64)]) {
+        let roster: BTreeMap<_, _> = roster.iter().map(|&(w, last)| (Incarnation(w), last)).collect();
+        for control in &self.controls {
+            let order = BarrierOrder {
+                superstep: Superstep(superstep),
+                revision: 0,
+                roster: roster.clone(),
+                rule: RoundRule::Average,
+                learning_rate: 0.0,
+                pin: false,
+            };
+            let call = control.barrier(context::current(), EPOCH, self.job.clone(), GENERATION, order);
+            self.runtime.block_on(call).unwrap().unwrap();
+        }
+    }
+
+    fn state(&self, shard: usize) -> ShardState {
+        let call = self.controls[shard].attach(context::current(), EPOCH, self.job.clone());
+        self.runtime.block_on(call).unwrap().unwrap().unwrap()
+    }
+
+    /// The parameters of version `closed` as an onlooker sees them.
+    fn parameters(&self, closed: u64) -> Vec<f32> {
+        let elements = self.train.model.layout.elements().unwrap();
+        let (addresses, token, job) = (self.addresses(), self.token.clone(), self.job.clone());
+        let mut values = vec![0.0; elements as usize];
+        let mut onlooker =
+            Shards::connect(&addresses, token, job, GENERATION, Incarnation(99), elements).unwrap();
+        onlooker.pull(Want::version(closed), &mut values).unwrap();
+        values
+    }
+
+    fn key(&self, worker: u64, seq: u64) -> TaskKey {
+        let task = TaskId::Iteration { worker: Incarnation(worker), seq };
+        TaskKey { job: self.job.clone(), generation: GENERATION, task, attempt: 1 }
+    }
+
+    fn iteration(&self, worker: u64, it: It) -> Assignment {
+        let It { superstep, seq, range, update } = it;
+        let work = Work::Iterate {
+            superstep: Superstep(superstep),
+            seq,
+            range,
+            learning_rate: RATE,
+            min_clock: 0,
+            update,
+        };
+        Assignment { key: self.key(worker, seq), work }
+    }
+
+    /// Executes `its` as `worker`; `revoked`: numbers that must not be started. Returns what was reported.
+    fn execute(&self, worker: u64, its: &[It], revoked: &[u64]) -> Vec<Finished> {
+        let (me, shared) = (self.identity(worker), Arc::new(Shared::default()));
+        let (give, tasks) = mpsc::channel();
+        let (finish, mut finished) = async_mpsc::unbounded_channel();
+        shared.revoke(&revoked.iter().map(|&seq| self.key(worker, seq)).collect::<Vec<_>>());
+        for it in its {
+            shared.queue();
+            give.send(self.iteration(worker, *it)).unwrap();
+        }
+        drop(give);
+        let ticket =
+            |_: &JobId| Ok(JobTicket { epoch: EPOCH, train: self.train.clone(), shards: self.addresses() });
+        assert_eq!(execute(&me, &tasks, &finish, &shared, ticket), End::Stopped);
+        drop(finish);
+        std::iter::from_fn(|| finished.blocking_recv()).collect()
+    }
+
+    fn identity(&self, worker: u64) -> Identity {
+        Identity {
+            incarnation: Incarnation(worker),
+            token: self.token.clone(),
+            runtime: self.onnx.clone(),
+            exec: ExecOptions::default(),
+            pace: Pace::default(),
+        }
+    }
+
+    /// Mean squared error's gradient for `values` = (w, w, b), clipped as the job says.
+    fn gradient(&self, values: &[f32], range: SampleRange) -> Vec<f32> {
+        let order = permutation(self.train.seed, range.epoch, ROWS as u32);
+        let rows = &order[range.start as usize..(range.start + u64::from(range.len)) as usize];
+        let mut gradient = [0.0f32; 3];
+        for &i in rows {
+            let [a, b, y] = row(i as usize);
+            let error = values[0] * a + values[1] * b + values[2] - y;
+            for (sum, x) in gradient.iter_mut().zip([a, b, 1.0]) {
+                *sum += 2.0 * error * x / range.len as f32;
+            }
+        }
+        let norm = gradient.iter().map(|g| g * g).sum::<f32>().sqrt();
+        let scale = if norm > CLIP { CLIP / norm } else { 1.0 };
+        gradient.iter().map(|g| g * scale).collect()
+    }
+}
+
+/// One iteration of a test.
+#[derive(Clone, Copy)]
+struct It {
+    superstep: u64,
+    seq: u64,
+    range: SampleRange,
+    update: Update,
+}
+
+fn range(start: u64, len: u32) -> SampleRange {
+    SampleRange { epoch: 0, start, len }
+}
+
+/// Local iterations `from..=to` of the round `first..=last`, `len` samples each.
+fn local(superstep: u64, round: (u64, u64), seqs: std::ops::RangeInclusive<u64>, len: u32) -> Vec<It> {
+    let (first, last) = round;
+    let it = |seq| It {
+        superstep,
+        seq,
+        range: range((seq - 1) * u64::from(len), len),
+        update: Update::Local { first, last },
+    };
+    seqs.map(it).collect()
+}
+
+fn seqs(reports: &[Finished]) -> Vec<u64> {
+    let seq = |report: &Finished| match report.key.task {
+        TaskId::Iteration { seq, .. } => seq,
+        _ => 0,
+    };
+    reports.iter().map(seq).collect()
+}
+
+fn assert_close(got: &[f32], want: &[f32]) {
+    assert!(
+        got.len() == want.len() && got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-5),
+        "{got:?}, expected {want:?}"
+    );
+}
+
+#[test]
+fn two_workers_that_step_locally_meet_at_the_mean_of_where_they_got() {
+    const H: u64 = 4;
+    let rig = Rig::start();
+    let batches = [(1, 4u32), (2, 2)];
+    let rounds = |len| [local(0, (1, H), 1..=H, len), local(1, (H + 1, 2 * H), H + 1..=2 * H, len)].concat();
+    for round in 0..2 {
+        rig.barrier(round, &batches.map(|(worker, _)| (worker, (round + 1) * H)));
+    }
+    // The second round can begin only when both have ended the first.
+    let reports = thread::scope(|scope| {
+        let run = |(worker, len): (u64, u32)| {
+            let rig = &rig;
+            scope.spawn(move || rig.execute(worker, &rounds(len), &[]))
+        };
+        batches.map(run).map(|worker| worker.join().unwrap())
+    });
+
+    let mut want = vec![0.5, 0.25, 0.0];
+    let mut velocities = [vec![0.0f32; 3], vec![0.0f32; 3]];
+    for round in 0..2 {
+        let mut mean = vec![0.0f32; 3];
+        let all: u32 = batches.iter().map(|(_, len)| len).sum();
+        for ((_, len), velocity) in batches.iter().zip(&mut velocities) {
+            let mut own = want.clone();
+            for it in &rounds(*len)[round * H as usize..(round + 1) * H as usize] {
+                let gradient = rig.gradient(&own, it.range);
+                for ((x, v), g) in own.iter_mut().zip(velocity.iter_mut()).zip(gradient) {
+                    *v = MOMENTUM * *v + g;
+                    *x -= RATE * *v;
+                }
+            }
+            for (mean, x) in mean.iter_mut().zip(own) {
+                *mean += x * *len as f32 / all as f32;
+            }
+        }
+        want = mean;
+    }
+    assert_close(&rig.parameters(2), &want);
+    for reports in &reports {
+        assert_eq!(seqs(reports), (1..=2 * H).collect::<Vec<_>>());
+        assert!(reports.windows(2).all(|pair| pair[0].ended < pair[1].ended));
+    }
+    for shard in 0..2 {
+        let state = rig.state(shard);
+        assert_eq!((state.pushes, state.watermarks[&Incarnation(1)]), (4, 2 * H));
+    }
+}
+
+#[test]
+fn a_round_that_is_not_pushed_is_not_reported() {
+    let rig = Rig::start();
+    assert_eq!(seqs(&rig.execute(1, &local(0, (1, 4), 1..=3, 4), &[])), [] as [u64; 0]);
+    assert_eq!(rig.state(0).pushes, 0);
+}
+
+#[test]
+fn a_revoked_iteration_takes_its_round_with_it() {
+    let rig = Rig::start();
+    // What follows begins where the shards stand.
+    let its = [local(0, (1, 4), 1..=3, 4), local(0, (1, 2), 1..=2, 4)].concat();
+    assert_eq!(seqs(&rig.execute(1, &its, &[3])), [1, 2]);
+    assert_eq!(rig.state(1).watermarks[&Incarnation(1)], 2);
+}
+
+#[test]
+fn a_step_out_of_its_round_fails_and_says_what_came_next() {
+    let rig = Rig::start();
+    let its = [local(0, (1, 4), 2..=2, 4), local(0, (1, 4), 1..=1, 4), local(0, (1, 4), 3..=3, 4)].concat();
+    let reports = rig.execute(1, &its, &[]);
+    let reasons: Vec<&str> = reports
+        .iter()
+        .map(|report| match &report.outcome {
+            Outcome::Failed { code, reason } if code == "E460" => reason.as_str(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(seqs(&reports), [2, 3]);
+    assert!(reasons[0].contains("no round is open") && reasons[1].contains("iteration 2"), "{reasons:?}");
+}
+
+#[test]
+fn a_push_of_its_own_is_a_step_scaled_by_its_share() {
+    let rig = Rig::start();
+    let it = It { superstep: 0, seq: 1, range: range(8, 4), update: Update::PerPush { scale: 0.5 } };
+    let start = rig.parameters(0);
+    assert_eq!(seqs(&rig.execute(1, &[it], &[])), [1]);
+    let gradient = rig.gradient(&start, it.range);
+    let want: Vec<f32> = start.iter().zip(gradient).map(|(x, g)| x - RATE * 0.5 * g).collect();
+    assert_close(&rig.parameters(0), &want);
+}
+
+#[test]
+fn supersteps_may_change_from_steps_to_rounds() {
+    let rig = Rig::start();
+    let step = It { superstep: 0, seq: 1, range: range(0, 4), update: Update::PerPush { scale: 1.0 } };
+    let joined = It { superstep: 1, seq: 2, range: range(4, 4), update: Update::PerBarrier };
+    rig.barrier(0, &[(1, 1)]);
+    let start = rig.parameters(0);
+    assert_eq!(seqs(&rig.execute(1, &[step, joined], &[])), [1, 2]);
+    let before = rig.parameters(1);
+    let first = rig.gradient(&start, step.range);
+    assert_close(&before, &start.iter().zip(first).map(|(x, g)| x - RATE * g).collect::<Vec<_>>());
+    // This barrier averages: it takes the gradient for a change.
+    rig.barrier(1, &[(1, 2)]);
+    let second = rig.gradient(&before, joined.range);
+    assert_close(&rig.parameters(2), &before.iter().zip(second).map(|(x, g)| x - g).collect::<Vec<_>>());
+}
