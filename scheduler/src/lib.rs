@@ -9,5 +9,6 @@ pub mod graph;
 pub mod ids;
 pub mod predict;
 pub mod samples;
+pub mod sim;
 pub mod spec;
 pub mod sync;

@@ -37,7 +37,7 @@ async fn members(cluster: &Cluster, job: &JobId) -> BTreeMap<String, Member> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_others_go_on_when_a_worker_is_killed() {
-    for policy in ["bsp", "elastic-bsp:15"] {
+    for policy in ["bsp", "elastic-bsp:15", "ssp:2", "dssp:1:6", "elastic-lb", "local-sgd:4"] {
         let mut cluster = Cluster::start(2, 3, "--step-ms 3 --slowdown 1").await;
         let job = submit(&cluster, "survivors", policy, 2).await;
         cluster
@@ -54,7 +54,7 @@ async fn the_others_go_on_when_a_worker_is_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_comes_later_takes_part() {
-    for policy in ["bsp", "elastic-bsp:15", "asp"] {
+    for policy in ["bsp", "elastic-bsp:15", "asp", "ssp:2", "lb-bsp", "diloco:4", "auto"] {
         let mut cluster = Cluster::start(2, 1, "--step-ms 3 --slowdown 1").await;
         let job = submit(&cluster, "joiner", policy, 2).await;
         cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;

@@ -82,12 +82,14 @@ pub(super) fn job(view: &JobView) -> String {
         (
             "barriers",
             format!(
-                "{}, waited {} ms (predicted {} ms)",
+                "{}, waited {} ms (predicted {} ms), {} planned again",
                 f("barriers"),
                 f("actual_wait_ms"),
-                f("predicted_wait_ms")
+                f("predicted_wait_ms"),
+                f("replanned")
             ),
         ),
+        ("largest lead", format!("{} iterations", f("max_lead"))),
     ];
     let mut optional = |name: &'static str, text: String, when: bool| {
         if when {
@@ -115,6 +117,9 @@ const WORKER_COLUMNS: &[&str] = &[
     "state",
     ">iterations",
     ">samples",
+    ">batch",
+    ">predicted ms",
+    ">rmse ms",
     ">compute ms",
     ">pace ms",
     ">pull ms",
@@ -122,7 +127,8 @@ const WORKER_COLUMNS: &[&str] = &[
     ">wait ms",
 ];
 
-/// Where each worker's time went; empty without workers.
+/// Where each worker's time went, how long its next iteration is predicted to take and how wrong such predictions were,
+/// and who is slow; empty without workers.
 fn workers(view: &JobView) -> String {
     let mut members: Vec<(&String, Member)> =
         view.workers.iter().filter_map(|(id, json)| Some((id, serde_json::from_str(json).ok()?))).collect();
@@ -145,6 +151,9 @@ fn workers(view: &JobView) -> String {
             standing.to_owned(),
             s.iterations.to_string(),
             s.samples.to_string(),
+            m.batch.to_string(),
+            m.speed.interval_us(m.batch).map_or_else(|| "-".into(), ms),
+            ms(m.speed.errors().rmse_us as u64),
             ms(s.compute_us),
             ms(s.pace_us),
             ms(s.pull_us),
@@ -152,7 +161,17 @@ fn workers(view: &JobView) -> String {
             ms(s.wait_us),
         ]
     };
-    table(WORKER_COLUMNS, &members.iter().map(row).collect::<Vec<_>>())
+    let mut text = table(WORKER_COLUMNS, &members.iter().map(row).collect::<Vec<_>>());
+    let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
+    let slow = members.iter().filter(|(_, m)| m.standing == Standing::Active);
+    for (id, m, slow) in slow.filter_map(|(id, m)| Some((id, m, m.slow?))) {
+        let since = span(now_us.saturating_sub(slow.since_us) as f64 / 1e6);
+        text += &format!(
+            "\n{id} ({}) has been {:.1} times as slow per sample as most for {since}",
+            m.about.name, slow.factor
+        );
+    }
+    text
 }
 
 /// How to look at the same job without Syncline.

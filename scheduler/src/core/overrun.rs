@@ -15,7 +15,7 @@ use super::{
 use crate::{
     ids::{Incarnation, Superstep},
     samples::SampleRange,
-    sync::{Ending, Plan, PlanRow, search::Row},
+    sync::{Ending, Plan, rows_left},
 };
 
 impl Job {
@@ -27,7 +27,10 @@ impl Job {
         if late.is_empty() {
             return;
         }
-        let rows = self.rows_left(superstep, &late, now_us);
+        let roster = &self.spans[&superstep].roster;
+        let last = |w| roster.get(&w).and_then(|share| share.last);
+        let mut seen = self.seen(superstep);
+        let rows = rows_left(self.central.policy.as_dyn(), now_us, &mut seen, &late, last);
         fx.push(self.request(superstep, rows, self.spans[&superstep].revision));
     }
 
@@ -54,34 +57,6 @@ impl Job {
             (open && elapsed_us as f64 > limit_us).then_some((*worker, elapsed_us))
         };
         span.roster.iter().filter_map(|(w, share)| late(w, share.last?)).collect()
-    }
-
-    /// What is left of the superstep: the late ones stop at what is granted; nobody goes beyond the old plan.
-    fn rows_left(
-        &self,
-        superstep: Superstep,
-        late: &BTreeMap<Incarnation, u64>,
-        now_us: u64,
-    ) -> Vec<PlanRow> {
-        let mut seen = self.seen(superstep);
-        for s in &mut seen {
-            s.interval_us = s.interval_us.max(late.get(&s.worker).copied().unwrap_or(0));
-        }
-        let mut rows = self.central.policy.as_dyn().rows(now_us, &seen);
-        for (row, s) in rows.iter_mut().zip(&seen) {
-            let last = self.spans[&superstep].roster.get(&row.worker).and_then(|share| share.last);
-            let last = last.unwrap_or(s.granted);
-            if s.finished >= last {
-                // It is there already.
-                (row.first_seq, row.points) =
-                    (last, Row { first_us: s.last_end_us, interval_us: 0, count: 1 });
-            } else {
-                let left = (last + 1).saturating_sub(row.first_seq).max(1);
-                let left = if late.contains_key(&row.worker) { 1 } else { left };
-                row.points.count = row.points.count.min(u32::try_from(left).unwrap_or(u32::MAX));
-            }
-        }
-        rows
     }
 
     /// Takes over a plan made for late workers.
