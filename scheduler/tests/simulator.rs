@@ -37,15 +37,16 @@ fn bsp_waits_for_the_straggler_in_every_round() {
 fn waiting_table() {
     // (policy, jitter, least and most waiting, least and most pushes per second)
     #[rustfmt::skip]
-    let cases: &[(&str, f64, (f64, f64), (f64, f64))] = &[
-        ("asp",                                0.00, (0.0, 0.0),      (34.9, 35.1)),
-        ("ssp:3",                              0.00, (0.36, 0.376),   (19.9, 20.3)),
-        ("elastic-bsp:15",                     0.00, (0.0, 0.0),      (34.9, 35.1)),
-        ("elastic-bsp:240",                    0.00, (0.0, 0.0),      (34.9, 35.1)),
-        ("elastic-bsp:15",                     0.05, (0.0, 0.06),     (32.0, 35.0)),
-        ("elastic-bsp:15",                     0.15, (0.08, 0.15),    (29.5, 33.0)),
-        ("elastic-bsp:15+predictor=ema:0.2",   0.15, (0.0, 0.09),     (31.5, 35.0)),
-        ("elastic-bsp:15+predictor=mean:8",    0.15, (0.0, 0.09),     (31.5, 35.0)),
+    type Case<'a> = (&'a str, f64, (f64, f64), (f64, f64));
+    let cases: &[Case<'_>] = &[
+        ("asp", 0.00, (0.0, 0.0), (34.9, 35.1)),
+        ("ssp:3", 0.00, (0.36, 0.376), (19.9, 20.3)),
+        ("elastic-bsp:15", 0.00, (0.0, 0.0), (34.9, 35.1)),
+        ("elastic-bsp:240", 0.00, (0.0, 0.0), (34.9, 35.1)),
+        ("elastic-bsp:15", 0.05, (0.0, 0.06), (32.0, 35.0)),
+        ("elastic-bsp:15", 0.15, (0.08, 0.15), (29.5, 33.0)),
+        ("elastic-bsp:15+predictor=ema:0.2", 0.15, (0.0, 0.09), (31.5, 35.0)),
+        ("elastic-bsp:15+predictor=mean:8", 0.15, (0.0, 0.09), (31.5, 35.0)),
     ];
     for &(policy, jitter, waiting, pushes) in cases {
         let out = run(policy, &STRAGGLER, jitter);

@@ -17,6 +17,7 @@ mod logs;
 mod output;
 mod places;
 mod plan;
+mod simulate;
 mod status;
 mod stop;
 mod up;
@@ -47,6 +48,8 @@ pub enum Command {
     Explain(explain::ExplainArgs),
     /// Cancel a job
     Cancel(cancel::CancelArgs),
+    /// Try policies on a virtual clock; needs no cluster
+    Simulate(simulate::SimulateArgs),
     /// Find where workers would meet, from predicted or past times; needs no cluster
     Plan(plan::PlanArgs),
     /// Measure parts of Syncline on this machine; needs no cluster
@@ -66,6 +69,7 @@ impl Command {
             Self::Watch(args) => watch::run(&args),
             Self::Explain(args) => explain::run(&args),
             Self::Cancel(args) => cancel::run(&args),
+            Self::Simulate(args) => simulate::run(&args),
             Self::Plan(args) => plan::run(&args),
             Self::Bench(args) => bench::run(&args),
             Self::Doctor(args) => doctor::run(&args),

@@ -14,7 +14,7 @@ const GAP: f64 = 7.0;
 const TITLE: f64 = 34.0;
 const FOOT: f64 = 22.0;
 const HEAD: f64 = 46.0;
-const AXIS: f64 = 44.0;
+const AXIS: f64 = 50.0;
 
 // Okabe and Ito's palette, which colour-blind people can tell apart.
 const BLUE: &str = "#0072B2";
@@ -70,23 +70,21 @@ pub fn plot(caption: &str, runs: &[Outcome]) -> String {
                 ),
             );
         }
+        // All boxes of one kind are one path: a picture of a thousand iterations stays small.
         let mut odd = vec![false; run.per_worker.len()];
+        let mut paths = [(BLUE, String::new()), (SKY, String::new()), ("url(#wait)", String::new())];
         for bar in &run.timeline.bars {
-            let (from, to) = (x(bar.start_us), x(bar.end_us));
-            let fill = if bar.waiting {
-                "url(#wait)"
+            let (from, width) = (x(bar.start_us), x(bar.end_us) - x(bar.start_us));
+            let kind = if bar.waiting {
+                2
             } else {
                 odd[bar.worker] = !odd[bar.worker];
-                if odd[bar.worker] { BLUE } else { SKY }
+                usize::from(!odd[bar.worker])
             };
-            line(
-                s,
-                &format!(
-                    r##"<rect x="{from:.2}" y="{:.1}" width="{:.2}" height="{ROW}" fill="{fill}" stroke="#FFFFFF" stroke-width="0.6"/>"##,
-                    y(bar.worker),
-                    to - from
-                ),
-            );
+            let _ = write!(paths[kind].1, "M{from:.1} {:.0}h{width:.1}v{ROW}h-{width:.1}z", y(bar.worker));
+        }
+        for (fill, path) in paths.iter().filter(|(_, path)| !path.is_empty()) {
+            line(s, &format!(r##"<path fill="{fill}" stroke="#FFFFFF" stroke-width="0.6" d="{path}"/>"##));
         }
         for &at_us in &run.timeline.barriers_us {
             let at = x(at_us);
@@ -117,9 +115,9 @@ fn figures(run: &Outcome) -> String {
         n => format!("{n} barriers"),
     };
     format!(
-        "waiting {:.1} %   {:.1} iterations/s   lead {}   {barriers} in {} s",
+        "waiting {:.1} %  \u{b7}  {:.0} samples/s  \u{b7}  lead {}  \u{b7}  {barriers} in {} s",
         run.waiting_fraction * 100.0,
-        run.pushes_per_s,
+        run.samples_per_s,
         run.max_lead,
         run.duration_s
     )
@@ -198,7 +196,7 @@ mod tests {
         let run = simulate(&scenario, 1_000_000).unwrap();
         let svg = plot("a <b> & c", &[run]);
         // Five rounds begin in the first second: 4 boxes each and 3 waits; the barrier at 1 s lies on the edge.
-        assert_eq!(svg.matches("stroke=\"#FFFFFF\"").count(), 5 * 7);
+        assert_eq!(svg.matches("v24h-").count(), 5 * 7);
         assert_eq!(svg.matches("stroke-width=\"2\"").count(), 4 + 1, "four barriers and the legend");
         assert!(svg.contains("a &lt;b&gt; &amp; c") && svg.contains("waiting 37.5 %"));
         // Well-formed: what opens closes, and nothing else.
