@@ -49,7 +49,7 @@ pub enum Command {
     /// Cancel a job
     Cancel(cancel::CancelArgs),
     /// Try policies on a virtual clock; needs no cluster
-    Simulate(simulate::SimulateArgs),
+    Simulate(Box<simulate::SimulateArgs>),
     /// Find where workers would meet, from predicted or past times; needs no cluster
     Plan(plan::PlanArgs),
     /// Measure parts of Syncline on this machine; needs no cluster

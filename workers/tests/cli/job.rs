@@ -74,6 +74,18 @@ fn a_job_runs_from_its_file_to_its_snapshot() {
     assert_eq!(ids, ["points", "again"]);
     assert!(at(&["jobs"]).ok().out.starts_with("id "));
 
+    let story = at(&["explain", "points", "--barrier", "39", "--json"]).ok().json();
+    assert_eq!((&story["state"], &story["why"]["rule"]), (&"closed".into(), &"bsp".into()), "{story:#}");
+    assert_eq!(story["workers"].as_array().unwrap().len(), 2);
+    let words = at(&["explain", "points", "--barrier", "39"]).ok().out;
+    for part in ["barrier/39: closed", "because  one iteration of everybody", "arrived ms"] {
+        assert!(words.contains(part), "{part} is not in {words}");
+    }
+    assert!(at(&["explain", "points", "weights"]).ok().out.starts_with("weights: done"));
+    at(&["explain", "points", "--barrier", "7000"]).refused(1, "E138");
+    at(&["explain", "points", "nothing"]).refused(1, "E138");
+    assert_eq!(at(&["explain", "points"]).code, 2, "a task or a barrier must be named");
+
     let status = at(&["status", "points"]).ok().out;
     for part in [
         "points (done)",
