@@ -5,8 +5,8 @@
 //! says. Draws depend on the seed, the worker and the number of the iteration only, so that policies are compared on
 //! the same machines in the same weather. Pure.
 //!
-//! A worker *waits* from the end of an iteration to the start of its next one. Measured on one core: 2 to 4 million
-//! iterations a second with four workers (`benches/sim.rs`).
+//! A worker *waits* from the end of an iteration to the start of its next one. Measured on one core: 2 to 5
+//! million iterations a second with four workers (`benches/sim.rs`).
 
 mod outcome;
 mod plot;
