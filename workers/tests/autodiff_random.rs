@@ -8,7 +8,7 @@ mod onnxruntime;
 use gradcheck::Check;
 use proptest::prelude::*;
 use syncline_workers::autodiff::{DeriveOptions, Loss};
-use syncline_workers::onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, attr_int};
+use syncline_workers::onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, attr_int, attr_ints};
 
 /// One step of a random model: what to apply, and which earlier values and weights to take (modulo their number).
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ struct Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = (0u8..12, 0usize..64, 0usize..64, 1usize..4, any::<bool>())
+    let step = (0u8..21, 0usize..64, 0usize..64, 1usize..4, any::<bool>())
         .prop_map(|(kind, value, other, width, reuse)| Step { kind, value, other, width, reuse });
     prop::collection::vec(step, 1..9)
 }
@@ -75,6 +75,34 @@ impl Values {
             10 => {
                 let w = self.weight(&[1, width], step.reuse);
                 (self.graph.op("Mul", &[&w, &x], &[]), width)
+            }
+            11 => (self.graph.op("Sin", &[&x], &[]), width),
+            12 => (self.graph.op("LogSoftmax", &[&x], &[]), width),
+            13 => (self.graph.op("Max", &[&x, &other], &[]), width),
+            14 if width <= 4 => (self.graph.op("Concat", &[&x, &other], &[attr_int("axis", 1)]), 2 * width),
+            15 if width > 1 => {
+                let name = format!("bounds{}", self.values.len());
+                let (start, end) =
+                    (self.graph.ints(&name, &[1]), self.graph.ints(&format!("{name}e"), &[width as i64]));
+                (self.graph.op("Slice", &[&x, &start, &end, &start], &[]), width - 1)
+            }
+            16 => {
+                let picks: Vec<i64> = (0..width as i64).map(|column| -1 - column / 2).collect();
+                let picks = self.graph.ints(&format!("picks{}", self.values.len()), &picks);
+                (self.graph.op("Gather", &[&x, &picks], &[attr_int("axis", 1)]), width)
+            }
+            17 => {
+                let mean = self.graph.op("ReduceMean", &[&x], &[attr_ints("axes", &[1])]);
+                (self.graph.op("Sub", &[&other, &mean], &[]), width)
+            }
+            18 => {
+                let larger = self.graph.op("Greater", &[&x, &other], &[]);
+                let half = self.weight(&[1, width], step.reuse);
+                (self.graph.op("Where", &[&larger, &x, &half], &[]), width)
+            }
+            19 => {
+                let norm = self.graph.op("ReduceLogSumExp", &[&x], &[attr_ints("axes", &[0])]);
+                (self.graph.op("Sub", &[&x, &norm], &[]), width)
             }
             _ => {
                 let target = self.graph.ints(&format!("t{}", self.values.len()), &[-1, width as i64]);

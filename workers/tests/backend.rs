@@ -127,6 +127,20 @@ fn types_of_every_value_are_inferred() {
 }
 
 #[test]
+fn a_value_with_an_unknown_number_of_axes_is_no_scalar() {
+    let mut graph = GraphBuilder::new("unranked").with_opset(18);
+    let x = graph.input("x", ElementType::F32, &[2.into(), 3.into()]);
+    let axes = graph.input("axes", ElementType::I64, &["n".into()]);
+    graph.named("unranked", "ReduceSum", &[&x, &axes], &[onnx::attr_int("keepdims", 0)]);
+    graph.named("scalar", "ReduceSum", &[&x], &[onnx::attr_int("keepdims", 0)]);
+    graph.output("unranked");
+    graph.output("scalar");
+    let types = infer_types(&onnxruntime::runtime(), &graph.finish().to_bytes()).unwrap();
+    assert!(!types.contains_key("unranked"));
+    assert_eq!(types["scalar"].dims, []);
+}
+
+#[test]
 fn simplifying_folds_constants_and_keeps_the_interface() {
     let mut graph = GraphBuilder::new("fold");
     let x = graph.input("x", ElementType::F32, &["batch".into(), 6.into()]);
@@ -140,6 +154,31 @@ fn simplifying_folds_constants_and_keeps_the_interface() {
     let ops: Vec<&str> = graph.node.iter().map(|node| node.op_type.as_str()).collect();
     assert_eq!(ops, ["Reshape"]);
     assert_eq!((graph.input[0].name.as_str(), graph.output[0].name.as_str()), ("x", "y"));
+}
+
+#[test]
+fn sums_by_index_are_whole_on_any_number_of_threads() {
+    const UPDATES: usize = 100_000;
+    let mut graph = GraphBuilder::new("histogram");
+    let zeros = graph.weight("zeros", &[2, 64], &[0.0; 128]);
+    let rows = graph.input("rows", ElementType::I64, &["n".into(), 1.into()]);
+    let updates = graph.input("updates", ElementType::F32, &["n".into(), 64.into()]);
+    let add = [onnx::attr_string("reduction", "add")];
+    let total = graph.named("total", "ScatterND", &[&zeros, &rows, &updates], &add);
+    graph.output(&total);
+    let options = ExecOptions { intra_threads: 4, ..ExecOptions::default() };
+    let bytes = graph.finish().to_bytes();
+    let mut executable = Executable::new(&onnxruntime::runtime(), &bytes, &options).unwrap();
+    let rows: Vec<i64> = (0..UPDATES as i64).map(|update| update % 2).collect();
+    let updates = vec![1.0; UPDATES * 64];
+    let inputs = [
+        ("rows", TensorView::I64 { shape: &[UPDATES, 1], data: &rows }),
+        ("updates", TensorView::F32 { shape: &[UPDATES, 64], data: &updates }),
+    ];
+    for _ in 0..3 {
+        let outputs = executable.run(&inputs).unwrap();
+        assert!(outputs.f32("total").unwrap().iter().all(|sum| *sum == UPDATES as f32 / 2.0));
+    }
 }
 
 #[test]

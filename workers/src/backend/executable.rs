@@ -9,6 +9,7 @@ use super::outputs::Outputs;
 use super::runtime::Runtime;
 use super::view::TensorView;
 use crate::onnx;
+use crate::onnx::proto::NodeProto;
 
 /// How much ONNX Runtime rewrites a graph when it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,7 +27,7 @@ pub enum Optimize {
 #[derive(Debug, Clone)]
 pub struct ExecOptions {
     /// Threads inside one operator, the calling thread included. Default 1: several workers share a machine best with
-    /// one thread each.
+    /// one thread each. A model that adds up by index gets one in any case, see [`Executable::new`].
     pub intra_threads: usize,
     /// Whether idle threads spin. Default no: two spinning threads each halve the throughput of workers that
     /// outnumber the cores.
@@ -51,9 +52,18 @@ pub struct Executable {
 
 impl Executable {
     /// Checks the bytes (external data is refused here as well) and compiles them. Milliseconds to seconds.
+    ///
+    /// ONNX Runtime's CPU kernel of `ScatterND` splits the updates among its threads and lets them add to one element
+    /// at the same time: sums of repeated indices, such as the gradient of an embedding, come out wrong (seen in
+    /// 1.31.1). A model with such a node therefore runs on one thread.
     pub fn new(runtime: &Runtime, onnx_bytes: &[u8], options: &ExecOptions) -> Result<Self, BackendError> {
-        onnx::parse(onnx_bytes)?;
-        let session = compile(runtime, onnx_bytes, options, Ok)?;
+        let model = onnx::parse(onnx_bytes)?;
+        let nodes = model.graph.iter().flat_map(|graph| &graph.node);
+        let serial =
+            nodes.chain(model.functions.iter().flat_map(|function| &function.node)).any(adds_by_index);
+        let threads = if serial { 1 } else { options.intra_threads };
+        let options = ExecOptions { intra_threads: threads, ..options.clone() };
+        let session = compile(runtime, onnx_bytes, &options, Ok)?;
         let input_names = session.inputs().iter().map(|input| input.name().to_owned()).collect();
         let output_names = session.outputs().iter().map(|output| output.name().to_owned()).collect();
         Ok(Self { session, input_names, output_names })
@@ -114,6 +124,13 @@ fn find_input<'n, 'v>(
 ) -> Result<(&'n str, TensorView<'v>), BackendError> {
     let missing = || BackendError::InputCount { name: wanted.to_owned(), times: 0 };
     inputs.iter().find(|(name, _)| *name == wanted).copied().ok_or_else(missing)
+}
+
+/// Whether a node, or one in its subgraphs, is a `ScatterND` that combines updates.
+fn adds_by_index(node: &NodeProto) -> bool {
+    let graphs = node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
+    let combines = node.op_type == "ScatterND" && node.string("reduction", "none") != "none";
+    combines || graphs.flat_map(|graph| &graph.node).any(adds_by_index)
 }
 
 /// Loads a model with the settings that every session of Syncline shares.

@@ -7,10 +7,10 @@ use ort::value::{Outlet, ValueType};
 use super::error::BackendError;
 use super::executable::{ExecOptions, Optimize, compile};
 use super::runtime::Runtime;
-use crate::onnx::proto::ValueInfoProto;
+use crate::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
 use crate::onnx::{self, Dim, ElementType, TensorType};
 
-/// Type of each value, by name. Values that are no tensors are left out.
+/// Type of each value, by name. Values that are no tensors, or whose number of axes only the run knows, are left out.
 pub type Types = HashMap<String, TensorType>;
 
 /// The type of every value of a model: inputs, constants, and whatever its nodes produce.
@@ -34,8 +34,36 @@ pub fn infer_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, Backen
         graph.output.extend(added);
     }
     let mut types = interface_types(runtime, &model.to_bytes())?;
+    for value in unranked(runtime, model, &types)? {
+        types.remove(&value);
+    }
     types.extend(constants);
     Ok(types)
+}
+
+/// The values whose number of axes is not known. ONNX Runtime reports no axes for them, as it does for scalars; the
+/// type of their `Shape` tells the two apart. Costs a session load if there is any such value.
+fn unranked(runtime: &Runtime, mut model: ModelProto, types: &Types) -> Result<Vec<String>, BackendError> {
+    let mut suspects: Vec<&String> =
+        types.iter().filter(|(_, ty)| ty.dims.is_empty()).map(|(name, _)| name).collect();
+    suspects.sort_unstable();
+    let Some(graph) = model.graph.as_mut().filter(|_| !suspects.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let probe = |index: usize| format!("syncline/axes_of_{index}");
+    for (index, value) in suspects.iter().enumerate() {
+        graph.node.push(NodeProto {
+            input: vec![(*value).clone()],
+            output: vec![probe(index)],
+            op_type: "Shape".to_owned(),
+            ..Default::default()
+        });
+        graph.output.push(ValueInfoProto { name: probe(index), r#type: None });
+    }
+    let probes = interface_types(runtime, &model.to_bytes())?;
+    let scalar = |index: usize| probes.get(&probe(index)).is_some_and(|ty| ty.dims == [Dim::Fixed(0)]);
+    let unknown = suspects.into_iter().enumerate().filter(|(index, _)| !scalar(*index));
+    Ok(unknown.map(|(_, value)| value.clone()).collect())
 }
 
 /// The types of a model's inputs and outputs. Costs one session load, which also proves that the model loads.

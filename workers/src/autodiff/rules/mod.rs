@@ -1,53 +1,172 @@
-//! Gradient rules, one operator per file.
+//! Gradient rules, one operator per file; near relatives (activations, reductions) share one.
 //!
 //! A rule gets a forward node and the gradients of its outputs, and writes the gradients of its inputs. It may read
 //! every forward value, outputs included: a rule that uses the output instead of the input lets ONNX Runtime fuse the
 //! forward pair (Gemm + Relu) and free the input early.
 
+mod activations;
 mod add;
+mod axes;
+mod cast;
+mod clip;
+mod concat;
+mod cumsum;
+mod depth_space;
+mod div;
+mod elementary;
+mod expand;
+mod extremes;
+mod flat;
 mod flatten;
+mod gather;
+mod gelu;
 mod gemm;
 mod identity;
+mod lengths;
+mod log_softmax;
 mod matmul;
 mod mul;
+mod pad;
+mod positions;
+mod pow;
+mod prelu;
+mod product;
+mod reductions;
 mod relu;
 mod reshape;
+mod scatter;
+mod select;
 mod sigmoid;
+mod slice;
 mod softmax;
+mod split;
 mod sub;
+mod sum;
 mod tanh;
+mod tile;
+mod top_k;
+mod transpose;
+mod trilu;
 
 use super::broadcast::unbroadcast;
 use super::emitter::Emitter;
 use super::error::AutodiffError;
 use crate::backend::Types;
 use crate::onnx::proto::NodeProto;
-use crate::onnx::{Dim, ElementType};
+use crate::onnx::{Dim, ElementType, TensorType};
 
 /// Gradients of a node's inputs; `None` for an input without one. May be shorter than the inputs.
 type InputGrads = Vec<Option<String>>;
-/// A rule; called only when the first output has a gradient, which is its second argument.
+/// A rule for an operator whose first output alone carries a gradient, which is the second argument.
 type Rule = fn(&mut NodeGrad<'_>, &str) -> Result<InputGrads, AutodiffError>;
+/// A rule for an operator with several outputs; called when any has a gradient, see `NodeGrad::outputs`.
+type JointRule = fn(&mut NodeGrad<'_>) -> Result<InputGrads, AutodiffError>;
 
 /// Every operator of the standard with a gradient.
 const RULES: &[(&str, Rule)] = &[
+    ("Abs", elementary::abs),
+    ("Acos", elementary::acos),
+    ("Acosh", elementary::acosh),
     ("Add", add::rule),
+    ("Asin", elementary::asin),
+    ("Asinh", elementary::asinh),
+    ("Atan", elementary::atan),
+    ("Atanh", elementary::atanh),
+    ("Cast", cast::rule),
+    ("CastLike", cast::rule),
+    ("Ceil", flat::rule),
+    ("Celu", activations::celu),
+    ("Clip", clip::rule),
+    ("Compress", positions::rule),
+    ("Concat", concat::rule),
+    ("Cos", elementary::cos),
+    ("Cosh", elementary::cosh),
+    ("CumSum", cumsum::rule),
+    ("DepthToSpace", depth_space::to_space),
+    ("Div", div::rule),
+    ("Elu", activations::elu),
+    ("Erf", elementary::erf),
+    ("Exp", elementary::exp),
+    ("Expand", expand::rule),
+    ("EyeLike", flat::rule),
     ("Flatten", flatten::rule),
+    ("Floor", flat::rule),
+    ("Gather", gather::gather),
+    ("GatherElements", gather::elements),
+    ("GatherND", gather::nd),
+    ("Gelu", gelu::rule),
     ("Gemm", gemm::rule),
+    ("HardSigmoid", activations::hard_sigmoid),
+    ("HardSwish", activations::hard_swish),
+    ("Hardmax", flat::rule),
     ("Identity", identity::rule),
+    ("LeakyRelu", activations::leaky_relu),
+    ("Log", elementary::log),
+    ("LogSoftmax", log_softmax::rule),
     ("MatMul", matmul::rule),
+    ("Max", extremes::rule),
+    ("Mean", sum::mean),
+    ("Min", extremes::rule),
+    ("Mish", activations::mish),
     ("Mul", mul::rule),
+    ("Neg", elementary::neg),
+    ("PRelu", prelu::rule),
+    ("Pad", pad::rule),
+    ("Pow", pow::rule),
+    ("RandomNormalLike", flat::rule),
+    ("RandomUniformLike", flat::rule),
+    ("Reciprocal", elementary::reciprocal),
+    ("ReduceL1", reductions::l1),
+    ("ReduceL2", reductions::l2),
+    ("ReduceLogSum", reductions::log_sum),
+    ("ReduceLogSumExp", reductions::log_sum_exp),
+    ("ReduceMax", reductions::extreme),
+    ("ReduceMean", reductions::mean),
+    ("ReduceMin", reductions::extreme),
+    ("ReduceProd", product::rule),
+    ("ReduceSum", reductions::sum),
+    ("ReduceSumSquare", reductions::sum_square),
     ("Relu", relu::rule),
     ("Reshape", reshape::rule),
+    ("ReverseSequence", positions::rule),
+    ("Round", flat::rule),
+    ("ScatterElements", scatter::elements),
+    ("ScatterND", scatter::nd),
+    ("Selu", activations::selu),
     ("Sigmoid", sigmoid::rule),
+    ("Sign", flat::rule),
+    ("Sin", elementary::sin),
+    ("Sinh", elementary::sinh),
+    ("Slice", slice::rule),
     ("Softmax", softmax::rule),
+    ("Softplus", activations::softplus),
+    ("Softsign", activations::softsign),
+    ("SpaceToDepth", depth_space::to_depth),
+    ("Sqrt", elementary::sqrt),
+    ("Squeeze", axes::rule),
     ("Sub", sub::rule),
+    ("Sum", sum::sum),
+    ("Swish", activations::swish),
+    ("Tan", elementary::tan),
     ("Tanh", tanh::rule),
+    ("ThresholdedRelu", activations::thresholded_relu),
+    ("Tile", tile::rule),
+    ("TopK", top_k::rule),
+    ("Transpose", transpose::rule),
+    ("Trilu", trilu::rule),
+    ("Unsqueeze", axes::rule),
+    ("Where", select::rule),
 ];
 
-/// Names of the operators that may stand between a parameter and the loss.
+/// Those with more than one output that carries a gradient.
+const JOINT_RULES: &[(&str, JointRule)] = &[("Split", split::rule)];
+
+/// Names of the operators that may stand between a parameter and the loss, in alphabetical order.
 pub fn supported_operators() -> Vec<&'static str> {
-    RULES.iter().map(|(op, _)| *op).collect()
+    let mut names: Vec<&str> =
+        RULES.iter().map(|(op, _)| *op).chain(JOINT_RULES.iter().map(|(op, _)| *op)).collect();
+    names.sort_unstable();
+    names
 }
 
 /// A forward node on its way back.
@@ -55,7 +174,7 @@ pub(super) struct NodeGrad<'a> {
     pub(super) emitter: &'a mut Emitter,
     pub(super) node: &'a NodeProto,
     pub(super) types: &'a Types,
-    /// Gradient of each output; `None` where the loss does not depend on it.
+    /// Gradient of each output; `None` where the loss does not depend on it. One at least is there.
     pub(super) outputs: &'a [Option<String>],
     /// Which inputs want a gradient.
     pub(super) needs: &'a [bool],
@@ -63,17 +182,22 @@ pub(super) struct NodeGrad<'a> {
 
 /// Applies the rule of the node's operator.
 pub(super) fn apply(node_grad: &mut NodeGrad<'_>) -> Result<InputGrads, AutodiffError> {
-    let node = node_grad.node;
+    let (node, outputs) = (node_grad.node, node_grad.outputs);
     let standard = node.domain.is_empty() || node.domain == "ai.onnx";
-    let rule = RULES.iter().find(|(op, _)| standard && *op == node.op_type);
-    let Some((_, rule)) = rule else {
+    if let Some((_, rule)) = JOINT_RULES.iter().find(|(op, _)| standard && *op == node.op_type) {
+        return rule(node_grad);
+    }
+    let Some((_, rule)) = RULES.iter().find(|(op, _)| standard && *op == node.op_type) else {
         return Err(AutodiffError::Unsupported {
             op: if standard { node.op_type.clone() } else { format!("{}.{}", node.domain, node.op_type) },
             node: node.label().to_owned(),
             supported: supported_operators(),
         });
     };
-    match node_grad.outputs.first() {
+    if let Some(index) = outputs.iter().skip(1).position(Option::is_some) {
+        return Err(node_grad.refuse(format!("the loss depends on its output {}", index + 2)));
+    }
+    match outputs.first() {
         Some(Some(grad)) => rule(node_grad, grad),
         _ => Ok(Vec::new()),
     }
@@ -107,6 +231,60 @@ impl<'a> NodeGrad<'a> {
         self.types.get(self.output()).map_or(ElementType::F32, |ty| ty.element)
     }
 
+    /// Applies an operator without attributes.
+    fn call(&mut self, op: &str, inputs: &[&str]) -> String {
+        self.emitter.op(op, inputs, &[])
+    }
+
+    /// A number of the output's element type, without axes.
+    fn number(&mut self, value: f64) -> String {
+        self.emitter.float(self.element(), value)
+    }
+
+    /// 1 where the condition holds and 0 elsewhere, in the output's element type.
+    fn mask(&mut self, condition: &str) -> String {
+        self.emitter.cast(condition, self.element())
+    }
+
+    /// An axis counted from the front, for a value of this rank.
+    fn axis(&self, axis: i64, rank: usize) -> Result<usize, AutodiffError> {
+        let front = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
+        front
+            .and_then(|axis| usize::try_from(axis).ok())
+            .filter(|axis| *axis < rank.max(1))
+            .ok_or_else(|| self.refuse(format!("axis {axis} is outside of {rank} axes")))
+    }
+
+    /// The shape of a value, as a list of integers: a constant if every size is known.
+    fn shape(&mut self, value: &str) -> String {
+        let fixed = self.types.get(value).and_then(TensorType::fixed_shape);
+        match fixed {
+            Some(sizes) => {
+                let sizes = sizes.into_iter().map(|size| i64::try_from(size).unwrap_or(i64::MAX));
+                self.emitter.ints(&sizes.collect::<Vec<i64>>())
+            }
+            None => self.call("Shape", &[value]),
+        }
+    }
+
+    /// Zeros of the shape of a value, in the output's element type.
+    fn zeros_like(&mut self, value: &str) -> String {
+        let shape = self.shape(value);
+        self.zeros(&shape)
+    }
+
+    /// Zeros of a shape that is given as a list of integers.
+    fn zeros(&mut self, shape: &str) -> String {
+        let element = self.element();
+        let zeros = self.call("ConstantOfShape", &[shape]);
+        if element == ElementType::F32 { zeros } else { self.emitter.cast(&zeros, element) }
+    }
+
+    /// The integers of a constant list or number; `None` if only the run can tell.
+    fn known_ints(&self, value: &str) -> Option<Vec<i64>> {
+        self.emitter.known_ints(value)
+    }
+
     /// The error for a use of the operator that the rule does not cover.
     fn refuse(&self, reason: String) -> AutodiffError {
         let (op, node) = (self.node.op_type.clone(), self.node.label().to_owned());
@@ -123,9 +301,10 @@ impl<'a> NodeGrad<'a> {
     /// Gives `grad` the shape of input `index`, which has as many elements.
     fn reshape_to_input(&mut self, grad: &str, index: usize) -> Result<String, AutodiffError> {
         let value = self.input(index);
-        let dims = self.dims(value)?;
+        let dims = self.types.get(value).map(|ty| ty.dims.as_slice());
         // One open dimension can be written as -1, which needs no computation in the graph.
-        let shape = if dims.iter().filter(|dim| dim.fixed().is_none()).count() <= 1 {
+        let few_open = |dims: &&[Dim]| dims.iter().filter(|dim| dim.fixed().is_none()).count() <= 1;
+        let shape = if let Some(dims) = dims.filter(few_open) {
             let sizes =
                 dims.iter().map(|dim| dim.fixed().and_then(|size| i64::try_from(size).ok()).unwrap_or(-1));
             self.emitter.ints(&sizes.collect::<Vec<i64>>())
