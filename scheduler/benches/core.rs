@@ -183,16 +183,10 @@ impl World {
             self.watermarks.insert(worker, seq);
             let iterated = Iterated {
                 loss: 1.0,
-                skipped: false,
                 compute_us: Self::interval_us(worker),
-                pace_us: 0,
-                pull_us: 0,
-                push_us: 0,
-                wait_us: 0,
-                staleness: 0,
-                lead: 0,
                 cpu_load: 0.5,
                 memory_load: 0.5,
+                ..Iterated::default()
             };
             let report = TaskReport { key, ended_ago_us: 0, outcome: Outcome::Iterated(iterated) };
             self.give(Input::Report { worker, report });

@@ -72,7 +72,7 @@ pub enum Outcome {
 }
 
 /// A finished iteration: every shard has acknowledged its push.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Iterated {
     pub loss: f32,
     /// The loss or a gradient was not finite and the push carried no weight.

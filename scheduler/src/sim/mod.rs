@@ -8,6 +8,7 @@
 //! A worker *waits* from the end of an iteration to the start of its next one. Measured on one core: 2 to 5
 //! million iterations a second with four workers (`benches/sim.rs`).
 
+mod meeting;
 mod outcome;
 mod plot;
 mod run;

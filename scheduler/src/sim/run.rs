@@ -9,16 +9,15 @@ use super::{
     worker::{Doing, Worker},
 };
 use crate::{
-    ids::Incarnation,
     predict::Measured,
-    sync::{Clocks, Context, Ending, Opening, Pace, Policy, Rounds, Seen, plan, rows_left},
+    sync::{Clocks, Pace, Policy, Rounds, Seen},
 };
 
 /// Staleness counted one by one; beyond that in one sum.
 const HISTOGRAM: usize = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+pub(super) enum What {
     Push {
         life: u32,
     },
@@ -31,33 +30,33 @@ enum What {
 }
 
 /// The superstep that runs.
-struct Span {
-    rounds: Rounds,
-    monitor: Option<u64>,
-    max_lead: Option<u64>,
+pub(super) struct Span {
+    pub rounds: Rounds,
+    pub monitor: Option<u64>,
+    pub max_lead: Option<u64>,
     /// Workers not seen often enough, and workers that have not arrived.
-    unseen: usize,
-    missing: usize,
+    pub unseen: usize,
+    pub missing: usize,
     /// Whether every worker's last iteration is known.
-    decided: bool,
-    planned: bool,
-    opened_us: u64,
+    pub decided: bool,
+    pub planned: bool,
+    pub opened_us: u64,
 }
 
-struct Run<'a> {
-    scenario: &'a Scenario,
-    policy: Policy,
-    workers: Vec<Worker>,
-    clocks: Clocks,
-    events: BinaryHeap<Reverse<(u64, What, usize)>>,
-    span: Span,
-    now_us: u64,
+pub(super) struct Run<'a> {
+    pub scenario: &'a Scenario,
+    pub policy: Policy,
+    pub workers: Vec<Worker>,
+    pub clocks: Clocks,
+    pub events: BinaryHeap<Reverse<(u64, What, usize)>>,
+    pub span: Span,
+    pub now_us: u64,
     /// Updates of the parameters so far.
-    updates: u64,
-    crew: Vec<Pace>,
-    seen: Vec<Seen>,
-    superstep_us: u64,
-    out: Outcome,
+    pub updates: u64,
+    pub crew: Vec<Pace>,
+    pub seen: Vec<Seen>,
+    pub superstep_us: u64,
+    pub out: Outcome,
 }
 
 /// Runs a scenario; `plot_us` keeps the boxes of its beginning.
@@ -184,72 +183,8 @@ impl<'a> Run<'a> {
         self.start_waiting();
     }
 
-    fn enlist(&mut self, index: usize) {
-        let worker = &mut self.workers[index];
-        (worker.listed, worker.done, worker.quota) = (true, 0, None);
-        self.span.missing += 1;
-        self.span.unseen += usize::from(self.span.monitor.is_some());
-    }
-
-    /// Opens a superstep for everybody who is there.
-    fn open(&mut self) {
-        self.crew.clear();
-        self.crew.extend(self.workers.iter().filter(|w| w.is_present()).map(Worker::pace));
-        let context = Context { batch: self.scenario.batch, crew: &self.crew };
-        let Opening { ending, rounds, batches, max_lead, why, .. } = self.policy.as_dyn_mut().open(&context);
-        let rule = if why.rule.is_empty() { self.scenario.policy.name() } else { &why.rule };
-        *self.out.rules.entry(rule.to_owned()).or_default() += 1;
-        self.span = Span {
-            rounds,
-            monitor: match ending {
-                Ending::Monitor { pushes } => Some(pushes),
-                Ending::Quota(_) | Ending::Free => None,
-            },
-            max_lead,
-            unseen: 0,
-            missing: 0,
-            decided: matches!(ending, Ending::Quota(_)),
-            planned: false,
-            opened_us: self.now_us,
-        };
-        for index in 0..self.workers.len() {
-            if !self.workers[index].is_present() {
-                continue;
-            }
-            self.enlist(index);
-            let worker = &mut self.workers[index];
-            let size = batches.as_ref().and_then(|b| b.get(&worker.id)).copied();
-            worker.batch = size.unwrap_or(self.scenario.batch).max(1);
-            if let Ending::Quota(quota) = ending {
-                worker.quota = Some(quota.into());
-            }
-            if ending != Ending::Free {
-                // The lead is counted from the barrier.
-                self.clocks.leave(worker.id);
-            }
-        }
-        if ending != Ending::Free {
-            for worker in self.workers.iter().filter(|w| w.is_present()) {
-                self.clocks.join(worker.id, Some(Default::default()));
-            }
-        }
-        self.start_waiting();
-    }
-
-    fn close(&mut self) {
-        self.out.barriers += 1;
-        self.superstep_us += self.now_us - self.span.opened_us;
-        self.out.timeline.barrier(self.now_us);
-        if self.span.rounds != Rounds::PerPush {
-            self.updates += 1;
-        }
-        if self.workers.iter().any(Worker::is_present) {
-            self.open();
-        }
-    }
-
     /// Lets everybody start who waits and may.
-    fn start_waiting(&mut self) {
+    pub(super) fn start_waiting(&mut self) {
         for index in 0..self.workers.len() {
             if matches!(self.workers[index].doing, Doing::Waiting(_)) {
                 self.start_if_allowed(index);
@@ -292,21 +227,6 @@ impl<'a> Run<'a> {
         worker.doing = Doing::Computing(now_us);
         self.events.push(Reverse((now_us + took_us, What::Push { life: worker.life }, index)));
         self.watch_overrun(index);
-    }
-
-    /// A planned worker with iterations beyond this one is looked at when it should be long done.
-    fn watch_overrun(&mut self, index: usize) {
-        let Some(factor) = self.policy.as_dyn().overrun_factor().filter(|_| self.span.planned) else {
-            return;
-        };
-        let worker = &self.workers[index];
-        if worker.quota.is_some_and(|quota| worker.done + 1 < quota)
-            && let Some(predicted_us) = worker.speed.interval_us(worker.batch)
-        {
-            let at_us = worker.last_end_us + (predicted_us as f64 * factor) as u64 + 1;
-            let seq = worker.granted();
-            self.events.push(Reverse((at_us.max(self.now_us + 1), What::Overrun { seq }, index)));
-        }
     }
 
     fn end_wait(&mut self, index: usize) {
@@ -360,79 +280,6 @@ impl<'a> Run<'a> {
             self.span.max_lead.is_some() || self.clocks.slowest().map(|s| s.1) != lowest.map(|s| s.1);
         if held_back {
             self.start_waiting();
-        }
-    }
-
-    fn look(&mut self) {
-        self.seen.clear();
-        for w in self.workers.iter().filter(|w| w.listed) {
-            self.seen.push(Seen {
-                worker: w.id,
-                finished: w.finished,
-                granted: w.granted(),
-                in_superstep: w.done,
-                last_end_us: w.last_end_us,
-                interval_us: w.speed.interval_us(w.batch).unwrap_or(1),
-            });
-        }
-    }
-
-    /// Plans the monitored superstep; whether it is over at once.
-    fn plan(&mut self) -> bool {
-        self.look();
-        if self.seen.len() < 2 {
-            return false;
-        }
-        let policy = self.policy.as_dyn();
-        let rows = policy.rows(self.now_us, &self.seen);
-        let Some(plan) = plan(&rows, policy.searching()) else { return false };
-        (self.span.decided, self.span.planned) = (true, true);
-        self.span.missing = 0;
-        for w in self.workers.iter_mut().filter(|w| w.listed) {
-            let last = plan.last.get(&w.id).copied().unwrap_or(w.finished).max(w.granted());
-            w.quota = Some(last - (w.finished - w.done));
-            self.span.missing += usize::from(w.quota > Some(w.done));
-        }
-        if self.span.missing == 0 {
-            self.close();
-            return true;
-        }
-        self.start_waiting();
-        for index in 0..self.workers.len() {
-            if matches!(self.workers[index].doing, Doing::Computing(_)) {
-                self.watch_overrun(index);
-            }
-        }
-        true
-    }
-
-    /// The worker takes much longer than was planned: the others need not wait for what it has not begun.
-    fn overrun(&mut self, index: usize) {
-        if !self.span.planned || !self.workers[index].listed {
-            return;
-        }
-        self.look();
-        let last = |w: Incarnation| {
-            let worker = &self.workers[w.0 as usize - 1];
-            Some(worker.finished - worker.done + worker.quota?)
-        };
-        let late = [(self.workers[index].id, self.now_us - self.workers[index].last_end_us)].into();
-        let policy = self.policy.as_dyn();
-        let rows = rows_left(policy, self.now_us, &mut self.seen, &late, last);
-        let Some(plan) = plan(&rows, policy.searching()) else { return };
-        let mut shortened = false;
-        for w in self.workers.iter_mut().filter(|w| w.listed) {
-            let base = w.finished - w.done;
-            let wanted = plan.last.get(&w.id).copied().unwrap_or(0).max(w.granted()) - base;
-            if w.quota.is_some_and(|quota| wanted < quota) {
-                self.span.missing -= usize::from(w.quota > Some(w.done) && wanted <= w.done);
-                w.quota = Some(wanted);
-                shortened = true;
-            }
-        }
-        self.out.replanned += u64::from(shortened);
-        if self.span.missing == 0 {
-            self.close();
         }
     }
 

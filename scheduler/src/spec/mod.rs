@@ -7,6 +7,7 @@ mod job;
 mod layout;
 mod optimizer;
 mod policy;
+mod policy_print;
 mod policy_text;
 mod train;
 

@@ -194,16 +194,10 @@ impl Worker {
     fn iterated(&mut self, pushed: bool) -> Vec<Input> {
         let it = Iterated {
             loss: 1.0,
-            skipped: false,
             compute_us: self.pace_us,
-            pace_us: 0,
-            pull_us: 0,
-            push_us: 0,
-            wait_us: 0,
-            staleness: 0,
-            lead: 0,
             cpu_load: 0.5,
             memory_load: 0.5,
+            ..Iterated::default()
         };
         self.stage = Stage::Pulling;
         let Some(front) = self.queue.pop_front() else { return Vec::new() };

@@ -234,19 +234,7 @@ mod tests {
     }
 
     fn iterated(compute_us: u64) -> Outcome {
-        Outcome::Iterated(Iterated {
-            loss: 0.0,
-            skipped: false,
-            compute_us,
-            pace_us: 0,
-            pull_us: 0,
-            push_us: 0,
-            wait_us: 0,
-            staleness: 0,
-            lead: 0,
-            cpu_load: 0.0,
-            memory_load: 0.0,
-        })
+        Outcome::Iterated(Iterated { compute_us, ..Iterated::default() })
     }
 
     fn assignment(seq: u64, update: Update) -> Assignment {

@@ -194,19 +194,7 @@ mod tests {
 
     fn report(seq: u64) -> Finished {
         let task = TaskId::Iteration { worker: Incarnation(1), seq };
-        let outcome = Outcome::Iterated(Iterated {
-            loss: 0.0,
-            skipped: false,
-            compute_us: 0,
-            pace_us: 0,
-            pull_us: 0,
-            push_us: 0,
-            wait_us: 0,
-            staleness: 0,
-            lead: 0,
-            cpu_load: 0.0,
-            memory_load: 0.0,
-        });
+        let outcome = Outcome::Iterated(Iterated::default());
         let key = TaskKey { job: "digits".parse().unwrap(), generation: Generation(1), task, attempt: 1 };
         Finished { key, ended: Instant::now(), outcome }
     }
