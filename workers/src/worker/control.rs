@@ -162,6 +162,8 @@ impl Life {
             match call.await {
                 Ok(Ok(orders)) => {
                     if !self.is_current(orders.epoch).await {
+                        // A deposed engine that does not know it yet: it will not answer for long.
+                        sleep(RETRY).await;
                         continue;
                     }
                     let mut holding = self.holding.lock().await;
@@ -222,7 +224,7 @@ impl Life {
                     let done: Vec<TaskKey> = waiting.drain(..).map(|f| f.key).collect();
                     self.holding.lock().await.retain(|k| !done.contains(k));
                 }
-                Ok(Ok(_)) => {}
+                Ok(Ok(_)) => sleep(RETRY).await,
                 Ok(Err(fault)) => {
                     debug!(%fault, "report is not taken yet");
                     sleep(RETRY).await;
