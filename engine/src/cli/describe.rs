@@ -32,8 +32,13 @@ pub(super) fn epoch(job: &JobFields) -> String {
 
 /// Time since the job was submitted.
 pub(super) fn age(job: &JobFields) -> String {
+    time_since(number(job, "submitted_ms"))
+}
+
+/// Time since a moment in epoch milliseconds.
+pub(super) fn time_since(ms: f64) -> String {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64() * 1e3);
-    span((now_ms - number(job, "submitted_ms")).max(0.0) / 1e3)
+    span((now_ms - ms).max(0.0) / 1e3)
 }
 
 fn span(s: f64) -> String {
@@ -162,10 +167,9 @@ fn workers(view: &JobView) -> String {
         ]
     };
     let mut text = table(WORKER_COLUMNS, &members.iter().map(row).collect::<Vec<_>>());
-    let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
     let slow = members.iter().filter(|(_, m)| m.standing == Standing::Active);
     for (id, m, slow) in slow.filter_map(|(id, m)| Some((id, m, m.slow?))) {
-        let since = span(now_us.saturating_sub(slow.since_us) as f64 / 1e6);
+        let since = time_since(slow.since_us as f64 / 1e3);
         text += &format!(
             "\n{id} ({}) has been {:.1} times as slow per sample as most for {since}",
             m.about.name, slow.factor
