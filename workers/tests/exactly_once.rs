@@ -47,6 +47,13 @@ async fn thirty_kills_under_local_sgd_count_every_sample_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn thirty_kills_under_auto_count_every_sample_once() {
+    let (_cluster, _, summary) = survive("auto+predictor=narx", 31).await;
+    // Whatever it chose: equal workers meet often.
+    assert!(number(&summary, "barriers") > 100, "{summary:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn thirty_kills_under_bsp_make_one_update_of_every_round() {
     let (_cluster, _, summary) = survive("bsp", 11).await;
     let (barriers, torn) = (number(&summary, "barriers"), number(&summary, "iterations_torn"));
