@@ -143,17 +143,22 @@ async fn dssp_keeps_its_upper_bound_and_uses_more_than_its_lower_one() {
 async fn elastic_bsp_meets_where_it_planned() {
     let trained = train("elastic-bsp:15", 0.03).await;
     assert!((5..300).contains(&trained.barriers()), "{}", trained.barriers());
-    // Two iterations of the slow worker are watched; the fast ones do some more meanwhile. Then R are predicted.
-    for event in &trained.closed {
-        let (least, most) = (number(event, "iterations_least"), number(event, "iterations_most"));
-        assert!(most - least <= 15 + 12, "{event:?}");
-    }
-    assert!(trained.closed.iter().any(|e| number(e, "iterations_most") > number(e, "iterations_least")));
-    for span in trained.spans.iter().filter(|s| !s["predicted"].as_array().unwrap().is_empty()) {
+    assert!(
+        trained.closed.iter().any(|e| number(e, "iterations_most") > number(e, "iterations_least")),
+        "workers of different speed do different numbers of iterations"
+    );
+    // From the end of watching on nobody goes further than the R predicted iterations.
+    let planned = trained.spans.iter().filter(|s| !s["predicted"].as_array().unwrap().is_empty());
+    let mut checked = 0;
+    for span in planned {
         for row in span["predicted"].as_array().unwrap() {
-            assert!(row["points"]["count"].as_u64().unwrap() <= 15, "{span}");
+            let (first, count) = (row["first_seq"].as_u64(), row["points"]["count"].as_u64());
+            let last = span["roster"][row["worker"].to_string()]["last"].as_u64().unwrap();
+            assert!(count <= Some(15) && last < first.unwrap() + count.unwrap(), "{span}");
+            checked += 1;
         }
     }
+    assert!(checked > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
