@@ -13,6 +13,7 @@ use super::{
     state::{End, Member},
 };
 use crate::{
+    graph::TaskId,
     ids::{Incarnation, Superstep},
     samples::SampleRange,
     sync::{Ending, Plan, rows_left},
@@ -51,7 +52,10 @@ impl Job {
             span.predicted.iter().map(|row| (row.worker, row.points.interval_us)).collect();
         let late = |worker: &Incarnation, last: u64| {
             let member = self.members.get(worker)?;
-            let elapsed_us = now_us.saturating_sub(member.last_end_us);
+            let next = TaskId::Iteration { worker: *worker, seq: member.finished + 1 };
+            // What it was not granted before a gate opened, it could not begin.
+            let granted_us = self.tasks.get(&next).map_or(0, |task| task.created_ms * 1000);
+            let elapsed_us = now_us.saturating_sub(member.last_end_us.max(granted_us));
             let limit_us = *predicted.get(worker)? as f64 * factor;
             let open = member.granted < last && member.outstanding() > 0;
             (open && elapsed_us as f64 > limit_us).then_some((*worker, elapsed_us))

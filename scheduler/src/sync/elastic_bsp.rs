@@ -31,7 +31,9 @@ impl ElasticBsp {
     /// Predicted ends of one worker's next iterations. Those granted already cannot be taken back, so the first
     /// point is the last granted one; a point that should have come already is expected now.
     fn row(&self, now_us: u64, seen: &Seen, most_in_superstep: u64) -> PlanRow {
-        let skipped = u64::from(self.options.first);
+        // A worker that may not go further and has nothing in hand ends where it is.
+        let stays = seen.in_superstep >= most_in_superstep && seen.granted == seen.finished;
+        let skipped = if stays { 0 } else { u64::from(self.options.first) };
         let first_seq = seen.granted.max(seen.finished + skipped);
         let steps_ahead = first_seq - seen.finished;
         let predicted = seen.last_end_us.saturating_add(seen.interval_us.saturating_mul(steps_ahead));
@@ -160,5 +162,14 @@ mod tests {
         let rows = policy.rows(400, &[seen(1, 4, 4, 400, 100), seen(2, 2, 2, 400, 200)]);
         assert_eq!(rows[0].first_seq + u64::from(rows[0].points.count) - 1, 8);
         assert_eq!(rows[1].first_seq + u64::from(rows[1].points.count) - 1, 8);
+    }
+
+    #[test]
+    fn a_worker_at_the_bound_ends_where_it_is() {
+        let mut policy = elastic(15);
+        policy.options.max_lead = Some(2);
+        let rows = policy.rows(450, &[seen(1, 4, 4, 400, 100), seen(2, 2, 3, 400, 200)]);
+        assert_eq!((rows[0].first_seq, rows[0].points.first_us, rows[0].points.count), (4, 400, 1));
+        assert_eq!((rows[1].first_seq, rows[1].points.first_us), (3, 600));
     }
 }
