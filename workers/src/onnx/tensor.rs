@@ -56,6 +56,22 @@ impl TensorProto {
         })
     }
 
+    /// The numbers of an int64 or int32 tensor; `None` for another type.
+    pub fn to_i64(&self) -> Option<Vec<i64>> {
+        let raw = self.raw_data.as_deref();
+        match self.element() {
+            ElementType::I64 => Some(match raw {
+                Some(raw) => raw.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b)).collect(),
+                None => self.int64_data.clone(),
+            }),
+            ElementType::I32 => Some(match raw {
+                Some(raw) => raw.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b).into()).collect(),
+                None => self.int32_data.iter().map(|&x| x.into()).collect(),
+            }),
+            _ => None,
+        }
+    }
+
     /// Checks that the data is here and is as long as the shape says.
     pub(super) fn check(&self) -> Result<(), OnnxError> {
         if self.data_location != 0 || !self.external_data.is_empty() {
