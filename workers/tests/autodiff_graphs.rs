@@ -58,7 +58,7 @@ fn the_training_graph_of_a_perceptron_holds_nothing_silly() {
     assert_eq!(count("Gemm"), 3 + 3 + 2, "the first layer needs no gradient of the data");
     assert_eq!(count("Transpose") + count("Identity") + count("Reshape") + count("MatMul"), 0);
     assert_eq!(count("ReduceSum"), 3 + 2, "biases, loss, correct");
-    assert_eq!(graph.node.len(), 34);
+    assert_eq!(graph.node.len(), 39);
     assert!(graph.initializer.iter().all(|tensor| tensor.shape().iter().product::<usize>() <= 2));
 }
 

@@ -80,9 +80,9 @@ fn refusals() {
         graph.output(&y);
         graph.finish()
     };
-    let deep = {
-        let mut graph = GraphBuilder::new("deep");
-        let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into(), 2.into()]);
+    let flat = {
+        let mut graph = GraphBuilder::new("flat");
+        let x = graph.input("x", ElementType::F32, &[2.into()]);
         let w = graph.weight("w", &[2, 2], &[1.0; 4]);
         let y = graph.op("MatMul", &[&x, &w], &[]);
         graph.output(&y);
@@ -98,7 +98,7 @@ fn refusals() {
     let cases = [
         ("old operator set",  "E312", &old,                         plain.clone()),
         ("no such output",    "E313", &model,                       with(|o| o.output = Some("nobody".into()))),
-        ("wrong output rank", "E314", &deep,                        plain.clone()),
+        ("wrong output rank", "E314", &flat,                        plain.clone()),
         ("no weight",         "E315", &bare,                        plain.clone()),
         ("input is `label`",  "E316", &renamed("x", "label"),       plain.clone()),
         ("output is `loss`",  "E316", &renamed("logits", "loss"),   plain.clone()),
@@ -131,7 +131,10 @@ fn losses_have_names() {
         assert_eq!(loss.to_string().parse::<Loss>().unwrap(), loss);
     }
     let error = "hinge".parse::<Loss>().unwrap_err();
-    assert_eq!(error.to_string(), "[E319] no loss is called `hinge`, there are softmax-cross-entropy, mse");
+    assert_eq!(
+        error.to_string(),
+        "[E319] no loss is called `hinge`, there are softmax-cross-entropy, bce-with-logits, mse, l1, huber"
+    );
 }
 
 /// Loss (w . x)^2 with its gradient by hand.
@@ -202,5 +205,41 @@ fn graphs_that_are_no_training_graphs_are_refused() {
     for (name, model, message) in cases {
         let error = accept_ready(&runtime, &model.to_bytes()).unwrap_err();
         assert_eq!(error.to_string(), message, "{name}");
+    }
+}
+
+#[test]
+fn a_few_bytes_that_ask_for_gigabytes_are_refused_by_the_nodes_name() {
+    for (op, sizes) in
+        [("ConstantOfShape", &[1i64 << 20, 1 << 12][..]), ("ConstantOfShape", &[i64::MAX, i64::MAX])]
+    {
+        let mut graph = GraphBuilder::new("large");
+        let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+        let w = graph.weight("w", &[2, 2], &[0.0; 4]);
+        let shape = graph.ints("shape", sizes);
+        let many = graph.named("many", op, &[&shape], &[]);
+        let count = graph.op("ReduceMax", &[&many], &[]);
+        let y = graph.op("MatMul", &[&x, &w], &[]);
+        graph.output(&y);
+        graph.output(&count);
+        let error = refused(&graph.finish(), Loss::MeanSquaredError, &DeriveOptions::default());
+        assert_eq!(error.code(), "E248");
+        assert!(error.to_string().contains("node `many`"), "{error}");
+    }
+}
+
+#[test]
+fn damaged_files_are_refused_and_nothing_panics() {
+    let runtime = onnxruntime::runtime();
+    let whole = mlp(&[3, 4, 2], 1).to_bytes();
+    for length in (0..whole.len()).step_by(7) {
+        let _ = derive(&runtime, &whole[..length], Loss::MeanSquaredError, &DeriveOptions::default());
+    }
+    let mut random = onnx::SplitMix64::new(5);
+    for _ in 0..200 {
+        let mut damaged = whole.clone();
+        let at = (random.next_u64() % whole.len() as u64) as usize;
+        damaged[at] = random.next_u64() as u8;
+        let _ = derive(&runtime, &damaged, Loss::SoftmaxCrossEntropy, &DeriveOptions::default());
     }
 }

@@ -3,7 +3,7 @@
 use super::emitter::Emitter;
 use super::error::AutodiffError;
 use super::forward::Forward;
-use super::loss::{Loss, LossValues};
+use super::loss::{Loss, LossAt, LossOptions, LossValues};
 use super::sweep::sweep;
 use super::{CORRECT, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT};
 use crate::backend::{Runtime, interface_types};
@@ -12,11 +12,15 @@ use crate::onnx::{Dim, ElementType, TensorType};
 /// How to derive a training graph.
 #[derive(Debug, Clone)]
 pub struct DeriveOptions {
-    /// The model's output that the loss looks at; the first if not given.
+    /// The model's output that the loss looks at; the first float32 one if not given.
     pub output: Option<String>,
-    /// Weights to train; every float32 initialiser with at least one axis if not given.
+    /// Name of the input that holds the wanted answers. Default `label`.
+    pub label: String,
+    /// Settings of the loss.
+    pub loss: LossOptions,
+    /// Weights to train, as names or patterns with `*`. If not given, [`select`](super::select()) decides.
     pub train: Option<Vec<String>>,
-    /// Weights that stay as they are.
+    /// Weights that stay as they are, as names or patterns with `*`.
     pub freeze: Vec<String>,
     /// Lets ONNX Runtime fold constants and inline functions first. Default yes.
     pub simplify: bool,
@@ -24,7 +28,14 @@ pub struct DeriveOptions {
 
 impl Default for DeriveOptions {
     fn default() -> Self {
-        Self { output: None, train: None, freeze: Vec::new(), simplify: true }
+        Self {
+            output: None,
+            label: LABEL.to_owned(),
+            loss: LossOptions::default(),
+            train: None,
+            freeze: Vec::new(),
+            simplify: true,
+        }
     }
 }
 
@@ -67,6 +78,8 @@ pub struct TrainingGraph {
     pub forward_outputs: Vec<Io>,
     /// Whether there is an output `correct`.
     pub has_correct: bool,
+    /// Number of classes, where the label is one of several.
+    pub classes: Option<usize>,
 }
 
 /// Derives the training graph of a forward model.
@@ -81,12 +94,14 @@ pub fn derive(
 ) -> Result<TrainingGraph, AutodiffError> {
     let forward = Forward::prepare(runtime, forward, options)?;
     let output = loss_output(&forward, options)?;
-    check_names(&forward)?;
-
+    let output_type = forward.type_of(&output);
     let mut emitter = Emitter::new(&forward.graph);
-    let values = loss.emit(&mut emitter, &output, &forward.type_of(&output), LABEL)?;
+    let at = LossAt { loss, options: &options.loss, output: &output, ty: &output_type };
+    let values = at.emit(&mut emitter, &options.label)?;
+    let classes = if loss == Loss::SoftmaxCrossEntropy { Some(at.classes()?.1) } else { None };
+    check_names(&forward, options, &values)?;
     let wanted: Vec<String> = forward.params.iter().map(|param| param.name.clone()).collect();
-    let seed = (output, values.grad.clone());
+    let seed = (output.clone(), values.grad.clone());
     let grads = sweep(&mut emitter, &forward.graph.node, &forward.types, &wanted, seed)?;
 
     let metrics = publish_metrics(&mut emitter, &values);
@@ -103,7 +118,7 @@ pub fn derive(
 
     let mut inputs: Vec<(String, TensorType)> =
         forward.data_inputs.iter().map(|name| (name.clone(), forward.type_of(name))).collect();
-    inputs.push((LABEL.to_owned(), values.label.clone()));
+    inputs.push((options.label.clone(), values.label.clone()));
     inputs.extend(wanted.iter().map(|name| (name.clone(), forward.type_of(name))));
     let forward_outputs: Vec<String> = forward.graph.output.iter().map(|value| value.name.clone()).collect();
     let eval_outputs: Vec<String> = metrics.iter().chain(&forward_outputs).cloned().collect();
@@ -118,9 +133,10 @@ pub fn derive(
         train_onnx,
         eval_onnx,
         data_inputs: forward.data_inputs.iter().map(io).collect(),
-        label: Some(Io::new(LABEL, values.label)),
+        label: Some(Io::new(&options.label, values.label)),
         forward_outputs: forward_outputs.iter().map(io).collect(),
-        has_correct: values.correct.is_some(),
+        has_correct: values.metrics.iter().any(|(name, _)| name == CORRECT),
+        classes,
         params: forward.params,
     })
 }
@@ -128,9 +144,10 @@ pub fn derive(
 /// The output that the loss looks at.
 fn loss_output(forward: &Forward, options: &DeriveOptions) -> Result<String, AutodiffError> {
     let mut outputs = forward.graph.output.iter().map(|output| &output.name);
+    let first = outputs.clone().next();
     let found = match &options.output {
         Some(name) => outputs.find(|output| *output == name),
-        None => outputs.next(),
+        None => outputs.find(|output| forward.type_of(output).element == ElementType::F32).or(first),
     };
     found.cloned().ok_or_else(|| AutodiffError::NoOutput {
         name: options.output.clone().unwrap_or_default(),
@@ -139,25 +156,27 @@ fn loss_output(forward: &Forward, options: &DeriveOptions) -> Result<String, Aut
 }
 
 /// Refuses models that already use a name with a meaning of its own.
-fn check_names(forward: &Forward) -> Result<(), AutodiffError> {
+fn check_names(forward: &Forward, options: &DeriveOptions, values: &LossValues) -> Result<(), AutodiffError> {
+    let fixed = [LOSS, LOSS_WEIGHT, CORRECT].map(str::to_owned);
+    let metrics = values.metrics.iter().map(|(name, _)| name.clone());
     let grads = forward.params.iter().map(|param| format!("{}{GRAD_SUFFIX}", param.name));
-    let mut reserved = [LABEL, LOSS, LOSS_WEIGHT, CORRECT].map(str::to_owned).into_iter().chain(grads);
-    match reserved.find(|name| forward.types.contains_key(name)) {
-        Some(name) => Err(AutodiffError::ReservedName { name }),
+    let own: Vec<String> = fixed.into_iter().chain(metrics).chain(grads).collect();
+    let taken = |name: &String| forward.types.contains_key(name);
+    let twice = |name: &String| name.is_empty() || taken(name) || own.contains(name);
+    match own.iter().find(|name| taken(name)).or(Some(&options.label).filter(|label| twice(label))) {
+        Some(name) => Err(AutodiffError::ReservedName { name: name.clone() }),
         None => Ok(()),
     }
 }
 
 fn publish_metrics(emitter: &mut Emitter, values: &LossValues) -> Vec<String> {
-    let metrics =
-        [(Some(&values.loss), LOSS), (Some(&values.weight), LOSS_WEIGHT), (values.correct.as_ref(), CORRECT)];
-    let present = metrics.into_iter().filter_map(|(value, name)| Some((value?, name)));
-    present
-        .map(|(value, name)| {
-            emitter.publish(value, name);
-            name.to_owned()
-        })
-        .collect()
+    let fixed = [(LOSS, &values.loss), (LOSS_WEIGHT, &values.weight)];
+    let metrics = values.metrics.iter().map(|(name, value)| (name.as_str(), value));
+    let publish = |(name, value): (&str, &String)| {
+        emitter.publish(value, name);
+        name.to_owned()
+    };
+    fixed.into_iter().chain(metrics).map(publish).collect()
 }
 
 /// The gradient of a parameter that the loss does not depend on.

@@ -235,7 +235,7 @@ fn raise_opset(model: &mut ModelProto) {
 }
 
 /// Every name that subgraphs of a node mention; more than they capture, which does no harm.
-fn captured(node: &NodeProto) -> Vec<&str> {
+pub(super) fn captured(node: &NodeProto) -> Vec<&str> {
     let graphs = node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
     let mut names = Vec::new();
     for graph in graphs {

@@ -40,6 +40,15 @@ pub enum AutodiffError {
     /// Not the name of a loss.
     #[error("[E319] no loss is called `{name}`, there are {known}")]
     UnknownLoss { name: String, known: String },
+    /// A setting of the loss makes no sense.
+    #[error("[E241] loss option `{option}`: {reason}")]
+    LossOption { option: &'static str, reason: String },
+    /// Random numbers cannot be drawn for an input.
+    #[error("[E243] cannot check with random numbers for input `{name}`: {reason}")]
+    CheckInput { name: String, reason: String },
+    /// A node asks for absurd memory.
+    #[error("[E248] node `{node}` ({op}) makes {elements} numbers, at most {limit} are accepted")]
+    TooLarge { op: String, node: String, elements: u64, limit: u64 },
     /// The file is no model.
     #[error(transparent)]
     Model(#[from] OnnxError),
@@ -62,6 +71,9 @@ impl AutodiffError {
             Self::NoSuchParameter { .. } => "E317",
             Self::NotReady { .. } => "E318",
             Self::UnknownLoss { .. } => "E319",
+            Self::LossOption { .. } => "E241",
+            Self::CheckInput { .. } => "E243",
+            Self::TooLarge { .. } => "E248",
             Self::Model(source) => source.code(),
             Self::Backend(source) => source.code(),
         }
@@ -74,12 +86,15 @@ impl AutodiffError {
                 Some("export the model with other operators, or submit a ready-made training graph")
             }
             Self::Opset { .. } => Some("export the model again with opset_version=17"),
-            Self::ReservedName { .. } => Some("rename the value in the model"),
+            Self::ReservedName { .. } => {
+                Some("rename the value in the model, or give the label another name")
+            }
             Self::NoParameters => Some("export the model with its weights, and not as float16"),
             Self::NotReady { .. } => Some(
                 "a training graph has float inputs p with outputs p.grad of the same shape, and the outputs loss \
                  and loss_weight",
             ),
+            Self::CheckInput { .. } => Some("give the model's inputs fixed sizes, or name them with --dim"),
             Self::Model(source) => source.hint(),
             Self::Backend(source) => source.hint(),
             _ => None,

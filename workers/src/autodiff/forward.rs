@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
+use super::bounds::check_bounds;
 use super::derive::{DeriveOptions, Param};
 use super::error::AutodiffError;
+use super::idioms::rewrite;
+use super::select::select;
 use crate::backend::{Runtime, Types, infer_types, simplify};
-use crate::onnx::proto::{
-    DimensionProto, DimensionValue, GraphProto, ModelProto, TensorProto, ValueInfoProto,
-};
+use crate::onnx::proto::{DimensionProto, DimensionValue, GraphProto, ModelProto, ValueInfoProto};
 use crate::onnx::{self, Dim, ElementType, TensorType};
 
 /// Oldest operator set the rules know: from 13 on, axes of reductions are inputs and Softmax has one axis.
@@ -33,8 +34,11 @@ impl Forward {
         if model.opset() < LEAST_OPSET {
             return Err(AutodiffError::Opset { found: model.opset(), least: LEAST_OPSET });
         }
+        let selected = select(&model, options)?;
+        let trained = selected.into_iter().filter(|weight| weight.reason.is_none()).map(|weight| weight.name);
         let mut graph = model.graph.take().unwrap_or_default();
-        let params = lift_weights(&mut graph, options)?;
+        check_bounds(&graph)?;
+        let params = lift_weights(&mut graph, &trained.collect())?;
         let data_inputs = name_batch(&mut graph, params.len());
         model.graph = Some(graph);
 
@@ -43,8 +47,12 @@ impl Forward {
             bytes = simplify(runtime, &bytes)?;
             model = onnx::parse(&bytes)?;
         }
-        let types = infer_types(runtime, &bytes)?;
-        let graph = model.graph.take().unwrap_or_default();
+        let mut types = infer_types(runtime, &bytes)?;
+        let mut graph = model.graph.take().unwrap_or_default();
+        if rewrite(&mut graph, &types) {
+            let rewritten = ModelProto { graph: Some(graph.clone()), ..model.clone() };
+            types = infer_types(runtime, &rewritten.to_bytes())?;
+        }
         Ok(Self { model, graph, types, params, data_inputs })
     }
 
@@ -55,21 +63,9 @@ impl Forward {
 }
 
 /// Turns every trained weight into an input; returns them in the order of the model. Other constants stay.
-fn lift_weights(graph: &mut GraphProto, options: &DeriveOptions) -> Result<Vec<Param>, AutodiffError> {
-    let trainable = |tensor: &TensorProto| tensor.element() == ElementType::F32;
-    for name in options.freeze.iter().chain(options.train.iter().flatten()) {
-        if !graph.initializer.iter().any(|tensor| tensor.name == *name && trainable(tensor)) {
-            return Err(AutodiffError::NoSuchParameter { name: name.clone() });
-        }
-    }
-    let chosen = |tensor: &TensorProto| match &options.train {
-        Some(names) => names.contains(&tensor.name),
-        // Exporters write literal numbers as tensors without axes; a weight of that shape has to be named.
-        None => !tensor.dims.is_empty(),
-    };
-    let (weights, constants): (Vec<_>, Vec<_>) = std::mem::take(&mut graph.initializer)
-        .into_iter()
-        .partition(|tensor| trainable(tensor) && chosen(tensor) && !options.freeze.contains(&tensor.name));
+fn lift_weights(graph: &mut GraphProto, trained: &HashSet<String>) -> Result<Vec<Param>, AutodiffError> {
+    let (weights, constants): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut graph.initializer).into_iter().partition(|tensor| trained.contains(&tensor.name));
     if weights.is_empty() {
         return Err(AutodiffError::NoParameters);
     }

@@ -5,7 +5,7 @@
 //! steps, one file each:
 //!
 //! 1. `forward` — weights become inputs, constants are folded, every value gets a type (by ONNX Runtime).
-//! 2. `loss` — the loss and its gradient for the model's output.
+//! 2. `loss/` — the loss and its gradient for the model's output, one file per family.
 //! 3. `sweep` — from the loss back to the parameters: each node's rule turns gradients of its outputs into
 //!    gradients of its inputs. A value that is read twice gets the sum.
 //! 4. `emitter` — where rules write their nodes: equal nodes are made once, nodes that nothing needs are dropped.
@@ -18,31 +18,44 @@
 //!
 //! | name | what |
 //! |---|---|
-//! | `label` | input; int64 `[batch]` for softmax cross-entropy, else float with the shape of the model's output |
+//! | `label`, or another name from the options | input; int64 for softmax cross-entropy, else float with the shape of the model's output |
 //! | each parameter, under its own name | input |
-//! | `loss` | output; mean over the samples, a scalar |
-//! | `loss_weight` | output; the sum of the samples' weights (here their number), a scalar |
+//! | `loss` | output; weighted mean over the labels, a scalar |
+//! | `loss_weight` | output; the sum of the labels' weights, a scalar |
 //! | `<parameter>.grad` | output; gradient of `loss`, the parameter's shape |
 //! | `correct` | output for classification; number of right predictions, a float scalar |
+//! | `predictions` | output; number of predictions, where it is not that of the samples |
+//! | `correct_topk`, `perplexity` | outputs on request, see [`LossOptions`] |
 //! | the forward model's outputs | under their own names |
 
+mod bounds;
 mod broadcast;
+mod catalogue;
+mod check;
 mod derive;
 mod emitter;
 mod error;
+mod estimate;
 mod forward;
+mod idioms;
 mod loss;
+mod pattern;
 mod ready;
 mod rules;
+mod select;
 mod sweep;
 
+pub use catalogue::{NONE_NEEDED, REFUSED, Support, support};
+pub use check::{CheckOptions, Checked, CheckedParam, check};
 pub use derive::{DeriveOptions, Io, Param, TrainingGraph, derive};
 pub use error::AutodiffError;
-pub use loss::Loss;
+pub use estimate::{Estimate, estimate};
+pub use loss::{Loss, LossOptions};
 pub use ready::accept_ready;
 pub use rules::supported_operators;
+pub use select::{Selected, select};
 
-/// Input that holds the wanted answers.
+/// Input that holds the wanted answers, unless the options name another.
 pub const LABEL: &str = "label";
 /// Output: mean loss.
 pub const LOSS: &str = "loss";
@@ -50,5 +63,11 @@ pub const LOSS: &str = "loss";
 pub const LOSS_WEIGHT: &str = "loss_weight";
 /// Output: number of right predictions.
 pub const CORRECT: &str = "correct";
+/// Output: number of predictions among which `correct` counts the right ones.
+pub const PREDICTIONS: &str = "predictions";
+/// Output: exp of the mean negative log-likelihood.
+pub const PERPLEXITY: &str = "perplexity";
+/// What precedes k in the name of the output that counts labels among the k best scores.
+pub const CORRECT_TOP: &str = "correct_top";
 /// What follows a parameter's name in the name of its gradient.
 pub const GRAD_SUFFIX: &str = ".grad";

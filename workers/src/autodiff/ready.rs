@@ -2,7 +2,7 @@
 
 use super::derive::{Io, Param, TrainingGraph};
 use super::error::AutodiffError;
-use super::{CORRECT, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT};
+use super::{CORRECT, CORRECT_TOP, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS};
 use crate::backend::{Runtime, Types, interface_types};
 use crate::onnx::proto::GraphProto;
 use crate::onnx::{self, ElementType, TensorType};
@@ -53,10 +53,16 @@ pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, Au
     }
     let label = others.iter().position(|io| io.name == LABEL).map(|index| others.remove(index));
     let grads: Vec<String> = params.iter().map(|param| format!("{}{GRAD_SUFFIX}", param.name)).collect();
-    let special =
-        |name: &str| [LOSS, LOSS_WEIGHT, CORRECT].contains(&name) || grads.iter().any(|grad| grad == name);
+    let special = |name: &str| {
+        [LOSS, LOSS_WEIGHT, CORRECT, PERPLEXITY, PREDICTIONS].contains(&name)
+            || name.strip_prefix(CORRECT_TOP).is_some_and(|k| k.parse::<u32>().is_ok())
+            || grads.iter().any(|grad| grad == name)
+    };
     let rest = outputs.iter().filter(|name| !special(name));
-    let forward_outputs = rest.filter_map(|name| Some(Io::new(name, types.get(name)?.clone()))).collect();
+    let forward_outputs: Vec<Io> =
+        rest.filter_map(|name| Some(Io::new(name, types.get(name)?.clone()))).collect();
+    let classes = label.as_ref().filter(|label| label.element == ElementType::I64);
+    let classes = classes.and_then(|_| forward_outputs.first()?.dims.last()?.fixed());
     Ok(TrainingGraph {
         eval_onnx: train_onnx.clone(),
         train_onnx,
@@ -65,6 +71,7 @@ pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, Au
         label,
         forward_outputs,
         has_correct: outputs.iter().any(|name| name == CORRECT),
+        classes,
     })
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::emitter::Emitter;
+use super::catalogue::refusal;
+use super::emitter::{Emitter, captured};
 use super::error::AutodiffError;
 use super::rules::{self, NodeGrad};
 use crate::backend::Types;
@@ -23,8 +24,12 @@ pub(super) fn sweep(
     let mut grads: HashMap<String, Vec<String>> = HashMap::from([(seed.0, vec![seed.1])]);
     for node in nodes.iter().rev() {
         let reached = node.output.iter().any(|output| grads.contains_key(output));
-        if !reached || !node.input.iter().any(|input| active.contains(input)) {
+        if !reached || !reads(node).any(|input| active.contains(input)) {
             continue;
+        }
+        if let Some(reason) = refusal(&node.op_type) {
+            let (op, node) = (node.op_type.clone(), node.label().to_owned());
+            return Err(AutodiffError::UnsupportedUse { op, node, reason: reason.to_owned() });
         }
         // All readers of these outputs have been passed: their gradients are complete.
         let outputs =
@@ -51,12 +56,17 @@ pub(super) fn sweep(
 fn depends_on(nodes: &[NodeProto], types: &Types, sources: &[String]) -> HashSet<String> {
     let mut active: HashSet<String> = sources.iter().cloned().collect();
     for node in nodes {
-        if node.input.iter().any(|input| active.contains(input)) {
+        if reads(node).any(|input| active.contains(input)) {
             let float = |name: &&String| types.get(*name).is_none_or(|ty| ty.element.is_float());
             active.extend(node.output.iter().filter(|name| !name.is_empty()).filter(float).cloned());
         }
     }
     active
+}
+
+/// Everything that a node reads, inside its subgraphs as well.
+fn reads(node: &NodeProto) -> impl Iterator<Item = &str> {
+    node.input.iter().map(String::as_str).chain(captured(node))
 }
 
 fn add_up(emitter: &mut Emitter, parts: &[String]) -> String {

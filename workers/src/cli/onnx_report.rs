@@ -5,9 +5,12 @@ use std::collections::{BTreeMap, HashSet};
 use serde::Serialize;
 use syncline_engine::cli::table;
 
-use crate::onnx::{
-    ModelProto, TensorType,
-    proto::{GraphProto, ValueInfoProto},
+use crate::{
+    autodiff::{AutodiffError, DeriveOptions, Support, select, support},
+    onnx::{
+        ModelProto, TensorType,
+        proto::{GraphProto, ValueInfoProto},
+    },
 };
 
 /// What is in a model.
@@ -19,8 +22,12 @@ pub(super) struct OnnxReport {
     outputs: Vec<Value>,
     parameters: Vec<Parameter>,
     parameter_count: usize,
+    /// How many of them are trained by default.
+    trained_count: usize,
     /// How often each operator occurs.
     operators: BTreeMap<String, usize>,
+    /// Operators without a gradient: they are refused where one would have to flow through them.
+    without_gradient: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -35,9 +42,11 @@ struct Parameter {
     dtype: String,
     shape: Vec<usize>,
     count: usize,
+    /// `yes`, or why it is not.
+    trained: &'static str,
 }
 
-pub(super) fn of(model: &ModelProto) -> OnnxReport {
+pub(super) fn of(model: &ModelProto) -> Result<OnnxReport, AutodiffError> {
     let empty = GraphProto::default();
     let graph = model.graph.as_ref().unwrap_or(&empty);
     // Up to IR version 3 every initialiser is listed as an input as well.
@@ -46,29 +55,48 @@ pub(super) fn of(model: &ModelProto) -> OnnxReport {
         name: info.name.clone(),
         r#type: TensorType::from_value_info(info).map_or_else(|| "?".to_owned(), |t| t.to_string()),
     };
+    let selected = select(model, &DeriveOptions::default())?;
     let parameters: Vec<Parameter> = graph
         .initializer
         .iter()
-        .map(|t| {
+        .zip(selected)
+        .map(|(t, selected)| {
             let shape = t.shape();
             let count = shape.iter().product();
-            Parameter { name: t.name.clone(), dtype: t.element().to_string(), shape, count }
+            let trained = selected.reason.unwrap_or(TRAINED);
+            Parameter { name: t.name.clone(), dtype: t.element().to_string(), shape, count, trained }
         })
         .collect();
     let mut operators = BTreeMap::new();
     for node in &graph.node {
         *operators.entry(node.op_type.clone()).or_default() += 1;
     }
-    OnnxReport {
+    let without_gradient = operators.keys().filter_map(|op: &String| {
+        let reason = match support(op) {
+            Support::Gradient | Support::NoneNeeded => return None,
+            Support::Refused(reason) => reason,
+            _ => "no gradient rule",
+        };
+        Some((op.clone(), reason.to_owned()))
+    });
+    let count = |trained: bool| -> usize {
+        parameters.iter().filter(|p| !trained || p.trained == TRAINED).map(|p| p.count).sum()
+    };
+    Ok(OnnxReport {
         producer: model.producer_name.clone(),
         opset: model.opset_import.iter().find(|o| o.domain.is_empty()).map_or(0, |o| o.version),
         inputs: graph.input.iter().filter(|i| !constant.contains(i.name.as_str())).map(value).collect(),
         outputs: graph.output.iter().map(value).collect(),
-        parameter_count: parameters.iter().map(|p| p.count).sum(),
+        parameter_count: count(false),
+        trained_count: count(true),
+        without_gradient: without_gradient.collect(),
         parameters,
         operators,
-    }
+    })
 }
+
+/// What is said of a parameter that is trained by default.
+const TRAINED: &str = "yes";
 
 impl OnnxReport {
     pub(super) fn text(&self) -> String {
@@ -78,19 +106,39 @@ impl OnnxReport {
         let rows: Vec<Vec<String>> = self
             .parameters
             .iter()
-            .map(|p| vec![p.name.clone(), p.dtype.clone(), format!("{:?}", p.shape), p.count.to_string()])
+            .map(|p| {
+                vec![
+                    p.name.clone(),
+                    p.dtype.clone(),
+                    format!("{:?}", p.shape),
+                    p.count.to_string(),
+                    p.trained.to_owned(),
+                ]
+            })
             .collect();
         let operators: Vec<String> = self.operators.iter().map(|(op, n)| format!("{op} x{n}")).collect();
+        let missing = self.missing();
         let producer = if self.producer.is_empty() { "?" } else { &self.producer };
         format!(
-            "producer   {producer}\nopset      {}\ninputs     {}\noutputs    {}\noperators  {}\nparameters {}\n\n{}",
+            "producer   {producer}\nopset      {}\ninputs     {}\noutputs    {}\noperators  {}\nparameters {}, {} of them trained\n{}\n{}",
             self.opset,
             values(&self.inputs),
             values(&self.outputs),
             operators.join(", "),
             self.parameter_count,
-            table(&["parameter", "dtype", "shape", ">count"], &rows)
+            self.trained_count,
+            missing,
+            table(&["parameter", "dtype", "shape", ">count", "trained"], &rows)
         )
+    }
+
+    /// One line for each reason, with the operators that it holds for.
+    fn missing(&self) -> String {
+        let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (op, reason) in &self.without_gradient {
+            by_reason.entry(reason).or_default().push(op);
+        }
+        by_reason.iter().map(|(reason, ops)| format!("{reason}: {}\n", ops.join(", "))).collect()
     }
 }
 
@@ -101,9 +149,10 @@ mod tests {
 
     #[test]
     fn a_small_network_is_described() {
-        let report = of(&parse(&mlp(&[4, 3, 2], 1).to_bytes()).unwrap());
+        let report = of(&parse(&mlp(&[4, 3, 2], 1).to_bytes()).unwrap()).unwrap();
         assert_eq!((report.inputs.len(), report.outputs.len()), (1, 1));
         assert_eq!(report.parameter_count, 4 * 3 + 3 + 3 * 2 + 2);
+        assert_eq!(report.trained_count, report.parameter_count);
         assert_eq!(report.operators.get("Gemm"), Some(&2));
         assert!(report.text().contains("[3, 4]") || report.text().contains("[4, 3]"));
     }

@@ -18,7 +18,7 @@ use super::proto::{
 /// let bytes = graph.finish().to_bytes();
 /// assert!(syncline_workers::onnx::parse(&bytes).is_ok());
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct GraphBuilder {
     graph: GraphProto,
     opset: i64,

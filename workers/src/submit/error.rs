@@ -45,6 +45,8 @@ pub enum SubmitError {
     NoTest { node: String },
     #[error("[E365] the model's output for the loss has no fixed number of classes")]
     Classes,
+    #[error("[E242] the loss wants labels with {axes} axes, a data set has one label a sample")]
+    LabelAxes { axes: usize },
 }
 
 impl SubmitError {

@@ -12,6 +12,7 @@ use super::{
     SubmitError,
     graph::{GraphNode, JobGraph, Model, NodeWork, Settings, Training},
 };
+use crate::autodiff::LossOptions;
 
 /// The file's form; see examples/jobs/digits.toml.
 #[derive(Debug, Clone, Deserialize)]
@@ -44,8 +45,16 @@ enum Verb {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum FileModel {
-    Forward { onnx: PathBuf, loss: String },
-    Ready { onnx: PathBuf },
+    Forward {
+        onnx: PathBuf,
+        loss: String,
+        #[serde(default)]
+        loss_options: LossOptions,
+        output: Option<String>,
+    },
+    Ready {
+        onnx: PathBuf,
+    },
 }
 
 impl JobFile {
@@ -85,7 +94,9 @@ impl FileNode {
 impl FileModel {
     fn resolve(self, folder: &Path) -> Model {
         match self {
-            Self::Forward { onnx, loss } => Model::forward(folder.join(onnx), &loss),
+            Self::Forward { onnx, loss, loss_options: options, output } => {
+                Model::Forward { onnx: folder.join(onnx).into(), loss, options, output }
+            }
             Self::Ready { onnx } => Model::ready(folder.join(onnx)),
         }
     }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use syncline_scheduler::spec::{DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec};
 
+use crate::autodiff::LossOptions;
+
 /// A graph of named nodes. Built node by node, then given to [`submit`](super::submit).
 ///
 /// ```
@@ -44,8 +46,8 @@ pub enum NodeWork {
 /// The model to train.
 #[derive(Debug, Clone)]
 pub enum Model {
-    /// A forward model; the training graph is derived from it.
-    Forward { onnx: Bytes, loss: String },
+    /// A forward model; the training graph is derived from it. The loss looks at `output`, or at the first output.
+    Forward { onnx: Bytes, loss: String, options: LossOptions, output: Option<String> },
     /// A training graph from elsewhere, whose outputs name the gradients (`<parameter>.grad`).
     Ready { onnx: Bytes },
 }
@@ -72,7 +74,30 @@ impl From<PathBuf> for Bytes {
 impl Model {
     /// A forward model with the name of its loss, see [`Loss`](crate::autodiff::Loss).
     pub fn forward(onnx: impl Into<Bytes>, loss: &str) -> Self {
-        Self::Forward { onnx: onnx.into(), loss: loss.to_owned() }
+        Self::Forward {
+            onnx: onnx.into(),
+            loss: loss.to_owned(),
+            options: LossOptions::default(),
+            output: None,
+        }
+    }
+
+    /// The same with settings of the loss; a ready-made graph stays as it is.
+    #[must_use]
+    pub fn with_loss(mut self, settings: LossOptions) -> Self {
+        if let Self::Forward { options, .. } = &mut self {
+            *options = settings;
+        }
+        self
+    }
+
+    /// The same with the output that the loss looks at; a ready-made graph stays as it is.
+    #[must_use]
+    pub fn with_output(mut self, name: &str) -> Self {
+        if let Self::Forward { output, .. } = &mut self {
+            *output = Some(name.to_owned());
+        }
+        self
     }
 
     /// A training graph from elsewhere.
@@ -106,7 +131,7 @@ pub struct Settings {
     pub min_workers: u32,
     pub max_workers: Option<u32>,
     pub ahead: Option<u32>,
-    /// Parameters that stay as they are.
+    /// Parameters that stay as they are, as names or patterns such as `features.*`.
     pub freeze: Vec<String>,
 }
 

@@ -69,9 +69,14 @@ fn prepare_training(
 ) -> Result<TrainSpec, SubmitError> {
     let settings = &training.settings;
     let (forward, mut graph) = match &training.model {
-        Model::Forward { onnx, loss } => {
+        Model::Forward { onnx, loss, options, output } => {
             let bytes = read(onnx)?;
-            let options = DeriveOptions { freeze: settings.freeze.clone(), ..DeriveOptions::default() };
+            let options = DeriveOptions {
+                output: output.clone(),
+                loss: options.clone(),
+                freeze: settings.freeze.clone(),
+                ..DeriveOptions::default()
+            };
             let graph = derive(runtime, &bytes, loss.parse()?, &options)?;
             (bytes, graph)
         }
@@ -157,12 +162,12 @@ fn fixed(dims: &[Dim]) -> Vec<u32> {
 
 fn classes(graph: &TrainingGraph) -> Result<Option<u32>, SubmitError> {
     match &graph.label {
-        Some(Io { element: ElementType::I64, .. }) => {
-            let last = graph.forward_outputs.first().and_then(|o| o.dims.last());
-            match last {
-                Some(Dim::Fixed(n)) => Ok(Some(u32::try_from(*n).map_err(|_| SubmitError::Classes)?)),
-                _ => Err(SubmitError::Classes),
+        Some(Io { element: ElementType::I64, dims, .. }) => {
+            if dims.len() != 1 {
+                return Err(SubmitError::LabelAxes { axes: dims.len() });
             }
+            let classes = graph.classes.and_then(|classes| u32::try_from(classes).ok());
+            classes.map(Some).ok_or(SubmitError::Classes)
         }
         _ => Ok(None),
     }

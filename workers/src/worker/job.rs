@@ -20,7 +20,7 @@ use tracing::debug;
 
 use super::{Pace, error::WorkerError, executor::Finished, feed::Feed, load::LoadProbe, round::Local};
 use crate::{
-    autodiff::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_WEIGHT},
+    autodiff::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_WEIGHT, PREDICTIONS},
     backend::{ExecOptions, Executable, Runtime, TensorView},
 };
 
@@ -242,22 +242,24 @@ impl JobRun {
         let graph = BlobClient::new(self.me.token.clone())
             .get(&self.addresses, &self.train.model.evaluation_graph)?;
         let mut session = Executable::new(&self.me.runtime, &graph, &self.me.exec)?;
-        let counts = session.output_names().iter().any(|o| o == CORRECT);
+        let has = |session: &Executable, name: &str| session.output_names().iter().any(|o| o == name);
+        let (counts, predicts) = (has(&session, CORRECT), has(&session, PREDICTIONS));
         let parts = self.data.as_ref().map_or(1, Feed::test_parts);
-        let (mut loss, mut weight, mut correct, mut samples) = (0.0, 0.0, 0.0, 0u64);
+        let (mut loss, mut weight, mut correct, mut predictions, mut samples) = (0.0, 0.0, 0.0, 0.0, 0u64);
         for part in 0..parts {
-            if let Some(feed) = &mut self.data {
-                samples += feed.take_test(part)?;
-            }
+            let taken = self.data.as_mut().map_or(Ok(0), |feed| feed.take_test(part))?;
+            samples += taken;
             let outputs = session.run(&inputs(&self.params, self.data.as_ref(), &self.train))?;
             let share = f64::from(outputs.scalar(LOSS_WEIGHT)?);
             loss += f64::from(outputs.scalar(LOSS)?) * share;
             weight += share;
             if counts {
                 correct += f64::from(outputs.scalar(CORRECT)?);
+                // One a sample, unless the graph says otherwise: labels may be ignored.
+                predictions += if predicts { f64::from(outputs.scalar(PREDICTIONS)?) } else { taken as f64 };
             }
         }
-        let accuracy = (counts && samples > 0).then(|| correct / samples as f64);
+        let accuracy = (predictions > 0.0).then(|| correct / predictions);
         Ok(Outcome::Evaluated { loss: loss / weight.max(f64::MIN_POSITIVE), accuracy, samples })
     }
 }

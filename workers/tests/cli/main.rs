@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod job;
+mod model;
 mod planning;
 mod refusals;
 mod rig;

@@ -1,0 +1,78 @@
+//! What becomes of each operator on the way from a parameter to the loss.
+
+use super::rules::supported_operators;
+
+/// What becomes of an operator that reads a parameter, or something computed from one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Support {
+    /// It has a gradient rule.
+    Gradient,
+    /// Its result is no smooth function of its inputs: nothing flows through it, and nothing has to.
+    NoneNeeded,
+    /// It is refused, for this reason.
+    Refused(&'static str),
+    /// It has no rule: refused where a gradient would have to flow through it.
+    Unknown,
+}
+
+/// What becomes of the standard operator `op`.
+pub fn support(op: &str) -> Support {
+    if supported_operators().contains(&op) {
+        return Support::Gradient;
+    }
+    match refusal(op) {
+        Some(reason) => Support::Refused(reason),
+        None if NONE_NEEDED.contains(&op) => Support::NoneNeeded,
+        None => Support::Unknown,
+    }
+}
+
+/// Operators whose results do not depend on the values of float inputs, or not as floats.
+pub const NONE_NEEDED: &[&str] = &[
+    "And",
+    "ArgMax",
+    "ArgMin",
+    "BitShift",
+    "BitwiseAnd",
+    "BitwiseNot",
+    "BitwiseOr",
+    "BitwiseXor",
+    "Constant",
+    "Equal",
+    "Greater",
+    "GreaterOrEqual",
+    "IsInf",
+    "IsNaN",
+    "Less",
+    "LessOrEqual",
+    "NonMaxSuppression",
+    "NonZero",
+    "Not",
+    "Or",
+    "RandomNormal",
+    "RandomUniform",
+    "SequenceLength",
+    "Shape",
+    "Size",
+    "Xor",
+];
+
+/// Operators that are refused on the way from a parameter to the loss, with the reason.
+pub const REFUSED: &[(&str, &str)] = &[
+    ("GRU", RECURRENT),
+    ("If", CONTROL),
+    ("LSTM", RECURRENT),
+    ("Loop", CONTROL),
+    ("RNN", RECURRENT),
+    ("Scan", CONTROL),
+    ("SequenceMap", CONTROL),
+];
+
+const CONTROL: &str =
+    "no gradient flows through control flow; export the model with the branch taken or the loop unrolled";
+const RECURRENT: &str = "no gradient flows through a fused recurrence; export the recurrence step by step, as MatMul and activations";
+
+/// Why the operator is refused, if it is.
+pub(super) fn refusal(op: &str) -> Option<&'static str> {
+    REFUSED.iter().find(|(name, _)| *name == op).map(|(_, reason)| *reason)
+}

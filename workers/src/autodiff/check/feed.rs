@@ -1,0 +1,181 @@
+//! Random numbers for the inputs of a training graph.
+
+use super::CheckOptions;
+use crate::autodiff::derive::{Io, TrainingGraph};
+use crate::autodiff::error::AutodiffError;
+use crate::backend::TensorView;
+use crate::onnx::proto::{DimensionValue, GraphProto, TypeProto};
+use crate::onnx::{self, ElementType, ModelProto, SplitMix64};
+
+/// Size of an open axis that nobody has named.
+const DEFAULT_SIZE: usize = 4;
+/// Most elements of one random input.
+const MOST_ELEMENTS: usize = 1 << 26;
+
+/// A fed tensor.
+pub(super) struct Fed {
+    name: String,
+    shape: Vec<usize>,
+    data: Data,
+}
+
+enum Data {
+    Numbers(Vec<f64>),
+    Integers(Vec<i64>),
+}
+
+impl Fed {
+    pub(super) fn numbers(&self) -> &[f64] {
+        match &self.data {
+            Data::Numbers(numbers) => numbers,
+            Data::Integers(_) => &[],
+        }
+    }
+
+    pub(super) fn set_numbers(&mut self, numbers: Vec<f64>) {
+        self.data = Data::Numbers(numbers);
+    }
+}
+
+/// What is fed, in float64.
+pub(super) fn views(fed: &[Fed]) -> Vec<(&str, TensorView<'_>)> {
+    fed.iter()
+        .map(|fed| {
+            let shape = fed.shape.as_slice();
+            let view = match &fed.data {
+                Data::Numbers(data) => TensorView::F64 { shape, data },
+                Data::Integers(data) => TensorView::I64 { shape, data },
+            };
+            (fed.name.as_str(), view)
+        })
+        .collect()
+}
+
+/// What is fed, in float32.
+pub(super) struct Narrow<'a> {
+    fed: &'a [Fed],
+    numbers: Vec<Vec<f32>>,
+}
+
+pub(super) fn narrow(fed: &[Fed]) -> Narrow<'_> {
+    let numbers = fed.iter().map(|fed| fed.numbers().iter().map(|&x| x as f32).collect()).collect();
+    Narrow { fed, numbers }
+}
+
+impl Narrow<'_> {
+    pub(super) fn views(&self) -> Vec<(&str, TensorView<'_>)> {
+        self.fed
+            .iter()
+            .zip(&self.numbers)
+            .map(|(fed, data)| {
+                let shape = fed.shape.as_slice();
+                let view = match &fed.data {
+                    Data::Numbers(_) => TensorView::F32 { shape, data },
+                    Data::Integers(data) => TensorView::I64 { shape, data },
+                };
+                (fed.name.as_str(), view)
+            })
+            .collect()
+    }
+}
+
+/// Gives every open axis of the data inputs a size: the first one is the batch.
+pub(super) fn fix_dims(model: &mut ModelProto, options: &CheckOptions) {
+    let Some(graph) = &mut model.graph else { return };
+    for input in &mut graph.input {
+        let Some(TypeProto { tensor_type: Some(tensor) }) = &mut input.r#type else { continue };
+        let dims = tensor.shape.iter_mut().flat_map(|shape| &mut shape.dim);
+        for (axis, dim) in dims.enumerate() {
+            let open = if axis == 0 { options.batch } else { DEFAULT_SIZE };
+            let size = match &dim.value {
+                Some(DimensionValue::Value(size)) if *size >= 0 => continue,
+                Some(DimensionValue::Param(name)) => options.dims.get(name).copied().unwrap_or(open),
+                _ => open,
+            };
+            dim.value = Some(DimensionValue::Value(i64::try_from(size).unwrap_or(i64::MAX)));
+        }
+    }
+}
+
+/// Replaces every Dropout by an Identity.
+pub(super) fn silence_dropout(model: &mut ModelProto) {
+    let nodes = model.graph.iter_mut().flat_map(|graph| &mut graph.node);
+    for node in nodes.filter(|node| node.op_type == "Dropout" && node.output.len() == 1) {
+        "Identity".clone_into(&mut node.op_type);
+        node.input.truncate(1);
+        node.attribute.clear();
+    }
+}
+
+/// Data inputs, label and parameters, in this order, then whatever else of the model is an input of the training graph
+/// (running statistics). What comes from the model keeps its values.
+pub(super) fn draw(
+    forward: &ModelProto,
+    graph: &TrainingGraph,
+    random: &mut SplitMix64,
+) -> Result<Vec<Fed>, AutodiffError> {
+    let inner = onnx::parse(&graph.train_onnx)?.graph.unwrap_or_default();
+    let mut fed = Vec::new();
+    for io in &graph.data_inputs {
+        let bound = rows_of_table(&inner, graph, &io.name).unwrap_or(2);
+        fed.push(one(io, bound, random, SplitMix64::normal)?);
+    }
+    if let Some(label) = &graph.label {
+        fed.push(one(label, graph.classes.unwrap_or(2), random, SplitMix64::uniform)?);
+    }
+    for param in &graph.params {
+        let data = Data::Numbers(param.initial.iter().copied().map(f64::from).collect());
+        fed.push(Fed { name: param.name.clone(), shape: param.shape.clone(), data });
+    }
+    let constants = forward.graph.iter().flat_map(|graph| &graph.initializer);
+    for tensor in constants.filter(|tensor| inner.input.iter().any(|input| input.name == tensor.name)) {
+        if !fed.iter().any(|fed| fed.name == tensor.name) {
+            let data = Data::Numbers(tensor.to_f32()?.into_iter().map(f64::from).collect());
+            fed.push(Fed { name: tensor.name.clone(), shape: tensor.shape(), data });
+        }
+    }
+    Ok(fed)
+}
+
+fn one(
+    io: &Io,
+    bound: usize,
+    random: &mut SplitMix64,
+    number: fn(&mut SplitMix64) -> f64,
+) -> Result<Fed, AutodiffError> {
+    let refuse =
+        |reason: &str| AutodiffError::CheckInput { name: io.name.clone(), reason: reason.to_owned() };
+    let shape: Option<Vec<usize>> = io.dims.iter().map(onnx::Dim::fixed).collect();
+    let shape = shape.ok_or_else(|| refuse("the size of an axis is not known"))?;
+    let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
+    let count =
+        count.filter(|&count| count <= MOST_ELEMENTS).ok_or_else(|| refuse("it is too large for a check"))?;
+    let data = match io.element {
+        // Rounded, so that both precisions see the same numbers.
+        ElementType::F32 => Data::Numbers((0..count).map(|_| f64::from(number(random) as f32)).collect()),
+        ElementType::I64 => {
+            Data::Integers((0..count).map(|_| (random.next_u64() % bound.max(1) as u64) as i64).collect())
+        }
+        other => return Err(refuse(&format!("{other} inputs cannot be drawn, only float32 and int64"))),
+    };
+    Ok(Fed { name: io.name.clone(), shape, data })
+}
+
+/// Rows of the table that the integers of an input choose from.
+fn rows_of_table(graph: &GraphProto, training: &TrainingGraph, input: &str) -> Option<usize> {
+    let reads = |node: &&onnx::proto::NodeProto| {
+        node.op_type == "Gather"
+            && node.input.get(1).is_some_and(|index| index == input)
+            && node.int("axis", 0) == 0
+    };
+    let tables = graph.node.iter().filter(reads).filter_map(|node| node.input.first());
+    let rows = |table: &String| {
+        let param = training.params.iter().find(|param| param.name == *table);
+        let rows = param.map(|param| param.shape.first().copied());
+        rows.or_else(|| {
+            let constant = graph.initializer.iter().find(|tensor| tensor.name == *table)?;
+            Some(constant.shape().first().copied())
+        })?
+    };
+    tables.filter_map(rows).min()
+}

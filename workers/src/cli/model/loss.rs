@@ -1,0 +1,69 @@
+//! The loss and its settings, as flags.
+
+use syncline_engine::cli::Failure;
+
+use super::autodiff_failure;
+use crate::autodiff::{DeriveOptions, Loss, LossOptions};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct LossArgs {
+    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber
+    #[arg(long, value_name = "NAME")]
+    loss: String,
+    /// Name of the input that holds the wanted answers
+    #[arg(long, value_name = "NAME", default_value = "label")]
+    label: String,
+    /// Output that the loss looks at, if not the first
+    #[arg(long, value_name = "NAME")]
+    output: Option<String>,
+    /// Parameters that stay as they are; `*` stands for any characters. May be given several times
+    #[arg(long, value_name = "PATTERN")]
+    freeze: Vec<String>,
+    /// Parameters to train, all others stay as they are; `*` stands for any characters. May be given several times
+    #[arg(long, value_name = "PATTERN")]
+    train: Vec<String>,
+    /// Share of the probability that is spread over all classes, 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    label_smoothing: f32,
+    /// One weight per class
+    #[arg(long, value_name = "W,W,...", value_delimiter = ',')]
+    class_weights: Vec<f32>,
+    /// Samples with this label count nothing
+    #[arg(long, value_name = "LABEL", allow_negative_numbers = true)]
+    ignore_index: Option<i64>,
+    /// Axis of the classes; negative counts from the back
+    #[arg(long, value_name = "AXIS", allow_negative_numbers = true)]
+    class_axis: Option<i64>,
+    /// Also count the labels among the K best scores
+    #[arg(long, value_name = "K")]
+    top_k: Option<u32>,
+    /// Also report the perplexity
+    #[arg(long)]
+    perplexity: bool,
+    /// Where `huber` turns from squared to absolute, if not at 1
+    #[arg(long, value_name = "DELTA")]
+    delta: Option<f32>,
+}
+
+impl LossArgs {
+    pub(super) fn options(&self) -> Result<(Loss, DeriveOptions), Failure> {
+        let loss = self.loss.parse().map_err(autodiff_failure)?;
+        let options = DeriveOptions {
+            output: self.output.clone(),
+            label: self.label.clone(),
+            loss: LossOptions {
+                label_smoothing: self.label_smoothing,
+                class_weights: self.class_weights.clone(),
+                ignore_index: self.ignore_index,
+                class_axis: self.class_axis,
+                top_k: self.top_k,
+                perplexity: self.perplexity,
+                delta: self.delta,
+            },
+            train: (!self.train.is_empty()).then(|| self.train.clone()),
+            freeze: self.freeze.clone(),
+            ..DeriveOptions::default()
+        };
+        Ok((loss, options))
+    }
+}

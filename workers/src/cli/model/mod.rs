@@ -1,0 +1,73 @@
+//! `syncline model`: what is in a model, whether it can be trained, and the graph that trains it.
+
+mod check;
+mod export;
+mod loss;
+mod train_graph;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use syncline_engine::cli::{Exit, Failure, log_as_command, print, print_json};
+
+use super::{model_failure, onnx_report, snapshot_report, submit_failure};
+use crate::{autodiff::AutodiffError, onnx, submit::SubmitError};
+
+#[derive(Debug, clap::Subcommand)]
+pub enum ModelCommand {
+    /// Show inputs, outputs, parameters and operators of an ONNX model, or the tensors of a .safetensors snapshot
+    Show(ShowArgs),
+    /// Write the training graph of a forward model: loss, gradients and metrics as ordinary ONNX operators
+    TrainGraph(train_graph::TrainGraphArgs),
+    /// Check the gradients of a model against differences, on random numbers, and say what a step costs
+    Check(check::CheckArgs),
+    /// Write trained parameters back into the forward model
+    Export(export::ExportArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ShowArgs {
+    /// An ONNX model, or a snapshot whose name ends with .safetensors
+    file: PathBuf,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(command: &ModelCommand) -> Result<(), Failure> {
+    log_as_command();
+    match command {
+        ModelCommand::Show(args) => show(args),
+        ModelCommand::TrainGraph(args) => train_graph::run(args),
+        ModelCommand::Check(args) => check::run(args),
+        ModelCommand::Export(args) => export::run(args),
+    }
+}
+
+fn show(args: &ShowArgs) -> Result<(), Failure> {
+    let bytes = read(&args.file)?;
+    if args.file.extension().is_some_and(|e| e == "safetensors") {
+        let report = snapshot_report::of(&args.file, &bytes)?;
+        return if args.json { print_json(&report) } else { print(&report.text()) };
+    }
+    let model = onnx::parse(&bytes).map_err(model_failure)?;
+    let report = onnx_report::of(&model).map_err(autodiff_failure)?;
+    if args.json { print_json(&report) } else { print(&report.text()) }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|source| submit_failure(SubmitError::Read { path: path.to_owned(), source }))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    fs::write(path, bytes).map_err(|source| {
+        let text = format!("[E244] cannot write {}: {source}", path.display());
+        Failure::new(Exit::Usage, text, "name a file in a folder that is there and may be written")
+    })
+}
+
+fn autodiff_failure(error: AutodiffError) -> Failure {
+    submit_failure(SubmitError::Model(error))
+}

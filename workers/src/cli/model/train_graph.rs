@@ -1,0 +1,71 @@
+//! `syncline model train-graph`: the training graph of a forward model as a file.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+use syncline_engine::cli::{Failure, print, print_json};
+
+use super::{autodiff_failure, loss::LossArgs, read, write};
+use crate::{
+    autodiff::{Io, TrainingGraph, derive},
+    cli::load_runtime,
+    onnx::TensorType,
+};
+
+#[derive(Debug, clap::Args)]
+pub struct TrainGraphArgs {
+    /// Forward model
+    file: PathBuf,
+    #[command(flatten)]
+    loss: LossArgs,
+    /// Where to write the training graph
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
+    let (loss, options) = args.loss.options()?;
+    let forward = read(&args.file)?;
+    let runtime = load_runtime()?;
+    let graph = derive(&runtime, &forward, loss, &options).map_err(autodiff_failure)?;
+    write(&args.out, &graph.train_onnx)?;
+    if args.json { print_json(&report(&graph)) } else { print(&text(&graph)) }
+}
+
+fn values(graph: &TrainingGraph) -> (Vec<&Io>, usize) {
+    let inputs = graph.data_inputs.iter().chain(&graph.label).collect();
+    (inputs, graph.params.iter().map(|param| param.initial.len()).sum())
+}
+
+fn describe(io: &Io) -> String {
+    format!("{} {}", io.name, TensorType::new(io.element, io.dims.clone()))
+}
+
+fn report(graph: &TrainingGraph) -> serde_json::Value {
+    let (inputs, count) = values(graph);
+    let describe = |ios: Vec<&Io>| ios.into_iter().map(describe).collect::<Vec<_>>();
+    json!({
+        "inputs": describe(inputs),
+        "parameters": graph.params.iter().map(|param| &param.name).collect::<Vec<_>>(),
+        "parameter_count": count,
+        "forward_outputs": describe(graph.forward_outputs.iter().collect()),
+        "classes": graph.classes,
+    })
+}
+
+fn text(graph: &TrainingGraph) -> String {
+    let (inputs, count) = values(graph);
+    let inputs: Vec<String> = inputs.into_iter().map(describe).collect();
+    let outputs: Vec<String> = graph.forward_outputs.iter().map(describe).collect();
+    format!(
+        "inputs     {}, and the parameters\nparameters {} in {} tensors\noutputs    loss, loss_weight, NAME.grad of each \
+         parameter, {}",
+        inputs.join(", "),
+        count,
+        graph.params.len(),
+        outputs.join(", ")
+    )
+}

@@ -1,0 +1,138 @@
+//! `syncline model`: what people do with a model before and after it is trained.
+
+use std::{fs, path::Path};
+
+use syncline_workers::onnx::{self, ElementType, GraphBuilder, mlp};
+
+use crate::rig::{folder, syncline};
+
+fn save(dir: &Path, name: &str, bytes: &[u8]) -> String {
+    let path = dir.join(name);
+    fs::write(&path, bytes).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_training_graph_is_written_with_the_names_that_were_asked_for() {
+    let dir = folder();
+    let model = save(dir.path(), "m.onnx", &mlp(&[4, 5, 3], 1).to_bytes());
+    let out = dir.path().join("train.onnx");
+    let out = out.to_str().unwrap();
+    let args = ["model", "train-graph", &model, "--loss", "softmax-cross-entropy", "--label", "digit"];
+    let more = [
+        "--freeze",
+        "fc1.*",
+        "--label-smoothing",
+        "0.1",
+        "--ignore-index",
+        "-1",
+        "--top-k",
+        "2",
+        "--out",
+        out,
+    ];
+    let said = syncline(&[&args[..], &more[..], &["--json"]].concat()).ok().json();
+    assert_eq!(said["parameters"], serde_json::json!(["fc2.weight", "fc2.bias"]));
+    assert_eq!(said["parameter_count"], 5 * 3 + 3);
+    assert_eq!(said["inputs"], serde_json::json!(["x float32 [batch, 4]", "digit int64 [batch]"]));
+
+    let graph = onnx::parse(&fs::read(out).unwrap()).unwrap().graph.unwrap();
+    let outputs: Vec<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
+    let want = [
+        "loss",
+        "loss_weight",
+        "correct",
+        "correct_top2",
+        "predictions",
+        "fc2.weight.grad",
+        "fc2.bias.grad",
+        "logits",
+    ];
+    assert_eq!(outputs, want);
+    assert!(
+        graph.initializer.iter().any(|tensor| tensor.name == "fc1.weight"),
+        "a frozen weight is a constant"
+    );
+}
+
+#[test]
+fn a_check_says_how_far_gradients_are_off_and_what_a_step_costs() {
+    let dir = folder();
+    let model = save(dir.path(), "m.onnx", &mlp(&[4, 5, 3], 1).to_bytes());
+    for loss in ["softmax-cross-entropy", "bce-with-logits", "mse", "l1", "huber"] {
+        let report = syncline(&["model", "check", &model, "--loss", loss, "--json"]).ok().json();
+        assert_eq!((&report["passed"], &report["differences"]), (&true.into(), &"float64".into()), "{loss}");
+        assert_eq!(report["parameters"].as_array().unwrap().len(), 4);
+        assert!(report["flops_per_sample"].as_u64().unwrap() > 3 * 2 * (4 * 5 + 5 * 3) / 2);
+    }
+    let text = syncline(&["model", "check", &model, "--loss", "mse"]).ok().out;
+    assert!(text.contains("fc2.bias") && text.contains("per sample"), "{text}");
+}
+
+#[test]
+fn show_says_what_is_trained_and_what_has_no_gradient() {
+    let dir = folder();
+    let mut graph = GraphBuilder::new("odd");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+    let w = graph.weight("w", &[2, 2], &[0.5; 4]);
+    let mask = graph.weight("mask", &[1, 2], &[0.0, f32::NEG_INFINITY]);
+    let y = graph.op("MatMul", &[&x, &w], &[]);
+    let y = graph.op("Add", &[&y, &mask], &[]);
+    let y = graph.op("Det", &[&y], &[]);
+    graph.output(&y);
+    let model = save(dir.path(), "odd.onnx", &graph.finish().to_bytes());
+    let shown = syncline(&["model", "show", &model, "--json"]).ok().json();
+    assert_eq!((&shown["parameter_count"], &shown["trained_count"]), (&6.into(), &4.into()));
+    assert_eq!(shown["parameters"][0]["trained"], "yes");
+    assert_eq!(shown["parameters"][1]["trained"], "holds numbers of a mask");
+    assert_eq!(shown["without_gradient"], serde_json::json!({ "Det": "no gradient rule" }));
+    let text = syncline(&["model", "show", &model]).ok().out;
+    assert!(text.contains("no gradient rule: Det"), "{text}");
+}
+
+#[test]
+fn a_snapshot_goes_back_into_the_forward_model() {
+    let dir = folder();
+    let forward = mlp(&[2, 2], 1);
+    let model = save(dir.path(), "m.onnx", &forward.to_bytes());
+    let numbers: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![2, 2], &numbers).unwrap();
+    let snapshot = safetensors::serialize([("fc1.weight", view)], None).unwrap();
+    let snapshot = save(dir.path(), "s.safetensors", &snapshot);
+    let out = dir.path().join("out.onnx");
+    let out = out.to_str().unwrap();
+    let args = ["model", "export", "--snapshot", &snapshot, "--model", &model, "--out", out];
+    syncline(&args).ok();
+    let trained = onnx::parse(&fs::read(out).unwrap()).unwrap().graph.unwrap();
+    assert_eq!(trained.initializer[0].to_f32().unwrap(), [1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(trained.node, forward.graph.unwrap().node);
+
+    let other = save(dir.path(), "other.onnx", &mlp(&[3, 2], 1).to_bytes());
+    syncline(&["model", "export", "--snapshot", &snapshot, "--model", &other, "--out", out])
+        .refused(2, "E247");
+}
+
+#[test]
+fn refusals_name_what_is_wrong() {
+    let dir = folder();
+    let model = save(dir.path(), "m.onnx", &mlp(&[4, 5, 3], 1).to_bytes());
+    let out = dir.path().join("t.onnx");
+    let out = out.to_str().unwrap();
+    let nowhere = dir.path().join("no/such/folder/t.onnx");
+    let nowhere = nowhere.to_str().unwrap();
+    #[rustfmt::skip]
+    let cases: [(&str, &[&str]); 7] = [
+        ("E319", &["train-graph", &model, "--loss", "hinge", "--out", out]),
+        ("E241", &["train-graph", &model, "--loss", "mse", "--label-smoothing", "0.1", "--out", out]),
+        ("E317", &["train-graph", &model, "--loss", "mse", "--freeze", "conv*", "--out", out]),
+        ("E313", &["train-graph", &model, "--loss", "mse", "--output", "nobody", "--out", out]),
+        ("E316", &["train-graph", &model, "--loss", "mse", "--label", "x", "--out", out]),
+        ("E244", &["train-graph", &model, "--loss", "mse", "--out", nowhere]),
+        ("E500", &["export", "--model", &model, "--out", out]),
+    ];
+    for (code, args) in cases {
+        let args: Vec<&str> = ["model"].iter().chain(args).copied().collect();
+        syncline(&args).refused(2, code);
+    }
+    assert!(!Path::new(out).exists());
+}
