@@ -5,6 +5,7 @@ use super::error::AutodiffError;
 use super::forward::Forward;
 use super::loss::{Loss, LossValues};
 use super::sweep::sweep;
+use super::training_form::{NEXT_SUFFIX, evaluation_form, training_form};
 use super::{CORRECT, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT};
 use crate::backend::{Runtime, interface_types};
 use crate::onnx::{Dim, ElementType, TensorType};
@@ -18,13 +19,17 @@ pub struct DeriveOptions {
     pub train: Option<Vec<String>>,
     /// Weights that stay as they are.
     pub freeze: Vec<String>,
+    /// Whether the model trains as it evaluates: BatchNormalization with the statistics that it remembers, no Dropout.
+    pub eval_mode: bool,
+    /// Seed of the Dropout nodes.
+    pub seed: i64,
     /// Lets ONNX Runtime fold constants and inline functions first. Default yes.
     pub simplify: bool,
 }
 
 impl Default for DeriveOptions {
     fn default() -> Self {
-        Self { output: None, train: None, freeze: Vec::new(), simplify: true }
+        Self { output: None, train: None, freeze: Vec::new(), eval_mode: false, seed: 0, simplify: true }
     }
 }
 
@@ -59,6 +64,8 @@ pub struct TrainingGraph {
     pub eval_onnx: Vec<u8>,
     /// The parameters, in the order of the forward model.
     pub params: Vec<Param>,
+    /// Running statistics, fed as parameters are; a step gives their next values as `<name>.new`.
+    pub state: Vec<Param>,
     /// What is fed besides parameters and label.
     pub data_inputs: Vec<Io>,
     /// The label. A ready-made graph may have none.
@@ -83,11 +90,18 @@ pub fn derive(
     let output = loss_output(&forward, options)?;
     check_names(&forward)?;
 
-    let mut emitter = Emitter::new(&forward.graph);
+    let evaluation = evaluation_form(&forward.graph);
+    let mut types = forward.types.clone();
+    let (training, statistics) = match options.eval_mode {
+        true => (evaluation.clone(), Vec::new()),
+        false => training_form(&forward.graph, &mut types)?,
+    };
+    let mut emitter = Emitter::new(&training);
     let values = loss.emit(&mut emitter, &output, &forward.type_of(&output), LABEL)?;
     let wanted: Vec<String> = forward.params.iter().map(|param| param.name.clone()).collect();
+    let seed_output = output.clone();
     let seed = (output, values.grad.clone());
-    let grads = sweep(&mut emitter, &forward.graph.node, &forward.types, &wanted, seed)?;
+    let grads = sweep(&mut emitter, &training.node, &types, &wanted, seed)?;
 
     let metrics = publish_metrics(&mut emitter, &values);
     let mut grad_names = Vec::with_capacity(forward.params.len());
@@ -101,15 +115,26 @@ pub fn derive(
         grad_names.push(name);
     }
 
+    let mut next_names = Vec::with_capacity(statistics.len());
+    for statistic in &statistics {
+        let name = format!("{}{NEXT_SUFFIX}", statistic.name);
+        emitter.publish(&statistic.next, &name);
+        next_names.push(name);
+    }
+
     let mut inputs: Vec<(String, TensorType)> =
         forward.data_inputs.iter().map(|name| (name.clone(), forward.type_of(name))).collect();
     inputs.push((LABEL.to_owned(), values.label.clone()));
-    inputs.extend(wanted.iter().map(|name| (name.clone(), forward.type_of(name))));
+    let state = forward.state.iter().map(|param| &param.name);
+    inputs.extend(wanted.iter().chain(state).map(|name| (name.clone(), forward.type_of(name))));
     let forward_outputs: Vec<String> = forward.graph.output.iter().map(|value| value.name.clone()).collect();
     let eval_outputs: Vec<String> = metrics.iter().chain(&forward_outputs).cloned().collect();
     let train_outputs: Vec<String> =
-        metrics.into_iter().chain(grad_names).chain(forward_outputs.clone()).collect();
+        metrics.into_iter().chain(grad_names).chain(next_names).chain(forward_outputs.clone()).collect();
     let train_onnx = emitter.finish(&forward.model, &inputs, &train_outputs).to_bytes();
+    let mut emitter = Emitter::new(&evaluation);
+    let values_of = loss.emit(&mut emitter, &seed_output, &forward.type_of(&seed_output), LABEL)?;
+    publish_metrics(&mut emitter, &values_of);
     let eval_onnx = emitter.finish(&forward.model, &inputs, &eval_outputs).to_bytes();
     interface_types(runtime, &train_onnx)?;
 
@@ -122,6 +147,7 @@ pub fn derive(
         forward_outputs: forward_outputs.iter().map(io).collect(),
         has_correct: values.correct.is_some(),
         params: forward.params,
+        state: forward.state,
     })
 }
 

@@ -7,7 +7,9 @@ use std::collections::{HashMap, HashSet};
 
 use prost::Message;
 
-use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use crate::onnx::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
+};
 use crate::onnx::{ElementType, TensorType, attr_int};
 
 /// A graph that grows. Values are known by their names.
@@ -22,6 +24,8 @@ pub(super) struct Emitter {
     own: HashSet<String>,
     /// Published values: old name -> the name of the output.
     renamed: HashMap<String, String>,
+    /// Optional outputs that were asked for after the fact, see [`Emitter::extra_output`].
+    extras: HashSet<String>,
     made: usize,
 }
 
@@ -38,6 +42,7 @@ impl Emitter {
             taken: inputs.chain(constants).chain(produced).cloned().collect(),
             own: HashSet::new(),
             renamed: HashMap::new(),
+            extras: HashSet::new(),
             made: 0,
         };
         for node in &forward.node {
@@ -46,6 +51,21 @@ impl Emitter {
             }
         }
         emitter
+    }
+
+    /// Takes over a node as it is, behind those that are here. Its outputs must have been kept free.
+    pub(super) fn adopt(&mut self, node: NodeProto) {
+        self.nodes.push(node);
+    }
+
+    /// Keeps names free that nodes will bring along.
+    pub(super) fn keep_free(&mut self, names: &[String]) {
+        self.taken.extend(names.iter().cloned());
+    }
+
+    /// Everything written so far: nodes in order, and constants.
+    pub(super) fn into_parts(self) -> (Vec<NodeProto>, Vec<TensorProto>) {
+        (self.nodes, self.constants)
     }
 
     /// Applies an operator with one output and returns its value.
@@ -109,6 +129,58 @@ impl Emitter {
         value
     }
 
+    /// Lets the node that makes `value` return its output `index` as well, if it does not yet; returns that output.
+    ///
+    /// For the optional outputs of forward nodes: positions of a pool, a mean, a mask. What no output of a finished
+    /// graph needs is taken away again, so that a graph without gradients does not pay for it.
+    pub(super) fn extra_output(&mut self, value: &str, index: usize) -> String {
+        let fresh = self.fresh("extra");
+        let node = self.nodes.iter_mut().find(|node| node.output.iter().any(|output| output == value));
+        let Some(node) = node else {
+            return fresh;
+        };
+        if let Some(output) = node.output.get(index).filter(|output| !output.is_empty()) {
+            return output.clone();
+        }
+        if node.output.len() <= index {
+            node.output.resize(index + 1, String::new());
+        }
+        node.output[index].clone_from(&fresh);
+        self.extras.insert(fresh.clone());
+        fresh
+    }
+
+    /// The node that makes a value; `None` for inputs and constants.
+    pub(super) fn producer(&self, value: &str) -> Option<&NodeProto> {
+        self.nodes.iter().find(|node| node.output.iter().any(|output| output == value))
+    }
+
+    /// The tensor that a value always is, if it is a constant.
+    pub(super) fn known(&self, value: &str) -> Option<&TensorProto> {
+        let constant = self.constants.iter().find(|tensor| tensor.name == value);
+        constant.or_else(|| {
+            let makes = |node: &&NodeProto| {
+                node.op_type == "Constant" && node.output.iter().any(|name| name == value)
+            };
+            self.nodes.iter().find(makes)?.attribute("value")?.t.as_ref()
+        })
+    }
+
+    /// The integers of a constant list or number; `None` if the value is no constant or no integers.
+    pub(super) fn known_ints(&self, value: &str) -> Option<Vec<i64>> {
+        self.known(value)?.to_i64()
+    }
+
+    /// The number of a constant with one element, of type float32 or int; `None` if the value is something else.
+    pub(super) fn known_float(&self, value: &str) -> Option<f64> {
+        let tensor = self.known(value)?;
+        let numbers: Vec<f64> = match tensor.to_i64() {
+            Some(integers) => integers.into_iter().map(|x| x as f64).collect(),
+            None => tensor.to_f32().ok()?.into_iter().map(f64::from).collect(),
+        };
+        if let [one] = numbers.as_slice() { Some(*one) } else { None }
+    }
+
     /// Gives a value the name it has as an output of the finished graph.
     ///
     /// A value that this emitter made is renamed; anything else (a forward value, a graph input, a value that is an
@@ -149,7 +221,7 @@ impl Emitter {
             if node.output.iter().any(|output| needed.contains(output.as_str())) {
                 needed.extend(node.input.iter().map(String::as_str));
                 needed.extend(captured(node));
-                nodes.push(node.clone());
+                nodes.push(self.without_unneeded_extras(node, &needed));
             }
         }
         nodes.reverse();
@@ -162,7 +234,21 @@ impl Emitter {
             output: outputs.iter().map(|name| ValueInfoProto { name: name.clone(), r#type: None }).collect(),
             value_info: Vec::new(),
         };
-        ModelProto { graph: Some(graph), producer_name: "syncline".to_owned(), ..template.clone() }
+        let mut model =
+            ModelProto { graph: Some(graph), producer_name: "syncline".to_owned(), ..template.clone() };
+        raise_opset(&mut model);
+        model
+    }
+
+    fn without_unneeded_extras(&self, node: &NodeProto, needed: &HashSet<&str>) -> NodeProto {
+        let mut node = node.clone();
+        let unneeded = |output: &String| self.extras.contains(output) && !needed.contains(output.as_str());
+        if node.output.iter().any(unneeded) {
+            node.output.iter_mut().filter(|output| unneeded(output)).for_each(String::clear);
+            let kept = node.output.iter().rposition(|output| !output.is_empty()).map_or(0, |last| last + 1);
+            node.output.truncate(kept);
+        }
+        node
     }
 
     fn fresh(&mut self, stem: &str) -> String {
@@ -176,6 +262,10 @@ impl Emitter {
     }
 }
 
+/// Operator set of a finished graph, unless the model's own is newer. Rules need ScatterND with reduction (16) and
+/// Shape of one axis (15). What sets 13 to 16 define means the same in 17, with one exception, see [`raise_opset`].
+const LEAST_OPSET: i64 = 17;
+
 /// What the names of emitted values begin with.
 const PREFIX: &str = "syncline/";
 
@@ -186,6 +276,17 @@ fn key_of(node: &NodeProto) -> Vec<u8> {
     bare.output.clear();
     bare.attribute.sort_by(|a, b| a.name.cmp(&b.name));
     bare.encode_to_vec()
+}
+
+/// Lets an old model speak [`LEAST_OPSET`]. A model with RoiAlign, whose default mode changed in 16, stays as it is.
+fn raise_opset(model: &mut ModelProto) {
+    if model.graph.iter().flat_map(|graph| &graph.node).any(|node| node.op_type == "RoiAlign") {
+        return;
+    }
+    let standard = |set: &&mut OperatorSetIdProto| set.domain.is_empty() || set.domain == "ai.onnx";
+    for set in model.opset_import.iter_mut().filter(standard) {
+        set.version = set.version.max(LEAST_OPSET);
+    }
 }
 
 /// Every name that subgraphs of a node mention; more than they capture, which does no harm.
@@ -244,5 +345,43 @@ mod tests {
         emitter.publish(&again, "b");
         let model = emitter.finish(&mlp(&[3, 4, 2], 1), &[], &["a".to_owned(), "b".to_owned()]);
         assert_eq!(model.graph.unwrap().node[1].input, ["a"]);
+    }
+
+    #[test]
+    fn constants_can_be_read_back() {
+        let mut graph = mlp(&[3, 4, 2], 1).graph.unwrap();
+        graph.initializer.push(TensorProto::from_f32("half", &[], &[0.5]));
+        let value = AttributeProto {
+            name: "value".to_owned(),
+            t: Some(TensorProto::from_i64("", &[2], &[3, -1])),
+            ..Default::default()
+        };
+        graph.node.push(NodeProto {
+            op_type: "Constant".to_owned(),
+            output: vec!["axes".to_owned()],
+            attribute: vec![value],
+            ..Default::default()
+        });
+        let mut emitter = Emitter::new(&graph);
+        let made = emitter.ints(&[7]);
+        assert_eq!(emitter.known_ints(&made), Some(vec![7]));
+        assert_eq!(emitter.known_ints("axes"), Some(vec![3, -1]));
+        assert_eq!(emitter.known_ints("half"), None);
+        assert_eq!((emitter.known_float("half"), emitter.known_float(&made)), (Some(0.5), Some(7.0)));
+        assert_eq!(emitter.known_float("axes"), None, "two numbers");
+        assert_eq!(emitter.known_ints("x"), None, "only the run knows");
+    }
+
+    #[test]
+    fn an_old_operator_set_is_raised_unless_that_changes_a_meaning() {
+        let finished = |opset: i64, op: &str| {
+            let mut template = mlp(&[3, 4, 2], 1);
+            template.opset_import[0].version = opset;
+            let mut emitter = emitter();
+            let value = emitter.op(op, &["logits"], &[]);
+            emitter.finish(&template, &[], &[value]).opset()
+        };
+        assert_eq!([13, 17, 21].map(|opset| finished(opset, "Neg")), [17, 17, 21]);
+        assert_eq!(finished(13, "RoiAlign"), 13);
     }
 }

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use super::derive::{DeriveOptions, Param};
 use super::error::AutodiffError;
+use super::group_norm_form::write_out_group_norms;
+use super::training_form::{activate_dropout, statistics};
 use crate::backend::{Runtime, Types, infer_types, simplify};
 use crate::onnx::proto::{
     DimensionProto, DimensionValue, GraphProto, ModelProto, TensorProto, ValueInfoProto,
@@ -20,6 +22,8 @@ pub(super) struct Forward {
     pub(super) graph: GraphProto,
     pub(super) types: Types,
     pub(super) params: Vec<Param>,
+    /// Running statistics, inputs as well.
+    pub(super) state: Vec<Param>,
     pub(super) data_inputs: Vec<String>,
 }
 
@@ -34,9 +38,19 @@ impl Forward {
             return Err(AutodiffError::Opset { found: model.opset(), least: LEAST_OPSET });
         }
         let mut graph = model.graph.take().unwrap_or_default();
-        let params = lift_weights(&mut graph, options)?;
-        let data_inputs = name_batch(&mut graph, params.len());
+        let names = statistics(&graph);
+        let params = lift_weights(&mut graph, options, &names)?;
+        let state = if options.eval_mode {
+            Vec::new()
+        } else {
+            lift(&mut graph, |tensor| names.contains(&tensor.name))?
+        };
+        let data_inputs = name_batch(&mut graph, params.len() + state.len());
+        if !options.eval_mode {
+            activate_dropout(&mut graph, options.seed);
+        }
         model.graph = Some(graph);
+        write_out_group_norms(runtime, &mut model)?;
 
         let mut bytes = model.to_bytes();
         if options.simplify {
@@ -45,7 +59,7 @@ impl Forward {
         }
         let types = infer_types(runtime, &bytes)?;
         let graph = model.graph.take().unwrap_or_default();
-        Ok(Self { model, graph, types, params, data_inputs })
+        Ok(Self { model, graph, types, params, state, data_inputs })
     }
 
     /// The type of a graph input.
@@ -55,7 +69,11 @@ impl Forward {
 }
 
 /// Turns every trained weight into an input; returns them in the order of the model. Other constants stay.
-fn lift_weights(graph: &mut GraphProto, options: &DeriveOptions) -> Result<Vec<Param>, AutodiffError> {
+fn lift_weights(
+    graph: &mut GraphProto,
+    options: &DeriveOptions,
+    statistics: &HashSet<String>,
+) -> Result<Vec<Param>, AutodiffError> {
     let trainable = |tensor: &TensorProto| tensor.element() == ElementType::F32;
     for name in options.freeze.iter().chain(options.train.iter().flatten()) {
         if !graph.initializer.iter().any(|tensor| tensor.name == *name && trainable(tensor)) {
@@ -65,14 +83,20 @@ fn lift_weights(graph: &mut GraphProto, options: &DeriveOptions) -> Result<Vec<P
     let chosen = |tensor: &TensorProto| match &options.train {
         Some(names) => names.contains(&tensor.name),
         // Exporters write literal numbers as tensors without axes; a weight of that shape has to be named.
-        None => !tensor.dims.is_empty(),
+        None => !tensor.dims.is_empty() && !statistics.contains(&tensor.name),
     };
-    let (weights, constants): (Vec<_>, Vec<_>) = std::mem::take(&mut graph.initializer)
-        .into_iter()
-        .partition(|tensor| trainable(tensor) && chosen(tensor) && !options.freeze.contains(&tensor.name));
-    if weights.is_empty() {
+    let params =
+        lift(graph, |tensor| trainable(tensor) && chosen(tensor) && !options.freeze.contains(&tensor.name))?;
+    if params.is_empty() {
         return Err(AutodiffError::NoParameters);
     }
+    Ok(params)
+}
+
+/// Turns constants into inputs; returns what they held.
+fn lift(graph: &mut GraphProto, chosen: impl Fn(&TensorProto) -> bool) -> Result<Vec<Param>, AutodiffError> {
+    let (weights, constants): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut graph.initializer).into_iter().partition(|tensor| chosen(tensor));
     // Old models list their constants as inputs too; a constant that nobody can override is easier to fold.
     let constant_names: HashSet<&str> =
         weights.iter().chain(&constants).map(|tensor| tensor.name.as_str()).collect();

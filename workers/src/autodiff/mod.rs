@@ -31,16 +31,19 @@ mod derive;
 mod emitter;
 mod error;
 mod forward;
+mod group_norm_form;
 mod loss;
 mod ready;
 mod rules;
 mod sweep;
+mod training_form;
 
 pub use derive::{DeriveOptions, Io, Param, TrainingGraph, derive};
 pub use error::AutodiffError;
 pub use loss::Loss;
 pub use ready::accept_ready;
 pub use rules::supported_operators;
+pub use training_form::{NEXT_SUFFIX, Statistic};
 
 /// Input that holds the wanted answers.
 pub const LABEL: &str = "label";

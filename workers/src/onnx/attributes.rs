@@ -50,6 +50,12 @@ impl NodeProto {
         self.attribute(name).map(|attribute| attribute.ints.as_slice())
     }
 
+    /// The string attribute `name`, or `default` if the node does not state it or it is no text.
+    pub fn string<'a>(&'a self, name: &str, default: &'a str) -> &'a str {
+        let bytes = self.attribute(name).and_then(|attribute| attribute.s.as_deref());
+        bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or(default)
+    }
+
     /// The name to show to people: the node's own, else that of its first output.
     pub fn label(&self) -> &str {
         match (self.name.is_empty(), self.output.first()) {
@@ -58,7 +64,7 @@ impl NodeProto {
         }
     }
 
-    fn attribute(&self, name: &str) -> Option<&AttributeProto> {
+    pub(crate) fn attribute(&self, name: &str) -> Option<&AttributeProto> {
         self.attribute.iter().find(|attribute| attribute.name == name)
     }
 }

@@ -21,6 +21,11 @@ impl TensorProto {
         Self::from_raw(name, ElementType::I64, shape, data.iter().flat_map(|x| x.to_le_bytes()).collect())
     }
 
+    /// A truth value without axes.
+    pub fn from_bool(name: &str, value: bool) -> Self {
+        Self { dims: Vec::new(), ..Self::from_raw(name, ElementType::Bool, &[1], vec![u8::from(value)]) }
+    }
+
     fn from_raw(name: &str, element: ElementType, shape: &[usize], raw: Vec<u8>) -> Self {
         debug_assert_eq!(
             element.bits().map(|bits| bits as usize / 8 * shape.iter().product::<usize>()),
@@ -54,6 +59,22 @@ impl TensorProto {
             Some(raw) => raw.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
             None => self.float_data.clone(),
         })
+    }
+
+    /// The numbers of an int64 or int32 tensor; `None` for another type.
+    pub fn to_i64(&self) -> Option<Vec<i64>> {
+        let raw = self.raw_data.as_deref();
+        match self.element() {
+            ElementType::I64 => Some(match raw {
+                Some(raw) => raw.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b)).collect(),
+                None => self.int64_data.clone(),
+            }),
+            ElementType::I32 => Some(match raw {
+                Some(raw) => raw.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b).into()).collect(),
+                None => self.int32_data.iter().map(|&x| x.into()).collect(),
+            }),
+            _ => None,
+        }
     }
 
     /// Checks that the data is here and is as long as the shape says.

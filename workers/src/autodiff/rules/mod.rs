@@ -5,17 +5,33 @@
 //! forward pair (Gemm + Relu) and free the input early.
 
 mod add;
+mod attention;
+mod batch_norm;
+mod conv;
+mod conv_transpose;
+mod dropout;
+mod einsum;
 mod flatten;
 mod gemm;
+mod global_pool;
+mod group_norm;
 mod identity;
+mod interpolation;
+mod layer_norm;
+mod lp_norm;
 mod matmul;
+mod max_pool;
+mod mean_pool;
 mod mul;
+mod normalised;
 mod relu;
 mod reshape;
+mod resize;
 mod sigmoid;
 mod softmax;
 mod sub;
 mod tanh;
+mod window;
 
 use super::broadcast::unbroadcast;
 use super::emitter::Emitter;
@@ -32,13 +48,31 @@ type Rule = fn(&mut NodeGrad<'_>, &str) -> Result<InputGrads, AutodiffError>;
 /// Every operator of the standard with a gradient.
 const RULES: &[(&str, Rule)] = &[
     ("Add", add::rule),
+    ("Attention", attention::rule),
+    ("AveragePool", mean_pool::average),
+    ("BatchNormalization", batch_norm::rule),
+    ("Conv", conv::rule),
+    ("ConvTranspose", conv_transpose::rule),
+    ("Dropout", dropout::rule),
+    ("Einsum", einsum::rule),
     ("Flatten", flatten::rule),
     ("Gemm", gemm::rule),
+    ("GlobalAveragePool", global_pool::average),
+    ("GlobalLpPool", global_pool::power),
+    ("GlobalMaxPool", global_pool::max),
+    ("GroupNormalization", group_norm::group),
     ("Identity", identity::rule),
+    ("InstanceNormalization", group_norm::instance),
+    ("LayerNormalization", layer_norm::layer),
+    ("LpNormalization", lp_norm::rule),
+    ("LpPool", mean_pool::power),
     ("MatMul", matmul::rule),
+    ("MaxPool", max_pool::rule),
     ("Mul", mul::rule),
+    ("RMSNormalization", layer_norm::rms),
     ("Relu", relu::rule),
     ("Reshape", reshape::rule),
+    ("Resize", resize::rule),
     ("Sigmoid", sigmoid::rule),
     ("Softmax", softmax::rule),
     ("Sub", sub::rule),
