@@ -5,6 +5,7 @@ use super::error::AutodiffError;
 use super::forward::Forward;
 use super::loss::{Loss, LossAt, LossOptions, LossValues};
 use super::sweep::sweep;
+use super::training_form::{NEXT_SUFFIX, evaluation_form, training_form};
 use super::{CORRECT, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT};
 use crate::backend::{Runtime, interface_types};
 use crate::onnx::{Dim, ElementType, TensorType};
@@ -22,6 +23,10 @@ pub struct DeriveOptions {
     pub train: Option<Vec<String>>,
     /// Weights that stay as they are, as names or patterns with `*`.
     pub freeze: Vec<String>,
+    /// Whether the model trains as it evaluates: BatchNormalization with the statistics that it remembers, no Dropout.
+    pub eval_mode: bool,
+    /// Seed of the Dropout nodes.
+    pub seed: i64,
     /// Lets ONNX Runtime fold constants and inline functions first. Default yes.
     pub simplify: bool,
 }
@@ -34,6 +39,8 @@ impl Default for DeriveOptions {
             loss: LossOptions::default(),
             train: None,
             freeze: Vec::new(),
+            eval_mode: false,
+            seed: 0,
             simplify: true,
         }
     }
@@ -70,6 +77,8 @@ pub struct TrainingGraph {
     pub eval_onnx: Vec<u8>,
     /// The parameters, in the order of the forward model.
     pub params: Vec<Param>,
+    /// Running statistics, fed as parameters are; a step gives their next values as `<name>.new`.
+    pub state: Vec<Param>,
     /// What is fed besides parameters and label.
     pub data_inputs: Vec<Io>,
     /// The label. A ready-made graph may have none.
@@ -95,14 +104,20 @@ pub fn derive(
     let forward = Forward::prepare(runtime, forward, options)?;
     let output = loss_output(&forward, options)?;
     let output_type = forward.type_of(&output);
-    let mut emitter = Emitter::new(&forward.graph);
+    let evaluation = evaluation_form(&forward.graph);
+    let mut types = forward.types.clone();
+    let (training, statistics) = match options.eval_mode {
+        true => (evaluation.clone(), Vec::new()),
+        false => training_form(&forward.graph, &mut types)?,
+    };
+    let mut emitter = Emitter::new(&training);
     let at = LossAt { loss, options: &options.loss, output: &output, ty: &output_type };
     let values = at.emit(&mut emitter, &options.label)?;
     let classes = if loss == Loss::SoftmaxCrossEntropy { Some(at.classes()?.1) } else { None };
     check_names(&forward, options, &values)?;
     let wanted: Vec<String> = forward.params.iter().map(|param| param.name.clone()).collect();
     let seed = (output.clone(), values.grad.clone());
-    let grads = sweep(&mut emitter, &forward.graph.node, &forward.types, &wanted, seed)?;
+    let grads = sweep(&mut emitter, &training.node, &types, &wanted, seed)?;
 
     let metrics = publish_metrics(&mut emitter, &values);
     let mut grad_names = Vec::with_capacity(forward.params.len());
@@ -116,15 +131,30 @@ pub fn derive(
         grad_names.push(name);
     }
 
+    let mut next_names = Vec::with_capacity(statistics.len());
+    for statistic in &statistics {
+        let name = format!("{}{NEXT_SUFFIX}", statistic.name);
+        emitter.publish(&statistic.next, &name);
+        next_names.push(name);
+    }
+
     let mut inputs: Vec<(String, TensorType)> =
         forward.data_inputs.iter().map(|name| (name.clone(), forward.type_of(name))).collect();
     inputs.push((options.label.clone(), values.label.clone()));
-    inputs.extend(wanted.iter().map(|name| (name.clone(), forward.type_of(name))));
+    inputs.extend(
+        wanted
+            .iter()
+            .chain(forward.state.iter().map(|param| &param.name))
+            .map(|name| (name.clone(), forward.type_of(name))),
+    );
     let forward_outputs: Vec<String> = forward.graph.output.iter().map(|value| value.name.clone()).collect();
     let eval_outputs: Vec<String> = metrics.iter().chain(&forward_outputs).cloned().collect();
     let train_outputs: Vec<String> =
-        metrics.into_iter().chain(grad_names).chain(forward_outputs.clone()).collect();
+        metrics.into_iter().chain(grad_names).chain(next_names).chain(forward_outputs.clone()).collect();
     let train_onnx = emitter.finish(&forward.model, &inputs, &train_outputs).to_bytes();
+    let mut emitter = Emitter::new(&evaluation);
+    let evaluated = at.emit(&mut emitter, &options.label)?;
+    publish_metrics(&mut emitter, &evaluated);
     let eval_onnx = emitter.finish(&forward.model, &inputs, &eval_outputs).to_bytes();
     interface_types(runtime, &train_onnx)?;
 
@@ -138,6 +168,7 @@ pub fn derive(
         has_correct: values.metrics.iter().any(|(name, _)| name == CORRECT),
         classes,
         params: forward.params,
+        state: forward.state,
     })
 }
 

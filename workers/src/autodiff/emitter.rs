@@ -24,6 +24,8 @@ pub(super) struct Emitter {
     own: HashSet<String>,
     /// Published values: old name -> the name of the output.
     renamed: HashMap<String, String>,
+    /// Optional outputs that were asked for after the fact, see [`Emitter::extra_output`].
+    extras: HashSet<String>,
     made: usize,
 }
 
@@ -40,6 +42,7 @@ impl Emitter {
             taken: inputs.chain(constants).chain(produced).cloned().collect(),
             own: HashSet::new(),
             renamed: HashMap::new(),
+            extras: HashSet::new(),
             made: 0,
         };
         for node in &forward.node {
@@ -48,6 +51,21 @@ impl Emitter {
             }
         }
         emitter
+    }
+
+    /// Takes over a node as it is, behind those that are here. Its outputs must have been kept free.
+    pub(super) fn adopt(&mut self, node: NodeProto) {
+        self.nodes.push(node);
+    }
+
+    /// Keeps names free that nodes will bring along.
+    pub(super) fn keep_free(&mut self, names: &[String]) {
+        self.taken.extend(names.iter().cloned());
+    }
+
+    /// Everything written so far: nodes in order, and constants.
+    pub(super) fn into_parts(self) -> (Vec<NodeProto>, Vec<TensorProto>) {
+        (self.nodes, self.constants)
     }
 
     /// Applies an operator with one output and returns its value.
@@ -111,8 +129,34 @@ impl Emitter {
         value
     }
 
+    /// Lets the node that makes `value` return its output `index` as well, if it does not yet; returns that output.
+    ///
+    /// For the optional outputs of forward nodes: positions of a pool, a mean, a mask. What no output of a finished
+    /// graph needs is taken away again, so that a graph without gradients does not pay for it.
+    pub(super) fn extra_output(&mut self, value: &str, index: usize) -> String {
+        let fresh = self.fresh("extra");
+        let node = self.nodes.iter_mut().find(|node| node.output.iter().any(|output| output == value));
+        let Some(node) = node else {
+            return fresh;
+        };
+        if let Some(output) = node.output.get(index).filter(|output| !output.is_empty()) {
+            return output.clone();
+        }
+        if node.output.len() <= index {
+            node.output.resize(index + 1, String::new());
+        }
+        node.output[index].clone_from(&fresh);
+        self.extras.insert(fresh.clone());
+        fresh
+    }
+
+    /// The node that makes a value; `None` for inputs and constants.
+    pub(super) fn producer(&self, value: &str) -> Option<&NodeProto> {
+        self.nodes.iter().find(|node| node.output.iter().any(|output| output == value))
+    }
+
     /// The tensor that a value always is, if it is a constant.
-    fn known(&self, value: &str) -> Option<&TensorProto> {
+    pub(super) fn known(&self, value: &str) -> Option<&TensorProto> {
         let constant = self.constants.iter().find(|tensor| tensor.name == value);
         constant.or_else(|| {
             let makes = |node: &&NodeProto| {
@@ -177,7 +221,7 @@ impl Emitter {
             if node.output.iter().any(|output| needed.contains(output.as_str())) {
                 needed.extend(node.input.iter().map(String::as_str));
                 needed.extend(captured(node));
-                nodes.push(node.clone());
+                nodes.push(self.without_unneeded_extras(node, &needed));
             }
         }
         nodes.reverse();
@@ -194,6 +238,17 @@ impl Emitter {
             ModelProto { graph: Some(graph), producer_name: "syncline".to_owned(), ..template.clone() };
         raise_opset(&mut model);
         model
+    }
+
+    fn without_unneeded_extras(&self, node: &NodeProto, needed: &HashSet<&str>) -> NodeProto {
+        let mut node = node.clone();
+        let unneeded = |output: &String| self.extras.contains(output) && !needed.contains(output.as_str());
+        if node.output.iter().any(unneeded) {
+            node.output.iter_mut().filter(|output| unneeded(output)).for_each(String::clear);
+            let kept = node.output.iter().rposition(|output| !output.is_empty()).map_or(0, |last| last + 1);
+            node.output.truncate(kept);
+        }
+        node
     }
 
     fn fresh(&mut self, stem: &str) -> String {

@@ -5,8 +5,10 @@ use std::collections::HashSet;
 use super::bounds::check_bounds;
 use super::derive::{DeriveOptions, Param};
 use super::error::AutodiffError;
+use super::group_norm_form::write_out_group_norms;
 use super::idioms::rewrite;
 use super::select::select;
+use super::training_form::{activate_dropout, statistics};
 use crate::backend::{Runtime, Types, infer_types, simplify};
 use crate::onnx::proto::{DimensionProto, DimensionValue, GraphProto, ModelProto, ValueInfoProto};
 use crate::onnx::{self, Dim, ElementType, TensorType};
@@ -21,6 +23,8 @@ pub(super) struct Forward {
     pub(super) graph: GraphProto,
     pub(super) types: Types,
     pub(super) params: Vec<Param>,
+    /// Running statistics, inputs as well.
+    pub(super) state: Vec<Param>,
     pub(super) data_inputs: Vec<String>,
 }
 
@@ -38,9 +42,18 @@ impl Forward {
         let trained = selected.into_iter().filter(|weight| weight.reason.is_none()).map(|weight| weight.name);
         let mut graph = model.graph.take().unwrap_or_default();
         check_bounds(&graph)?;
-        let params = lift_weights(&mut graph, &trained.collect())?;
-        let data_inputs = name_batch(&mut graph, params.len());
+        let params = lift(&mut graph, &trained.collect())?;
+        if params.is_empty() {
+            return Err(AutodiffError::NoParameters);
+        }
+        let state = if options.eval_mode { HashSet::new() } else { statistics(&graph) };
+        let state = lift(&mut graph, &state)?;
+        let data_inputs = name_batch(&mut graph, params.len() + state.len());
+        if !options.eval_mode {
+            activate_dropout(&mut graph, options.seed);
+        }
         model.graph = Some(graph);
+        write_out_group_norms(runtime, &mut model)?;
 
         let mut bytes = model.to_bytes();
         if options.simplify {
@@ -53,7 +66,7 @@ impl Forward {
             let rewritten = ModelProto { graph: Some(graph.clone()), ..model.clone() };
             types = infer_types(runtime, &rewritten.to_bytes())?;
         }
-        Ok(Self { model, graph, types, params, data_inputs })
+        Ok(Self { model, graph, types, params, state, data_inputs })
     }
 
     /// The type of a graph input.
@@ -62,13 +75,10 @@ impl Forward {
     }
 }
 
-/// Turns every trained weight into an input; returns them in the order of the model. Other constants stay.
-fn lift_weights(graph: &mut GraphProto, trained: &HashSet<String>) -> Result<Vec<Param>, AutodiffError> {
+/// Turns the named constants into inputs; returns them in the order of the model. Other constants stay.
+fn lift(graph: &mut GraphProto, names: &HashSet<String>) -> Result<Vec<Param>, AutodiffError> {
     let (weights, constants): (Vec<_>, Vec<_>) =
-        std::mem::take(&mut graph.initializer).into_iter().partition(|tensor| trained.contains(&tensor.name));
-    if weights.is_empty() {
-        return Err(AutodiffError::NoParameters);
-    }
+        std::mem::take(&mut graph.initializer).into_iter().partition(|tensor| names.contains(&tensor.name));
     // Old models list their constants as inputs too; a constant that nobody can override is easier to fold.
     let constant_names: HashSet<&str> =
         weights.iter().chain(&constants).map(|tensor| tensor.name.as_str()).collect();

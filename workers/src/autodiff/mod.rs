@@ -37,6 +37,7 @@ mod emitter;
 mod error;
 mod estimate;
 mod forward;
+mod group_norm_form;
 mod idioms;
 mod loss;
 mod pattern;
@@ -44,6 +45,7 @@ mod ready;
 mod rules;
 mod select;
 mod sweep;
+mod training_form;
 
 pub use catalogue::{NONE_NEEDED, REFUSED, Support, support};
 pub use check::{CheckOptions, Checked, CheckedParam, check};
@@ -54,6 +56,7 @@ pub use loss::{Loss, LossOptions};
 pub use ready::accept_ready;
 pub use rules::supported_operators;
 pub use select::{Selected, select};
+pub use training_form::{NEXT_SUFFIX, Statistic};
 
 /// Input that holds the wanted answers, unless the options name another.
 pub const LABEL: &str = "label";

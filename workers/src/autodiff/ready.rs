@@ -67,6 +67,7 @@ pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, Au
         eval_onnx: train_onnx.clone(),
         train_onnx,
         params,
+        state: Vec::new(),
         data_inputs: others,
         label,
         forward_outputs,

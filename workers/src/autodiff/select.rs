@@ -11,6 +11,7 @@ use super::derive::DeriveOptions;
 use super::emitter::captured;
 use super::error::AutodiffError;
 use super::pattern::matches;
+use super::training_form::statistics;
 use crate::onnx::proto::{GraphProto, TensorProto};
 use crate::onnx::{ElementType, ModelProto};
 
@@ -36,9 +37,14 @@ pub fn select(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Selecte
             return Err(AutodiffError::NoSuchParameter { name: pattern.clone() });
         }
     }
-    let uses = uses(graph);
-    let select =
-        |tensor: &TensorProto| Selected { name: tensor.name.clone(), reason: reason(tensor, &uses, options) };
+    let (uses, statistics) = (uses(graph), statistics(graph));
+    let select = |tensor: &TensorProto| Selected {
+        name: tensor.name.clone(),
+        reason: match statistics.contains(&tensor.name) {
+            true => Some("a running statistic"),
+            false => reason(tensor, &uses, options),
+        },
+    };
     Ok(graph.initializer.iter().map(select).collect())
 }
 

@@ -21,6 +21,11 @@ impl TensorProto {
         Self::from_raw(name, ElementType::I64, shape, data.iter().flat_map(|x| x.to_le_bytes()).collect())
     }
 
+    /// A truth value without axes.
+    pub fn from_bool(name: &str, value: bool) -> Self {
+        Self { dims: Vec::new(), ..Self::from_raw(name, ElementType::Bool, &[1], vec![u8::from(value)]) }
+    }
+
     fn from_raw(name: &str, element: ElementType, shape: &[usize], raw: Vec<u8>) -> Self {
         debug_assert_eq!(
             element.bits().map(|bits| bits as usize / 8 * shape.iter().product::<usize>()),

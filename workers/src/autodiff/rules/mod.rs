@@ -6,13 +6,19 @@
 
 mod activations;
 mod add;
+mod attention;
 mod axes;
+mod batch_norm;
 mod cast;
 mod clip;
 mod concat;
+mod conv;
+mod conv_transpose;
 mod cumsum;
 mod depth_space;
 mod div;
+mod dropout;
+mod einsum;
 mod elementary;
 mod expand;
 mod extremes;
@@ -21,11 +27,19 @@ mod flatten;
 mod gather;
 mod gelu;
 mod gemm;
+mod global_pool;
+mod group_norm;
 mod identity;
+mod interpolation;
+mod layer_norm;
 mod lengths;
 mod log_softmax;
+mod lp_norm;
 mod matmul;
+mod max_pool;
+mod mean_pool;
 mod mul;
+mod normalised;
 mod pad;
 mod positions;
 mod pow;
@@ -34,6 +48,7 @@ mod product;
 mod reductions;
 mod relu;
 mod reshape;
+mod resize;
 mod scatter;
 mod select;
 mod sigmoid;
@@ -47,6 +62,7 @@ mod tile;
 mod top_k;
 mod transpose;
 mod trilu;
+mod window;
 
 use super::broadcast::unbroadcast;
 use super::emitter::Emitter;
@@ -72,6 +88,9 @@ const RULES: &[(&str, Rule)] = &[
     ("Asinh", elementary::asinh),
     ("Atan", elementary::atan),
     ("Atanh", elementary::atanh),
+    ("Attention", attention::rule),
+    ("AveragePool", mean_pool::average),
+    ("BatchNormalization", batch_norm::rule),
     ("Cast", cast::rule),
     ("CastLike", cast::rule),
     ("Ceil", flat::rule),
@@ -79,11 +98,15 @@ const RULES: &[(&str, Rule)] = &[
     ("Clip", clip::rule),
     ("Compress", positions::rule),
     ("Concat", concat::rule),
+    ("Conv", conv::rule),
+    ("ConvTranspose", conv_transpose::rule),
     ("Cos", elementary::cos),
     ("Cosh", elementary::cosh),
     ("CumSum", cumsum::rule),
     ("DepthToSpace", depth_space::to_space),
     ("Div", div::rule),
+    ("Dropout", dropout::rule),
+    ("Einsum", einsum::rule),
     ("Elu", activations::elu),
     ("Erf", elementary::erf),
     ("Exp", elementary::exp),
@@ -96,15 +119,24 @@ const RULES: &[(&str, Rule)] = &[
     ("GatherND", gather::nd),
     ("Gelu", gelu::rule),
     ("Gemm", gemm::rule),
+    ("GlobalAveragePool", global_pool::average),
+    ("GlobalLpPool", global_pool::power),
+    ("GlobalMaxPool", global_pool::max),
+    ("GroupNormalization", group_norm::group),
     ("HardSigmoid", activations::hard_sigmoid),
     ("HardSwish", activations::hard_swish),
     ("Hardmax", flat::rule),
     ("Identity", identity::rule),
+    ("InstanceNormalization", group_norm::instance),
+    ("LayerNormalization", layer_norm::layer),
     ("LeakyRelu", activations::leaky_relu),
     ("Log", elementary::log),
     ("LogSoftmax", log_softmax::rule),
+    ("LpNormalization", lp_norm::rule),
+    ("LpPool", mean_pool::power),
     ("MatMul", matmul::rule),
     ("Max", extremes::rule),
+    ("MaxPool", max_pool::rule),
     ("Mean", sum::mean),
     ("Min", extremes::rule),
     ("Mish", activations::mish),
@@ -113,6 +145,7 @@ const RULES: &[(&str, Rule)] = &[
     ("PRelu", prelu::rule),
     ("Pad", pad::rule),
     ("Pow", pow::rule),
+    ("RMSNormalization", layer_norm::rms),
     ("RandomNormalLike", flat::rule),
     ("RandomUniformLike", flat::rule),
     ("Reciprocal", elementary::reciprocal),
@@ -128,6 +161,7 @@ const RULES: &[(&str, Rule)] = &[
     ("ReduceSumSquare", reductions::sum_square),
     ("Relu", relu::rule),
     ("Reshape", reshape::rule),
+    ("Resize", resize::rule),
     ("ReverseSequence", positions::rule),
     ("Round", flat::rule),
     ("ScatterElements", scatter::elements),

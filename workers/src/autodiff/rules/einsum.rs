@@ -1,0 +1,155 @@
+//! y = einsum of any number of operands: the gradient of an operand is the einsum of dy and the others.
+//!
+//! For `ij,jk->ik`, dA is `ik,jk->ij`. An index that only one operand has was summed over: its gradient is repeated. An
+//! ellipsis is written out with letters that the equation does not use. An index that occurs twice in one operand (a
+//! diagonal) is refused.
+
+use std::collections::HashMap;
+
+use super::{InputGrads, NodeGrad};
+use crate::autodiff::AutodiffError;
+use crate::autodiff::broadcast::unbroadcast;
+use crate::onnx::{Dim, attr_string};
+
+pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
+    let equation = Equation::of(n)?;
+    let mut grads = Vec::new();
+    for operand in 0..equation.terms.len() {
+        let grad = if n.needs(operand) { Some(gradient(n, &equation, operand, dy)?) } else { None };
+        grads.push(grad);
+    }
+    Ok(grads)
+}
+
+fn gradient(
+    n: &mut NodeGrad<'_>,
+    equation: &Equation,
+    operand: usize,
+    dy: &str,
+) -> Result<String, AutodiffError> {
+    let term = &equation.terms[operand];
+    let others: Vec<usize> = (0..equation.terms.len()).filter(|other| *other != operand).collect();
+    let elsewhere = |letter: &char| {
+        equation.result.contains(letter) || others.iter().any(|other| equation.terms[*other].contains(letter))
+    };
+    let present: Vec<char> = term.iter().copied().filter(elsewhere).collect();
+
+    let mut factors: Vec<(&[char], &str)> =
+        others.iter().map(|&other| (equation.terms[other].as_slice(), n.input(other))).collect();
+    // A dy without axes is multiplied at the end: not every runtime reads an empty term.
+    if !equation.result.is_empty() {
+        factors.insert(0, (&equation.result, dy));
+    }
+    let mut grad = match factors.as_slice() {
+        [] => dy.to_owned(),
+        [(only, value)] if *only == present => (*value).to_owned(),
+        _ => {
+            let terms: Vec<String> = factors.iter().map(|(term, _)| term.iter().collect()).collect();
+            let text = format!("{}->{}", terms.join(","), present.iter().collect::<String>());
+            let values: Vec<&str> = factors.iter().map(|(_, value)| *value).collect();
+            n.emitter.op("Einsum", &values, &[attr_string("equation", &text)])
+        }
+    };
+    if equation.result.is_empty() && !factors.is_empty() {
+        grad = n.emitter.op("Mul", &[&grad, dy], &[]);
+    }
+    repeated(n, equation, operand, grad, &elsewhere)
+}
+
+/// Brings the gradient to the operand's shape: axes that were summed away are repeated, repeated ones are summed.
+fn repeated(
+    n: &mut NodeGrad<'_>,
+    equation: &Equation,
+    operand: usize,
+    mut grad: String,
+    elsewhere: &dyn Fn(&char) -> bool,
+) -> Result<String, AutodiffError> {
+    let (term, value) = (&equation.terms[operand], n.input(operand));
+    let to = n.dims(value)?;
+    let missing: Vec<i64> =
+        (0..).zip(term).filter(|(_, letter)| !elsewhere(letter)).map(|(axis, _)| axis).collect();
+    let from: Vec<Dim> = term
+        .iter()
+        .zip(to)
+        .map(|(letter, own)| match elsewhere(letter) {
+            true => equation.sizes.get(letter).unwrap_or(own).clone(),
+            false => own.clone(),
+        })
+        .collect();
+    if !missing.is_empty() {
+        let axes = n.emitter.ints(&missing);
+        let unsqueezed = n.emitter.op("Unsqueeze", &[&grad, &axes], &[]);
+        let shape = n.emitter.op("Shape", &[value], &[]);
+        grad = n.emitter.op("Expand", &[&unsqueezed, &shape], &[]);
+    }
+    Ok(unbroadcast(n.emitter, &grad, &from, value, to))
+}
+
+/// An equation without ellipses.
+struct Equation {
+    terms: Vec<Vec<char>>,
+    result: Vec<char>,
+    /// Size of each index, of those that are not 1 if there are any.
+    sizes: HashMap<char, Dim>,
+}
+
+impl Equation {
+    fn of(n: &NodeGrad<'_>) -> Result<Self, AutodiffError> {
+        let text: String = n.node.string("equation", "").chars().filter(|c| !c.is_whitespace()).collect();
+        let (left, right) = match text.split_once("->") {
+            Some((left, right)) => (left, Some(right)),
+            None => (text.as_str(), None),
+        };
+        let parts: Vec<&str> = left.split(',').collect();
+        let spare: Vec<char> =
+            ('a'..='z').chain('A'..='Z').filter(|letter| !text.contains(*letter)).collect();
+        let mut terms = Vec::new();
+        let mut sizes: HashMap<char, Dim> = HashMap::new();
+        let mut widest = 0;
+        for (index, part) in parts.iter().enumerate() {
+            let dims = n.dims(n.input(index))?;
+            let letters = part.chars().filter(|c| *c != '.').count();
+            let hidden = dims.len().saturating_sub(letters);
+            if hidden > spare.len() {
+                return Err(n.refuse("it has more axes than letters".to_owned()));
+            }
+            widest = widest.max(hidden);
+            let term = written_out(part, &spare[..hidden]);
+            let twice = (1..term.len()).any(|at| term[..at].contains(&term[at]));
+            if twice || term.len() != dims.len() {
+                return Err(n.refuse(format!("operand `{part}` takes a diagonal or does not fit its shape")));
+            }
+            for (letter, dim) in term.iter().zip(dims) {
+                let known = sizes.entry(*letter).or_insert_with(|| dim.clone());
+                if *known == Dim::Fixed(1) {
+                    known.clone_from(dim);
+                }
+            }
+            terms.push(term);
+        }
+        let result = match right {
+            Some(right) => written_out(right, &spare[..widest]),
+            None => implicit(&terms, &spare[..widest]),
+        };
+        Ok(Self { terms, result, sizes })
+    }
+}
+
+/// The letters of a term; an ellipsis stands for `hidden`, whose last letter is its last axis.
+fn written_out(part: &str, hidden: &[char]) -> Vec<char> {
+    match part.split_once("...") {
+        Some((before, after)) => {
+            before.chars().chain(hidden.iter().rev().copied()).chain(after.chars()).collect()
+        }
+        None => part.chars().collect(),
+    }
+}
+
+/// The result that an equation without `->` means: the ellipsis, then letters that occur once, in order.
+fn implicit(terms: &[Vec<char>], hidden: &[char]) -> Vec<char> {
+    let all: Vec<char> = terms.iter().flatten().copied().collect();
+    let once = |letter: &&char| all.iter().filter(|other| other == letter).count() == 1;
+    let mut single: Vec<char> = all.iter().filter(once).filter(|c| !hidden.contains(c)).copied().collect();
+    single.sort_unstable();
+    hidden.iter().rev().copied().chain(single).collect()
+}

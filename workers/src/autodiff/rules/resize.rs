@@ -1,0 +1,135 @@
+//! y = x resized along some axes. Each axis is a matrix of weights that is known when the graph is written (see
+//! `interpolation`), so dx is dy times each of them, transposed; where each element was repeated a whole number of times,
+//! a sum of the repetitions.
+
+use super::interpolation::Resized;
+use super::{InputGrads, NodeGrad};
+use crate::autodiff::AutodiffError;
+use crate::autodiff::broadcast::sum;
+use crate::onnx::proto::TensorProto;
+use crate::onnx::{Dim, ElementType, attr_ints};
+
+pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
+    if n.node.int("antialias", 0) != 0 {
+        return Err(n.refuse("it smooths (antialias)".to_owned()));
+    }
+    if n.node.string("keep_aspect_ratio_policy", "stretch") != "stretch" {
+        return Err(n.refuse("it keeps the aspect ratio".to_owned()));
+    }
+    let (from, to) = (n.dims(n.input(0))?.to_vec(), n.dims(n.output())?.to_vec());
+    let scales = scales(n, from.len())?;
+    let mut dx = dy.to_owned();
+    let mut sizes = to.clone();
+    for axis in (0..from.len()).rev() {
+        let open = from[axis].fixed().is_none();
+        let untouched = match &scales {
+            Some(scales) => scales[axis] == 1.0,
+            // A node that resizes to sizes states all of them; those of batch and channels are the old ones.
+            None => from[axis].same(&to[axis]) || (open && axis < 2),
+        };
+        if untouched {
+            continue;
+        }
+        let (input, output) = (n.fixed(n.input(0), &from[axis])?, n.fixed(n.output(), &to[axis])?);
+        let (input, output) = (usize::try_from(input).unwrap_or(0), usize::try_from(output).unwrap_or(0));
+        let scale = scales.as_ref().map_or(output as f32 / input as f32, |scales| scales[axis]);
+        let resized = resized(n, input, output, scale);
+        let weights = resized.weights().ok_or_else(|| {
+            let (mode, coordinates) = (resized.mode, resized.coordinates);
+            n.refuse(format!("mode {mode} with coordinates {coordinates}"))
+        })?;
+        dx = match output.checked_div(input).filter(|times| repeats(&weights, input, *times)) {
+            Some(times) => shrunk(n, &dx, &sizes, axis, input, times)?,
+            None => product(n, &dx, axis, from.len(), [output, input], &weights),
+        };
+        sizes[axis] = from[axis].clone();
+    }
+    Ok(vec![Some(dx)])
+}
+
+fn resized<'a>(n: &NodeGrad<'a>, input: usize, output: usize, scale: f32) -> Resized<'a> {
+    Resized {
+        input,
+        output,
+        scale,
+        mode: n.node.string("mode", "nearest"),
+        coordinates: n.node.string("coordinate_transformation_mode", "half_pixel"),
+        nearest: n.node.string("nearest_mode", "round_prefer_floor"),
+        cubic_coefficient: n.node.float("cubic_coeff_a", -0.75),
+        exclude_outside: n.node.int("exclude_outside", 0) != 0,
+    }
+}
+
+/// The scale of every axis, if the node gives scales and not sizes.
+fn scales(n: &NodeGrad<'_>, rank: usize) -> Result<Option<Vec<f32>>, AutodiffError> {
+    if !n.input(3).is_empty() || n.input(2).is_empty() {
+        return Ok(None);
+    }
+    let given = n.emitter.known(n.input(2)).and_then(|tensor| tensor.to_f32().ok());
+    let given = given.ok_or_else(|| n.refuse("its scales are not constant".to_owned()))?;
+    let axes = match n.node.ints("axes").filter(|axes| !axes.is_empty()) {
+        Some(axes) => axes.iter().map(|axis| if *axis < 0 { axis + rank as i64 } else { *axis }).collect(),
+        None => (0..rank as i64).collect::<Vec<i64>>(),
+    };
+    let mut scales = vec![1.0; rank];
+    for (axis, scale) in axes.iter().zip(given) {
+        if let Some(slot) = usize::try_from(*axis).ok().and_then(|axis| scales.get_mut(axis)) {
+            *slot = scale;
+        }
+    }
+    Ok(Some(scales))
+}
+
+/// Whether output o is input o / times.
+fn repeats(weights: &[f32], input: usize, times: usize) -> bool {
+    let copies = |(output, row): (usize, &[f32])| {
+        row.iter()
+            .enumerate()
+            .all(|(at, weight)| *weight == f32::from(u8::from(times > 0 && at == output / times)))
+    };
+    weights.len() == input * input * times && weights.chunks(input.max(1)).enumerate().all(copies)
+}
+
+/// Sums `times` neighbours along an axis of `value`, which has shape `sizes`.
+fn shrunk(
+    n: &mut NodeGrad<'_>,
+    value: &str,
+    sizes: &[Dim],
+    axis: usize,
+    input: usize,
+    times: usize,
+) -> Result<String, AutodiffError> {
+    let behind: Result<Vec<i64>, _> = sizes[axis + 1..].iter().map(|dim| n.fixed(n.output(), dim)).collect();
+    let shape = [vec![0; axis], vec![input as i64, times as i64], behind?].concat();
+    let parted = n.reshaped(value, &shape);
+    Ok(sum(n.emitter, &parted, &[axis as i64 + 1]))
+}
+
+/// Multiplies one axis of `value` by the matrix `weights`.
+fn product(
+    n: &mut NodeGrad<'_>,
+    value: &str,
+    axis: usize,
+    rank: usize,
+    shape: [usize; 2],
+    weights: &[f32],
+) -> String {
+    let constant = n.emitter.constant(TensorProto::from_f32("", &shape, weights));
+    let weights = match n.element() {
+        ElementType::F32 => constant,
+        other => n.emitter.cast(&constant, other),
+    };
+    if axis + 2 == rank {
+        let turned = n.emitter.op("Transpose", &[&weights], &[attr_ints("perm", &[1, 0])]);
+        return n.emitter.op("MatMul", &[&turned, value], &[]);
+    }
+    let mut perm: Vec<i64> = (0..).take(rank).collect();
+    perm.swap(axis, rank - 1);
+    let turn = |n: &mut NodeGrad<'_>, value: &str| match axis + 1 == rank {
+        true => value.to_owned(),
+        false => n.emitter.op("Transpose", &[value], &[attr_ints("perm", &perm)]),
+    };
+    let turned = turn(n, value);
+    let result = n.emitter.op("MatMul", &[&turned, &weights], &[]);
+    turn(n, &result)
+}
