@@ -202,34 +202,6 @@ fn complaints(name: &str) -> Vec<String> {
     complaints
 }
 
-/// Models whose operators have no gradient rule yet.
-const REFUSED: &[&str] = &[
-    "bert.dynamo",
-    "bert.folded",
-    "convnet.folded",
-    "lenet.folded",
-    "vit.folded",
-    "bert.script",
-    "convnet.dynamo",
-    "convnet.script",
-    "densenet.dynamo",
-    "densenet.script",
-    "gpt2.dynamo",
-    "gpt2.script",
-    "lenet.dynamo",
-    "lenet.script",
-    "mobilenet.dynamo",
-    "mobilenet.script",
-    "resnet20.dynamo",
-    "resnet20.script",
-    "unet.dynamo",
-    "unet.script",
-    "vgg_bn.dynamo",
-    "vgg_bn.script",
-    "vit.dynamo",
-    "vit.script",
-];
-
 #[test]
 fn models_train_as_in_pytorch() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models");
@@ -242,14 +214,7 @@ fn models_train_as_in_pytorch() {
     for name in &names {
         let found = complaints(name);
         eprintln!("{name}: {}", if found.is_empty() { "as in PyTorch" } else { found[0].as_str() });
-        match REFUSED.contains(&name.as_str()) {
-            false => wrong.extend(found),
-            true if found.is_empty() => wrong.push(format!("{name} trains now: take it from the list")),
-            true => {
-                let refusals = ["[E310]", "[E311]", "[E314]"];
-                wrong.extend(found.into_iter().filter(|why| !refusals.iter().any(|code| why.contains(code))));
-            }
-        }
+        wrong.extend(found);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

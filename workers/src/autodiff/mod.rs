@@ -10,8 +10,8 @@
 //!    gradients of its inputs. A value that is read twice gets the sum.
 //! 4. `emitter` — where rules write their nodes: equal nodes are made once, nodes that nothing needs are dropped.
 //!
-//! The rules live in `rules/`, one operator per file, listed in one table. To teach Syncline an operator: write the
-//! file, add the line, add a row to the table of `tests/autodiff_rules.rs`, which checks it against finite
+//! The rules live in `rules/`, an operator or a family of like ones per file, listed in one table. To teach Syncline an
+//! operator: write the rule, add the line, add a case to one of `tests/autodiff_rules*.rs`, which check it against finite
 //! differences. [`accept_ready`] takes a training graph that somebody else has made.
 //!
 //! # Names in a training graph

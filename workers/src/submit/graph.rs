@@ -133,6 +133,8 @@ pub struct Settings {
     pub ahead: Option<u32>,
     /// Parameters that stay as they are, as names or patterns such as `features.*`.
     pub freeze: Vec<String>,
+    /// Train as the model evaluates: BatchNormalization with the statistics it remembers, no Dropout.
+    pub eval_mode: bool,
 }
 
 impl Default for Settings {
@@ -151,6 +153,7 @@ impl Default for Settings {
             max_workers: None,
             ahead: None,
             freeze: Vec::new(),
+            eval_mode: false,
         }
     }
 }

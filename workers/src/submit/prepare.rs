@@ -75,9 +75,17 @@ fn prepare_training(
                 output: output.clone(),
                 loss: options.clone(),
                 freeze: settings.freeze.clone(),
+                eval_mode: settings.eval_mode,
+                seed: settings.seed as i64,
                 ..DeriveOptions::default()
             };
             let graph = derive(runtime, &bytes, loss.parse()?, &options)?;
+            if let Some(statistic) = graph.state.first() {
+                return Err(SubmitError::Statistics {
+                    name: statistic.name.clone(),
+                    count: graph.state.len(),
+                });
+            }
             (bytes, graph)
         }
         Model::Ready { onnx } => {

@@ -43,6 +43,12 @@ pub(super) struct LossArgs {
     /// Where `huber` turns from squared to absolute, if not at 1
     #[arg(long, value_name = "DELTA")]
     delta: Option<f32>,
+    /// Train as the model evaluates: BatchNormalization with the statistics it remembers, no Dropout
+    #[arg(long)]
+    eval_mode: bool,
+    /// Seed of the Dropout nodes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    dropout_seed: i64,
 }
 
 impl LossArgs {
@@ -62,6 +68,8 @@ impl LossArgs {
             },
             train: (!self.train.is_empty()).then(|| self.train.clone()),
             freeze: self.freeze.clone(),
+            eval_mode: self.eval_mode,
+            seed: self.dropout_seed,
             ..DeriveOptions::default()
         };
         Ok((loss, options))
