@@ -11,7 +11,7 @@ mod slopes;
 
 use image::{Image, at_two_batches};
 use slopes::{LINEAR, SMOOTH, Slopes, numbers};
-use syncline_workers::autodiff::{DeriveOptions, Loss, TrainingGraph, derive};
+use syncline_workers::autodiff::{DeriveOptions, Loss, Param, TrainingGraph, accept_ready, derive};
 use syncline_workers::backend::TensorView::F32;
 use syncline_workers::backend::{ExecOptions, Executable};
 use syncline_workers::onnx::proto::TensorProto;
@@ -58,9 +58,7 @@ fn batch_norm_trains_with_the_statistics_of_the_batch() {
             let options = DeriveOptions { simplify, ..DeriveOptions::default() };
             let batches: [&[(&str, &[usize])]; 2] = [&[("x", &shapes[0])], &[("x", &shapes[1])]];
             let graph = SMOOTH.check_with("batch norm", &model, &options, &batches);
-            let names = |params: &[syncline_workers::autodiff::Param]| {
-                params.iter().map(|param| param.name.clone()).collect::<Vec<_>>()
-            };
+            let names = |params: &[Param]| params.iter().map(|param| param.name.clone()).collect::<Vec<_>>();
             assert_eq!(names(&graph.params), ["w", "scale", "bias"]);
             assert_eq!(names(&graph.state), ["mean", "variance"]);
         }
@@ -144,6 +142,43 @@ fn running_statistics_follow_the_batch() {
         let want = (image[0] - MEAN[0]) / (VARIANCE[0] + 1e-5).sqrt() * 1.2 + 0.1;
         assert!((outputs.f32("y").unwrap()[0] - want).abs() < 1e-5);
     }
+}
+
+#[test]
+fn a_ready_made_graph_may_have_running_statistics() {
+    let graph = derived(&batch_norm(&[3, 2], 17, 1e-2, 0.9), &DeriveOptions::default());
+    let ready = accept_ready(&onnxruntime::runtime(), &graph.train_onnx).unwrap();
+    let shapes = |params: &[Param]| -> Vec<(String, Vec<usize>)> {
+        params.iter().map(|param| (param.name.clone(), param.shape.clone())).collect()
+    };
+    assert_eq!(shapes(&ready.params), shapes(&graph.params));
+    assert_eq!(shapes(&ready.state), shapes(&graph.state));
+    assert_eq!((ready.data_inputs, ready.forward_outputs), (graph.data_inputs, graph.forward_outputs));
+}
+
+#[test]
+fn statistics_behind_casts_and_reshapes_are_known() {
+    let mut model = batch_norm(&[3, 2], 17, 1e-2, 0.9);
+    let graph = model.graph.as_mut().unwrap();
+    let mut norm = graph.node.pop().unwrap();
+    // As one exporter writes them: the type of another value, then a reshape.
+    let mut rounded = GraphBuilder::new("rounded");
+    let flat = rounded.ints("flat", &[3]);
+    for name in ["mean", "variance"] {
+        let like = rounded.op("CastLike", &[name, "x"], &[]);
+        rounded.named(&format!("{name}_rounded"), "Reshape", &[&like, &flat], &[]);
+    }
+    let rounded = rounded.finish().graph.unwrap();
+    graph.node.extend(rounded.node);
+    graph.initializer.extend(rounded.initializer);
+    norm.input.truncate(3);
+    norm.input.extend(["mean_rounded".to_owned(), "variance_rounded".to_owned()]);
+    graph.node.push(norm);
+
+    let train = Some(["w", "scale", "bias"].map(str::to_owned).to_vec());
+    let options = DeriveOptions { train, simplify: false, ..DeriveOptions::default() };
+    let graph = SMOOTH.check_with("rounded", &model, &options, &[&[("x", &[4, 3, 2])]]);
+    assert_eq!(graph.state.iter().map(|param| &param.name).collect::<Vec<_>>(), ["mean", "variance"]);
 }
 
 #[test]

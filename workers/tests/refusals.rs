@@ -93,13 +93,15 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
     });
     let missing = write_data(&dir.path().join("gone.csv"), |_, _| {});
     fs::remove_file(dir.path().join("gone.csv")).unwrap();
-    let mut sine = GraphBuilder::new("sine");
-    let x = sine.input("x", ElementType::F32, &["batch".into(), 2.into()]);
-    let w = sine.weight("w", &[2, 3], &[0.1; 6]);
-    let y = sine.op("MatMul", &[&x, &w], &[]);
-    let y = sine.named("my_sine", "Sin", &[&y], &[]);
-    sine.output(&y);
-    let sine = Model::forward(sine.finish().to_bytes(), "softmax-cross-entropy");
+    let mut shrink = GraphBuilder::new("shrink");
+    let x = shrink.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+    let w = shrink.weight("w", &[2, 3], &[0.1; 6]);
+    let y = shrink.op("MatMul", &[&x, &w], &[]);
+    let y = shrink.named("my_shrink", "Shrink", &[&y], &[]);
+    shrink.output(&y);
+    let shrink = Model::forward(shrink.finish().to_bytes(), "softmax-cross-entropy");
+
+    let batch_norm = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/resnet20.script.onnx");
 
     let with = |data: &DataSpec| graph("bad", Training::new(model(2), data.clone()));
     let of = |model: Model| graph("bad", Training::new(model, good.clone()));
@@ -116,7 +118,8 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
         ("truncated model",     of(Model::forward(truncated, "softmax-cross-entropy")),                &["E30"]),
         ("not a model",         of(Model::forward(b"hello world".to_vec(), "softmax-cross-entropy")),  &["E30"]),
         ("unknown loss",        of(Model::forward(onnx::mlp(&[2, 3], 1).to_bytes(), "hinge")),         &["E31", "hinge", "softmax-cross-entropy"]),
-        ("unsupported op",      of(sine),                                                              &["E31", "Sin", "my_sine", "Gemm", "Softmax"]),
+        ("unsupported op",      of(shrink),                                                              &["E31", "Shrink", "my_shrink", "Gemm", "Softmax"]),
+        ("running statistics",  of(Model::forward(batch_norm, "softmax-cross-entropy")),               &["E366", "42", "body.0.1.running_mean"]),
         ("missing data",        with(&missing),                                                        &["E33", "gone.csv"]),
         ("short line",          with(&short),                                                          &["E33", "14"]),
         ("label out of range",  with(&label),                                                          &["E33", "21", "3"]),

@@ -141,12 +141,8 @@ pub fn derive(
     let mut inputs: Vec<(String, TensorType)> =
         forward.data_inputs.iter().map(|name| (name.clone(), forward.type_of(name))).collect();
     inputs.push((options.label.clone(), values.label.clone()));
-    inputs.extend(
-        wanted
-            .iter()
-            .chain(forward.state.iter().map(|param| &param.name))
-            .map(|name| (name.clone(), forward.type_of(name))),
-    );
+    let state = forward.state.iter().map(|param| &param.name);
+    inputs.extend(wanted.iter().chain(state).map(|name| (name.clone(), forward.type_of(name))));
     let forward_outputs: Vec<String> = forward.graph.output.iter().map(|value| value.name.clone()).collect();
     let eval_outputs: Vec<String> = metrics.iter().chain(&forward_outputs).cloned().collect();
     let train_outputs: Vec<String> =

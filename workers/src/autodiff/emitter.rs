@@ -348,6 +348,20 @@ mod tests {
     }
 
     #[test]
+    fn an_extra_output_is_there_only_where_it_is_read() {
+        let mut emitter = emitter();
+        let rest = emitter.extra_output("relu1", 2);
+        assert_eq!(emitter.extra_output("relu1", 2), rest);
+        let read = emitter.op("Neg", &[&rest], &[]);
+        let outputs = |wanted: &str| {
+            let model = emitter.finish(&mlp(&[3, 4, 2], 1), &[], &[wanted.to_owned()]);
+            model.graph.unwrap().node[1].output.clone()
+        };
+        assert_eq!(outputs(&read), ["relu1", "", rest.as_str()]);
+        assert_eq!(outputs("logits"), ["relu1"]);
+    }
+
+    #[test]
     fn constants_can_be_read_back() {
         let mut graph = mlp(&[3, 4, 2], 1).graph.unwrap();
         graph.initializer.push(TensorProto::from_f32("half", &[], &[0.5]));

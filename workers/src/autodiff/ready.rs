@@ -2,6 +2,7 @@
 
 use super::derive::{Io, Param, TrainingGraph};
 use super::error::AutodiffError;
+use super::training_form::NEXT_SUFFIX;
 use super::{CORRECT, CORRECT_TOP, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS};
 use crate::backend::{Runtime, Types, interface_types};
 use crate::onnx::proto::GraphProto;
@@ -9,54 +10,67 @@ use crate::onnx::{self, ElementType, TensorType};
 
 /// Accepts a ready-made training graph.
 ///
-/// Every float32 input `p` that has an output `p.grad` is a parameter; its first value is the initialiser of the
-/// same name, or zeros. Outputs `loss` and `loss_weight` are required, an input `label` and an output `correct` are
-/// not. The graph evaluates as it is, so that `eval_onnx` equals `train_onnx`.
+/// Every float32 input `p` that has an output `p.grad` is a parameter, one that has an output `p.new` a running
+/// statistic; their first values are the initialisers of the same names, or zeros. Outputs `loss` and `loss_weight` are
+/// required, an input `label` and an output `correct` are not. The graph evaluates as it is, so that `eval_onnx` equals
+/// `train_onnx`.
 pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, AutodiffError> {
     let mut model = onnx::parse(bytes)?;
     let mut graph = model.graph.take().unwrap_or_default();
     let outputs: Vec<String> = graph.output.iter().map(|output| output.name.clone()).collect();
     let is_param = |name: &str| outputs.contains(&format!("{name}{GRAD_SUFFIX}"));
+    let is_state = |name: &str| outputs.contains(&format!("{name}{NEXT_SUFFIX}"));
 
     // A default value would make the input optional; a parameter never is.
-    let (defaults, kept): (Vec<_>, Vec<_>) =
-        std::mem::take(&mut graph.initializer).into_iter().partition(|tensor| is_param(&tensor.name));
+    let (defaults, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut graph.initializer)
+        .into_iter()
+        .partition(|tensor| is_param(&tensor.name) || is_state(&tensor.name));
     graph.initializer = kept;
     let inputs = required_inputs(&graph);
     if let Some(tensor) = defaults.iter().find(|tensor| !inputs.contains(&tensor.name)) {
-        return Err(not_ready(format!("parameter `{}` has a gradient, but is no input", tensor.name)));
+        return Err(not_ready(format!(
+            "parameter `{}` has a gradient or a next value, but is no input",
+            tensor.name
+        )));
     }
     model.graph = Some(graph);
     let train_onnx = model.to_bytes();
     let types = interface_types(runtime, &train_onnx)?;
     check_outputs(&types, &outputs)?;
 
-    let mut params = Vec::new();
+    let (mut params, mut state) = (Vec::new(), Vec::new());
     let mut others = Vec::new();
     for name in inputs {
         let ty =
             types.get(&name).cloned().ok_or_else(|| not_ready(format!("input `{name}` is no tensor")))?;
-        if !is_param(&name) {
-            others.push(Io::new(&name, ty));
-            continue;
-        }
-        let shape = param_shape(&name, &ty, &types)?;
+        let suffix = match (is_param(&name), is_state(&name)) {
+            (true, _) => GRAD_SUFFIX,
+            (false, true) => NEXT_SUFFIX,
+            (false, false) => {
+                others.push(Io::new(&name, ty));
+                continue;
+            }
+        };
+        let shape = param_shape(&name, &ty, types.get(&format!("{name}{suffix}")))?;
         let initial = match defaults.iter().find(|tensor| tensor.name == name) {
             Some(tensor) if tensor.shape() == shape => tensor.to_f32()?,
             Some(_) => return Err(not_ready(format!("initial value of `{name}` has another shape"))),
             None => vec![0.0; shape.iter().product()],
         };
-        params.push(Param { name, shape, initial });
+        let held = if suffix == GRAD_SUFFIX { &mut params } else { &mut state };
+        held.push(Param { name, shape, initial });
     }
     if params.is_empty() {
         return Err(not_ready("no input has a gradient among the outputs".to_owned()));
     }
     let label = others.iter().position(|io| io.name == LABEL).map(|index| others.remove(index));
-    let grads: Vec<String> = params.iter().map(|param| format!("{}{GRAD_SUFFIX}", param.name)).collect();
+    let grads = params.iter().map(|param| format!("{}{GRAD_SUFFIX}", param.name));
+    let nexts = state.iter().map(|param| format!("{}{NEXT_SUFFIX}", param.name));
+    let results: Vec<String> = grads.chain(nexts).collect();
     let special = |name: &str| {
         [LOSS, LOSS_WEIGHT, CORRECT, PERPLEXITY, PREDICTIONS].contains(&name)
             || name.strip_prefix(CORRECT_TOP).is_some_and(|k| k.parse::<u32>().is_ok())
-            || grads.iter().any(|grad| grad == name)
+            || results.iter().any(|result| result == name)
     };
     let rest = outputs.iter().filter(|name| !special(name));
     let forward_outputs: Vec<Io> =
@@ -67,7 +81,7 @@ pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, Au
         eval_onnx: train_onnx.clone(),
         train_onnx,
         params,
-        state: Vec::new(),
+        state,
         data_inputs: others,
         label,
         forward_outputs,
@@ -94,7 +108,12 @@ fn check_outputs(types: &Types, outputs: &[String]) -> Result<(), AutodiffError>
     Ok(())
 }
 
-fn param_shape(name: &str, ty: &TensorType, types: &Types) -> Result<Vec<usize>, AutodiffError> {
+/// The shape of a parameter; `result` is the type of its gradient, or of its next value.
+fn param_shape(
+    name: &str,
+    ty: &TensorType,
+    result: Option<&TensorType>,
+) -> Result<Vec<usize>, AutodiffError> {
     let shape = ty.fixed_shape().filter(|_| ty.element == ElementType::F32);
     let shape = shape
         .ok_or_else(|| not_ready(format!("parameter `{name}` is {ty}, not float32 of a fixed shape")))?;
@@ -104,12 +123,11 @@ fn param_shape(name: &str, ty: &TensorType, types: &Types) -> Result<Vec<usize>,
     if elements.is_none() {
         return Err(not_ready(format!("parameter `{name}` is too large: {ty}")));
     }
-    let grad = types.get(&format!("{name}{GRAD_SUFFIX}"));
-    match grad {
+    match result {
         Some(grad)
             if grad.element != ElementType::F32 || grad.fixed_shape().is_some_and(|found| found != shape) =>
         {
-            Err(not_ready(format!("gradient of `{name}` is {grad}, the parameter is {ty}")))
+            Err(not_ready(format!("gradient or next value of `{name}` is {grad}, `{name}` is {ty}")))
         }
         _ => Ok(shape),
     }

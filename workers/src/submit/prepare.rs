@@ -80,12 +80,6 @@ fn prepare_training(
                 ..DeriveOptions::default()
             };
             let graph = derive(runtime, &bytes, loss.parse()?, &options)?;
-            if let Some(statistic) = graph.state.first() {
-                return Err(SubmitError::Statistics {
-                    name: statistic.name.clone(),
-                    count: graph.state.len(),
-                });
-            }
             (bytes, graph)
         }
         Model::Ready { onnx } => {
@@ -94,6 +88,9 @@ fn prepare_training(
             (bytes, graph)
         }
     };
+    if let Some(statistic) = graph.state.first() {
+        return Err(SubmitError::Statistics { name: statistic.name.clone(), count: graph.state.len() });
+    }
     let mut keep = |bytes: Vec<u8>| {
         let digest = blake3::hash(&bytes).to_hex().to_string();
         blobs.insert(digest.clone(), bytes);

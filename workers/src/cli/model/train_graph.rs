@@ -7,7 +7,7 @@ use syncline_engine::cli::{Failure, print, print_json};
 
 use super::{autodiff_failure, loss::LossArgs, read, write};
 use crate::{
-    autodiff::{Io, TrainingGraph, derive},
+    autodiff::{Io, NEXT_SUFFIX, TrainingGraph, derive},
     cli::load_runtime,
     onnx::TensorType,
 };
@@ -51,6 +51,7 @@ fn report(graph: &TrainingGraph) -> serde_json::Value {
         "inputs": describe(inputs),
         "parameters": graph.params.iter().map(|param| &param.name).collect::<Vec<_>>(),
         "parameter_count": count,
+        "running_statistics": graph.state.iter().map(|param| &param.name).collect::<Vec<_>>(),
         "forward_outputs": describe(graph.forward_outputs.iter().collect()),
         "classes": graph.classes,
     })
@@ -60,9 +61,15 @@ fn text(graph: &TrainingGraph) -> String {
     let (inputs, count) = values(graph);
     let inputs: Vec<String> = inputs.into_iter().map(describe).collect();
     let outputs: Vec<String> = graph.forward_outputs.iter().map(describe).collect();
+    let statistics = match graph.state.len() {
+        0 => String::new(),
+        n => format!(
+            "\nstatistics {n} running ones are inputs; feed each from the output NAME{NEXT_SUFFIX} of the step before"
+        ),
+    };
     format!(
         "inputs     {}, and the parameters\nparameters {} in {} tensors\noutputs    loss, loss_weight, NAME.grad of each \
-         parameter, {}",
+         parameter, {}{statistics}",
         inputs.join(", "),
         count,
         graph.params.len(),
