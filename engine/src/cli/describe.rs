@@ -36,7 +36,7 @@ pub(super) fn age(job: &JobFields) -> String {
 }
 
 /// Time since a moment in epoch milliseconds.
-pub(super) fn time_since(ms: f64) -> String {
+fn time_since(ms: f64) -> String {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64() * 1e3);
     span((now_ms - ms).max(0.0) / 1e3)
 }
@@ -169,13 +169,15 @@ fn workers(view: &JobView) -> String {
     let mut text = table(WORKER_COLUMNS, &members.iter().map(row).collect::<Vec<_>>());
     let slow = members.iter().filter(|(_, m)| m.standing == Standing::Active);
     for (id, m, slow) in slow.filter_map(|(id, m)| Some((id, m, m.slow?))) {
-        let since = time_since(slow.since_us as f64 / 1e3);
-        text += &format!(
-            "\n{id} ({}) has been {:.1} times as slow per sample as most for {since}",
-            m.about.name, slow.factor
-        );
+        text += &format!("\n{}", slow_worker(id, &m.about.name, slow.factor, slow.since_us as f64 / 1e3));
     }
     text
+}
+
+/// Who is slow, how much, and since when.
+pub(super) fn slow_worker(worker: &str, name: &str, factor: f64, since_ms: f64) -> String {
+    let since = time_since(since_ms);
+    format!("{worker} ({name}) has been {factor:.1} times as slow per sample as most for {since}")
 }
 
 /// How to look at the same job without Syncline.

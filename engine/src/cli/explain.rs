@@ -6,7 +6,7 @@ use syncline_scheduler::{
     ids::{JobId, Superstep},
 };
 
-use super::{Connection, Failure, block_on, describe::time_since, log_as_command, print, print_json, table};
+use super::{Connection, Failure, block_on, describe::slow_worker, log_as_command, print, print_json, table};
 
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["task", "barrier"]))]
@@ -101,13 +101,8 @@ fn barrier_in_words(story: &BarrierStory) -> String {
         lines.push(format!("waits for {} ({})", w.worker, w.name));
     }
     for (w, slow) in story.workers.iter().filter_map(|w| Some((w, w.slow?))) {
-        lines.push(format!(
-            "slow: {} ({}) has been {:.1} times as slow per sample as most for {}",
-            w.worker,
-            w.name,
-            slow.factor,
-            time_since(slow.since_ms as f64)
-        ));
+        let words = slow_worker(&w.worker.to_string(), &w.name, slow.factor, slow.since_ms as f64);
+        lines.push(format!("slow: {words}"));
     }
     lines.join("\n")
 }

@@ -33,7 +33,7 @@ impl Job {
     /// Puts a clock that some pull waits for into the graph, unless everybody has reached it.
     pub(super) fn await_clock(&mut self, clock: u64, now_us: u64) {
         let id = TaskId::Clock(clock);
-        if self.clocks.slowest().is_none_or(|(_, low)| low >= clock) || self.tasks.contains_key(&id) {
+        if self.clocks.lowest().is_none_or(|low| low >= clock) || self.tasks.contains_key(&id) {
             return;
         }
         self.tasks.insert(id.clone(), Task::new(TaskBody::Clock, 0, now_us));
@@ -43,7 +43,7 @@ impl Job {
     /// The slowest worker may have moved, or left: ends the clocks that everybody has reached and lets the gates be
     /// looked at again.
     pub(super) fn slowest_moved(&mut self, before: Option<u64>, now_us: u64) {
-        let low = self.clocks.slowest().map(|(_, low)| low);
+        let low = self.clocks.lowest();
         if low == before {
             return;
         }
@@ -63,7 +63,7 @@ impl Job {
 
     /// Takes a worker that left out of the clocks.
     pub(super) fn stop_clock(&mut self, worker: Incarnation, now_us: u64) {
-        let before = self.clocks.slowest().map(|(_, low)| low);
+        let before = self.clocks.lowest();
         self.clocks.leave(worker);
         self.slowest_moved(before, now_us);
     }

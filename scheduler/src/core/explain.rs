@@ -9,7 +9,10 @@ use super::{
 use crate::{
     graph::{Holder, TaskId, TaskState},
     ids::{Incarnation, Superstep},
-    sync::{Ending, Why, search::Weighed},
+    sync::{
+        Ending, Why,
+        search::{Points, Weighed},
+    },
 };
 
 /// A barrier: what was predicted, what was weighed, what was chosen, and what happened. Times are µs after the
@@ -74,9 +77,9 @@ impl Job {
     pub fn explain_barrier(&self, barrier: Superstep) -> Option<BarrierStory> {
         let span = self.spans.get(&barrier)?;
         let after = |at_us: u64| at_us.saturating_sub(span.opened_us);
-        let (closed_us, actual_wait_us) = match span.end {
-            End::Closed { closed_us, actual_wait_us } => (Some(closed_us), Some(actual_wait_us)),
-            _ => (None, None),
+        let actual_wait_us = match span.end {
+            End::Closed { actual_wait_us, .. } => Some(actual_wait_us),
+            _ => None,
         };
         Some(BarrierStory {
             barrier,
@@ -84,7 +87,7 @@ impl Job {
             why: span.why.clone(),
             opened_ms: span.opened_us / 1000,
             expected_us: span.sync_at_us.map(after),
-            closed_us: closed_us.map(after),
+            closed_us: span.closed_us().map(after),
             span_us: span.span_us,
             predicted_wait_us: span.predicted_wait_us,
             actual_wait_us,
@@ -103,13 +106,9 @@ impl Job {
         let row = span.predicted.iter().find(|row| row.worker == worker);
         let expected = row.zip(share.last).map(|(row, last)| {
             let i = last.saturating_sub(row.first_seq);
-            row.points.first_us.saturating_add(row.points.interval_us.saturating_mul(i))
+            row.points.at(u32::try_from(i).unwrap_or(u32::MAX))
         });
         let done = member.map_or(0, |m| m.finished.min(share.last.unwrap_or(u64::MAX)));
-        let closed_us = match span.end {
-            End::Closed { closed_us, .. } => Some(closed_us),
-            _ => None,
-        };
         WorkerStory {
             worker,
             name: member.map(|m| m.about.name.clone()).unwrap_or_default(),
@@ -120,7 +119,10 @@ impl Job {
             expected_us: expected.map(after),
             arrived_us: share.arrived_us.map(after),
             predicted_wait_us: expected.zip(span.sync_at_us).map(|(e, sync)| sync.saturating_sub(e)),
-            actual_wait_us: share.arrived_us.zip(closed_us).map(|(a, closed)| closed.saturating_sub(a)),
+            actual_wait_us: share
+                .arrived_us
+                .zip(span.closed_us())
+                .map(|(a, closed)| closed.saturating_sub(a)),
             awaited: !span.is_closed() && share.last.is_none_or(|last| done < last),
             slow: member
                 .and_then(|m| m.slow)
@@ -178,7 +180,7 @@ impl Job {
                 TaskId::Barrier(n) if n.0 >= self.central.closed => {
                     because.push(format!("its pull waits for {need}: {}", self.barrier_waits(*n)));
                 }
-                TaskId::Clock(clock) if self.clocks.slowest().is_some_and(|(_, low)| low < *clock) => {
+                TaskId::Clock(clock) if self.clocks.lowest().is_some_and(|low| low < *clock) => {
                     because.push(format!("its pull waits for {need}: {}", self.clock_waits(*clock)));
                 }
                 _ => {}
@@ -244,8 +246,8 @@ impl Job {
         match *id {
             TaskId::Barrier(n) if n.0 < self.central.closed => story("done", forgotten),
             TaskId::Barrier(n) if self.spans.contains_key(&n) => story("planned", self.barrier_waits(n)),
-            TaskId::Clock(clock) => match self.clocks.slowest() {
-                Some((_, low)) if low >= clock => story("done", forgotten),
+            TaskId::Clock(clock) => match self.clocks.lowest() {
+                Some(low) if low >= clock => story("done", forgotten),
                 _ => story("planned", self.clock_waits(clock)),
             },
             TaskId::Iteration { worker, seq } => {
@@ -284,6 +286,13 @@ fn slow(slow: Option<SlowStory>) -> String {
 }
 
 impl Span {
+    fn closed_us(&self) -> Option<u64> {
+        match self.end {
+            End::Closed { closed_us, .. } => Some(closed_us),
+            _ => None,
+        }
+    }
+
     fn word(&self) -> &'static str {
         match self.end {
             End::Open(_) => "open",

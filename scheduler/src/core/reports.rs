@@ -75,7 +75,7 @@ impl Job {
         pulse.staleness_max = pulse.staleness_max.max(it.staleness);
 
         self.iteration_done(worker, range);
-        let before = self.clocks.slowest().map(|(_, low)| low);
+        let before = self.clocks.lowest();
         self.central.policy.as_dyn_mut().pushed(worker, end_us, &mut self.clocks);
         self.slowest_moved(before, now_us);
         self.central.counters.max_lead = self.central.counters.max_lead.max(it.lead);

@@ -260,7 +260,7 @@ impl<'a> Run<'a> {
         } else {
             self.out.staleness_histogram[0] += 1;
         }
-        let lowest = self.clocks.slowest();
+        let lowest = self.clocks.lowest();
         self.policy.as_dyn_mut().pushed(id, now_us, &mut self.clocks);
         self.out.max_lead = self.out.max_lead.max(self.clocks.lead(id));
         if self.span.monitor == Some(done) && !self.span.decided {
@@ -276,8 +276,7 @@ impl<'a> Run<'a> {
             return;
         }
         self.start_if_allowed(index);
-        let held_back =
-            self.span.max_lead.is_some() || self.clocks.slowest().map(|s| s.1) != lowest.map(|s| s.1);
+        let held_back = self.span.max_lead.is_some() || self.clocks.lowest() != lowest;
         if held_back {
             self.start_waiting();
         }

@@ -69,6 +69,11 @@ impl Clocks {
         self.by_pushes.first().map(|&(pushes, worker)| (worker, pushes))
     }
 
+    /// The lowest clock.
+    pub fn lowest(&self) -> Option<u64> {
+        self.by_pushes.first().map(|&(pushes, _)| pushes)
+    }
+
     /// The highest clock.
     pub fn fastest(&self) -> Option<u64> {
         self.by_pushes.last().map(|&(pushes, _)| pushes)
@@ -82,7 +87,7 @@ impl Clocks {
     /// How far `worker` is ahead of the slowest.
     pub fn lead(&self, worker: Incarnation) -> u64 {
         let own = self.of.get(&worker).map_or(0, |c| c.pushes);
-        own.saturating_sub(self.slowest().map_or(0, |(_, pushes)| pushes))
+        own.saturating_sub(self.lowest().unwrap_or(0))
     }
 
     /// Counts a push of `worker`.

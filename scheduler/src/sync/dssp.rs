@@ -116,7 +116,7 @@ impl SyncPolicy for Dssp {
     }
 
     fn gate(&self, worker: Incarnation, clocks: &Clocks) -> Gate {
-        let near = clocks.slowest().map_or(0, |(_, lowest)| lowest) + self.lower + 1;
+        let near = clocks.lowest().unwrap_or(0) + self.lower + 1;
         let allowed = clocks.get(worker).filter(|c| !c.held).map_or(0, |c| c.pushes + 1 + c.extra);
         Gate { until: Some(near.max(allowed)), behind: None }
     }

@@ -65,7 +65,7 @@ impl Balancer {
     /// One round of the leader and straggler rule.
     fn step(&mut self, total: u64, crew: &[Pace], bounds: &[Bounds]) -> Vec<u32> {
         // Another number of workers means another total: the rule starts again.
-        let mut stepping = self.stepping.take().filter(|s| s.total() == total);
+        let kept = self.stepping.take().filter(|s| s.total() == total);
         let times: Vec<Timed> = crew
             .iter()
             .zip(bounds)
@@ -74,9 +74,8 @@ impl Balancer {
                 Timed { worker: p.worker, batch, us, bounds }
             })
             .collect();
-        let stepping = stepping.get_or_insert_with(|| Stepping::new(total));
+        let stepping = self.stepping.insert(kept.unwrap_or_else(|| Stepping::new(total)));
         let changed = stepping.round(&times);
-        self.stepping = Some(stepping.clone());
         let size = |p: &Pace| changed.as_ref().and_then(|c| c.get(&p.worker)).copied().unwrap_or(p.batch);
         crew.iter().map(size).collect()
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::search::{Algorithm, Row, Slack, Weighed, alternatives, earliest_within, search};
+use super::search::{Algorithm, Points, Row, Slack, Weighed, alternatives, earliest_within, search};
 use crate::ids::{Generation, Incarnation, JobId, Superstep};
 
 /// Windows that a plan keeps besides the one it chose.
@@ -72,9 +72,7 @@ pub fn plan(rows: &[PlanRow], searching: Searching) -> Option<Plan> {
         weighed,
     };
     for (row, &index) in rows.iter().zip(&window.index) {
-        let end_us =
-            row.points.first_us.saturating_add(row.points.interval_us.saturating_mul(u64::from(index)));
-        plan.predicted_wait_us += window.sync_at_us.saturating_sub(end_us);
+        plan.predicted_wait_us += window.sync_at_us.saturating_sub(row.points.at(index));
         plan.last.insert(row.worker, row.first_seq + u64::from(index));
     }
     Some(plan)

@@ -31,7 +31,7 @@ impl SyncPolicy for Ssp {
 
     fn gate(&self, _: crate::ids::Incarnation, clocks: &Clocks) -> Gate {
         Gate {
-            until: clocks.slowest().map(|(_, lowest)| lowest + self.staleness + 1),
+            until: clocks.lowest().map(|lowest| lowest + self.staleness + 1),
             behind: Some(self.staleness),
         }
     }

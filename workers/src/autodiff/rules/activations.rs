@@ -14,6 +14,7 @@
 //! | Softplus: log(1 + e^x) | sigmoid(x) dy |
 //! | Softsign: x / (1 + abs x) | dy / (1 + abs x)^2 |
 
+use super::elementary::times;
 use super::{InputGrads, NodeGrad};
 use crate::autodiff::AutodiffError;
 
@@ -130,8 +131,4 @@ fn by_sign(n: &mut NodeGrad<'_>, above: &str, below: &str) -> Outcome {
 fn masked(n: &mut NodeGrad<'_>, value: &str, condition: &str) -> Outcome {
     let mask = n.mask(condition);
     times(n, value, &mask)
-}
-
-fn times(n: &mut NodeGrad<'_>, dy: &str, slope: &str) -> Outcome {
-    Ok(vec![Some(n.call("Mul", &[dy, slope]))])
 }

@@ -12,8 +12,7 @@ use super::{InputGrads, NodeGrad};
 use crate::autodiff::AutodiffError;
 use crate::autodiff::broadcast::sum;
 use crate::autodiff::training_form::is_of_batch;
-use crate::onnx::proto::TensorProto;
-use crate::onnx::{ElementType, attr_float};
+use crate::onnx::attr_float;
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     if n.node.int("training_mode", 0) != 0 {
@@ -95,10 +94,6 @@ impl Through<'_> {
     /// The same number for every channel.
     fn everywhere(&self, n: &mut NodeGrad<'_>, number: f32) -> String {
         let count = usize::try_from(self.channels).unwrap_or(0);
-        let constant = n.emitter.constant(TensorProto::from_f32("", &[count], &vec![number; count]));
-        match n.element() {
-            ElementType::F32 => constant,
-            other => n.emitter.cast(&constant, other),
-        }
+        n.tensor(&[count], &vec![number; count])
     }
 }

@@ -122,7 +122,8 @@ fn one_and_square(n: &mut NodeGrad<'_>, sign: &str, v: &str) -> String {
     n.call(sign, &[&one, &square])
 }
 
-fn times(n: &mut NodeGrad<'_>, dy: &str, slope: &str) -> Outcome {
+/// The gradient for an input on which the output depends with this slope.
+pub(super) fn times(n: &mut NodeGrad<'_>, dy: &str, slope: &str) -> Outcome {
     only(n.call("Mul", &[dy, slope]))
 }
 

@@ -53,11 +53,7 @@ fn scattered(n: &mut NodeGrad<'_>, dy: &str) -> Result<String, AutodiffError> {
     let positions = n.emitter.extra_output(n.output(), 1);
     let size = n.emitter.op("Size", &[n.input(0)], &[]);
     let size = n.reshaped(&size, &[1]);
-    let zeros = n.emitter.op("ConstantOfShape", &[&size], &[]);
-    let zeros = match n.element() {
-        crate::onnx::ElementType::F32 => zeros,
-        other => n.emitter.cast(&zeros, other),
-    };
+    let zeros = n.zeros(&size);
     let (positions, dy) = (n.reshaped(&positions, &[-1]), n.reshaped(dy, &[-1]));
     let attributes = [attr_int("axis", 0), attr_string("reduction", "add")];
     let sums = n.emitter.op("ScatterElements", &[&zeros, &positions, &dy], &attributes);

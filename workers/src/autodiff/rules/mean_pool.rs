@@ -7,8 +7,6 @@
 use super::window::{Axis, Window};
 use super::{InputGrads, NodeGrad};
 use crate::autodiff::AutodiffError;
-use crate::onnx::ElementType;
-use crate::onnx::proto::TensorProto;
 
 pub(super) fn average(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let window = window(n)?;
@@ -21,7 +19,7 @@ pub(super) fn average(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Auto
         }
         _ => {
             let shape: Vec<usize> = [1, 1].into_iter().chain(counts.iter().map(Vec::len)).collect();
-            constant(n, &shape, &shares)
+            n.tensor(&shape, &shares)
         }
     };
     let shared = n.emitter.op("Mul", &[dy, &share], &[]);
@@ -94,16 +92,7 @@ fn spread(n: &mut NodeGrad<'_>, window: &Window, value: &str) -> Result<String, 
     let kernel = window.each(|axis| axis.kernel);
     let shape: Vec<usize> =
         [1, 1].into_iter().chain(kernel.iter().map(|&size| usize::try_from(size).unwrap_or(0))).collect();
-    let ones = constant(n, &shape, &vec![1.0; shape.iter().product()]);
+    let ones = n.tensor(&shape, &vec![1.0; shape.iter().product()]);
     let image = n.emitter.op("ConvTranspose", &[&folded, &ones], &window.backwards());
     n.reshape_to_input(&image, 0)
-}
-
-/// A constant of the output's element type.
-fn constant(n: &mut NodeGrad<'_>, shape: &[usize], data: &[f32]) -> String {
-    let constant = n.emitter.constant(TensorProto::from_f32("", shape, data));
-    match n.element() {
-        ElementType::F32 => constant,
-        other => n.emitter.cast(&constant, other),
-    }
 }

@@ -39,6 +39,7 @@ mod matmul;
 mod max_pool;
 mod mean_pool;
 mod mul;
+mod node_grad;
 mod normalised;
 mod pad;
 mod positions;
@@ -64,12 +65,9 @@ mod transpose;
 mod trilu;
 mod window;
 
-use super::broadcast::unbroadcast;
-use super::emitter::Emitter;
+pub(super) use node_grad::NodeGrad;
+
 use super::error::AutodiffError;
-use crate::backend::Types;
-use crate::onnx::proto::NodeProto;
-use crate::onnx::{Dim, ElementType, TensorType};
 
 /// Gradients of a node's inputs; `None` for an input without one. May be shorter than the inputs.
 type InputGrads = Vec<Option<String>>;
@@ -203,17 +201,6 @@ pub fn supported_operators() -> Vec<&'static str> {
     names
 }
 
-/// A forward node on its way back.
-pub(super) struct NodeGrad<'a> {
-    pub(super) emitter: &'a mut Emitter,
-    pub(super) node: &'a NodeProto,
-    pub(super) types: &'a Types,
-    /// Gradient of each output; `None` where the loss does not depend on it. One at least is there.
-    pub(super) outputs: &'a [Option<String>],
-    /// Which inputs want a gradient.
-    pub(super) needs: &'a [bool],
-}
-
 /// Applies the rule of the node's operator.
 pub(super) fn apply(node_grad: &mut NodeGrad<'_>) -> Result<InputGrads, AutodiffError> {
     let (node, outputs) = (node_grad.node, node_grad.outputs);
@@ -234,117 +221,5 @@ pub(super) fn apply(node_grad: &mut NodeGrad<'_>) -> Result<InputGrads, Autodiff
     match outputs.first() {
         Some(Some(grad)) => rule(node_grad, grad),
         _ => Ok(Vec::new()),
-    }
-}
-
-impl<'a> NodeGrad<'a> {
-    /// Name of input `index`; empty if it is left out.
-    fn input(&self, index: usize) -> &'a str {
-        self.node.input.get(index).map_or("", String::as_str)
-    }
-
-    /// Name of the first output.
-    fn output(&self) -> &'a str {
-        self.node.output.first().map_or("", String::as_str)
-    }
-
-    /// Whether input `index` is there and wants a gradient.
-    fn needs(&self, index: usize) -> bool {
-        self.needs.get(index).copied().unwrap_or(false)
-    }
-
-    /// Shape of a forward value.
-    fn dims(&self, value: &str) -> Result<&'a [Dim], AutodiffError> {
-        let ty = self.types.get(value);
-        ty.map(|ty| ty.dims.as_slice())
-            .ok_or_else(|| self.refuse(format!("the shape of `{value}` is not known")))
-    }
-
-    /// Element type of the node's output.
-    fn element(&self) -> ElementType {
-        self.types.get(self.output()).map_or(ElementType::F32, |ty| ty.element)
-    }
-
-    /// Applies an operator without attributes.
-    fn call(&mut self, op: &str, inputs: &[&str]) -> String {
-        self.emitter.op(op, inputs, &[])
-    }
-
-    /// A number of the output's element type, without axes.
-    fn number(&mut self, value: f64) -> String {
-        self.emitter.float(self.element(), value)
-    }
-
-    /// 1 where the condition holds and 0 elsewhere, in the output's element type.
-    fn mask(&mut self, condition: &str) -> String {
-        self.emitter.cast(condition, self.element())
-    }
-
-    /// An axis counted from the front, for a value of this rank.
-    fn axis(&self, axis: i64, rank: usize) -> Result<usize, AutodiffError> {
-        let front = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
-        front
-            .and_then(|axis| usize::try_from(axis).ok())
-            .filter(|axis| *axis < rank.max(1))
-            .ok_or_else(|| self.refuse(format!("axis {axis} is outside of {rank} axes")))
-    }
-
-    /// The shape of a value, as a list of integers: a constant if every size is known.
-    fn shape(&mut self, value: &str) -> String {
-        let fixed = self.types.get(value).and_then(TensorType::fixed_shape);
-        match fixed {
-            Some(sizes) => {
-                let sizes = sizes.into_iter().map(|size| i64::try_from(size).unwrap_or(i64::MAX));
-                self.emitter.ints(&sizes.collect::<Vec<i64>>())
-            }
-            None => self.call("Shape", &[value]),
-        }
-    }
-
-    /// Zeros of the shape of a value, in the output's element type.
-    fn zeros_like(&mut self, value: &str) -> String {
-        let shape = self.shape(value);
-        self.zeros(&shape)
-    }
-
-    /// Zeros of a shape that is given as a list of integers.
-    fn zeros(&mut self, shape: &str) -> String {
-        let element = self.element();
-        let zeros = self.call("ConstantOfShape", &[shape]);
-        if element == ElementType::F32 { zeros } else { self.emitter.cast(&zeros, element) }
-    }
-
-    /// The integers of a constant list or number; `None` if only the run can tell.
-    fn known_ints(&self, value: &str) -> Option<Vec<i64>> {
-        self.emitter.known_ints(value)
-    }
-
-    /// The error for a use of the operator that the rule does not cover.
-    fn refuse(&self, reason: String) -> AutodiffError {
-        let (op, node) = (self.node.op_type.clone(), self.node.label().to_owned());
-        AutodiffError::UnsupportedUse { op, node, reason }
-    }
-
-    /// Sums `grad`, which has the shape of the node's output, to the shape of input `index`.
-    fn summed_for(&mut self, grad: &str, index: usize) -> Result<String, AutodiffError> {
-        let (value, from) = (self.input(index), self.dims(self.output())?);
-        let to = self.dims(value)?;
-        Ok(unbroadcast(self.emitter, grad, from, value, to))
-    }
-
-    /// Gives `grad` the shape of input `index`, which has as many elements.
-    fn reshape_to_input(&mut self, grad: &str, index: usize) -> Result<String, AutodiffError> {
-        let value = self.input(index);
-        let dims = self.types.get(value).map(|ty| ty.dims.as_slice());
-        // One open dimension can be written as -1, which needs no computation in the graph.
-        let few_open = |dims: &&[Dim]| dims.iter().filter(|dim| dim.fixed().is_none()).count() <= 1;
-        let shape = if let Some(dims) = dims.filter(few_open) {
-            let sizes =
-                dims.iter().map(|dim| dim.fixed().and_then(|size| i64::try_from(size).ok()).unwrap_or(-1));
-            self.emitter.ints(&sizes.collect::<Vec<i64>>())
-        } else {
-            self.emitter.op("Shape", &[value], &[])
-        };
-        Ok(self.emitter.op("Reshape", &[grad, &shape], &[]))
     }
 }

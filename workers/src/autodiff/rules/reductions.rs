@@ -13,6 +13,7 @@
 //! Axes are an attribute until operator set 17 and an input from 18 on; those of ReduceSum are an input since 13. An
 //! input need not be constant. ReduceProd has a file of its own.
 
+use super::elementary::times;
 use super::{InputGrads, NodeGrad};
 use crate::autodiff::AutodiffError;
 use crate::onnx::{Dim, attr_int};
@@ -36,13 +37,13 @@ pub(super) fn extreme(n: &mut NodeGrad<'_>, dy: &str) -> Outcome {
     let mask = n.mask(&taken);
     let ties = again(n, "ReduceSum", &mask)?;
     let share = n.call("Div", &[&k, &ties]);
-    product(n, &mask, &share)
+    times(n, &mask, &share)
 }
 
 pub(super) fn l1(n: &mut NodeGrad<'_>, dy: &str) -> Outcome {
     let k = at_axes(n, dy)?;
     let sign = n.call("Sign", &[n.input(0)]);
-    product(n, &sign, &k)
+    times(n, &sign, &k)
 }
 
 pub(super) fn l2(n: &mut NodeGrad<'_>, dy: &str) -> Outcome {
@@ -51,14 +52,14 @@ pub(super) fn l2(n: &mut NodeGrad<'_>, dy: &str) -> Outcome {
     let none = n.call("Equal", &[n.output(), &zero]);
     let ratio = n.call("Where", &[&none, &zero, &ratio]);
     let k = at_axes(n, &ratio)?;
-    product(n, n.input(0), &k)
+    times(n, n.input(0), &k)
 }
 
 pub(super) fn sum_square(n: &mut NodeGrad<'_>, dy: &str) -> Outcome {
     let two = n.number(2.0);
     let twice = n.call("Mul", &[dy, &two]);
     let k = at_axes(n, &twice)?;
-    product(n, n.input(0), &k)
+    times(n, n.input(0), &k)
 }
 
 pub(super) fn log_sum(n: &mut NodeGrad<'_>, dy: &str) -> Outcome {
@@ -71,11 +72,7 @@ pub(super) fn log_sum_exp(n: &mut NodeGrad<'_>, dy: &str) -> Outcome {
     let (k, y) = (at_axes(n, dy)?, at_axes(n, n.output())?);
     let rest = n.call("Sub", &[n.input(0), &y]);
     let weight = n.call("Exp", &[&rest]);
-    product(n, &weight, &k)
-}
-
-fn product(n: &mut NodeGrad<'_>, a: &str, b: &str) -> Outcome {
-    Ok(vec![Some(n.call("Mul", &[a, b]))])
+    times(n, &weight, &k)
 }
 
 /// What a reduction reduces.

@@ -6,8 +6,7 @@ use super::interpolation::Resized;
 use super::{InputGrads, NodeGrad};
 use crate::autodiff::AutodiffError;
 use crate::autodiff::broadcast::sum;
-use crate::onnx::proto::TensorProto;
-use crate::onnx::{Dim, ElementType, attr_ints};
+use crate::onnx::{Dim, attr_ints};
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     if n.node.int("antialias", 0) != 0 {
@@ -114,11 +113,7 @@ fn product(
     shape: [usize; 2],
     weights: &[f32],
 ) -> String {
-    let constant = n.emitter.constant(TensorProto::from_f32("", &shape, weights));
-    let weights = match n.element() {
-        ElementType::F32 => constant,
-        other => n.emitter.cast(&constant, other),
-    };
+    let weights = n.tensor(&shape, weights);
     if axis + 2 == rank {
         let turned = n.emitter.op("Transpose", &[&weights], &[attr_ints("perm", &[1, 0])]);
         return n.emitter.op("MatMul", &[&turned, value], &[]);
