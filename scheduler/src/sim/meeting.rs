@@ -82,10 +82,12 @@ impl Run<'_> {
             return;
         };
         let worker = &self.workers[index];
+        // What a closed gate held back was not late.
         if worker.quota.is_some_and(|quota| worker.done + 1 < quota)
+            && let Doing::Computing(began_us) = worker.doing
             && let Some(predicted_us) = worker.speed.interval_us(worker.batch)
         {
-            let at_us = worker.last_end_us + (predicted_us as f64 * factor) as u64 + 1;
+            let at_us = began_us + (predicted_us as f64 * factor) as u64 + 1;
             let seq = worker.granted();
             self.events.push(Reverse((at_us.max(self.now_us + 1), What::Overrun { seq }, index)));
         }
@@ -136,6 +138,7 @@ impl Run<'_> {
 
     /// The worker takes much longer than was planned: the others need not wait for what it has not begun.
     pub(super) fn overrun(&mut self, index: usize) {
+        let Doing::Computing(began_us) = self.workers[index].doing else { return };
         if !self.span.planned || !self.workers[index].listed {
             return;
         }
@@ -144,7 +147,7 @@ impl Run<'_> {
             let worker = &self.workers[w.0 as usize - 1];
             Some(worker.finished - worker.done + worker.quota?)
         };
-        let late = [(self.workers[index].id, self.now_us - self.workers[index].last_end_us)].into();
+        let late = [(self.workers[index].id, self.now_us - began_us)].into();
         let policy = self.policy.as_dyn();
         let rows = rows_left(policy, self.now_us, &mut self.seen, &late, last);
         let Some(plan) = plan(&rows, policy.searching()) else { return };
