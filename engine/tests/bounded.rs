@@ -183,7 +183,7 @@ fn spec(id: JobId, policy: &str) -> JobSpec {
         evaluation_graph: "e".repeat(64),
         forward: "f".repeat(64),
         initial: "i".repeat(64),
-        layout: Layout(vec![Parameter { name: "w".into(), shape: vec![100] }]),
+        layout: Layout(vec![Parameter::trained("w", vec![100])]),
         input: None,
         label: None,
         classes: None,

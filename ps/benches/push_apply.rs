@@ -109,7 +109,7 @@ impl Ours {
             generation: Generation(1),
             shard: ShardIndex(0),
             shards: vec![address.clone()],
-            layout: Layout(vec![Parameter { name: "w".into(), shape: vec![elements as u64] }]),
+            layout: Layout(vec![Parameter::trained("w", vec![elements as u64])]),
             optimizer: sgd(),
             initial,
         };

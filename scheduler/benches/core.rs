@@ -35,7 +35,7 @@ fn spec(policy: &str) -> Result<JobSpec, Box<dyn std::error::Error>> {
         evaluation_graph: "e".into(),
         forward: "f".into(),
         initial: "i".into(),
-        layout: Layout(vec![Parameter { name: "w".into(), shape: vec![4] }]),
+        layout: Layout(vec![Parameter::trained("w", vec![4])]),
         input: None,
         label: None,
         classes: None,

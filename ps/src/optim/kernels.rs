@@ -78,6 +78,15 @@ wide! {
 }
 
 wide! {
+    /// `v = (1 - k) v + k t`: towards `t` by the share `k`, all the way at 1.
+    pub(crate) fn approach(v: &mut [f32], t: &[f32], k: f32) {
+        for (v, t) in v.iter_mut().zip(t) {
+            *v = (1.0 - k) * *v + k * t;
+        }
+    }
+}
+
+wide! {
     /// First gradient of a round: `sum = k * g`
     pub(crate) fn begin_sum(sum: &mut [f32], g: &[f32], k: f32) {
         for (s, g) in sum.iter_mut().zip(g) {

@@ -16,7 +16,7 @@ mod kernels;
 mod norm;
 mod wide;
 
-pub(crate) use kernels::{add_to_sum, begin_sum, subtract};
+pub(crate) use kernels::{add_to_sum, approach, begin_sum, subtract};
 pub use norm::gradient_norm;
 
 use syncline_scheduler::spec::Optimizer;

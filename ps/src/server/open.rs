@@ -49,6 +49,9 @@ fn check(order: &OpenJob) -> Result<u64, ShardFault> {
     let invalid =
         |what: &str| Err(ShardFault::Invalid { what: format!("{what} in the order for job {}", order.job) });
     let Some(elements) = order.layout.elements() else { return invalid("too many parameters") };
+    if !order.layout.is_ordered() {
+        return invalid("a buffer before a trained parameter");
+    }
     let mut names = HashSet::new();
     if !order.layout.0.iter().all(|p| names.insert(&p.name) && p.name != "__metadata__") {
         return invalid("a parameter name that is taken");

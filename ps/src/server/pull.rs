@@ -180,7 +180,7 @@ mod tests {
             generation: Generation(1),
             shard: ShardIndex(0),
             shards: vec![String::new()],
-            layout: Layout(vec![Parameter { name: "w".into(), shape: vec![elements] }]),
+            layout: Layout(vec![Parameter::trained("w", vec![elements])]),
             optimizer: Optimizer::Sgd { weight_decay: 0.0 },
             initial: String::new(),
         };

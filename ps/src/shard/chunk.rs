@@ -1,4 +1,9 @@
 //! The unit of atomicity: 64 Ki parameters with their optimizer state, updated while the bytes are still in cache.
+//!
+//! Buffers, such as running statistics, never see the optimizer. A worker sends what it computed for them, in the
+//! place where gradients stand for parameters. A barrier sets them to the weighted mean; a push on its own moves them
+//! towards what it brings by one over the number of workers, so that they follow at the same pace under every policy
+//! and stay between the values that were sent (a variance cannot become negative, however stale a push is).
 
 use std::collections::TryReserveError;
 
@@ -18,6 +23,8 @@ pub const CHUNK_BYTES: usize = CHUNK_ELEMENTS * size_of::<f32>();
 /// One slice of a job's parameters.
 pub(super) struct Chunk {
     values: Vec<f32>,
+    /// How many of the values the optimizer moves; those behind are buffers.
+    trained: usize,
     slots: Slots,
     /// Weighted sum of what was pushed into the open round; empty until something is.
     round: Vec<f32>,
@@ -26,42 +33,46 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    pub(super) fn new(values: Vec<f32>, optimizer: &Optimizer) -> Self {
-        let slots = Slots::new(optimizer, values.len());
-        Self { values, slots, round: Vec::new(), weight: 0.0 }
+    /// The optimizer moves the first `trained` of the values.
+    pub(super) fn new(values: Vec<f32>, trained: usize, optimizer: &Optimizer) -> Self {
+        let slots = Slots::new(optimizer, trained);
+        Self { values, trained, slots, round: Vec::new(), weight: 0.0 }
     }
 
     pub(super) fn values(&self) -> &[f32] {
         &self.values
     }
 
-    /// Takes in one push's part for this chunk. Fails, having changed nothing, if there is no memory for the round.
+    /// Takes in one push's part for this chunk. `share`: how far a push of its own moves a buffer. Fails, having
+    /// changed nothing, if there is no memory for the round.
     pub(super) fn take(
         &mut self,
         optimizer: &Optimizer,
         header: &PushHeader,
-        gradient: &[f32],
+        share: f32,
+        pushed: &[f32],
     ) -> Result<(), TryReserveError> {
         if header.is_empty() {
             return Ok(());
         }
+        let (gradient, computed) = pushed.split_at(self.trained);
+        let PushHeader { learning_rate, scale, weight, .. } = *header;
         match header.mode {
             UpdateMode::PerPush => {
-                let PushHeader { learning_rate, scale, .. } = *header;
-                optim::step(optimizer, &mut self.values, &mut self.slots, gradient, learning_rate, scale);
+                let (values, buffers) = self.values.split_at_mut(self.trained);
+                optim::step(optimizer, values, &mut self.slots, gradient, learning_rate, scale);
+                optim::approach(buffers, computed, share);
             }
             UpdateMode::PerBarrier => {
-                let factor = header.weight * header.scale;
                 if self.round.is_empty() {
                     self.round.try_reserve_exact(self.values.len())?;
                     self.round.resize(self.values.len(), 0.0);
                 }
-                if self.weight == 0.0 {
-                    optim::begin_sum(&mut self.round, gradient, factor);
-                } else {
-                    optim::add_to_sum(&mut self.round, gradient, factor);
-                }
-                self.weight += f64::from(header.weight);
+                let sum = if self.weight == 0.0 { optim::begin_sum } else { optim::add_to_sum };
+                let (round, buffers) = self.round.split_at_mut(self.trained);
+                sum(round, gradient, weight * scale);
+                sum(buffers, computed, weight);
+                self.weight += f64::from(weight);
             }
         }
         Ok(())
@@ -72,13 +83,15 @@ impl Chunk {
     pub(super) fn close_round(&mut self, optimizer: &Optimizer, rule: RoundRule, learning_rate: f32) {
         if self.weight > 0.0 {
             let scale = (1.0 / self.weight) as f32;
+            let (values, buffers) = self.values.split_at_mut(self.trained);
+            let (round, computed) = self.round.split_at(self.trained);
             match rule {
                 RoundRule::Optimizer => {
-                    let (values, slots) = (&mut self.values, &mut self.slots);
-                    optim::step(optimizer, values, slots, &self.round, learning_rate, scale);
+                    optim::step(optimizer, values, &mut self.slots, round, learning_rate, scale);
                 }
-                RoundRule::Average => optim::subtract(&mut self.values, &self.round, scale),
+                RoundRule::Average => optim::subtract(values, round, scale),
             }
+            optim::begin_sum(buffers, computed, scale);
             self.weight = 0.0;
         }
     }
@@ -100,10 +113,10 @@ mod tests {
 
     #[test]
     fn a_round_steps_once_along_the_weighted_mean_and_leaves_nothing_behind() {
-        let mut chunk = Chunk::new(vec![0.0; 3], &SGD);
+        let mut chunk = Chunk::new(vec![0.0; 3], 3, &SGD);
         for round in 1..=2 {
-            chunk.take(&SGD, &into_round(3.0), &[1.0; 3]).unwrap();
-            chunk.take(&SGD, &into_round(1.0), &[5.0; 3]).unwrap();
+            chunk.take(&SGD, &into_round(3.0), 1.0, &[1.0; 3]).unwrap();
+            chunk.take(&SGD, &into_round(1.0), 1.0, &[5.0; 3]).unwrap();
             chunk.close_round(&SGD, RoundRule::Optimizer, 0.5);
             assert_eq!(chunk.values(), [-(round as f32); 3]);
             assert_eq!(chunk.slots.steps(), round);
@@ -114,11 +127,11 @@ mod tests {
     fn an_averaged_round_moves_the_values_to_the_mean_and_no_optimizer_hears_of_it() {
         let adam =
             Optimizer::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.1, decoupled: true };
-        let mut chunk = Chunk::new(vec![8.0, -2.0], &adam);
+        let mut chunk = Chunk::new(vec![8.0, -2.0], 2, &adam);
         let before = chunk.slots.clone();
         // Two workers ended at (4, 0) and (6, 6), the second after three times the weight.
-        chunk.take(&adam, &into_round(1.0), &[4.0, -2.0]).unwrap();
-        chunk.take(&adam, &into_round(3.0), &[2.0, -8.0]).unwrap();
+        chunk.take(&adam, &into_round(1.0), 1.0, &[4.0, -2.0]).unwrap();
+        chunk.take(&adam, &into_round(3.0), 1.0, &[2.0, -8.0]).unwrap();
         chunk.close_round(&adam, RoundRule::Average, 0.0);
         assert_eq!(chunk.values(), [(4.0 + 3.0 * 6.0) / 4.0, (0.0 + 3.0 * 6.0) / 4.0]);
         assert_eq!(chunk.slots, before);
@@ -126,9 +139,9 @@ mod tests {
 
     #[test]
     fn a_round_without_weight_is_no_step() {
-        let mut chunk = Chunk::new(vec![7.0], &SGD);
-        chunk.take(&SGD, &into_round(0.0), &[f32::NAN]).unwrap();
-        chunk.take(&SGD, &PushHeader { skip: true, ..into_round(1.0) }, &[f32::NAN]).unwrap();
+        let mut chunk = Chunk::new(vec![7.0], 1, &SGD);
+        chunk.take(&SGD, &into_round(0.0), 1.0, &[f32::NAN]).unwrap();
+        chunk.take(&SGD, &PushHeader { skip: true, ..into_round(1.0) }, 1.0, &[f32::NAN]).unwrap();
         for rule in [RoundRule::Optimizer, RoundRule::Average] {
             chunk.close_round(&SGD, rule, 1.0);
         }
@@ -138,10 +151,37 @@ mod tests {
 
     #[test]
     fn memory_for_a_round_is_taken_by_the_first_push_into_one() {
-        let mut chunk = Chunk::new(vec![0.0], &SGD);
-        chunk.take(&SGD, &header(UpdateMode::PerPush, 1.0), &[1.0]).unwrap();
+        let mut chunk = Chunk::new(vec![0.0], 1, &SGD);
+        chunk.take(&SGD, &header(UpdateMode::PerPush, 1.0), 1.0, &[1.0]).unwrap();
         assert_eq!((chunk.values(), chunk.round.capacity()), (&[-1.0][..], 0));
-        chunk.take(&SGD, &into_round(1.0), &[1.0]).unwrap();
+        chunk.take(&SGD, &into_round(1.0), 1.0, &[1.0]).unwrap();
         assert_eq!((chunk.values(), chunk.round.len()), (&[-1.0][..], 1));
+    }
+
+    #[test]
+    fn a_barrier_sets_buffers_to_the_weighted_mean_whatever_the_rule_and_the_scale() {
+        let momentum = Optimizer::Momentum { momentum: 0.9, nesterov: true, weight_decay: 0.5 };
+        for rule in [RoundRule::Optimizer, RoundRule::Average] {
+            let mut chunk = Chunk::new(vec![1.0, 100.0, 200.0], 1, &momentum);
+            for _ in 0..2 {
+                let clipped = PushHeader { scale: 0.25, ..into_round(3.0) };
+                chunk.take(&momentum, &clipped, 1.0, &[0.0, 4.0, 8.0]).unwrap();
+                chunk.take(&momentum, &into_round(1.0), 1.0, &[0.0, 8.0, 0.0]).unwrap();
+                chunk.close_round(&momentum, rule, 0.1);
+                assert_eq!(chunk.values()[1..], [5.0, 6.0], "{rule:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_push_of_its_own_moves_buffers_by_its_share_and_never_beyond_what_it_brings() {
+        let mut chunk = Chunk::new(vec![1.0, 8.0], 1, &SGD);
+        let push = PushHeader { scale: 0.5, ..header(UpdateMode::PerPush, 3.0) };
+        chunk.take(&SGD, &push, 0.25, &[1.0, 4.0]).unwrap();
+        assert_eq!(chunk.values(), [0.5, 7.0]);
+        chunk.take(&SGD, &push, 1.0, &[0.0, 3.3]).unwrap();
+        assert_eq!(chunk.values(), [0.5, 3.3], "one worker alone");
+        chunk.take(&SGD, &PushHeader { skip: true, ..push }, 1.0, &[9.0, 9.0]).unwrap();
+        assert_eq!(chunk.values(), [0.5, 3.3]);
     }
 }

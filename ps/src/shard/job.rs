@@ -35,6 +35,8 @@ pub struct JobShard {
     /// The same, clocks left out, for tasks on the tokio runtime; carries nothing.
     pub(super) moved_async: watch::Sender<()>,
     range: ElementRange,
+    /// Elements of the range that the optimizer moves; buffers lie behind them.
+    trained: u64,
     layout: Layout,
     shards: Vec<String>,
 }
@@ -48,7 +50,9 @@ impl JobShard {
         epoch: EngineEpoch,
         source: &mut impl Read,
     ) -> io::Result<Self> {
+        let trained = order.layout.trained_elements().clamp(range.start, range.end) - range.start;
         let mut left = range.len() as usize;
+        let mut trained_left = trained as usize;
         let mut chunks = Vec::with_capacity(left.div_ceil(CHUNK_ELEMENTS));
         while left > 0 {
             let elements = left.min(CHUNK_ELEMENTS);
@@ -56,8 +60,10 @@ impl JobShard {
             values.try_reserve_exact(elements).map_err(io::Error::other)?;
             values.resize(elements, 0.0f32);
             source.read_exact(bytemuck::cast_slice_mut(&mut values))?;
-            chunks.push(Mutex::new(Chunk::new(values, &order.optimizer)));
+            let trained_here = trained_left.min(elements);
+            chunks.push(Mutex::new(Chunk::new(values, trained_here, &order.optimizer)));
             left -= elements;
+            trained_left -= trained_here;
         }
         Ok(Self {
             job: order.job.clone(),
@@ -70,6 +76,7 @@ impl JobShard {
             moved: Condvar::new(),
             moved_async: watch::Sender::new(()),
             range,
+            trained,
             layout: order.layout.clone(),
             shards: order.shards.clone(),
         })
@@ -103,6 +110,12 @@ impl JobShard {
     /// Number of chunks held here.
     pub fn chunk_count(&self) -> u32 {
         self.chunks.len() as u32
+    }
+
+    /// Whether chunk `index` has buffers in it.
+    pub(super) fn holds_buffers(&self, index: u32) -> bool {
+        let end = (u64::from(index) + 1) * CHUNK_ELEMENTS as u64;
+        end.min(self.range.len()) > self.trained
     }
 
     /// Where the job stands, under the engine's `epoch`.

@@ -103,21 +103,23 @@ impl JobShard {
         lane.admit(seq, header.covers, first_chunk)
     }
 
-    /// Applies chunk `index` of push `seq`, unless it is in already. `gradient` has the chunk's length.
+    /// Applies chunk `index` of push `seq`, unless it is in already. `pushed` has the chunk's length: gradients, and
+    /// what the worker computed for buffers.
     pub fn apply(
         &self,
         worker: Incarnation,
         seq: u64,
         index: u32,
         header: &PushHeader,
-        gradient: &[f32],
+        pushed: &[f32],
     ) -> Result<(), ShardFault> {
         let lane = self.lane(worker);
         let mut lane = lock(&lane);
         lane.check_seal(&self.job, worker)?;
         lane.take(seq, header.covers, index, || {
+            let share = if self.holds_buffers(index) { self.share_of(worker)? } else { 1.0 };
             let mut chunk = lock(&self.chunks[index as usize]);
-            chunk.take(&self.optimizer, header, gradient).map_err(|e| ShardFault::Io {
+            chunk.take(&self.optimizer, header, share, pushed).map_err(|e| ShardFault::Io {
                 what: format!("cannot hold the round of job {}", self.job),
                 cause: e.to_string(),
             })?;
@@ -126,6 +128,13 @@ impl JobShard {
             }
             Ok(())
         })
+    }
+
+    /// What a push of `worker` counts in a buffer: one part of as many as there are workers pushing.
+    fn share_of(&self, worker: Incarnation) -> Result<f32, ShardFault> {
+        let ledger = self.open_ledger()?;
+        let others = ledger.watermarks.keys().filter(|other| **other != worker);
+        Ok(1.0 / (1 + others.filter(|other| !ledger.sealed.contains(other)).count()) as f32)
     }
 
     /// Counts push `seq`, all of whose chunks are in (or which is empty), and closes the barrier that waited for it.

@@ -138,6 +138,7 @@ impl Job {
             ("code", code),
             ("reason", reason),
             ("policy", train.policy.to_string()),
+            ("model_digest", train.model.forward.clone()),
             ("generation", c.generation.0.to_string()),
             ("workers", self.active().count().to_string()),
             ("shards", c.shards.to_string()),

@@ -142,8 +142,12 @@ impl JobSpec {
         if train.ahead.is_some_and(|a| !(1..=64).contains(&a)) {
             return Err(fault(format!("ahead {:?}, expected 1 to 64", train.ahead)));
         }
-        if train.model.layout.elements().is_none_or(|n| n == 0) {
+        let layout = &train.model.layout;
+        if layout.elements().is_none() || layout.trained_elements() == 0 {
             return Err(fault("the model has no parameters to train, or too many".into()));
+        }
+        if !layout.is_ordered() {
+            return Err(fault("a buffer lies before a trained parameter".into()));
         }
         let samples = train.data.train_samples;
         if u64::from(train.batch) > samples {

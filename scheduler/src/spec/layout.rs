@@ -1,4 +1,7 @@
 //! How named parameters lie in one flat array of f32, and which part of it each shard holds.
+//!
+//! What the optimizer moves comes first, buffers come behind it: one number says where the one ends and the other
+//! begins, on every shard and in every chunk.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,14 +10,37 @@ pub const MAX_PARAMETERS: usize = 100_000;
 /// Most elements of all parameters together (256 GiB of f32).
 pub const MAX_ELEMENTS: u64 = 1 << 36;
 
-/// One named tensor of trained parameters.
+/// One named tensor of a model's state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameter {
     pub name: String,
     pub shape: Vec<u64>,
+    #[serde(default)]
+    pub kind: ParameterKind,
+}
+
+/// How a step changes a parameter.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ParameterKind {
+    /// By its gradient, through the optimizer.
+    #[default]
+    Trained,
+    /// By what the workers computed for it, averaged: a running statistic of BatchNormalization.
+    Buffer,
 }
 
 impl Parameter {
+    /// A parameter that the optimizer moves.
+    pub fn trained(name: impl Into<String>, shape: Vec<u64>) -> Self {
+        Self { name: name.into(), shape, kind: ParameterKind::Trained }
+    }
+
+    /// A parameter that is averaged.
+    pub fn buffer(name: impl Into<String>, shape: Vec<u64>) -> Self {
+        Self { name: name.into(), shape, kind: ParameterKind::Buffer }
+    }
+
     /// Number of f32 in it; `None` if the shape overflows.
     pub fn elements(&self) -> Option<u64> {
         self.shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d))
@@ -49,7 +75,7 @@ impl ElementRange {
     }
 }
 
-/// The parameters in their flat order. Everybody who holds the job's spec computes the same offsets.
+/// The parameters in their flat order, buffers last. Everybody who holds the job's spec computes the same offsets.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Layout(pub Vec<Parameter>);
@@ -62,6 +88,17 @@ impl Layout {
         }
         let total = self.0.iter().try_fold(0u64, |n, p| n.checked_add(p.elements()?))?;
         (total <= MAX_ELEMENTS).then_some(total)
+    }
+
+    /// Elements that the optimizer moves: the first of the array.
+    pub fn trained_elements(&self) -> u64 {
+        let trained = self.ranges().filter(|(p, _)| p.kind == ParameterKind::Trained);
+        trained.last().map_or(0, |(_, range)| range.end)
+    }
+
+    /// Whether no buffer comes before a trained parameter.
+    pub fn is_ordered(&self) -> bool {
+        self.0.is_sorted_by_key(|p| p.kind == ParameterKind::Buffer)
     }
 
     /// Where each parameter lies, in order.
@@ -95,10 +132,34 @@ mod tests {
 
     #[test]
     fn overflowing_shapes_have_no_size() {
-        let huge = Parameter { name: "w".into(), shape: vec![u64::MAX, 2] };
+        let huge = Parameter::trained("w", vec![u64::MAX, 2]);
         assert_eq!(huge.elements(), None);
         assert_eq!(Layout(vec![huge]).elements(), None);
-        let over = Parameter { name: "w".into(), shape: vec![MAX_ELEMENTS + 1] };
+        let over = Parameter::trained("w", vec![MAX_ELEMENTS + 1]);
         assert_eq!(Layout(vec![over]).elements(), None);
+    }
+
+    #[test]
+    fn trained_parameters_come_first_and_end_where_the_buffers_begin() {
+        let (w, b) = (Parameter::trained("w", vec![2, 3]), Parameter::trained("b", vec![3]));
+        let mean = Parameter::buffer("mean", vec![3]);
+        #[rustfmt::skip]
+        let cases = [
+            (vec![],                                     0, true),
+            (vec![w.clone(), b.clone()],                 9, true),
+            (vec![w.clone(), b.clone(), mean.clone()],   9, true),
+            (vec![mean.clone()],                         0, true),
+            (vec![w, mean, b],                          12, false),
+        ];
+        for (parameters, trained, ordered) in cases {
+            let layout = Layout(parameters);
+            assert_eq!((layout.trained_elements(), layout.is_ordered()), (trained, ordered), "{layout:?}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_without_a_kind_is_trained() {
+        let read: Parameter = serde_json::from_str(r#"{"name": "w", "shape": [2]}"#).unwrap();
+        assert_eq!(read, Parameter::trained("w", vec![2]));
     }
 }

@@ -13,7 +13,7 @@ mod train;
 
 pub use data::{DataSpec, Source, Split};
 pub use job::{InvalidJob, JobSpec, MAX_NODES, Node, NodeKind};
-pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter};
+pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter, ParameterKind};
 pub use optimizer::{Decay, LearningRate, Optimizer};
 pub use policy::{
     BalanceOptions, BalanceRule, DsspReading, ElasticOptions, InvalidPolicy, POLICIES, PolicyRule, PolicySpec,

@@ -76,7 +76,7 @@ pub fn spec(s: &Settings) -> JobSpec {
         evaluation_graph: "e".into(),
         forward: "f".into(),
         initial: "i".into(),
-        layout: Layout(vec![Parameter { name: "w".into(), shape: vec![4] }]),
+        layout: Layout(vec![Parameter::trained("w", vec![4])]),
         input: None,
         label: None,
         classes: None,

@@ -45,8 +45,6 @@ pub enum SubmitError {
     NoTest { node: String },
     #[error("[E365] the model's output for the loss has no fixed number of classes")]
     Classes,
-    #[error("[E366] the model keeps {count} running statistics such as {name}; jobs do not carry these yet")]
-    Statistics { name: String, count: usize },
     #[error("[E242] the loss wants labels with {axes} axes, a data set has one label a sample")]
     LabelAxes { axes: usize },
 }
@@ -65,9 +63,6 @@ impl SubmitError {
             }
             Self::Read { .. } => "paths in a job file are relative to the file itself".to_owned(),
             Self::File { .. } => "examples/jobs/digits.toml shows every field".to_owned(),
-            Self::Statistics { .. } => {
-                "set `eval_mode = true` to train with the statistics that the model remembers".to_owned()
-            }
             Self::Width { .. } => "set `sample_shape`, or export the model for this data".to_owned(),
             _ => "correct the job and submit it again; nothing was stored".to_owned(),
         }

@@ -12,7 +12,7 @@ use super::{
     graph::{Bytes, JobGraph, Model, NodeWork, Training},
 };
 use crate::{
-    autodiff::{DeriveOptions, Io, TrainingGraph, accept_ready, derive},
+    autodiff::{DeriveOptions, Io, Param, TrainingGraph, accept_ready, derive},
     backend::Runtime,
     data::{self, Dataset},
     onnx::{Dim, ElementType},
@@ -88,17 +88,13 @@ fn prepare_training(
             (bytes, graph)
         }
     };
-    if let Some(statistic) = graph.state.first() {
-        return Err(SubmitError::Statistics { name: statistic.name.clone(), count: graph.state.len() });
-    }
     let mut keep = |bytes: Vec<u8>| {
         let digest = blake3::hash(&bytes).to_hex().to_string();
         blobs.insert(digest.clone(), bytes);
         digest
     };
-    let initial: Vec<u8> = graph
-        .params
-        .iter()
+    let initial: Vec<u8> = (graph.params.iter())
+        .chain(&graph.state)
         .flat_map(|p| bytemuck::cast_slice::<f32, u8>(&p.initial).iter().copied())
         .collect();
     let model = ModelSpec {
@@ -140,9 +136,12 @@ fn read(bytes: &Bytes) -> Result<Cow<'_, [u8]>, SubmitError> {
     }
 }
 
+/// Trained parameters, then running statistics.
 fn layout(graph: &TrainingGraph) -> Layout {
-    let shape = |dims: &[usize]| dims.iter().map(|&d| d as u64).collect();
-    Layout(graph.params.iter().map(|p| Parameter { name: p.name.clone(), shape: shape(&p.shape) }).collect())
+    let shape = |param: &Param| param.shape.iter().map(|&d| d as u64).collect();
+    let trained = graph.params.iter().map(|param| Parameter::trained(&param.name, shape(param)));
+    let buffers = graph.state.iter().map(|param| Parameter::buffer(&param.name, shape(param)));
+    Layout(trained.chain(buffers).collect())
 }
 
 fn input(graph: &TrainingGraph) -> Result<Option<String>, SubmitError> {

@@ -13,14 +13,14 @@ use syncline_scheduler::{
     core::{Iterated, Outcome, TaskKey, Update},
     ids::Incarnation,
     samples::SampleRange,
-    spec::{ElementRange, OnNan, TrainSpec},
+    spec::{ElementRange, OnNan, ParameterKind, TrainSpec},
     sync::UpdateMode,
 };
 use tracing::debug;
 
 use super::{Pace, error::WorkerError, executor::Finished, feed::Feed, load::LoadProbe, round::Local};
 use crate::{
-    autodiff::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_WEIGHT, PREDICTIONS},
+    autodiff::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_WEIGHT, NEXT_SUFFIX, PREDICTIONS},
     backend::{ExecOptions, Executable, Runtime, TensorView},
 };
 
@@ -42,8 +42,9 @@ pub(super) struct JobRun {
     shards: Shards,
     params: Parameters,
     session: Executable,
-    /// Positions of the gradients among the session's outputs, in layout order.
-    grads: Vec<usize>,
+    /// What is pushed, as positions among the session's outputs in layout order: gradients, then the buffers' new
+    /// values.
+    pushed: Vec<usize>,
     data: Option<Feed>,
     local: Local,
     load: LoadProbe,
@@ -53,6 +54,8 @@ pub(super) struct JobRun {
 pub(super) struct Parameters {
     pub values: Vec<f32>,
     pub tensors: Vec<(String, Vec<usize>, ElementRange)>,
+    /// How many of the tensors an optimizer moves; those behind are buffers.
+    pub trained: usize,
 }
 
 /// One training iteration as the executor was told.
@@ -72,11 +75,13 @@ impl JobRun {
         let session = Executable::new(&me.runtime, &graph, &me.exec)?;
         let params = Parameters::new(&train);
         let place = |name: &str| session.output_names().iter().position(|o| o == name);
-        let grads = params
+        let pushed = params
             .tensors
             .iter()
-            .map(|(name, ..)| {
-                let output = format!("{name}{GRAD_SUFFIX}");
+            .enumerate()
+            .map(|(index, (name, ..))| {
+                let suffix = if index < params.trained { GRAD_SUFFIX } else { NEXT_SUFFIX };
+                let output = format!("{name}{suffix}");
                 place(&output)
                     .ok_or_else(|| WorkerError::Graph { what: format!("it has no output `{output}`") })
             })
@@ -94,7 +99,7 @@ impl JobRun {
         debug!(job = %key.job, elements, "job opened on this worker");
         let local = Local::new(train.optimizer);
         let (me, load) = (me.clone(), LoadProbe::default());
-        Ok(Self { me, train, addresses, shards, params, session, grads, data, local, load })
+        Ok(Self { me, train, addresses, shards, params, session, pushed, data, local, load })
     }
 
     /// Ends blocked calls from another thread.
@@ -153,20 +158,22 @@ impl JobRun {
         let outputs = self.session.run(&inputs)?;
         let loss = outputs.scalar(LOSS)?;
         let weight = outputs.scalar(LOSS_WEIGHT)?;
-        let gradients: Vec<&[f32]> =
-            self.grads.iter().map(|&i| outputs.f32_at(i)).collect::<Result<_, _>>()?;
-        check_lengths(&gradients, &self.params)?;
-        let norm = gradient_norm(&gradients);
-        let finite = loss.is_finite() && weight.is_finite() && norm.is_finite();
+        let pushed: Vec<&[f32]> = self.pushed.iter().map(|&i| outputs.f32_at(i)).collect::<Result<_, _>>()?;
+        check_lengths(&pushed, &self.params)?;
+        let (gradients, buffers) = pushed.split_at(self.params.trained);
+        let norm = gradient_norm(gradients);
+        let buffer_norm = gradient_norm(buffers);
+        let finite = [f64::from(loss), f64::from(weight), norm, buffer_norm].iter().all(|n| n.is_finite());
         let fails = self.train.on_nan == OnNan::Fail;
         let worker = self.me.incarnation;
         let not_finite = |what, value| {
             Err(WorkerError::NotFinite { what, value, task: it.task.clone(), worker: worker.to_string() })
         };
         if !finite && fails {
-            return match loss.is_finite() {
-                true => not_finite("the gradient", norm),
-                false => not_finite("the loss", f64::from(loss)),
+            return match (loss.is_finite(), norm.is_finite()) {
+                (false, _) => not_finite("the loss", f64::from(loss)),
+                (true, false) => not_finite("the gradient", norm),
+                (true, true) => not_finite("a running statistic", buffer_norm),
             };
         }
         let scale = match self.train.clip_norm {
@@ -179,7 +186,7 @@ impl JobRun {
         let header = PushHeader { learning_rate, weight, scale, skip: !finite, mode, covers: 1 };
         let round = match it.update {
             Update::Local { last, .. } => {
-                self.local.step(&mut self.params, &gradients, &header);
+                self.local.step(&mut self.params, &pushed, &header);
                 if it.seq == last { self.local.close(&self.params) } else { None }
             }
             Update::PerPush { .. } | Update::PerBarrier => None,
@@ -190,9 +197,9 @@ impl JobRun {
         let push: Option<(PushHeader, &[&[f32]])> = match (it.update, &round) {
             (Update::PerPush { scale: share }, _) => {
                 let mode = UpdateMode::PerPush;
-                Some((PushHeader { mode, scale: scale * share, ..header }, &gradients))
+                Some((PushHeader { mode, scale: scale * share, ..header }, &pushed))
             }
-            (Update::PerBarrier, _) => Some((header, &gradients)),
+            (Update::PerBarrier, _) => Some((header, &pushed)),
             (Update::Local { .. }, Some(change)) => Some((change.header(learning_rate), &change.values)),
             (Update::Local { .. }, None) => None,
         };
@@ -264,12 +271,12 @@ impl JobRun {
     }
 }
 
-/// Refuses gradients that do not lie as the parameters do.
-fn check_lengths(gradients: &[&[f32]], params: &Parameters) -> Result<(), WorkerError> {
-    for (gradient, (name, _, range)) in gradients.iter().zip(&params.tensors) {
-        if gradient.len() as u64 != range.len() {
+/// Refuses gradients and buffers that do not lie as the parameters do.
+fn check_lengths(pushed: &[&[f32]], params: &Parameters) -> Result<(), WorkerError> {
+    for (values, (name, _, range)) in pushed.iter().zip(&params.tensors) {
+        if values.len() as u64 != range.len() {
             let what =
-                format!("the gradient of `{name}` has {} elements, expected {}", gradient.len(), range.len());
+                format!("the output for `{name}` has {} elements, expected {}", values.len(), range.len());
             return Err(WorkerError::Graph { what });
         }
     }
@@ -297,6 +304,12 @@ impl Parameters {
         let tensors: Vec<(String, Vec<usize>, ElementRange)> =
             train.model.layout.ranges().map(|(p, range)| (p.name.clone(), shape(&p.shape), range)).collect();
         let elements = tensors.last().map_or(0, |(.., range)| range.end);
-        Self { values: vec![0.0; elements as usize], tensors }
+        let trained = train.model.layout.0.iter().filter(|p| p.kind == ParameterKind::Trained).count();
+        Self { values: vec![0.0; elements as usize], tensors, trained }
+    }
+
+    /// Elements in front of the buffers.
+    pub(super) fn trained_elements(&self) -> usize {
+        self.tensors[..self.trained].last().map_or(0, |(.., range)| range.end as usize)
     }
 }

@@ -4,6 +4,7 @@
 //! The push is the parameters as they were pulled less the parameters as they became. To subtract its mean averages the
 //! parameters over the workers (Stich, ICLR 2019, arXiv:1805.09767); an optimizer on the shards may as well take it for
 //! a gradient (Douillard et al., 2023, arXiv:2311.08105). The local optimizer's state stays here from round to round.
+//! Buffers are pushed as they became, and averaged in either case.
 //!
 //! A report says that every shard has acknowledged an iteration, so a round's reports are held until its push is. A
 //! round that is given up takes them with it: to the engine its iterations are lost, as if they had never been begun.
@@ -23,9 +24,9 @@ use super::{WorkerError, executor::Finished, job::Parameters};
 /// The worker's side of local steps.
 pub(super) struct Local {
     optimizer: Optimizer,
-    /// One for each tensor; empty until the first round.
+    /// One for each trained tensor; empty until the first round.
     slots: Vec<Slots>,
-    /// The parameters that the round began with; behind its end, its change.
+    /// The parameters that the round began with; behind its end, what is pushed.
     base: Vec<f32>,
     round: Option<Round>,
     /// Reports of the round's iterations.
@@ -45,7 +46,7 @@ struct Round {
 
 /// What a round has come to.
 pub(super) struct Change<'a> {
-    /// Base less local, in layout order, as one slice.
+    /// Base less local, then the local buffers: in layout order, as one slice.
     pub values: [&'a [f32]; 1],
     /// Not finite exactly if some value is not.
     pub norm: f64,
@@ -82,7 +83,7 @@ impl Local {
     pub(super) fn begin(&mut self, first: u64, params: &Parameters, pushes: u64) {
         self.abandon();
         if self.slots.is_empty() {
-            let tensors = params.tensors.iter();
+            let tensors = params.tensors[..params.trained].iter();
             self.slots =
                 tensors.map(|(.., range)| Slots::new(&self.optimizer, range.len() as usize)).collect();
         }
@@ -91,27 +92,35 @@ impl Local {
         self.round = Some(Round { first, steps: 0, weight: 0.0, pushes });
     }
 
-    /// Takes one step: what the shards would do with this push. `gradients`: one for each tensor.
-    pub(super) fn step(&mut self, params: &mut Parameters, gradients: &[&[f32]], header: &PushHeader) {
+    /// Takes one step: what the shards would do with this push. `pushed`: a gradient for each trained tensor, then
+    /// each buffer's new values.
+    pub(super) fn step(&mut self, params: &mut Parameters, pushed: &[&[f32]], header: &PushHeader) {
         let Some(round) = &mut self.round else { return };
         round.steps += 1;
         if header.is_empty() {
             return;
         }
         round.weight += f64::from(header.weight);
-        let Parameters { values, tensors } = params;
-        for ((gradient, slots), (.., range)) in gradients.iter().zip(&mut self.slots).zip(tensors) {
+        let Parameters { values, tensors, trained } = params;
+        let (gradients, buffers) = pushed.split_at(*trained);
+        let (moved, kept) = tensors.split_at(*trained);
+        for ((gradient, slots), (.., range)) in gradients.iter().zip(&mut self.slots).zip(moved) {
             let values = &mut values[range.start as usize..range.end as usize];
             step(&self.optimizer, values, slots, gradient, header.learning_rate, header.scale);
+        }
+        for (buffer, (.., range)) in buffers.iter().zip(kept) {
+            values[range.start as usize..range.end as usize].copy_from_slice(buffer);
         }
     }
 
     /// Ends the round with what it has come to; `None` if none is open. Its reports are held until [`Local::settle`].
     pub(super) fn close(&mut self, params: &Parameters) -> Option<Change<'_>> {
         let round = self.round.take()?;
-        for (base, value) in self.base.iter_mut().zip(&params.values) {
+        let trained = params.trained_elements();
+        for (base, value) in self.base[..trained].iter_mut().zip(&params.values) {
             *base -= value;
         }
+        self.base[trained..].copy_from_slice(&params.values[trained..]);
         let norm = gradient_norm(&[&self.base]);
         if !norm.is_finite() {
             // What led there must not lead there again.
@@ -189,7 +198,8 @@ mod tests {
     /// Two tensors: (8, 8) and (8).
     fn params() -> Parameters {
         let tensor = |name: &str, start, end| (name.to_owned(), vec![], ElementRange { start, end });
-        Parameters { values: vec![8.0; 3], tensors: vec![tensor("w", 0, 2), tensor("b", 2, 3)] }
+        let tensors = vec![tensor("w", 0, 2), tensor("b", 2, 3)];
+        Parameters { values: vec![8.0; 3], tensors, trained: 2 }
     }
 
     fn report(seq: u64) -> Finished {
@@ -212,6 +222,18 @@ mod tests {
         let want = PushHeader { learning_rate: 0.25, weight: 8.0, covers: 3, ..STEP };
         assert_eq!(change.header(0.25), want);
         assert!(local.close(&params).is_none(), "it is over");
+    }
+
+    #[test]
+    fn buffers_take_each_steps_values_and_are_pushed_as_they_became() {
+        let (mut local, mut params) = (Local::new(SGD), params());
+        params.trained = 1;
+        local.begin(1, &params, 0);
+        local.step(&mut params, &[&[2.0, 0.0], &[5.0]], &STEP);
+        local.step(&mut params, &[&[f32::NAN; 2], &[f32::NAN]], &SKIPPED);
+        local.step(&mut params, &[&[2.0, 0.0], &[4.0]], &PushHeader { scale: 0.5, ..STEP });
+        assert_eq!(params.values, [6.5, 8.0, 4.0]);
+        assert_eq!(local.close(&params).unwrap().values, [&[1.5, 0.0, 4.0][..]]);
     }
 
     #[test]

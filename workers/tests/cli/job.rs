@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use serde_json::Value;
-use syncline_workers::onnx::{SplitMix64, mlp};
+use syncline_workers::onnx::{self, SplitMix64, mlp};
 
 use crate::rig::{Ended, Up, folder, syncline, wait_until};
 
@@ -106,6 +106,21 @@ fn a_job_runs_from_its_file_to_its_snapshot() {
     let model = dir.path().join("points.onnx");
     let model = at_nowhere(&["model", "show", model.to_str().unwrap(), "--json"]).ok().json();
     assert_eq!((&model["parameter_count"], &model["operators"]["Gemm"]), (&snapshot["count"], &2.into()));
+
+    let out = dir.path().join("trained.onnx");
+    let out = out.to_str().unwrap();
+    fs::remove_file(dir.path().join("points.onnx")).unwrap();
+    fs::remove_file(field(&view, "snapshot")).unwrap();
+    at(&["model", "export", "points", out]).ok();
+    let trained = at_nowhere(&["model", "show", out, "--json"]).ok().json();
+    assert_eq!(trained["parameter_count"], snapshot["count"]);
+    let file = onnx::parse(&fs::read(out).unwrap()).unwrap().graph.unwrap();
+    let tensors = snapshot["tensors"].as_array().unwrap();
+    for tensor in &file.initializer {
+        let saved = tensors.iter().find(|saved| saved["name"] == tensor.name.as_str()).unwrap();
+        let most = tensor.to_f32().unwrap().into_iter().fold(f32::MIN, f32::max);
+        assert_eq!(saved["values"]["max"].as_f64(), Some(f64::from(most)), "{}", tensor.name);
+    }
 }
 
 fn at_nowhere(args: &[&str]) -> Ended {

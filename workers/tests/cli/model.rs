@@ -101,15 +101,14 @@ fn a_snapshot_goes_back_into_the_forward_model() {
     let snapshot = save(dir.path(), "s.safetensors", &snapshot);
     let out = dir.path().join("out.onnx");
     let out = out.to_str().unwrap();
-    let args = ["model", "export", "--snapshot", &snapshot, "--model", &model, "--out", out];
+    let args = ["model", "export", "--snapshot", &snapshot, "--model", &model, out];
     syncline(&args).ok();
     let trained = onnx::parse(&fs::read(out).unwrap()).unwrap().graph.unwrap();
     assert_eq!(trained.initializer[0].to_f32().unwrap(), [1.0, 2.0, 3.0, 4.0]);
     assert_eq!(trained.node, forward.graph.unwrap().node);
 
     let other = save(dir.path(), "other.onnx", &mlp(&[3, 2], 1).to_bytes());
-    syncline(&["model", "export", "--snapshot", &snapshot, "--model", &other, "--out", out])
-        .refused(2, "E247");
+    syncline(&["model", "export", "--snapshot", &snapshot, "--model", &other, out]).refused(2, "E247");
 }
 
 #[test]
@@ -128,7 +127,7 @@ fn refusals_name_what_is_wrong() {
         ("E313", &["train-graph", &model, "--loss", "mse", "--output", "nobody", "--out", out]),
         ("E316", &["train-graph", &model, "--loss", "mse", "--label", "x", "--out", out]),
         ("E244", &["train-graph", &model, "--loss", "mse", "--out", nowhere]),
-        ("E500", &["export", "--model", &model, "--out", out]),
+        ("E500", &["export", "--model", &model, out]),
     ];
     for (code, args) in cases {
         let args: Vec<&str> = ["model"].iter().chain(args).copied().collect();

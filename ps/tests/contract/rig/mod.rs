@@ -227,8 +227,8 @@ fn control(runtime: &Runtime, address: SocketAddr, token: &Token) -> ShardClient
 pub fn layout(elements: u64) -> Layout {
     let first = elements / 3;
     Layout(vec![
-        Parameter { name: "first".into(), shape: vec![first] },
-        Parameter { name: "second.weight".into(), shape: vec![1, elements - first] },
+        Parameter::trained("first", vec![first]),
+        Parameter::trained("second.weight", vec![1, elements - first]),
     ])
 }
 

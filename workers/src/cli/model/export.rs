@@ -1,75 +1,87 @@
 //! `syncline model export`: trained parameters back in the user's own forward model.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use safetensors::{Dtype, SafeTensors};
 use syncline_engine::cli::{Connection, Exit, Failure, block_on, print};
+use syncline_ps::client::BlobClient;
 use syncline_scheduler::ids::JobId;
 
 use super::{read, write};
 use crate::{
-    cli::model_failure,
+    cli::{model_failure, ps_failure},
     onnx::{self, ElementType, ModelProto, proto::TensorProto},
 };
 
 #[derive(Debug, clap::Args)]
+#[command(allow_missing_positional = true)]
 pub struct ExportArgs {
-    /// A job whose snapshot lies on this machine
+    /// A job that wrote a snapshot; its model and its snapshot come from the parameter server
     #[arg(value_name = "JOB", required_unless_present = "snapshot", conflicts_with = "snapshot")]
     job: Option<JobId>,
-    /// The forward model that was trained
-    #[arg(long, value_name = "FILE")]
-    model: PathBuf,
-    /// A snapshot, instead of a job's
-    #[arg(long, value_name = "FILE")]
-    snapshot: Option<PathBuf>,
     /// Where to write the trained model
-    #[arg(long, value_name = "FILE")]
+    #[arg(value_name = "OUT.onnx")]
     out: PathBuf,
+    /// A snapshot file instead of a job's
+    #[arg(long, value_name = "FILE", requires = "model")]
+    snapshot: Option<PathBuf>,
+    /// The forward model that was trained, with --snapshot
+    #[arg(long, value_name = "FILE", requires = "snapshot")]
+    model: Option<PathBuf>,
     #[command(flatten)]
     connection: Connection,
 }
 
-pub(super) fn run(args: &ExportArgs) -> Result<(), Failure> {
-    let snapshot = match (&args.snapshot, &args.job) {
-        (Some(path), _) => path.clone(),
-        (None, Some(job)) => snapshot_of(job, &args.connection)?,
-        (None, None) => PathBuf::new(),
-    };
-    let model = onnx::parse(&read(&args.model)?).map_err(model_failure)?;
-    let (model, count) = fill(model, &snapshot, &read(&snapshot)?)?;
-    write(&args.out, &model.to_bytes())?;
-    print(&format!("{count} parameters of {} in {}", snapshot.display(), args.out.display()))
+/// A forward model, a snapshot, and what the latter is called.
+struct Parts {
+    model: Vec<u8>,
+    snapshot: Vec<u8>,
+    source: String,
 }
 
-/// Where the snapshot of a job lies.
-fn snapshot_of(job: &JobId, connection: &Connection) -> Result<PathBuf, Failure> {
-    let cluster = connection.find()?;
-    block_on(async {
-        let (client, _) = cluster.meet().await?;
-        let view = client.job(job).await?;
-        match view.job.get("snapshot").filter(|path| !path.is_empty()) {
-            Some(path) => Ok(PathBuf::from(path)),
-            None => {
-                let text = format!("[E246] job {job} has no snapshot");
-                Err(Failure::new(
-                    Exit::Usage,
-                    text,
-                    "a job writes one where its graph has a node `do = \"snapshot\"`",
-                ))
-            }
+pub(super) fn run(args: &ExportArgs) -> Result<(), Failure> {
+    let parts = match (&args.job, &args.snapshot, &args.model) {
+        (Some(job), ..) => of_job(job, &args.connection)?,
+        (None, Some(snapshot), Some(model)) => {
+            let source = snapshot.display().to_string();
+            Parts { model: read(model)?, snapshot: read(snapshot)?, source }
         }
-    })
+        _ => return Err(Failure::new(Exit::Usage, "[E500] neither a job nor a snapshot is named", HINT)),
+    };
+    let model = onnx::parse(&parts.model).map_err(model_failure)?;
+    let (model, count) = fill(model, &parts.source, &parts.snapshot)?;
+    write(&args.out, &model.to_bytes())?;
+    print(&format!("{count} parameters of {} in {}", parts.source, args.out.display()))
+}
+
+const HINT: &str = "`syncline jobs` lists the jobs";
+
+/// Fetches a job's forward model and snapshot from the parameter server.
+fn of_job(job: &JobId, connection: &Connection) -> Result<Parts, Failure> {
+    let cluster = connection.find()?;
+    let (view, shards) = block_on(async {
+        let (client, _) = cluster.meet().await?;
+        Ok((client.job(job).await?, client.shards().await?))
+    })?;
+    let digest = |name: &str| view.job.get(name).filter(|digest| !digest.is_empty());
+    let (Some(model), Some(snapshot)) = (digest("model_digest"), digest("snapshot_digest")) else {
+        let text = format!("[E246] job {job} has no snapshot");
+        let hint = "a job writes one where its graph has a node `do = \"snapshot\"`";
+        return Err(Failure::new(Exit::Usage, text, hint));
+    };
+    let blobs = BlobClient::new(cluster.token);
+    let fetch = |digest: &str| blobs.get(&shards, digest).map_err(ps_failure);
+    Ok(Parts { model: fetch(model)?, snapshot: fetch(snapshot)?, source: format!("job {job}") })
 }
 
 /// Puts every tensor of the snapshot into the constant of the same name; returns how many.
-fn fill(mut model: ModelProto, path: &Path, snapshot: &[u8]) -> Result<(ModelProto, usize), Failure> {
+fn fill(mut model: ModelProto, source: &str, snapshot: &[u8]) -> Result<(ModelProto, usize), Failure> {
     let misfit = |reason: String| {
-        let text = format!("[E247] {} does not fit the model: {reason}", path.display());
+        let text = format!("[E247] {source} does not fit the model: {reason}");
         Failure::new(Exit::Usage, text, "`syncline model show` shows the names and shapes of both")
     };
     let damaged = |error| {
-        let text = format!("[E380] {} is not a safetensors file: {error}", path.display());
+        let text = format!("[E380] {source} is not a safetensors file: {error}");
         Failure::new(Exit::Usage, text, "write the snapshot again; `syncline status JOB` shows where it lies")
     };
     let file = SafeTensors::deserialize(snapshot).map_err(damaged)?;
@@ -113,8 +125,7 @@ mod tests {
     #[test]
     fn trained_numbers_replace_those_of_the_model_and_nothing_else_changes() {
         let model = mlp(&[2, 3], 1);
-        let (filled, count) =
-            fill(model.clone(), Path::new("s"), &snapshot("fc1.weight", vec![2, 3])).unwrap();
+        let (filled, count) = fill(model.clone(), "s", &snapshot("fc1.weight", vec![2, 3])).unwrap();
         assert_eq!(count, 1);
         let (mut filled, model) = (filled.graph.unwrap(), model.graph.unwrap());
         assert_eq!(filled.initializer[0].to_f32().unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
@@ -125,9 +136,9 @@ mod tests {
     #[test]
     fn a_snapshot_of_another_model_is_refused() {
         for snapshot in [snapshot("fc1.weight", vec![3, 2]), snapshot("fc9.weight", vec![2, 3])] {
-            let refused = fill(mlp(&[2, 3], 1), Path::new("s"), &snapshot).unwrap_err();
+            let refused = fill(mlp(&[2, 3], 1), "s", &snapshot).unwrap_err();
             assert_eq!(refused.exit(), Exit::Usage);
         }
-        assert!(fill(mlp(&[2, 3], 1), Path::new("s"), b"nothing").is_err());
+        assert!(fill(mlp(&[2, 3], 1), "s", b"nothing").is_err());
     }
 }
