@@ -81,6 +81,28 @@ class ConvNet(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+class AlexNet(nn.Module):
+    """Overlapping pools, adaptive pooling, and Dropout that drops nothing, so that torch and ONNX Runtime agree."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 8, 5, stride=2, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2),
+            nn.Conv2d(8, 12, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2),
+            nn.Conv2d(12, 16, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(16, 12, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(12, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2),
+        )  # fmt: skip
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.head = nn.Sequential(
+            nn.Dropout(0.0), nn.Linear(12, 24), nn.ReLU(), nn.Dropout(0.0), nn.Linear(24, 24), nn.ReLU(),
+            nn.Linear(24, CLASSES),
+        )  # fmt: skip
+
+    def forward(self, x):
+        return self.head(torch.flatten(self.pool(self.features(x)), 1))
+
+
 class Attention(nn.Module):
     def __init__(self, width, heads, causal):
         super().__init__()
@@ -295,6 +317,7 @@ MODELS = {
     "mlp": (Mlp, lambda batch: torch.randn(batch, 12), 0.1),
     "lenet": (LeNet, image(12, 1), 0.05),
     "convnet": (ConvNet, image(12), 0.05),
+    "alexnet": (AlexNet, image(40), 0.05),
     "vit": (Vit, image(16), 0.02),
     "gpt2": (Gpt2, ids(64, 10), 0.05),
     "bert": (Bert, ids(48, 9), 0.05),
@@ -305,7 +328,7 @@ MODELS = {
     "vgg_bn": (VggBn, image(16), 0.02),
 }
 # By default BatchNormalization is folded as well, and the tied weight of gpt2 becomes two constants.
-FOLDED = ("mlp", "lenet", "convnet", "vit", "bert")
+FOLDED = ("mlp", "lenet", "convnet", "alexnet", "vit", "bert")
 BATCH = 4
 
 
