@@ -186,6 +186,8 @@ fn pad() {
         Case::new("Pad").param(&[3, 4]).ints(pads).float(0.5).check(&format!("{pads:?} with 0.5"));
         Case::new("Pad").open(&[4]).ints(&[0, pads[1], 0, pads[3]]).check(&format!("{pads:?}, open"));
     }
+    Case::new("Pad").param(&[3, 4]).ints(&[0, 1, 2, -1]).param(&[]).check("a trained constant");
+    Case::new("Pad").open(&[4]).ints(&[1, 0, 0, 3]).param(&[1]).check("a trained constant, open");
     for mode in ["reflect", "edge"] {
         for pads in [&[0, 1, 2, 0][..], &[2, 3, 1, 2]] {
             let mode = attr_string("mode", mode);

@@ -1,8 +1,9 @@
 //! y = einsum of any number of operands: the gradient of an operand is the einsum of dy and the others.
 //!
 //! For `ij,jk->ik`, dA is `ik,jk->ij`. An index that only one operand has was summed over: its gradient is repeated. An
-//! ellipsis is written out with letters that the equation does not use. An index that occurs twice in one operand (a
-//! diagonal) is refused.
+//! ellipsis is written out with letters that the equation does not use. Where an index occurs twice in one operand (a
+//! diagonal), the gradient gets a letter of its own for the second axis and an identity matrix as another factor: for
+//! `ii->i`, dA is `i,ij->ij`.
 
 use std::collections::HashMap;
 
@@ -27,15 +28,22 @@ fn gradient(
     operand: usize,
     dy: &str,
 ) -> Result<String, AutodiffError> {
-    let term = &equation.terms[operand];
+    let (term, twins) = equation.apart(operand);
     let others: Vec<usize> = (0..equation.terms.len()).filter(|other| *other != operand).collect();
     let elsewhere = |letter: &char| {
-        equation.result.contains(letter) || others.iter().any(|other| equation.terms[*other].contains(letter))
+        equation.result.contains(letter)
+            || others.iter().any(|other| equation.terms[*other].contains(letter))
+            || twins.iter().flatten().any(|twin| twin == letter)
     };
     let present: Vec<char> = term.iter().copied().filter(elsewhere).collect();
 
+    let identities: Vec<String> = twins
+        .iter()
+        .map(|pair| identity(n, operand, term.iter().position(|letter| *letter == pair[1]).unwrap_or(0)))
+        .collect();
     let mut factors: Vec<(&[char], &str)> =
         others.iter().map(|&other| (equation.terms[other].as_slice(), n.input(other))).collect();
+    factors.extend(twins.iter().zip(&identities).map(|(pair, eye)| (pair.as_slice(), eye.as_str())));
     // A dy without axes is multiplied at the end: not every runtime reads an empty term.
     if !equation.result.is_empty() {
         factors.insert(0, (&equation.result, dy));
@@ -53,7 +61,17 @@ fn gradient(
     if equation.result.is_empty() && !factors.is_empty() {
         grad = n.emitter.op("Mul", &[&grad, dy], &[]);
     }
-    repeated(n, equation, operand, grad, &elsewhere)
+    repeated(n, equation, operand, &term, grad, &elsewhere)
+}
+
+/// The identity matrix as large as this axis of an operand.
+fn identity(n: &mut NodeGrad<'_>, operand: usize, axis: usize) -> String {
+    let value = n.input(operand);
+    let shape = n.shape(value);
+    let axis = n.emitter.ints(&[axis as i64, axis as i64]);
+    let square = n.call("Gather", &[&shape, &axis]);
+    let zeros = n.zeros(&square);
+    n.call("EyeLike", &[&zeros])
 }
 
 /// Brings the gradient to the operand's shape: axes that were summed away are repeated, repeated ones are summed.
@@ -61,10 +79,11 @@ fn repeated(
     n: &mut NodeGrad<'_>,
     equation: &Equation,
     operand: usize,
+    term: &[char],
     mut grad: String,
     elsewhere: &dyn Fn(&char) -> bool,
 ) -> Result<String, AutodiffError> {
-    let (term, value) = (&equation.terms[operand], n.input(operand));
+    let value = n.input(operand);
     let to = n.dims(value)?;
     let missing: Vec<i64> =
         (0..).zip(term).filter(|(_, letter)| !elsewhere(letter)).map(|(axis, _)| axis).collect();
@@ -89,6 +108,8 @@ fn repeated(
 struct Equation {
     terms: Vec<Vec<char>>,
     result: Vec<char>,
+    /// Letters that the equation does not use.
+    spare: Vec<char>,
     /// Size of each index, of those that are not 1 if there are any.
     sizes: HashMap<char, Dim>,
 }
@@ -101,7 +122,7 @@ impl Equation {
             None => (text.as_str(), None),
         };
         let parts: Vec<&str> = left.split(',').collect();
-        let spare: Vec<char> =
+        let mut spare: Vec<char> =
             ('a'..='z').chain('A'..='Z').filter(|letter| !text.contains(*letter)).collect();
         let mut terms = Vec::new();
         let mut sizes: HashMap<char, Dim> = HashMap::new();
@@ -115,9 +136,8 @@ impl Equation {
             }
             widest = widest.max(hidden);
             let term = written_out(part, &spare[..hidden]);
-            let twice = (1..term.len()).any(|at| term[..at].contains(&term[at]));
-            if twice || term.len() != dims.len() {
-                return Err(n.refuse(format!("operand `{part}` takes a diagonal or does not fit its shape")));
+            if term.len() != dims.len() {
+                return Err(n.refuse(format!("operand `{part}` does not fit its shape")));
             }
             for (letter, dim) in term.iter().zip(dims) {
                 let known = sizes.entry(*letter).or_insert_with(|| dim.clone());
@@ -131,7 +151,25 @@ impl Equation {
             Some(right) => written_out(right, &spare[..widest]),
             None => implicit(&terms, &spare[..widest]),
         };
-        Ok(Self { terms, result, sizes })
+        let spare = spare.split_off(widest);
+        if terms.iter().any(|term| term.len() > spare.len()) {
+            return Err(n.refuse("it has more axes than letters".to_owned()));
+        }
+        Ok(Self { terms, result, spare, sizes })
+    }
+
+    /// The term of an operand with a letter of its own for each axis, and the pairs of letters that must be equal.
+    fn apart(&self, operand: usize) -> (Vec<char>, Vec<[char; 2]>) {
+        let (mut term, mut twins) = (Vec::new(), Vec::new());
+        for (&letter, &spare) in self.terms[operand].iter().zip(&self.spare) {
+            if term.contains(&letter) {
+                twins.push([letter, spare]);
+                term.push(spare);
+            } else {
+                term.push(letter);
+            }
+        }
+        (term, twins)
     }
 }
 

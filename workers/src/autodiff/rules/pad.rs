@@ -1,16 +1,15 @@
 //! y = x with something around it, or cropped where a pad is negative.
 //!
-//! Around it a constant: dx = dy with the pads taken off, which is a Pad by the negative. Around it a part of x
-//! (modes reflect, edge, wrap): each copy is added to its origin, see `positions`.
+//! Around it a constant: dx = dy with the pads taken off, which is a Pad by the negative, and the constant's gradient is
+//! the sum of dy over what was put around. Around it a part of x (modes reflect, edge, wrap): each copy is added to its
+//! origin, see `positions`.
 
 use super::positions::scattered;
 use super::{InputGrads, NodeGrad};
 use crate::autodiff::AutodiffError;
+use crate::onnx::attr_int;
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
-    if n.needs(2) {
-        return Err(n.refuse("the constant around the input is trained".to_owned()));
-    }
     if n.node.string("mode", "constant") != "constant" {
         return Ok(vec![Some(scattered(n, dy, &n.node.attribute))]);
     }
@@ -21,5 +20,17 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     let axes = n.input(3);
     let dx =
         if axes.is_empty() { n.call("Pad", &[dy, &back]) } else { n.call("Pad", &[dy, &back, "", axes]) };
-    Ok(vec![Some(dx)])
+    let constant = if n.needs(2) { Some(around(n, dy)?) } else { None };
+    Ok(vec![Some(dx), None, constant])
+}
+
+/// The sum of `dy` over everything that is not x.
+fn around(n: &mut NodeGrad<'_>, dy: &str) -> Result<String, AutodiffError> {
+    let (inside, one) = (n.zeros_like(n.input(0)), n.number(1.0));
+    let mut inputs = vec![inside.as_str(), n.input(1), &one];
+    inputs.extend(Some(n.input(3)).filter(|axes| !axes.is_empty()));
+    let mask = n.call("Pad", &inputs);
+    let outside = n.call("Mul", &[dy, &mask]);
+    let sum = n.emitter.op("ReduceSum", &[&outside], &[attr_int("keepdims", 0)]);
+    n.reshape_to_input(&sum, 2)
 }
