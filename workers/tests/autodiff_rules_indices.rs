@@ -78,6 +78,17 @@ fn scatter() {
         let elements = case("ScatterElements").param(&[3, 2]).ints_of(&[1, 2], &[2, -3]).param(&[1, 2]);
         elements.check(&name);
     }
+    for reduction in ["mul", "min", "max"] {
+        let case = |op: &str| Case::new(op).opset(18).attr(attr_string("reduction", reduction));
+        let twice = case("ScatterND").param(&[4, 2]).ints_of(&[4, 1], &[2, 0, 2, -2]);
+        twice.param(&[4, 2]).check(&format!("{reduction}, one place three times"));
+        let elements = case("ScatterElements").param(&[3, 4]).ints_of(&[2, 3], &[0, 3, 0, 2, 1, 0]);
+        elements.param(&[2, 3]).attr(attr_int("axis", -1)).check(reduction);
+    }
+    // One zero and two of them among the factors of a place; where there are two nothing moves.
+    let zeros = Case::new("ScatterND").opset(18).attr(attr_string("reduction", "mul"));
+    let zeros = zeros.param_of(&[4], &[0.0, 0.5, 0.0, 2.0]).ints_of(&[4, 1], &[0, 1, 2, 3]);
+    zeros.param_of(&[4], &[3.0, 0.0, 0.0, -1.5]).check("zeros");
     for op in ["ScatterND", "ScatterElements"] {
         let indices: &[usize] = if op == "ScatterND" { &[3, 1] } else { &[3, 2] };
         let data = [1, 1, 0, 0, 1, 1];
