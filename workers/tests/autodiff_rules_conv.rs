@@ -261,18 +261,31 @@ fn resize_to_sizes_and_other_variants() {
 }
 
 #[test]
-fn what_resize_cannot_do_is_refused() {
-    for (attribute, reason) in [
-        (attr_int("antialias", 1), "antialias"),
-        (attr_string("keep_aspect_ratio_policy", "not_larger"), "aspect ratio"),
-    ] {
-        let image = Image::new(&[2, 4, 4], 18).without().without();
-        let image = image.constant(TensorProto::from_i64("sizes", &[2], &[6, 6]));
-        let attributes = [attr_string("mode", "linear"), attr_ints("axes", &[2, 3]), attribute];
-        let (model, _, _) = image.finish("Resize", &attributes);
-        let runtime = onnxruntime::runtime();
-        let refused = derive(&runtime, &model.to_bytes(), Loss::MeanSquaredError, &DeriveOptions::default());
-        let error = refused.unwrap_err();
-        assert!(error.code() == "E311" && error.to_string().contains(reason), "{error}");
+fn resize_with_antialias_and_in_proportion() {
+    for mode in ["linear", "cubic"] {
+        for scales in [[0.5, 0.4], [0.7, 1.6], [1.0, 0.25]] {
+            for outside in [0, 1] {
+                let attributes = [
+                    attr_string("mode", mode),
+                    attr_int("antialias", 1),
+                    attr_int("exclude_outside", outside),
+                    attr_ints("axes", &[2, 3]),
+                ];
+                let image = Image::new(&[1, 6, 8], 18).without();
+                let image = image.constant(TensorProto::from_f32("scales", &[2], &scales));
+                let name = format!("{mode} {scales:?} {outside}");
+                image.check(&name, "Resize", &attributes, LINEAR);
+            }
+        }
+    }
+    for policy in ["not_larger", "not_smaller"] {
+        let attributes = [
+            attr_string("mode", "linear"),
+            attr_string("keep_aspect_ratio_policy", policy),
+            attr_ints("axes", &[2, 3]),
+        ];
+        let image = Image::new(&[1, 4, 6], 18).without().without();
+        let image = image.constant(TensorProto::from_i64("sizes", &[2], &[7, 5]));
+        image.check(policy, "Resize", &attributes, LINEAR);
     }
 }

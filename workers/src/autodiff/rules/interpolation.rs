@@ -1,8 +1,9 @@
 //! Resizing along one axis: which elements of the input each element of the output is made of.
 //!
 //! Output o stands at `position(o)` of the input, by the coordinate transformation; its value is the nearest element, or
-//! the two beside it (linear), or four (cubic), weighted. Computed in float32, as ONNX Runtime does, so that ties round
-//! the same way. Source: the ONNX operator Resize; Keys, doi:10.1109/TASSP.1981.1163711, for the cubic weights.
+//! the two beside it (linear), or four (cubic), weighted; with antialias, where the axis shrinks, as many more as it
+//! shrinks. Computed in float32, as ONNX Runtime does, so that ties round the same way. Source: the ONNX operator Resize;
+//! Keys, doi:10.1109/TASSP.1981.1163711, for the cubic weights.
 
 /// How one axis is resized.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,6 +17,7 @@ pub(super) struct Resized<'a> {
     pub(super) nearest: &'a str,
     pub(super) cubic_coefficient: f32,
     pub(super) exclude_outside: bool,
+    pub(super) antialias: bool,
 }
 
 impl Resized<'_> {
@@ -50,6 +52,8 @@ impl Resized<'_> {
     fn parts(&self, position: f32) -> Option<Vec<(i64, f32)>> {
         Some(match self.mode {
             "nearest" => vec![(self.round(position)? as i64, 1.0)],
+            "linear" if self.antialias => self.smooth(position, 1.0, |t| 1.0 - t),
+            "cubic" if self.antialias => self.smooth(position, 2.0, |t| self.keys(t)),
             "linear" => {
                 let position = position.clamp(0.0, self.input as f32 - 1.0);
                 let (floor, above) = (position.floor(), position - position.floor());
@@ -73,18 +77,44 @@ impl Resized<'_> {
     }
 
     fn cubic(&self, position: f32) -> Vec<(i64, f32)> {
-        let (floor, t, a) = (position.floor() as i64, position - position.floor(), self.cubic_coefficient);
-        let near = |t: f32| ((a + 2.0) * t - (a + 3.0)) * t * t + 1.0;
-        let far = |t: f32| ((a * t - 5.0 * a) * t + 8.0 * a) * t - 4.0 * a;
-        let weights = [far(1.0 + t), near(t), near(1.0 - t), far(2.0 - t)];
-        let mut parts: Vec<(i64, f32)> = (floor - 1..).zip(weights).collect();
-        if self.exclude_outside {
-            parts.retain(|(at, _)| (0..self.input as i64).contains(at));
-            let total: f32 = parts.iter().map(|(_, weight)| weight).sum();
-            parts.iter_mut().for_each(|(_, weight)| *weight /= total);
-        }
-        parts
+        let (floor, t) = (position.floor() as i64, position - position.floor());
+        let weights = [1.0 + t, t, 1.0 - t, 2.0 - t].map(|distance| self.keys(distance));
+        let parts: Vec<(i64, f32)> = (floor - 1..).zip(weights).collect();
+        if self.exclude_outside { self.inside(parts) } else { parts }
     }
+
+    /// The weight of an element at a distance from 0 to 2.
+    fn keys(&self, distance: f32) -> f32 {
+        let (t, a) = (distance, self.cubic_coefficient);
+        match t <= 1.0 {
+            true => ((a + 2.0) * t - (a + 3.0)) * t * t + 1.0,
+            false => ((a * t - 5.0 * a) * t + 8.0 * a) * t - 4.0 * a,
+        }
+    }
+
+    /// Every element within `reach`, measured in output elements where these are the larger ones, weighted by distance.
+    fn smooth(&self, position: f32, reach: f32, weight: impl Fn(f32) -> f32) -> Vec<(i64, f32)> {
+        let (shrinks, center) = ((1.0 / self.scale).max(1.0), position + 0.5);
+        let edge = |side: f32| (center + side * reach * shrinks + 0.5).floor() as i64;
+        let near = |at: i64| {
+            let distance = ((at as f32 - center + 0.5) / shrinks).abs();
+            (at, if distance < reach { weight(distance) } else { 0.0 })
+        };
+        let parts: Vec<(i64, f32)> = (edge(-1.0)..edge(1.0)).map(near).collect();
+        if self.exclude_outside { self.inside(parts) } else { normalised(parts) }
+    }
+
+    fn inside(&self, mut parts: Vec<(i64, f32)>) -> Vec<(i64, f32)> {
+        parts.retain(|(at, _)| (0..self.input as i64).contains(at));
+        normalised(parts)
+    }
+}
+
+/// The same parts with weights that add up to one.
+fn normalised(mut parts: Vec<(i64, f32)>) -> Vec<(i64, f32)> {
+    let total: f32 = parts.iter().map(|(_, weight)| weight).sum();
+    parts.iter_mut().for_each(|(_, weight)| *weight /= total);
+    parts
 }
 
 #[cfg(test)]
@@ -102,6 +132,7 @@ mod tests {
             nearest: "round_prefer_floor",
             cubic_coefficient: -0.75,
             exclude_outside: false,
+            antialias: false,
         };
         let linear = [1.0, 0.0, 0.75, 0.25, 0.25, 0.75, 0.0, 1.0];
         assert_eq!(plain.weights().unwrap(), linear);
@@ -111,6 +142,12 @@ mod tests {
         assert_eq!(corners.weights().unwrap(), [1.0, 0.0, 0.5, 0.5, 0.0, 1.0]);
         assert_eq!(Resized { coordinates: "tf_crop_and_resize", ..plain }.weights(), None);
         let cubic = Resized { mode: "cubic", exclude_outside: true, ..plain }.weights().unwrap();
+        let smooth =
+            Resized { input: 4, output: 2, scale: 0.5, antialias: true, exclude_outside: true, ..plain };
+        let thirds = [3.0 / 7.0, 3.0 / 7.0, 1.0 / 7.0, 0.0, 0.0, 1.0 / 7.0, 3.0 / 7.0, 3.0 / 7.0];
+        let off =
+            smooth.weights().unwrap().iter().zip(thirds).map(|(w, t)| (w - t).abs()).fold(0.0, f32::max);
+        assert!(off < 1e-6, "{:?}", smooth.weights());
         assert!(cubic.chunks(2).all(|row| (row.iter().sum::<f32>() - 1.0).abs() < 1e-6));
     }
 }

@@ -9,12 +9,6 @@ use crate::autodiff::broadcast::sum;
 use crate::onnx::{Dim, attr_ints};
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
-    if n.node.int("antialias", 0) != 0 {
-        return Err(n.refuse("it smooths (antialias)".to_owned()));
-    }
-    if n.node.string("keep_aspect_ratio_policy", "stretch") != "stretch" {
-        return Err(n.refuse("it keeps the aspect ratio".to_owned()));
-    }
     let (from, to) = (n.dims(n.input(0))?.to_vec(), n.dims(n.output())?.to_vec());
     let scales = scales(n, from.len())?;
     let mut dx = dy.to_owned();
@@ -56,27 +50,48 @@ fn resized<'a>(n: &NodeGrad<'a>, input: usize, output: usize, scale: f32) -> Res
         nearest: n.node.string("nearest_mode", "round_prefer_floor"),
         cubic_coefficient: n.node.float("cubic_coeff_a", -0.75),
         exclude_outside: n.node.int("exclude_outside", 0) != 0,
+        antialias: n.node.int("antialias", 0) != 0,
     }
 }
 
-/// The scale of every axis, if the node gives scales and not sizes.
+/// The scale of every axis, if the node gives scales, or sizes within which the image keeps its proportions.
 fn scales(n: &NodeGrad<'_>, rank: usize) -> Result<Option<Vec<f32>>, AutodiffError> {
-    if !n.input(3).is_empty() || n.input(2).is_empty() {
-        return Ok(None);
-    }
-    let given = n.emitter.known(n.input(2)).and_then(|tensor| tensor.to_f32().ok());
-    let given = given.ok_or_else(|| n.refuse("its scales are not constant".to_owned()))?;
     let axes = match n.node.ints("axes").filter(|axes| !axes.is_empty()) {
-        Some(axes) => axes.iter().map(|axis| if *axis < 0 { axis + rank as i64 } else { *axis }).collect(),
-        None => (0..rank as i64).collect::<Vec<i64>>(),
+        Some(axes) => axes.iter().map(|axis| n.axis(*axis, rank)).collect::<Result<_, _>>()?,
+        None => (0..rank).collect::<Vec<usize>>(),
+    };
+    let given = match n.input(3) {
+        "" if n.input(2).is_empty() => return Ok(None),
+        "" => {
+            let given = n.emitter.known(n.input(2)).and_then(|tensor| tensor.to_f32().ok());
+            given.ok_or_else(|| n.refuse("its scales are not constant".to_owned()))?
+        }
+        sizes => match common_scale(n, sizes, &axes)? {
+            Some(scale) => vec![scale; axes.len()],
+            None => return Ok(None),
+        },
     };
     let mut scales = vec![1.0; rank];
-    for (axis, scale) in axes.iter().zip(given) {
-        if let Some(slot) = usize::try_from(*axis).ok().and_then(|axis| scales.get_mut(axis)) {
-            *slot = scale;
-        }
-    }
+    axes.iter().zip(given).for_each(|(axis, scale)| scales[*axis] = scale);
     Ok(Some(scales))
+}
+
+/// The one scale of all axes where the node keeps the proportions of the image.
+fn common_scale(n: &NodeGrad<'_>, sizes: &str, axes: &[usize]) -> Result<Option<f32>, AutodiffError> {
+    let choose = match n.node.string("keep_aspect_ratio_policy", "stretch") {
+        "not_larger" => f32::min,
+        "not_smaller" => f32::max,
+        _ => return Ok(None),
+    };
+    let sizes = n.known_ints(sizes).filter(|sizes| sizes.len() == axes.len());
+    let sizes = sizes.ok_or_else(|| n.refuse("its sizes are not constant".to_owned()))?;
+    let dims = n.dims(n.input(0))?;
+    let mut common = None;
+    for (axis, size) in axes.iter().zip(sizes) {
+        let scale = size as f32 / n.fixed(n.input(0), &dims[*axis])? as f32;
+        common = Some(common.map_or(scale, |other| choose(other, scale)));
+    }
+    Ok(common)
 }
 
 /// Whether output o is input o / times.
