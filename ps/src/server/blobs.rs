@@ -9,7 +9,7 @@ use std::{
 
 use syncline_engine::rpc::ShardFault;
 
-use super::tensor::Caller;
+use super::caller::Caller;
 use crate::wire::{Digest, Duplex, Reply};
 
 const PIECE_BYTES: usize = 256 << 10;

@@ -10,6 +10,7 @@
 
 mod announce;
 mod blobs;
+mod caller;
 mod control;
 mod listen;
 mod open;

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 
-use super::tensor::Caller;
+use super::caller::Caller;
 use crate::{
     shard::{House, JobShard, Ready, Want},
     wire::{At, Duplex, Reply},

@@ -4,7 +4,7 @@ use std::io;
 
 use syncline_engine::rpc::ShardFault;
 
-use super::tensor::Caller;
+use super::caller::Caller;
 use crate::{
     shard::{Admission, CHUNK_ELEMENTS, House, JobShard, PushHeader, Tally},
     wire::{At, Duplex, Reply},
