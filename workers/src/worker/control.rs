@@ -23,8 +23,9 @@ use tracing::{debug, info, warn};
 use super::{
     WorkerOptions,
     error::WorkerError,
-    executor::{End, Finished, GATHER, Shared, execute},
+    executor::{End, Shared, execute},
     job::Identity,
+    report::{Finished, GATHER},
 };
 
 const CALL: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use syncline_engine::rpc::{EngineFault, JobTicket};
@@ -25,20 +25,8 @@ use tracing::{debug, warn};
 use super::{
     error::WorkerError,
     job::{Identity, Iteration, JobRun},
+    report::{Finished, is_urgent},
 };
-
-/// A finished attempt on its way to the engine.
-pub(super) struct Finished {
-    pub key: TaskKey,
-    pub ended: Instant,
-    pub outcome: Outcome,
-}
-
-/// How long a report waits for others while the worker has enough in hand: one commit then serves many short steps.
-pub(super) const GATHER: Duration = Duration::from_millis(16);
-
-/// With work for less than this in hand, the engine should hear at once what is done, so that more comes in time.
-const RESERVE_US: u64 = 16_000;
 
 /// What both sides of a worker see of each other.
 #[derive(Default)]
@@ -157,19 +145,6 @@ pub(super) fn execute(
     End::Stopped
 }
 
-/// Whether these reports, which may be sent together, must not wait for others. `queued`: tasks that are still to do.
-fn is_urgent(reports: &[Finished], queued: u32) -> bool {
-    let busy_us = |report: &Finished| match &report.outcome {
-        Outcome::Iterated(it) => Some(it.busy_us()),
-        Outcome::Evaluated { .. } | Outcome::Failed { .. } => None,
-    };
-    let Some(last) = reports.last() else { return false };
-    let Some(last_us) = busy_us(last) else { return true };
-    // The next reports will come after about the same time: if that is too late to gather them, nothing is won.
-    let all_us: u64 = reports.iter().filter_map(busy_us).sum();
-    last_us.saturating_mul(u64::from(queued)) < RESERVE_US || u128::from(all_us) >= GATHER.as_micros()
-}
-
 /// What `next` will pull if it is an iteration of the same job as `this` and pulls at all.
 fn following(this: &Assignment, next: &Assignment) -> Option<Want> {
     let same = (&this.key.job, this.key.generation) == (&next.key.job, next.key.generation);
@@ -224,7 +199,7 @@ fn run_one(
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::{core::Iterated, graph::TaskId, ids::Incarnation, samples::SampleRange};
+    use syncline_scheduler::{graph::TaskId, ids::Incarnation, samples::SampleRange};
 
     use super::*;
 
@@ -233,38 +208,11 @@ mod tests {
         TaskKey { job: "digits".parse().unwrap(), generation: Generation(1), task, attempt: 1 }
     }
 
-    fn iterated(compute_us: u64) -> Outcome {
-        Outcome::Iterated(Iterated { compute_us, ..Iterated::default() })
-    }
-
     fn assignment(seq: u64, update: Update) -> Assignment {
         let range = SampleRange { epoch: 0, start: 0, len: 1 };
         let work =
             Work::Iterate { superstep: Superstep(2), seq, range, learning_rate: 0.1, min_clock: 7, update };
         Assignment { key: key(seq), work }
-    }
-
-    #[test]
-    fn a_report_waits_only_if_others_will_come_in_time_and_work_is_left() {
-        let failed = || Outcome::Failed { code: "E460".into(), reason: String::new() };
-        #[rustfmt::skip]
-        let cases: Vec<(&str, Vec<Outcome>, u32, bool)> = vec![
-            ("nothing to say",           vec![],                               0,  false),
-            ("short steps, much to do",  vec![iterated(2_000)],                10, false),
-            ("short steps, little left", vec![iterated(2_000)],                7,  true),
-            ("the last one",             vec![iterated(2_000)],                0,  true),
-            ("a long step",              vec![iterated(16_000)],               10, true),
-            ("just below",               vec![iterated(15_999)],               10, false),
-            ("a round of short steps",   vec![iterated(2_000), iterated(2_000)], 10, false),
-            ("a long round",             vec![iterated(9_000), iterated(9_000)], 10, true),
-            ("a failure",                vec![failed()],                       10, true),
-        ];
-        for (name, outcomes, queued, want) in cases {
-            let ended = Instant::now();
-            let reports: Vec<_> =
-                outcomes.into_iter().map(|outcome| Finished { key: key(1), ended, outcome }).collect();
-            assert_eq!(is_urgent(&reports, queued), want, "{name}");
-        }
     }
 
     #[test]

@@ -13,12 +13,15 @@ use syncline_scheduler::{
     core::{Iterated, Outcome, TaskKey, Update},
     ids::Incarnation,
     samples::SampleRange,
-    spec::{ElementRange, OnNan, ParameterKind, TrainSpec},
+    spec::{OnNan, TrainSpec},
     sync::UpdateMode,
 };
 use tracing::debug;
 
-use super::{Pace, error::WorkerError, executor::Finished, feed::Feed, load::LoadProbe, round::Local};
+use super::{
+    Pace, error::WorkerError, feed::Feed, load::LoadProbe, parameters::Parameters, report::Finished,
+    round::Local,
+};
 use crate::{
     autodiff::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_WEIGHT, NEXT_SUFFIX, PREDICTIONS},
     backend::{ExecOptions, Executable, Runtime, TensorView},
@@ -48,14 +51,6 @@ pub(super) struct JobRun {
     data: Option<Feed>,
     local: Local,
     load: LoadProbe,
-}
-
-/// The parameters to compute on: one flat array and the tensors in it.
-pub(super) struct Parameters {
-    pub values: Vec<f32>,
-    pub tensors: Vec<(String, Vec<usize>, ElementRange)>,
-    /// How many of the tensors an optimizer moves; those behind are buffers.
-    pub trained: usize,
 }
 
 /// One training iteration as the executor was told.
@@ -296,20 +291,4 @@ fn inputs<'a>(
         inputs.push((name, TensorView::F32 { shape, data }));
     }
     inputs
-}
-
-impl Parameters {
-    fn new(train: &TrainSpec) -> Self {
-        let shape = |dims: &[u64]| dims.iter().map(|&d| d as usize).collect();
-        let tensors: Vec<(String, Vec<usize>, ElementRange)> =
-            train.model.layout.ranges().map(|(p, range)| (p.name.clone(), shape(&p.shape), range)).collect();
-        let elements = tensors.last().map_or(0, |(.., range)| range.end);
-        let trained = train.model.layout.0.iter().filter(|p| p.kind == ParameterKind::Trained).count();
-        Self { values: vec![0.0; elements as usize], tensors, trained }
-    }
-
-    /// Elements in front of the buffers.
-    pub(super) fn trained_elements(&self) -> usize {
-        self.tensors[..self.trained].last().map_or(0, |(.., range)| range.end as usize)
-    }
 }

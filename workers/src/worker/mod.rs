@@ -12,6 +12,8 @@ mod job;
 mod load;
 mod options;
 mod pace;
+mod parameters;
+mod report;
 mod round;
 #[cfg(test)]
 mod tests;

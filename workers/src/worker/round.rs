@@ -19,7 +19,7 @@ use syncline_ps::{
 };
 use syncline_scheduler::{core::Outcome, spec::Optimizer, sync::UpdateMode};
 
-use super::{WorkerError, executor::Finished, job::Parameters};
+use super::{WorkerError, parameters::Parameters, report::Finished};
 
 /// The worker's side of local steps.
 pub(super) struct Local {

@@ -31,8 +31,9 @@ use tokio::sync::mpsc as async_mpsc;
 
 use super::{
     Pace,
-    executor::{End, Finished, Shared, execute},
+    executor::{End, Shared, execute},
     job::Identity,
+    report::Finished,
 };
 use crate::{
     backend::{ExecOptions, Runtime},
