@@ -10,8 +10,8 @@ use syncline_scheduler::{
 };
 
 use crate::rpc::{
-    CallError, ClientServiceClient, EngineFault, JobFields, JobView, Reconnecting, Token, connect,
-    hello::Role, within,
+    CallError, ClientServiceClient, EngineFault, JobFields, JobView, Reconnecting, Token, WorkerFields,
+    connect, hello::Role, within,
 };
 
 const CALL: Duration = Duration::from_secs(15);
@@ -121,6 +121,11 @@ impl Client {
     /// Every job known, oldest first.
     pub async fn jobs(&self) -> Result<Vec<JobFields>, ClientError> {
         self.patiently(|c| async move { c.jobs(within(CALL)).await }).await
+    }
+
+    /// Every live worker, oldest first.
+    pub async fn workers(&self) -> Result<Vec<WorkerFields>, ClientError> {
+        self.patiently(|c| async move { c.workers(within(CALL)).await }).await
     }
 
     /// One job with its workers.

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use syncline_engine::kit::{self, Found, Origin, Part, RedisOptions, RedisServer, Search};
+use syncline_engine::kit::{
+    self, Device, DeviceParts, Found, Origin, Part, RedisOptions, RedisServer, Search,
+};
 use tempfile::TempDir;
 
 fn silent(_: &str) {}
@@ -218,18 +220,23 @@ fn onnxruntime_is_a_shared_library() {
 
 #[test]
 fn a_damaged_wheel_in_the_cache_is_refused() {
-    for part in [Part::OnnxRuntime, Part::RedisServer] {
-        let (cache, search) = search("");
+    for part in [Part::OnnxRuntime, Part::OnnxRuntimeCuda, Part::RedisServer] {
+        // A GPU has a wheel on some platforms only.
+        let Some(file) = part.wheel_file() else { continue };
+        let (cache, mut search) = search("");
         let kit = cache.path().join("kit");
         fs::create_dir(&kit).unwrap();
-        fs::write(kit.join(part.wheel_file().unwrap()), "PK, but not really").unwrap();
+        fs::write(kit.join(file), "PK, but not really").unwrap();
+        fs::write(cache.path().join("libcuda.so.1"), "").unwrap();
+        search.library_dirs = vec![cache.path().into()];
         let found = match part {
             Part::OnnxRuntime => search.onnxruntime(&silent),
+            Part::OnnxRuntimeCuda => search.for_device(Device::Cuda(0), &silent).map(|p| p.onnxruntime),
             Part::RedisServer => search.redis_server(&silent),
         };
         let error = found.unwrap_err();
         assert_eq!(error.code(), "E106", "{error}");
-        assert!(error.hint().contains(part.wheel_file().unwrap()), "{}", error.hint());
+        assert!(error.hint().contains(file), "{}", error.hint());
     }
 }
 
@@ -320,4 +327,151 @@ fn an_installed_package_is_used_if_it_is_new_enough() {
     fs::write(&library, "").unwrap();
     let found = search.onnxruntime(&say).unwrap();
     assert_eq!(found, Found { path: library, origin: Origin::PythonPackage });
+}
+
+/// A library that asks the dynamic loader for others: an ELF file of sections only.
+fn library(path: &Path, needs: &[&str]) {
+    let mut names = vec![0];
+    let mut dynamic: Vec<u8> = Vec::new();
+    for name in needs {
+        dynamic.extend([1u64, names.len() as u64].iter().flat_map(|n| n.to_le_bytes()));
+        names.extend(name.bytes().chain([0]));
+    }
+    dynamic.extend([0; 16]);
+    let (names_at, dynamic_at) = (64u64, 64 + names.len() as u64);
+    let sections_at = dynamic_at + dynamic.len() as u64;
+    let mut header = [0; 64];
+    header[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    header[0x28..0x30].copy_from_slice(&sections_at.to_le_bytes());
+    header[0x3c] = 2;
+    let section = |ty: u8, at: u64, bytes: usize| {
+        let mut section = [0; 64];
+        section[4] = ty;
+        section[0x18..0x20].copy_from_slice(&at.to_le_bytes());
+        section[0x20..0x28].copy_from_slice(&(bytes as u64).to_le_bytes());
+        section
+    };
+    let sections = [section(3, names_at, names.len()), section(6, dynamic_at, dynamic.len())].concat();
+    fs::write(path, [&header[..], &names, &dynamic, &sections].concat()).unwrap();
+}
+
+/// A machine with a driver, a build for CUDA 12 in `capi`, libraries in `lib` and in a Python package.
+struct GpuMachine {
+    root: TempDir,
+    search: Search,
+}
+
+impl GpuMachine {
+    const PROVIDER: &str = "capi/libonnxruntime_providers_cuda.so";
+
+    fn new() -> Self {
+        let (root, mut search) = search("");
+        for dir in ["lib", "capi", "bin", "nvidia/cudnn/lib", "nvidia/cublas/lib"] {
+            fs::create_dir_all(root.path().join(dir)).unwrap();
+        }
+        let found = |name: &str| format!("{name}) echo found:{}/{name};;", root.path().display());
+        script(&root.path().join("bin"), "python3", &format!("case $3 in {} esac", found("nvidia")));
+        search.path = root.path().join("bin").into();
+        search.library_dirs = vec![root.path().join("lib")];
+        search.ort_dylib_path = Some(root.path().join("capi/libonnxruntime.so.1.31.1"));
+        let needs = ["libcublasLt.so.12", "libcublas.so.12", "libcudart.so.12", "libcuda.so.1", "libc.so.6"];
+        library(&root.path().join(Self::PROVIDER), &needs);
+        let machine = Self { root, search };
+        let files = ["capi/libonnxruntime.so.1.31.1", "lib/libcuda.so.1", "lib/libcudart.so.12"];
+        let packaged =
+            ["cublas/lib/libcublas.so.12", "cublas/lib/libcublasLt.so.12", "cudnn/lib/libcudnn.so.9"];
+        files.iter().for_each(|file| machine.put(file));
+        packaged.iter().for_each(|file| machine.put(&format!("nvidia/{file}")));
+        machine
+    }
+
+    fn put(&self, file: &str) {
+        fs::write(self.root.path().join(file), "").unwrap();
+    }
+
+    fn remove(&self, file: &str) {
+        fs::remove_file(self.root.path().join(file)).unwrap();
+    }
+
+    fn parts(&self) -> Result<DeviceParts, kit::KitError> {
+        self.search.for_device(Device::Cuda(0), &silent)
+    }
+}
+
+#[test]
+fn a_gpu_gets_the_libraries_that_its_provider_asks_for_in_order() {
+    let machine = GpuMachine::new();
+    let names = |parts: DeviceParts| -> Vec<String> {
+        let name = |path: &PathBuf| path.strip_prefix(machine.root.path()).unwrap().display().to_string();
+        parts.preload.iter().map(name).collect()
+    };
+    let (cublas, cudnn) = ("nvidia/cublas/lib", "nvidia/cudnn/lib/libcudnn.so.9");
+    let mut want = vec![
+        "lib/libcuda.so.1".to_owned(),
+        format!("{cublas}/libcublasLt.so.12"),
+        format!("{cublas}/libcublas.so.12"),
+        "lib/libcudart.so.12".to_owned(),
+        cudnn.to_owned(),
+    ];
+    assert_eq!(names(machine.parts().unwrap()), want);
+
+    // What the user names goes before what a package brings; the compiler is taken if it is there.
+    machine.put("lib/libcublas.so.12");
+    machine.put("lib/libnvrtc.so.12");
+    want[2] = "lib/libcublas.so.12".to_owned();
+    want.push("lib/libnvrtc.so.12".to_owned());
+    assert_eq!(names(machine.parts().unwrap()), want);
+}
+
+#[test]
+fn a_machine_without_a_driver_is_told_so_before_anything_is_fetched() {
+    let (cache, search) = search("");
+    let error = search.for_device(Device::Cuda(1), &silent).unwrap_err();
+    assert_eq!(error.code(), "E491");
+    assert!(error.to_string().contains("cuda:1 cannot be used: libcuda.so.1"), "{error}");
+    assert!(error.hint().contains("--device cpu"), "{}", error.hint());
+    assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn missing_libraries_are_named_with_the_command_that_brings_them() {
+    let machine = GpuMachine::new();
+    machine.remove("nvidia/cudnn/lib/libcudnn.so.9");
+    machine.remove("nvidia/cublas/lib/libcublas.so.12");
+    let error = machine.parts().unwrap_err();
+    assert_eq!(error.code(), "E492");
+    assert!(error.to_string().ends_with("not found: libcublas.so.12, libcudnn.so.9"), "{error}");
+    let command = "python3 -m pip install 'nvidia-cublas-cu12==12.*' 'nvidia-cudnn-cu12==9.*'";
+    assert!(error.hint().contains(command), "{}", error.hint());
+}
+
+#[test]
+fn a_build_without_cuda_is_refused_if_named_and_else_passed_over() {
+    let mut machine = GpuMachine::new();
+    machine.remove(GpuMachine::PROVIDER);
+    let error = machine.parts().unwrap_err();
+    assert_eq!(error.code(), "E101");
+    assert!(error.to_string().contains("has no libonnxruntime_providers_cuda.so beside it"), "{error}");
+
+    machine.search.ort_dylib_path = None;
+    let root = machine.root.path().display();
+    script(&machine.root.path().join("bin"), "python3", &format!("[ $1 = -c ] && echo found:{root}"));
+    let heard = Mutex::new(String::new());
+    let say = |line: &str| heard.lock().unwrap().push_str(line);
+    let found = machine.search.for_device(Device::Cuda(0), &say);
+    assert!(heard.lock().unwrap().contains("has no CUDA execution provider"), "{heard:?}");
+    // This python3 has no pip.
+    let code = found.unwrap_err().code();
+    assert!(matches!(code, "E104" | "E105" | "E102"), "{code}");
+    let cpu = machine.search.for_device(Device::Cpu, &say).unwrap();
+    assert_eq!((cpu.onnxruntime.origin, cpu.preload), (Origin::PythonPackage, vec![]));
+}
+
+#[test]
+fn a_damaged_provider_is_an_error_that_names_it() {
+    let machine = GpuMachine::new();
+    machine.put(GpuMachine::PROVIDER);
+    let error = machine.parts().unwrap_err();
+    assert_eq!(error.code(), "E108", "{error}");
+    assert!(error.to_string().contains("libonnxruntime_providers_cuda.so"), "{error}");
 }

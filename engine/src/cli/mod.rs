@@ -22,6 +22,7 @@ mod status;
 mod stop;
 mod up;
 mod watch;
+mod workers;
 
 pub use cluster::{Cluster, Connection};
 pub use error::CliError;
@@ -40,6 +41,8 @@ pub enum Command {
     Engine(engine::EngineArgs),
     /// List the jobs
     Jobs(jobs::JobsArgs),
+    /// List the live workers, and what each computes on
+    Workers(workers::WorkersArgs),
     /// Show one job with its workers
     Status(status::StatusArgs),
     /// Follow a job until it is over
@@ -65,6 +68,7 @@ impl Command {
             Self::Up(args) => up::run(args),
             Self::Engine(args) => engine::run(args),
             Self::Jobs(args) => jobs::run(&args),
+            Self::Workers(args) => workers::run(&args),
             Self::Status(args) => status::run(&args),
             Self::Watch(args) => watch::run(&args),
             Self::Explain(args) => explain::run(&args),

@@ -1,6 +1,6 @@
 //! What can go wrong while finding or starting a native part. Codes are stable.
 
-use super::Part;
+use super::{Device, Part};
 use std::path::{Path, PathBuf};
 
 /// Why a native part is not there. The texts are one line each; [`hint`](Self::hint) says what to do.
@@ -46,6 +46,12 @@ pub enum KitError {
     /// The server runs and does not answer.
     #[error("[E113] no answer to PING on port {port} within {after_ms} ms; the log `{}` ends with:\n{tail}", log.display())]
     NoAnswer { port: u16, after_ms: u64, log: PathBuf, tail: String },
+    /// The driver brings the library; without it there is no GPU that could be used.
+    #[error("[E491] {device} cannot be used: {library}, a part of the NVIDIA driver, is not on this machine")]
+    NoDriver { device: Device, library: &'static str },
+    /// Libraries that the CUDA execution provider is linked with, or loads when it needs them.
+    #[error("[E492] {device} needs NVIDIA libraries that were not found: {}", missing.join(", "))]
+    MissingCuda { device: Device, missing: Vec<String>, by_hand: String },
 }
 
 impl KitError {
@@ -70,6 +76,8 @@ impl KitError {
             Self::PortTaken { .. } => "E111",
             Self::DirInUse { .. } => "E112",
             Self::NoAnswer { .. } => "E113",
+            Self::NoDriver { .. } => "E491",
+            Self::MissingCuda { .. } => "E492",
         }
     }
 
@@ -83,7 +91,13 @@ impl KitError {
             | Self::NoCache { by_hand, .. }
             | Self::NoPip { by_hand, .. }
             | Self::Pip { by_hand, .. }
-            | Self::Unusable { by_hand, .. } => by_hand.clone(),
+            | Self::Unusable { by_hand, .. }
+            | Self::MissingCuda { by_hand, .. } => by_hand.clone(),
+            Self::NoDriver { .. } => {
+                "install the NVIDIA driver (`nvidia-smi` must list the GPU; a container must be \
+                given it), or compute with --device cpu"
+                    .into()
+            }
             Self::Corrupt { path, .. } => format!("delete `{}` and start again", path.display()),
             Self::Unpack { wheel, .. } => format!("delete `{}` and start again", wheel.display()),
             Self::Io { .. } => "check that the path is writable and the disk is not full, \

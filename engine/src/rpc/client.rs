@@ -13,6 +13,9 @@ use syncline_scheduler::{
 /// One job as Redis shows it: the fields of its `job` hash, see docs/redis-schema.md.
 pub type JobFields = BTreeMap<String, String>;
 
+/// One live worker as Redis shows it: `id`, such as `w3`, and the fields of its hash, see docs/redis-schema.md.
+pub type WorkerFields = BTreeMap<String, String>;
+
 /// One job with its workers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobView {
@@ -91,4 +94,6 @@ pub trait ClientService {
     /// The engine about itself: `version`, `address`, `instance`, `redis` (without password), `shards`,
     /// `shards_present`, and if it is the active one `epoch`, `workers` and `worker_pids`.
     async fn about() -> Result<BTreeMap<String, String>, EngineFault>;
+    /// Every live worker, oldest first.
+    async fn workers() -> Result<Vec<WorkerFields>, EngineFault>;
 }

@@ -11,7 +11,7 @@ mod worker;
 
 pub use client::{
     ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse, EngineFault, JobFields,
-    JobView,
+    JobView, WorkerFields,
 };
 pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect};

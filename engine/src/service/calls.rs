@@ -19,13 +19,13 @@ use tracing::info;
 use super::{
     effects::Hands,
     message::Message,
-    sessions::Sessions,
+    sessions::{Seen, Sessions},
     shards::{Announced, Shards},
 };
 use crate::{
     rpc::{
         Activity, ClientService, EngineFault, JobFields, JobTicket, JobView, Orders, Registered, ShardHello,
-        ShardRegistry, WorkerHello, WorkerService, within,
+        ShardRegistry, WorkerFields, WorkerHello, WorkerService, within,
     },
     store::{RedisStore, keys::JobKeys},
 };
@@ -302,5 +302,16 @@ impl ClientService for ClientDesk {
             about.insert("worker_pids".into(), pids.join(" "));
         }
         Ok(about)
+    }
+
+    async fn workers(self, _: Context) -> Result<Vec<WorkerFields>, EngineFault> {
+        let mut seen = self.0.hands()?.sessions.all();
+        seen.sort_by_key(|seen| seen.worker);
+        let fields = |seen: Seen| {
+            let id = ("id".to_owned(), seen.worker.to_string());
+            let named = seen.fields().into_iter().map(|(name, value)| (name.to_owned(), value));
+            named.chain([id]).collect()
+        };
+        Ok(seen.into_iter().map(fields).collect())
     }
 }

@@ -49,6 +49,21 @@ pub(super) struct Seen {
     pub activity: Activity,
 }
 
+impl Seen {
+    /// Its hash in Redis, see docs/redis-schema.md.
+    pub(super) fn fields(self) -> Vec<(&'static str, String)> {
+        vec![
+            ("name", self.about.name),
+            ("host", self.about.host),
+            ("device", self.about.device),
+            ("pid", self.pid.to_string()),
+            ("holding", self.activity.holding.len().to_string()),
+            ("blocked_on", self.activity.blocked_on.unwrap_or_default()),
+            ("silent_ms", self.silent_for.as_millis().to_string()),
+        ]
+    }
+}
+
 impl Sessions {
     pub(super) fn open(&self, worker: Incarnation, about: WorkerAbout, pid: u32) {
         let session = Session { about, pid, seen: Mutex::new(Some(Instant::now())), ..Session::default() };

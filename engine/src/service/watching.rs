@@ -58,16 +58,7 @@ async fn refresh(desk: &Desk) {
     let Ok(hands) = desk.hands() else { return };
     let mut records = Vec::new();
     for seen in hands.sessions.all() {
-        let fields = vec![
-            ("name", seen.about.name),
-            ("host", seen.about.host),
-            ("device", seen.about.device),
-            ("pid", seen.pid.to_string()),
-            ("holding", seen.activity.holding.len().to_string()),
-            ("blocked_on", seen.activity.blocked_on.unwrap_or_default()),
-            ("silent_ms", seen.silent_for.as_millis().to_string()),
-        ];
-        records.push((keys::worker(seen.worker), fields));
+        records.push((keys::worker(seen.worker), seen.fields()));
     }
     for shard in desk.shards.all() {
         let fields = vec![

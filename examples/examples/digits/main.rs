@@ -15,6 +15,7 @@ use syncline_engine::rpc::JobFields;
 use syncline_examples::digits;
 use syncline_scheduler::spec::{InvalidPolicy, PolicySpec};
 use syncline_workers::{
+    backend::Device,
     local::{LocalCluster, LocalOptions},
     submit,
     worker::Pace,
@@ -41,6 +42,9 @@ struct Flags {
     /// Least time of an iteration on a whole batch before slowdown, the rest slept after compute; 0: full speed.
     #[arg(long, default_value_t = 10)]
     step_ms: u64,
+    /// What the workers compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0.
+    #[arg(long, default_value_t)]
+    device: Device,
     /// Keep the trained weights here, as safetensors.
     #[arg(long)]
     save: Option<std::path::PathBuf>,
@@ -87,6 +91,7 @@ async fn train(flags: &Flags) -> anyhow::Result<()> {
     let options = LocalOptions {
         paces: (0..flags.workers as usize).map(|i| Pace { step, slowdown: slow(i) }).collect(),
         redis: flags.redis.clone(),
+        device: flags.device,
         ..LocalOptions::default()
     };
     let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await?;

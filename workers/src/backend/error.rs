@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use syncline_engine::kit::Device;
+
 use crate::onnx::{ElementType, OnnxError};
 
 /// Why loading or running failed. Codes are stable.
@@ -41,6 +43,15 @@ pub enum BackendError {
     /// An output of another type.
     #[error("[E329] output `{name}` is {found}, not {expected}")]
     OutputType { name: String, expected: ElementType, found: String },
+    /// A library that the device needs is there and cannot be loaded.
+    #[error("[E493] cannot load {}: {reason}", path.display())]
+    Preload { path: PathBuf, reason: String },
+    /// ONNX Runtime cannot compute on the device.
+    #[error("[E494] cannot compute on {device}: {reason}")]
+    Device { device: Device, reason: String },
+    /// ONNX Runtime would have run all of it on the CPU.
+    #[error("[E495] no part of the model runs on {device}: {placement}")]
+    Unplaced { device: Device, placement: String },
 }
 
 impl BackendError {
@@ -58,6 +69,9 @@ impl BackendError {
             Self::Run { .. } => "E327",
             Self::UnknownOutput { .. } => "E328",
             Self::OutputType { .. } => "E329",
+            Self::Preload { .. } => "E493",
+            Self::Device { .. } => "E494",
+            Self::Unplaced { .. } => "E495",
         }
     }
 
@@ -70,6 +84,17 @@ impl BackendError {
             ),
             Self::AlreadyLoaded { .. } => Some("use one library for the whole process"),
             Self::Model(source) => source.hint(),
+            Self::Preload { .. } => Some(
+                "it may belong to another release or machine; install it again, or name the folder of a good one in \
+                 LD_LIBRARY_PATH",
+            ),
+            Self::Device { .. } => Some(
+                "`nvidia-smi` lists the GPUs, counted from 0, and the newest CUDA that the driver can run; \
+                 CUDA_VISIBLE_DEVICES hides some",
+            ),
+            Self::Unplaced { .. } => {
+                Some("compute with --device cpu, or export the model with other operators")
+            }
             _ => None,
         }
     }

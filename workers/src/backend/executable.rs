@@ -2,11 +2,16 @@
 
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{Session, SessionInputValue};
+use syncline_engine::kit::Device;
+use tracing::info;
 
+use super::device::{check, register};
 use super::error::BackendError;
 use super::infer::{Types, outlet_types};
 use super::outputs::Outputs;
+use super::placement::Placement;
 use super::runtime::Runtime;
+use super::staged::Staged;
 use super::view::TensorView;
 use crate::onnx;
 use crate::onnx::proto::NodeProto;
@@ -34,18 +39,23 @@ pub struct ExecOptions {
     pub spin: bool,
     /// How much to rewrite the graph first. Default all.
     pub optimize: Optimize,
+    /// What to compute on. Default the CPU.
+    pub device: Device,
 }
 
 impl Default for ExecOptions {
     fn default() -> Self {
-        Self { intra_threads: 1, spin: false, optimize: Optimize::All }
+        Self { intra_threads: 1, spin: false, optimize: Optimize::All, device: Device::Cpu }
     }
 }
 
 /// A model loaded into ONNX Runtime. Belongs to one executor; make one per thread.
 #[derive(Debug)]
 pub struct Executable {
+    /// Before the session, which must outlive it. `None` on the CPU, which reads inputs where they are.
+    staged: Option<Staged>,
     session: Session,
+    placement: Placement,
     input_names: Vec<String>,
     output_names: Vec<String>,
 }
@@ -63,10 +73,25 @@ impl Executable {
             nodes.chain(model.functions.iter().flat_map(|function| &function.node)).any(adds_by_index);
         let threads = if serial { 1 } else { options.intra_threads };
         let options = ExecOptions { intra_threads: threads, ..options.clone() };
-        let session = compile(runtime, onnx_bytes, &options, Ok)?;
+        let session = compile(runtime, onnx_bytes, &options, Placement::record)?;
+        let refused = |source: ort::Error| BackendError::Compile { reason: source.to_string() };
+        let placement = Placement::of(&session).map_err(refused)?;
+        let staged = match options.device {
+            Device::Cpu => None,
+            device => {
+                check(&placement, device)?;
+                info!(%device, %placement, "model is loaded");
+                Some(Staged::new(&session, device).map_err(refused)?)
+            }
+        };
         let input_names = session.inputs().iter().map(|input| input.name().to_owned()).collect();
         let output_names = session.outputs().iter().map(|output| output.name().to_owned()).collect();
-        Ok(Self { session, input_names, output_names })
+        Ok(Self { staged, session, placement, input_names, output_names })
+    }
+
+    /// Which execution provider runs how much of the model.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
     }
 
     /// Names of the inputs. Giving them to [`run`](Self::run) in this order is fastest.
@@ -84,21 +109,42 @@ impl Executable {
         outlet_types(self.session.inputs().iter().chain(self.session.outputs()))
     }
 
-    /// Runs the model once on the calling thread. Every input has to be given, in any order; nothing is copied.
+    /// Runs the model once on the calling thread. Every input has to be given, in any order. On the CPU nothing is
+    /// copied; to a GPU everything is.
     pub fn run(&mut self, inputs: &[(&str, TensorView<'_>)]) -> Result<Outputs<'_>, BackendError> {
+        self.run_changed(inputs, |_| true)
+    }
+
+    /// Runs the model once more: the inputs of which `changed` says no hold what they held in the run before, and need
+    /// not be copied to a GPU again.
+    pub fn run_changed(
+        &mut self,
+        inputs: &[(&str, TensorView<'_>)],
+        changed: impl Fn(&str) -> bool,
+    ) -> Result<Outputs<'_>, BackendError> {
         let mut bound: Vec<SessionInputValue<'_>> = Vec::with_capacity(self.input_names.len());
         for (index, wanted) in self.input_names.iter().enumerate() {
             let (name, view) = match inputs.get(index) {
                 Some(given) if given.0 == wanted => *given,
                 _ => find_input(inputs, wanted)?,
             };
-            bound.push(view.bind(name)?);
+            match &mut self.staged {
+                None => bound.push(view.bind(name)?),
+                Some(staged) if changed(name) || !staged.holds(index) => {
+                    view.check_size(name)?;
+                    staged.send(index, name, view).map_err(|source| run_error(&source))?;
+                }
+                Some(_) => {}
+            }
         }
         if inputs.len() != self.input_names.len() {
             return Err(self.surplus(inputs));
         }
-        let values = self.session.run(&bound[..]).map_err(|source| run_error(&source))?;
-        Ok(Outputs::new(values))
+        let values = match &mut self.staged {
+            None => self.session.run(&bound[..]),
+            Some(staged) => staged.run(&mut self.session),
+        };
+        Ok(Outputs::new(values.map_err(|source| run_error(&source))?))
     }
 
     /// More inputs than the model has: one is unknown or given twice.
@@ -145,18 +191,128 @@ pub(super) fn compile(
         Optimize::Basic => GraphOptimizationLevel::Level1,
         Optimize::All => GraphOptimizationLevel::All,
     };
-    let build = || -> ort::Result<Session> {
+    let build = || -> ort::Result<SessionBuilder> {
         let builder = Session::builder(runtime.environment())?
             .with_optimization_level(level)?
             .with_intra_threads(options.intra_threads.max(1))?
             .with_parallel_execution(false)?
             .with_intra_op_spinning(options.spin)?
             .with_inter_op_spinning(options.spin)?;
-        adjust(builder)?.commit_from_memory(onnx_bytes)
+        adjust(builder)
     };
-    build().map_err(|source| BackendError::Compile { reason: source.to_string() })
+    let refused = |source: ort::Error| BackendError::Compile { reason: source.to_string() };
+    register(build().map_err(refused)?, options.device)?.commit_from_memory(onnx_bytes).map_err(refused)
 }
 
 fn run_error(source: &ort::Error) -> BackendError {
     BackendError::Run { reason: source.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use ort::memory::MemoryType;
+    use syncline_engine::kit;
+
+    use super::super::staged::host_memory;
+    use super::*;
+    use crate::onnx::{ElementType, GraphBuilder};
+
+    fn runtime() -> Runtime {
+        static LOADED: OnceLock<Runtime> = OnceLock::new();
+        let load = || Runtime::load(&kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
+        LOADED.get_or_init(load).clone()
+    }
+
+    /// shape = Shape(a), count = Size(a), total = a + b.
+    fn adder() -> Vec<u8> {
+        let mut graph = GraphBuilder::new("adder");
+        let a = graph.input("a", ElementType::F32, &["rows".into(), 2.into()]);
+        let b = graph.input("b", ElementType::F32, &[2.into()]);
+        graph.named("shape", "Shape", &[&a], &[]);
+        graph.named("total", "Add", &[&a, &b], &[]);
+        graph.output("shape");
+        graph.output("total");
+        graph.finish().to_bytes()
+    }
+
+    /// As on a device, in ordinary memory.
+    fn staged() -> Executable {
+        let mut executable = Executable::new(&runtime(), &adder(), &ExecOptions::default()).unwrap();
+        executable.staged = Some(Staged::new(&executable.session, Device::Cpu).unwrap());
+        executable
+    }
+
+    fn total(
+        executable: &mut Executable,
+        a: &[f32],
+        b: &[f32],
+        changed: &[&str],
+    ) -> Result<Vec<f32>, BackendError> {
+        let rows = [a.len() / 2, 2];
+        let a = TensorView::F32 { shape: &rows, data: a };
+        let b = TensorView::F32 { shape: &[2], data: b };
+        let outputs = executable.run_changed(&[("b", b), ("a", a)], |name| changed.contains(&name))?;
+        assert_eq!(outputs.i64("shape")?, rows.map(|n| n as i64));
+        assert_eq!(outputs.shape("total")?, rows);
+        assert_eq!(outputs.f32_at(1)?, outputs.f32("total")?);
+        Ok(outputs.f32("total")?.to_vec())
+    }
+
+    #[test]
+    fn a_device_gets_what_is_new_and_keeps_the_rest() {
+        let mut on_device = staged();
+        #[rustfmt::skip]
+        let runs = [
+            (vec![1.0, 2.0],           [10.0, 20.0], vec!["a", "b"], vec![11.0, 22.0]),
+            (vec![3.0, 4.0],           [50.0, 60.0], vec!["a"],      vec![13.0, 24.0]),
+            (vec![1.0, 2.0, 3.0, 4.0], [50.0, 60.0], vec!["a", "b"], vec![51.0, 62.0, 53.0, 64.0]),
+            (vec![9.0, 9.0, 9.0, 9.0], [50.0, 60.0], vec![],         vec![51.0, 62.0, 53.0, 64.0]),
+            (vec![5.0, 6.0],           [50.0, 60.0], vec!["a"],      vec![55.0, 66.0]),
+        ];
+        for (a, b, changed, want) in runs {
+            assert_eq!(total(&mut on_device, &a, &b, &changed).unwrap(), want);
+        }
+    }
+
+    #[test]
+    fn the_first_run_sends_everything_whatever_is_said() {
+        assert_eq!(total(&mut staged(), &[1.0, 2.0], &[3.0, 4.0], &[]).unwrap(), [4.0, 6.0]);
+    }
+
+    #[test]
+    fn a_device_gets_no_tensor_whose_shape_is_wrong() {
+        let short = TensorView::F32 { shape: &[3, 2], data: &[1.0] };
+        let b = TensorView::F32 { shape: &[2], data: &[1.0, 2.0] };
+        let error = staged().run(&[("a", short), ("b", b)]).unwrap_err();
+        assert_eq!(error.code(), "E326", "{error}");
+        let wide = TensorView::F32 { shape: &[1, 3], data: &[1.0; 3] };
+        let error = staged().run(&[("a", wide), ("b", b)]).unwrap_err();
+        assert_eq!(error.code(), "E327", "{error}");
+    }
+
+    #[test]
+    fn this_process_can_read_what_a_device_writes() {
+        let _runtime = runtime();
+        for device in [Device::Cpu, Device::Cuda(1)] {
+            for ty in [MemoryType::CPUInput, MemoryType::CPUOutput] {
+                assert!(host_memory(device, ty).unwrap().is_cpu_accessible(), "{device} {ty:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_node_is_placed_and_counted() {
+        let executable = Executable::new(&runtime(), &adder(), &ExecOptions::default()).unwrap();
+        assert_eq!(executable.placement().to_string(), "2 nodes on CPUExecutionProvider");
+    }
+
+    #[test]
+    fn a_gpu_that_cannot_be_used_is_refused() {
+        let options = ExecOptions { device: Device::Cuda(255), ..ExecOptions::default() };
+        let error = Executable::new(&runtime(), &adder(), &options).unwrap_err();
+        assert_eq!(error.code(), "E494", "{error}");
+        assert!(error.to_string().starts_with("[E494] cannot compute on cuda:255: "), "{error}");
+    }
 }

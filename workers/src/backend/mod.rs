@@ -4,19 +4,26 @@
 //! thread: `run` borrows the inputs (nothing is copied) and lends the outputs. [`infer_types`] and [`simplify`] use
 //! the library as a compiler: full shape inference and constant folding without any shape code of our own.
 //!
+//! [`Runtime::load_for`] and [`ExecOptions::device`] bring a model to a GPU; [`Placement`] tells what became of it.
+//!
 //! A step of a small network takes about a millisecond, so the path of `run` avoids formatting, maps and copies;
 //! it costs a few microseconds.
 
+mod device;
 mod error;
 mod executable;
 mod infer;
 mod outputs;
+mod placement;
 mod runtime;
+mod staged;
 mod view;
 
 pub use error::BackendError;
 pub use executable::{ExecOptions, Executable, Optimize};
 pub use infer::{Types, infer_types, interface_types, simplify};
 pub use outputs::Outputs;
+pub use placement::Placement;
 pub use runtime::Runtime;
+pub use syncline_engine::kit::Device;
 pub use view::TensorView;

@@ -40,13 +40,19 @@ impl<'a> TensorView<'a> {
         }
     }
 
+    /// Whether there are as many numbers as the shape says.
+    pub(super) fn check_size(&self, name: &str) -> Result<(), BackendError> {
+        let elements = self.shape().iter().try_fold(1usize, |count, &size| count.checked_mul(size));
+        if elements == Some(self.len()) {
+            return Ok(());
+        }
+        let (shape, found) = (self.shape().to_vec(), self.len());
+        Err(BackendError::InputSize { name: name.to_owned(), shape, found })
+    }
+
     /// The view as ONNX Runtime wants it; no copy.
     pub(super) fn bind(self, name: &str) -> Result<SessionInputValue<'a>, BackendError> {
-        let elements = self.shape().iter().try_fold(1usize, |count, &size| count.checked_mul(size));
-        if elements != Some(self.len()) {
-            let (shape, found) = (self.shape().to_vec(), self.len());
-            return Err(BackendError::InputSize { name: name.to_owned(), shape, found });
-        }
+        self.check_size(name)?;
         let bound = match self {
             Self::F32 { shape, data } => TensorRef::from_array_view((shape, data)).map(Into::into),
             Self::F64 { shape, data } => TensorRef::from_array_view((shape, data)).map(Into::into),

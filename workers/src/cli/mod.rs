@@ -7,7 +7,7 @@ mod submit;
 mod worker;
 
 use syncline_engine::cli::{Exit, Failure, say};
-use syncline_engine::kit;
+use syncline_engine::kit::{self, Device};
 use syncline_ps::PsError;
 
 use crate::{
@@ -42,8 +42,13 @@ impl Command {
 
 /// Finds ONNX Runtime, fetching it if need be, and loads it.
 fn load_runtime() -> Result<Runtime, Failure> {
-    let found = kit::onnxruntime(&say)?;
-    Runtime::load(&found.path).map_err(backend_failure)
+    load_runtime_for(Device::Cpu)
+}
+
+/// The same for a device, on which it is tried.
+fn load_runtime_for(device: Device) -> Result<Runtime, Failure> {
+    let parts = kit::for_device(device, &say)?;
+    Runtime::load_for(device, &parts).map_err(backend_failure)
 }
 
 const REPORT: &str = "this should not happen; please report it with the log";
@@ -87,6 +92,7 @@ fn worker_failure(error: WorkerError) -> Failure {
             Exit::Unreachable,
             "name the engine with --engine, and the token file that belongs to it with --token-file",
         ),
+        WorkerError::Backend(error) => (Exit::Internal, error.hint().unwrap_or(REPORT)),
         _ => (Exit::Internal, REPORT),
     };
     Failure::new(exit, error, hint)

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use syncline_engine::cli::{Connection, Exit, Failure, Stop, block_on_one_thread, log_as_service};
 
-use super::{load_runtime, worker_failure};
+use super::{load_runtime_for, worker_failure};
 use crate::{
-    backend::ExecOptions,
+    backend::{Device, ExecOptions},
     worker::{Pace, WorkerOptions, run as work},
 };
 
@@ -27,6 +27,9 @@ pub struct WorkerArgs {
     /// Most samples that fit into this machine's memory at once: no policy gives it a larger batch
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_batch: Option<u32>,
+    /// What to compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    device: Device,
     /// Threads inside one operator
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
@@ -47,7 +50,7 @@ pub(super) fn run(args: WorkerArgs) -> Result<(), Failure> {
     let cluster = args.connection.find()?;
     block_on_one_thread(async move {
         let mut stop = Stop::listen(args.exit_with_parent)?;
-        let loading = tokio::task::spawn_blocking(load_runtime);
+        let loading = tokio::task::spawn_blocking(move || load_runtime_for(args.device));
         let runtime = tokio::select! {
             loaded = loading => loaded.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))?,
             () = stop.asked() => return Ok(()),
@@ -57,7 +60,12 @@ pub(super) fn run(args: WorkerArgs) -> Result<(), Failure> {
             token: cluster.token,
             name: args.name.unwrap_or_else(|| format!("worker-{}", std::process::id())),
             runtime,
-            exec: ExecOptions { intra_threads: args.threads, spin: args.spin, ..ExecOptions::default() },
+            exec: ExecOptions {
+                intra_threads: args.threads,
+                spin: args.spin,
+                device: args.device,
+                ..ExecOptions::default()
+            },
             pace: Pace { step: Duration::from_millis(args.step_ms), slowdown: args.slowdown },
             max_batch: args.max_batch,
         };

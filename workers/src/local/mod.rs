@@ -20,7 +20,7 @@ use syncline_ps::{PsError, server};
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
-    backend::{BackendError, ExecOptions, Runtime},
+    backend::{BackendError, Device, ExecOptions, Runtime},
     worker::{self, Pace, WorkerError, WorkerOptions},
 };
 
@@ -40,11 +40,14 @@ pub struct LocalOptions {
     pub redis: Option<String>,
     /// Where everything is kept; `None`: a temporary folder that goes with the cluster.
     pub state_dir: Option<PathBuf>,
+    /// What every worker computes on.
+    pub device: Device,
 }
 
 impl Default for LocalOptions {
     fn default() -> Self {
-        Self { paces: vec![Pace::default(); 4], shards: 2, redis: None, state_dir: None }
+        let (redis, state_dir, device) = (None, None, Device::Cpu);
+        Self { paces: vec![Pace::default(); 4], shards: 2, redis, state_dir, device }
     }
 }
 
@@ -81,6 +84,7 @@ pub struct LocalCluster {
     redis_url: String,
     token: Token,
     runtime: Runtime,
+    device: Device,
     state_dir: PathBuf,
     /// Removed last.
     _temporary: Option<tempfile::TempDir>,
@@ -112,9 +116,9 @@ impl LocalCluster {
         let token =
             Token::load_or_create(&state_dir.join("token")).map_err(state(&state_dir.join("token")))?;
 
-        let (dir, own_redis) = (state_dir.join("redis"), options.redis.is_none());
+        let (dir, own_redis, device) = (state_dir.join("redis"), options.redis.is_none(), options.device);
         let (runtime, redis) = blocking(move || -> Result<_, LocalError> {
-            let runtime = Runtime::load(&kit::onnxruntime(&say)?.path)?;
+            let runtime = Runtime::load_for(device, &kit::for_device(device, &say)?)?;
             let redis = match own_redis {
                 true => Some(RedisServer::start(&kit::redis_server(&say)?.path, RedisOptions::new(dir))?),
                 false => None,
@@ -158,6 +162,7 @@ impl LocalCluster {
             redis_url,
             token,
             runtime,
+            device,
             state_dir,
             _temporary: temporary,
         };
@@ -175,7 +180,7 @@ impl LocalCluster {
             token: self.token.clone(),
             name: format!("worker-{place}"),
             runtime: self.runtime.clone(),
-            exec: ExecOptions::default(),
+            exec: ExecOptions { device: self.device, ..ExecOptions::default() },
             max_batch: None,
             pace,
         };

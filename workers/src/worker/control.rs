@@ -65,7 +65,7 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
         name: options.name.clone(),
         host: hostname().unwrap_or_else(|| "?".into()),
         pid: std::process::id(),
-        device: "cpu".to_owned(),
+        device: options.exec.device.to_string(),
         max_batch: options.max_batch,
     };
     loop {

@@ -251,7 +251,10 @@ impl JobRun {
         for part in 0..parts {
             let taken = self.data.as_mut().map_or(Ok(0), |feed| feed.take_test(part))?;
             samples += taken;
-            let outputs = session.run(&inputs(&self.params, self.data.as_ref(), &self.train))?;
+            // The parameters stay where they are: only the samples are others.
+            let changed = |name: &str| part == 0 || !self.params.holds(name);
+            let inputs = inputs(&self.params, self.data.as_ref(), &self.train);
+            let outputs = session.run_changed(&inputs, changed)?;
             let share = f64::from(outputs.scalar(LOSS_WEIGHT)?);
             loss += f64::from(outputs.scalar(LOSS)?) * share;
             weight += share;

@@ -13,6 +13,7 @@ pub struct WorkerOptions {
     pub token: Token,
     /// For people: shown in Redis and in tables.
     pub name: String,
+    /// Loaded for the device that `exec` names.
     pub runtime: Runtime,
     pub exec: ExecOptions,
     pub pace: Pace,

@@ -25,4 +25,9 @@ impl Parameters {
     pub(super) fn trained_elements(&self) -> usize {
         self.tensors[..self.trained].last().map_or(0, |(.., range)| range.end as usize)
     }
+
+    /// Whether a value of this name is one of them.
+    pub(super) fn holds(&self, name: &str) -> bool {
+        self.tensors.iter().any(|(parameter, ..)| parameter == name)
+    }
 }

@@ -74,6 +74,12 @@ fn a_job_runs_from_its_file_to_its_snapshot() {
     assert_eq!(ids, ["points", "again"]);
     assert!(at(&["jobs"]).ok().out.starts_with("id "));
 
+    let workers = at(&["workers", "--json"]).ok().json();
+    let devices: Vec<&str> =
+        workers.as_array().unwrap().iter().map(|w| w["device"].as_str().unwrap()).collect();
+    assert_eq!(devices, ["cpu", "cpu"]);
+    assert!(at(&["workers"]).ok().out.starts_with("worker "));
+
     let story = at(&["explain", "points", "--barrier", "39", "--json"]).ok().json();
     assert_eq!((&story["state"], &story["why"]["rule"]), (&"closed".into(), &"bsp".into()), "{story:#}");
     assert_eq!(story["workers"].as_array().unwrap().len(), 2);

@@ -12,9 +12,10 @@ fn nobody() -> String {
 #[test]
 fn help_lists_every_command() {
     let help = syncline(&["--help"]).ok().out;
-    for name in
-        ["up", "engine", "ps", "worker", "submit", "jobs", "status", "watch", "cancel", "model", "doctor"]
-    {
+    for name in [
+        "up", "engine", "ps", "worker", "submit", "jobs", "workers", "status", "watch", "cancel", "model",
+        "doctor",
+    ] {
         assert!(
             help.lines().any(|l| l.trim_start().starts_with(&format!("{name} "))),
             "{name} is not in {help}"
@@ -37,6 +38,29 @@ fn mistakes_at_the_keyboard_are_usage_errors() {
         syncline(&args).refused(2, "E501");
     }
     syncline(&["ps", "--state-dir", place, "--listen", "0.0.0.0:0"]).refused(2, "E418");
+    for command in ["worker", "up", "doctor"] {
+        syncline(&[command, "--state-dir", place, "--device", "gpu"]).refused(2, "E490");
+    }
+    syncline(&["up", "--state-dir", place, "--workers", "3", "--device", "cpu,cpu"]).refused(2, "E509");
+}
+
+/// No machine has so many GPUs; which of them it lacks first depends on the machine.
+#[test]
+fn a_gpu_that_is_not_there_is_said_at_once() {
+    let dir = folder();
+    let place = dir.path().to_str().unwrap();
+    let nobody = nobody();
+    let token = dir.path().join("token");
+    fs::write(&token, "5a".repeat(32)).unwrap();
+    let worker = ["worker", "--engine", &nobody, "--token-file", token.to_str().unwrap()];
+    let up = ["up", "--state-dir", place, "--workers", "1", "--listen", "127.0.0.1:0"];
+    for command in [&worker[..], &up] {
+        let ended = syncline(&[command, &["--device", "cuda:255"]].concat());
+        assert_eq!(ended.code, 5, "{}", ended.err);
+        let refused = ["[E491] cuda:255 ", "[E492] cuda:255 ", "[E494] cannot compute on cuda:255"];
+        assert!(refused.iter().any(|text| ended.err.contains(text)), "{}", ended.err);
+        assert!(ended.err.contains("hint: "), "{}", ended.err);
+    }
 }
 
 #[test]

@@ -15,19 +15,19 @@ use crate::{
         output::say,
         places::{load_token, state_dir, token_file},
     },
-    kit::{self, Found, KitError},
+    kit::{self, Device, Found, KitError},
 };
 
 /// A worker needs a few descriptors, an engine one per connection.
 const FEW_OPEN_FILES: u64 = 1_024;
 const LITTLE_DISK_BYTES: u64 = 1 << 30;
 
-pub(super) fn check(connection: &Connection) -> Vec<Finding> {
-    let mut findings = vec![
-        part("onnx runtime", kit::onnxruntime(&say), |found| library_version(&found.path)),
+pub(super) fn check(connection: &Connection, device: Device) -> Vec<Finding> {
+    let mut findings = device_parts(device);
+    findings.extend([
         part("redis server", kit::redis_server(&say), |found| server_version(&found.path)),
         open_files(),
-    ];
+    ]);
     match state_dir(connection.state_dir.as_deref()) {
         Ok(dir) => {
             findings.push(disk(&dir));
@@ -35,6 +35,24 @@ pub(super) fn check(connection: &Connection) -> Vec<Finding> {
             findings.push(token(&file, connection.token_file.is_some()));
         }
         Err(error) => findings.push(Finding::fail("state", Exit::Usage, error.to_string(), error.hint())),
+    }
+    findings
+}
+
+/// What computing on the device needs. Whether it works shows when a worker starts.
+fn device_parts(device: Device) -> Vec<Finding> {
+    let parts = match kit::for_device(device, &say) {
+        Ok(parts) => parts,
+        Err(error @ (KitError::NoDriver { .. } | KitError::MissingCuda { .. })) => {
+            return vec![Finding::fail("gpu", Exit::Internal, error.to_string(), error.hint())];
+        }
+        Err(error) => return vec![part("onnx runtime", Err(error), |_| None)],
+    };
+    let mut findings =
+        vec![part("onnx runtime", Ok(parts.onnxruntime), |found| library_version(&found.path))];
+    if device != Device::Cpu {
+        let libraries = parts.preload.iter().map(|path| path.display().to_string());
+        findings.push(Finding::ok("gpu", libraries.collect::<Vec<_>>().join(", ")));
     }
     findings
 }

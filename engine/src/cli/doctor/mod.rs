@@ -6,11 +6,15 @@ mod machine;
 use serde::Serialize;
 
 use super::{CliError, Connection, Exit, Failure, block_on, log_as_command, print, print_json};
+use crate::kit::Device;
 
 #[derive(Debug, clap::Args)]
 pub struct DoctorArgs {
     #[command(flatten)]
     connection: Connection,
+    /// What workers shall compute on here: cpu, or cuda:N for an NVIDIA GPU, counted from 0
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    device: Device,
     /// Address of the Redis server, if it is not the one that `syncline up` started
     #[arg(long, value_name = "URL", env = "SYNCLINE_REDIS", hide_env_values = true)]
     redis: Option<String>,
@@ -66,7 +70,7 @@ impl Finding {
 
 pub(super) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     log_as_command();
-    let mut findings = machine::check(&args.connection);
+    let mut findings = machine::check(&args.connection, args.device);
     findings.extend(block_on(async { Ok(cluster::check(&args.connection, args.redis.as_deref()).await) })?);
     if args.json {
         print_json(&findings)?;

@@ -3,7 +3,10 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::DEFAULT_LISTEN;
-use crate::cli::{CliError, check_open_bind, places};
+use crate::{
+    cli::{CliError, check_open_bind, places},
+    kit::Device,
+};
 
 /// Iterations are stretched to this unless told otherwise, when machines of different speed are emulated.
 const EMULATED_STEP_MS: u64 = 10;
@@ -23,6 +26,9 @@ pub struct UpArgs {
     /// in proportion, 0 turns the emulation off [default: 10 with --slowdown, else 0]
     #[arg(long, value_name = "MS")]
     step_ms: Option<u64>,
+    /// What the workers compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0; one for all, or one for each
+    #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', default_value = "cpu")]
+    device: Vec<Device>,
     /// Use this Redis server instead of starting one
     #[arg(long, value_name = "URL", env = "SYNCLINE_REDIS", hide_env_values = true)]
     redis: Option<String>,
@@ -48,6 +54,8 @@ pub struct UpArgs {
 pub(super) struct Plan {
     /// Slowdown of each worker.
     pub slowdowns: Vec<f64>,
+    /// What each worker computes on; as many as there are slowdowns.
+    pub devices: Vec<Device>,
     pub step_ms: u64,
     pub shards: u32,
     pub redis: Option<String>,
@@ -70,6 +78,13 @@ impl UpArgs {
         if slowdowns.len() != workers {
             return refuse(format!("--slowdown names {} workers, --workers says {workers}", slowdowns.len()));
         }
+        let devices = match self.device.as_slice() {
+            &[device] => vec![device; workers],
+            each if each.len() == workers => each.to_vec(),
+            each => {
+                return refuse(format!("--device names {} workers, --workers says {workers}", each.len()));
+            }
+        };
         if let Some(bad) = slowdowns.iter().find(|s| !(s.is_finite() && **s > 0.0)) {
             return refuse(format!("a worker cannot be {bad} times slower"));
         }
@@ -82,6 +97,7 @@ impl UpArgs {
         }
         Ok(Plan {
             slowdowns,
+            devices,
             step_ms: self.step_ms.unwrap_or(if emulated { EMULATED_STEP_MS } else { 0 }),
             shards: self.shards,
             redis: self.redis,
@@ -127,6 +143,8 @@ mod tests {
             ("--slowdown 1,1,1,2.5 --step-ms 0",        Ok((4, 0))),
             ("--workers 3 --slowdown 1,2",              Err("E509")),
             ("--workers 1 --slowdown 0",                Err("E509")),
+            ("--workers 2 --device cuda:0,cuda:1",      Ok((2, 0))),
+            ("--workers 3 --device cuda:0,cuda:1",      Err("E509")),
             ("--listen 0.0.0.0:1 --token-file t",       Err("E509")),
             ("--listen 10.0.0.1:1",                     Err("E501")),
         ];
@@ -137,6 +155,23 @@ mod tests {
                 (plan, _) => panic!("{line}: {plan:?}"),
             }
         }
+    }
+
+    #[test]
+    fn one_device_serves_all_workers_and_several_one_each() {
+        use Device::{Cpu, Cuda};
+        #[rustfmt::skip]
+        let cases = [
+            ("--workers 2",                        vec![Cpu, Cpu]),
+            ("--workers 2 --device cuda:1",        vec![Cuda(1), Cuda(1)]),
+            ("--workers 2 --device cuda:0,cpu",    vec![Cuda(0), Cpu]),
+            ("--workers 0 --device cuda:0",        vec![]),
+        ];
+        for (line, want) in cases {
+            assert_eq!(plan(line).unwrap().devices, want, "{line}");
+        }
+        let refused = Line::try_parse_from(["up", "--device", "gpu"]).err().unwrap().to_string();
+        assert!(refused.contains("[E490] `gpu` is no device"), "{refused}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     cli::{Exit, Failure},
-    kit::{self, KitError, RedisOptions, RedisServer},
+    kit::{self, Device, KitError, RedisOptions, RedisServer},
 };
 
 /// How often our Redis server is looked at.
@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// What was found and started.
 pub(super) struct Native {
-    /// `libonnxruntime.so`.
+    /// `libonnxruntime.so`; the build for GPUs, which computes on the CPU as well, if any worker has one.
     pub onnxruntime: PathBuf,
     /// Address of the Redis server, with password if it has one.
     pub redis_url: String,
@@ -40,8 +40,10 @@ impl Native {
     /// Finds both parts, fetching what is missing, and starts Redis unless one was named.
     pub(super) async fn start(plan: &Plan, house: &House, events: Events) -> Result<Self, Failure> {
         let own = plan.redis.is_none();
+        let device = plan.devices.iter().copied().find(|device| *device != Device::Cpu).unwrap_or_default();
         let find = move || -> Result<_, KitError> {
-            let onnxruntime = kit::onnxruntime(&say)?.path;
+            // What else a GPU needs each worker finds again; here it is looked for so that nothing starts without it.
+            let onnxruntime = kit::for_device(device, &say)?.onnxruntime.path;
             Ok((onnxruntime, if own { Some(kit::redis_server(&say)?.path) } else { None }))
         };
         let (onnxruntime, program) = blocking(find).await?;

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     cli::{CliError, Cluster, Failure},
+    kit::Device,
     rpc::Token,
     service::EngineError,
     store::redacted,
@@ -78,8 +79,8 @@ pub(super) async fn start(
     for index in 0..plan.shards {
         crew.start(Rank::Shard, hire.shard(plan, &kept, engine, index));
     }
-    for (index, slowdown) in plan.slowdowns.iter().enumerate() {
-        crew.start(Rank::Worker, hire.worker(plan, native, engine, index, *slowdown));
+    for (index, (slowdown, device)) in plan.slowdowns.iter().zip(&plan.devices).enumerate() {
+        crew.start(Rank::Worker, hire.worker(plan, native, engine, index, *slowdown, *device));
     }
     let cluster = Cluster { address: engine.to_string(), token };
     loop {
@@ -227,6 +228,7 @@ impl Hire<'_> {
         engine: SocketAddr,
         index: usize,
         slowdown: f64,
+        device: Device,
     ) -> Program {
         let name = format!("worker-{index}");
         let args = self.args(
@@ -234,6 +236,7 @@ impl Hire<'_> {
             &[
                 ("--engine", engine.to_string()),
                 ("--name", name.clone()),
+                ("--device", device.to_string()),
                 ("--slowdown", slowdown.to_string()),
                 ("--step-ms", plan.step_ms.to_string()),
             ],

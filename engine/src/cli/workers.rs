@@ -1,0 +1,40 @@
+//! `syncline workers`: all live workers in a table.
+
+use super::{Connection, Failure, block_on, log_as_command, print, print_json, say, table};
+use crate::rpc::WorkerFields;
+
+#[derive(Debug, clap::Args)]
+pub struct WorkersArgs {
+    #[command(flatten)]
+    connection: Connection,
+    /// One JSON array on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// Fields of a worker in Redis, and how the table calls them.
+const COLUMNS: [(&str, &str); 7] = [
+    ("id", "worker"),
+    ("name", "name"),
+    ("host", "host"),
+    ("device", "device"),
+    ("pid", ">process"),
+    ("holding", ">tasks"),
+    ("blocked_on", "waits for"),
+];
+
+pub(super) fn run(args: &WorkersArgs) -> Result<(), Failure> {
+    log_as_command();
+    let cluster = args.connection.find()?;
+    let workers = block_on(async { Ok(cluster.meet().await?.0.workers().await?) })?;
+    if args.json {
+        return print_json(&workers);
+    }
+    if workers.is_empty() {
+        say("no workers; `syncline worker` starts one");
+    }
+    let field = |worker: &WorkerFields, name: &str| worker.get(name).cloned().unwrap_or_default();
+    let rows: Vec<Vec<String>> =
+        workers.iter().map(|worker| COLUMNS.iter().map(|(name, _)| field(worker, name)).collect()).collect();
+    print(&table(&COLUMNS.map(|(_, title)| title), &rows))
+}
