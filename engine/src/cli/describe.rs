@@ -103,11 +103,15 @@ pub(super) fn job(view: &JobView) -> String {
     };
     optional("next barrier", f("next_barrier").to_owned(), !f("next_barrier").is_empty() && !is_over(job));
     optional("loss", f("loss").to_owned(), !f("loss").is_empty());
-    let accuracy = match f("test_accuracy") {
-        "" => String::new(),
-        a => format!(", accuracy {:.2} %", a.parse().unwrap_or(0.0) * 100.0),
+    let share = |name: &str, field: &'static str| {
+        let share: Option<f64> = f(field).parse().ok();
+        share.map_or(String::new(), |share| format!(", {name} {:.2} %", share * 100.0))
     };
-    optional("test", format!("loss {}{accuracy}", f("test_loss")), !f("test_loss").is_empty());
+    let accuracy = share("accuracy", "test_accuracy") + &share("top-k accuracy", "test_top_k_accuracy");
+    let perplexity: Option<f64> = f("test_perplexity").parse().ok();
+    let perplexity = perplexity.map_or(String::new(), |value| format!(", perplexity {value:.2}"));
+    let test = format!("loss {}{accuracy}{perplexity}", f("test_loss"));
+    optional("test", test, !f("test_loss").is_empty());
     optional("snapshot", f("snapshot").to_owned(), !f("snapshot").is_empty());
     optional("reason", f("reason").to_owned(), !f("reason").is_empty());
     optional("age", age(job), true);

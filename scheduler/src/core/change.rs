@@ -167,7 +167,14 @@ impl Job {
         if let Some(result) = &c.evaluation {
             fields.push(("test_loss", format!("{:.6}", result.loss)));
             fields.push(("test_samples", result.samples.to_string()));
-            fields.push(("test_accuracy", result.accuracy.map(|a| format!("{a:.6}")).unwrap_or_default()));
+            let metrics = [
+                ("test_accuracy", result.accuracy),
+                ("test_top_k_accuracy", result.top_k_accuracy),
+                ("test_perplexity", result.perplexity),
+            ];
+            let known =
+                metrics.into_iter().filter_map(|(name, value)| Some((name, format!("{:.6}", value?))));
+            fields.extend(known);
         }
         if let Some(file) = &c.snapshot {
             fields.push(("snapshot", file.path.clone()));

@@ -30,5 +30,5 @@ pub use io::{
 };
 pub use job::Job;
 pub use load::{Stored, Unreadable};
-pub use state::{Counters, Evaluation, Member, Phase, Slow, Spent, Standing};
-pub use wire::{Assignment, Iterated, Outcome, TaskKey, TaskReport, Update, Work};
+pub use state::{Counters, Member, Phase, Slow, Spent, Standing};
+pub use wire::{Assignment, Evaluation, Iterated, Outcome, TaskKey, TaskReport, Update, Work};

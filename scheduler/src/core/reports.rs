@@ -3,7 +3,7 @@
 use super::{
     io::{Effect, SnapshotFile, Stand, TaskFault},
     job::Job,
-    state::{Evaluation, Phase, Spent, Standing, TaskBody},
+    state::{Phase, Spent, Standing, TaskBody},
     wire::{Iterated, Outcome, TaskKey, TaskReport},
 };
 use crate::{
@@ -34,9 +34,9 @@ impl Job {
                 let end_us = now_us.saturating_sub(ended_ago_us);
                 self.iterated(worker, &key, &iterated, end_us, now_us, fx);
             }
-            Outcome::Evaluated { loss, accuracy, samples } => {
+            Outcome::Evaluated(evaluation) => {
                 if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
-                    self.central.evaluation = Some(Evaluation { loss, accuracy, samples });
+                    self.central.evaluation = Some(evaluation);
                     self.node_done(&key.task, now_us);
                 }
             }

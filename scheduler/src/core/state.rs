@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::io::{SnapshotFile, Stand, WorkerAbout};
+use super::{
+    io::{SnapshotFile, Stand, WorkerAbout},
+    wire::Evaluation,
+};
 use crate::{
     balance::CurveFit,
     graph::{TaskId, TaskState},
@@ -66,14 +69,6 @@ pub struct Counters {
     pub replanned: u64,
     /// Highest lead over the slowest worker that a shard saw at a push.
     pub max_lead: u64,
-}
-
-/// Result of the evaluation node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Evaluation {
-    pub loss: f64,
-    pub accuracy: Option<f64>,
-    pub samples: u64,
 }
 
 /// The part of a job that belongs to nobody in particular.

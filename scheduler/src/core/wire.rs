@@ -67,8 +67,24 @@ pub struct TaskReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Outcome {
     Iterated(Iterated),
-    Evaluated { loss: f64, accuracy: Option<f64>, samples: u64 },
+    Evaluated(Evaluation),
     Failed { code: String, reason: String },
+}
+
+/// What a model is worth on the test samples. A metric that its graph does not compute is `None`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Weighted mean.
+    pub loss: f64,
+    /// Share of the predictions that are right.
+    pub accuracy: Option<f64>,
+    /// Share of the labels that are among the k best scores.
+    #[serde(default)]
+    pub top_k_accuracy: Option<f64>,
+    /// exp of the mean negative log-likelihood.
+    #[serde(default)]
+    pub perplexity: Option<f64>,
+    pub samples: u64,
 }
 
 /// A finished iteration: every shard has acknowledged its push.

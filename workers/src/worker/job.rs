@@ -20,10 +20,10 @@ use tracing::debug;
 
 use super::{
     Pace, error::WorkerError, feed::Feed, load::LoadProbe, parameters::Parameters, report::Finished,
-    round::Local,
+    round::Local, scores::Scores,
 };
 use crate::{
-    autodiff::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_WEIGHT, NEXT_SUFFIX, PREDICTIONS},
+    autodiff::{GRAD_SUFFIX, LOSS, LOSS_WEIGHT, NEXT_SUFFIX},
     backend::{ExecOptions, Executable, Runtime, TensorView},
 };
 
@@ -229,7 +229,7 @@ impl JobRun {
         }))
     }
 
-    /// Loss and accuracy of a pinned version over the test samples. A round that is open goes on behind it.
+    /// Loss and metrics of a pinned version over the test samples. A round that is open goes on behind it.
     pub(super) fn evaluate(&mut self, version: u64) -> Result<Outcome, WorkerError> {
         let own = self.local.is_open().then(|| self.params.values.clone());
         let evaluated = self.evaluate_pinned(version);
@@ -244,28 +244,16 @@ impl JobRun {
         let graph = BlobClient::new(self.me.token.clone())
             .get(&self.addresses, &self.train.model.evaluation_graph)?;
         let mut session = Executable::new(&self.me.runtime, &graph, &self.me.exec)?;
-        let has = |session: &Executable, name: &str| session.output_names().iter().any(|o| o == name);
-        let (counts, predicts) = (has(&session, CORRECT), has(&session, PREDICTIONS));
-        let parts = self.data.as_ref().map_or(1, Feed::test_parts);
-        let (mut loss, mut weight, mut correct, mut predictions, mut samples) = (0.0, 0.0, 0.0, 0.0, 0u64);
-        for part in 0..parts {
-            let taken = self.data.as_mut().map_or(Ok(0), |feed| feed.take_test(part))?;
-            samples += taken;
+        let mut scores = Scores::of(session.output_names());
+        for part in 0..self.data.as_ref().map_or(1, Feed::test_parts) {
+            let samples = self.data.as_mut().map_or(Ok(0), |feed| feed.take_test(part))?;
             // The parameters stay where they are: only the samples are others.
             let changed = |name: &str| part == 0 || !self.params.holds(name);
             let inputs = inputs(&self.params, self.data.as_ref(), &self.train);
             let outputs = session.run_changed(&inputs, changed)?;
-            let share = f64::from(outputs.scalar(LOSS_WEIGHT)?);
-            loss += f64::from(outputs.scalar(LOSS)?) * share;
-            weight += share;
-            if counts {
-                correct += f64::from(outputs.scalar(CORRECT)?);
-                // One a sample, unless the graph says otherwise: labels may be ignored.
-                predictions += if predicts { f64::from(outputs.scalar(PREDICTIONS)?) } else { taken as f64 };
-            }
+            scores.add(samples, |name| outputs.scalar(name))?;
         }
-        let accuracy = (predictions > 0.0).then(|| correct / predictions);
-        Ok(Outcome::Evaluated { loss: loss / weight.max(f64::MIN_POSITIVE), accuracy, samples })
+        Ok(Outcome::Evaluated(scores.finish()))
     }
 }
 

@@ -15,6 +15,7 @@ mod pace;
 mod parameters;
 mod report;
 mod round;
+mod scores;
 #[cfg(test)]
 mod tests;
 

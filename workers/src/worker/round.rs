@@ -176,7 +176,7 @@ mod tests {
     use std::time::Instant;
 
     use syncline_scheduler::{
-        core::{Iterated, TaskKey},
+        core::{Evaluation, Iterated, TaskKey},
         graph::TaskId,
         ids::{Generation, Incarnation},
         spec::ElementRange,
@@ -302,7 +302,7 @@ mod tests {
         local.begin(2, &params, 0);
         local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
         assert!(local.settle(report(2)).is_empty());
-        let test = Outcome::Evaluated { loss: 0.0, accuracy: None, samples: 0 };
+        let test = Outcome::Evaluated(Evaluation::default());
         assert_eq!(local.settle(Finished { outcome: test, ..report(9) }).len(), 1, "stands for itself");
         local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
         local.close(&params);

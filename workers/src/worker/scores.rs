@@ -1,0 +1,138 @@
+//! Loss and metrics over test samples that are computed part by part.
+
+use syncline_scheduler::core::Evaluation;
+
+use crate::{
+    autodiff::{CORRECT, CORRECT_TOP, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS},
+    backend::BackendError,
+};
+
+/// Sums over the parts so far.
+#[derive(Debug, Default)]
+pub(super) struct Scores {
+    /// Outputs of the evaluation graph, as far as it has them.
+    correct: Option<String>,
+    correct_top: Option<String>,
+    perplexity: Option<String>,
+    predictions: Option<String>,
+    sums: Sums,
+}
+
+#[derive(Debug, Default)]
+struct Sums {
+    samples: u64,
+    loss: f64,
+    weight: f64,
+    correct: f64,
+    correct_top: f64,
+    log_perplexity: f64,
+    predictions: f64,
+}
+
+impl Scores {
+    /// `outputs`: names of the evaluation graph's outputs.
+    pub(super) fn of(outputs: &[String]) -> Self {
+        let named = |name: &str| outputs.iter().find(|output| *output == name).cloned();
+        let top =
+            |output: &&String| output.strip_prefix(CORRECT_TOP).is_some_and(|k| k.parse::<u32>().is_ok());
+        Self {
+            correct: named(CORRECT),
+            correct_top: outputs.iter().find(top).cloned(),
+            perplexity: named(PERPLEXITY),
+            predictions: named(PREDICTIONS),
+            sums: Sums::default(),
+        }
+    }
+
+    /// Adds a part of `samples` samples. `scalar` reads an output.
+    pub(super) fn add(
+        &mut self,
+        samples: u64,
+        scalar: impl Fn(&str) -> Result<f32, BackendError>,
+    ) -> Result<(), BackendError> {
+        let read = |name: &Option<String>| name.as_deref().map(&scalar).transpose().map(|x| x.map(f64::from));
+        let weight = f64::from(scalar(LOSS_WEIGHT)?);
+        self.sums.samples += samples;
+        self.sums.loss += f64::from(scalar(LOSS)?) * weight;
+        self.sums.weight += weight;
+        self.sums.correct += read(&self.correct)?.unwrap_or(0.0);
+        self.sums.correct_top += read(&self.correct_top)?.unwrap_or(0.0);
+        self.sums.log_perplexity +=
+            read(&self.perplexity)?.map_or(0.0, |perplexity| perplexity.ln() * weight);
+        // One a sample, unless the graph says otherwise: labels may be ignored.
+        self.sums.predictions += read(&self.predictions)?.unwrap_or(samples as f64);
+        Ok(())
+    }
+
+    /// The means. Nothing is known of what no part had any weight in.
+    pub(super) fn finish(self) -> Evaluation {
+        let Sums { samples, loss, weight, correct, correct_top, log_perplexity, predictions } = self.sums;
+        let share = |name: &Option<String>, sum: f64| {
+            name.as_ref().filter(|_| predictions > 0.0).map(|_| sum / predictions)
+        };
+        let mean = |sum: f64| sum / weight.max(f64::MIN_POSITIVE);
+        Evaluation {
+            loss: mean(loss),
+            accuracy: share(&self.correct, correct),
+            top_k_accuracy: share(&self.correct_top, correct_top),
+            perplexity: self.perplexity.filter(|_| weight > 0.0).map(|_| mean(log_perplexity).exp()),
+            samples,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(of: &[&str]) -> Vec<String> {
+        of.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// Reads from a table of outputs.
+    fn from(table: &[(&str, f32)]) -> impl Fn(&str) -> Result<f32, BackendError> {
+        move |wanted| {
+            let found = table.iter().find(|(name, _)| *name == wanted);
+            found
+                .map(|(_, value)| *value)
+                .ok_or_else(|| BackendError::UnknownOutput { name: wanted.to_owned() })
+        }
+    }
+
+    #[test]
+    fn parts_count_by_their_weight_and_metrics_by_their_predictions() {
+        let outputs = names(&["loss", "loss_weight", "correct", "correct_top5", "perplexity", "predictions"]);
+        let mut scores = Scores::of(&outputs);
+        #[rustfmt::skip]
+        let parts: [&[(&str, f32)]; 2] = [
+            &[("loss", 1.0), ("loss_weight", 3.0), ("correct", 2.0), ("correct_top5", 3.0), ("perplexity", 1.0), ("predictions", 4.0)],
+            &[("loss", 5.0), ("loss_weight", 1.0), ("correct", 1.0), ("correct_top5", 4.0), ("perplexity", 16.0), ("predictions", 4.0)],
+        ];
+        for part in parts {
+            scores.add(2, from(part)).unwrap();
+        }
+        let got = scores.finish();
+        assert_eq!((got.samples, got.loss), (4, 2.0));
+        assert_eq!((got.accuracy, got.top_k_accuracy), (Some(3.0 / 8.0), Some(7.0 / 8.0)));
+        assert!((got.perplexity.unwrap() - 2.0).abs() < 1e-12, "16^(1/4)");
+    }
+
+    #[test]
+    fn a_sample_is_a_prediction_unless_the_graph_counts_them() {
+        let mut scores = Scores::of(&names(&["loss", "loss_weight", "correct"]));
+        scores.add(8, from(&[("loss", 1.0), ("loss_weight", 8.0), ("correct", 2.0)])).unwrap();
+        assert_eq!(scores.finish().accuracy, Some(0.25));
+    }
+
+    #[test]
+    fn what_the_graph_does_not_compute_is_not_known() {
+        let mut scores = Scores::of(&names(&["loss", "loss_weight", "y"]));
+        scores.add(8, from(&[("loss", 1.5), ("loss_weight", 8.0)])).unwrap();
+        let want = Evaluation { loss: 1.5, samples: 8, ..Evaluation::default() };
+        assert_eq!(scores.finish(), want);
+        let mut ignored = Scores::of(&names(&["correct", "predictions"]));
+        let nothing = [("loss", 0.0), ("loss_weight", 0.0), ("correct", 0.0), ("predictions", 0.0)];
+        ignored.add(8, from(&nothing)).unwrap();
+        assert_eq!(ignored.finish(), Evaluation { samples: 8, ..Evaluation::default() });
+    }
+}
