@@ -14,6 +14,7 @@ use syncline_engine::{
 };
 use syncline_scheduler::spec::{DataSpec, OnNan, Source, Split};
 use syncline_workers::{
+    autodiff::Precision,
     local::{LocalCluster, LocalOptions},
     onnx::{self, ElementType, GraphBuilder},
     submit::{self, JobGraph, Model, SubmitError, Training},
@@ -104,6 +105,8 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
     let batch_norm = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/resnet20.script.onnx");
 
     let with = |data: &DataSpec| graph("bad", Training::new(model(2), data.clone()));
+    let half = Training::new(model(2), good.clone()).with(|s| s.precision = Precision::Bf16);
+    let half = graph("bad", half);
     let of = |model: Model| graph("bad", Training::new(model, good.clone()));
     let mut truncated = onnx::mlp(&[2, 8, 3], 1).to_bytes();
     truncated.truncate(truncated.len() / 2);
@@ -120,6 +123,7 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
         ("unknown loss",        of(Model::forward(onnx::mlp(&[2, 3], 1).to_bytes(), "hinge")),         &["E31", "hinge", "softmax-cross-entropy"]),
         ("unsupported op",      of(shrink),                                                              &["E31", "Shrink", "my_shrink", "Gemm", "Softmax"]),
         ("running statistics",  of(Model::forward(batch_norm, "softmax-cross-entropy")),               &["E366", "42", "body.0.1.running_mean"]),
+        ("no kernel",           half,                                                                  &["E470", "bf16", "Gemm"]),
         ("missing data",        with(&missing),                                                        &["E33", "gone.csv"]),
         ("short line",          with(&short),                                                          &["E33", "14"]),
         ("label out of range",  with(&label),                                                          &["E33", "21", "3"]),

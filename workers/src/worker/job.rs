@@ -18,7 +18,15 @@ use syncline_scheduler::{
 };
 use tracing::debug;
 
-use super::{Pace, error::WorkerError, executor::Finished, feed::Feed, load::LoadProbe, round::Local};
+use super::{
+    Pace,
+    error::WorkerError,
+    executor::Finished,
+    feed::Feed,
+    load::LoadProbe,
+    loss_scale::{LossScale, Verdict},
+    round::Local,
+};
 use crate::{
     autodiff::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_WEIGHT, PREDICTIONS},
     backend::{ExecOptions, Executable, Runtime, TensorView},
@@ -45,6 +53,8 @@ pub(super) struct JobRun {
     /// Positions of the gradients among the session's outputs, in layout order.
     grads: Vec<usize>,
     data: Option<Feed>,
+    /// Of a float16 graph.
+    scale: Option<LossScale>,
     local: Local,
     load: LoadProbe,
 }
@@ -69,6 +79,7 @@ impl JobRun {
     pub(super) fn open(me: &Identity, key: &TaskKey, ticket: JobTicket) -> Result<Self, WorkerError> {
         let JobTicket { train, shards: addresses, .. } = ticket;
         let graph = BlobClient::new(me.token.clone()).get(&addresses, &train.model.training_graph)?;
+        let (graph, scale) = LossScale::take(graph)?;
         let session = Executable::new(&me.runtime, &graph, &me.exec)?;
         let params = Parameters::new(&train);
         let place = |name: &str| session.output_names().iter().position(|o| o == name);
@@ -94,7 +105,7 @@ impl JobRun {
         debug!(job = %key.job, elements, "job opened on this worker");
         let local = Local::new(train.optimizer);
         let (me, load) = (me.clone(), LoadProbe::default());
-        Ok(Self { me, train, addresses, shards, params, session, grads, data, local, load })
+        Ok(Self { me, train, addresses, shards, params, session, grads, data, scale, local, load })
     }
 
     /// Ends blocked calls from another thread.
@@ -149,7 +160,9 @@ impl JobRun {
         if let Some(feed) = &mut self.data {
             feed.take(self.train.seed, it.range)?;
         }
-        let inputs = inputs(&self.params, self.data.as_ref(), &self.train);
+        let mut inputs = inputs(&self.params, self.data.as_ref(), &self.train);
+        let scale = self.scale.clone();
+        inputs.extend(scale.iter().map(LossScale::input));
         let outputs = self.session.run(&inputs)?;
         let loss = outputs.scalar(LOSS)?;
         let weight = outputs.scalar(LOSS_WEIGHT)?;
@@ -158,7 +171,8 @@ impl JobRun {
         check_lengths(&gradients, &self.params)?;
         let norm = gradient_norm(&gradients);
         let finite = loss.is_finite() && weight.is_finite() && norm.is_finite();
-        let fails = self.train.on_nan == OnNan::Fail;
+        let judged = self.scale.as_mut().map(|scale| scale.judge(loss.is_finite(), norm.is_finite()));
+        let fails = self.train.on_nan == OnNan::Fail && judged != Some(Verdict::Overflow);
         let worker = self.me.incarnation;
         let not_finite = |what, value| {
             Err(WorkerError::NotFinite { what, value, task: it.task.clone(), worker: worker.to_string() })
