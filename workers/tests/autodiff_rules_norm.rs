@@ -13,10 +13,10 @@ use image::{Image, at_two_batches};
 use slopes::{LINEAR, SMOOTH, Slopes, numbers};
 use syncline_workers::autodiff::{DeriveOptions, Loss, Param, TrainingGraph, accept_ready, derive};
 use syncline_workers::backend::TensorView::F32;
-use syncline_workers::backend::{ExecOptions, Executable};
+use syncline_workers::backend::{ExecOptions, Executable, simplify};
 use syncline_workers::onnx::proto::TensorProto;
 use syncline_workers::onnx::{
-    Dim, ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_string,
+    self, Dim, ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_string,
 };
 
 const MEAN: [f32; 3] = [0.1, -0.2, 0.3];
@@ -304,6 +304,25 @@ fn dropout_drops_in_training_and_not_in_evaluation() {
                 });
             }
         }
+    }
+}
+
+#[test]
+fn dropout_in_the_middle_of_a_model_is_not_simplified_away() {
+    let mut graph = GraphBuilder::new("middle");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+    let w = graph.weight("w", &[2, 3], &[0.5; 6]);
+    let h = graph.op("MatMul", &[&x, &w], &[]);
+    let h = graph.op("Dropout", &[&h], &[]);
+    let y = graph.op("Tanh", &[&h], &[]);
+    graph.output(&y);
+    let model = graph.finish();
+    for (eval_mode, kept) in [(false, 1), (true, 0)] {
+        let options = DeriveOptions { eval_mode, ..DeriveOptions::default() };
+        let graph = derived(&model, &options);
+        let loaded = simplify(&onnxruntime::runtime(), &graph.train_onnx).unwrap();
+        let nodes = onnx::parse(&loaded).unwrap().graph.unwrap().node;
+        assert_eq!(nodes.iter().filter(|node| node.op_type == "Dropout").count(), kept);
     }
 }
 

@@ -14,6 +14,7 @@ use syncline_engine::{
 };
 use syncline_scheduler::spec::{DataSpec, OnNan, Source, Split};
 use syncline_workers::{
+    autodiff::Precision,
     local::{LocalCluster, LocalOptions},
     onnx::{self, ElementType, GraphBuilder},
     submit::{self, JobGraph, Model, SubmitError, Training},
@@ -102,6 +103,8 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
     let shrink = Model::forward(shrink.finish().to_bytes(), "softmax-cross-entropy");
 
     let with = |data: &DataSpec| graph("bad", Training::new(model(2), data.clone()));
+    let half = Training::new(model(2), good.clone()).with(|s| s.precision = Precision::Bf16);
+    let half = graph("bad", half);
     let of = |model: Model| graph("bad", Training::new(model, good.clone()));
     let mut truncated = onnx::mlp(&[2, 8, 3], 1).to_bytes();
     truncated.truncate(truncated.len() / 2);
@@ -117,6 +120,7 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
         ("not a model",         of(Model::forward(b"hello world".to_vec(), "softmax-cross-entropy")),  &["E30"]),
         ("unknown loss",        of(Model::forward(onnx::mlp(&[2, 3], 1).to_bytes(), "hinge")),         &["E31", "hinge", "softmax-cross-entropy"]),
         ("unsupported op",      of(shrink),                                                              &["E31", "Shrink", "my_shrink", "Gemm", "Softmax"]),
+        ("no kernel",           half,                                                                  &["E470", "bf16", "Gemm"]),
         ("missing data",        with(&missing),                                                        &["E33", "gone.csv"]),
         ("short line",          with(&short),                                                          &["E33", "14"]),
         ("label out of range",  with(&label),                                                          &["E33", "21", "3"]),

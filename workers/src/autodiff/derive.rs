@@ -2,11 +2,15 @@
 
 use super::emitter::Emitter;
 use super::error::AutodiffError;
-use super::forward::Forward;
+use super::forward::{Forward, never_empty};
 use super::loss::{Loss, LossAt, LossOptions, LossValues};
+use super::precision::{Precision, lower, write_bf16};
+use super::recompute::{NOMINAL_AXIS, Saving, recompute};
+use super::scaled_loss::scale_loss;
+use super::sizes::sizes;
 use super::sweep::sweep;
 use super::training_form::{NEXT_SUFFIX, evaluation_form, training_form};
-use super::{CORRECT, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT};
+use super::{CORRECT, GRAD_SUFFIX, LABEL, LOSS, LOSS_SCALE, LOSS_WEIGHT};
 use crate::backend::{Runtime, interface_types};
 use crate::onnx::{Dim, ElementType, TensorType};
 
@@ -27,6 +31,10 @@ pub struct DeriveOptions {
     pub eval_mode: bool,
     /// Seed of the Dropout nodes.
     pub seed: i64,
+    /// Element type of products and what stands between them; everything that goes in and out stays float32.
+    pub precision: Precision,
+    /// Makes cheap values again in the backward pass instead of keeping them: less memory, a little more time.
+    pub recompute: bool,
     /// Lets ONNX Runtime fold constants and inline functions first. Default yes.
     pub simplify: bool,
 }
@@ -41,6 +49,8 @@ impl Default for DeriveOptions {
             freeze: Vec::new(),
             eval_mode: false,
             seed: 0,
+            precision: Precision::F32,
+            recompute: false,
             simplify: true,
         }
     }
@@ -87,6 +97,8 @@ pub struct TrainingGraph {
     pub forward_outputs: Vec<Io>,
     /// Whether there is an output `correct`.
     pub has_correct: bool,
+    /// What recomputation saves, where the options ask for it.
+    pub saving: Option<Saving>,
     /// Number of classes, where the label is one of several.
     pub classes: Option<usize>,
 }
@@ -147,12 +159,28 @@ pub fn derive(
     let eval_outputs: Vec<String> = metrics.iter().chain(&forward_outputs).cloned().collect();
     let train_outputs: Vec<String> =
         metrics.into_iter().chain(grad_names).chain(next_names).chain(forward_outputs.clone()).collect();
-    let train_onnx = emitter.finish(&forward.model, &inputs, &train_outputs).to_bytes();
+    let mut train = emitter.finish(&forward.model, &inputs, &train_outputs);
+    let mut seed = values.grad.clone();
+    if options.precision == Precision::Fp16 {
+        seed = scale_loss(train.graph.get_or_insert_default(), &seed);
+    }
+    if options.precision != Precision::F32 {
+        let types = sizes(runtime, &train, NOMINAL_AXIS)?;
+        lower(&mut train, &types, options.precision, &wanted)?;
+    }
+    let saving = match options.recompute {
+        true => Some(recompute(runtime, &mut train, &seed, never_empty(&forward.params))?),
+        false => None,
+    };
+    interface_types(runtime, &train.to_bytes())?;
+    if options.precision == Precision::Bf16 {
+        write_bf16(&mut train);
+    }
+    let train_onnx = train.to_bytes();
     let mut emitter = Emitter::new(&evaluation);
     let evaluated = at.emit(&mut emitter, &options.label)?;
     publish_metrics(&mut emitter, &evaluated);
     let eval_onnx = emitter.finish(&forward.model, &inputs, &eval_outputs).to_bytes();
-    interface_types(runtime, &train_onnx)?;
 
     let io = |name: &String| Io::new(name, forward.type_of(name));
     Ok(TrainingGraph {
@@ -161,6 +189,7 @@ pub fn derive(
         data_inputs: forward.data_inputs.iter().map(io).collect(),
         label: Some(Io::new(&options.label, values.label)),
         forward_outputs: forward_outputs.iter().map(io).collect(),
+        saving,
         has_correct: values.metrics.iter().any(|(name, _)| name == CORRECT),
         classes,
         params: forward.params,
@@ -187,7 +216,8 @@ fn check_names(forward: &Forward, options: &DeriveOptions, values: &LossValues) 
     let fixed = [LOSS, LOSS_WEIGHT, CORRECT].map(str::to_owned);
     let metrics = values.metrics.iter().map(|(name, _)| name.clone());
     let grads = forward.params.iter().map(|param| format!("{}{GRAD_SUFFIX}", param.name));
-    let own: Vec<String> = fixed.into_iter().chain(metrics).chain(grads).collect();
+    let scale = (options.precision == Precision::Fp16).then(|| LOSS_SCALE.to_owned());
+    let own: Vec<String> = fixed.into_iter().chain(metrics).chain(grads).chain(scale).collect();
     let taken = |name: &String| forward.types.contains_key(name);
     let twice = |name: &String| name.is_empty() || taken(name) || own.contains(name);
     match own.iter().find(|name| taken(name)).or(Some(&options.label).filter(|label| twice(label))) {

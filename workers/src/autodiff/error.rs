@@ -49,6 +49,15 @@ pub enum AutodiffError {
     /// A node asks for absurd memory.
     #[error("[E248] node `{node}` ({op}) makes {elements} numbers, at most {limit} are accepted")]
     TooLarge { op: String, node: String, elements: u64, limit: u64 },
+    /// Not the name of a precision.
+    #[error("[E471] no precision is called `{name}`, there are f32, bf16 and fp16")]
+    UnknownPrecision { name: String },
+    /// The model is in mixed precision already.
+    #[error("[E472] value `{value}` has 16 bits already; mixed precision starts from a float32 model")]
+    AlreadyHalf { value: String },
+    /// This machine cannot run a graph in this precision.
+    #[error("[E470] ONNX Runtime has no {precision} kernel for {op} on this machine")]
+    NoKernel { op: String, precision: &'static str },
     /// The file is no model.
     #[error(transparent)]
     Model(#[from] OnnxError),
@@ -74,6 +83,9 @@ impl AutodiffError {
             Self::LossOption { .. } => "E241",
             Self::CheckInput { .. } => "E243",
             Self::TooLarge { .. } => "E248",
+            Self::UnknownPrecision { .. } => "E471",
+            Self::AlreadyHalf { .. } => "E472",
+            Self::NoKernel { .. } => "E470",
             Self::Model(source) => source.code(),
             Self::Backend(source) => source.code(),
         }
@@ -95,6 +107,8 @@ impl AutodiffError {
                  and loss_weight",
             ),
             Self::CheckInput { .. } => Some("give the model's inputs fixed sizes, or name them with --dim"),
+            Self::AlreadyHalf { .. } => Some("export the model as float32, or train it with precision f32"),
+            Self::NoKernel { .. } => Some("use precision f32, or workers with a GPU"),
             Self::Model(source) => source.hint(),
             Self::Backend(source) => source.hint(),
             _ => None,

@@ -50,7 +50,7 @@ impl Forward {
         let state = lift(&mut graph, &state)?;
         let data_inputs = name_batch(&mut graph, params.len() + state.len());
         if !options.eval_mode {
-            activate_dropout(&mut graph, options.seed);
+            activate_dropout(&mut graph, options.seed, never_empty(&params));
         }
         model.graph = Some(graph);
         write_out_group_norms(runtime, &mut model)?;
@@ -73,6 +73,12 @@ impl Forward {
     pub(super) fn type_of(&self, name: &str) -> TensorType {
         self.types.get(name).cloned().unwrap_or_else(|| TensorType::new(ElementType::F32, Vec::new()))
     }
+}
+
+/// A parameter that has numbers.
+pub(super) fn never_empty(params: &[Param]) -> &str {
+    let full = params.iter().find(|param| !param.initial.is_empty());
+    full.or(params.first()).map_or("", |param| param.name.as_str())
 }
 
 /// Turns the named constants into inputs; returns them in the order of the model. Other constants stay.

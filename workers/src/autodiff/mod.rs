@@ -20,6 +20,7 @@
 //! |---|---|
 //! | `label`, or another name from the options | input; int64 for softmax cross-entropy, else float with the shape of the model's output |
 //! | each parameter, under its own name | input |
+//! | `loss_scale` | input of a float16 graph, with a default; a float scalar, see [`Precision`] |
 //! | `loss` | output; weighted mean over the labels, a scalar |
 //! | `loss_weight` | output; the sum of the labels' weights, a scalar |
 //! | `<parameter>.grad` | output; gradient of `loss`, the parameter's shape |
@@ -28,6 +29,7 @@
 //! | `correct_topk`, `perplexity` | outputs on request, see [`LossOptions`] |
 //! | the forward model's outputs | under their own names |
 
+mod after;
 mod bounds;
 mod broadcast;
 mod catalogue;
@@ -39,11 +41,18 @@ mod estimate;
 mod forward;
 mod group_norm_form;
 mod idioms;
+mod keep;
 mod loss;
+mod low_nodes;
+mod min_cut;
 mod pattern;
+mod precision;
 mod ready;
+mod recompute;
 mod rules;
+mod scaled_loss;
 mod select;
+mod sizes;
 mod sweep;
 mod training_form;
 
@@ -53,8 +62,11 @@ pub use derive::{DeriveOptions, Io, Param, TrainingGraph, derive};
 pub use error::AutodiffError;
 pub use estimate::{Estimate, estimate};
 pub use loss::{Loss, LossOptions};
+pub use precision::{Precision, check_kernels};
 pub use ready::accept_ready;
+pub use recompute::{NOMINAL_AXIS, Saving};
 pub use rules::supported_operators;
+pub use scaled_loss::FIRST_LOSS_SCALE;
 pub use select::{Selected, select};
 pub use training_form::{NEXT_SUFFIX, Statistic};
 
@@ -64,6 +76,8 @@ pub const LABEL: &str = "label";
 pub const LOSS: &str = "loss";
 /// Output: sum of sample weights.
 pub const LOSS_WEIGHT: &str = "loss_weight";
+/// Input of a training graph in float16: what the gradients inside are multiplied by. Has a default.
+pub const LOSS_SCALE: &str = "loss_scale";
 /// Output: number of right predictions.
 pub const CORRECT: &str = "correct";
 /// Output: number of predictions among which `correct` counts the right ones.

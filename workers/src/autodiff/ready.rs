@@ -85,6 +85,7 @@ pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, Au
         data_inputs: others,
         label,
         forward_outputs,
+        saving: None,
         has_correct: outputs.iter().any(|name| name == CORRECT),
         classes,
     })

@@ -42,17 +42,36 @@ pub(super) fn statistics(graph: &GraphProto) -> HashSet<String> {
     norms.flat_map(|node| node.input.iter().skip(3).map(|value| origin(graph, value).to_owned())).collect()
 }
 
-/// Makes every Dropout of the graph drop, each with a seed of its own.
-pub(super) fn activate_dropout(graph: &mut GraphProto, seed: i64) {
-    let mut active = None;
+/// Makes every Dropout of the graph drop, each with a seed of its own. `param` is an input that is never empty.
+///
+/// ONNX Runtime 1.31 takes away every Dropout whose mask nobody reads, even one that is told to train by a constant or an
+/// input. So they are told by a value that only the run knows to be true: b or not b, for the first number of `param`.
+pub(super) fn activate_dropout(graph: &mut GraphProto, seed: i64, param: &str) {
+    let mut found = false;
+    let [list, first, flat, number, truth, lie, active] =
+        ["list", "first", "flat", "number", "truth", "lie", "active"]
+            .map(|part| format!("syncline/dropout_{part}"));
     for (index, node) in (0..).zip(graph.node.iter_mut().filter(|node| is(node, "Dropout"))) {
-        let active: &String = active.get_or_insert_with(|| "syncline/dropout_active".to_owned());
+        found = true;
         node.input.resize(3, String::new());
-        node.input[2].clone_from(active);
+        node.input[2].clone_from(&active);
         node.attribute.retain(|attribute| attribute.name != "seed");
         node.attribute.push(attr_int("seed", seed.wrapping_add(index)));
     }
-    graph.initializer.extend(active.map(|name| TensorProto::from_bool(&name, true)));
+    if !found {
+        return;
+    }
+    graph.initializer.push(TensorProto::from_i64(&list, &[1], &[-1]));
+    graph.initializer.push(TensorProto::from_i64(&first, &[], &[0]));
+    let to_bool = attr_int("to", i64::from(ElementType::Bool.code()));
+    let nodes = [
+        apply("Reshape", &[param, &list], &flat),
+        apply("Gather", &[&flat, &first], &number),
+        NodeProto { attribute: vec![to_bool], ..apply("Cast", &[&number], &truth) },
+        apply("Not", &[&truth], &lie),
+        apply("Or", &[&truth, &lie], &active),
+    ];
+    graph.node.splice(0..0, nodes);
 }
 
 /// The graph as it evaluates: no Dropout, and BatchNormalization with the statistics that it remembers.
@@ -210,11 +229,15 @@ fn is(node: &NodeProto, op: &str) -> bool {
 }
 
 fn identity(from: &str, to: &str) -> NodeProto {
+    apply("Identity", &[from], to)
+}
+
+fn apply(op: &str, inputs: &[&str], output: &str) -> NodeProto {
     NodeProto {
-        input: vec![from.to_owned()],
-        output: vec![to.to_owned()],
-        name: to.to_owned(),
-        op_type: "Identity".to_owned(),
+        input: inputs.iter().map(|&input| input.to_owned()).collect(),
+        output: vec![output.to_owned()],
+        name: output.to_owned(),
+        op_type: op.to_owned(),
         ..Default::default()
     }
 }

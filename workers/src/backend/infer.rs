@@ -74,6 +74,14 @@ pub fn interface_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, Ba
     Ok(outlet_types(session.inputs().iter().chain(session.outputs())))
 }
 
+/// The types of a model's inputs and outputs after constants have been folded: shapes that are computed are known then.
+pub fn folded_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, BackendError> {
+    onnx::parse(onnx_bytes)?;
+    let options = ExecOptions { optimize: Optimize::Basic, ..ExecOptions::default() };
+    let session = compile(runtime, onnx_bytes, &options, Ok)?;
+    Ok(outlet_types(session.inputs().iter().chain(session.outputs())))
+}
+
 /// The same model after ONNX Runtime's basic rewrites: constants folded, functions inlined, only standard operators.
 ///
 /// ONNX Runtime writes the result to a file only, so that a temporary one comes and goes.

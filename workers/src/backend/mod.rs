@@ -21,7 +21,7 @@ mod view;
 
 pub use error::BackendError;
 pub use executable::{ExecOptions, Executable, Optimize};
-pub use infer::{Types, infer_types, interface_types, simplify};
+pub use infer::{Types, folded_types, infer_types, interface_types, simplify};
 pub use outputs::Outputs;
 pub use placement::Placement;
 pub use runtime::Runtime;

@@ -132,6 +132,7 @@ mod tests {
             ("train needs data", "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'",                     "needs `model` and `data`"),
             ("misspelt field",   "id = 'a'\n[[node]]\nname = 'n'\ndo = 'evaluate'\naftr = []",       "unknown field `aftr`"),
             ("bad policy",       "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nsettings.policy = 'x'", "E003"),
+            ("bad precision",    "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nsettings.precision = 'fp8'", "unknown variant `fp8`"),
             ("too much",         "id = 'a'\n[[node]]\nname = 'n'\ndo = 'snapshot'\nsettings = {}",   "takes no model"),
         ];
         for (name, text, want) in cases {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use syncline_scheduler::spec::{DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec};
 
-use crate::autodiff::LossOptions;
+use crate::autodiff::{LossOptions, Precision};
 
 /// A graph of named nodes. Built node by node, then given to [`submit`](super::submit).
 ///
@@ -135,6 +135,10 @@ pub struct Settings {
     pub freeze: Vec<String>,
     /// Train as the model evaluates: BatchNormalization with the statistics it remembers, no Dropout.
     pub eval_mode: bool,
+    /// Element type of products and what stands between them; parameters and gradients stay float32.
+    pub precision: Precision,
+    /// Make cheap values again in the backward pass instead of keeping them: less memory, a little more time.
+    pub recompute: bool,
 }
 
 impl Default for Settings {
@@ -154,6 +158,8 @@ impl Default for Settings {
             ahead: None,
             freeze: Vec::new(),
             eval_mode: false,
+            precision: Precision::F32,
+            recompute: false,
         }
     }
 }

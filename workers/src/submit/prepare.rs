@@ -12,7 +12,7 @@ use super::{
     graph::{Bytes, JobGraph, Model, NodeWork, Training},
 };
 use crate::{
-    autodiff::{DeriveOptions, Io, Param, TrainingGraph, accept_ready, derive},
+    autodiff::{DeriveOptions, Io, Param, Precision, TrainingGraph, accept_ready, check_kernels, derive},
     backend::Runtime,
     data::{self, Dataset},
     onnx::{Dim, ElementType},
@@ -76,10 +76,15 @@ fn prepare_training(
                 loss: options.clone(),
                 freeze: settings.freeze.clone(),
                 eval_mode: settings.eval_mode,
+                precision: settings.precision,
+                recompute: settings.recompute,
                 seed: settings.seed as i64,
                 ..DeriveOptions::default()
             };
             let graph = derive(runtime, &bytes, loss.parse()?, &options)?;
+            if settings.precision != Precision::F32 {
+                check_kernels(runtime, &graph.train_onnx, settings.precision)?;
+            }
             (bytes, graph)
         }
         Model::Ready { onnx } => {

@@ -3,7 +3,7 @@
 use syncline_engine::rpc::{CallError, EngineFault};
 use syncline_ps::PsError;
 
-use crate::{backend::BackendError, data::DataError};
+use crate::{backend::BackendError, data::DataError, onnx::OnnxError};
 
 /// Why a task, or a whole worker, failed.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +11,8 @@ use crate::{backend::BackendError, data::DataError};
 pub enum WorkerError {
     #[error(transparent)]
     Backend(#[from] BackendError),
+    #[error(transparent)]
+    Model(#[from] OnnxError),
     #[error(transparent)]
     Data(#[from] DataError),
     #[error(transparent)]
@@ -41,6 +43,7 @@ impl WorkerError {
         match self {
             Self::Ps(e) => e.code().to_owned(),
             Self::Backend(e) => e.code().to_owned(),
+            Self::Model(e) => e.code().to_owned(),
             Self::Data(e) => e.code().to_owned(),
             other => {
                 let text = other.to_string();

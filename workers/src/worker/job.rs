@@ -19,8 +19,15 @@ use syncline_scheduler::{
 use tracing::debug;
 
 use super::{
-    Pace, error::WorkerError, feed::Feed, load::LoadProbe, parameters::Parameters, report::Finished,
-    round::Local, scores::Scores,
+    Pace,
+    error::WorkerError,
+    feed::Feed,
+    load::LoadProbe,
+    loss_scale::{LossScale, Verdict},
+    parameters::Parameters,
+    report::Finished,
+    round::Local,
+    scores::Scores,
 };
 use crate::{
     autodiff::{GRAD_SUFFIX, LOSS, LOSS_WEIGHT, NEXT_SUFFIX},
@@ -49,6 +56,8 @@ pub(super) struct JobRun {
     /// values.
     pushed: Vec<usize>,
     data: Option<Feed>,
+    /// Of a float16 graph.
+    scale: Option<LossScale>,
     local: Local,
     load: LoadProbe,
 }
@@ -67,6 +76,7 @@ impl JobRun {
     pub(super) fn open(me: &Identity, key: &TaskKey, ticket: JobTicket) -> Result<Self, WorkerError> {
         let JobTicket { train, shards: addresses, .. } = ticket;
         let graph = BlobClient::new(me.token.clone()).get(&addresses, &train.model.training_graph)?;
+        let (graph, scale) = LossScale::take(graph)?;
         let session = Executable::new(&me.runtime, &graph, &me.exec)?;
         let params = Parameters::new(&train);
         let place = |name: &str| session.output_names().iter().position(|o| o == name);
@@ -94,7 +104,7 @@ impl JobRun {
         debug!(job = %key.job, elements, "job opened on this worker");
         let local = Local::new(train.optimizer);
         let (me, load) = (me.clone(), LoadProbe::default());
-        Ok(Self { me, train, addresses, shards, params, session, pushed, data, local, load })
+        Ok(Self { me, train, addresses, shards, params, session, pushed, data, scale, local, load })
     }
 
     /// Ends blocked calls from another thread.
@@ -149,7 +159,9 @@ impl JobRun {
         if let Some(feed) = &mut self.data {
             feed.take(self.train.seed, it.range)?;
         }
-        let inputs = inputs(&self.params, self.data.as_ref(), &self.train);
+        let mut inputs = inputs(&self.params, self.data.as_ref(), &self.train);
+        let scale = self.scale.clone();
+        inputs.extend(scale.iter().map(LossScale::input));
         let outputs = self.session.run(&inputs)?;
         let loss = outputs.scalar(LOSS)?;
         let weight = outputs.scalar(LOSS_WEIGHT)?;
@@ -159,7 +171,8 @@ impl JobRun {
         let norm = gradient_norm(gradients);
         let buffer_norm = gradient_norm(buffers);
         let finite = [f64::from(loss), f64::from(weight), norm, buffer_norm].iter().all(|n| n.is_finite());
-        let fails = self.train.on_nan == OnNan::Fail;
+        let judged = self.scale.as_mut().map(|scale| scale.judge(loss.is_finite(), norm.is_finite()));
+        let fails = self.train.on_nan == OnNan::Fail && judged != Some(Verdict::Overflow);
         let worker = self.me.incarnation;
         let not_finite = |what, value| {
             Err(WorkerError::NotFinite { what, value, task: it.task.clone(), worker: worker.to_string() })

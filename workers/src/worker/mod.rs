@@ -10,6 +10,7 @@ mod executor;
 mod feed;
 mod job;
 mod load;
+mod loss_scale;
 mod options;
 mod pace;
 mod parameters;

@@ -56,6 +56,37 @@ fn a_training_graph_is_written_with_the_names_that_were_asked_for() {
 }
 
 #[test]
+fn a_training_graph_that_recomputes_says_what_it_saves() {
+    let dir = folder();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/vit.script.onnx");
+    let out = dir.path().join("train.onnx");
+    let [model, out] = [&model, &out].map(|path| path.to_str().unwrap());
+    let args =
+        ["model", "train-graph", model, "--loss", "softmax-cross-entropy", "--out", out, "--recompute"];
+    let saved = &syncline(&[&args[..], &["--json"]].concat()).ok().json()["recompute"];
+    let bytes = |name: &str| saved[name].as_u64().unwrap();
+    assert!(bytes("peak_bytes") < bytes("peak_bytes_without") && bytes("flops") > bytes("flops_without"));
+    let text = syncline(&args).ok().out;
+    assert!(text.contains("MiB of values at most instead of"), "{text}");
+}
+
+#[test]
+fn a_training_graph_of_every_precision_is_written_wherever_it_can_run() {
+    let dir = folder();
+    let model = save(dir.path(), "m.onnx", &mlp(&[4, 5, 3], 1).to_bytes());
+    let out = dir.path().join("train.onnx");
+    let out = out.to_str().unwrap();
+    for (precision, feeds_scale) in [("f32", false), ("bf16", false), ("fp16", true)] {
+        let args = ["model", "train-graph", &model, "--loss", "mse", "--out", out, "--precision", precision];
+        syncline(&args).ok();
+        let graph = onnx::parse(&fs::read(out).unwrap()).unwrap().graph.unwrap();
+        assert_eq!(graph.input.iter().any(|input| input.name == "loss_scale"), feeds_scale, "{precision}");
+    }
+    let args = ["model", "train-graph", &model, "--loss", "mse", "--out", out, "--precision", "fp8"];
+    syncline(&args).refused(2, "E471");
+}
+
+#[test]
 fn a_check_says_how_far_gradients_are_off_and_what_a_step_costs() {
     let dir = folder();
     let model = save(dir.path(), "m.onnx", &mlp(&[4, 5, 3], 1).to_bytes());

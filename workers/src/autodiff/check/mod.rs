@@ -17,8 +17,10 @@ use super::derive::{DeriveOptions, TrainingGraph, derive};
 use super::error::AutodiffError;
 use super::estimate::{Estimate, estimate};
 use super::loss::Loss;
+use super::recompute::NOMINAL_AXIS;
+use super::sizes::sizes;
 use super::{GRAD_SUFFIX, LOSS};
-use crate::backend::{BackendError, ExecOptions, Executable, Runtime, infer_types};
+use crate::backend::{BackendError, ExecOptions, Executable, Runtime};
 use crate::onnx::SplitMix64;
 use crate::onnx::{self, ElementType};
 use feed::{Fed, fix_dims};
@@ -42,6 +44,8 @@ pub struct Checked {
     pub differences: ElementType,
     /// Cost of one step on the batch.
     pub cost: Estimate,
+    /// The same if cheap values are made again.
+    pub recomputed: Estimate,
     pub batch: usize,
 }
 
@@ -83,6 +87,8 @@ pub fn check(
     feed::silence_dropout(&mut model);
     let graph = derive(runtime, &model.to_bytes(), loss, derive_options)?;
     let cost = cost(runtime, &graph)?;
+    let recomputing = DeriveOptions { recompute: true, ..derive_options.clone() };
+    let recomputed = derive(runtime, &model.to_bytes(), loss, &recomputing)?.saving.map_or(cost, |s| s.with);
     let mut random = SplitMix64::new(options.seed);
     let mut fed = feed::draw(&model, &graph, &mut random)?;
     let (value, grads) = gradients(runtime, &graph, &fed)?;
@@ -105,7 +111,14 @@ pub fn check(
         }
         params.push(CheckedParam { name: graph.params[index].name.clone(), norm: norm(grad), error });
     }
-    Ok(Checked { loss: value, params, differences: differences.element, cost, batch: options.batch })
+    Ok(Checked {
+        loss: value,
+        params,
+        differences: differences.element,
+        cost,
+        recomputed,
+        batch: options.batch,
+    })
 }
 
 fn norm(values: &[f64]) -> f64 {
@@ -122,9 +135,9 @@ fn direction(grad: &[f64], random: &mut SplitMix64) -> Vec<f64> {
 }
 
 fn cost(runtime: &Runtime, graph: &TrainingGraph) -> Result<Estimate, AutodiffError> {
-    let types = infer_types(runtime, &graph.train_onnx)?;
-    let graph = onnx::parse(&graph.train_onnx)?.graph.unwrap_or_default();
-    Ok(estimate(&graph, &types))
+    let model = onnx::parse(&graph.train_onnx)?;
+    let types = sizes(runtime, &model, NOMINAL_AXIS)?;
+    Ok(estimate(&model.graph.unwrap_or_default(), &types))
 }
 
 /// The loss and the gradient of each parameter by the training graph.

@@ -48,6 +48,8 @@ struct Report {
     flops_per_sample: u64,
     /// Largest sum of values alive at once in a step, parameters and inputs not counted.
     bytes_per_sample: u64,
+    /// The same with `--recompute`.
+    bytes_per_sample_recomputed: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -103,6 +105,7 @@ impl Report {
             parameters,
             flops_per_sample: checked.cost.flops / samples,
             bytes_per_sample: checked.cost.peak_bytes / samples,
+            bytes_per_sample_recomputed: checked.recomputed.peak_bytes / samples,
         }
     }
 
@@ -118,12 +121,13 @@ impl Report {
         };
         let rows: Vec<Vec<String>> = self.parameters.iter().map(row).collect();
         format!(
-            "loss        {:.6}\ndifferences {}, up to {:.0e} is passed\nper sample  {} FLOP and {} bytes of values in a step\n\n{}",
+            "loss        {:.6}\ndifferences {}, up to {:.0e} is passed\nper sample  {} FLOP and {} bytes of values in a step, {} bytes with --recompute\n\n{}",
             self.loss,
             self.differences,
             self.tolerance,
             self.flops_per_sample,
             self.bytes_per_sample,
+            self.bytes_per_sample_recomputed,
             table(&["parameter", ">gradient norm", ">error", "verdict"], &rows)
         )
     }

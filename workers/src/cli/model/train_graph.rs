@@ -7,7 +7,7 @@ use syncline_engine::cli::{Failure, print, print_json};
 
 use super::{autodiff_failure, loss::LossArgs, read, write};
 use crate::{
-    autodiff::{Io, NEXT_SUFFIX, TrainingGraph, derive},
+    autodiff::{DeriveOptions, Io, NEXT_SUFFIX, NOMINAL_AXIS, Saving, TrainingGraph, derive},
     cli::load_runtime,
     onnx::TensorType,
 };
@@ -18,6 +18,12 @@ pub struct TrainGraphArgs {
     file: PathBuf,
     #[command(flatten)]
     loss: LossArgs,
+    /// f32, bf16 or fp16: the type of products and what stands between them; all inputs and outputs stay float32
+    #[arg(long, value_name = "NAME", default_value = "f32")]
+    precision: String,
+    /// Make cheap values again in the backward pass instead of keeping them: less memory, a little more time
+    #[arg(long)]
+    recompute: bool,
     /// Where to write the training graph
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -28,6 +34,8 @@ pub struct TrainGraphArgs {
 
 pub(super) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
     let (loss, options) = args.loss.options()?;
+    let precision = args.precision.parse().map_err(autodiff_failure)?;
+    let options = DeriveOptions { precision, recompute: args.recompute, ..options };
     let forward = read(&args.file)?;
     let runtime = load_runtime()?;
     let graph = derive(&runtime, &forward, loss, &options).map_err(autodiff_failure)?;
@@ -54,7 +62,26 @@ fn report(graph: &TrainingGraph) -> serde_json::Value {
         "running_statistics": graph.state.iter().map(|param| &param.name).collect::<Vec<_>>(),
         "forward_outputs": describe(graph.forward_outputs.iter().collect()),
         "classes": graph.classes,
+        "recompute": graph.saving.map(|saving| json!({
+            "open_axes": NOMINAL_AXIS,
+            "peak_bytes_without": saving.without.peak_bytes,
+            "peak_bytes": saving.with.peak_bytes,
+            "flops_without": saving.without.flops,
+            "flops": saving.with.flops,
+        })),
     })
+}
+
+fn saved(saving: &Saving) -> String {
+    let Saving { without, with } = saving;
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let more = 100.0 * (with.flops as f64 / without.flops.max(1) as f64 - 1.0);
+    format!(
+        "\nrecompute  {:.1} MiB of values at most instead of {:.1} (open axes counted as {NOMINAL_AXIS}), for {more:.1} % \
+         more operations",
+        mib(with.peak_bytes),
+        mib(without.peak_bytes),
+    )
 }
 
 fn text(graph: &TrainingGraph) -> String {
@@ -69,10 +96,11 @@ fn text(graph: &TrainingGraph) -> String {
     };
     format!(
         "inputs     {}, and the parameters\nparameters {} in {} tensors\noutputs    loss, loss_weight, NAME.grad of each \
-         parameter, {}{statistics}",
+         parameter, {}{statistics}{}",
         inputs.join(", "),
         count,
         graph.params.len(),
-        outputs.join(", ")
+        outputs.join(", "),
+        graph.saving.as_ref().map(saved).unwrap_or_default()
     )
 }
