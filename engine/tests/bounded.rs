@@ -184,9 +184,10 @@ fn spec(id: JobId, policy: &str) -> JobSpec {
         forward: "f".repeat(64),
         initial: "i".repeat(64),
         layout: Layout(vec![Parameter::trained("w", vec![100])]),
-        input: None,
+        inputs: vec![],
         label: None,
         classes: None,
+        ignored_label: None,
         label_shape: vec![],
     };
     let train = TrainSpec {

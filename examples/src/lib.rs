@@ -1,3 +1,14 @@
-//! Jobs as a user would write them. The programs are in `examples/`, the end-to-end tests in `tests/`.
+//! Jobs as a user would write them, one file each. The programs are in `examples/`, the end-to-end tests in `tests/`.
+//!
+//! [`show`] is what the programs have in common: a cluster in this process, a bar while it trains, a report.
 
+pub mod chargpt;
+pub mod cifar10;
 pub mod digits;
+mod files;
+pub mod mnist;
+mod run;
+pub mod show;
+
+pub use files::{MissingData, model};
+pub use run::Run;

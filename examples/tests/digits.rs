@@ -8,7 +8,7 @@ use syncline_engine::{
     rpc::JobView,
     store::{RedisStore, keys::JobKeys},
 };
-use syncline_examples::digits;
+use syncline_examples::{Run, digits};
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     onnx,
@@ -27,8 +27,9 @@ async fn cluster(step_ms: u64) -> LocalCluster {
 }
 
 async fn train(cluster: &LocalCluster, policy: &str, seed: u64) -> JobView {
+    let id = policy.split(':').next().unwrap();
     let graph =
-        digits::job(policy.split(':').next().unwrap(), policy.parse().unwrap(), digits::EPOCHS, seed, 4);
+        digits::job(&Run { id, policy: policy.parse().unwrap(), epochs: digits::EPOCHS, seed, workers: 4 });
     let prepared = submit::prepare(cluster.runtime(), &graph).unwrap();
     let id = prepared.spec.id.clone();
     submit::submit(&cluster.client(), cluster.token(), prepared).await.unwrap();
@@ -93,7 +94,9 @@ async fn the_job_file_describes_the_same_job() {
     let cluster = cluster(0).await;
     let mut graph = JobFile::load(&root.join("jobs/digits.toml")).unwrap();
     let from_file = submit::prepare(cluster.runtime(), &graph).unwrap().spec;
-    let from_rust = digits::job("digits", "elastic-bsp:15".parse().unwrap(), digits::EPOCHS, 0, 1);
+    let policy = "elastic-bsp:15".parse().unwrap();
+    let run = Run { id: "digits", policy, epochs: digits::EPOCHS, seed: 0, workers: 1 };
+    let from_rust = digits::job(&run);
     let from_rust = submit::prepare(cluster.runtime(), &from_rust).unwrap().spec;
     let (mut file, mut rust) = (from_file.train().unwrap().1.clone(), from_rust.train().unwrap().1.clone());
     assert_eq!(file.data.digest.take(), rust.data.digest.take());

@@ -36,9 +36,10 @@ fn spec(policy: &str) -> Result<JobSpec, Box<dyn std::error::Error>> {
         forward: "f".into(),
         initial: "i".into(),
         layout: Layout(vec![Parameter::trained("w", vec![4])]),
-        input: None,
+        inputs: vec![],
         label: None,
         classes: None,
+        ignored_label: None,
         label_shape: vec![],
     };
     let train = TrainSpec {

@@ -102,6 +102,18 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
     shrink.output(&y);
     let shrink = Model::forward(shrink.finish().to_bytes(), "softmax-cross-entropy");
 
+    let two_inputs = |element| {
+        let mut graph = GraphBuilder::new("two");
+        let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+        let mask = graph.input("mask", element, &["batch".into(), 2.into()]);
+        let w = graph.weight("w", &[2, 3], &[0.1; 6]);
+        let mask = graph.op("Cast", &[&mask], &[onnx::attr_int("to", 1)]);
+        let x = graph.op("Mul", &[&x, &mask], &[]);
+        let y = graph.op("MatMul", &[&x, &w], &[]);
+        graph.output(&y);
+        Model::forward(graph.finish().to_bytes(), "softmax-cross-entropy")
+    };
+
     let with = |data: &DataSpec| graph("bad", Training::new(model(2), data.clone()));
     let half = Training::new(model(2), good.clone()).with(|s| s.precision = Precision::Bf16);
     let half = graph("bad", half);
@@ -126,6 +138,8 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
         ("label out of range",  with(&label),                                                          &["E33", "21", "3"]),
         ("nan feature",         with(&nan),                                                            &["E33", "8"]),
         ("wrong width",         of(model(4)),                                                          &["E362", "4", "2"]),
+        ("two inputs",          of(two_inputs(ElementType::F32)),                                      &["E363", "x, mask", "safetensors"]),
+        ("input of no numbers", of(two_inputs(ElementType::Bool)),                                     &["E485", "mask", "bool"]),
         ("bad name",            graph("Bad Job", Training::new(model(2), good.clone())),               &["E001", "Bad Job"]),
         ("cycle",               cycle,                                                                 &["E025", "b -> a -> b"]),
         ("no training",         JobGraph::new("bad").evaluate("test", &[]),                            &["E020"]),

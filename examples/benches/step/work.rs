@@ -6,12 +6,12 @@ use anyhow::{Context, Result};
 use syncline_ps::optim::{self, Slots};
 use syncline_scheduler::{
     samples::permutation,
-    spec::{DataSpec, Optimizer, PolicyRule, PolicySpec, Source, Split},
+    spec::{DataSpec, Optimizer, PolicyRule, PolicySpec, Source},
 };
 use syncline_workers::{
     autodiff::GRAD_SUFFIX,
     backend::{ExecOptions, Executable, Runtime, TensorView},
-    data::{Batch, Dataset, Target},
+    data::{Batch, Dataset, Wanted},
     onnx::{SplitMix64, mlp},
     submit::{JobGraph, Model, Prepared, Training, prepare},
 };
@@ -48,14 +48,8 @@ pub fn write_data(case: &Case, dir: &Path) -> Result<DataSpec> {
     fs::write(&images, pixels)?;
     fs::write(&labels, answers)?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
-    Ok(DataSpec {
-        source: Source::Idx { images: text(&images), labels: text(&labels) },
-        scale: 1.0 / 255.0,
-        split: Split::All,
-        sample_shape: vec![SIZES[0] as u32],
-        digest: None,
-        train_samples: 0,
-    })
+    let source = Source::Idx { images: text(&images), labels: text(&labels) };
+    Ok(DataSpec { scale: 1.0 / 255.0, ..DataSpec::new(source) })
 }
 
 /// The job that trains this model for at least `case.steps` steps.
@@ -74,7 +68,8 @@ pub fn job(runtime: &Runtime, id: &str, case: &Case, data: &DataSpec) -> Result<
 /// The step in this process, set up as a worker sets it up.
 pub struct Step {
     session: Executable,
-    names: (String, String),
+    /// Of what comes from the data: the input, then the label.
+    names: Vec<String>,
     tensors: Vec<(String, Vec<usize>, std::ops::Range<usize>)>,
     grads: Vec<usize>,
     set: Dataset,
@@ -103,9 +98,10 @@ impl Step {
             tensors.iter().map(|(name, ..)| output(name)).collect::<Option<_>>().context("gradients")?;
         let initial = prepared.blobs[&train.model.initial].chunks_exact(4);
         let values = initial.map(bytemuck::pod_read_unaligned).collect();
-        let set = Dataset::open(&train.data, &Target::Classes { count: CLASSES as usize })?;
+        let set = Dataset::open(&train.data, &Wanted::by(&train.model))?;
         let order = permutation(0, 0, set.len() as u32);
-        let names = train.model.input.clone().zip(train.model.label.clone()).context("a model with data")?;
+        let inputs = train.model.inputs.iter().map(|input| input.name.clone());
+        let names = inputs.chain(train.model.label.clone()).collect();
         let filled = set.batch();
         Ok(Self { session, names, tensors, grads, batch: filled, set, order, next: 0, size: batch, values })
     }
@@ -117,8 +113,8 @@ impl Step {
         }
         self.set.gather(&self.order[self.next..self.next + self.size], &mut self.batch)?;
         self.next += self.size;
-        let mut inputs =
-            vec![(self.names.0.as_str(), self.batch.features()), (self.names.1.as_str(), self.batch.label())];
+        let names = self.names.iter().map(String::as_str);
+        let mut inputs: Vec<_> = names.zip(self.batch.inputs().chain(self.batch.label())).collect();
         for (name, shape, range) in &self.tensors {
             inputs.push((name, TensorView::F32 { shape, data: &self.values[range.clone()] }));
         }

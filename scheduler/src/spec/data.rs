@@ -2,20 +2,31 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A data set on a path that every worker can read.
+/// A data set on paths that every worker can read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSpec {
     pub source: Source,
-    /// Each feature is multiplied by this after reading (1/16 for the digits, 1/255 for bytes).
+    /// The test part, where it lies in files of its own; `split` is `all` then.
+    #[serde(default)]
+    pub test: Option<Source>,
+    /// Each number of a float input is multiplied by this after reading (1/16 for the digits, 1/255 for bytes).
     #[serde(default = "one")]
     pub scale: f32,
+    /// Subtracted after scaling: a number for each channel (the first axis of a sample), or one for all; empty: 0.
+    #[serde(default)]
+    pub mean: Vec<f32>,
+    /// Divided by after that, in the same form; empty: 1.
+    #[serde(default)]
+    pub std: Vec<f32>,
     #[serde(default)]
     pub split: Split,
-    /// Shape of one sample, in the order of the model's input without the batch dimension; empty: a flat vector.
+    /// Shape of one sample, without the batch dimension, where the files do not have the one that the model's only
+    /// input wants; empty: as in the files.
     #[serde(default)]
     pub sample_shape: Vec<u32>,
-    /// BLAKE3 of the files, in the order features, labels. The client fills it in; a worker refuses other bytes.
+    /// BLAKE3 of the files, in the order of [`paths`](Self::paths). The client fills it in; a worker refuses other
+    /// bytes.
     #[serde(default)]
     pub digest: Option<String>,
     /// Samples in the training part. The client fills it in.
@@ -24,16 +35,38 @@ pub struct DataSpec {
 }
 
 impl DataSpec {
-    /// All of `source` as it is: no scaling, no test part, flat samples.
+    /// All of `source` as it is: no scaling, no test part, samples of the files' shape.
     pub fn new(source: Source) -> Self {
         Self {
             source,
+            test: None,
             scale: 1.0,
+            mean: Vec::new(),
+            std: Vec::new(),
             split: Split::All,
             sample_shape: Vec::new(),
             digest: None,
             train_samples: 0,
         }
+    }
+
+    /// Whether there is something to test on.
+    pub fn has_test(&self) -> bool {
+        self.test.is_some() || self.split != Split::All
+    }
+
+    /// Every file, those of the test part last.
+    pub fn paths(&self) -> Vec<&str> {
+        [Some(&self.source), self.test.as_ref()].into_iter().flatten().flat_map(Source::paths).collect()
+    }
+
+    /// The same, to be changed.
+    pub fn paths_mut(&mut self) -> Vec<&mut String> {
+        [Some(&mut self.source), self.test.as_mut()]
+            .into_iter()
+            .flatten()
+            .flat_map(Source::paths_mut)
+            .collect()
     }
 }
 
@@ -52,23 +85,65 @@ pub enum Source {
     },
     /// The MNIST format: one file of images, one of labels.
     Idx { images: String, labels: String },
+    /// The binary format of CIFAR-10, one file after the other: images of 3x32x32 bytes.
+    Cifar10 { paths: Vec<String> },
+    /// A UTF-8 text. A sample is `context` characters, each as its place among the distinct characters of the text in
+    /// ascending order; the labels are the characters that follow each of them.
+    Text {
+        path: String,
+        context: u32,
+        /// Characters from the start of one sample to that of the next; 0: `context`, so that samples lie side by side.
+        #[serde(default)]
+        stride: u32,
+    },
+    /// Named arrays, called as the model's inputs are; the first axis of each counts the samples.
+    Safetensors { path: String },
+}
+
+impl Source {
+    /// The files, in the order in which they are read and hashed.
+    pub fn paths(&self) -> Vec<&str> {
+        match self {
+            Self::Csv { path, .. } | Self::Text { path, .. } | Self::Safetensors { path } => vec![path],
+            Self::Idx { images, labels } => vec![images, labels],
+            Self::Cifar10 { paths } => paths.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn paths_mut(&mut self) -> Vec<&mut String> {
+        match self {
+            Self::Csv { path, .. } | Self::Text { path, .. } | Self::Safetensors { path } => vec![path],
+            Self::Idx { images, labels } => vec![images, labels],
+            Self::Cifar10 { paths } => paths.iter_mut().collect(),
+        }
+    }
 }
 
 /// Which samples train and which test.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Split {
-    /// All train; there is no test part.
+    /// All train; there is no test part, unless it lies in files of its own.
     #[default]
     All,
     /// Samples whose 0-based index is divisible by this test, the others train.
     TestEvery(u32),
+    /// The last samples test, this many in a hundred, rounded up. Samples of a text that reach into the test part are
+    /// left out.
+    TestLastPercent(u32),
 }
 
 impl Split {
-    /// Whether sample `index` belongs to the test part.
-    pub fn is_test(self, index: u64) -> bool {
-        matches!(self, Self::TestEvery(k) if k > 0 && index.is_multiple_of(u64::from(k)))
+    /// Whether sample `index` of `count` belongs to the test part.
+    pub fn is_test(self, index: u64, count: u64) -> bool {
+        match self {
+            Self::All => false,
+            Self::TestEvery(k) => k > 0 && index.is_multiple_of(u64::from(k)),
+            Self::TestLastPercent(percent) => {
+                index >= count.saturating_sub(count.saturating_mul(u64::from(percent)).div_ceil(100))
+            }
+        }
     }
 }
 

@@ -18,4 +18,4 @@ pub use optimizer::{Decay, LearningRate, Optimizer};
 pub use policy::{
     BalanceOptions, BalanceRule, DsspReading, ElasticOptions, InvalidPolicy, POLICIES, PolicyRule, PolicySpec,
 };
-pub use train::{ModelSpec, OnNan, TrainSpec};
+pub use train::{DataElement, DataInput, ModelSpec, OnNan, TrainSpec};

@@ -16,14 +16,34 @@ pub struct ModelSpec {
     /// Initial parameters: little-endian f32 in layout order.
     pub initial: String,
     pub layout: Layout,
-    /// Name of the graph input that takes the features; `None` if the graph needs no data.
-    pub input: Option<String>,
+    /// The graph inputs that take data.
+    pub inputs: Vec<DataInput>,
     /// Name of the graph input that takes the labels.
     pub label: Option<String>,
     /// Labels are class numbers below this; `None`: labels are real numbers.
     pub classes: Option<u32>,
-    /// Shape of one sample's label where it is real numbers.
+    /// A label that is no class and counts nothing, where the loss knows one.
+    pub ignored_label: Option<i64>,
+    /// Shape of one sample's label: empty if it is one number.
     pub label_shape: Vec<u32>,
+}
+
+/// An input of the graph that is fed from the data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataInput {
+    pub name: String,
+    pub element: DataElement,
+    /// Shape of one sample.
+    pub shape: Vec<u32>,
+}
+
+/// What numbers an input takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataElement {
+    F32,
+    I32,
+    I64,
 }
 
 impl ModelSpec {

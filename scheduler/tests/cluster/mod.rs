@@ -77,9 +77,10 @@ pub fn spec(s: &Settings) -> JobSpec {
         forward: "f".into(),
         initial: "i".into(),
         layout: Layout(vec![Parameter::trained("w", vec![4])]),
-        input: None,
+        inputs: vec![],
         label: None,
         classes: None,
+        ignored_label: None,
         label_shape: vec![],
     };
     let train = TrainSpec {

@@ -43,6 +43,7 @@ impl Staged {
         let Some(place) = self.inputs.get_mut(index) else { return Ok(()) };
         let element = match view.element() {
             ElementType::F64 => TensorElementType::Float64,
+            ElementType::I32 => TensorElementType::Int32,
             ElementType::I64 => TensorElementType::Int64,
             _ => TensorElementType::Float32,
         };
@@ -57,6 +58,7 @@ impl Staged {
         match view {
             TensorView::F32 { data, .. } => tensor.try_extract_tensor_mut::<f32>()?.1.copy_from_slice(data),
             TensorView::F64 { data, .. } => tensor.try_extract_tensor_mut::<f64>()?.1.copy_from_slice(data),
+            TensorView::I32 { data, .. } => tensor.try_extract_tensor_mut::<i32>()?.1.copy_from_slice(data),
             TensorView::I64 { data, .. } => tensor.try_extract_tensor_mut::<i64>()?.1.copy_from_slice(data),
         }
         self.binding.bind_input(name, tensor)

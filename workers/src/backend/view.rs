@@ -11,6 +11,7 @@ use crate::onnx::ElementType;
 pub enum TensorView<'a> {
     F32 { shape: &'a [usize], data: &'a [f32] },
     F64 { shape: &'a [usize], data: &'a [f64] },
+    I32 { shape: &'a [usize], data: &'a [i32] },
     I64 { shape: &'a [usize], data: &'a [i64] },
 }
 
@@ -20,6 +21,7 @@ impl<'a> TensorView<'a> {
         match self {
             Self::F32 { .. } => ElementType::F32,
             Self::F64 { .. } => ElementType::F64,
+            Self::I32 { .. } => ElementType::I32,
             Self::I64 { .. } => ElementType::I64,
         }
     }
@@ -27,7 +29,10 @@ impl<'a> TensorView<'a> {
     /// Shape.
     pub fn shape(&self) -> &'a [usize] {
         match *self {
-            Self::F32 { shape, .. } | Self::F64 { shape, .. } | Self::I64 { shape, .. } => shape,
+            Self::F32 { shape, .. }
+            | Self::F64 { shape, .. }
+            | Self::I32 { shape, .. }
+            | Self::I64 { shape, .. } => shape,
         }
     }
 
@@ -36,6 +41,7 @@ impl<'a> TensorView<'a> {
         match self {
             Self::F32 { data, .. } => data.len(),
             Self::F64 { data, .. } => data.len(),
+            Self::I32 { data, .. } => data.len(),
             Self::I64 { data, .. } => data.len(),
         }
     }
@@ -56,6 +62,7 @@ impl<'a> TensorView<'a> {
         let bound = match self {
             Self::F32 { shape, data } => TensorRef::from_array_view((shape, data)).map(Into::into),
             Self::F64 { shape, data } => TensorRef::from_array_view((shape, data)).map(Into::into),
+            Self::I32 { shape, data } => TensorRef::from_array_view((shape, data)).map(Into::into),
             Self::I64 { shape, data } => TensorRef::from_array_view((shape, data)).map(Into::into),
         };
         bound.map_err(|source| BackendError::Run { reason: source.to_string() })

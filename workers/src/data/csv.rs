@@ -2,21 +2,19 @@
 
 use std::path::Path;
 
-use super::dataset::{Labels, Raw, Target, check_target, class};
+use super::array::{Array, Numbers};
 use super::error::DataError;
 use super::file::{MAX_ELEMENTS, too_large};
 
-/// Reads a table. `skip_lines` lines at the top are not looked at; empty lines at the end are allowed.
+/// Reads a table: samples and labels. `skip_lines` lines at the top are not looked at; empty lines at the end are
+/// allowed.
 pub(super) fn read(
-    path: &Path,
-    bytes: &[u8],
+    (path, bytes): (&Path, &[u8]),
     label_columns: u32,
     skip_lines: u32,
-    target: &Target,
-) -> Result<Raw, DataError> {
+) -> Result<(Array, Array), DataError> {
     let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
     let label_columns = label_columns as usize;
-    check_target(target, label_columns)?;
     let lines = bytes.trim_ascii_end().split(|&byte| byte == b'\n');
     let mut lines = (1u64..).zip(lines).skip(skip_lines as usize).peekable();
     let first = lines.peek().filter(|(_, line)| !line.trim_ascii().is_empty());
@@ -30,8 +28,8 @@ pub(super) fn read(
         )));
     }
     let width = columns - label_columns;
-    let (mut features, mut classes, mut values) = (Vec::new(), Vec::new(), Vec::new());
-    for (row, (number, line)) in lines.enumerate() {
+    let (mut features, mut labels) = (Vec::new(), Vec::new());
+    for (number, line) in lines {
         let found = line.iter().filter(|&&byte| byte == b',').count() + 1;
         if found != columns || line.trim_ascii().is_empty() {
             let found = if line.trim_ascii().is_empty() { 0 } else { found };
@@ -47,26 +45,14 @@ pub(super) fn read(
                 column: column + 1,
                 text: String::from_utf8_lossy(field.trim_ascii()).chars().take(40).collect(),
             })?;
-            let not_finite = || DataError::NotFinite {
-                path: path.to_owned(),
-                row: row + 1,
-                column: column + 1,
-                value: value as f32,
-            };
-            match target {
-                _ if column < width => features.push(value as f32),
-                Target::Classes { count } => classes.push(class(path, row, value, *count)?),
-                Target::Values { .. } if (value as f32).is_finite() => values.push(value as f32),
-                Target::Values { .. } => return Err(not_finite()),
-            }
+            if column < width { features.push(value as f32) } else { labels.push(value) }
         }
     }
     let rows = features.len() / width;
-    let labels = match target {
-        Target::Classes { .. } => Labels::Classes(classes),
-        Target::Values { shape } => Labels::Values { shape: shape.clone(), data: values },
-    };
-    Ok(Raw { features, shape: vec![width], labels, rows })
+    Ok((
+        Array::new(path, Numbers::F32(features), vec![width], rows),
+        Array::new(path, Numbers::F64(labels), vec![label_columns], rows),
+    ))
 }
 
 fn parse(field: &[u8]) -> Option<f64> {

@@ -4,71 +4,65 @@ use std::path::Path;
 
 use syncline_scheduler::spec::{DataSpec, Source, Split};
 
+use super::array::{Array, Raw};
 use super::batch::Batch;
+use super::column::Column;
 use super::error::DataError;
-use super::{csv, file, idx};
+use super::wanted::Wanted;
+use super::{cifar10, csv, file, fit, idx, tensors, text};
 
-/// What the labels are for: the loss decides.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// Classes 0 to `count - 1`, one per sample.
-    Classes { count: usize },
-    /// Float targets of this shape per sample (without the batch dimension).
-    Values { shape: Vec<usize> },
-}
-
-/// The labels of all samples, in row order.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Labels {
-    Classes(Vec<i64>),
-    /// As many numbers per sample as `shape` says.
-    Values {
-        shape: Vec<usize>,
-        data: Vec<f32>,
-    },
-}
-
-/// Features and labels of every sample. All features are finite, all classes in range.
+/// What a model wants of every sample: all floats are finite, all classes in range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
-    sample_shape: Vec<usize>,
-    features: Vec<f32>,
-    labels: Labels,
+    inputs: Vec<Column>,
+    label: Option<Column>,
     rows: usize,
-}
-
-/// What a reader found: features still unscaled, and labels.
-pub(super) struct Raw {
-    pub(super) features: Vec<f32>,
-    /// Shape of one sample in the file.
-    pub(super) shape: Vec<usize>,
-    pub(super) labels: Labels,
-    pub(super) rows: usize,
+    /// The first sample that comes from files of the test part.
+    test_from: usize,
 }
 
 impl Dataset {
     /// Reads and checks the data set that `spec` names. If the spec has a digest, other bytes are refused.
-    pub fn open(spec: &DataSpec, target: &Target) -> Result<Self, DataError> {
+    pub fn open(spec: &DataSpec, wanted: &Wanted) -> Result<Self, DataError> {
+        check(spec, wanted)?;
         let mut hasher = blake3::Hasher::new();
-        let files = file::files(&spec.source);
-        let contents: Vec<Vec<u8>> =
-            files.iter().map(|path| file::read(path, &mut hasher)).collect::<Result<_, _>>()?;
+        let mut read = |source: &Source| -> Result<Vec<Vec<u8>>, DataError> {
+            source.paths().into_iter().map(|path| file::read(Path::new(path), &mut hasher)).collect()
+        };
+        let contents = read(&spec.source)?;
+        let test_contents = spec.test.as_ref().map(|test| Ok((test, read(test)?))).transpose()?;
         let found = hasher.finalize().to_hex();
         if let Some(expected) = spec.digest.as_ref().filter(|expected| expected.as_str() != found.as_str()) {
             return Err(DataError::Digest { expected: expected.clone(), found: found.to_string() });
         }
-        let mut raw = match (&spec.source, contents.as_slice()) {
-            (Source::Csv { label_columns, skip_lines, .. }, [table]) => {
-                csv::read(files[0], table, *label_columns, *skip_lines, target)?
+        let mut set = Self::fit(parse(&spec.source, &contents, wanted)?, spec, wanted)?;
+        if let Some((source, contents)) = test_contents {
+            set.append(Self::fit(parse(source, &contents, wanted)?, spec, wanted)?)?;
+        }
+        Ok(set)
+    }
+
+    fn fit(raw: Raw, spec: &DataSpec, wanted: &Wanted) -> Result<Self, DataError> {
+        let inputs = raw.inputs.into_iter().zip(&wanted.inputs);
+        let inputs =
+            inputs.map(|(array, wanted)| fit::input(array, wanted, spec)).collect::<Result<_, _>>()?;
+        let label = raw.label.zip(wanted.label.as_ref());
+        let label = label.map(|(array, wanted)| fit::label(array, wanted)).transpose()?;
+        Ok(Self { inputs, label, rows: raw.rows, test_from: raw.rows })
+    }
+
+    /// Puts a test part behind these samples.
+    fn append(&mut self, test: Self) -> Result<(), DataError> {
+        self.rows += test.rows;
+        let columns = self.inputs.iter_mut().chain(&mut self.label);
+        let mut pairs = columns.zip(test.inputs.into_iter().chain(test.label));
+        match pairs.all(|(column, more)| column.append(more)) {
+            true => Ok(()),
+            false => {
+                let what = "`test` has samples of another shape or number type than `source`".to_owned();
+                Err(DataError::Setting { what })
             }
-            (Source::Idx { .. }, [images, labels]) => {
-                idx::read((files[0], images), (files[1], labels), target)?
-            }
-            _ => unreachable!("a source has as many contents as files"),
-        };
-        scale(files[0], &mut raw, spec.scale)?;
-        let sample_shape = sample_shape(&spec.sample_shape, &raw.shape)?;
-        Ok(Self { sample_shape, features: raw.features, labels: raw.labels, rows: raw.rows })
+        }
     }
 
     /// Number of samples.
@@ -81,30 +75,37 @@ impl Dataset {
         self.rows == 0
     }
 
-    /// Shape of one sample.
-    pub fn sample_shape(&self) -> &[usize] {
-        &self.sample_shape
+    /// Shape of one sample for each input.
+    pub fn input_shapes(&self) -> impl Iterator<Item = &[usize]> {
+        self.inputs.iter().map(|column| column.shape.as_slice())
     }
 
-    /// All labels.
-    pub fn labels(&self) -> &Labels {
-        &self.labels
+    /// Shape of the label of one sample, if there is one.
+    pub fn label_shape(&self) -> Option<&[usize]> {
+        self.label.as_ref().map(|column| column.shape.as_slice())
     }
 
-    /// The features of one sample; empty if there is no such row.
-    pub fn sample(&self, row: usize) -> &[f32] {
-        let width = self.sample_len();
-        self.features.get(row * width..(row + 1) * width).unwrap_or_default()
-    }
-
-    /// Rows that train and rows that test, each ascending.
+    /// Rows that train and rows that test, each ascending. Rows from files of the test part test, whatever `split`.
     pub fn split(&self, split: Split) -> (Vec<u32>, Vec<u32>) {
-        (0..self.rows as u32).partition(|&row| !split.is_test(u64::from(row)))
+        let count = self.test_from as u64;
+        let is_test = |row: u32| u64::from(row) >= count || split.is_test(u64::from(row), count);
+        let (mut train, test): (Vec<u32>, Vec<u32>) = (0..self.rows as u32).partition(|&row| !is_test(row));
+        if let (Split::TestLastPercent(_), Some(&first)) = (split, test.first()) {
+            train.retain(|&row| !self.overlaps(row, first));
+        }
+        (train, test)
+    }
+
+    /// Whether the sample of an earlier row reaches into that of a later one.
+    fn overlaps(&self, row: u32, later: u32) -> bool {
+        let mut columns = self.inputs.iter().chain(&self.label);
+        columns.any(|column| (later - row) as usize * column.stride < column.width())
     }
 
     /// An empty batch of this data set's shapes, to be filled by [`gather`](Self::gather).
     pub fn batch(&self) -> Batch {
-        Batch::like(&self.sample_shape, &self.labels)
+        let inputs = self.inputs.iter().map(Column::batch).collect();
+        Batch { rows: 0, inputs, label: self.label.as_ref().map(Column::batch) }
     }
 
     /// Copies rows into `batch`, in the given order, replacing what it held. Allocates only while the batch grows.
@@ -112,58 +113,67 @@ impl Dataset {
         if let Some(&index) = rows.iter().find(|&&row| row as usize >= self.rows) {
             return Err(DataError::NoSuchRow { index, rows: self.rows });
         }
-        batch.fill(rows, &self.features, self.sample_len(), &self.labels);
+        batch.rows = rows.len();
+        let columns = self.inputs.iter().chain(&self.label);
+        for (column, filled) in columns.zip(batch.inputs.iter_mut().chain(&mut batch.label)) {
+            column.gather(rows, filled);
+        }
         Ok(())
     }
-
-    fn sample_len(&self) -> usize {
-        self.sample_shape.iter().product()
-    }
 }
 
-/// The shape the spec asks for, if the file has as many numbers per sample; else a flat vector of them.
-fn sample_shape(asked: &[u32], found: &[usize]) -> Result<Vec<usize>, DataError> {
-    let width: usize = found.iter().product();
-    if asked.is_empty() {
-        return Ok(vec![width]);
+/// Settings that make no sense, before anything is read.
+fn check(spec: &DataSpec, wanted: &Wanted) -> Result<(), DataError> {
+    let sources = || [Some(&spec.source), spec.test.as_ref()].into_iter().flatten();
+    let named = sources().all(|source| matches!(source, Source::Safetensors { .. }));
+    if wanted.inputs.len() > 1 && !named {
+        let names = wanted.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
+        return Err(DataError::Inputs { count: wanted.inputs.len(), names });
     }
-    let shape: Vec<usize> = asked.iter().map(|&size| size as usize).collect();
-    match shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size)) {
-        Some(count) if count == width => Ok(shape),
-        _ => Err(DataError::Shape {
-            reason: format!("sample shape {shape:?} does not hold the {width} numbers of a sample"),
-        }),
-    }
-}
-
-fn scale(path: &Path, raw: &mut Raw, factor: f32) -> Result<(), DataError> {
-    let width: usize = raw.shape.iter().product();
-    for (index, value) in raw.features.iter_mut().enumerate() {
-        *value *= factor;
-        if !value.is_finite() {
-            let (row, column) = (index / width + 1, index % width + 1);
-            return Err(DataError::NotFinite { path: path.to_owned(), row, column, value: *value });
+    let text = sources().any(|source| matches!(source, Source::Text { .. }));
+    let wrong = match spec.split {
+        _ if !spec.scale.is_finite() => "`scale` is no number",
+        _ if spec.mean.iter().chain(&spec.std).any(|number| !number.is_finite()) => {
+            "`mean` and `std` are finite numbers"
         }
-    }
-    Ok(())
-}
-
-/// A class from a number in a file. `row` counts from 0.
-pub(super) fn class(path: &Path, row: usize, number: f64, classes: usize) -> Result<i64, DataError> {
-    if number.fract() == 0.0 && number >= 0.0 && number < classes as f64 {
-        return Ok(number as i64);
-    }
-    Err(DataError::Label { path: path.to_owned(), row: row + 1, found: number.to_string(), classes })
-}
-
-/// Refuses targets whose shape does not hold `columns` numbers.
-pub(super) fn check_target(target: &Target, columns: usize) -> Result<(), DataError> {
-    let (needed, what) = match target {
-        Target::Classes { .. } => (1, "a class".to_owned()),
-        Target::Values { shape } => (shape.iter().product(), format!("a target of shape {shape:?}")),
+        _ if spec.std.iter().any(|&deviation| deviation <= 0.0) => "`std` is above 0",
+        _ if wanted.inputs.len() > 1 && !spec.sample_shape.is_empty() => {
+            "`sample_shape` does not say of which input"
+        }
+        Split::TestEvery(0) => "`test-every` is at least 1",
+        Split::TestLastPercent(percent) if !(1..=99).contains(&percent) => "`test-last-percent` is 1 to 99",
+        Split::TestEvery(_) | Split::TestLastPercent(_) if spec.test.is_some() => {
+            "the test part comes from `test` or from `split`, not from both"
+        }
+        _ if text && spec.test.is_some() => "a text is one file; set `split = { test-last-percent = 10 }`",
+        _ => return Ok(()),
     };
-    if needed == columns {
-        return Ok(());
-    }
-    Err(DataError::Shape { reason: format!("{what} needs {needed} label columns, the data has {columns}") })
+    Err(DataError::Setting { what: wrong.to_owned() })
+}
+
+/// Reads one source: `contents` are its files, in order.
+fn parse(source: &Source, contents: &[Vec<u8>], wanted: &Wanted) -> Result<Raw, DataError> {
+    let paths = source.paths();
+    let files: Vec<(&Path, &[u8])> =
+        paths.iter().map(Path::new).zip(contents.iter().map(Vec::as_slice)).collect();
+    let (samples, labels) = match (source, files.as_slice()) {
+        (Source::Csv { label_columns, skip_lines, .. }, [file]) => {
+            csv::read(*file, *label_columns, *skip_lines)?
+        }
+        (Source::Idx { .. }, [images, labels]) => idx::read(*images, *labels)?,
+        (Source::Cifar10 { .. }, files) => cifar10::read(files)?,
+        (Source::Text { context, stride, .. }, [file]) => {
+            text::read(*file, *context, *stride, wanted.label.as_ref())?
+        }
+        (Source::Safetensors { .. }, [file]) => return tensors::read(*file, wanted),
+        _ => unreachable!("a source has as many contents as files"),
+    };
+    Ok(only(samples, labels, wanted))
+}
+
+/// What the model wants of a source with one input and one label.
+fn only(samples: Array, labels: Array, wanted: &Wanted) -> Raw {
+    let rows = samples.rows;
+    let inputs = wanted.inputs.first().map(|_| samples).into_iter().collect();
+    Raw { inputs, label: wanted.label.as_ref().map(|_| labels), rows }
 }

@@ -33,6 +33,29 @@ pub enum DataError {
     /// Shapes that do not fit together.
     #[error("[E338] {reason}")]
     Shape { reason: String },
+    /// A sample that is not what an input takes.
+    #[error("[E362] the model's input {input} takes samples of shape {model}, the data has {data:?}")]
+    Width { input: String, model: String, data: Vec<usize> },
+    /// Several inputs, and a source that gives one.
+    #[error(
+        "[E363] the model has {count} data inputs ({names}); only a safetensors file gives more than one"
+    )]
+    Inputs { count: usize, names: String },
+    /// A setting of the data that makes no sense, or does not go with another.
+    #[error("[E480] data: {what}")]
+    Setting { what: String },
+    /// A tensor of a type that is not read.
+    #[error("[E481] {}: tensor `{name}` holds {found}; read are F32, F64, U8, I32 and I64", path.display())]
+    Element { path: PathBuf, name: String, found: String },
+    /// An input that the file has nothing for.
+    #[error("[E482] {} has no tensor `{name}`, it has {known}", path.display())]
+    NoTensor { path: PathBuf, name: String, known: String },
+    /// More characters than the model has classes.
+    #[error("[E483] {} has {found} different characters, the model tells {classes} apart", path.display())]
+    Vocabulary { path: PathBuf, found: usize, classes: usize },
+    /// Something else than an integer where the model wants one; rows and columns count from 1.
+    #[error("[E484] {} row {row}, column {column}: {number} is not an integer that the model's input takes", path.display())]
+    Whole { path: PathBuf, row: usize, column: usize, number: String },
     /// A row that does not exist.
     #[error("[E339] row {index} was asked for, the data set has {rows} rows")]
     NoSuchRow { index: u32, rows: usize },
@@ -52,6 +75,13 @@ impl DataError {
             Self::Label { .. } => "E337",
             Self::Shape { .. } => "E338",
             Self::NoSuchRow { .. } => "E339",
+            Self::Width { .. } => "E362",
+            Self::Inputs { .. } => "E363",
+            Self::Setting { .. } => "E480",
+            Self::Element { .. } => "E481",
+            Self::NoTensor { .. } => "E482",
+            Self::Vocabulary { .. } => "E483",
+            Self::Whole { .. } => "E484",
         }
     }
 
@@ -64,6 +94,12 @@ impl DataError {
             Self::Label { .. } => {
                 Some("classes count from 0; does the model have an output for each of them?")
             }
+            Self::Width { .. } => Some("set `sample_shape`, or export the model for this data"),
+            Self::Inputs { .. } => {
+                Some("write a safetensors file with one array for each input and the label")
+            }
+            Self::NoTensor { .. } => Some("arrays are called as the model's inputs; the label as `label`"),
+            Self::Vocabulary { .. } => Some("export the model with an output for each character"),
             _ => None,
         }
     }

@@ -5,27 +5,19 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
-use syncline_scheduler::spec::Source;
+use syncline_scheduler::spec::DataSpec;
 
 use super::error::DataError;
 
 /// Largest file that is read, and the most that a packed file may unpack to.
 pub const MAX_FILE_BYTES: u64 = 4 << 30;
-/// Most numbers in one data set, features and labels each.
+/// Most numbers in one array of a data set.
 pub const MAX_ELEMENTS: u64 = 1 << 31;
 
-/// The files of a source, in the order in which they are hashed: features, labels.
-pub(super) fn files(source: &Source) -> Vec<&Path> {
-    match source {
-        Source::Csv { path, .. } => vec![Path::new(path)],
-        Source::Idx { images, labels } => vec![Path::new(images), Path::new(labels)],
-    }
-}
-
-/// BLAKE3 of a source's files as they lie on the disk, one after the other, in hexadecimal.
-pub fn digest(source: &Source) -> Result<String, DataError> {
+/// BLAKE3 of all files of a data set as they lie on the disk, one after the other, in hexadecimal.
+pub fn digest(data: &DataSpec) -> Result<String, DataError> {
     let mut hasher = blake3::Hasher::new();
-    for path in files(source) {
+    for path in data.paths().into_iter().map(Path::new) {
         let failed = |source| DataError::Io { path: path.to_owned(), source };
         hasher.update_reader(File::open(path).map_err(failed)?).map_err(failed)?;
     }

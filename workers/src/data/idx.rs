@@ -5,49 +5,37 @@
 
 use std::path::Path;
 
-use super::dataset::{Labels, Raw, Target, check_target, class};
+use super::array::{Array, Numbers};
 use super::error::DataError;
 use super::file::{MAX_ELEMENTS, too_large};
 
 /// Reads a file of samples and one of labels.
-pub(super) fn read(
-    images: (&Path, &[u8]),
-    labels: (&Path, &[u8]),
-    target: &Target,
-) -> Result<Raw, DataError> {
+pub(super) fn read(images: (&Path, &[u8]), labels: (&Path, &[u8])) -> Result<(Array, Array), DataError> {
     let (samples, answers) = (Idx::parse(images.0, images.1)?, Idx::parse(labels.0, labels.1)?);
     let rows = samples.dims[0];
     if answers.dims[0] != rows {
         let reason = format!("{} labels for {rows} samples", answers.dims[0]);
         return Err(DataError::Format { path: labels.0.to_owned(), reason });
     }
-    let features: Vec<f32> = samples.numbers().map(|value| value as f32).collect();
-    check_target(target, answers.dims[1..].iter().product())?;
-    let labels = match target {
-        Target::Classes { count } => {
-            let classes =
-                answers.numbers().enumerate().map(|(row, value)| class(labels.0, row, value, *count));
-            Labels::Classes(classes.collect::<Result<_, _>>()?)
-        }
-        Target::Values { shape } => {
-            let data: Vec<f32> = answers.numbers().map(|value| value as f32).collect();
-            let width = shape.iter().product::<usize>().max(1);
-            if let Some(at) = data.iter().position(|value| !value.is_finite()) {
-                let (row, column, value) = (at / width + 1, at % width + 1, data[at]);
-                return Err(DataError::NotFinite { path: labels.0.to_owned(), row, column, value });
-            }
-            Labels::Values { shape: shape.clone(), data }
-        }
-    };
-    Ok(Raw { features, shape: samples.dims[1..].to_vec(), labels, rows })
+    Ok((samples.array(images.0), answers.array(labels.0)))
 }
 
 /// A parsed header and the bytes behind it, exactly as many as the header says.
 struct Idx<'a> {
     dims: Vec<usize>,
-    number: ReadNumber,
-    width: usize,
+    number: Number,
     data: &'a [u8],
+}
+
+/// Element types, each with its bytes and how to read them.
+#[derive(Clone, Copy)]
+enum Number {
+    U8,
+    I8,
+    I16,
+    I32,
+    F32,
+    F64,
 }
 
 impl<'a> Idx<'a> {
@@ -56,8 +44,8 @@ impl<'a> Idx<'a> {
         let Some((&[0, 0, kind, rank], rest)) = bytes.split_first_chunk::<4>() else {
             return Err(format("it does not begin like an IDX file".to_owned()));
         };
-        let (width, number) =
-            element(kind).ok_or_else(|| format(format!("element type {kind:#04x} is not known")))?;
+        let number =
+            Number::of(kind).ok_or_else(|| format(format!("element type {kind:#04x} is not known")))?;
         let Some((sizes, data)) = rest.split_at_checked(4 * usize::from(rank)).filter(|_| rank > 0) else {
             return Err(format("the file ends inside its header".to_owned()));
         };
@@ -67,33 +55,51 @@ impl<'a> Idx<'a> {
             count.checked_mul(size as u64).filter(|&count| count <= MAX_ELEMENTS)
         });
         let count = count.ok_or_else(|| too_large(path, MAX_ELEMENTS, "numbers"))?;
-        if count * width as u64 != data.len() as u64 {
-            let needed = count * width as u64;
+        let needed = count * number.bytes();
+        if needed != data.len() as u64 {
             return Err(format(format!("sizes {dims:?} need {needed} bytes of data, found {}", data.len())));
         }
         if count == 0 {
             return Err(format("it has no samples".to_owned()));
         }
-        Ok(Self { dims, number, width, data })
+        Ok(Self { dims, number, data })
     }
 
-    fn numbers(&self) -> impl Iterator<Item = f64> {
-        self.data.chunks_exact(self.width).map(self.number)
+    fn array(&self, path: &Path) -> Array {
+        let data = self.data;
+        let numbers = match self.number {
+            Number::U8 => Numbers::U8(data.to_vec()),
+            Number::I8 => Numbers::I32(data.iter().map(|byte| i32::from(byte.cast_signed())).collect()),
+            Number::I16 => {
+                Numbers::I32(data.as_chunks().0.iter().map(|b| i16::from_be_bytes(*b).into()).collect())
+            }
+            Number::I32 => Numbers::I32(data.as_chunks().0.iter().map(|b| i32::from_be_bytes(*b)).collect()),
+            Number::F32 => Numbers::F32(data.as_chunks().0.iter().map(|b| f32::from_be_bytes(*b)).collect()),
+            Number::F64 => Numbers::F64(data.as_chunks().0.iter().map(|b| f64::from_be_bytes(*b)).collect()),
+        };
+        Array::new(path, numbers, self.dims[1..].to_vec(), self.dims[0])
     }
 }
 
-/// Reads one element from its bytes.
-type ReadNumber = fn(&[u8]) -> f64;
+impl Number {
+    fn of(kind: u8) -> Option<Self> {
+        Some(match kind {
+            0x08 => Self::U8,
+            0x09 => Self::I8,
+            0x0b => Self::I16,
+            0x0c => Self::I32,
+            0x0d => Self::F32,
+            0x0e => Self::F64,
+            _ => return None,
+        })
+    }
 
-/// Bytes per element, and how to read one.
-fn element(kind: u8) -> Option<(usize, ReadNumber)> {
-    Some(match kind {
-        0x08 => (1, |b| f64::from(b[0])),
-        0x09 => (1, |b| f64::from(b[0].cast_signed())),
-        0x0b => (2, |b| f64::from(i16::from_be_bytes([b[0], b[1]]))),
-        0x0c => (4, |b| f64::from(i32::from_be_bytes([b[0], b[1], b[2], b[3]]))),
-        0x0d => (4, |b| f64::from(f32::from_be_bytes([b[0], b[1], b[2], b[3]]))),
-        0x0e => (8, |b| f64::from_be_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])),
-        _ => return None,
-    })
+    fn bytes(self) -> u64 {
+        match self {
+            Self::U8 | Self::I8 => 1,
+            Self::I16 => 2,
+            Self::I32 | Self::F32 => 4,
+            Self::F64 => 8,
+        }
+    }
 }

@@ -1,23 +1,35 @@
 //! Data sets: small enough for memory, read once, checked completely.
 //!
-//! [`Dataset::open`] reads what a [`DataSpec`](syncline_scheduler::spec::DataSpec) names: CSV or IDX (the format of
-//! MNIST), plain or `.gz`. Files are untrusted: sizes are bounded before anything is allocated for them, every number
-//! is checked, and an error names the file, the line and the column. Afterwards no batch can be wrong: all features
-//! are finite, all classes are in range.
+//! [`Dataset::open`] reads what a [`DataSpec`](syncline_scheduler::spec::DataSpec) names, plain or `.gz`: CSV, IDX (the
+//! format of MNIST), the binary format of CIFAR-10, a text as characters, or named arrays in a safetensors file; each
+//! format is a file here. What comes out is what a model [wants](Wanted): as many inputs and labels as it has, in its
+//! shapes and element types.
+//!
+//! Files are untrusted: sizes are bounded before anything is allocated for them, every number is checked, and an error
+//! names the file, the line and the column. Afterwards no batch can be wrong: all floats are finite, all classes are in
+//! range.
 //!
 //! A training step calls [`Dataset::gather`], which copies the rows of one batch into a [`Batch`] that is used again
 //! and again: no allocation once it has grown to the largest batch.
 
+mod array;
 mod batch;
+mod cifar10;
+mod column;
 mod csv;
 mod dataset;
 mod error;
 mod file;
+mod fit;
 mod idx;
+mod tensors;
 #[cfg(test)]
 mod tests;
+mod text;
+mod wanted;
 
 pub use batch::Batch;
-pub use dataset::{Dataset, Labels, Target};
+pub use dataset::Dataset;
 pub use error::DataError;
 pub use file::{MAX_ELEMENTS, MAX_FILE_BYTES, digest};
+pub use wanted::{Target, Wanted, WantedInput, WantedLabel};

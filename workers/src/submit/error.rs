@@ -37,16 +37,12 @@ pub enum SubmitError {
     },
     #[error("[E361] {path} is not a job file: {cause}")]
     File { path: PathBuf, cause: String },
-    #[error("[E362] the model's input {input} takes {model} numbers a sample, the data has {data}")]
-    Width { input: String, model: usize, data: usize },
-    #[error("[E363] the model has {count} data inputs ({names}); exactly one can be fed from a data set")]
-    Inputs { count: usize, names: String },
     #[error("[E364] node {node} evaluates, but the data has no test part; set `split`")]
     NoTest { node: String },
     #[error("[E365] the model's output for the loss has no fixed number of classes")]
     Classes,
-    #[error("[E242] the loss wants labels with {axes} axes, a data set has one label a sample")]
-    LabelAxes { axes: usize },
+    #[error("[E485] the model's input {input} takes {element}; data is float32, int32 or int64")]
+    InputType { input: String, element: String },
 }
 
 impl SubmitError {
@@ -63,7 +59,7 @@ impl SubmitError {
             }
             Self::Read { .. } => "paths in a job file are relative to the file itself".to_owned(),
             Self::File { .. } => "examples/jobs/digits.toml shows every field".to_owned(),
-            Self::Width { .. } => "set `sample_shape`, or export the model for this data".to_owned(),
+            Self::InputType { .. } => "cast inside the model, and export it again".to_owned(),
             _ => "correct the job and submit it again; nothing was stored".to_owned(),
         }
     }

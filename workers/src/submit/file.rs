@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde::Deserialize;
-use syncline_scheduler::spec::{DataSpec, Source};
+use syncline_scheduler::spec::DataSpec;
 
 use super::{
     SubmitError,
@@ -103,13 +103,8 @@ impl FileModel {
 }
 
 fn resolve_data(mut data: DataSpec, folder: &Path) -> DataSpec {
-    let at = |path: &mut String| *path = absolute(&folder.join(&*path));
-    match &mut data.source {
-        Source::Csv { path, .. } => at(path),
-        Source::Idx { images, labels } => {
-            at(images);
-            at(labels);
-        }
+    for path in data.paths_mut() {
+        *path = absolute(&folder.join(&*path));
     }
     data
 }
@@ -138,6 +133,22 @@ mod tests {
         for (name, text, want) in cases {
             let error = JobFile::parse(text, Path::new("/")).unwrap_err();
             assert!(error.contains(want), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_source_in_the_documentation_is_read() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/data.md");
+        let page = fs::read_to_string(page).unwrap();
+        let head = "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel = { ready = { onnx = 'm' } }\n";
+        let snippets: Vec<_> =
+            page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        assert_eq!(snippets.len(), 5);
+        for snippet in snippets {
+            let graph = JobFile::parse(&format!("{head}{snippet}"), Path::new("/data")).unwrap();
+            let NodeWork::Train(training) = &graph.nodes[0].work else { unreachable!("it trains") };
+            assert!(training.data.paths().iter().all(|path| path.starts_with("/data/")), "{snippet}");
+            assert!(training.data.has_test() && !training.data.paths().is_empty(), "{snippet}");
         }
     }
 }

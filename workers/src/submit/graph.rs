@@ -100,6 +100,14 @@ impl Model {
         self
     }
 
+    /// The label that counts nothing, if the loss knows one.
+    pub(super) fn ignored_label(&self) -> Option<i64> {
+        match self {
+            Self::Forward { options, .. } => options.ignore_index,
+            Self::Ready { .. } => None,
+        }
+    }
+
     /// A training graph from elsewhere.
     pub fn ready(onnx: impl Into<Bytes>) -> Self {
         Self::Ready { onnx: onnx.into() }

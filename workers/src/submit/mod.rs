@@ -3,6 +3,7 @@
 //!
 //! Everything that can be refused is refused here, on the client, before anything is stored anywhere.
 
+mod data;
 mod error;
 mod file;
 mod graph;
@@ -11,6 +12,6 @@ mod upload;
 
 pub use error::SubmitError;
 pub use file::JobFile;
-pub use graph::{JobGraph, Model, Training};
+pub use graph::{JobGraph, Model, Settings, Training};
 pub use prepare::{Prepared, prepare};
 pub use upload::submit;

@@ -4,19 +4,17 @@ use std::{borrow::Cow, collections::BTreeMap, fs, mem};
 
 use syncline_scheduler::{
     ids::Name,
-    spec::{DataSpec, JobSpec, Layout, ModelSpec, Node, NodeKind, Parameter, TrainSpec},
+    spec::{JobSpec, Layout, ModelSpec, Node, NodeKind, Parameter, TrainSpec},
 };
 
 use super::{
     SubmitError,
+    data::{describe, wanted},
     graph::{Bytes, JobGraph, Model, NodeWork, Training},
 };
 use crate::{
-    autodiff::{DeriveOptions, Io, Param, Precision, TrainingGraph, accept_ready, check_kernels, derive},
+    autodiff::{DeriveOptions, Param, Precision, TrainingGraph, accept_ready, check_kernels, derive},
     backend::Runtime,
-    data::{self, Dataset},
-    onnx::{Dim, ElementType},
-    worker::target,
 };
 
 /// Attempts after the first that a node without training gets.
@@ -54,12 +52,10 @@ pub fn prepare(runtime: &Runtime, graph: &JobGraph) -> Result<Prepared, SubmitEr
 fn check_tests(spec: &JobSpec) -> Result<(), SubmitError> {
     let evaluates = spec.nodes.iter().find(|n| matches!(n.kind, NodeKind::Evaluate));
     let Some((node, (_, train))) = evaluates.zip(spec.train()) else { return Ok(()) };
-    match train.data.split {
-        syncline_scheduler::spec::Split::All if train.model.input.is_some() => {
-            Err(SubmitError::NoTest { node: node.name.to_string() })
-        }
-        _ => Ok(()),
+    if train.model.inputs.is_empty() || train.data.has_test() {
+        return Ok(());
     }
+    Err(SubmitError::NoTest { node: node.name.to_string() })
 }
 
 fn prepare_training(
@@ -93,6 +89,8 @@ fn prepare_training(
             (bytes, graph)
         }
     };
+    let wanted = wanted(&graph, &training.model)?;
+    let data = describe(&training.data, &wanted)?;
     let mut keep = |bytes: Vec<u8>| {
         let digest = blake3::hash(&bytes).to_hex().to_string();
         blobs.insert(digest.clone(), bytes);
@@ -108,15 +106,15 @@ fn prepare_training(
         forward: keep(forward.into_owned()),
         initial: keep(initial),
         layout: layout(&graph),
-        input: input(&graph)?,
-        label: graph.label.as_ref().map(|l| l.name.clone()),
-        classes: classes(&graph)?,
-        label_shape: graph.label.as_ref().map(|l| fixed(&l.dims)).unwrap_or_default(),
+        inputs: data.inputs,
+        label: wanted.label.as_ref().map(|label| label.name.clone()),
+        classes: wanted.classes(),
+        ignored_label: training.model.ignored_label(),
+        label_shape: data.label_shape,
     };
-    let data = describe_data(&training.data, &model, &graph)?;
     Ok(TrainSpec {
         model,
-        data,
+        data: data.spec,
         optimizer: settings.optimizer,
         learning_rate: settings.rate(),
         policy: settings.policy,
@@ -147,60 +145,4 @@ fn layout(graph: &TrainingGraph) -> Layout {
     let trained = graph.params.iter().map(|param| Parameter::trained(&param.name, shape(param)));
     let buffers = graph.state.iter().map(|param| Parameter::buffer(&param.name, shape(param)));
     Layout(trained.chain(buffers).collect())
-}
-
-fn input(graph: &TrainingGraph) -> Result<Option<String>, SubmitError> {
-    match graph.data_inputs.as_slice() {
-        [] => Ok(None),
-        [one] => Ok(Some(one.name.clone())),
-        many => Err(SubmitError::Inputs {
-            count: many.len(),
-            names: many.iter().map(|i| i.name.as_str()).collect::<Vec<_>>().join(", "),
-        }),
-    }
-}
-
-/// Sizes of the dimensions behind the batch; one that is open counts as 1.
-fn fixed(dims: &[Dim]) -> Vec<u32> {
-    let size = |d: &Dim| match d {
-        Dim::Fixed(n) => u32::try_from(*n).unwrap_or(1),
-        _ => 1,
-    };
-    dims.iter().skip(1).map(size).collect()
-}
-
-fn classes(graph: &TrainingGraph) -> Result<Option<u32>, SubmitError> {
-    match &graph.label {
-        Some(Io { element: ElementType::I64, dims, .. }) => {
-            if dims.len() != 1 {
-                return Err(SubmitError::LabelAxes { axes: dims.len() });
-            }
-            let classes = graph.classes.and_then(|classes| u32::try_from(classes).ok());
-            classes.map(Some).ok_or(SubmitError::Classes)
-        }
-        _ => Ok(None),
-    }
-}
-
-/// Opens the data once: wrong shapes and labels show here, and the workers get its digest.
-fn describe_data(data: &DataSpec, model: &ModelSpec, graph: &TrainingGraph) -> Result<DataSpec, SubmitError> {
-    let mut data = data.clone();
-    if model.input.is_none() && model.label.is_none() {
-        return Ok(data);
-    }
-    data.digest = Some(data::digest(&data.source)?);
-    let set = Dataset::open(&data, &target(model))?;
-    if let Some(input) = graph.data_inputs.first() {
-        let wanted: usize = fixed(&input.dims).iter().map(|&d| d as usize).product();
-        let found: usize = set.sample_shape().iter().product();
-        if wanted != found && !input.dims.iter().skip(1).any(|d| !matches!(d, Dim::Fixed(_))) {
-            return Err(SubmitError::Width { input: input.name.clone(), model: wanted, data: found });
-        }
-        // A flat data set takes the shape that the model wants.
-        if data.sample_shape.is_empty() && input.dims.len() > 2 {
-            data.sample_shape = fixed(&input.dims);
-        }
-    }
-    data.train_samples = set.split(data.split).0.len() as u64;
-    Ok(data)
 }

@@ -8,7 +8,7 @@ use syncline_scheduler::{
 use super::WorkerError;
 use crate::{
     backend::TensorView,
-    data::{Batch, Dataset, Target},
+    data::{Batch, Dataset, Wanted},
 };
 
 /// Samples evaluated at once.
@@ -26,21 +26,14 @@ pub(super) struct Feed {
     batch: Batch,
 }
 
-/// What labels a model wants.
-pub(crate) fn target(model: &ModelSpec) -> Target {
-    match model.classes {
-        Some(count) => Target::Classes { count: count as usize },
-        None => Target::Values { shape: model.label_shape.iter().map(|&d| d as usize).collect() },
-    }
-}
-
 impl Feed {
     /// Opens the data, if the model takes any.
     pub(super) fn open(train: &TrainSpec) -> Result<Option<Self>, WorkerError> {
-        if train.model.input.is_none() && train.model.label.is_none() {
+        let wanted = Wanted::by(&train.model);
+        if wanted.is_nothing() {
             return Ok(None);
         }
-        let set = Dataset::open(&train.data, &target(&train.model))?;
+        let set = Dataset::open(&train.data, &wanted)?;
         let (train_rows, test_rows) = set.split(train.data.split);
         if train_rows.len() as u64 != train.data.train_samples {
             let what =
@@ -84,8 +77,7 @@ impl Feed {
         &'a self,
         model: &'a ModelSpec,
     ) -> impl Iterator<Item = (&'a str, TensorView<'a>)> {
-        let features = model.input.as_deref().map(|name| (name, self.batch.features()));
-        let label = model.label.as_deref().map(|name| (name, self.batch.label()));
-        features.into_iter().chain(label)
+        let inputs = model.inputs.iter().map(|input| input.name.as_str()).zip(self.batch.inputs());
+        inputs.chain(model.label.as_deref().zip(self.batch.label()))
     }
 }

@@ -282,13 +282,14 @@ fn check_lengths(pushed: &[&[f32]], params: &Parameters) -> Result<(), WorkerErr
     Ok(())
 }
 
-/// The graph's inputs: every parameter, then features and labels. Nothing is copied.
+/// The graph's inputs: what comes from the data, then every parameter. Nothing is copied.
 fn inputs<'a>(
     params: &'a Parameters,
     feed: Option<&'a Feed>,
     train: &'a TrainSpec,
 ) -> Vec<(&'a str, TensorView<'a>)> {
-    let mut inputs: Vec<(&str, TensorView<'_>)> = Vec::with_capacity(params.tensors.len() + 2);
+    let mut inputs: Vec<(&str, TensorView<'_>)> =
+        Vec::with_capacity(params.tensors.len() + train.model.inputs.len() + 1);
     inputs.extend(feed.into_iter().flat_map(|feed| feed.inputs(&train.model)));
     for (name, shape, range) in &params.tensors {
         let data = &params.values[range.start as usize..range.end as usize];

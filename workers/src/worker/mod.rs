@@ -22,6 +22,5 @@ mod tests;
 
 pub use control::run;
 pub use error::WorkerError;
-pub(crate) use feed::target;
 pub use options::WorkerOptions;
 pub use pace::Pace;

@@ -6,10 +6,11 @@ use serde::Serialize;
 use syncline_engine::rpc::JobView;
 use syncline_scheduler::core::Member;
 
-/// The result of one run; its JSON form is documented in the README.
+/// The result of one run.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub(super) struct Report {
     test_accuracy: Option<f64>,
+    test_loss: Option<f64>,
     epochs: u64,
     seconds: f64,
     policy: String,
@@ -39,7 +40,7 @@ struct WorkerLine {
 
 impl Report {
     /// Reads the report from a job's record; `None` if a field is missing. `policy` is shown as the user spelt it.
-    pub fn of(view: &JobView, redis: &str, policy: &str) -> Option<Self> {
+    pub(super) fn of(view: &JobView, redis: &str, policy: &str) -> Option<Self> {
         let text = |field: &str| view.job.get(field).cloned();
         let number = |field: &str| text(field)?.parse::<u64>().ok();
         let started = number("started_ms").unwrap_or(0);
@@ -49,6 +50,7 @@ impl Report {
         workers.sort_by_key(|(number, _)| *number);
         Some(Self {
             test_accuracy: text("test_accuracy").and_then(|a| a.parse().ok()),
+            test_loss: text("test_loss").and_then(|loss| loss.parse().ok()),
             epochs: number("epochs")?,
             seconds: trained.saturating_sub(started) as f64 / 1e3,
             policy: policy.to_owned(),
@@ -66,12 +68,13 @@ impl Report {
     }
 
     /// The report for people.
-    pub fn text(&self, step_ms: u64) -> String {
+    pub(super) fn text(&self, step_ms: u64) -> String {
         let mut out = String::new();
         let accuracy = self.test_accuracy.map_or("-".into(), |a| format!("{:.2} %", a * 100.0));
+        let loss = self.test_loss.map_or("-".into(), |loss| format!("{loss:.4}"));
         let _ = writeln!(
             out,
-            "{} {}: test accuracy {accuracy} after {} epochs",
+            "{} {}: test accuracy {accuracy}, loss {loss} after {} epochs",
             self.policy, self.state, self.epochs
         );
         let _ = writeln!(

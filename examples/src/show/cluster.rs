@@ -1,0 +1,98 @@
+//! One run on a cluster in this process.
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::{Context, bail};
+use syncline_workers::{
+    local::{LocalCluster, LocalOptions},
+    submit::{self, JobGraph},
+    worker::Pace,
+};
+use tracing_subscriber::EnvFilter;
+
+use super::{Extent, Flags, progress::Progress, report::Report};
+use crate::Run;
+
+/// Trains `job` on a whole cluster, with a bar while it lasts, and prints a report. `name` begins the job's id.
+pub fn show(
+    name: &str,
+    flags: &Flags,
+    extent: &Extent,
+    job: impl FnOnce(&Run<'_>) -> anyhow::Result<JobGraph>,
+) -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::try_from_env("SYNCLINE_LOG").unwrap_or_else(|_| "warn".into()))
+        .with_writer(std::io::stderr)
+        .init();
+    let done = tokio::runtime::Runtime::new()
+        .context("cannot start the runtime")
+        .and_then(|runtime| runtime.block_on(train(name, flags, extent, job)));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+async fn train(
+    name: &str,
+    flags: &Flags,
+    extent: &Extent,
+    job: impl FnOnce(&Run<'_>) -> anyhow::Result<JobGraph>,
+) -> anyhow::Result<()> {
+    if let Some(bad) = flags.slowdown.iter().find(|s| !(s.is_finite() && **s > 0.0)) {
+        bail!("--slowdown {bad}: expected positive numbers");
+    }
+    let id = format!("{name}-{}", std::process::id());
+    // What is cheap to refuse comes before the cluster.
+    let graph = job(&Run {
+        id: &id,
+        policy: extent.policy.spec,
+        epochs: extent.epochs,
+        seed: flags.seed,
+        workers: flags.workers,
+    })?;
+    let cluster = LocalCluster::start(options(flags, extent), |line| eprintln!("{line}")).await?;
+    let prepared = submit::prepare(cluster.runtime(), &graph)?;
+    let id = prepared.spec.id.clone();
+    let client = cluster.client();
+    submit::submit(&client, cluster.token(), prepared).await?;
+
+    eprintln!("while it runs: redis-cli -u {} HGETALL 'syncline:{{{id}}}:job'", cluster.redis_url());
+    let progress = Progress::new(flags.json);
+    let view = client.wait(&id, |view| progress.show(&view.job)).await?;
+    progress.clear();
+    let report = Report::of(&view, cluster.redis_url(), &extent.policy.text)
+        .context("the job's record is incomplete")?;
+    if let (Some(to), Some(weights)) = (&flags.save, view.job.get("snapshot")) {
+        std::fs::copy(weights, to).with_context(|| format!("cannot keep the weights in {}", to.display()))?;
+        eprintln!("weights: {}", to.display());
+    }
+    if flags.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        print!("{}", report.text(extent.step_ms));
+    }
+    cluster.stop().await;
+    match view.job.get("state").map(String::as_str) {
+        Some("done") => Ok(()),
+        _ => bail!(
+            "job {id} ended as {}: {}",
+            view.job.get("state").map_or("?", |s| s),
+            view.job.get("reason").map_or("", |s| s)
+        ),
+    }
+}
+
+fn options(flags: &Flags, extent: &Extent) -> LocalOptions {
+    let step = Duration::from_millis(extent.step_ms);
+    let slow = |i: usize| flags.slowdown.get(i).or(flags.slowdown.last()).copied().unwrap_or(1.0);
+    LocalOptions {
+        paces: (0..flags.workers as usize).map(|i| Pace { step, slowdown: slow(i) }).collect(),
+        redis: flags.redis.clone(),
+        device: flags.device,
+        ..LocalOptions::default()
+    }
+}

@@ -1,0 +1,92 @@
+//! What readers find: arrays of numbers as they lie in the files.
+
+use std::path::{Path, PathBuf};
+
+/// Numbers in the type that the file has.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Numbers {
+    U8(Vec<u8>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+}
+
+/// One array: the same numbers of every sample.
+#[derive(Debug, Clone)]
+pub(super) struct Array {
+    /// The file, for messages.
+    pub(super) path: PathBuf,
+    pub(super) numbers: Numbers,
+    /// Shape of one sample.
+    pub(super) shape: Vec<usize>,
+    pub(super) rows: usize,
+    /// Where the first sample begins, and how far the next one is from it. Samples may overlap.
+    pub(super) offset: usize,
+    pub(super) stride: usize,
+}
+
+/// Everything that a model wants of one source; as many arrays as the model has inputs.
+pub(super) struct Raw {
+    pub(super) inputs: Vec<Array>,
+    pub(super) label: Option<Array>,
+    pub(super) rows: usize,
+}
+
+impl Array {
+    /// Samples side by side.
+    pub(super) fn new(path: &Path, numbers: Numbers, shape: Vec<usize>, rows: usize) -> Self {
+        let stride = shape.iter().product();
+        Self { path: path.to_owned(), numbers, shape, rows, offset: 0, stride }
+    }
+
+    /// Numbers of one sample.
+    pub(super) fn width(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Row and column, both from 1, of the number at `index`.
+    pub(super) fn place(&self, index: usize) -> (usize, usize) {
+        (index / self.stride.max(1) + 1, index % self.stride.max(1) + 1)
+    }
+}
+
+impl Numbers {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::U8(all) => all.len(),
+            Self::I32(all) => all.len(),
+            Self::I64(all) => all.len(),
+            Self::F32(all) => all.len(),
+            Self::F64(all) => all.len(),
+        }
+    }
+
+    /// The number at `index` if it is whole, else as it is. Floats count as whole below 2^24: beyond, float32 does not
+    /// hold every integer.
+    pub(super) fn whole(&self, index: usize) -> Result<i64, f64> {
+        const EXACT: f64 = (1 << 24) as f64;
+        let float = |number: f64| match number.fract() == 0.0 && number.abs() < EXACT {
+            true => Ok(number as i64),
+            false => Err(number),
+        };
+        match self {
+            Self::U8(all) => Ok(i64::from(all[index])),
+            Self::I32(all) => Ok(i64::from(all[index])),
+            Self::I64(all) => Ok(all[index]),
+            Self::F32(all) => float(f64::from(all[index])),
+            Self::F64(all) => float(all[index]),
+        }
+    }
+
+    /// All numbers as float32.
+    pub(super) fn into_f32(self) -> Vec<f32> {
+        match self {
+            Self::U8(all) => all.into_iter().map(f32::from).collect(),
+            Self::I32(all) => all.into_iter().map(|number| number as f32).collect(),
+            Self::I64(all) => all.into_iter().map(|number| number as f32).collect(),
+            Self::F32(all) => all,
+            Self::F64(all) => all.into_iter().map(|number| number as f32).collect(),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The numbers of all samples for one input, checked, and how a batch of them is copied out.
+//!
+//! Bytes stay bytes, a quarter of the memory of floats, and are scaled on their way into a batch.
+
+use syncline_scheduler::spec::DataElement;
+
+use crate::backend::TensorView;
+
+/// How the numbers of a channel are scaled.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Scaling {
+    pub(super) factor: f32,
+    pub(super) mean: f32,
+    pub(super) deviation: f32,
+}
+
+/// One input, or the label.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Column {
+    pub(super) element: DataElement,
+    /// Shape of one sample.
+    pub(super) shape: Vec<usize>,
+    /// Where the first sample begins, and how far the next one is from it.
+    pub(super) offset: usize,
+    pub(super) stride: usize,
+    pub(super) store: Store,
+}
+
+/// Numbers as they are kept. Integers are kept as narrow as they came.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Store {
+    F32(Vec<f32>),
+    /// Bytes for a float input, and the scaling of each channel, or one for all.
+    Bytes(Vec<u8>, Vec<Scaling>),
+    U8(Vec<u8>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+}
+
+/// One input of a batch, in memory that is used again.
+#[derive(Debug, Clone)]
+pub(super) struct Filled {
+    shape: Vec<usize>,
+    data: Buffer,
+}
+
+#[derive(Debug, Clone)]
+enum Buffer {
+    F32(Vec<f32>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+}
+
+impl Column {
+    /// Numbers of one sample.
+    pub(super) fn width(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Puts the samples of a test part behind these; `false` if they are of another shape or kept in another type.
+    pub(super) fn append(&mut self, other: Self) -> bool {
+        match (&mut self.store, other.store) {
+            _ if self.shape != other.shape => return false,
+            (Store::F32(all), Store::F32(more)) => all.extend(more),
+            (Store::Bytes(all, _), Store::Bytes(more, _)) | (Store::U8(all), Store::U8(more)) => {
+                all.extend(more)
+            }
+            (Store::I32(all), Store::I32(more)) => all.extend(more),
+            (Store::I64(all), Store::I64(more)) => all.extend(more),
+            _ => return false,
+        }
+        true
+    }
+
+    /// An input without samples.
+    pub(super) fn batch(&self) -> Filled {
+        let data = match self.element {
+            DataElement::F32 => Buffer::F32(Vec::new()),
+            DataElement::I32 => Buffer::I32(Vec::new()),
+            DataElement::I64 => Buffer::I64(Vec::new()),
+        };
+        Filled { shape: [&[0], self.shape.as_slice()].concat(), data }
+    }
+
+    /// Replaces what `batch` holds by these rows, which exist. The batch was made by this column.
+    pub(super) fn gather(&self, rows: &[u32], batch: &mut Filled) {
+        batch.shape[0] = rows.len();
+        match (&self.store, &mut batch.data) {
+            (Store::F32(all), Buffer::F32(batch)) => self.copy(rows, all, batch, |number| number),
+            (Store::Bytes(all, scalings), Buffer::F32(batch)) => self.scale(rows, all, scalings, batch),
+            (Store::U8(all), Buffer::I32(batch)) => self.copy(rows, all, batch, i32::from),
+            (Store::I32(all), Buffer::I32(batch)) => self.copy(rows, all, batch, |number| number),
+            (Store::U8(all), Buffer::I64(batch)) => self.copy(rows, all, batch, i64::from),
+            (Store::I32(all), Buffer::I64(batch)) => self.copy(rows, all, batch, i64::from),
+            (Store::I64(all), Buffer::I64(batch)) => self.copy(rows, all, batch, |number| number),
+            _ => unreachable!(
+                "a batch is filled by the column that made it, which keeps what fits its element"
+            ),
+        }
+    }
+
+    fn sample<'a, T>(&self, row: u32, all: &'a [T]) -> &'a [T] {
+        let start = self.offset + row as usize * self.stride;
+        &all[start..start + self.width()]
+    }
+
+    fn copy<S: Copy, T>(&self, rows: &[u32], all: &[S], batch: &mut Vec<T>, convert: impl Fn(S) -> T) {
+        batch.clear();
+        batch.reserve(rows.len() * self.width());
+        for &row in rows {
+            batch.extend(self.sample(row, all).iter().map(|&number| convert(number)));
+        }
+    }
+
+    fn scale(&self, rows: &[u32], all: &[u8], scalings: &[Scaling], batch: &mut Vec<f32>) {
+        let plane = (self.width() / scalings.len()).max(1);
+        batch.clear();
+        batch.reserve(rows.len() * self.width());
+        for &row in rows {
+            for (plane, scaling) in self.sample(row, all).chunks_exact(plane).zip(scalings) {
+                batch.extend(plane.iter().map(|&byte| scaling.apply(f32::from(byte))));
+            }
+        }
+    }
+}
+
+impl Scaling {
+    /// Nothing changes.
+    pub(super) const NONE: Self = Self { factor: 1.0, mean: 0.0, deviation: 1.0 };
+
+    pub(super) fn apply(self, number: f32) -> f32 {
+        (number * self.factor - self.mean) / self.deviation
+    }
+}
+
+impl Filled {
+    /// `[batch, sample shape ...]`.
+    pub(super) fn view(&self) -> TensorView<'_> {
+        let shape = self.shape.as_slice();
+        match &self.data {
+            Buffer::F32(data) => TensorView::F32 { shape, data },
+            Buffer::I32(data) => TensorView::I32 { shape, data },
+            Buffer::I64(data) => TensorView::I64 { shape, data },
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! From an array of a file to what the model wants: shape, element type, scaling, range. Everything is checked here,
+//! so that no batch can be wrong.
+
+use syncline_scheduler::spec::{DataElement, DataSpec};
+
+use super::array::{Array, Numbers};
+use super::column::{Column, Scaling, Store};
+use super::error::DataError;
+use super::wanted::{Target, WantedInput, WantedLabel};
+
+/// An input of the model.
+pub(super) fn input(mut array: Array, wanted: &WantedInput, spec: &DataSpec) -> Result<Column, DataError> {
+    if !spec.sample_shape.is_empty() {
+        array.shape = asked(&spec.sample_shape, &array)?;
+    }
+    let shape = settle(&wanted.shape, &array.shape).ok_or_else(|| DataError::Width {
+        input: wanted.name.clone(),
+        model: open(&wanted.shape),
+        data: array.shape.clone(),
+    })?;
+    let store = match wanted.element {
+        DataElement::F32 => {
+            let scalings = scalings(spec, &wanted.name, &shape)?;
+            match array.numbers {
+                Numbers::U8(bytes) => Store::Bytes(bytes, scalings),
+                _ => Store::F32(scale(&mut array, &scalings)?),
+            }
+        }
+        element => whole(&mut array, element)?,
+    };
+    Ok(Column { element: wanted.element, shape, offset: array.offset, stride: array.stride, store })
+}
+
+/// The labels.
+pub(super) fn label(mut array: Array, wanted: &WantedLabel) -> Result<Column, DataError> {
+    let shape = settle(&wanted.shape, &array.shape).ok_or_else(|| DataError::Shape {
+        reason: format!(
+            "labels of shape {:?} do not go with `{}`, which wants {} a sample",
+            array.shape,
+            wanted.name,
+            open(&wanted.shape)
+        ),
+    })?;
+    let (element, store) = match wanted.target {
+        Target::Classes { count, ignored } => {
+            check_classes(&array, count, ignored)?;
+            (DataElement::I64, whole(&mut array, DataElement::I64)?)
+        }
+        Target::Values => (DataElement::F32, Store::F32(scale(&mut array, &[Scaling::NONE])?)),
+    };
+    Ok(Column { element, shape, offset: array.offset, stride: array.stride, store })
+}
+
+/// The shape that the user asks for, if a sample has as many numbers.
+fn asked(shape: &[u32], array: &Array) -> Result<Vec<usize>, DataError> {
+    let shape: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
+    match shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size)) {
+        Some(count) if count == array.width() => Ok(shape),
+        _ => Err(DataError::Shape {
+            reason: format!("sample shape {shape:?} does not hold the {} numbers of a sample", array.width()),
+        }),
+    }
+}
+
+/// The shape of a sample that both sides can agree on. Axes of length 1 may be missing on either side, and flat
+/// samples take any shape of as many numbers; but other axes stay in their order, because numbers that were meant for
+/// another one would train into nonsense.
+fn settle(wanted: &[Option<usize>], found: &[usize]) -> Option<Vec<usize>> {
+    let core = |shape: &[usize]| shape.iter().copied().filter(|&size| size != 1).collect::<Vec<_>>();
+    let fixed: Option<Vec<usize>> = wanted.iter().copied().collect();
+    let (found_core, numbers) = (core(found), found.iter().product::<usize>());
+    match fixed {
+        Some(fixed) => {
+            let same = fixed.iter().try_fold(1usize, |count, &size| count.checked_mul(size)) == Some(numbers);
+            let wanted_core = core(&fixed);
+            let flat = found_core.len() <= 1 || wanted_core.len() <= 1;
+            (same && (flat || found_core == wanted_core)).then_some(fixed)
+        }
+        None if numbers == 1 && wanted.iter().flatten().all(|&size| size == 1) => Some(vec![1; wanted.len()]),
+        None => {
+            let mut pairs = wanted.iter().zip(found);
+            let fits = wanted.len() == found.len()
+                && pairs.all(|(wanted, found)| wanted.is_none_or(|wanted| wanted == *found));
+            fits.then(|| found.to_vec())
+        }
+    }
+}
+
+/// A shape for people: `?` where any length will do.
+fn open(shape: &[Option<usize>]) -> String {
+    let sizes = shape.iter().map(|size| size.map_or_else(|| "?".to_owned(), |size| size.to_string()));
+    format!("[{}]", sizes.collect::<Vec<_>>().join(", "))
+}
+
+/// How the floats of each channel are scaled, or of all channels. No byte becomes infinite.
+fn scalings(spec: &DataSpec, input: &str, shape: &[usize]) -> Result<Vec<Scaling>, DataError> {
+    let channels = shape.first().copied().unwrap_or(1);
+    let count = spec.mean.len().max(spec.std.len()).max(1);
+    for (name, list) in [("mean", &spec.mean), ("std", &spec.std)] {
+        if list.len() > 1 && list.len() != channels {
+            let what = format!("`{name}` has {} numbers, `{input}` has {channels} channels", list.len());
+            return Err(DataError::Setting { what });
+        }
+    }
+    let at = |list: &[f32], channel: usize, default: f32| {
+        list.get(channel).or(list.first()).copied().unwrap_or(default)
+    };
+    let scaling = |channel| Scaling {
+        factor: spec.scale,
+        mean: at(&spec.mean, channel, 0.0),
+        deviation: at(&spec.std, channel, 1.0),
+    };
+    let scalings: Vec<Scaling> = (0..count).map(scaling).collect();
+    // What lies between them becomes something between them.
+    match scalings.iter().all(|scaling| scaling.apply(0.0).is_finite() && scaling.apply(255.0).is_finite()) {
+        true => Ok(scalings),
+        false => Err(DataError::Setting { what: "`scale`, `mean` or `std` is out of range".to_owned() }),
+    }
+}
+
+/// All numbers as scaled float32, every one finite.
+fn scale(array: &mut Array, scalings: &[Scaling]) -> Result<Vec<f32>, DataError> {
+    let mut numbers = std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())).into_f32();
+    let plane = (array.width() / scalings.len()).max(1);
+    for (index, number) in numbers.iter_mut().enumerate() {
+        *number = scalings[index / plane % scalings.len()].apply(*number);
+        if !number.is_finite() {
+            let (row, column) = array.place(index);
+            return Err(DataError::NotFinite { path: array.path.clone(), row, column, value: *number });
+        }
+    }
+    Ok(numbers)
+}
+
+/// All numbers as integers that fit `element`.
+fn whole(array: &mut Array, element: DataElement) -> Result<Store, DataError> {
+    let fits = |number: i64| element != DataElement::I32 || i32::try_from(number).is_ok();
+    for index in 0..array.numbers.len() {
+        let number = match array.numbers.whole(index) {
+            Ok(number) if fits(number) => continue,
+            Ok(number) => number.to_string(),
+            Err(number) => number.to_string(),
+        };
+        let (row, column) = array.place(index);
+        return Err(DataError::Whole { path: array.path.clone(), row, column, number });
+    }
+    Ok(match std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())) {
+        Numbers::U8(all) => Store::U8(all),
+        Numbers::I32(all) => Store::I32(all),
+        Numbers::I64(all) if element == DataElement::I64 => Store::I64(all),
+        Numbers::I64(all) => Store::I32(all.into_iter().map(|number| number as i32).collect()),
+        // Whole floats are below 2^24.
+        Numbers::F32(all) => Store::I32(all.into_iter().map(|number| number as i32).collect()),
+        Numbers::F64(all) => Store::I32(all.into_iter().map(|number| number as i32).collect()),
+    })
+}
+
+fn check_classes(array: &Array, count: usize, ignored: Option<i64>) -> Result<(), DataError> {
+    let known = |class: i64| usize::try_from(class).is_ok_and(|class| class < count);
+    for index in 0..array.numbers.len() {
+        let found = match array.numbers.whole(index) {
+            Ok(class) if known(class) || ignored == Some(class) => continue,
+            Ok(class) => class.to_string(),
+            Err(number) => number.to_string(),
+        };
+        let row = array.place(index).0;
+        return Err(DataError::Label { path: array.path.clone(), row, found, classes: count });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Case = (&'static str, &'static [Option<usize>], &'static [usize], Option<&'static [usize]>);
+
+    #[test]
+    fn shapes_agree_if_only_axes_of_length_one_differ_or_one_side_is_flat() {
+        #[rustfmt::skip]
+        let cases: &[Case] = &[
+            ("equal",             &[Some(2), Some(3)],          &[2, 3],     Some(&[2, 3])),
+            ("flat file",         &[Some(1), Some(2), Some(3)], &[6],        Some(&[1, 2, 3])),
+            ("flat model",        &[Some(6)],                   &[2, 3],     Some(&[6])),
+            ("channel added",     &[Some(1), Some(2), Some(3)], &[2, 3],     Some(&[1, 2, 3])),
+            ("channel dropped",   &[Some(2), Some(3)],          &[1, 2, 3],  Some(&[2, 3])),
+            ("one label",         &[],                          &[1],        Some(&[])),
+            ("other width",       &[Some(4)],                   &[2],        None),
+            ("other order",       &[Some(3), Some(2), Some(4)], &[2, 4, 3],  None),
+            ("open, as the file", &[None, Some(3)],             &[2, 3],     Some(&[2, 3])),
+            ("open, one number",  &[None],                      &[],         Some(&[1])),
+            ("open, other width", &[None, Some(4)],             &[2, 3],     None),
+            ("open, other rank",  &[None, None],                &[6],        None),
+            ("overflow",          &[Some(usize::MAX), Some(2)], &[6],        None),
+        ];
+        for (name, wanted, found, want) in cases {
+            assert_eq!(settle(wanted, found).as_deref(), *want, "{name}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Readers from the file to the batch.
+
+mod named_arrays;
+mod tables;
+mod text_and_images;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use flate2::{Compression, write::GzEncoder};
+use safetensors::Dtype;
+use syncline_scheduler::spec::{DataElement, DataSpec, Source, Split};
+use tempfile::TempDir;
+
+use super::*;
+use crate::backend::TensorView;
+use crate::onnx::ElementType;
+
+const CLASSES: Target = Target::Classes { count: 3, ignored: None };
+
+fn write(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn csv_spec(path: &Path, label_columns: u32, skip_lines: u32) -> DataSpec {
+    DataSpec::new(Source::Csv { path: text(path), label_columns, skip_lines })
+}
+
+fn idx_source(images: &Path, labels: &Path) -> Source {
+    Source::Idx { images: text(images), labels: text(labels) }
+}
+
+fn idx_spec(images: &Path, labels: &Path) -> DataSpec {
+    DataSpec::new(idx_source(images, labels))
+}
+
+/// An IDX file.
+fn idx(kind: u8, dims: &[u32], data: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0, 0, kind, dims.len() as u8];
+    dims.iter().for_each(|size| bytes.extend(size.to_be_bytes()));
+    bytes.extend(data);
+    bytes
+}
+
+fn input(name: &str, element: DataElement, shape: &[Option<usize>]) -> WantedInput {
+    WantedInput { name: name.to_owned(), element, shape: shape.to_vec() }
+}
+
+fn label(target: Target, shape: &[Option<usize>]) -> WantedLabel {
+    WantedLabel { name: "label".to_owned(), target, shape: shape.to_vec() }
+}
+
+/// One float input of any width, one label of this kind.
+fn wants(target: Target) -> Wanted {
+    Wanted { inputs: vec![input("x", DataElement::F32, &[None])], label: Some(label(target, &[])) }
+}
+
+/// The same with another input.
+fn wants_input(element: DataElement, shape: &[Option<usize>]) -> Wanted {
+    Wanted { inputs: vec![input("x", element, shape)], ..wants(CLASSES) }
+}
+
+fn open_csv(text: &str, target: Target) -> Result<Dataset, DataError> {
+    let folder = TempDir::new().unwrap();
+    Dataset::open(&csv_spec(&write(&folder, "data.csv", text.as_bytes()), 1, 0), &wants(target))
+}
+
+/// Numbers of a batch, whatever their type, and its shape.
+fn numbers(view: TensorView<'_>) -> (Vec<usize>, Vec<f64>) {
+    let data = match view {
+        TensorView::F32 { data, .. } => data.iter().map(|&number| number.into()).collect(),
+        TensorView::F64 { data, .. } => data.to_vec(),
+        TensorView::I32 { data, .. } => data.iter().map(|&number| number.into()).collect(),
+        TensorView::I64 { data, .. } => data.iter().map(|&number| number as f64).collect(),
+    };
+    (view.shape().to_vec(), data)
+}
+
+/// All samples of the first input.
+fn samples(data: &Dataset) -> Vec<f64> {
+    let mut batch = data.batch();
+    data.gather(&(0..data.len() as u32).collect::<Vec<_>>(), &mut batch).unwrap();
+    let first = batch.inputs().next().unwrap();
+    numbers(first).1
+}
+
+fn labels(data: &Dataset) -> Vec<f64> {
+    let mut batch = data.batch();
+    data.gather(&(0..data.len() as u32).collect::<Vec<_>>(), &mut batch).unwrap();
+    let label = batch.label().unwrap();
+    numbers(label).1
+}
+
+fn refused(spec: &DataSpec, wanted: &Wanted, code: &str, words: &str) {
+    let error = Dataset::open(spec, wanted).unwrap_err();
+    assert!(error.code() == code && error.to_string().starts_with(&format!("[{code}]")), "{code}: {error}");
+    assert!(error.to_string().contains(words), "`{words}` is not in: {error}");
+}
+
+#[test]
+fn other_bytes_than_the_digest_says_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "data.csv", b"1,2,0\n");
+    let mut spec = csv_spec(&path, 1, 0);
+    spec.digest = Some(digest(&spec).unwrap());
+    assert_eq!(spec.digest, Some(blake3::hash(b"1,2,0\n").to_hex().to_string()));
+    assert!(Dataset::open(&spec, &wants(CLASSES)).is_ok());
+    write(&folder, "data.csv", b"1,2,1\n");
+    assert_eq!(Dataset::open(&spec, &wants(CLASSES)).unwrap_err().code(), "E331");
+}
+
+#[test]
+fn missing_and_broken_files_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let missing = csv_spec(&folder.path().join("nowhere.csv"), 1, 0);
+    assert_eq!(Dataset::open(&missing, &wants(CLASSES)).unwrap_err().code(), "E330");
+    assert_eq!(digest(&missing).unwrap_err().code(), "E330");
+    let broken = csv_spec(&write(&folder, "data.csv.gz", b"1,2,0\n"), 1, 0);
+    assert_eq!(Dataset::open(&broken, &wants(CLASSES)).unwrap_err().code(), "E330");
+}
+
+#[test]
+fn batches_are_gathered_into_the_same_buffers() {
+    let data = open_csv("1,2,0\n3,4,1\n5,6,2\n", CLASSES).unwrap();
+    let mut batch = data.batch();
+    assert!(batch.is_empty());
+    data.gather(&[2, 0, 2], &mut batch).unwrap();
+    let address = |batch: &Batch| match batch.inputs().next() {
+        Some(TensorView::F32 { data, .. }) => data.as_ptr(),
+        _ => unreachable!("the input is float32"),
+    };
+    let before = address(&batch);
+    match (batch.inputs().next().unwrap(), batch.label().unwrap()) {
+        (TensorView::F32 { shape, data }, TensorView::I64 { shape: label_shape, data: label }) => {
+            assert_eq!((shape, data), ([3, 2].as_slice(), [5.0, 6.0, 1.0, 2.0, 5.0, 6.0].as_slice()));
+            assert_eq!((label_shape, label), ([3].as_slice(), [2, 0, 2].as_slice()));
+        }
+        other => panic!("unexpected views {other:?}"),
+    }
+    data.gather(&[1], &mut batch).unwrap();
+    assert_eq!((batch.len(), batch.label().unwrap().shape()), (1, [1].as_slice()));
+    assert_eq!(address(&batch), before, "no new allocation");
+    assert_eq!(
+        data.gather(&[0, 3], &mut batch).unwrap_err().to_string(),
+        "[E339] row 3 was asked for, the data set has 3 rows"
+    );
+}
+
+#[test]
+fn a_split_is_a_partition() {
+    let data = open_csv("1,0\n2,0\n3,0\n4,0\n5,0\n", CLASSES).unwrap();
+    assert_eq!(data.split(Split::All), (vec![0, 1, 2, 3, 4], vec![]));
+    assert_eq!(data.split(Split::TestEvery(2)), (vec![1, 3], vec![0, 2, 4]));
+}
+
+/// A safetensors file.
+fn tensors(all: &[(&str, Dtype, &[usize], &[u8])]) -> Vec<u8> {
+    let views = all.iter().map(|&(name, dtype, shape, data)| {
+        (name, safetensors::tensor::TensorView::new(dtype, shape.to_vec(), data).unwrap())
+    });
+    safetensors::serialize(views, None).unwrap()
+}
+
+#[test]
+fn a_test_part_of_its_own_comes_behind_the_training_samples() {
+    let folder = TempDir::new().unwrap();
+    let file = |name: &str, kind, dims: &[u32], data: &[u8]| write(&folder, name, &idx(kind, dims, data));
+    let train = idx_source(&file("a", 8, &[2, 1], &[10, 20]), &file("b", 8, &[2], &[0, 1]));
+    let test = idx_source(&file("c", 8, &[1, 1], &[30]), &file("d", 8, &[1], &[2]));
+    let spec = DataSpec { test: Some(test), scale: 0.5, ..DataSpec::new(train) };
+    let data = Dataset::open(&spec, &wants(CLASSES)).unwrap();
+    assert_eq!((samples(&data), labels(&data)), (vec![5.0, 10.0, 15.0], vec![0.0, 1.0, 2.0]));
+    assert_eq!(data.split(Split::All), (vec![0, 1], vec![2]));
+    let whole = ["a", "b", "c", "d"].map(|name| std::fs::read(folder.path().join(name)).unwrap()).concat();
+    assert_eq!(digest(&spec).unwrap(), blake3::hash(&whole).to_hex().to_string());
+
+    let both = DataSpec { split: Split::TestEvery(2), ..spec.clone() };
+    refused(&both, &wants(CLASSES), "E480", "not from both");
+    let floats = file("f", 0x0d, &[1, 1], &1.0f32.to_be_bytes());
+    let other_type = idx_source(&floats, &folder.path().join("d"));
+    refused(&DataSpec { test: Some(other_type), ..spec.clone() }, &wants(CLASSES), "E480", "number type");
+    let wider = idx_source(&file("w", 8, &[1, 2], &[1, 2]), &folder.path().join("d"));
+    refused(&DataSpec { test: Some(wider), ..spec.clone() }, &wants(CLASSES), "E480", "another shape");
+    let bad_label = idx_source(&folder.path().join("c"), &file("e", 8, &[1], &[9]));
+    refused(&DataSpec { test: Some(bad_label), ..spec }, &wants(CLASSES), "E337", "e row 1: label 9");
+}
+
+proptest::proptest! {
+    #[test]
+    fn random_files_never_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..80), packed: bool) {
+        let folder = TempDir::new().unwrap();
+        let name = if packed { "data.gz" } else { "data" };
+        let path = write(&folder, name, &bytes);
+        let _ = Dataset::open(&csv_spec(&path, 1, 0), &wants(CLASSES));
+        let _ = Dataset::open(&idx_spec(&path, &path), &wants(CLASSES));
+        let text_source = Source::Text { path: text(&path), context: 2, stride: 1 };
+        let _ = Dataset::open(&DataSpec::new(text_source), &wants(CLASSES));
+        let _ = Dataset::open(&DataSpec::new(Source::Safetensors { path: text(&path) }), &wants(CLASSES));
+    }
+
+    #[test]
+    fn damaged_tensors_never_panic(at in 0usize..300, byte: u8, cut in 0usize..300) {
+        let folder = TempDir::new().unwrap();
+        let mut bytes = tensors(&[("x", Dtype::I64, &[2, 2], &[0; 32]), ("label", Dtype::U8, &[2], &[0, 1])]);
+        let length = bytes.len();
+        bytes[at % length] = byte;
+        bytes.truncate(length - cut % length);
+        let path = write(&folder, "data.safetensors", &bytes);
+        let wanted = wants_input(DataElement::I64, &[None]);
+        let _ = Dataset::open(&DataSpec::new(Source::Safetensors { path: text(&path) }), &wanted);
+    }
+
+    #[test]
+    fn a_table_comes_back_as_it_was_written(rows in proptest::collection::vec((-1e6f32..1e6, -1.0f32..1.0, 0i64..3), 1..20)) {
+        let text: String = rows.iter().map(|(a, b, class)| format!("{a},{b},{class}\n")).collect();
+        let data = open_csv(&text, CLASSES).unwrap();
+        let written: Vec<f64> = rows.iter().flat_map(|&(a, b, _)| [a.into(), b.into()]).collect();
+        proptest::prop_assert_eq!(samples(&data), written);
+        proptest::prop_assert_eq!(labels(&data), rows.iter().map(|row| row.2 as f64).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,93 @@
+//! Safetensors files.
+
+use super::*;
+
+fn bytes_of<T: bytemuck::NoUninit>(numbers: &[T]) -> Vec<u8> {
+    bytemuck::cast_slice(numbers).to_vec()
+}
+
+#[test]
+fn named_arrays_feed_several_inputs() {
+    let folder = TempDir::new().unwrap();
+    let floats = bytes_of(&[0.5f32, -1.0, 2.0, 4.0]);
+    let ids = bytes_of(&[7i32, 8, 9, 10, 11, 12]);
+    let classes = bytes_of(&[2i64, -100, 0, 1]);
+    let all: &[(&str, Dtype, &[usize], &[u8])] = &[
+        ("x", Dtype::F32, &[2, 2], &floats),
+        ("ids", Dtype::I32, &[2, 3], &ids),
+        ("mask", Dtype::U8, &[2, 3], &[1, 1, 0, 1, 0, 0]),
+        ("label", Dtype::I64, &[2, 2], &classes),
+        ("more", Dtype::F16, &[1], &[0, 0]),
+    ];
+    let path = write(&folder, "data.safetensors", &tensors(all));
+    let spec = DataSpec { scale: 2.0, ..DataSpec::new(Source::Safetensors { path: text(&path) }) };
+    let target = Target::Classes { count: 3, ignored: Some(-100) };
+    let wanted = Wanted {
+        inputs: vec![
+            input("ids", DataElement::I64, &[None]),
+            input("x", DataElement::F32, &[Some(2)]),
+            input("mask", DataElement::I32, &[Some(3)]),
+        ],
+        label: Some(label(target, &[None])),
+    };
+    let data = Dataset::open(&spec, &wanted).unwrap();
+    let mut batch = data.batch();
+    data.gather(&[1, 0], &mut batch).unwrap();
+    let found: Vec<_> = batch.inputs().map(|view| (view.element(), numbers(view))).collect();
+    assert_eq!(found[0], (ElementType::I64, (vec![2, 3], vec![10.0, 11.0, 12.0, 7.0, 8.0, 9.0])));
+    assert_eq!(found[1], (ElementType::F32, (vec![2, 2], vec![4.0, 8.0, 1.0, -2.0])));
+    assert_eq!(found[2], (ElementType::I32, (vec![2, 3], vec![1.0, 0.0, 0.0, 1.0, 1.0, 0.0])));
+    assert_eq!(numbers(batch.label().unwrap()), (vec![2, 2], vec![0.0, 1.0, 2.0, -100.0]));
+
+    let one = |name: &str, element| Wanted { inputs: vec![input(name, element, &[None])], label: None };
+    let only = |name: &str, element| Dataset::open(&spec, &one(name, element)).map(|data| samples(&data));
+    assert_eq!(only("mask", DataElement::F32).unwrap(), [2.0, 2.0, 0.0, 2.0, 0.0, 0.0]);
+    refused(
+        &spec,
+        &one("nothing", DataElement::F32),
+        "E482",
+        "no tensor `nothing`, it has ids, label, mask, more, x",
+    );
+    refused(&spec, &one("more", DataElement::F32), "E481", "tensor `more` holds F16");
+    refused(&spec, &one("x", DataElement::I64), "E484", "row 1, column 1: 0.5 is not an integer");
+    let unknown = Wanted { label: Some(label(CLASSES, &[Some(2)])), ..wanted.clone() };
+    refused(&spec, &unknown, "E337", "row 1: label -100");
+    refused(&DataSpec { sample_shape: vec![2], ..spec.clone() }, &wanted, "E480", "`sample_shape`");
+}
+
+#[test]
+fn named_arrays_that_make_no_samples_are_refused() {
+    let big = bytes_of(&[i64::MAX, 0]);
+    #[rustfmt::skip]
+    let cases: &[(&str, &[usize], &[u8], &str)] = &[
+        ("other counts",  &[2, 1], &big,      "`x` has 2 samples, `label` has 1"),
+        ("no axis",       &[],     &big[..8], "tensor `x` of shape [] has no samples"),
+        ("no sample",     &[0, 3], &[],       "has no samples"),
+        ("empty samples", &[9, 0], &[],       "has no samples"),
+        ("too large",     &[1, 2], &big,      "row 1, column 1: 9223372036854775807 is not an integer"),
+    ];
+    for (name, shape, data, words) in cases {
+        let folder = TempDir::new().unwrap();
+        let file = tensors(&[("x", Dtype::I64, shape, data), ("label", Dtype::U8, &[1], &[0])]);
+        let path = write(&folder, "data.safetensors", &file);
+        let wanted = wants_input(DataElement::I32, &[None]);
+        let error =
+            Dataset::open(&DataSpec::new(Source::Safetensors { path: text(&path) }), &wanted).unwrap_err();
+        assert!(error.to_string().contains(words), "{name}: {error}");
+    }
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "data.safetensors", b"no tensors at all");
+    let spec = DataSpec::new(Source::Safetensors { path: text(&path) });
+    refused(&spec, &wants(CLASSES), "E333", "safetensors");
+}
+
+#[test]
+fn several_inputs_need_named_arrays() {
+    let folder = TempDir::new().unwrap();
+    let spec = csv_spec(&write(&folder, "data.csv", b"1,2,0\n"), 1, 0);
+    let inputs = vec![input("x", DataElement::F32, &[None]), input("y", DataElement::F32, &[None])];
+    let wanted = Wanted { inputs, ..wants(CLASSES) };
+    refused(&spec, &wanted, "E363", "2 data inputs (x, y)");
+    let named = Source::Safetensors { path: "named.safetensors".to_owned() };
+    refused(&DataSpec { test: Some(spec.source), ..DataSpec::new(named) }, &wanted, "E363", "2 data inputs");
+}

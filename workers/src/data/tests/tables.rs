@@ -1,0 +1,179 @@
+//! CSV and IDX.
+
+use super::*;
+
+#[test]
+fn csv_plain_and_packed() {
+    let folder = TempDir::new().unwrap();
+    let text = b"1,2,0\r\n 3, -4.5 ,2\n5e0,6,1.0\n\n";
+    let plain = csv_spec(&write(&folder, "data.csv", text), 1, 0);
+    let packed = csv_spec(&write(&folder, "data.csv.gz", &gzip(text)), 1, 0);
+    let headed = csv_spec(&write(&folder, "head.csv", &[b"a,b,class\n".as_slice(), text].concat()), 1, 1);
+    for spec in [plain, packed, headed] {
+        let data = Dataset::open(&DataSpec { scale: 0.5, ..spec }, &wants(CLASSES)).unwrap();
+        assert_eq!((data.len(), data.input_shapes().next()), (3, Some([2].as_slice())));
+        assert_eq!(samples(&data), [0.5, 1.0, 1.5, -2.25, 2.5, 3.0]);
+        assert_eq!(labels(&data), [0.0, 2.0, 1.0]);
+    }
+}
+
+#[test]
+fn csv_with_float_targets() {
+    let folder = TempDir::new().unwrap();
+    let spec = csv_spec(&write(&folder, "data.csv", b"1,0.5,-1\n2,0.25,3\n"), 2, 0);
+    let wanted = Wanted { label: Some(label(Target::Values, &[Some(2)])), ..wants(CLASSES) };
+    let data = Dataset::open(&DataSpec { scale: 2.0, ..spec }, &wanted).unwrap();
+    assert_eq!((samples(&data), labels(&data)), (vec![2.0, 4.0], vec![0.5, -1.0, 0.25, 3.0]));
+    assert_eq!(data.label_shape(), Some([2].as_slice()));
+}
+
+#[test]
+fn csv_refusals_say_where() {
+    #[rustfmt::skip]
+    let cases = [
+        ("too few columns",  "1,2,0\n1,2\n",     "E334", "line 2: 2 columns, expected 3"),
+        ("too many columns", "1,2,0\n1,2,3,0\n", "E334", "line 2: 4 columns, expected 3"),
+        ("empty line",       "1,2,0\n\n1,2,0\n", "E334", "line 2: 0 columns, expected 3"),
+        ("text",             "1,2,0\n1,two,0\n", "E335", "line 2, column 2: `two` is not a number"),
+        ("empty field",      "1,,0\n",           "E335", "line 1, column 2: `` is not a number"),
+        ("not a number",     "1,2,0\n1,NaN,0\n", "E336", "row 2, column 2: NaN is not finite"),
+        ("infinite",         "1,2,0\n-inf,2,0\n","E336", "row 2, column 1: -inf is not finite"),
+        ("too large",        "1e39,2,0\n",       "E336", "row 1, column 1: inf is not finite"),
+        ("class too large",  "1,2,0\n1,2,3\n",   "E337", "row 2: label 3 is not one of the classes 0 to 2"),
+        ("class negative",   "1,2,-1\n",         "E337", "row 1: label -1"),
+        ("class broken",     "1,2,0.5\n",        "E337", "row 1: label 0.5"),
+        ("class not finite", "1,2,nan\n",        "E337", "row 1: label NaN"),
+        ("no features",      "1\n",              "E333", "1 columns leave no feature"),
+        ("empty",            "",                 "E333", "it has no samples"),
+        ("only newlines",    "\n\n\n",           "E333", "it has no samples"),
+    ];
+    for (name, text, code, message) in cases {
+        let error = open_csv(text, CLASSES).unwrap_err();
+        assert_eq!(error.code(), code, "{name}: {error}");
+        assert!(error.to_string().contains(message), "{name}: {error}");
+    }
+    let header = open_csv("a,b,c\n1,2,0\n", CLASSES).unwrap_err();
+    assert!(header.hint().unwrap().contains("skip_lines"));
+}
+
+#[test]
+fn targets_that_do_not_fit_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let spec = csv_spec(&write(&folder, "data.csv", b"1,2,0\n"), 1, 0);
+    let wanted = Wanted { label: Some(label(Target::Values, &[Some(2)])), ..wants(CLASSES) };
+    refused(&spec, &wanted, "E338", "labels of shape [1] do not go with `label`, which wants [2] a sample");
+    let infinite = open_csv("1,2,inf\n", Target::Values).unwrap_err();
+    assert_eq!(infinite.code(), "E336");
+}
+
+#[test]
+fn idx_plain_and_packed() {
+    let folder = TempDir::new().unwrap();
+    let (images, classes) = (idx(8, &[2, 2, 3], &(0..12).collect::<Vec<u8>>()), idx(8, &[2], &[2, 0]));
+    let plain = idx_spec(&write(&folder, "images", &images), &write(&folder, "labels", &classes));
+    let packed =
+        idx_spec(&write(&folder, "images.gz", &gzip(&images)), &write(&folder, "labels.gz", &gzip(&classes)));
+    for spec in [plain, packed] {
+        let wanted = wants_input(DataElement::F32, &[Some(1), Some(2), Some(3)]);
+        let data = Dataset::open(&DataSpec { scale: 2.0, ..spec }, &wanted).unwrap();
+        assert_eq!((data.len(), data.input_shapes().next()), (2, Some([1, 2, 3].as_slice())));
+        assert_eq!(samples(&data), (0..12).map(|byte| f64::from(2 * byte)).collect::<Vec<_>>());
+        assert_eq!(labels(&data), [2.0, 0.0]);
+    }
+}
+
+#[test]
+fn idx_of_other_number_types() {
+    let folder = TempDir::new().unwrap();
+    let floats: Vec<u8> = [0.5f32, -2.0].iter().flat_map(|x| x.to_be_bytes()).collect();
+    let shorts: Vec<u8> = [-7i16, 300].iter().flat_map(|x| x.to_be_bytes()).collect();
+    let spec = idx_spec(
+        &write(&folder, "images", &idx(0x0d, &[2, 1], &floats)),
+        &write(&folder, "labels", &idx(0x0b, &[2], &shorts)),
+    );
+    let data = Dataset::open(&spec, &wants(Target::Values)).unwrap();
+    assert_eq!((samples(&data), labels(&data)), (vec![0.5, -2.0], vec![-7.0, 300.0]));
+}
+
+#[test]
+fn idx_refusals() {
+    let good = idx(8, &[2, 2], &[1, 2, 3, 4]);
+    let labels = idx(8, &[2], &[0, 1]);
+    #[rustfmt::skip]
+    let cases = [
+        ("no header",        vec![0, 0],                            labels.clone(),              "E333", "does not begin like"),
+        ("other magic",      vec![1, 0, 8, 1, 0, 0, 0, 0],          labels.clone(),              "E333", "does not begin like"),
+        ("unknown type",     idx(0x0a, &[2, 2], &[1, 2, 3, 4]),     labels.clone(),              "E333", "element type 0x0a"),
+        ("header cut",       vec![0, 0, 8, 200, 1],                 labels.clone(),              "E333", "ends inside its header"),
+        ("no dimension",     idx(8, &[], &[]),                      labels.clone(),              "E333", "ends inside its header"),
+        ("data cut",         idx(8, &[2, 2], &[1, 2, 3]),           labels.clone(),              "E333", "need 4 bytes of data, found 3"),
+        ("data too long",    idx(8, &[2, 2], &[1, 2, 3, 4, 5]),     labels.clone(),              "E333", "need 4 bytes of data, found 5"),
+        ("overflowing size", idx(8, &[u32::MAX; 3], &[]),           labels.clone(),              "E332", "holds more than"),
+        ("empty",            idx(8, &[0, 5], &[]),                  labels.clone(),              "E333", "no samples"),
+        ("label count",      good.clone(),                          idx(8, &[3], &[0, 1, 2]),    "E333", "3 labels for 2 samples"),
+        ("label range",      good.clone(),                          idx(8, &[2], &[0, 9]),       "E337", "row 2: label 9"),
+        ("label shape",      good.clone(),                          idx(8, &[2, 2], &[0; 4]),    "E338", "labels of shape [2] do not go with"),
+    ];
+    for (name, images, labels, code, message) in cases {
+        let folder = TempDir::new().unwrap();
+        let spec = idx_spec(&write(&folder, "images", &images), &write(&folder, "labels", &labels));
+        let error = Dataset::open(&spec, &wants(CLASSES)).unwrap_err();
+        assert_eq!(error.code(), code, "{name}: {error}");
+        assert!(error.to_string().contains(message), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_sample_shape_has_to_hold_the_sample() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "data.csv", b"1,2,3,4,0\n");
+    let shaped = |shape: &[u32]| DataSpec { sample_shape: shape.to_vec(), ..csv_spec(&path, 1, 0) };
+    let open = wants_input(DataElement::F32, &[None, None, None]);
+    let data = Dataset::open(&shaped(&[1, 2, 2]), &open).unwrap();
+    assert_eq!(data.input_shapes().next(), Some([1, 2, 2].as_slice()));
+    refused(&shaped(&[3, 2]), &open, "E338", "sample shape [3, 2] does not hold the 4 numbers of a sample");
+    refused(&shaped(&[u32::MAX; 4]), &open, "E338", "");
+    refused(&shaped(&[2, 2]), &open, "E362", "input x takes samples of shape [?, ?, ?], the data has [2, 2]");
+}
+
+#[test]
+fn channels_are_shifted_and_scaled_alike_from_bytes_and_from_floats() {
+    let folder = TempDir::new().unwrap();
+    let bytes = [0u8, 255, 51, 102];
+    let floats: Vec<u8> = bytes.iter().flat_map(|&byte| f32::from(byte).to_be_bytes()).collect();
+    let answers = write(&folder, "labels", &idx(8, &[1], &[0]));
+    let wanted = wants_input(DataElement::F32, &[Some(2), Some(1), Some(2)]);
+    for (kind, data) in [(8, bytes.to_vec()), (0x0d, floats)] {
+        let images = write(&folder, "images", &idx(kind, &[1, 2, 1, 2], &data));
+        let spec = DataSpec {
+            scale: 1.0 / 51.0,
+            mean: vec![1.0, 2.0],
+            std: vec![0.5],
+            ..idx_spec(&images, &answers)
+        };
+        let found = samples(&Dataset::open(&spec, &wanted).unwrap());
+        for (found, want) in found.iter().zip([-2.0, 8.0, -2.0, 0.0]) {
+            assert!((found - want).abs() < 1e-6, "{found}, expected {want}");
+        }
+        let three = DataSpec { std: vec![1.0; 3], ..spec.clone() };
+        refused(&three, &wanted, "E480", "`std` has 3 numbers, `x` has 2 channels");
+        refused(&DataSpec { std: vec![0.0], ..spec.clone() }, &wanted, "E480", "`std` is above 0");
+        refused(&DataSpec { scale: f32::NAN, ..spec.clone() }, &wanted, "E480", "`scale`");
+    }
+}
+
+#[test]
+fn tables_of_integers_feed_integer_inputs_and_labels_per_position() {
+    let folder = TempDir::new().unwrap();
+    let spec = csv_spec(&write(&folder, "data.csv", b"5,6,0,1\n7,8,2,0\n"), 2, 0);
+    let wanted = Wanted {
+        inputs: vec![input("ids", DataElement::I64, &[Some(2)])],
+        label: Some(label(CLASSES, &[Some(2)])),
+    };
+    let data = Dataset::open(&spec, &wanted).unwrap();
+    assert_eq!((samples(&data), labels(&data)), (vec![5.0, 6.0, 7.0, 8.0], vec![0.0, 1.0, 2.0, 0.0]));
+    let broken = csv_spec(&write(&folder, "broken.csv", b"5,6,0,1\n7,8.5,2,0\n"), 2, 0);
+    refused(&broken, &wanted, "E484", "broken.csv row 2, column 2: 8.5 is not an integer");
+    let large = csv_spec(&write(&folder, "large.csv", b"5,16777217,0,1\n"), 2, 0);
+    refused(&large, &wanted, "E484", "row 1, column 2: 16777216 is not an integer");
+}

@@ -1,0 +1,105 @@
+//! Texts as characters, and CIFAR-10.
+
+use super::*;
+
+#[test]
+fn cifar_10_records_in_several_files() {
+    let folder = TempDir::new().unwrap();
+    let record = |label: u8, pixel: u8| [vec![label], vec![pixel; 3 * 32 * 32 - 1], vec![255]].concat();
+    let first = write(&folder, "data_batch_1.bin", &[record(0, 1), record(9, 2)].concat());
+    let second = write(&folder, "data_batch_2.bin.gz", &gzip(&record(3, 4)));
+    let cifar = |paths: &[&Path]| Source::Cifar10 { paths: paths.iter().map(|path| text(path)).collect() };
+    let target = Target::Classes { count: 10, ignored: None };
+    let inputs = vec![input("x", DataElement::F32, &[Some(3), Some(32), Some(32)])];
+    let wanted = Wanted { inputs, ..wants(target) };
+    let spec = DataSpec::new(cifar(&[&first, &second]));
+    let data = Dataset::open(&spec, &wanted).unwrap();
+    assert_eq!((data.len(), labels(&data)), (3, vec![0.0, 9.0, 3.0]));
+    let pixels = samples(&data);
+    assert_eq!(
+        (pixels.len(), pixels[0], pixels[3071], pixels[3072], pixels[6144]),
+        (9216, 1.0, 255.0, 2.0, 4.0)
+    );
+
+    let cut = write(&folder, "cut.bin", &record(0, 1)[1..]);
+    refused(
+        &DataSpec::new(cifar(&[&first, &cut])),
+        &wanted,
+        "E333",
+        "cut.bin is not well formed: 3072 bytes",
+    );
+    let label = write(&folder, "label.bin", &[record(0, 1), record(10, 1)].concat());
+    refused(&DataSpec::new(cifar(&[&label])), &wanted, "E337", "label.bin row 2: label 10");
+    refused(&DataSpec::new(cifar(&[&write(&folder, "empty.bin", b"")])), &wanted, "E333", "0 bytes");
+    refused(&DataSpec::new(cifar(&[])), &wanted, "E480", "names no file");
+}
+
+fn text_spec(path: &Path, context: u32, stride: u32) -> DataSpec {
+    DataSpec::new(Source::Text { path: text(path), context, stride })
+}
+
+/// What a language model with an open context wants.
+fn wants_text(element: DataElement, classes: usize) -> Wanted {
+    let target = Target::Classes { count: classes, ignored: None };
+    Wanted { inputs: vec![input("x", element, &[None])], label: Some(label(target, &[None])) }
+}
+
+#[test]
+fn a_text_gives_each_character_with_the_one_that_follows() {
+    let folder = TempDir::new().unwrap();
+    // Ascending: 'a' is 0, 'b' 1, 'é' 2.
+    let path = write(&folder, "text", "abéab".as_bytes());
+    for element in [DataElement::I64, DataElement::I32] {
+        let data = Dataset::open(&text_spec(&path, 2, 0), &wants_text(element, 3)).unwrap();
+        assert_eq!(samples(&data), [0.0, 1.0, 2.0, 0.0]);
+        assert_eq!(labels(&data), [1.0, 2.0, 0.0, 1.0]);
+        assert_eq!(
+            (data.input_shapes().next(), data.label_shape()),
+            (Some([2].as_slice()), Some([2].as_slice()))
+        );
+    }
+    let every = Dataset::open(&text_spec(&path, 2, 1), &wants_text(DataElement::I64, 4)).unwrap();
+    assert_eq!(samples(&every), [0.0, 1.0, 1.0, 2.0, 2.0, 0.0]);
+    assert_eq!(every.len(), 3);
+
+    let wanted = wants_text(DataElement::I64, 3);
+    refused(&text_spec(&path, 5, 0), &wanted, "E333", "5 characters are no sample of 5");
+    refused(&text_spec(&path, 0, 0), &wanted, "E480", "`context`");
+    refused(&text_spec(&path, 2, 0), &wants_text(DataElement::I64, 2), "E483", "3 different characters");
+    refused(&text_spec(&write(&folder, "latin", b"ab\xe9"), 1, 0), &wanted, "E333", "byte 3 is not UTF-8");
+    refused(
+        &DataSpec { test: Some(text_spec(&path, 2, 0).source), ..text_spec(&path, 2, 0) },
+        &wanted,
+        "E480",
+        "a text is one file",
+    );
+    let fixed = Wanted { inputs: vec![input("x", DataElement::I64, &[Some(3)])], ..wanted };
+    refused(&text_spec(&path, 2, 0), &fixed, "E362", "[3], the data has [2]");
+}
+
+#[test]
+fn texts_of_many_characters_are_read_as_well() {
+    let folder = TempDir::new().unwrap();
+    let all: String = ('\u{400}'..'\u{600}').collect();
+    let data = Dataset::open(
+        &text_spec(&write(&folder, "text", all.as_bytes()), 511, 0),
+        &wants_text(DataElement::I64, 512),
+    )
+    .unwrap();
+    assert_eq!((samples(&data)[510], labels(&data)[510]), (510.0, 511.0));
+}
+
+#[test]
+fn the_last_percent_tests_and_overlapping_samples_of_a_text_are_left_out() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "text", "abcabcabcabca".as_bytes());
+    let split = |stride| {
+        let data = Dataset::open(&text_spec(&path, 3, stride), &wants_text(DataElement::I64, 3)).unwrap();
+        data.split(Split::TestLastPercent(25))
+    };
+    assert_eq!(split(3), (vec![0, 1, 2], vec![3]), "12 characters in 4 samples side by side");
+    assert_eq!(split(1), ((0..5).collect(), vec![7, 8, 9]), "samples 5 and 6 reach into 7");
+    let data = open_csv("1,0\n2,0\n3,0\n4,0\n5,0\n", CLASSES).unwrap();
+    assert_eq!(data.split(Split::TestLastPercent(1)), (vec![0, 1, 2, 3], vec![4]));
+    assert_eq!(data.split(Split::TestLastPercent(50)), (vec![0, 1], vec![2, 3, 4]));
+}

@@ -1,0 +1,71 @@
+//! A text as characters: each is its place among the distinct characters of the text, ascending by code point.
+//!
+//! Sample i begins at character i · stride and has `context` characters; its labels are the characters one further.
+
+use std::path::Path;
+
+use super::array::{Array, Numbers};
+use super::error::DataError;
+use super::file::{MAX_ELEMENTS, too_large};
+use super::wanted::{Target, WantedLabel};
+
+/// Reads a text: what stands at each position, and what follows.
+pub(super) fn read(
+    (path, bytes): (&Path, &[u8]),
+    context: u32,
+    stride: u32,
+    label: Option<&WantedLabel>,
+) -> Result<(Array, Array), DataError> {
+    let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| format(format!("byte {} is not UTF-8", error.valid_up_to() + 1)))?;
+    if context == 0 {
+        return Err(DataError::Setting { what: "`context` is at least 1".to_owned() });
+    }
+    let context = context as usize;
+    let stride = if stride == 0 { context } else { stride as usize };
+    let vocabulary = vocabulary(text);
+    if let Some(Target::Classes { count, .. }) = label.map(|label| label.target)
+        && vocabulary.len() > count
+    {
+        return Err(DataError::Vocabulary { path: path.to_owned(), found: vocabulary.len(), classes: count });
+    }
+    let numbers = encode(text, &vocabulary);
+    let length = numbers.len();
+    if length as u64 > MAX_ELEMENTS {
+        return Err(too_large(path, MAX_ELEMENTS, "characters"));
+    }
+    if length <= context {
+        return Err(format(format!(
+            "{length} characters are no sample of {context} and the one that follows"
+        )));
+    }
+    let rows = (length - 1 - context) / stride + 1;
+    let array = |numbers, offset| Array {
+        path: path.to_owned(),
+        numbers,
+        shape: vec![context],
+        rows,
+        offset,
+        stride,
+    };
+    Ok((array(numbers.clone(), 0), array(numbers, 1)))
+}
+
+/// The distinct characters, ascending.
+fn vocabulary(text: &str) -> Vec<char> {
+    let mut seen = vec![false; char::MAX as usize + 1];
+    for character in text.chars() {
+        seen[character as usize] = true;
+    }
+    ('\0'..=char::MAX).filter(|&character| seen[character as usize]).collect()
+}
+
+fn encode(text: &str, vocabulary: &[char]) -> Numbers {
+    // Every character is there.
+    let place = |character: char| vocabulary.partition_point(|&other| other < character);
+    match vocabulary.len() {
+        0..=256 => Numbers::U8(text.chars().map(|character| place(character) as u8).collect()),
+        _ => Numbers::I32(text.chars().map(|character| place(character) as i32).collect()),
+    }
+}

@@ -1,0 +1,71 @@
+//! What a model wants of the data.
+
+use syncline_scheduler::spec::{DataElement, ModelSpec};
+
+/// What a model is fed with besides its parameters.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wanted {
+    pub inputs: Vec<WantedInput>,
+    /// `None` if the model takes no label; what the files hold of them is not looked at.
+    pub label: Option<WantedLabel>,
+}
+
+/// An input: its name and the shape of one sample. An axis without a length takes that of the data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedInput {
+    pub name: String,
+    pub element: DataElement,
+    pub shape: Vec<Option<usize>>,
+}
+
+/// The label, in the same way; the empty shape is one label a sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedLabel {
+    pub name: String,
+    pub target: Target,
+    pub shape: Vec<Option<usize>>,
+}
+
+/// What the labels are for: the loss decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// Classes 0 to `count - 1`, or `ignored`, which counts nothing.
+    Classes { count: usize, ignored: Option<i64> },
+    /// Float targets.
+    Values,
+}
+
+impl Wanted {
+    /// What a model of a job wants: every length is known.
+    pub fn by(model: &ModelSpec) -> Self {
+        let shape = |dims: &[u32]| dims.iter().map(|&size| Some(size as usize)).collect();
+        let inputs = model.inputs.iter().map(|input| WantedInput {
+            name: input.name.clone(),
+            element: input.element,
+            shape: shape(&input.shape),
+        });
+        let target = match model.classes {
+            Some(count) => Target::Classes { count: count as usize, ignored: model.ignored_label },
+            None => Target::Values,
+        };
+        let label = model.label.as_ref().map(|name| WantedLabel {
+            name: name.clone(),
+            target,
+            shape: shape(&model.label_shape),
+        });
+        Self { inputs: inputs.collect(), label }
+    }
+
+    /// Number of classes, if the labels are classes.
+    pub fn classes(&self) -> Option<u32> {
+        match self.label.as_ref()?.target {
+            Target::Classes { count, .. } => u32::try_from(count).ok(),
+            Target::Values => None,
+        }
+    }
+
+    /// Whether the model needs no data at all.
+    pub fn is_nothing(&self) -> bool {
+        self.inputs.is_empty() && self.label.is_none()
+    }
+}

@@ -1,0 +1,70 @@
+//! What a model wants of the data, and whether the data has it.
+
+use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
+
+use super::{SubmitError, graph::Model};
+use crate::{
+    autodiff::{Io, TrainingGraph},
+    data::{self, Dataset, Target, Wanted, WantedInput, WantedLabel},
+    onnx::{Dim, ElementType},
+};
+
+/// The data as workers are told of it, and the shapes that model and data agree on.
+pub(super) struct Described {
+    pub spec: DataSpec,
+    pub inputs: Vec<DataInput>,
+    pub label_shape: Vec<u32>,
+}
+
+/// What a training graph is fed with. `model`: what it was made from.
+pub(super) fn wanted(graph: &TrainingGraph, model: &Model) -> Result<Wanted, SubmitError> {
+    let inputs = graph.data_inputs.iter().map(|input| {
+        let element = element(input)?;
+        Ok(WantedInput { name: input.name.clone(), element, shape: sample_shape(&input.dims) })
+    });
+    let inputs = inputs.collect::<Result<_, SubmitError>>()?;
+    let label = graph.label.as_ref().map(|label| -> Result<WantedLabel, SubmitError> {
+        let target = match label.element {
+            ElementType::I64 => {
+                let count = graph.classes.ok_or(SubmitError::Classes)?;
+                Target::Classes { count, ignored: model.ignored_label() }
+            }
+            _ => Target::Values,
+        };
+        Ok(WantedLabel { name: label.name.clone(), target, shape: sample_shape(&label.dims) })
+    });
+    Ok(Wanted { inputs, label: label.transpose()? })
+}
+
+fn element(input: &Io) -> Result<DataElement, SubmitError> {
+    match input.element {
+        ElementType::F32 => Ok(DataElement::F32),
+        ElementType::I32 => Ok(DataElement::I32),
+        ElementType::I64 => Ok(DataElement::I64),
+        other => Err(SubmitError::InputType { input: input.name.clone(), element: other.to_string() }),
+    }
+}
+
+/// Sizes of the dimensions behind the batch.
+fn sample_shape(dims: &[Dim]) -> Vec<Option<usize>> {
+    dims.iter().skip(1).map(Dim::fixed).collect()
+}
+
+/// Opens the data once: wrong shapes and labels show here, and the workers get its digest.
+pub(super) fn describe(data: &DataSpec, wanted: &Wanted) -> Result<Described, SubmitError> {
+    let mut spec = data.clone();
+    if wanted.is_nothing() {
+        return Ok(Described { spec, inputs: Vec::new(), label_shape: Vec::new() });
+    }
+    spec.digest = Some(data::digest(&spec)?);
+    let set = Dataset::open(&spec, wanted)?;
+    spec.train_samples = set.split(spec.split).0.len() as u64;
+    let sizes = |shape: &[usize]| shape.iter().map(|&size| size as u32).collect();
+    let inputs = wanted.inputs.iter().zip(set.input_shapes()).map(|(input, shape)| DataInput {
+        name: input.name.clone(),
+        element: input.element,
+        shape: sizes(shape),
+    });
+    let inputs = inputs.collect();
+    Ok(Described { spec, inputs, label_shape: set.label_shape().map(sizes).unwrap_or_default() })
+}
