@@ -1,15 +1,18 @@
 //! One model, ready to run on one thread.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{Session, SessionInputValue};
 
 use super::error::BackendError;
+use super::hazards;
 use super::infer::{Types, outlet_types};
 use super::outputs::Outputs;
 use super::runtime::Runtime;
 use super::view::TensorView;
-use crate::onnx;
 use crate::onnx::proto::NodeProto;
+use crate::onnx::{self, ModelProto};
 
 /// How much ONNX Runtime rewrites a graph when it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,7 +66,7 @@ impl Executable {
             nodes.chain(model.functions.iter().flat_map(|function| &function.node)).any(adds_by_index);
         let threads = if serial { 1 } else { options.intra_threads };
         let options = ExecOptions { intra_threads: threads, ..options.clone() };
-        let session = compile(runtime, onnx_bytes, &options, Ok)?;
+        let session = compile(runtime, &model, onnx_bytes, &options, Ok)?;
         let input_names = session.inputs().iter().map(|input| input.name().to_owned()).collect();
         let output_names = session.outputs().iter().map(|output| output.name().to_owned()).collect();
         Ok(Self { session, input_names, output_names })
@@ -133,9 +136,13 @@ fn adds_by_index(node: &NodeProto) -> bool {
     combines || graphs.flat_map(|graph| &graph.node).any(adds_by_index)
 }
 
-/// Loads a model with the settings that every session of Syncline shares.
+/// Largest tensor that constant folding may make, in bytes: a node of a few bytes can ask for gigabytes.
+const MOST_FOLDED_BYTES: u32 = 1 << 28;
+
+/// Loads a model with the settings that every session of Syncline shares. `onnx_bytes` are those of `model`.
 pub(super) fn compile(
     runtime: &Runtime,
+    model: &ModelProto,
     onnx_bytes: &[u8],
     options: &ExecOptions,
     adjust: impl FnOnce(SessionBuilder) -> ort::Result<SessionBuilder>,
@@ -145,16 +152,26 @@ pub(super) fn compile(
         Optimize::Basic => GraphOptimizationLevel::Level1,
         Optimize::All => GraphOptimizationLevel::All,
     };
+    hazards::check(model)?;
     let build = || -> ort::Result<Session> {
         let builder = Session::builder(runtime.environment())?
             .with_optimization_level(level)?
             .with_intra_threads(options.intra_threads.max(1))?
             .with_parallel_execution(false)?
             .with_intra_op_spinning(options.spin)?
-            .with_inter_op_spinning(options.spin)?;
+            .with_inter_op_spinning(options.spin)?
+            .with_config_entry(
+                "optimization.constant_folding_max_output_size_in_bytes",
+                MOST_FOLDED_BYTES.to_string(),
+            )?;
         adjust(builder)?.commit_from_memory(onnx_bytes)
     };
-    build().map_err(|source| BackendError::Compile { reason: source.to_string() })
+    let failed = |reason: String| BackendError::Compile { reason };
+    // `ort` panics at outputs of negative size, as an image smaller than the kernel over it has.
+    match catch_unwind(AssertUnwindSafe(build)) {
+        Ok(built) => built.map_err(|source| failed(source.to_string())),
+        Err(_) => Err(failed("an output has a negative size".to_owned())),
+    }
 }
 
 fn run_error(source: &ort::Error) -> BackendError {

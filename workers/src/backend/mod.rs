@@ -9,6 +9,7 @@
 
 mod error;
 mod executable;
+mod hazards;
 mod infer;
 mod outputs;
 mod runtime;

@@ -16,8 +16,11 @@ use crate::{
 pub struct TrainGraphArgs {
     /// Forward model
     file: PathBuf,
+    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber
+    #[arg(long, value_name = "NAME")]
+    loss: String,
     #[command(flatten)]
-    loss: LossArgs,
+    how: LossArgs,
     /// Where to write the training graph
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -27,7 +30,7 @@ pub struct TrainGraphArgs {
 }
 
 pub(super) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
-    let (loss, options) = args.loss.options()?;
+    let (loss, options) = args.how.options(&args.loss)?;
     let forward = read(&args.file)?;
     let runtime = load_runtime()?;
     let graph = derive(&runtime, &forward, loss, &options).map_err(autodiff_failure)?;
@@ -54,6 +57,7 @@ fn report(graph: &TrainingGraph) -> serde_json::Value {
         "running_statistics": graph.state.iter().map(|param| &param.name).collect::<Vec<_>>(),
         "forward_outputs": describe(graph.forward_outputs.iter().collect()),
         "classes": graph.classes,
+        "loss_at": graph.loss_at,
     })
 }
 
@@ -68,9 +72,10 @@ fn text(graph: &TrainingGraph) -> String {
         ),
     };
     format!(
-        "inputs     {}, and the parameters\nparameters {} in {} tensors\noutputs    loss, loss_weight, NAME.grad of each \
-         parameter, {}{statistics}",
+        "inputs     {}, and the parameters\nloss       at {}\nparameters {} in {} tensors\noutputs    loss, loss_weight, \
+         NAME.grad of each parameter, {}{statistics}",
         inputs.join(", "),
+        graph.loss_at.as_deref().unwrap_or_default(),
         count,
         graph.params.len(),
         outputs.join(", ")
