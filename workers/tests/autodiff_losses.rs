@@ -103,21 +103,35 @@ impl Case {
         match &self.label {
             Label::Classes(labels) => self.cross_entropy(y, labels),
             Label::Values(labels) => {
-                let one = |x: f64, z: f64| {
+                let one = |(at, x): (usize, f64), z: f64| {
                     let d = x - z;
                     let delta = f64::from(self.options.delta.unwrap_or(1.0));
                     match self.loss {
-                        Loss::BinaryCrossEntropy => x.max(0.0) - x * z + (-x.abs()).exp().ln_1p(),
+                        Loss::BinaryCrossEntropy => {
+                            let softplus = |x: f64| x.max(0.0) + (-x.abs()).exp().ln_1p();
+                            self.positive_weight(at) * z * softplus(-x) + (1.0 - z) * softplus(x)
+                        }
                         Loss::MeanAbsoluteError => d.abs(),
                         Loss::Huber if d.abs() > delta => delta * (d.abs() - 0.5 * delta),
                         Loss::Huber => 0.5 * d * d,
                         _ => d * d,
                     }
                 };
-                let total: f64 = y.iter().zip(labels).map(|(&x, &z)| one(x, f64::from(z))).sum();
+                let total: f64 =
+                    y.iter().enumerate().zip(labels).map(|((at, &x), &z)| one((at, x), f64::from(z))).sum();
                 Want { loss: total / y.len() as f64, weight: self.shape[0] as f64 }
             }
         }
+    }
+
+    /// What a label 1 weighs at this element.
+    fn positive_weight(&self, element: usize) -> f64 {
+        let weights = &self.options.pos_weight;
+        if weights.len() < 2 {
+            return weights.first().map_or(1.0, |&weight| weight.into());
+        }
+        let inner: usize = self.shape[self.axis() + 1..].iter().product();
+        weights[element / inner % weights.len()].into()
     }
 
     /// The scores of sample `sample`, and where they lie.
@@ -224,6 +238,31 @@ fn losses_of_values_in_every_form() {
             Case::random(Loss::Huber, shape, options, 9).check();
         }
     }
+}
+
+#[test]
+fn labels_of_one_may_weigh_more() {
+    #[rustfmt::skip]
+    let cases: [(&[usize], &[f32]); 5] = [
+        (&[7],          &[3.0]),
+        (&[3, 5],       &[0.25]),
+        (&[3, 2],       &[0.5, 4.0]),
+        (&[2, 3, 2],    &[0.5, 4.0]),
+        (&[2, 3, 2, 2], &[0.5, 1.0, 4.0]),
+    ];
+    for (shape, weights) in cases {
+        let options = LossOptions { pos_weight: weights.to_vec(), ..LossOptions::default() };
+        Case::random(Loss::BinaryCrossEntropy, shape, options, 8).check();
+    }
+    // torch.nn.functional.binary_cross_entropy_with_logits of the same numbers
+    let y = [0.5, -1.0, 2.0, -0.25, 0.75, -3.0];
+    let label = Label::Values(vec![1.0, 0.0, 0.25, 0.0, 1.0, 1.0]);
+    let options = LossOptions { pos_weight: vec![3.0, 0.5, 2.0], ..LossOptions::default() };
+    let outputs = run(Loss::BinaryCrossEntropy, &[2, 3], &y, label, options);
+    assert!((one(&outputs, "loss") - 1.710_117).abs() < 1e-6);
+    let grad = &outputs.iter().find(|(name, _)| name == "p.grad").unwrap().1;
+    let torch = [-0.188_770_34, 0.044_823_572, 0.100_166_045, 0.072_970_584, -0.026_735_106, -0.317_524_7];
+    assert!(grad.iter().zip(torch).all(|(got, want)| (got - want).abs() < 1e-6), "{grad:?}");
 }
 
 /// The outputs of a case with these scores and labels.
@@ -378,6 +417,12 @@ fn options_that_make_no_sense_are_refused() {
     }
     for k in [0, 4] {
         case(Loss::SoftmaxCrossEntropy, LossOptions { top_k: Some(k), ..LossOptions::default() });
+    }
+    let positive =
+        |pos_weight: &[f32]| LossOptions { pos_weight: pos_weight.to_vec(), ..LossOptions::default() };
+    case(Loss::SoftmaxCrossEntropy, positive(&[2.0]));
+    for weights in [&[0.0][..], &[-1.0], &[f32::INFINITY], &[1.0, 2.0]] {
+        case(Loss::BinaryCrossEntropy, positive(weights));
     }
     for delta in [0.0, -1.0, f32::NAN] {
         case(Loss::Huber, LossOptions { delta: Some(delta), ..LossOptions::default() });

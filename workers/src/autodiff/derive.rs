@@ -3,7 +3,7 @@
 use super::emitter::Emitter;
 use super::error::AutodiffError;
 use super::forward::{Forward, never_empty};
-use super::loss::{Loss, LossAt, LossOptions, LossValues};
+use super::loss::{Loss, LossAt, LossOptions, LossValues, scores};
 use super::precision::{Precision, lower, write_bf16};
 use super::recompute::{NOMINAL_AXIS, Saving, recompute};
 use super::scaled_loss::scale_loss;
@@ -11,13 +11,15 @@ use super::sizes::sizes;
 use super::sweep::sweep;
 use super::training_form::{NEXT_SUFFIX, evaluation_form, training_form};
 use super::{CORRECT, GRAD_SUFFIX, LABEL, LOSS, LOSS_SCALE, LOSS_WEIGHT};
-use crate::backend::{Runtime, interface_types};
+use crate::backend::{Runtime, Types, interface_types};
+use crate::onnx::proto::NodeProto;
 use crate::onnx::{Dim, ElementType, TensorType};
 
 /// How to derive a training graph.
 #[derive(Debug, Clone)]
 pub struct DeriveOptions {
-    /// The model's output that the loss looks at; the first float32 one if not given.
+    /// The model's output, or another float32 value of it, that the loss looks at; the first float32 output if not given.
+    /// Where that is probabilities, a cross-entropy looks at what they are made of, see [`TrainingGraph::loss_at`].
     pub output: Option<String>,
     /// Name of the input that holds the wanted answers. Default `label`.
     pub label: String,
@@ -89,6 +91,9 @@ pub struct TrainingGraph {
     pub params: Vec<Param>,
     /// Running statistics, fed as parameters are; a step gives their next values as `<name>.new`.
     pub state: Vec<Param>,
+    /// The value that the loss looks at: the output that was asked for, or the scores of which a Softmax or Sigmoid makes
+    /// it. A ready-made graph does not say.
+    pub loss_at: Option<String>,
     /// What is fed besides parameters and label.
     pub data_inputs: Vec<Io>,
     /// The label. A ready-made graph may have none.
@@ -115,6 +120,7 @@ pub fn derive(
 ) -> Result<TrainingGraph, AutodiffError> {
     let forward = Forward::prepare(runtime, forward, options)?;
     let output = loss_output(&forward, options)?;
+    let output = scores(&forward.graph, &forward.types, &output, loss, &options.loss)?;
     let output_type = forward.type_of(&output);
     let evaluation = evaluation_form(&forward.graph);
     let mut types = forward.types.clone();
@@ -155,7 +161,7 @@ pub fn derive(
     inputs.push((options.label.clone(), values.label.clone()));
     let state = forward.state.iter().map(|param| &param.name);
     inputs.extend(wanted.iter().chain(state).map(|name| (name.clone(), forward.type_of(name))));
-    let forward_outputs: Vec<String> = forward.graph.output.iter().map(|value| value.name.clone()).collect();
+    let forward_outputs: Vec<String> = tensor_outputs(&forward).cloned().collect();
     let eval_outputs: Vec<String> = metrics.iter().chain(&forward_outputs).cloned().collect();
     let train_outputs: Vec<String> =
         metrics.into_iter().chain(grad_names).chain(next_names).chain(forward_outputs.clone()).collect();
@@ -172,7 +178,7 @@ pub fn derive(
         true => Some(recompute(runtime, &mut train, &seed, never_empty(&forward.params))?),
         false => None,
     };
-    interface_types(runtime, &train.to_bytes())?;
+    check_results(&forward, &interface_types(runtime, &train.to_bytes())?)?;
     if options.precision == Precision::Bf16 {
         write_bf16(&mut train);
     }
@@ -186,6 +192,7 @@ pub fn derive(
     Ok(TrainingGraph {
         train_onnx,
         eval_onnx,
+        loss_at: Some(output),
         data_inputs: forward.data_inputs.iter().map(io).collect(),
         label: Some(Io::new(&options.label, values.label)),
         forward_outputs: forward_outputs.iter().map(io).collect(),
@@ -197,13 +204,25 @@ pub fn derive(
     })
 }
 
-/// The output that the loss looks at.
+/// The outputs of the forward model that are tensors; nothing else leaves a training graph.
+fn tensor_outputs(forward: &Forward) -> impl Iterator<Item = &String> {
+    let names = forward.graph.output.iter().map(|value| &value.name);
+    names.filter(|name| forward.types.contains_key(*name))
+}
+
+/// The output that the loss was asked for.
 fn loss_output(forward: &Forward, options: &DeriveOptions) -> Result<String, AutodiffError> {
     let mut outputs = forward.graph.output.iter().map(|output| &output.name);
     let first = outputs.clone().next();
+    let float = |name: &&String| forward.types.get(*name).is_some_and(|ty| ty.element == ElementType::F32);
+    // A map of probabilities is no tensor, but made of one.
+    let mapped = |name: &&String| {
+        let makes = |node: &&NodeProto| node.op_type == "ZipMap" && node.output.contains(name);
+        forward.graph.node.iter().any(|node| makes(&node))
+    };
     let found = match &options.output {
         Some(name) => outputs.find(|output| *output == name),
-        None => outputs.find(|output| forward.type_of(output).element == ElementType::F32).or(first),
+        None => outputs.find(|name| float(name) || mapped(name)).or(first),
     };
     found.cloned().ok_or_else(|| AutodiffError::NoOutput {
         name: options.output.clone().unwrap_or_default(),
@@ -224,6 +243,32 @@ fn check_names(forward: &Forward, options: &DeriveOptions, values: &LossValues) 
         Some(name) => Err(AutodiffError::ReservedName { name: name.clone() }),
         None => Ok(()),
     }
+}
+
+/// Refuses a graph with a gradient or next value of another shape than its parameter or statistic, as shape inference
+/// sees it.
+///
+/// ONNX Runtime finds out only when it runs that some operators have inputs that do not fit each other; what the rules
+/// make of them is worthless.
+fn check_results(forward: &Forward, types: &Types) -> Result<(), AutodiffError> {
+    let grads = forward.params.iter().map(|param| (param, GRAD_SUFFIX));
+    let nexts = forward.state.iter().map(|param| (param, NEXT_SUFFIX));
+    for (param, suffix) in grads.chain(nexts) {
+        let name = format!("{}{suffix}", param.name);
+        let Some(found) = types.get(&name) else { continue };
+        let expected = forward.type_of(&param.name);
+        let agrees =
+            |(found, wanted): (&Dim, &Dim)| found.fixed().is_none_or(|size| wanted.fixed() == Some(size));
+        // A value whose number of axes is not known looks like one without axes.
+        let unknown = found.dims.is_empty();
+        let same =
+            found.dims.len() == expected.dims.len() && found.dims.iter().zip(&expected.dims).all(agrees);
+        if found.element != expected.element || !(unknown || same) {
+            let (found, expected) = (found.to_string(), expected.to_string());
+            return Err(AutodiffError::ResultShape { name, found, expected });
+        }
+    }
+    Ok(())
 }
 
 fn publish_metrics(emitter: &mut Emitter, values: &LossValues) -> Vec<String> {

@@ -25,9 +25,12 @@ pub enum AutodiffError {
     /// The loss does not fit the output.
     #[error("[E314] loss {loss} does not fit output `{output}` ({found}): it needs {needed}")]
     LossShape { loss: &'static str, output: String, found: String, needed: &'static str },
+    /// The output holds probabilities of which no scores can be had.
+    #[error("[E252] loss {loss} looks at scores, but node `{node}` makes output `{output}` of probabilities")]
+    Probabilities { loss: &'static str, node: String, output: String },
     /// Nothing to train.
-    #[error("[E315] model has no trainable float32 weight")]
-    NoParameters,
+    #[error("[E315] model has no trainable float32 weight{held}")]
+    NoParameters { held: String },
     /// A name that the training graph needs is taken.
     #[error("[E316] name `{name}` is used by the model, but has a meaning of its own in a training graph")]
     ReservedName { name: String },
@@ -46,6 +49,9 @@ pub enum AutodiffError {
     /// Random numbers cannot be drawn for an input.
     #[error("[E243] cannot check with random numbers for input `{name}`: {reason}")]
     CheckInput { name: String, reason: String },
+    /// Two runs on the same numbers would differ.
+    #[error("[E253] cannot check a graph with {op} (node `{node}`): no two runs of it are the same")]
+    CheckRandom { op: String, node: String },
     /// A node asks for absurd memory.
     #[error("[E248] node `{node}` ({op}) makes {elements} numbers, at most {limit} are accepted")]
     TooLarge { op: String, node: String, elements: u64, limit: u64 },
@@ -58,6 +64,11 @@ pub enum AutodiffError {
     /// This machine cannot run a graph in this precision.
     #[error("[E470] ONNX Runtime has no {precision} kernel for {op} on this machine")]
     NoKernel { op: String, precision: &'static str },
+    /// A gradient or a next value does not have the shape of what it is for.
+    #[error(
+        "[E250] output `{name}` would be {found}, not {expected}: the shapes of the model do not fit each other"
+    )]
+    ResultShape { name: String, found: String, expected: String },
     /// The file is no model.
     #[error(transparent)]
     Model(#[from] OnnxError),
@@ -75,17 +86,20 @@ impl AutodiffError {
             Self::Opset { .. } => "E312",
             Self::NoOutput { .. } => "E313",
             Self::LossShape { .. } => "E314",
-            Self::NoParameters => "E315",
+            Self::Probabilities { .. } => "E252",
+            Self::NoParameters { .. } => "E315",
             Self::ReservedName { .. } => "E316",
             Self::NoSuchParameter { .. } => "E317",
             Self::NotReady { .. } => "E318",
             Self::UnknownLoss { .. } => "E319",
             Self::LossOption { .. } => "E241",
             Self::CheckInput { .. } => "E243",
+            Self::CheckRandom { .. } => "E253",
             Self::TooLarge { .. } => "E248",
             Self::UnknownPrecision { .. } => "E471",
             Self::AlreadyHalf { .. } => "E472",
             Self::NoKernel { .. } => "E470",
+            Self::ResultShape { .. } => "E250",
             Self::Model(source) => source.code(),
             Self::Backend(source) => source.code(),
         }
@@ -98,10 +112,16 @@ impl AutodiffError {
                 Some("export the model with other operators, or submit a ready-made training graph")
             }
             Self::Opset { .. } => Some("export the model again with opset_version=17"),
+            Self::Probabilities { .. } => {
+                Some("name the value before its Sigmoid as the output, and bce-with-logits as the loss")
+            }
             Self::ReservedName { .. } => {
                 Some("rename the value in the model, or give the label another name")
             }
-            Self::NoParameters => Some("export the model with its weights, and not as float16"),
+            Self::NoParameters { held } if !held.is_empty() => {
+                Some("train it in its own framework, or export a model whose weights are tensors")
+            }
+            Self::NoParameters { .. } => Some("export the model with its weights, and not as float16"),
             Self::NotReady { .. } => Some(
                 "a training graph has float inputs p with outputs p.grad of the same shape, and the outputs loss \
                  and loss_weight",

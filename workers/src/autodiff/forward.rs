@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::bounds::check_bounds;
+use super::bounds::{check_bounds, check_types};
 use super::derive::{DeriveOptions, Param};
 use super::error::AutodiffError;
 use super::group_norm_form::write_out_group_norms;
 use super::idioms::rewrite;
+use super::scaler::write_out_scalers;
 use super::select::select;
+use super::shape_values::fix_shapes;
 use super::training_form::{activate_dropout, statistics};
 use crate::backend::{Runtime, Types, infer_types, simplify};
 use crate::onnx::proto::{DimensionProto, DimensionValue, GraphProto, ModelProto, ValueInfoProto};
@@ -15,6 +17,10 @@ use crate::onnx::{self, Dim, ElementType, TensorType};
 
 /// Oldest operator set the rules know: from 13 on, axes of reductions are inputs and Softmax has one axis.
 const LEAST_OPSET: i64 = 13;
+
+/// Most times that a graph is looked at again because more of its shapes became known; one for each normalisation that
+/// stands behind another, in the worst of cases.
+const MOST_ROUNDS: usize = 100;
 
 /// A forward model whose parameters are inputs and whose values all have types.
 #[derive(Debug)]
@@ -42,9 +48,12 @@ impl Forward {
         let trained = selected.into_iter().filter(|weight| weight.reason.is_none()).map(|weight| weight.name);
         let mut graph = model.graph.take().unwrap_or_default();
         check_bounds(&graph)?;
+        if let Some(name) = &options.output {
+            keep(&mut graph, name);
+        }
         let params = lift(&mut graph, &trained.collect())?;
         if params.is_empty() {
-            return Err(AutodiffError::NoParameters);
+            return Err(AutodiffError::NoParameters { held: numbers_in_attributes(&graph) });
         }
         let state = if options.eval_mode { HashSet::new() } else { statistics(&graph) };
         let state = lift(&mut graph, &state)?;
@@ -52,7 +61,7 @@ impl Forward {
         if !options.eval_mode {
             activate_dropout(&mut graph, options.seed, never_empty(&params));
         }
-        model.graph = Some(graph);
+        model.graph = Some(write_out_scalers(graph));
         write_out_group_norms(runtime, &mut model)?;
 
         let mut bytes = model.to_bytes();
@@ -62,10 +71,15 @@ impl Forward {
         }
         let mut types = infer_types(runtime, &bytes)?;
         let mut graph = model.graph.take().unwrap_or_default();
-        if rewrite(&mut graph, &types) {
+        for _ in 0..MOST_ROUNDS {
+            let (sequences, shapes) = (rewrite(&mut graph, &types), fix_shapes(&mut graph, &types));
+            if !(sequences || shapes) {
+                break;
+            }
             let rewritten = ModelProto { graph: Some(graph.clone()), ..model.clone() };
             types = infer_types(runtime, &rewritten.to_bytes())?;
         }
+        check_types(&graph, &types)?;
         Ok(Self { model, graph, types, params, state, data_inputs })
     }
 
@@ -79,6 +93,14 @@ impl Forward {
 pub(super) fn never_empty(params: &[Param]) -> &str {
     let full = params.iter().find(|param| !param.initial.is_empty());
     full.or(params.first()).map_or("", |param| param.name.as_str())
+}
+
+/// Makes an inner value an output, so that it is still there when the model has been simplified.
+fn keep(graph: &mut GraphProto, name: &String) {
+    let made = graph.node.iter().any(|node| node.output.contains(name));
+    if made && !graph.output.iter().any(|output| output.name == *name) {
+        graph.output.push(ValueInfoProto { name: name.clone(), r#type: None });
+    }
 }
 
 /// Turns the named constants into inputs; returns them in the order of the model. Other constants stay.
@@ -99,6 +121,16 @@ fn lift(graph: &mut GraphProto, names: &HashSet<String>) -> Result<Vec<Param>, A
         params.push(Param { name: tensor.name.clone(), shape, initial: tensor.to_f32()? });
     }
     Ok(params)
+}
+
+/// Which node keeps what it has learnt in its attributes, as the operators of classical models do.
+fn numbers_in_attributes(graph: &GraphProto) -> String {
+    let classical = graph.node.iter().find(|node| {
+        node.domain == "ai.onnx.ml" && node.attribute.iter().any(|attribute| attribute.floats.len() > 1)
+    });
+    classical.map_or_else(String::new, |node| {
+        format!("; node `{}` ({}) keeps its numbers in attributes", node.label(), node.op_type)
+    })
 }
 
 /// Names the first axis of each data input `batch` where the model leaves it open; returns the data inputs' names.

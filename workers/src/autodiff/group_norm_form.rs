@@ -62,7 +62,8 @@ fn parts(e: &mut Emitter, node: &NodeProto, types: &Types) -> Option<NodeProto> 
     let sizes: Option<Vec<i64>> = dims.iter().skip(1).map(|dim| dim.fixed()?.try_into().ok()).collect();
     let sizes = sizes.filter(|sizes| !sizes.is_empty())?;
     let (groups, channels) = (node.int("num_groups", 1), sizes[0]);
-    let count = usize::try_from(groups).ok().filter(|count| *count > 0)?;
+    let fits = groups > 0 && groups <= channels && channels % groups == 0;
+    let count = usize::try_from(groups).ok().filter(|_| fits)?;
     let per_group = types.get(scale)?.dims.first().and_then(Dim::fixed)? == count;
 
     let folded = e.ints(&[0, groups, -1]);

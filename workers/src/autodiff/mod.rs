@@ -51,13 +51,15 @@ mod ready;
 mod recompute;
 mod rules;
 mod scaled_loss;
+mod scaler;
 mod select;
+mod shape_values;
 mod sizes;
 mod sweep;
 mod training_form;
 
 pub use catalogue::{NONE_NEEDED, REFUSED, Support, support};
-pub use check::{CheckOptions, Checked, CheckedParam, check};
+pub use check::{CheckOptions, Checked, CheckedParam, check, check_graph};
 pub use derive::{DeriveOptions, Io, Param, TrainingGraph, derive};
 pub use error::AutodiffError;
 pub use estimate::{Estimate, estimate};

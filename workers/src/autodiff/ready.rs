@@ -8,6 +8,9 @@ use crate::backend::{Runtime, Types, interface_types};
 use crate::onnx::proto::GraphProto;
 use crate::onnx::{self, ElementType, TensorType};
 
+/// Most elements of a parameter that starts from zeros; a few bytes could ask for gigabytes of them.
+const MOST_ZEROS: usize = 1 << 26;
+
 /// Accepts a ready-made training graph.
 ///
 /// Every float32 input `p` that has an output `p.grad` is a parameter, one that has an output `p.new` a running
@@ -55,6 +58,9 @@ pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, Au
         let initial = match defaults.iter().find(|tensor| tensor.name == name) {
             Some(tensor) if tensor.shape() == shape => tensor.to_f32()?,
             Some(_) => return Err(not_ready(format!("initial value of `{name}` has another shape"))),
+            None if shape.iter().product::<usize>() > MOST_ZEROS => {
+                return Err(not_ready(format!("parameter `{name}` is large and has no initial value")));
+            }
             None => vec![0.0; shape.iter().product()],
         };
         let held = if suffix == GRAD_SUFFIX { &mut params } else { &mut state };
@@ -80,6 +86,7 @@ pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, Au
     Ok(TrainingGraph {
         eval_onnx: train_onnx.clone(),
         train_onnx,
+        loss_at: None,
         params,
         state,
         data_inputs: others,
@@ -126,7 +133,9 @@ fn param_shape(
     }
     match result {
         Some(grad)
-            if grad.element != ElementType::F32 || grad.fixed_shape().is_some_and(|found| found != shape) =>
+            if grad.element != ElementType::F32
+                // A value whose number of axes is not known looks like one without axes.
+                || grad.fixed_shape().is_some_and(|found| !found.is_empty() && found != shape) =>
         {
             Err(not_ready(format!("gradient or next value of `{name}` is {grad}, `{name}` is {ty}")))
         }

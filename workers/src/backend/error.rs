@@ -25,6 +25,9 @@ pub enum BackendError {
     /// ONNX Runtime does not accept the model.
     #[error("[E323] onnx runtime refused the model: {reason}")]
     Compile { reason: String },
+    /// A model that would end the process.
+    #[error("[E251] node `{node}` ({op}) would crash onnx runtime: {reason}")]
+    Hazard { op: String, node: String, reason: String },
     /// An input that the model does not have.
     #[error("[E324] model has no input `{name}`, its inputs are {known}")]
     UnknownInput { name: String, known: String },
@@ -63,6 +66,7 @@ impl BackendError {
             Self::AlreadyLoaded { .. } => "E322",
             Self::Model(source) => source.code(),
             Self::Compile { .. } => "E323",
+            Self::Hazard { .. } => "E251",
             Self::UnknownInput { .. } => "E324",
             Self::InputCount { .. } => "E325",
             Self::InputSize { .. } => "E326",

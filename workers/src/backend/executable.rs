@@ -1,5 +1,7 @@
 //! One model, ready to run on one thread.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{Session, SessionInputValue};
 use syncline_engine::kit::Device;
@@ -7,14 +9,15 @@ use tracing::info;
 
 use super::device::{check, register};
 use super::error::BackendError;
+use super::hazards;
 use super::infer::{Types, outlet_types};
 use super::outputs::Outputs;
 use super::placement::Placement;
 use super::runtime::Runtime;
 use super::staged::Staged;
 use super::view::TensorView;
-use crate::onnx;
 use crate::onnx::proto::NodeProto;
+use crate::onnx::{self, ModelProto};
 
 /// How much ONNX Runtime rewrites a graph when it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -73,7 +76,7 @@ impl Executable {
             nodes.chain(model.functions.iter().flat_map(|function| &function.node)).any(adds_by_index);
         let threads = if serial { 1 } else { options.intra_threads };
         let options = ExecOptions { intra_threads: threads, ..options.clone() };
-        let session = compile(runtime, onnx_bytes, &options, Placement::record)?;
+        let session = compile(runtime, &model, onnx_bytes, &options, Placement::record)?;
         let refused = |source: ort::Error| BackendError::Compile { reason: source.to_string() };
         let placement = Placement::of(&session).map_err(refused)?;
         let staged = match options.device {
@@ -179,9 +182,13 @@ fn adds_by_index(node: &NodeProto) -> bool {
     combines || graphs.flat_map(|graph| &graph.node).any(adds_by_index)
 }
 
-/// Loads a model with the settings that every session of Syncline shares.
+/// Largest tensor that constant folding may make, in bytes: a node of a few bytes can ask for gigabytes.
+const MOST_FOLDED_BYTES: u32 = 1 << 28;
+
+/// Loads a model with the settings that every session of Syncline shares. `onnx_bytes` are those of `model`.
 pub(super) fn compile(
     runtime: &Runtime,
+    model: &ModelProto,
     onnx_bytes: &[u8],
     options: &ExecOptions,
     adjust: impl FnOnce(SessionBuilder) -> ort::Result<SessionBuilder>,
@@ -191,17 +198,29 @@ pub(super) fn compile(
         Optimize::Basic => GraphOptimizationLevel::Level1,
         Optimize::All => GraphOptimizationLevel::All,
     };
-    let build = || -> ort::Result<SessionBuilder> {
+    hazards::check(model)?;
+    let failed = |reason: String| BackendError::Compile { reason };
+    let refused = |source: ort::Error| failed(source.to_string());
+    let builder = || -> ort::Result<SessionBuilder> {
         let builder = Session::builder(runtime.environment())?
             .with_optimization_level(level)?
             .with_intra_threads(options.intra_threads.max(1))?
             .with_parallel_execution(false)?
             .with_intra_op_spinning(options.spin)?
-            .with_inter_op_spinning(options.spin)?;
+            .with_inter_op_spinning(options.spin)?
+            .with_config_entry(
+                "optimization.constant_folding_max_output_size_in_bytes",
+                MOST_FOLDED_BYTES.to_string(),
+            )?;
         adjust(builder)
     };
-    let refused = |source: ort::Error| BackendError::Compile { reason: source.to_string() };
-    register(build().map_err(refused)?, options.device)?.commit_from_memory(onnx_bytes).map_err(refused)
+    let build = || {
+        let mut builder = register(builder().map_err(refused)?, options.device)?;
+        builder.commit_from_memory(onnx_bytes).map_err(refused)
+    };
+    // `ort` panics at outputs of negative size, as an image smaller than the kernel over it has.
+    catch_unwind(AssertUnwindSafe(build))
+        .unwrap_or_else(|_| Err(failed("an output has a negative size".to_owned())))
 }
 
 fn run_error(source: &ort::Error) -> BackendError {

@@ -68,17 +68,17 @@ fn unranked(runtime: &Runtime, mut model: ModelProto, types: &Types) -> Result<V
 
 /// The types of a model's inputs and outputs. Costs one session load, which also proves that the model loads.
 pub fn interface_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, BackendError> {
-    onnx::parse(onnx_bytes)?;
+    let model = onnx::parse(onnx_bytes)?;
     let options = ExecOptions { optimize: Optimize::Off, ..ExecOptions::default() };
-    let session = compile(runtime, onnx_bytes, &options, Ok)?;
+    let session = compile(runtime, &model, onnx_bytes, &options, Ok)?;
     Ok(outlet_types(session.inputs().iter().chain(session.outputs())))
 }
 
 /// The types of a model's inputs and outputs after constants have been folded: shapes that are computed are known then.
 pub fn folded_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, BackendError> {
-    onnx::parse(onnx_bytes)?;
+    let model = onnx::parse(onnx_bytes)?;
     let options = ExecOptions { optimize: Optimize::Basic, ..ExecOptions::default() };
-    let session = compile(runtime, onnx_bytes, &options, Ok)?;
+    let session = compile(runtime, &model, onnx_bytes, &options, Ok)?;
     Ok(outlet_types(session.inputs().iter().chain(session.outputs())))
 }
 
@@ -86,13 +86,13 @@ pub fn folded_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, Backe
 ///
 /// ONNX Runtime writes the result to a file only, so that a temporary one comes and goes.
 pub fn simplify(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Vec<u8>, BackendError> {
-    onnx::parse(onnx_bytes)?;
+    let model = onnx::parse(onnx_bytes)?;
     let failed =
         |source: std::io::Error| BackendError::Compile { reason: format!("temporary file: {source}") };
     let folder = tempfile::tempdir().map_err(failed)?;
     let path = folder.path().join("simplified.onnx");
     let options = ExecOptions { optimize: Optimize::Basic, ..ExecOptions::default() };
-    compile(runtime, onnx_bytes, &options, |builder| Ok(builder.with_optimized_model_path(&path)?))?;
+    compile(runtime, &model, onnx_bytes, &options, |builder| Ok(builder.with_optimized_model_path(&path)?))?;
     std::fs::read(&path).map_err(failed)
 }
 

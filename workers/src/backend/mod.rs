@@ -12,6 +12,7 @@
 mod device;
 mod error;
 mod executable;
+mod hazards;
 mod infer;
 mod outputs;
 mod placement;

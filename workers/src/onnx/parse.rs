@@ -101,6 +101,10 @@ fn defined_names(graph: &GraphProto) -> Result<HashSet<String>, OnnxError> {
             }
         }
     }
+    // ONNX Runtime is given names as C strings, and would take the part before the zero.
+    if let Some(name) = names.iter().find(|name| name.contains('\0')) {
+        return Err(OnnxError::Malformed { reason: format!("the name {name:?} holds a zero byte") });
+    }
     Ok(names)
 }
 
@@ -186,7 +190,7 @@ mod tests {
     fn hostile_graphs_are_refused() {
         #[rustfmt::skip]
         #[allow(clippy::type_complexity, reason = "a table")]
-        let cases: [(&str, &str, fn(&mut GraphProto)); 8] = [
+        let cases: [(&str, &str, fn(&mut GraphProto)); 9] = [
             ("missing value",      "E305", |g| g.node[0].input[0] = "nobody".into()),
             ("missing output",     "E305", |g| g.output[0].name = "nobody".into()),
             ("value twice",        "E304", |g| g.node[1].output[0] = g.node[0].output[0].clone()),
@@ -194,6 +198,7 @@ mod tests {
             ("external data",      "E307", |g| g.initializer[0].data_location = 1),
             ("data too short",     "E308", |g| { g.initializer[0].raw_data.as_mut().unwrap().pop(); }),
             ("overflowing shape",  "E308", |g| g.initializer[0].dims = vec![i64::MAX, i64::MAX]),
+            ("a zero in a name",   "E302", |g| g.input[0].name = "x\0y".into()),
             ("negative shape",     "E308", |g| g.initializer[0].dims = vec![-1, -12]),
         ];
         for (name, code, edit) in cases {

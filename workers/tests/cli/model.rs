@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use syncline_workers::onnx::proto::NodeProto;
 use syncline_workers::onnx::{self, ElementType, GraphBuilder, mlp};
 
 use crate::rig::{folder, syncline};
@@ -98,6 +99,33 @@ fn a_check_says_how_far_gradients_are_off_and_what_a_step_costs() {
     }
     let text = syncline(&["model", "check", &model, "--loss", "mse"]).ok().out;
     assert!(text.contains("fc2.bias") && text.contains("per sample"), "{text}");
+}
+
+#[test]
+fn a_training_graph_is_checked_without_naming_its_loss() {
+    let dir = folder();
+    let model = save(dir.path(), "m.onnx", &mlp(&[4, 5, 3], 1).to_bytes());
+    let out = dir.path().join("train.onnx");
+    let out = out.to_str().unwrap();
+    let loss = ["--loss", "bce-with-logits", "--pos-weight", "1,2,3"];
+    syncline(&[&["model", "train-graph", &model, "--out", out][..], &loss].concat()).ok();
+    let report = syncline(&["model", "check", out, "--ready", "--json"]).ok().json();
+    assert_eq!((&report["passed"], &report["differences"]), (&true.into(), &"float64".into()));
+
+    let mut graph = onnx::parse(&fs::read(out).unwrap()).unwrap();
+    let inner = graph.graph.as_mut().unwrap();
+    let bias = inner.node.iter_mut().find(|node| node.output[0] == "fc2.bias.grad").unwrap();
+    bias.output[0] = "right".to_owned();
+    inner.node.push(NodeProto {
+        input: vec!["right".to_owned()],
+        output: vec!["fc2.bias.grad".to_owned()],
+        op_type: "Neg".to_owned(),
+        ..Default::default()
+    });
+    let twisted = save(dir.path(), "twisted.onnx", &graph.to_bytes());
+    let refused = syncline(&["model", "check", &twisted, "--ready"]);
+    assert!(refused.err.contains("[E245]") && refused.err.contains("fc2.bias"), "{}", refused.err);
+    assert!(!refused.err.contains("fc2.weight"), "{}", refused.err);
 }
 
 #[test]

@@ -1,9 +1,14 @@
 //! Models of one operator, checked against finite differences: every parameter trained, with and without
 //! simplification, at two batch sizes where an input has an open first axis.
 
+#[path = "seeds.rs"]
+mod seeds;
+
 use syncline_workers::autodiff::{DeriveOptions, Loss};
 use syncline_workers::onnx::proto::{AttributeProto, TensorProto};
 use syncline_workers::onnx::{Dim, ElementType, GraphBuilder, ModelProto, SplitMix64};
+
+use seeds::write_seed;
 
 use crate::gradcheck::Check;
 use crate::onnxruntime;
@@ -176,6 +181,7 @@ impl Case {
 
 /// Checks a model with these trained parameters at these shapes of its data inputs.
 pub fn check_at(name: &str, model: &ModelProto, params: &[String], batches: &[Vec<(&str, Vec<usize>)>]) {
+    write_seed(name, model);
     let runtime = onnxruntime::runtime();
     let shapes: Vec<Vec<(&str, &[usize])>> = batches
         .iter()

@@ -5,6 +5,10 @@
 //! step and half of it, are extrapolated to step 0 (Richardson), which is exact where the output is linear in one
 //! element and of fourth order elsewhere, so that steps may be large.
 
+#[path = "seeds.rs"]
+mod seeds;
+
+use seeds::write_seed;
 use syncline_workers::autodiff::{DeriveOptions, Loss, TrainingGraph, derive};
 use syncline_workers::backend::{ExecOptions, Executable, TensorView};
 use syncline_workers::onnx::{Dim, ModelProto, SplitMix64};
@@ -48,6 +52,7 @@ impl Slopes {
         options: &DeriveOptions,
         batches: &[&[(&str, &[usize])]],
     ) -> TrainingGraph {
+        write_seed(name, model);
         let runtime = onnxruntime::runtime();
         let graph = derive(&runtime, &model.to_bytes(), Loss::MeanSquaredError, options)
             .unwrap_or_else(|error| panic!("{name}: {error}"));

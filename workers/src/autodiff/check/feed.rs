@@ -5,7 +5,7 @@ use crate::autodiff::derive::{Io, TrainingGraph};
 use crate::autodiff::error::AutodiffError;
 use crate::backend::TensorView;
 use crate::onnx::proto::{DimensionValue, GraphProto, TypeProto};
-use crate::onnx::{self, ElementType, ModelProto, SplitMix64};
+use crate::onnx::{self, ElementType, ModelProto, SplitMix64, TensorType};
 
 /// Size of an open axis that nobody has named.
 const DEFAULT_SIZE: usize = 4;
@@ -97,6 +97,25 @@ pub(super) fn fix_dims(model: &mut ModelProto, options: &CheckOptions) {
     }
 }
 
+/// The graph with a size for every open axis of what is fed.
+pub(super) fn of_fixed_size(
+    graph: &TrainingGraph,
+    options: &CheckOptions,
+) -> Result<TrainingGraph, AutodiffError> {
+    let mut model = onnx::parse(&graph.train_onnx)?;
+    fix_dims(&mut model, options);
+    let mut fixed = graph.clone();
+    let inputs = model.graph.as_ref().map(|graph| graph.input.as_slice()).unwrap_or_default();
+    for io in fixed.data_inputs.iter_mut().chain(&mut fixed.label) {
+        let input = inputs.iter().find(|input| input.name == io.name);
+        if let Some(ty) = input.and_then(TensorType::from_value_info) {
+            io.dims = ty.dims;
+        }
+    }
+    fixed.train_onnx = model.to_bytes();
+    Ok(fixed)
+}
+
 /// Replaces every Dropout by an Identity.
 pub(super) fn silence_dropout(model: &mut ModelProto) {
     let nodes = model.graph.iter_mut().flat_map(|graph| &mut graph.node);
@@ -107,13 +126,8 @@ pub(super) fn silence_dropout(model: &mut ModelProto) {
     }
 }
 
-/// Data inputs, label and parameters, in this order, then whatever else of the model is an input of the training graph
-/// (running statistics). What comes from the model keeps its values.
-pub(super) fn draw(
-    forward: &ModelProto,
-    graph: &TrainingGraph,
-    random: &mut SplitMix64,
-) -> Result<Vec<Fed>, AutodiffError> {
+/// Data inputs, label, parameters and running statistics, in this order. What comes from the model keeps its values.
+pub(super) fn draw(graph: &TrainingGraph, random: &mut SplitMix64) -> Result<Vec<Fed>, AutodiffError> {
     let inner = onnx::parse(&graph.train_onnx)?.graph.unwrap_or_default();
     let mut fed = Vec::new();
     for io in &graph.data_inputs {
@@ -123,16 +137,13 @@ pub(super) fn draw(
     if let Some(label) = &graph.label {
         fed.push(one(label, graph.classes.unwrap_or(2), random, SplitMix64::uniform)?);
     }
-    for param in &graph.params {
-        let data = Data::Numbers(param.initial.iter().copied().map(f64::from).collect());
+    // A ready-made graph may come without values, and from zeros some gradients are zero whatever the graph does.
+    let blank = graph.params.iter().flat_map(|param| &param.initial).all(|&number| number == 0.0);
+    for param in graph.params.iter().chain(&graph.state) {
+        let mut value =
+            |number: &f32| if blank { f64::from((0.3 * random.normal()) as f32) } else { f64::from(*number) };
+        let data = Data::Numbers(param.initial.iter().map(&mut value).collect());
         fed.push(Fed { name: param.name.clone(), shape: param.shape.clone(), data });
-    }
-    let constants = forward.graph.iter().flat_map(|graph| &graph.initializer);
-    for tensor in constants.filter(|tensor| inner.input.iter().any(|input| input.name == tensor.name)) {
-        if !fed.iter().any(|fed| fed.name == tensor.name) {
-            let data = Data::Numbers(tensor.to_f32()?.into_iter().map(f64::from).collect());
-            fed.push(Fed { name: tensor.name.clone(), shape: tensor.shape(), data });
-        }
     }
     Ok(fed)
 }

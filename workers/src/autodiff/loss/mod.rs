@@ -14,6 +14,7 @@ mod binary;
 mod classes;
 mod options;
 mod regression;
+mod scores;
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,6 +24,7 @@ use super::error::AutodiffError;
 use crate::onnx::{Dim, ElementType, TensorType};
 
 pub use options::LossOptions;
+pub(super) use scores::scores;
 
 /// What training makes small. Each is a weighted mean over the labels of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -117,8 +119,7 @@ impl LossAt<'_> {
         let needed =
             "float32 [batch, number of classes], or more axes of which one of a fixed size holds the classes";
         let rank = self.ty.dims.len();
-        let default = if rank < 4 { -1 } else { 1 };
-        let axis = self.options.class_axis.unwrap_or(default);
+        let axis = self.options.class_axis(rank as i64);
         let axis = if axis < 0 { axis.saturating_add_unsigned(rank as u64) } else { axis };
         let found = usize::try_from(axis).ok().filter(|&axis| axis > 0 && axis < rank);
         let count = found.and_then(|axis| Some((axis, self.ty.dims[axis].fixed()?)));
@@ -144,7 +145,7 @@ impl LossAt<'_> {
 
     /// Elements of one label: all axes behind the batch that have a fixed size.
     fn elements_per_label(&self) -> usize {
-        self.ty.dims.iter().skip(1).filter_map(Dim::fixed).product()
+        self.ty.dims.iter().skip(1).filter_map(Dim::fixed).fold(1, usize::saturating_mul)
     }
 
     /// The weight of a batch for losses over all elements: the batch's size, times the axes of open size.

@@ -24,11 +24,19 @@ pub struct LossOptions {
     pub top_k: Option<u32>,
     /// Softmax cross-entropy: also report exp of the mean negative log-likelihood, as output `perplexity`.
     pub perplexity: bool,
+    /// Binary cross-entropy: how much a label 1 weighs against a label 0, above 0; one number, or one for each class, along
+    /// the axis where softmax cross-entropy has its classes by default. Empty if both weigh the same.
+    pub pos_weight: Vec<f32>,
     /// Huber: where the loss turns from squared to absolute, above 0; 1 if not given.
     pub delta: Option<f32>,
 }
 
 impl LossOptions {
+    /// The axis of the classes of scores with this many axes, as it is stated or by default.
+    pub(super) fn class_axis(&self, rank: i64) -> i64 {
+        self.class_axis.unwrap_or(if rank < 4 { -1 } else { 1 })
+    }
+
     /// Refuses values out of range, and options of other losses.
     pub(super) fn check(&self, loss: Loss) -> Result<(), AutodiffError> {
         let refuse = |option: &'static str, reason: String| Err(AutodiffError::LossOption { option, reason });
@@ -44,6 +52,8 @@ impl LossOptions {
             Loss::SoftmaxCrossEntropy => None,
             _ => classes.into_iter().find(|(_, set)| *set),
         };
+        let weighted = loss != Loss::BinaryCrossEntropy && !self.pos_weight.is_empty();
+        let foreign = foreign.or(weighted.then_some(("pos_weight", true)));
         let foreign = foreign.or((loss != Loss::Huber && self.delta.is_some()).then_some(("delta", true)));
         if let Some((option, _)) = foreign {
             return refuse(option, format!("loss {loss} has no such option"));
@@ -53,6 +63,9 @@ impl LossOptions {
         }
         if let Some(weight) = self.class_weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
             return refuse("class_weights", format!("{weight} is no weight"));
+        }
+        if let Some(weight) = self.pos_weight.iter().find(|weight| !weight.is_finite() || **weight <= 0.0) {
+            return refuse("pos_weight", format!("{weight} is not above 0"));
         }
         match self.delta {
             Some(delta) if !delta.is_finite() || delta <= 0.0 => {

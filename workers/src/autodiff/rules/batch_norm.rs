@@ -14,6 +14,9 @@ use crate::autodiff::broadcast::sum;
 use crate::autodiff::training_form::is_of_batch;
 use crate::onnx::attr_float;
 
+/// Most channels; the rule writes constants with a number for each.
+const MOST_CHANNELS: i64 = 1 << 24;
+
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     if n.node.int("training_mode", 0) != 0 {
         return Err(n.refuse("its training form was not taken apart".to_owned()));
@@ -22,6 +25,9 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     let dims = n.dims(x)?;
     let channels = dims.get(1).ok_or_else(|| n.refuse("its input has no channels".to_owned()))?;
     let channels = n.fixed(x, channels)?;
+    if channels > MOST_CHANNELS {
+        return Err(n.refuse(format!("it has {channels} channels")));
+    }
     let axes: Vec<i64> = (0..dims.len() as i64).filter(|axis| *axis != 1).collect();
     let column: Vec<i64> = [channels].into_iter().chain(axes.iter().skip(1).map(|_| 1)).collect();
 

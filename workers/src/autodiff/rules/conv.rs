@@ -31,7 +31,14 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
 /// Shape of the weights, `[channels, channels / groups, kernel...]`.
 pub(super) fn weight_shape(n: &NodeGrad<'_>) -> Result<Vec<i64>, AutodiffError> {
     let w = n.input(1);
-    n.dims(w)?.iter().map(|dim| n.fixed(w, dim)).collect()
+    let dims = n.dims(w)?;
+    if n.node.int("group", 1) < 1 {
+        return Err(n.refuse("its channels are in no group".to_owned()));
+    }
+    if dims.len() < 3 {
+        return Err(n.refuse(format!("its weights `{w}` have {} axes", dims.len())));
+    }
+    dims.iter().map(|dim| n.fixed(w, dim)).collect()
 }
 
 /// Sum over the batch and all positions.

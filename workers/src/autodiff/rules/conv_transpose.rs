@@ -32,7 +32,7 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
 }
 
 /// The window of the convolution whose adjoint the node is: its image is Y, its output X.
-fn adjoint_window(n: &NodeGrad<'_>, kernel: &[i64]) -> Result<Window, AutodiffError> {
+pub(super) fn adjoint_window(n: &NodeGrad<'_>, kernel: &[i64]) -> Result<Window, AutodiffError> {
     let mut window = Window::of(n, n.output(), n.input(0), kernel)?;
     let automatic = n.node.string("auto_pad", "NOTSET");
     let sized = n.node.ints("output_shape").is_some_and(|shape| !shape.is_empty());

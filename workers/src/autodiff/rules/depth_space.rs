@@ -7,6 +7,9 @@ use super::{InputGrads, NodeGrad};
 use crate::autodiff::AutodiffError;
 use crate::onnx::{attr_int, attr_string};
 
+/// Most channels; the rule writes a constant with a number for each.
+const MOST_CHANNELS: i64 = 1 << 24;
+
 /// Gradient of DepthToSpace.
 pub(super) fn to_space(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let block = n.node.int("blocksize", 1);
@@ -16,7 +19,10 @@ pub(super) fn to_space(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Aut
     }
     let channels = n.dims(n.output())?.get(1).and_then(|dim| i64::try_from(dim.fixed()?).ok());
     let channels = channels.ok_or_else(|| n.refuse("the number of channels is open".to_owned()))?;
-    let cells = block * block;
+    let cells = block.saturating_mul(block);
+    if cells.saturating_mul(channels) > MOST_CHANNELS {
+        return Err(n.refuse(format!("it takes {cells} times {channels} channels apart")));
+    }
     let order: Vec<i64> =
         (0..channels).flat_map(|channel| (0..cells).map(move |cell| cell * channels + channel)).collect();
     let order = n.emitter.ints(&order);

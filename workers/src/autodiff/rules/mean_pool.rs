@@ -10,10 +10,17 @@ use crate::autodiff::AutodiffError;
 
 pub(super) fn average(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let window = window(n)?;
+    let share = share(n, &window);
+    let shared = n.emitter.op("Mul", &[dy, &share], &[]);
+    Ok(vec![Some(spread(n, &window, &shared)?)])
+}
+
+/// 1 / count for each position of an AveragePool: a tensor that fits its output, or a number.
+pub(super) fn share(n: &mut NodeGrad<'_>, window: &Window) -> String {
     let padding_counts = n.node.int("count_include_pad", 0) != 0;
     let counts: Vec<Vec<i64>> = window.axes.iter().map(|axis| counts(axis, padding_counts)).collect();
     let shares = shares(&counts);
-    let share = match shares.as_slice() {
+    match shares.as_slice() {
         [first, rest @ ..] if rest.iter().all(|share| share == first) => {
             n.emitter.float(n.element(), f64::from(*first))
         }
@@ -21,9 +28,7 @@ pub(super) fn average(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Auto
             let shape: Vec<usize> = [1, 1].into_iter().chain(counts.iter().map(Vec::len)).collect();
             n.tensor(&shape, &shares)
         }
-    };
-    let shared = n.emitter.op("Mul", &[dy, &share], &[]);
-    Ok(vec![Some(spread(n, &window, &shared)?)])
+    }
 }
 
 pub(super) fn power(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
@@ -60,10 +65,19 @@ pub(super) fn power_slope(n: &mut NodeGrad<'_>, x: &str, p: i64) -> String {
     n.emitter.op("Mul", &[&sign, &power], &[])
 }
 
-fn window(n: &NodeGrad<'_>) -> Result<Window, AutodiffError> {
+pub(super) fn window(n: &NodeGrad<'_>) -> Result<Window, AutodiffError> {
     let kernel = n.node.ints("kernel_shape").unwrap_or_default();
-    Window::of(n, n.input(0), n.output(), kernel)
+    let window = Window::of(n, n.input(0), n.output(), kernel)?;
+    let counted = window.axes.iter().map(|axis| axis.output.saturating_mul(axis.kernel)).max();
+    let positions = window.axes.iter().fold(1i64, |all, axis| all.saturating_mul(axis.output));
+    if positions.max(counted.unwrap_or(0)) > MOST_COUNTED {
+        return Err(n.refuse("its image is too large to count what each window holds".to_owned()));
+    }
+    Ok(window)
 }
+
+/// Most positions of a window, and most elements that are counted along an axis.
+const MOST_COUNTED: i64 = 1 << 24;
 
 /// How many elements each window holds along an axis.
 fn counts(axis: &Axis, padding_counts: bool) -> Vec<i64> {

@@ -20,10 +20,12 @@ mod div;
 mod dropout;
 mod einsum;
 mod elementary;
+mod error_function;
 mod expand;
 mod extremes;
 mod flat;
 mod flatten;
+mod float64_form;
 mod gather;
 mod gelu;
 mod gemm;
@@ -65,6 +67,7 @@ mod transpose;
 mod trilu;
 mod window;
 
+pub(super) use float64_form::float64_form;
 pub(super) use node_grad::NodeGrad;
 
 use super::error::AutodiffError;

@@ -143,7 +143,7 @@ fn count(n: &mut NodeGrad<'_>) -> Result<String, AutodiffError> {
         Some(axes) if !axes.is_empty() => {
             let sizes = axes.iter().map(|&axis| Ok(dims[n.axis(axis, dims.len())?].fixed()));
             let sizes: Option<Vec<usize>> = sizes.collect::<Result<_, AutodiffError>>()?;
-            sizes.map(|sizes| sizes.iter().product::<usize>())
+            sizes.map(|sizes| sizes.into_iter().fold(1, usize::saturating_mul))
         }
         _ => None,
     };

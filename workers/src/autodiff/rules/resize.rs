@@ -8,36 +8,71 @@ use crate::autodiff::AutodiffError;
 use crate::autodiff::broadcast::sum;
 use crate::onnx::{Dim, attr_ints};
 
+/// Most numbers in the matrix of weights of an axis.
+const MOST_WEIGHTS: usize = 1 << 24;
+
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
-    let (from, to) = (n.dims(n.input(0))?.to_vec(), n.dims(n.output())?.to_vec());
-    let scales = scales(n, from.len())?;
+    let (rank, mut sizes) = (n.dims(n.input(0))?.len(), n.dims(n.output())?.to_vec());
     let mut dx = dy.to_owned();
-    let mut sizes = to.clone();
-    for axis in (0..from.len()).rev() {
-        let open = from[axis].fixed().is_none();
+    for Matrix { axis, input, output, weights } in matrices(n)?.into_iter().rev() {
+        dx = match output.checked_div(input).filter(|times| repeats(&weights, input, *times)) {
+            Some(times) => shrunk(n, &dx, &sizes, axis, input, times)?,
+            None => product(n, &dx, axis, rank, [output, input], &weights),
+        };
+        sizes[axis] = Dim::Fixed(input);
+    }
+    Ok(vec![Some(dx)])
+}
+
+/// The node itself, as products.
+pub(super) fn forward(n: &mut NodeGrad<'_>) -> Result<String, AutodiffError> {
+    let rank = n.dims(n.input(0))?.len();
+    let mut y = n.input(0).to_owned();
+    for Matrix { axis, input, output, weights } in matrices(n)? {
+        let transposed = (0..input).flat_map(|from| (0..output).map(move |to| (from, to)));
+        let transposed: Vec<f32> = transposed.map(|(from, to)| weights[to * input + from]).collect();
+        y = product(n, &y, axis, rank, [input, output], &transposed);
+    }
+    Ok(y)
+}
+
+/// What happens along one axis: row o of the weights says what output o is made of.
+struct Matrix {
+    axis: usize,
+    input: usize,
+    output: usize,
+    weights: Vec<f32>,
+}
+
+/// One for each axis that changes, in ascending order.
+fn matrices(n: &NodeGrad<'_>) -> Result<Vec<Matrix>, AutodiffError> {
+    let (from, to) = (n.dims(n.input(0))?, n.dims(n.output())?);
+    let scales = scales(n, from.len())?;
+    let mut matrices = Vec::new();
+    for (axis, (from, to)) in from.iter().zip(to).enumerate() {
+        let open = from.fixed().is_none();
         let untouched = match &scales {
             Some(scales) => scales[axis] == 1.0,
             // A node that resizes to sizes states all of them; those of batch and channels are the old ones.
-            None => from[axis].same(&to[axis]) || (open && axis < 2),
+            None => from.same(to) || (open && axis < 2),
         };
         if untouched {
             continue;
         }
-        let (input, output) = (n.fixed(n.input(0), &from[axis])?, n.fixed(n.output(), &to[axis])?);
+        let (input, output) = (n.fixed(n.input(0), from)?, n.fixed(n.output(), to)?);
         let (input, output) = (usize::try_from(input).unwrap_or(0), usize::try_from(output).unwrap_or(0));
         let scale = scales.as_ref().map_or(output as f32 / input as f32, |scales| scales[axis]);
+        if input == 0 || output.saturating_mul(input) > MOST_WEIGHTS {
+            return Err(n.refuse(format!("it resizes {input} elements to {output}")));
+        }
         let resized = resized(n, input, output, scale);
         let weights = resized.weights().ok_or_else(|| {
             let (mode, coordinates) = (resized.mode, resized.coordinates);
             n.refuse(format!("mode {mode} with coordinates {coordinates}"))
         })?;
-        dx = match output.checked_div(input).filter(|times| repeats(&weights, input, *times)) {
-            Some(times) => shrunk(n, &dx, &sizes, axis, input, times)?,
-            None => product(n, &dx, axis, from.len(), [output, input], &weights),
-        };
-        sizes[axis] = from[axis].clone();
+        matrices.push(Matrix { axis, input, output, weights });
     }
-    Ok(vec![Some(dx)])
+    Ok(matrices)
 }
 
 fn resized<'a>(n: &NodeGrad<'a>, input: usize, output: usize, scale: f32) -> Resized<'a> {

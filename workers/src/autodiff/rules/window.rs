@@ -47,6 +47,9 @@ pub(super) struct Window {
 }
 
 impl Window {
+    /// The most taps that a kernel may have; rules write a node for each.
+    const MOST_TAPS: i64 = 1 << 12;
+
     /// The window of a convolution or pool from `image` to `result`.
     pub(super) fn of(
         n: &NodeGrad<'_>,
@@ -66,6 +69,12 @@ impl Window {
         let lengths = [input.len(), output.len(), strides.len(), dilations.len()];
         if lengths.iter().any(|length| *length != rank) || pads.len() != 2 * rank {
             return Err(n.refuse("its attributes have lengths that do not fit each other".to_owned()));
+        }
+        let taps = kernel.iter().fold(1i64, |all, &length| all.saturating_mul(length));
+        if !(1..=Self::MOST_TAPS).contains(&taps) {
+            return Err(
+                n.refuse(format!("its kernel has {taps} taps, 1 to {} are accepted", Self::MOST_TAPS))
+            );
         }
         let automatic = n.node.string("auto_pad", "NOTSET");
         let axes = (0..rank).map(|at| {

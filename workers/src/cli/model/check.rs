@@ -13,10 +13,16 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 pub struct CheckArgs {
-    /// Forward model
+    /// Forward model, or a training graph with --ready
     file: PathBuf,
+    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber
+    #[arg(long, value_name = "NAME", required_unless_present = "ready")]
+    loss: Option<String>,
+    /// FILE is a training graph: its own gradients are checked, and settings of the loss mean nothing
+    #[arg(long, conflicts_with = "loss")]
+    ready: bool,
     #[command(flatten)]
-    loss: LossArgs,
+    settings: LossArgs,
     /// Samples in the random batch
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
@@ -49,7 +55,7 @@ struct Report {
     /// Largest sum of values alive at once in a step, parameters and inputs not counted.
     bytes_per_sample: u64,
     /// The same with `--recompute`.
-    bytes_per_sample_recomputed: u64,
+    bytes_per_sample_recomputed: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -57,19 +63,28 @@ struct Row {
     name: String,
     gradient_norm: f64,
     error: f64,
+    /// How far float32 is from float64; 0 without float64.
+    rounding: f64,
     passed: bool,
 }
 
 pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
-    let (loss, options) = args.loss.options()?;
-    let forward = read(&args.file)?;
+    let bytes = read(&args.file)?;
     let runtime = load_runtime()?;
     let how = CheckOptions {
         batch: args.batch as usize,
         dims: args.dims.iter().cloned().collect::<HashMap<_, _>>(),
         seed: args.seed,
     };
-    let checked = autodiff::check(&runtime, &forward, loss, &options, &how).map_err(autodiff_failure)?;
+    let checked = match &args.loss {
+        Some(loss) => {
+            let (loss, options) = args.settings.options(loss)?;
+            autodiff::check(&runtime, &bytes, loss, &options, &how)
+        }
+        None => autodiff::accept_ready(&runtime, &bytes)
+            .and_then(|graph| autodiff::check_graph(&runtime, &graph, &how)),
+    };
+    let checked = checked.map_err(autodiff_failure)?;
     let report = Report::of(&checked);
     if args.json {
         print_json(&report)?;
@@ -93,7 +108,8 @@ impl Report {
             name: param.name.clone(),
             gradient_norm: param.norm,
             error: param.error,
-            passed: param.error <= tolerance,
+            rounding: param.rounding,
+            passed: checked.passes(param),
         });
         let parameters: Vec<Row> = rows.collect();
         let samples = checked.batch.max(1) as u64;
@@ -105,7 +121,7 @@ impl Report {
             parameters,
             flops_per_sample: checked.cost.flops / samples,
             bytes_per_sample: checked.cost.peak_bytes / samples,
-            bytes_per_sample_recomputed: checked.recomputed.peak_bytes / samples,
+            bytes_per_sample_recomputed: checked.recomputed.map(|cost| cost.peak_bytes / samples),
         }
     }
 
@@ -116,19 +132,22 @@ impl Report {
                 row.name.clone(),
                 format!("{:.3e}", row.gradient_norm),
                 format!("{:.1e}", row.error),
+                format!("{:.1e}", row.rounding),
                 verdict.to_owned(),
             ]
         };
         let rows: Vec<Vec<String>> = self.parameters.iter().map(row).collect();
         format!(
-            "loss        {:.6}\ndifferences {}, up to {:.0e} is passed\nper sample  {} FLOP and {} bytes of values in a step, {} bytes with --recompute\n\n{}",
+            "loss        {:.6}\ndifferences {}, up to {:.0e} is passed\nper sample  {} FLOP and {} bytes of values in a step{}\n\n{}",
             self.loss,
             self.differences,
             self.tolerance,
             self.flops_per_sample,
             self.bytes_per_sample,
-            self.bytes_per_sample_recomputed,
-            table(&["parameter", ">gradient norm", ">error", "verdict"], &rows)
+            self.bytes_per_sample_recomputed
+                .map(|bytes| format!(", {bytes} bytes with --recompute"))
+                .unwrap_or_default(),
+            table(&["parameter", ">gradient norm", ">error", ">rounding", "verdict"], &rows)
         )
     }
 }

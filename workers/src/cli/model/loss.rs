@@ -7,13 +7,10 @@ use crate::autodiff::{DeriveOptions, Loss, LossOptions};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct LossArgs {
-    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber
-    #[arg(long, value_name = "NAME")]
-    loss: String,
     /// Name of the input that holds the wanted answers
     #[arg(long, value_name = "NAME", default_value = "label")]
     label: String,
-    /// Output that the loss looks at, if not the first
+    /// Output, or another value of the model, that the loss looks at, if not the first float output
     #[arg(long, value_name = "NAME")]
     output: Option<String>,
     /// Parameters that stay as they are; `*` stands for any characters. May be given several times
@@ -28,6 +25,9 @@ pub(super) struct LossArgs {
     /// One weight per class
     #[arg(long, value_name = "W,W,...", value_delimiter = ',')]
     class_weights: Vec<f32>,
+    /// How much a label 1 weighs against a label 0: one number, or one per class
+    #[arg(long, value_name = "W,W,...", value_delimiter = ',')]
+    pos_weight: Vec<f32>,
     /// Samples with this label count nothing
     #[arg(long, value_name = "LABEL", allow_negative_numbers = true)]
     ignore_index: Option<i64>,
@@ -52,8 +52,9 @@ pub(super) struct LossArgs {
 }
 
 impl LossArgs {
-    pub(super) fn options(&self) -> Result<(Loss, DeriveOptions), Failure> {
-        let loss = self.loss.parse().map_err(autodiff_failure)?;
+    /// The loss of that name, and how to derive with it.
+    pub(super) fn options(&self, loss: &str) -> Result<(Loss, DeriveOptions), Failure> {
+        let loss = loss.parse().map_err(autodiff_failure)?;
         let options = DeriveOptions {
             output: self.output.clone(),
             label: self.label.clone(),
@@ -62,6 +63,7 @@ impl LossArgs {
                 class_weights: self.class_weights.clone(),
                 ignore_index: self.ignore_index,
                 class_axis: self.class_axis,
+                pos_weight: self.pos_weight.clone(),
                 top_k: self.top_k,
                 perplexity: self.perplexity,
                 delta: self.delta,

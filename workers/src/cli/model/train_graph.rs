@@ -16,8 +16,11 @@ use crate::{
 pub struct TrainGraphArgs {
     /// Forward model
     file: PathBuf,
+    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber
+    #[arg(long, value_name = "NAME")]
+    loss: String,
     #[command(flatten)]
-    loss: LossArgs,
+    how: LossArgs,
     /// f32, bf16 or fp16: the type of products and what stands between them; all inputs and outputs stay float32
     #[arg(long, value_name = "NAME", default_value = "f32")]
     precision: String,
@@ -33,7 +36,7 @@ pub struct TrainGraphArgs {
 }
 
 pub(super) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
-    let (loss, options) = args.loss.options()?;
+    let (loss, options) = args.how.options(&args.loss)?;
     let precision = args.precision.parse().map_err(autodiff_failure)?;
     let options = DeriveOptions { precision, recompute: args.recompute, ..options };
     let forward = read(&args.file)?;
@@ -69,6 +72,7 @@ fn report(graph: &TrainingGraph) -> serde_json::Value {
             "flops_without": saving.without.flops,
             "flops": saving.with.flops,
         })),
+        "loss_at": graph.loss_at,
     })
 }
 
@@ -95,9 +99,10 @@ fn text(graph: &TrainingGraph) -> String {
         ),
     };
     format!(
-        "inputs     {}, and the parameters\nparameters {} in {} tensors\noutputs    loss, loss_weight, NAME.grad of each \
-         parameter, {}{statistics}{}",
+        "inputs     {}, and the parameters\nloss       at {}\nparameters {} in {} tensors\noutputs    loss, loss_weight, \
+         NAME.grad of each parameter, {}{statistics}{}",
         inputs.join(", "),
+        graph.loss_at.as_deref().unwrap_or_default(),
         count,
         graph.params.len(),
         outputs.join(", "),

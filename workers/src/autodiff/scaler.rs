@@ -1,0 +1,46 @@
+//! scikit-learn's StandardScaler in plain operators.
+//!
+//! It is exported as `ai.onnx.ml.Scaler`, y = (x - offset) * scale, of which ONNX Runtime does not infer a shape, so that
+//! nothing behind it would have one. Offset and scale are attributes, one number for all features or one for each. They
+//! stay constants: preprocessing is no parameter.
+
+use super::emitter::Emitter;
+use crate::onnx::ElementType;
+use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
+
+/// Writes every Scaler as a difference and a product; the graph is left alone if there is none.
+pub(super) fn write_out_scalers(graph: GraphProto) -> GraphProto {
+    let is_scaler = |node: &NodeProto| node.op_type == "Scaler" && node.domain == "ai.onnx.ml";
+    if !graph.node.iter().any(is_scaler) {
+        return graph;
+    }
+    let mut emitter = Emitter::new(&GraphProto { node: Vec::new(), ..graph.clone() });
+    for node in &graph.node {
+        emitter.keep_free(&node.output);
+    }
+    for node in &graph.node {
+        let last = if is_scaler(node) { parts(&mut emitter, node) } else { None };
+        emitter.adopt(last.unwrap_or_else(|| node.clone()));
+    }
+    let (nodes, constants) = emitter.into_parts();
+    GraphProto { node: nodes, initializer: constants, ..graph }
+}
+
+/// Writes everything but the last node, which it returns under the name of the node it replaces.
+fn parts(e: &mut Emitter, node: &NodeProto) -> Option<NodeProto> {
+    let [x] = node.input.as_slice() else { return None };
+    let numbers = |name: &str| node.attribute(name).map(|attribute| attribute.floats.clone());
+    let (offset, scale) = (numbers("offset")?, numbers("scale")?);
+    let mut constant = |numbers: &[f32]| e.constant(TensorProto::from_f32("", &[numbers.len()], numbers));
+    let (offset, scale) = (constant(&offset), constant(&scale));
+    // The operator takes any numbers and gives float32.
+    let x = e.cast(x, ElementType::F32);
+    let centred = e.op("Sub", &[&x, &offset], &[]);
+    Some(NodeProto {
+        input: vec![centred, scale],
+        output: node.output.clone(),
+        name: node.label().to_owned(),
+        op_type: "Mul".to_owned(),
+        ..Default::default()
+    })
+}
