@@ -7,7 +7,7 @@ use super::loss::{Loss, LossAt, LossOptions, LossValues};
 use super::sweep::sweep;
 use super::training_form::{NEXT_SUFFIX, evaluation_form, training_form};
 use super::{CORRECT, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT};
-use crate::backend::{Runtime, interface_types};
+use crate::backend::{Runtime, check_loads};
 use crate::onnx::{Dim, ElementType, TensorType};
 
 /// How to derive a training graph.
@@ -147,12 +147,13 @@ pub fn derive(
     let eval_outputs: Vec<String> = metrics.iter().chain(&forward_outputs).cloned().collect();
     let train_outputs: Vec<String> =
         metrics.into_iter().chain(grad_names).chain(next_names).chain(forward_outputs.clone()).collect();
-    let train_onnx = emitter.finish(&forward.model, &inputs, &train_outputs).to_bytes();
+    let train = emitter.finish(&forward.model, &inputs, &train_outputs);
+    let train_onnx = train.to_bytes();
     let mut emitter = Emitter::new(&evaluation);
     let evaluated = at.emit(&mut emitter, &options.label)?;
     publish_metrics(&mut emitter, &evaluated);
     let eval_onnx = emitter.finish(&forward.model, &inputs, &eval_outputs).to_bytes();
-    interface_types(runtime, &train_onnx)?;
+    check_loads(runtime, train)?;
 
     let io = |name: &String| Io::new(name, forward.type_of(name));
     Ok(TrainingGraph {

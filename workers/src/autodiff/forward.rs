@@ -62,6 +62,8 @@ impl Forward {
         }
         let mut types = infer_types(runtime, &bytes)?;
         let mut graph = model.graph.take().unwrap_or_default();
+        // Remarks of exporters are many times the size of the graph, and nobody reads them.
+        graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
         if rewrite(&mut graph, &types) {
             let rewritten = ModelProto { graph: Some(graph.clone()), ..model.clone() };
             types = infer_types(runtime, &rewritten.to_bytes())?;

@@ -3,13 +3,15 @@
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{Session, SessionInputValue};
 
+use super::blocked;
 use super::error::BackendError;
 use super::infer::{Types, outlet_types};
 use super::outputs::Outputs;
+use super::row_sums::{add_one_after_the_other, adds_by_index};
 use super::runtime::Runtime;
 use super::view::TensorView;
-use crate::onnx;
 use crate::onnx::proto::NodeProto;
+use crate::onnx::{self, ModelProto};
 
 /// How much ONNX Runtime rewrites a graph when it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,7 +20,7 @@ pub enum Optimize {
     Off,
     /// Constant folding and rewrites into standard operators.
     Basic,
-    /// Everything, including fusions into ONNX Runtime's own operators.
+    /// Everything, including fusions into ONNX Runtime's own operators, and convolutions on its blocked kernels.
     #[default]
     All,
 }
@@ -27,7 +29,7 @@ pub enum Optimize {
 #[derive(Debug, Clone)]
 pub struct ExecOptions {
     /// Threads inside one operator, the calling thread included. Default 1: several workers share a machine best with
-    /// one thread each. A model that adds up by index gets one in any case, see [`Executable::new`].
+    /// one thread each. A model that adds up by index in an uncommon way gets one in any case.
     pub intra_threads: usize,
     /// Whether idle threads spin. Default no: two spinning threads each halve the throughput of workers that
     /// outnumber the cores.
@@ -53,17 +55,27 @@ pub struct Executable {
 impl Executable {
     /// Checks the bytes (external data is refused here as well) and compiles them. Milliseconds to seconds.
     ///
-    /// ONNX Runtime's CPU kernel of `ScatterND` splits the updates among its threads and lets them add to one element
-    /// at the same time: sums of repeated indices, such as the gradient of an embedding, come out wrong (seen in
-    /// 1.31.1). A model with such a node therefore runs on one thread.
+    /// With several threads, sums of rows by index are written so that threads cannot disturb them; a model with sums
+    /// by index of another kind runs on one thread, see `row_sums`.
     pub fn new(runtime: &Runtime, onnx_bytes: &[u8], options: &ExecOptions) -> Result<Self, BackendError> {
-        let model = onnx::parse(onnx_bytes)?;
-        let nodes = model.graph.iter().flat_map(|graph| &graph.node);
-        let serial =
-            nodes.chain(model.functions.iter().flat_map(|function| &function.node)).any(adds_by_index);
-        let threads = if serial { 1 } else { options.intra_threads };
-        let options = ExecOptions { intra_threads: threads, ..options.clone() };
-        let session = compile(runtime, onnx_bytes, &options, Ok)?;
+        let parsed = onnx::parse(onnx_bytes)?;
+        let mut options = options.clone();
+        let mut rewritten = None;
+        if options.intra_threads > 1 && nodes(&parsed).any(adds_by_index) {
+            rewritten = add_one_after_the_other(&parsed);
+            if nodes(rewritten.as_ref().unwrap_or(&parsed)).any(adds_by_index) {
+                options.intra_threads = 1;
+            }
+        }
+        if options.optimize == Optimize::All
+            && let Some(lanes) = blocked::lanes(runtime)
+        {
+            rewritten = blocked::arrange(rewritten.as_ref().unwrap_or(&parsed), lanes).or(rewritten);
+        }
+        let session = match rewritten {
+            Some(model) => compile(runtime, &model.to_bytes(), &options, Ok)?,
+            None => compile(runtime, onnx_bytes, &options, Ok)?,
+        };
         let input_names = session.inputs().iter().map(|input| input.name().to_owned()).collect();
         let output_names = session.outputs().iter().map(|output| output.name().to_owned()).collect();
         Ok(Self { session, input_names, output_names })
@@ -126,11 +138,10 @@ fn find_input<'n, 'v>(
     inputs.iter().find(|(name, _)| *name == wanted).copied().ok_or_else(missing)
 }
 
-/// Whether a node, or one in its subgraphs, is a `ScatterND` that combines updates.
-fn adds_by_index(node: &NodeProto) -> bool {
-    let graphs = node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
-    let combines = node.op_type == "ScatterND" && node.string("reduction", "none") != "none";
-    combines || graphs.flat_map(|graph| &graph.node).any(adds_by_index)
+/// Every node of a model and of its functions.
+fn nodes(model: &ModelProto) -> impl Iterator<Item = &NodeProto> {
+    let functions = model.functions.iter().flat_map(|function| &function.node);
+    model.graph.iter().flat_map(|graph| &graph.node).chain(functions)
 }
 
 /// Loads a model with the settings that every session of Syncline shares.

@@ -7,16 +7,20 @@
 //! A step of a small network takes about a millisecond, so the path of `run` avoids formatting, maps and copies;
 //! it costs a few microseconds.
 
+mod blocked;
 mod error;
 mod executable;
 mod infer;
 mod outputs;
+mod row_sums;
 mod runtime;
 mod view;
+mod writer;
 
+pub(crate) use blocked::{Extent, WeightGradient};
 pub use error::BackendError;
 pub use executable::{ExecOptions, Executable, Optimize};
-pub use infer::{Types, infer_types, interface_types, simplify};
+pub use infer::{Types, check_loads, infer_types, interface_types, simplify};
 pub use outputs::Outputs;
 pub use runtime::Runtime;
 pub use view::TensorView;
