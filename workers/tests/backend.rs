@@ -159,25 +159,35 @@ fn simplifying_folds_constants_and_keeps_the_interface() {
 #[test]
 fn sums_by_index_are_whole_on_any_number_of_threads() {
     const UPDATES: usize = 100_000;
-    let mut graph = GraphBuilder::new("histogram");
-    let zeros = graph.weight("zeros", &[2, 64], &[0.0; 128]);
-    let rows = graph.input("rows", ElementType::I64, &["n".into(), 1.into()]);
-    let updates = graph.input("updates", ElementType::F32, &["n".into(), 64.into()]);
-    let add = [onnx::attr_string("reduction", "add")];
-    let total = graph.named("total", "ScatterND", &[&zeros, &rows, &updates], &add);
-    graph.output(&total);
-    let options = ExecOptions { intra_threads: 4, ..ExecOptions::default() };
-    let bytes = graph.finish().to_bytes();
-    let mut executable = Executable::new(&onnxruntime::runtime(), &bytes, &options).unwrap();
-    let rows: Vec<i64> = (0..UPDATES as i64).map(|update| update % 2).collect();
-    let updates = vec![1.0; UPDATES * 64];
-    let inputs = [
-        ("rows", TensorView::I64 { shape: &[UPDATES, 1], data: &rows }),
-        ("updates", TensorView::F32 { shape: &[UPDATES, 64], data: &updates }),
-    ];
-    for _ in 0..3 {
-        let outputs = executable.run(&inputs).unwrap();
-        assert!(outputs.f32("total").unwrap().iter().all(|sum| *sum == UPDATES as f32 / 2.0));
+    // As rules write them, with the index on an axis of its own, and as anybody may.
+    for apart in [true, false] {
+        let mut graph = GraphBuilder::new("histogram");
+        let zeros = graph.weight("zeros", &[2, 8, 8], &[0.0; 128]);
+        let tail: &[Dim] = if apart { &[] } else { &[1.into()] };
+        let mut rows = graph.input("rows", ElementType::I64, &[&["n".into()], tail].concat());
+        if apart {
+            let last = graph.ints("last", &[-1]);
+            rows = graph.op("Unsqueeze", &[&rows, &last], &[]);
+        }
+        let updates = graph.input("updates", ElementType::F32, &["n".into(), 8.into(), 8.into()]);
+        let add = [onnx::attr_string("reduction", "add")];
+        let total = graph.named("total", "ScatterND", &[&zeros, &rows, &updates], &add);
+        graph.output(&total);
+        let options = ExecOptions { intra_threads: 4, ..ExecOptions::default() };
+        let bytes = graph.finish().to_bytes();
+        let mut executable = Executable::new(&onnxruntime::runtime(), &bytes, &options).unwrap();
+        let rows: Vec<i64> = (0..UPDATES as i64).map(|update| update % 2).collect();
+        let updates = vec![1.0; UPDATES * 64];
+        let shape: &[usize] = if apart { &[UPDATES] } else { &[UPDATES, 1] };
+        let inputs = [
+            ("rows", TensorView::I64 { shape, data: &rows }),
+            ("updates", TensorView::F32 { shape: &[UPDATES, 8, 8], data: &updates }),
+        ];
+        for _ in 0..3 {
+            let outputs = executable.run(&inputs).unwrap();
+            assert_eq!(outputs.shape("total").unwrap(), [2, 8, 8]);
+            assert!(outputs.f32("total").unwrap().iter().all(|sum| *sum == UPDATES as f32 / 2.0));
+        }
     }
 }
 

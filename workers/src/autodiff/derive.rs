@@ -11,7 +11,7 @@ use super::sizes::sizes;
 use super::sweep::sweep;
 use super::training_form::{NEXT_SUFFIX, evaluation_form, training_form};
 use super::{CORRECT, GRAD_SUFFIX, LABEL, LOSS, LOSS_SCALE, LOSS_WEIGHT};
-use crate::backend::{Runtime, Types, interface_types};
+use crate::backend::{Runtime, Types, check_loads};
 use crate::onnx::proto::NodeProto;
 use crate::onnx::{Dim, ElementType, TensorType};
 
@@ -178,7 +178,7 @@ pub fn derive(
         true => Some(recompute(runtime, &mut train, &seed, never_empty(&forward.params))?),
         false => None,
     };
-    check_results(&forward, &interface_types(runtime, &train.to_bytes())?)?;
+    check_results(&forward, &check_loads(runtime, train.clone())?)?;
     if options.precision == Precision::Bf16 {
         write_bf16(&mut train);
     }

@@ -8,7 +8,8 @@ use std::collections::{HashMap, HashSet};
 use prost::Message;
 
 use crate::onnx::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
+    TensorProto, ValueInfoProto,
 };
 use crate::onnx::{ElementType, TensorType, attr_int};
 
@@ -150,6 +151,14 @@ impl Emitter {
         fresh
     }
 
+    /// Adds remarks to the node that makes a value.
+    pub(super) fn remark(&mut self, value: &str, remarks: Vec<StringStringEntryProto>) {
+        let node = self.nodes.iter_mut().rev().find(|node| node.output.iter().any(|output| output == value));
+        if let Some(node) = node {
+            node.metadata_props = remarks;
+        }
+    }
+
     /// The node that makes a value; `None` for inputs and constants.
     pub(super) fn producer(&self, value: &str) -> Option<&NodeProto> {
         self.nodes.iter().find(|node| node.output.iter().any(|output| output == value))
@@ -274,6 +283,7 @@ fn key_of(node: &NodeProto) -> Vec<u8> {
     let mut bare = node.clone();
     bare.name.clear();
     bare.output.clear();
+    bare.metadata_props.clear();
     bare.attribute.sort_by(|a, b| a.name.cmp(&b.name));
     bare.encode_to_vec()
 }

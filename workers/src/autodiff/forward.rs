@@ -71,6 +71,8 @@ impl Forward {
         }
         let mut types = infer_types(runtime, &bytes)?;
         let mut graph = model.graph.take().unwrap_or_default();
+        // Remarks of exporters are many times the size of the graph, and nobody reads them.
+        graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
         for _ in 0..MOST_ROUNDS {
             let (sequences, shapes) = (rewrite(&mut graph, &types), fix_shapes(&mut graph, &types));
             if !(sequences || shapes) {

@@ -20,6 +20,8 @@ const MOST_ZEROS: usize = 1 << 26;
 pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, AutodiffError> {
     let mut model = onnx::parse(bytes)?;
     let mut graph = model.graph.take().unwrap_or_default();
+    // Remarks for the backend may be out of date: other tools copy them while they rewrite the nodes.
+    graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
     let outputs: Vec<String> = graph.output.iter().map(|output| output.name.clone()).collect();
     let is_param = |name: &str| outputs.contains(&format!("{name}{GRAD_SUFFIX}"));
     let is_state = |name: &str| outputs.contains(&format!("{name}{NEXT_SUFFIX}"));

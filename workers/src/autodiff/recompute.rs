@@ -19,7 +19,7 @@ use super::error::AutodiffError;
 use super::estimate::{Estimate, estimate};
 use super::keep::{Plan, ancestors};
 use super::sizes::sizes;
-use crate::backend::{Runtime, Types, infer_types};
+use crate::backend::{Runtime, Types, WeightGradient, infer_types};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 
 /// Size that open axes are taken to have where sizes are compared.
@@ -137,10 +137,22 @@ impl<'g> Rewrite<'g> {
                 }
             }
         }
+        self.point_remark(node);
         if self.spine.get(index) != Some(&true) {
             self.pending.retain(|value| !node.input.contains(value));
             self.pending.extend(node.output.iter().find(|value| !value.is_empty()).cloned());
         }
+    }
+
+    /// Lets the remark on a node name what is made again: its reader would keep the original.
+    fn point_remark(&self, node: &mut NodeProto) {
+        let Some(mut gradient) = WeightGradient::of(node) else { return };
+        for value in [&mut gradient.image, &mut gradient.signal] {
+            if let Some(other) = self.again.get(value.as_str()) {
+                value.clone_from(other);
+            }
+        }
+        node.metadata_props = gradient.remark();
     }
 
     /// Asks for the shape of a value as soon as it is there, before the forward pass goes on: a node that does so when the

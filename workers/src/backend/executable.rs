@@ -7,12 +7,14 @@ use ort::session::{Session, SessionInputValue};
 use syncline_engine::kit::Device;
 use tracing::info;
 
+use super::blocked;
 use super::device::{check, register};
 use super::error::BackendError;
 use super::hazards;
 use super::infer::{Types, outlet_types};
 use super::outputs::Outputs;
 use super::placement::Placement;
+use super::row_sums::{add_one_after_the_other, adds_by_index};
 use super::runtime::Runtime;
 use super::staged::Staged;
 use super::view::TensorView;
@@ -26,7 +28,7 @@ pub enum Optimize {
     Off,
     /// Constant folding and rewrites into standard operators.
     Basic,
-    /// Everything, including fusions into ONNX Runtime's own operators.
+    /// Everything, including fusions into ONNX Runtime's own operators, and convolutions on its blocked kernels.
     #[default]
     All,
 }
@@ -35,7 +37,7 @@ pub enum Optimize {
 #[derive(Debug, Clone)]
 pub struct ExecOptions {
     /// Threads inside one operator, the calling thread included. Default 1: several workers share a machine best with
-    /// one thread each. A model that adds up by index gets one in any case, see [`Executable::new`].
+    /// one thread each. A model that adds up by index in an uncommon way gets one in any case.
     pub intra_threads: usize,
     /// Whether idle threads spin. Default no: two spinning threads each halve the throughput of workers that
     /// outnumber the cores.
@@ -66,17 +68,27 @@ pub struct Executable {
 impl Executable {
     /// Checks the bytes (external data is refused here as well) and compiles them. Milliseconds to seconds.
     ///
-    /// ONNX Runtime's CPU kernel of `ScatterND` splits the updates among its threads and lets them add to one element
-    /// at the same time: sums of repeated indices, such as the gradient of an embedding, come out wrong (seen in
-    /// 1.31.1). A model with such a node therefore runs on one thread.
+    /// With several threads, sums of rows by index are written so that threads cannot disturb them; a model with sums
+    /// by index of another kind runs on one thread, see `row_sums`.
     pub fn new(runtime: &Runtime, onnx_bytes: &[u8], options: &ExecOptions) -> Result<Self, BackendError> {
-        let model = onnx::parse(onnx_bytes)?;
-        let nodes = model.graph.iter().flat_map(|graph| &graph.node);
-        let serial =
-            nodes.chain(model.functions.iter().flat_map(|function| &function.node)).any(adds_by_index);
-        let threads = if serial { 1 } else { options.intra_threads };
-        let options = ExecOptions { intra_threads: threads, ..options.clone() };
-        let session = compile(runtime, &model, onnx_bytes, &options, Placement::record)?;
+        let parsed = onnx::parse(onnx_bytes)?;
+        let mut options = options.clone();
+        let mut rewritten = None;
+        if options.intra_threads > 1 && nodes(&parsed).any(adds_by_index) {
+            rewritten = add_one_after_the_other(&parsed);
+            if nodes(rewritten.as_ref().unwrap_or(&parsed)).any(adds_by_index) {
+                options.intra_threads = 1;
+            }
+        }
+        if (options.optimize, options.device) == (Optimize::All, Device::Cpu)
+            && let Some(lanes) = blocked::lanes(runtime)
+        {
+            rewritten = blocked::arrange(rewritten.as_ref().unwrap_or(&parsed), lanes).or(rewritten);
+        }
+        let session = match &rewritten {
+            Some(model) => compile(runtime, model, &model.to_bytes(), &options, Placement::record)?,
+            None => compile(runtime, &parsed, onnx_bytes, &options, Placement::record)?,
+        };
         let refused = |source: ort::Error| BackendError::Compile { reason: source.to_string() };
         let placement = Placement::of(&session).map_err(refused)?;
         let staged = match options.device {
@@ -175,11 +187,10 @@ fn find_input<'n, 'v>(
     inputs.iter().find(|(name, _)| *name == wanted).copied().ok_or_else(missing)
 }
 
-/// Whether a node, or one in its subgraphs, is a `ScatterND` that combines updates.
-fn adds_by_index(node: &NodeProto) -> bool {
-    let graphs = node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
-    let combines = node.op_type == "ScatterND" && node.string("reduction", "none") != "none";
-    combines || graphs.flat_map(|graph| &graph.node).any(adds_by_index)
+/// Every node of a model and of its functions.
+fn nodes(model: &ModelProto) -> impl Iterator<Item = &NodeProto> {
+    let functions = model.functions.iter().flat_map(|function| &function.node);
+    model.graph.iter().flat_map(|graph| &graph.node).chain(functions)
 }
 
 /// Largest tensor that constant folding may make, in bytes: a node of a few bytes can ask for gigabytes.

@@ -20,25 +20,37 @@ pub type Types = HashMap<String, TensorType>;
 pub fn infer_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, BackendError> {
     let mut model = onnx::parse(onnx_bytes)?;
     let mut constants = Types::new();
-    if let Some(graph) = model.graph.as_mut() {
-        for tensor in &graph.initializer {
-            let dims = tensor.shape().into_iter().map(Dim::Fixed).collect();
-            constants.insert(tensor.name.clone(), TensorType::new(tensor.element(), dims));
-        }
-        let produced = graph.node.iter().flat_map(|node| &node.output).filter(|name| !name.is_empty());
-        let declared: HashSet<String> = graph.output.iter().map(|output| output.name.clone()).collect();
-        let added: Vec<ValueInfoProto> = produced
-            .filter(|name| !declared.contains(*name))
-            .map(|name| ValueInfoProto { name: name.clone(), r#type: None })
-            .collect();
-        graph.output.extend(added);
+    for tensor in model.graph.iter().flat_map(|graph| &graph.initializer) {
+        let dims = tensor.shape().into_iter().map(Dim::Fixed).collect();
+        constants.insert(tensor.name.clone(), TensorType::new(tensor.element(), dims));
     }
+    declare_every_value(&mut model);
     let mut types = interface_types(runtime, &model.to_bytes())?;
     for value in unranked(runtime, model, &types)? {
         types.remove(&value);
     }
     types.extend(constants);
     Ok(types)
+}
+
+fn declare_every_value(model: &mut ModelProto) {
+    let Some(graph) = model.graph.as_mut() else {
+        return;
+    };
+    let declared: HashSet<String> = graph.output.iter().map(|output| output.name.clone()).collect();
+    let produced = graph.node.iter().flat_map(|node| &node.output).filter(|name| !name.is_empty());
+    let added: Vec<ValueInfoProto> = produced
+        .filter(|name| !declared.contains(*name))
+        .map(|name| ValueInfoProto { name: name.clone(), r#type: None })
+        .collect();
+    graph.output.extend(added);
+}
+
+/// Proves that a model loads, and tells the types of its inputs and of every value. Much cheaper for large models than to load it for running: where every value is an output,
+/// ONNX Runtime does not plan which memory to use again, which takes it a time that grows with the square of the nodes.
+pub fn check_loads(runtime: &Runtime, mut model: ModelProto) -> Result<Types, BackendError> {
+    declare_every_value(&mut model);
+    interface_types(runtime, &model.to_bytes())
 }
 
 /// The values whose number of axes is not known. ONNX Runtime reports no axes for them, as it does for scalars; the

@@ -9,6 +9,7 @@
 //! A step of a small network takes about a millisecond, so the path of `run` avoids formatting, maps and copies;
 //! it costs a few microseconds.
 
+mod blocked;
 mod device;
 mod error;
 mod executable;
@@ -16,13 +17,16 @@ mod hazards;
 mod infer;
 mod outputs;
 mod placement;
+mod row_sums;
 mod runtime;
 mod staged;
 mod view;
+mod writer;
 
+pub(crate) use blocked::{Extent, WeightGradient};
 pub use error::BackendError;
 pub use executable::{ExecOptions, Executable, Optimize};
-pub use infer::{Types, folded_types, infer_types, interface_types, simplify};
+pub use infer::{Types, check_loads, folded_types, infer_types, interface_types, simplify};
 pub use outputs::Outputs;
 pub use placement::Placement;
 pub use runtime::Runtime;

@@ -63,6 +63,9 @@ pub struct NodeProto {
     pub domain: String,
     #[prost(string, tag = "8")]
     pub overload: String,
+    /// Remarks for other programs, which do not change what the node computes.
+    #[prost(message, repeated, tag = "9")]
+    pub metadata_props: Vec<StringStringEntryProto>,
 }
 
 /// A constant argument of a node; `kind` says which field holds it.

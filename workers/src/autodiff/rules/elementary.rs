@@ -107,11 +107,11 @@ pub(super) fn atanh(n: &mut NodeGrad<'_>, dy: &str) -> Outcome {
 }
 
 pub(super) fn erf(n: &mut NodeGrad<'_>, dy: &str) -> Outcome {
-    let (x, factor) = (n.input(0), n.number(FRAC_2_SQRT_PI));
+    // The factor goes into the exponent: a pass over the values less.
+    let (x, factor) = (n.input(0), n.number(FRAC_2_SQRT_PI.ln()));
     let square = n.call("Mul", &[x, x]);
-    let exponent = n.call("Neg", &[&square]);
-    let bell = n.call("Exp", &[&exponent]);
-    let slope = n.call("Mul", &[&bell, &factor]);
+    let exponent = n.call("Sub", &[&factor, &square]);
+    let slope = n.call("Exp", &[&exponent]);
     times(n, dy, &slope)
 }
 

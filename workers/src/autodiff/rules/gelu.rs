@@ -30,10 +30,9 @@ fn exact(n: &mut NodeGrad<'_>, x: &str) -> (String, String) {
     let erf = n.call("Erf", &[&scaled]);
     let distribution = from_odd(n, &erf);
     let square = n.call("Mul", &[&scaled, &scaled]);
-    let exponent = n.call("Neg", &[&square]);
-    let bell = n.call("Exp", &[&exponent]);
-    let factor = n.number(0.5 * C);
-    (distribution, n.call("Mul", &[&bell, &factor]))
+    let factor = n.number((0.5 * C).ln());
+    let exponent = n.call("Sub", &[&factor, &square]);
+    (distribution, n.call("Exp", &[&exponent]))
 }
 
 /// The same for the approximation.

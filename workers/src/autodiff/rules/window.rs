@@ -157,6 +157,16 @@ impl Window {
         n.emitter.op("Slice", &[padded, &starts, &ends, &axes, &steps], &[])
     }
 
+    /// Padding of the convolution that takes values at the output's positions back to the image; `None` where positions
+    /// are more than one element apart, or windows read nothing but padding.
+    pub(super) fn backward_pads(&self) -> Option<Vec<i64>> {
+        let around = |axis: &Axis| (axis.kernel - 1) * axis.dilation;
+        let begins = self.each(|axis| around(axis) - axis.begin);
+        let pads = [begins, self.each(|axis| around(axis) - axis.overhang())].concat();
+        let one_apart = self.axes.iter().all(|axis| axis.stride == 1);
+        (one_apart && pads.iter().all(|&pad| pad >= 0)).then_some(pads)
+    }
+
     /// Attributes of the `ConvTranspose` that takes values at the output's positions back to the image.
     pub(super) fn backwards(&self) -> Vec<AttributeProto> {
         let ends = self.each(|axis| axis.overhang().max(0));
