@@ -3,7 +3,10 @@
 use std::{io, path::Path};
 
 use syncline_scheduler::spec::{DataSpec, Decay, Optimizer, Source, Split};
-use syncline_workers::submit::{JobGraph, Model, Training};
+use syncline_workers::{
+    autodiff::LossOptions,
+    submit::{JobGraph, Model, Training},
+};
 
 use crate::{
     Run,
@@ -31,7 +34,8 @@ pub fn data(folder: Option<&Path>) -> Result<DataSpec, MissingData> {
 
 /// Train, then test and save.
 pub fn job(run: &Run<'_>, data: DataSpec) -> io::Result<JobGraph> {
-    let model = Model::forward(files::model("chargpt")?, "softmax-cross-entropy");
+    let loss = LossOptions { perplexity: true, ..LossOptions::default() };
+    let model = Model::forward(files::model("chargpt")?, "softmax-cross-entropy").with_loss(loss);
     let training = Training::new(model, data).with(|s| {
         run.set(s, 4e-3);
         s.optimizer =

@@ -11,6 +11,8 @@ use syncline_scheduler::core::Member;
 pub(super) struct Report {
     test_accuracy: Option<f64>,
     test_loss: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    test_perplexity: Option<f64>,
     epochs: u64,
     seconds: f64,
     policy: String,
@@ -51,6 +53,7 @@ impl Report {
         Some(Self {
             test_accuracy: text("test_accuracy").and_then(|a| a.parse().ok()),
             test_loss: text("test_loss").and_then(|loss| loss.parse().ok()),
+            test_perplexity: text("test_perplexity").and_then(|value| value.parse().ok()),
             epochs: number("epochs")?,
             seconds: trained.saturating_sub(started) as f64 / 1e3,
             policy: policy.to_owned(),
@@ -72,9 +75,11 @@ impl Report {
         let mut out = String::new();
         let accuracy = self.test_accuracy.map_or("-".into(), |a| format!("{:.2} %", a * 100.0));
         let loss = self.test_loss.map_or("-".into(), |loss| format!("{loss:.4}"));
+        let perplexity =
+            self.test_perplexity.map_or(String::new(), |value| format!(", perplexity {value:.2}"));
         let _ = writeln!(
             out,
-            "{} {}: test accuracy {accuracy}, loss {loss} after {} epochs",
+            "{} {}: test accuracy {accuracy}, loss {loss}{perplexity} after {} epochs",
             self.policy, self.state, self.epochs
         );
         let _ = writeln!(

@@ -61,9 +61,6 @@ pub enum AutodiffError {
     /// The model is in mixed precision already.
     #[error("[E472] value `{value}` has 16 bits already; mixed precision starts from a float32 model")]
     AlreadyHalf { value: String },
-    /// This machine cannot run a graph in this precision.
-    #[error("[E470] ONNX Runtime has no {precision} kernel for {op} on this machine")]
-    NoKernel { op: String, precision: &'static str },
     /// A gradient or a next value does not have the shape of what it is for.
     #[error(
         "[E250] output `{name}` would be {found}, not {expected}: the shapes of the model do not fit each other"
@@ -98,7 +95,6 @@ impl AutodiffError {
             Self::TooLarge { .. } => "E248",
             Self::UnknownPrecision { .. } => "E471",
             Self::AlreadyHalf { .. } => "E472",
-            Self::NoKernel { .. } => "E470",
             Self::ResultShape { .. } => "E250",
             Self::Model(source) => source.code(),
             Self::Backend(source) => source.code(),
@@ -128,7 +124,6 @@ impl AutodiffError {
             ),
             Self::CheckInput { .. } => Some("give the model's inputs fixed sizes, or name them with --dim"),
             Self::AlreadyHalf { .. } => Some("export the model as float32, or train it with precision f32"),
-            Self::NoKernel { .. } => Some("use precision f32, or workers with a GPU"),
             Self::Model(source) => source.hint(),
             Self::Backend(source) => source.hint(),
             _ => None,

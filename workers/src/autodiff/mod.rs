@@ -64,7 +64,7 @@ pub use derive::{DeriveOptions, Io, Param, TrainingGraph, derive};
 pub use error::AutodiffError;
 pub use estimate::{Estimate, estimate};
 pub use loss::{Loss, LossOptions};
-pub use precision::{Precision, check_kernels};
+pub use precision::{Precision, lacks_kernel};
 pub use ready::accept_ready;
 pub use recompute::{NOMINAL_AXIS, Saving};
 pub use rules::supported_operators;

@@ -58,22 +58,16 @@ impl FromStr for Precision {
     }
 }
 
-/// Refuses a graph for which the runtime has no kernels on this machine, and names the first operator without one.
-pub fn check_kernels(
-    runtime: &Runtime,
-    train_onnx: &[u8],
-    precision: Precision,
-) -> Result<(), AutodiffError> {
-    match interface_types(runtime, train_onnx) {
-        Ok(_) => Ok(()),
-        Err(BackendError::Compile { reason }) => {
-            let missing = reason.split_once("implementation for ").map(|(_, rest)| rest);
-            let op = missing.and_then(|rest| rest.split(['(', ' ']).next()).map(str::to_owned);
-            let op = op.ok_or(BackendError::Compile { reason })?;
-            Err(AutodiffError::NoKernel { op, precision: precision.name() })
-        }
-        Err(other) => Err(other.into()),
-    }
+/// The first operator of a graph for which ONNX Runtime's CPU provider has no kernel; `None` if it can run the graph.
+pub fn lacks_kernel(runtime: &Runtime, train_onnx: &[u8]) -> Result<Option<String>, BackendError> {
+    let reason = match interface_types(runtime, train_onnx) {
+        Ok(_) => return Ok(None),
+        Err(BackendError::Compile { reason }) => reason,
+        Err(other) => return Err(other),
+    };
+    let missing = reason.split_once("implementation for ").map(|(_, rest)| rest);
+    let op = missing.and_then(|rest| rest.split(['(', ' ']).next()).map(str::to_owned);
+    op.map(Some).ok_or(BackendError::Compile { reason })
 }
 
 /// Lets the heavy part compute in 16 bits. `params`: inputs that may be rounded. Whatever the precision, the type that is

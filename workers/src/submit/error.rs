@@ -41,6 +41,10 @@ pub enum SubmitError {
     NoTest { node: String },
     #[error("[E365] the model's output for the loss has no fixed number of classes")]
     Classes,
+    #[error(
+        "[E470] worker {worker} computes on the CPU, where ONNX Runtime has no {precision} kernel for {op}"
+    )]
+    NoKernel { worker: String, op: String, precision: &'static str },
     #[error("[E485] the model's input {input} takes {element}; data is float32, int32 or int64")]
     InputType { input: String, element: String },
 }
@@ -59,6 +63,7 @@ impl SubmitError {
             }
             Self::Read { .. } => "paths in a job file are relative to the file itself".to_owned(),
             Self::File { .. } => "examples/jobs/digits.toml shows every field".to_owned(),
+            Self::NoKernel { .. } => "use `precision = \"f32\"`, or workers with a GPU only".to_owned(),
             Self::InputType { .. } => "cast inside the model, and export it again".to_owned(),
             _ => "correct the job and submit it again; nothing was stored".to_owned(),
         }

@@ -13,5 +13,5 @@ mod upload;
 pub use error::SubmitError;
 pub use file::JobFile;
 pub use graph::{JobGraph, Model, Settings, Training};
-pub use prepare::{Prepared, prepare};
+pub use prepare::{NoKernel, Prepared, prepare};
 pub use upload::submit;

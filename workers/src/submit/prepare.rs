@@ -13,7 +13,9 @@ use super::{
     graph::{Bytes, JobGraph, Model, NodeWork, Training},
 };
 use crate::{
-    autodiff::{DeriveOptions, Param, Precision, TrainingGraph, accept_ready, check_kernels, derive},
+    autodiff::{
+        AutodiffError, DeriveOptions, Param, Precision, TrainingGraph, accept_ready, derive, lacks_kernel,
+    },
     backend::Runtime,
 };
 
@@ -26,16 +28,28 @@ pub struct Prepared {
     pub spec: JobSpec,
     /// Contents by digest.
     pub blobs: BTreeMap<String, Vec<u8>>,
+    /// Why no CPU can compute it, if none can.
+    pub cpu_lacks: Option<NoKernel>,
+}
+
+/// An operator that the CPU does not have in this precision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoKernel {
+    pub op: String,
+    pub precision: Precision,
 }
 
 /// Derives, checks and describes. Touches neither the engine nor the parameter server.
 pub fn prepare(runtime: &Runtime, graph: &JobGraph) -> Result<Prepared, SubmitError> {
     let mut blobs = BTreeMap::new();
+    let mut cpu_lacks = None;
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
         let kind = match &node.work {
             NodeWork::Train(training) => {
-                NodeKind::Train(Box::new(prepare_training(runtime, training, &mut blobs)?))
+                let spec;
+                (spec, cpu_lacks) = prepare_training(runtime, training, &mut blobs)?;
+                NodeKind::Train(Box::new(spec))
             }
             NodeWork::Evaluate => NodeKind::Evaluate,
             NodeWork::Snapshot => NodeKind::Snapshot,
@@ -46,7 +60,7 @@ pub fn prepare(runtime: &Runtime, graph: &JobGraph) -> Result<Prepared, SubmitEr
     let spec = JobSpec { id: graph.id.parse()?, nodes };
     spec.validate()?;
     check_tests(&spec)?;
-    Ok(Prepared { spec, blobs })
+    Ok(Prepared { spec, blobs, cpu_lacks })
 }
 
 fn check_tests(spec: &JobSpec) -> Result<(), SubmitError> {
@@ -62,8 +76,9 @@ fn prepare_training(
     runtime: &Runtime,
     training: &Training,
     blobs: &mut BTreeMap<String, Vec<u8>>,
-) -> Result<TrainSpec, SubmitError> {
+) -> Result<(TrainSpec, Option<NoKernel>), SubmitError> {
     let settings = &training.settings;
+    let mut cpu_lacks = None;
     let (forward, mut graph) = match &training.model {
         Model::Forward { onnx, loss, options, output } => {
             let bytes = read(onnx)?;
@@ -79,7 +94,9 @@ fn prepare_training(
             };
             let graph = derive(runtime, &bytes, loss.parse()?, &options)?;
             if settings.precision != Precision::F32 {
-                check_kernels(runtime, &graph.train_onnx, settings.precision)?;
+                let precision = settings.precision;
+                let missing = lacks_kernel(runtime, &graph.train_onnx).map_err(AutodiffError::from)?;
+                cpu_lacks = missing.map(|op| NoKernel { op, precision });
             }
             (bytes, graph)
         }
@@ -112,7 +129,7 @@ fn prepare_training(
         ignored_label: training.model.ignored_label(),
         label_shape: data.label_shape,
     };
-    Ok(TrainSpec {
+    let spec = TrainSpec {
         model,
         data: data.spec,
         optimizer: settings.optimizer,
@@ -126,7 +143,8 @@ fn prepare_training(
         min_workers: settings.min_workers,
         max_workers: settings.max_workers.unwrap_or(u32::MAX),
         ahead: settings.ahead,
-    })
+    };
+    Ok((spec, cpu_lacks))
 }
 
 fn read(bytes: &Bytes) -> Result<Cow<'_, [u8]>, SubmitError> {

@@ -1,13 +1,29 @@
 //! Uploads the blobs and submits the job.
 
-use syncline_engine::{client::Client, rpc::Token};
+use syncline_engine::{
+    client::Client,
+    rpc::{Token, WorkerFields},
+};
 use syncline_ps::client::BlobClient;
 
-use super::{SubmitError, prepare::Prepared};
+use super::{
+    SubmitError,
+    prepare::{NoKernel, Prepared},
+};
 
 /// Uploads to the parameter server what it lacks, then submits. Returns when the job is committed in Redis.
+///
+/// A job that no CPU can compute is refused while a worker computes on one.
 pub async fn submit(client: &Client, token: &Token, job: Prepared) -> Result<(), SubmitError> {
-    let Prepared { spec, blobs } = job;
+    let Prepared { spec, blobs, cpu_lacks } = job;
+    if let Some(NoKernel { op, precision }) = cpu_lacks {
+        let workers = client.workers().await?;
+        let on_cpu = |worker: &&WorkerFields| worker.get("device").is_some_and(|device| device == "cpu");
+        if let Some(worker) = workers.iter().find(on_cpu) {
+            let worker = worker.get("name").cloned().unwrap_or_default();
+            return Err(SubmitError::NoKernel { worker, op, precision: precision.name() });
+        }
+    }
     let shards = client.shards().await?;
     let token = token.clone();
     tokio::task::spawn_blocking(move || -> Result<(), SubmitError> {
