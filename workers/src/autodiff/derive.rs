@@ -3,110 +3,19 @@
 use super::emitter::Emitter;
 use super::error::AutodiffError;
 use super::forward::{Forward, never_empty};
-use super::loss::{Loss, LossAt, LossOptions, LossValues, scores};
+use super::forward::{NEXT_SUFFIX, evaluation_form, training_form};
+use super::loss::{Loss, LossAt, LossValues, scores};
+use super::options::DeriveOptions;
+use super::precision::scale_loss;
 use super::precision::{Precision, lower, write_bf16};
-use super::recompute::{NOMINAL_AXIS, Saving, recompute};
-use super::scaled_loss::scale_loss;
+use super::recompute::{NOMINAL_AXIS, recompute};
 use super::sizes::sizes;
 use super::sweep::sweep;
-use super::training_form::{NEXT_SUFFIX, evaluation_form, training_form};
-use super::{CORRECT, GRAD_SUFFIX, LABEL, LOSS, LOSS_SCALE, LOSS_WEIGHT};
+use super::training_graph::{Io, TrainingGraph};
+use super::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_SCALE, LOSS_WEIGHT};
 use crate::backend::{Runtime, Types, check_loads};
 use crate::onnx::proto::NodeProto;
 use crate::onnx::{Dim, ElementType, TensorType};
-
-/// How to derive a training graph.
-#[derive(Debug, Clone)]
-pub struct DeriveOptions {
-    /// The model's output, or another float32 value of it, that the loss looks at; the first float32 output if not given.
-    /// Where that is probabilities, a cross-entropy looks at what they are made of, see [`TrainingGraph::loss_at`].
-    pub output: Option<String>,
-    /// Name of the input that holds the wanted answers. Default `label`.
-    pub label: String,
-    /// Settings of the loss.
-    pub loss: LossOptions,
-    /// Weights to train, as names or patterns with `*`. If not given, [`select`](super::select()) decides.
-    pub train: Option<Vec<String>>,
-    /// Weights that stay as they are, as names or patterns with `*`.
-    pub freeze: Vec<String>,
-    /// Whether the model trains as it evaluates: BatchNormalization with the statistics that it remembers, no Dropout.
-    pub eval_mode: bool,
-    /// Seed of the Dropout nodes.
-    pub seed: i64,
-    /// Element type of products and what stands between them; everything that goes in and out stays float32.
-    pub precision: Precision,
-    /// Makes cheap values again in the backward pass instead of keeping them: less memory, a little more time.
-    pub recompute: bool,
-    /// Lets ONNX Runtime fold constants and inline functions first. Default yes.
-    pub simplify: bool,
-}
-
-impl Default for DeriveOptions {
-    fn default() -> Self {
-        Self {
-            output: None,
-            label: LABEL.to_owned(),
-            loss: LossOptions::default(),
-            train: None,
-            freeze: Vec::new(),
-            eval_mode: false,
-            seed: 0,
-            precision: Precision::F32,
-            recompute: false,
-            simplify: true,
-        }
-    }
-}
-
-/// An input or output of a training graph.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Io {
-    pub name: String,
-    pub element: ElementType,
-    pub dims: Vec<Dim>,
-}
-
-impl Io {
-    pub(super) fn new(name: &str, ty: TensorType) -> Self {
-        Self { name: name.to_owned(), element: ty.element, dims: ty.dims }
-    }
-}
-
-/// A trained parameter with its first value, in row-major order.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Param {
-    pub name: String,
-    pub shape: Vec<usize>,
-    pub initial: Vec<f32>,
-}
-
-/// A model that can be trained. The module's documentation lists the names of its inputs and outputs.
-#[derive(Debug, Clone)]
-pub struct TrainingGraph {
-    /// Computes loss, metrics and gradients.
-    pub train_onnx: Vec<u8>,
-    /// Computes loss and metrics.
-    pub eval_onnx: Vec<u8>,
-    /// The parameters, in the order of the forward model.
-    pub params: Vec<Param>,
-    /// Running statistics, fed as parameters are; a step gives their next values as `<name>.new`.
-    pub state: Vec<Param>,
-    /// The value that the loss looks at: the output that was asked for, or the scores of which a Softmax or Sigmoid makes
-    /// it. A ready-made graph does not say.
-    pub loss_at: Option<String>,
-    /// What is fed besides parameters and label.
-    pub data_inputs: Vec<Io>,
-    /// The label. A ready-made graph may have none.
-    pub label: Option<Io>,
-    /// The outputs of the forward model, or of a ready-made graph what is neither loss nor gradient.
-    pub forward_outputs: Vec<Io>,
-    /// Whether there is an output `correct`.
-    pub has_correct: bool,
-    /// What recomputation saves, where the options ask for it.
-    pub saving: Option<Saving>,
-    /// Number of classes, where the label is one of several.
-    pub classes: Option<usize>,
-}
 
 /// Derives the training graph of a forward model.
 ///

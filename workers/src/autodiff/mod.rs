@@ -29,8 +29,6 @@
 //! | `correct_topk`, `perplexity` | outputs on request, see [`LossOptions`] |
 //! | the forward model's outputs | under their own names |
 
-mod after;
-mod bounds;
 mod broadcast;
 mod catalogue;
 mod check;
@@ -39,38 +37,29 @@ mod emitter;
 mod error;
 mod estimate;
 mod forward;
-mod group_norm_form;
-mod idioms;
-mod keep;
 mod loss;
-mod low_nodes;
-mod min_cut;
-mod pattern;
+mod options;
 mod precision;
 mod ready;
 mod recompute;
 mod rules;
-mod scaled_loss;
-mod scaler;
-mod select;
-mod shape_values;
 mod sizes;
 mod sweep;
-mod training_form;
+mod training_graph;
 
 pub use catalogue::{NONE_NEEDED, REFUSED, Support, support};
 pub use check::{CheckOptions, Checked, CheckedParam, check, check_graph};
-pub use derive::{DeriveOptions, Io, Param, TrainingGraph, derive};
+pub use derive::derive;
 pub use error::AutodiffError;
 pub use estimate::{Estimate, estimate};
+pub use forward::{NEXT_SUFFIX, Selected, Statistic, select};
 pub use loss::{Loss, LossOptions};
-pub use precision::{Precision, lacks_kernel};
+pub use options::DeriveOptions;
+pub use precision::{FIRST_LOSS_SCALE, Precision, lacks_kernel};
 pub use ready::accept_ready;
 pub use recompute::{NOMINAL_AXIS, Saving};
 pub use rules::supported_operators;
-pub use scaled_loss::FIRST_LOSS_SCALE;
-pub use select::{Selected, select};
-pub use training_form::{NEXT_SUFFIX, Statistic};
+pub use training_graph::{Io, Param, TrainingGraph};
 
 /// Input that holds the wanted answers, unless the options name another.
 pub const LABEL: &str = "label";

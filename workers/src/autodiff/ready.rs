@@ -1,8 +1,8 @@
 //! Accepting a training graph that was made elsewhere.
 
-use super::derive::{Io, Param, TrainingGraph};
 use super::error::AutodiffError;
-use super::training_form::NEXT_SUFFIX;
+use super::forward::NEXT_SUFFIX;
+use super::training_graph::{Io, Param, TrainingGraph};
 use super::{CORRECT, CORRECT_TOP, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS};
 use crate::backend::{Runtime, Types, interface_types};
 use crate::onnx::proto::GraphProto;

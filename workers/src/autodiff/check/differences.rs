@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use super::feed::{self, Fed};
 use super::{GRAD_SUFFIX, LOSS, double};
-use crate::autodiff::derive::TrainingGraph;
 use crate::autodiff::emitter::captured;
 use crate::autodiff::error::AutodiffError;
 use crate::autodiff::rules::float64_form;
+use crate::autodiff::training_graph::TrainingGraph;
 use crate::backend::{BackendError, ExecOptions, Executable, Runtime, infer_types};
 use crate::onnx::{self, ElementType, ModelProto};
 

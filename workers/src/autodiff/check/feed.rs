@@ -1,8 +1,8 @@
 //! Random numbers for the inputs of a training graph.
 
 use super::CheckOptions;
-use crate::autodiff::derive::{Io, TrainingGraph};
 use crate::autodiff::error::AutodiffError;
+use crate::autodiff::training_graph::{Io, TrainingGraph};
 use crate::backend::TensorView;
 use crate::onnx::proto::{DimensionValue, GraphProto, TypeProto};
 use crate::onnx::{self, ElementType, ModelProto, SplitMix64, TensorType};

@@ -16,12 +16,14 @@ mod feed;
 
 use std::collections::HashMap;
 
-use super::derive::{DeriveOptions, TrainingGraph, derive};
+use super::derive::derive;
 use super::error::AutodiffError;
 use super::estimate::{Estimate, estimate};
 use super::loss::Loss;
+use super::options::DeriveOptions;
 use super::recompute::NOMINAL_AXIS;
 use super::sizes::sizes;
+use super::training_graph::TrainingGraph;
 use super::{GRAD_SUFFIX, LOSS};
 use crate::backend::{BackendError, ExecOptions, Executable, Runtime};
 use crate::onnx::SplitMix64;

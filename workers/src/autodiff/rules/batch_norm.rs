@@ -11,7 +11,7 @@
 use super::{InputGrads, NodeGrad};
 use crate::autodiff::AutodiffError;
 use crate::autodiff::broadcast::sum;
-use crate::autodiff::training_form::is_of_batch;
+use crate::autodiff::forward::is_of_batch;
 use crate::onnx::attr_float;
 
 /// Most channels; the rule writes constants with a number for each.

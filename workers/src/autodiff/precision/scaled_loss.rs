@@ -5,7 +5,7 @@
 //! runs as it is; who trains lowers it when a gradient is not finite. The output `loss` is not scaled.
 //! Source: Micikevicius et al., Mixed precision training, ICLR 2018, arXiv:1710.03740.
 
-use super::{GRAD_SUFFIX, LOSS_SCALE};
+use crate::autodiff::{GRAD_SUFFIX, LOSS_SCALE};
 use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
 use crate::onnx::{ElementType, TensorType};
 
@@ -14,7 +14,7 @@ pub const FIRST_LOSS_SCALE: f32 = 65536.0;
 
 /// Multiplies the gradient `seed` by the input `loss_scale`, and divides those of the parameters by it. Returns the
 /// gradient that the backward pass now begins with.
-pub(super) fn scale_loss(graph: &mut GraphProto, seed: &str) -> String {
+pub(in crate::autodiff) fn scale_loss(graph: &mut GraphProto, seed: &str) -> String {
     let scaled = "syncline/scaled_loss".to_owned();
     let inverse = "syncline/loss_unscale".to_owned();
     let made = graph.node.iter().position(|node| node.output.iter().any(|output| output == seed));

@@ -1,7 +1,7 @@
 //! Names of weights with a wildcard: `*` stands for any characters, none included.
 
 /// Whether the whole of `name` is what `pattern` says. O(pattern * name) at worst, without recursion.
-pub(super) fn matches(pattern: &str, name: &str) -> bool {
+pub(in crate::autodiff) fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);
     // Where the last star stands, and how much of the name it has swallowed so far.

@@ -8,11 +8,11 @@
 use std::collections::VecDeque;
 
 /// Capacity of an edge that no cut may take.
-pub(super) const UNCUT: u64 = u64::MAX / 4;
+pub(in crate::autodiff) const UNCUT: u64 = u64::MAX / 4;
 
 /// A network. Vertices are numbers from 0; the first two are source and sink.
 #[derive(Debug)]
-pub(super) struct Network {
+pub(in crate::autodiff) struct Network {
     /// Edges that leave each vertex, as indices.
     leaving: Vec<Vec<usize>>,
     /// Where an edge leads and what it still lets through; the edge back is at the index with the last bit changed.
@@ -20,19 +20,19 @@ pub(super) struct Network {
 }
 
 impl Network {
-    pub(super) const SOURCE: usize = 0;
-    pub(super) const SINK: usize = 1;
+    pub(in crate::autodiff) const SOURCE: usize = 0;
+    pub(in crate::autodiff) const SINK: usize = 1;
 
-    pub(super) fn new() -> Self {
+    pub(in crate::autodiff) fn new() -> Self {
         Self { leaving: vec![Vec::new(); 2], edges: Vec::new() }
     }
 
-    pub(super) fn vertex(&mut self) -> usize {
+    pub(in crate::autodiff) fn vertex(&mut self) -> usize {
         self.leaving.push(Vec::new());
         self.leaving.len() - 1
     }
 
-    pub(super) fn edge(&mut self, from: usize, to: usize, capacity: u64) {
+    pub(in crate::autodiff) fn edge(&mut self, from: usize, to: usize, capacity: u64) {
         for (from, to, capacity) in [(from, to, capacity), (to, from, 0)] {
             self.leaving[from].push(self.edges.len());
             self.edges.push((to, capacity));
@@ -40,7 +40,7 @@ impl Network {
     }
 
     /// For each vertex whether it is on the sink's side of the cheapest cut; of several, the one nearest to the sink.
-    pub(super) fn sink_side(mut self) -> Vec<bool> {
+    pub(in crate::autodiff) fn sink_side(mut self) -> Vec<bool> {
         while let Some(levels) = self.levels() {
             let mut next = vec![0; self.leaving.len()];
             while self.push(&levels, &mut next) > 0 {}

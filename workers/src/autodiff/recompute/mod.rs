@@ -11,16 +11,20 @@
 //!
 //! Numbers do not change: the copies are the same operators on the same values.
 
+mod after;
+mod keep;
+mod min_cut;
+
 use std::collections::{HashMap, HashSet};
 
-use super::after::Order;
-use super::emitter::captured;
-use super::error::AutodiffError;
-use super::estimate::{Estimate, estimate};
-use super::keep::{Plan, ancestors};
-use super::sizes::sizes;
+use crate::autodiff::emitter::captured;
+use crate::autodiff::error::AutodiffError;
+use crate::autodiff::estimate::{Estimate, estimate};
+use crate::autodiff::sizes::sizes;
 use crate::backend::{Runtime, Types, WeightGradient, infer_types};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
+use after::Order;
+use keep::{Plan, ancestors};
 
 /// Size that open axes are taken to have where sizes are compared.
 pub const NOMINAL_AXIS: usize = 32;
@@ -34,7 +38,7 @@ pub struct Saving {
 
 /// Rewrites the model, unless that saves nothing. `seed`: the gradient that the backward pass begins with; `param`: an
 /// input that is never empty. Costs three session loads.
-pub(super) fn recompute(
+pub(in crate::autodiff) fn recompute(
     runtime: &Runtime,
     model: &mut ModelProto,
     seed: &str,

@@ -5,8 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::LOSS_SCALE;
-use super::precision::Precision;
+use super::Precision;
+use crate::autodiff::LOSS_SCALE;
 use crate::backend::Types;
 use crate::onnx::ElementType;
 use crate::onnx::proto::{GraphProto, NodeProto};
@@ -40,10 +40,10 @@ enum Origin {
 
 /// Which operators have 16 bits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Table {
-    pub(super) precision: Precision,
+pub(in crate::autodiff) struct Table {
+    pub(in crate::autodiff) precision: Precision,
     /// The operator set that the graph speaks.
-    pub(super) opset: i64,
+    pub(in crate::autodiff) opset: i64,
 }
 
 impl Table {
@@ -84,12 +84,15 @@ impl Table {
 }
 
 /// Element type of a value, if it is known.
-pub(super) fn element(types: &Types, value: Option<&String>) -> Option<ElementType> {
+pub(in crate::autodiff) fn element(types: &Types, value: Option<&String>) -> Option<ElementType> {
     types.get(value?).map(|ty| ty.element)
 }
 
 /// The operands that share the node's precision.
-pub(super) fn operands<'n>(node: &'n NodeProto, types: &'n Types) -> impl Iterator<Item = &'n String> {
+pub(in crate::autodiff) fn operands<'n>(
+    node: &'n NodeProto,
+    types: &'n Types,
+) -> impl Iterator<Item = &'n String> {
     // The ratio of a Dropout has a type of its own.
     let count = if node.op_type == "Dropout" { 1 } else { node.input.len() };
     let float = |value: &&String| element(types, Some(value)) == Some(ElementType::F32);
@@ -97,7 +100,12 @@ pub(super) fn operands<'n>(node: &'n NodeProto, types: &'n Types) -> impl Iterat
 }
 
 /// For each node whether it computes in 16 bits.
-pub(super) fn low_nodes(graph: &GraphProto, types: &Types, table: &Table, params: &[String]) -> Vec<bool> {
+pub(in crate::autodiff) fn low_nodes(
+    graph: &GraphProto,
+    types: &Types,
+    table: &Table,
+    params: &[String],
+) -> Vec<bool> {
     let mut origins: HashMap<&str, Origin> = HashMap::new();
     origins.extend(params.iter().map(|param| (param.as_str(), Origin::Weight)));
     for tensor in &graph.initializer {

@@ -16,8 +16,8 @@
 
 use std::collections::HashSet;
 
-use super::emitter::Emitter;
-use super::error::AutodiffError;
+use crate::autodiff::emitter::Emitter;
+use crate::autodiff::error::AutodiffError;
 use crate::backend::Types;
 use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
 use crate::onnx::{Dim, ElementType, TensorType, attr_int};
@@ -33,11 +33,11 @@ pub struct Statistic {
     /// The tensor of the forward model that holds it.
     pub name: String,
     /// The value of the training form that takes its place after a step; to be published as `<name>.new`.
-    pub(super) next: String,
+    pub(in crate::autodiff) next: String,
 }
 
 /// Names of the tensors that BatchNormalization nodes read as mean and variance: no weights, whatever their type.
-pub(super) fn statistics(graph: &GraphProto) -> HashSet<String> {
+pub(in crate::autodiff) fn statistics(graph: &GraphProto) -> HashSet<String> {
     let norms = graph.node.iter().filter(|node| is(node, "BatchNormalization"));
     norms.flat_map(|node| node.input.iter().skip(3).map(|value| origin(graph, value).to_owned())).collect()
 }
@@ -46,7 +46,7 @@ pub(super) fn statistics(graph: &GraphProto) -> HashSet<String> {
 ///
 /// ONNX Runtime 1.31 takes away every Dropout whose mask nobody reads, even one that is told to train by a constant or an
 /// input. So they are told by a value that only the run knows to be true: b or not b, for the first number of `param`.
-pub(super) fn activate_dropout(graph: &mut GraphProto, seed: i64, param: &str) {
+pub(in crate::autodiff) fn activate_dropout(graph: &mut GraphProto, seed: i64, param: &str) {
     let mut found = false;
     let [list, first, flat, number, truth, lie, active] =
         ["list", "first", "flat", "number", "truth", "lie", "active"]
@@ -75,7 +75,7 @@ pub(super) fn activate_dropout(graph: &mut GraphProto, seed: i64, param: &str) {
 }
 
 /// The graph as it evaluates: no Dropout, and BatchNormalization with the statistics that it remembers.
-pub(super) fn evaluation_form(graph: &GraphProto) -> GraphProto {
+pub(in crate::autodiff) fn evaluation_form(graph: &GraphProto) -> GraphProto {
     let mut graph = graph.clone();
     let mut remembered = Vec::new();
     for node in &mut graph.node {
@@ -106,7 +106,7 @@ pub(super) fn evaluation_form(graph: &GraphProto) -> GraphProto {
 ///
 /// `types` has the types of the graph's values and receives those of the new ones. A statistic that is no input of the
 /// graph is a constant of the model, and stays one.
-pub(super) fn training_form(
+pub(in crate::autodiff) fn training_form(
     graph: &GraphProto,
     types: &mut Types,
 ) -> Result<(GraphProto, Vec<Statistic>), AutodiffError> {
@@ -151,7 +151,7 @@ pub(super) fn training_form(
 }
 
 /// Whether mean and variance are those of the batch `x`, as [`training_form`] writes them.
-pub(super) fn is_of_batch(emitter: &Emitter, x: &str, mean: &str, variance: &str) -> bool {
+pub(in crate::autodiff) fn is_of_batch(emitter: &Emitter, x: &str, mean: &str, variance: &str) -> bool {
     let made_by = |value: &str, op: &str| emitter.producer(value).filter(|node| node.op_type == op);
     let mean_of = |value: &str| {
         let total = made_by(value, "Div").and_then(|node| made_by(&node.input[0], "ReduceSum"));

@@ -7,11 +7,11 @@
 
 use std::collections::HashMap;
 
-use super::derive::DeriveOptions;
-use super::emitter::captured;
-use super::error::AutodiffError;
 use super::pattern::matches;
 use super::training_form::statistics;
+use crate::autodiff::emitter::captured;
+use crate::autodiff::error::AutodiffError;
+use crate::autodiff::options::DeriveOptions;
 use crate::onnx::proto::{GraphProto, TensorProto};
 use crate::onnx::{ElementType, ModelProto};
 

@@ -3,8 +3,8 @@
 //! Folding constants runs nodes, and a node of a few bytes can make gigabytes of equal numbers. Afterwards the rules
 //! compute with the sizes and attributes that are left here, without fear of overflow.
 
-use super::error::AutodiffError;
 use super::idioms::Constants;
+use crate::autodiff::error::AutodiffError;
 use crate::backend::Types;
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::{Dim, TensorType};
@@ -17,7 +17,7 @@ const MOST_CONCEIVABLE: u64 = 1 << 40;
 const LARGEST_GEOMETRY: i64 = 1 << 31;
 
 /// Looks at every node whose output has a shape that stands in the model, at its geometry, and at the inputs.
-pub(super) fn check_bounds(graph: &GraphProto) -> Result<(), AutodiffError> {
+pub(in crate::autodiff) fn check_bounds(graph: &GraphProto) -> Result<(), AutodiffError> {
     let constants = Constants::of(graph);
     for input in &graph.input {
         if let Some(ty) = TensorType::from_value_info(input) {
@@ -39,7 +39,7 @@ pub(super) fn check_bounds(graph: &GraphProto) -> Result<(), AutodiffError> {
 }
 
 /// Looks at the shape of every value that a node makes.
-pub(super) fn check_types(graph: &GraphProto, types: &Types) -> Result<(), AutodiffError> {
+pub(in crate::autodiff) fn check_types(graph: &GraphProto, types: &Types) -> Result<(), AutodiffError> {
     for node in &graph.node {
         for ty in node.output.iter().filter_map(|output| types.get(output)) {
             check_elements(&node.op_type, node.label(), elements(&ty.dims), MOST_CONCEIVABLE)?;

@@ -14,7 +14,7 @@ use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
 const MOST_PARTS: usize = 1 << 12;
 
 /// Rewrites the graph; returns whether anything has changed.
-pub(super) fn rewrite(graph: &mut GraphProto, types: &Types) -> bool {
+pub(in crate::autodiff) fn rewrite(graph: &mut GraphProto, types: &Types) -> bool {
     let constants = Constants::of(graph);
     let mut splits: Vec<Split> =
         graph.node.iter().filter_map(|node| Split::of(node, &constants, types)).collect();
@@ -26,10 +26,10 @@ pub(super) fn rewrite(graph: &mut GraphProto, types: &Types) -> bool {
 }
 
 /// Integer constants by name.
-pub(super) struct Constants(HashMap<String, Vec<i64>>);
+pub(in crate::autodiff) struct Constants(HashMap<String, Vec<i64>>);
 
 impl Constants {
-    pub(super) fn of(graph: &GraphProto) -> Self {
+    pub(in crate::autodiff) fn of(graph: &GraphProto) -> Self {
         let tensors = graph.initializer.iter().map(|tensor| (tensor.name.clone(), tensor));
         let value = |node: &'_ NodeProto| -> Option<TensorProto> {
             node.attribute.iter().find(|attribute| attribute.name == "value")?.t.clone()
@@ -39,7 +39,7 @@ impl Constants {
         Self(tensors.filter_map(|(name, tensor)| Some((name, tensor.to_i64()?))).chain(made).collect())
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&[i64]> {
+    pub(in crate::autodiff) fn get(&self, name: &str) -> Option<&[i64]> {
         self.0.get(name).map(Vec::as_slice)
     }
 }
@@ -83,7 +83,8 @@ impl Split {
     /// Finds the SequenceAt nodes; `false` if the sequence is read by anything else.
     fn find_readers(&mut self, graph: &GraphProto, constants: &Constants) -> bool {
         let uses = |names: &[String]| names.contains(&self.sequence);
-        let nested = |node: &NodeProto| super::emitter::captured(node).contains(&self.sequence.as_str());
+        let nested =
+            |node: &NodeProto| crate::autodiff::emitter::captured(node).contains(&self.sequence.as_str());
         let mut readers = Vec::new();
         for node in graph.node.iter().filter(|node| uses(&node.input) || nested(node)) {
             let position = node.input.get(1).and_then(|name| constants.get(name));

@@ -12,9 +12,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::emitter::captured;
-use super::estimate::bytes;
 use super::min_cut::{Network, UNCUT};
+use crate::autodiff::emitter::captured;
+use crate::autodiff::estimate::bytes;
 use crate::backend::Types;
 use crate::onnx::proto::{GraphProto, NodeProto};
 
@@ -40,23 +40,23 @@ const PRODUCTS: &[&str] = &["Attention", "Conv", "ConvTranspose", "Einsum", "Gem
 
 /// What to do with each value and node.
 #[derive(Debug)]
-pub(super) struct Plan<'g> {
+pub(in crate::autodiff) struct Plan<'g> {
     /// The node that makes a value.
-    pub(super) producer: HashMap<&'g str, usize>,
+    pub(in crate::autodiff) producer: HashMap<&'g str, usize>,
     /// For each node up to the one that makes the seed, whether it belongs to the forward pass.
-    pub(super) forward: Vec<bool>,
+    pub(in crate::autodiff) forward: Vec<bool>,
     /// For each node whether it belongs to the backward pass.
-    pub(super) late: Vec<bool>,
+    pub(in crate::autodiff) late: Vec<bool>,
     /// Values to make again where a late node needs them.
-    pub(super) again: HashSet<&'g str>,
+    pub(in crate::autodiff) again: HashSet<&'g str>,
     /// Values that are kept, and worth being read late only.
-    pub(super) kept: HashSet<&'g str>,
+    pub(in crate::autodiff) kept: HashSet<&'g str>,
     /// Values of the forward pass that are to go when it is done -> nodes that ask for their shape, perhaps later.
-    pub(super) measured: HashMap<&'g str, Vec<usize>>,
+    pub(in crate::autodiff) measured: HashMap<&'g str, Vec<usize>>,
 }
 
 impl<'g> Plan<'g> {
-    pub(super) fn of(graph: &'g GraphProto, types: &Types, seed: &str) -> Self {
+    pub(in crate::autodiff) fn of(graph: &'g GraphProto, types: &Types, seed: &str) -> Self {
         let producer = producers(graph);
         let late = late(graph, seed);
         let is_late = |value: &str| value == seed || producer.get(value).is_some_and(|&node| late[node]);
@@ -155,7 +155,11 @@ fn late(graph: &GraphProto, seed: &str) -> Vec<bool> {
 }
 
 /// For each node up to `last` whether the node at `last` depends on it.
-pub(super) fn ancestors(graph: &GraphProto, producer: &HashMap<&str, usize>, last: usize) -> Vec<bool> {
+pub(in crate::autodiff) fn ancestors(
+    graph: &GraphProto,
+    producer: &HashMap<&str, usize>,
+    last: usize,
+) -> Vec<bool> {
     let mut found = vec![false; last + 1];
     found[last] = true;
     for index in (0..=last).rev() {

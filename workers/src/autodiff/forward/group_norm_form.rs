@@ -5,8 +5,8 @@
 //! `[batch, groups, rest]`, an InstanceNormalization, and a reshape back to sizes that are known. Those are found by
 //! passing over the operators: they do not change shapes. Costs a session load if the model has any.
 
-use super::emitter::Emitter;
-use super::error::AutodiffError;
+use crate::autodiff::emitter::Emitter;
+use crate::autodiff::error::AutodiffError;
 use crate::backend::{Runtime, Types, infer_types};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::{Dim, attr_float};
@@ -14,7 +14,10 @@ use crate::onnx::{Dim, attr_float};
 const OP: &str = "GroupNormalization";
 
 /// Writes out every GroupNormalization whose input has known sizes apart from its batch; others stay.
-pub(super) fn write_out_group_norms(runtime: &Runtime, model: &mut ModelProto) -> Result<(), AutodiffError> {
+pub(in crate::autodiff) fn write_out_group_norms(
+    runtime: &Runtime,
+    model: &mut ModelProto,
+) -> Result<(), AutodiffError> {
     let Some(graph) = model.graph.as_ref().filter(|graph| graph.node.iter().any(is_group_norm)) else {
         return Ok(());
     };

@@ -23,7 +23,7 @@ enum Entry {
 
 /// Writes constants where it can; returns whether anything has changed. Values behind them may have known sizes then,
 /// so that a second time finds more.
-pub(super) fn fix_shapes(graph: &mut GraphProto, types: &Types) -> bool {
+pub(in crate::autodiff) fn fix_shapes(graph: &mut GraphProto, types: &Types) -> bool {
     let constants = Constants::of(graph);
     let mut lists: HashMap<String, Vec<Entry>> = HashMap::new();
     let (taken, mut made) = (names(graph), Vec::new());

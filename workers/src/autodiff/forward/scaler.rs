@@ -4,12 +4,12 @@
 //! nothing behind it would have one. Offset and scale are attributes, one number for all features or one for each. They
 //! stay constants: preprocessing is no parameter.
 
-use super::emitter::Emitter;
+use crate::autodiff::emitter::Emitter;
 use crate::onnx::ElementType;
 use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
 
 /// Writes every Scaler as a difference and a product; the graph is left alone if there is none.
-pub(super) fn write_out_scalers(graph: GraphProto) -> GraphProto {
+pub(in crate::autodiff) fn write_out_scalers(graph: GraphProto) -> GraphProto {
     let is_scaler = |node: &NodeProto| node.op_type == "Scaler" && node.domain == "ai.onnx.ml";
     if !graph.node.iter().any(is_scaler) {
         return graph;

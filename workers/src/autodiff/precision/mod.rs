@@ -15,17 +15,22 @@
 //! operators of the standard and of ONNX Runtime's CUDA provider know it (docs/OperatorKernels.md of ONNX Runtime).
 //! Source: Micikevicius et al., Mixed precision training, ICLR 2018, arXiv:1710.03740.
 
+mod low_nodes;
+mod scaled_loss;
+
+pub use self::scaled_loss::FIRST_LOSS_SCALE;
+pub(in crate::autodiff) use self::scaled_loss::scale_loss;
+
 use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
 
-use serde::Deserialize;
-
-use super::emitter::captured;
-use super::error::AutodiffError;
-use super::low_nodes::{Table, element, low_nodes, operands};
+use crate::autodiff::emitter::captured;
+use crate::autodiff::error::AutodiffError;
 use crate::backend::{BackendError, Runtime, Types, interface_types};
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::onnx::{ElementType, TensorType, attr_int};
+use low_nodes::{Table, element, low_nodes, operands};
+use serde::Deserialize;
 
 /// Element type of the heavy part of a training graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -72,7 +77,7 @@ pub fn lacks_kernel(runtime: &Runtime, train_onnx: &[u8]) -> Result<Option<Strin
 
 /// Lets the heavy part compute in 16 bits. `params`: inputs that may be rounded. Whatever the precision, the type that is
 /// written is float16, which ONNX Runtime can check on every machine; see [`write_bf16`].
-pub(super) fn lower(
+pub(in crate::autodiff) fn lower(
     model: &mut ModelProto,
     types: &Types,
     precision: Precision,
@@ -97,7 +102,7 @@ pub(super) fn lower(
 }
 
 /// Turns float16 into bfloat16, in a graph that [`lower`] wrote.
-pub(super) fn write_bf16(model: &mut ModelProto) {
+pub(in crate::autodiff) fn write_bf16(model: &mut ModelProto) {
     let (from, to) = (ElementType::F16.code(), ElementType::Bf16.code());
     let graph = model.graph.get_or_insert_default();
     let casts = graph.node.iter_mut().filter(|node| node.op_type == "Cast");

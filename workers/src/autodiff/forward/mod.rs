@@ -1,19 +1,32 @@
 //! Preparing a forward model: weights become inputs, constants are folded, every value gets a type.
 
+mod bounds;
+mod group_norm_form;
+mod idioms;
+mod pattern;
+mod scaler;
+mod select;
+mod shape_values;
+mod training_form;
+
+pub use self::select::{Selected, select};
+pub use self::training_form::{NEXT_SUFFIX, Statistic};
+pub(in crate::autodiff) use self::training_form::{evaluation_form, is_of_batch, training_form};
+
 use std::collections::HashSet;
 
-use super::bounds::{check_bounds, check_types};
-use super::derive::{DeriveOptions, Param};
-use super::error::AutodiffError;
-use super::group_norm_form::write_out_group_norms;
-use super::idioms::rewrite;
-use super::scaler::write_out_scalers;
-use super::select::select;
-use super::shape_values::fix_shapes;
-use super::training_form::{activate_dropout, statistics};
+use crate::autodiff::error::AutodiffError;
+use crate::autodiff::options::DeriveOptions;
+use crate::autodiff::training_graph::Param;
 use crate::backend::{Runtime, Types, infer_types, simplify};
 use crate::onnx::proto::{DimensionProto, DimensionValue, GraphProto, ModelProto, ValueInfoProto};
 use crate::onnx::{self, Dim, ElementType, TensorType};
+use bounds::{check_bounds, check_types};
+use group_norm_form::write_out_group_norms;
+use idioms::rewrite;
+use scaler::write_out_scalers;
+use shape_values::fix_shapes;
+use training_form::{activate_dropout, statistics};
 
 /// Oldest operator set the rules know: from 13 on, axes of reductions are inputs and Softmax has one axis.
 const LEAST_OPSET: i64 = 13;
@@ -24,18 +37,18 @@ const MOST_ROUNDS: usize = 100;
 
 /// A forward model whose parameters are inputs and whose values all have types.
 #[derive(Debug)]
-pub(super) struct Forward {
-    pub(super) model: ModelProto,
-    pub(super) graph: GraphProto,
-    pub(super) types: Types,
-    pub(super) params: Vec<Param>,
+pub(in crate::autodiff) struct Forward {
+    pub(in crate::autodiff) model: ModelProto,
+    pub(in crate::autodiff) graph: GraphProto,
+    pub(in crate::autodiff) types: Types,
+    pub(in crate::autodiff) params: Vec<Param>,
     /// Running statistics, inputs as well.
-    pub(super) state: Vec<Param>,
-    pub(super) data_inputs: Vec<String>,
+    pub(in crate::autodiff) state: Vec<Param>,
+    pub(in crate::autodiff) data_inputs: Vec<String>,
 }
 
 impl Forward {
-    pub(super) fn prepare(
+    pub(in crate::autodiff) fn prepare(
         runtime: &Runtime,
         bytes: &[u8],
         options: &DeriveOptions,
@@ -86,13 +99,13 @@ impl Forward {
     }
 
     /// The type of a graph input.
-    pub(super) fn type_of(&self, name: &str) -> TensorType {
+    pub(in crate::autodiff) fn type_of(&self, name: &str) -> TensorType {
         self.types.get(name).cloned().unwrap_or_else(|| TensorType::new(ElementType::F32, Vec::new()))
     }
 }
 
 /// A parameter that has numbers.
-pub(super) fn never_empty(params: &[Param]) -> &str {
+pub(in crate::autodiff) fn never_empty(params: &[Param]) -> &str {
     let full = params.iter().find(|param| !param.initial.is_empty());
     full.or(params.first()).map_or("", |param| param.name.as_str())
 }

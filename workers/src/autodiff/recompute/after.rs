@@ -20,20 +20,20 @@ use crate::onnx::{ElementType, attr_int};
 
 /// Writes order into a graph.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(in crate::autodiff) struct Order {
     taken: HashSet<String>,
     made: usize,
     zero: String,
     /// The shape of a list.
     list: String,
     /// Nodes and constants that make `zero`; they belong at the head of the graph.
-    pub(super) head: Vec<NodeProto>,
-    pub(super) constants: Vec<TensorProto>,
+    pub(in crate::autodiff) head: Vec<NodeProto>,
+    pub(in crate::autodiff) constants: Vec<TensorProto>,
 }
 
 impl Order {
     /// `input` is an input of the graph that is never empty.
-    pub(super) fn new(graph: &GraphProto, input: &str) -> Self {
+    pub(in crate::autodiff) fn new(graph: &GraphProto, input: &str) -> Self {
         let inputs = graph.input.iter().map(|input| &input.name);
         let constants = graph.initializer.iter().map(|tensor| &tensor.name);
         let produced = graph.node.iter().flat_map(|node| &node.output);
@@ -54,7 +54,12 @@ impl Order {
     }
 
     /// Passes `value` on once `events` are there.
-    pub(super) fn after(&mut self, nodes: &mut Vec<NodeProto>, value: &str, events: &[String]) -> String {
+    pub(in crate::autodiff) fn after(
+        &mut self,
+        nodes: &mut Vec<NodeProto>,
+        value: &str,
+        events: &[String],
+    ) -> String {
         let mut lengths = Vec::with_capacity(events.len());
         for event in events {
             let (zero, list) = (self.zero.clone(), self.list.clone());
@@ -75,7 +80,7 @@ impl Order {
     }
 
     /// A name that nothing in the graph has.
-    pub(super) fn fresh(&mut self, stem: &str) -> String {
+    pub(in crate::autodiff) fn fresh(&mut self, stem: &str) -> String {
         loop {
             self.made += 1;
             let name = format!("syncline/again_{}_{}", stem.to_lowercase(), self.made);

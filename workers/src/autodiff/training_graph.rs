@@ -1,0 +1,54 @@
+//! A training graph and what a worker has to know of it.
+
+use super::recompute::Saving;
+use crate::onnx::{Dim, ElementType, TensorType};
+
+/// An input or output of a training graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Io {
+    pub name: String,
+    pub element: ElementType,
+    pub dims: Vec<Dim>,
+}
+
+impl Io {
+    pub(super) fn new(name: &str, ty: TensorType) -> Self {
+        Self { name: name.to_owned(), element: ty.element, dims: ty.dims }
+    }
+}
+
+/// A trained parameter with its first value, in row-major order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Param {
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub initial: Vec<f32>,
+}
+
+/// A model that can be trained. The module's documentation lists the names of its inputs and outputs.
+#[derive(Debug, Clone)]
+pub struct TrainingGraph {
+    /// Computes loss, metrics and gradients.
+    pub train_onnx: Vec<u8>,
+    /// Computes loss and metrics.
+    pub eval_onnx: Vec<u8>,
+    /// The parameters, in the order of the forward model.
+    pub params: Vec<Param>,
+    /// Running statistics, fed as parameters are; a step gives their next values as `<name>.new`.
+    pub state: Vec<Param>,
+    /// The value that the loss looks at: the output that was asked for, or the scores of which a Softmax or Sigmoid makes
+    /// it. A ready-made graph does not say.
+    pub loss_at: Option<String>,
+    /// What is fed besides parameters and label.
+    pub data_inputs: Vec<Io>,
+    /// The label. A ready-made graph may have none.
+    pub label: Option<Io>,
+    /// The outputs of the forward model, or of a ready-made graph what is neither loss nor gradient.
+    pub forward_outputs: Vec<Io>,
+    /// Whether there is an output `correct`.
+    pub has_correct: bool,
+    /// What recomputation saves, where the options ask for it.
+    pub saving: Option<Saving>,
+    /// Number of classes, where the label is one of several.
+    pub classes: Option<usize>,
+}
