@@ -10,11 +10,7 @@ use ort::session::builder::SessionBuilder;
 use syncline_engine::kit::Device;
 
 use super::error::BackendError;
-use super::executable::{ExecOptions, Executable};
 use super::placement::Placement;
-use super::runtime::Runtime;
-use super::view::TensorView;
-use crate::onnx::{ElementType, GraphBuilder};
 
 /// How ONNX Runtime names the provider of a device.
 pub(super) fn provider(device: Device) -> &'static str {
@@ -48,31 +44,6 @@ fn cuda_options(index: u8) -> [(&'static str, String); 4] {
     ]
 }
 
-/// Computes a product of two matrices on `device` and sees that it was computed there, and correctly.
-///
-/// The first use of a GPU by a process takes seconds.
-pub(super) fn verify(runtime: &Runtime, device: Device) -> Result<(), BackendError> {
-    let mut graph = GraphBuilder::new("probe");
-    let a = graph.input("a", ElementType::F32, &["rows".into(), 2.into()]);
-    let b = graph.input("b", ElementType::F32, &[2.into(), 1.into()]);
-    graph.named("product", "MatMul", &[&a, &b], &[]);
-    graph.output("product");
-    let options = ExecOptions { device, ..ExecOptions::default() };
-    let run = || -> Result<Vec<f32>, BackendError> {
-        let mut probe = Executable::new(runtime, &graph.finish().to_bytes(), &options)?;
-        let a = TensorView::F32 { shape: &[2, 2], data: &[1.0, 2.0, 3.0, 4.0] };
-        let b = TensorView::F32 { shape: &[2, 1], data: &[5.0, 6.0] };
-        Ok(probe.run(&[("a", a), ("b", b)])?.f32("product")?.to_vec())
-    };
-    match run() {
-        Ok(product) if product == [17.0, 39.0] => Ok(()),
-        Ok(product) => Err(refused(device, format!("it multiplies wrongly: {product:?}"))),
-        Err(error @ BackendError::Device { .. }) => Err(error),
-        Err(BackendError::Compile { reason } | BackendError::Run { reason }) => Err(refused(device, reason)),
-        Err(error) => Err(refused(device, error.to_string())),
-    }
-}
-
 /// Refuses a model of which the provider of `device` took nothing.
 pub(super) fn check(placement: &Placement, device: Device) -> Result<(), BackendError> {
     match placement.nodes(provider(device)) {
@@ -81,7 +52,7 @@ pub(super) fn check(placement: &Placement, device: Device) -> Result<(), Backend
     }
 }
 
-fn refused(device: Device, reason: impl AsRef<str>) -> BackendError {
+pub(super) fn refused(device: Device, reason: impl AsRef<str>) -> BackendError {
     // ONNX Runtime ends lines for a log.
     BackendError::Device { device, reason: reason.as_ref().trim_end_matches([' ', ';', '\n']).to_owned() }
 }

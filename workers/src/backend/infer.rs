@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use ort::value::{Outlet, ValueType};
 
 use super::error::BackendError;
-use super::executable::{ExecOptions, Optimize, compile};
 use super::runtime::Runtime;
+use super::session::{ExecOptions, Optimize, compile};
 use crate::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
 use crate::onnx::{self, Dim, ElementType, TensorType};
 

@@ -5,9 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ort::environment::Environment;
 use ort::logging::LogLevel;
-use syncline_engine::kit::{Device, DeviceParts};
 
-use super::device;
 use super::error::BackendError;
 
 /// ONNX Runtime, loaded. A process has one; copies are handles to it.
@@ -44,18 +42,6 @@ impl Runtime {
         // Its warnings speak of our generated graphs to people who cannot act on them; errors are returned.
         environment.set_log_level(LogLevel::Error);
         Ok(loaded.insert(Self { environment, path }).clone())
-    }
-
-    /// Loads all that `device` needs and proves that models are computed there, not elsewhere. Takes seconds for a GPU.
-    pub fn load_for(device: Device, parts: &DeviceParts) -> Result<Self, BackendError> {
-        for path in &parts.preload {
-            // Whoever asks for a library by its name from now on gets this one, wherever it lies.
-            ort::util::preload_dylib(path)
-                .map_err(|source| BackendError::Preload { path: path.clone(), reason: source.to_string() })?;
-        }
-        let runtime = Self::load(&parts.onnxruntime.path)?;
-        device::verify(&runtime, device)?;
-        Ok(runtime)
     }
 
     /// The file that was loaded.

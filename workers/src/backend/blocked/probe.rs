@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use super::DOMAIN;
 use crate::backend::error::BackendError;
-use crate::backend::executable::{ExecOptions, Optimize, compile};
 use crate::backend::runtime::Runtime;
+use crate::backend::session::{ExecOptions, Optimize, compile};
 use crate::backend::view::TensorView;
 use crate::onnx::proto::OperatorSetIdProto;
 use crate::onnx::{ElementType, GraphBuilder};
