@@ -55,6 +55,8 @@ pub fn job(run: &Run<'_>, net: Net, data: DataSpec) -> io::Result<JobGraph> {
         run.set(s, 0.05);
         s.optimizer = Optimizer::Momentum { momentum: 0.9, nesterov: false, weight_decay: 1e-4 };
         s.decay = Decay::Cosine;
+        // Without it, several workers that step on their own now and then throw the first steps too far.
+        s.clip_norm = Some(1.0);
         s.batch = BATCH;
     });
     Ok(run.graph(training))

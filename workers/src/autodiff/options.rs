@@ -8,7 +8,8 @@ use super::precision::Precision;
 #[derive(Debug, Clone)]
 pub struct DeriveOptions {
     /// The model's output, or another float32 value of it, that the loss looks at; the first float32 output if not given.
-    /// Where that is probabilities, a cross-entropy looks at what they are made of, see [`TrainingGraph::loss_at`].
+    /// Where that is probabilities, a cross-entropy looks at what they are made of, see
+    /// [`TrainingGraph::loss_at`](super::TrainingGraph::loss_at).
     pub output: Option<String>,
     /// Name of the input that holds the wanted answers. Default `label`.
     pub label: String,
