@@ -36,6 +36,22 @@ impl<'a> TensorView<'a> {
         }
     }
 
+    /// The part of this tensor that has `shape`, from the row `start` on: rows go along the first axis. Has no numbers
+    /// if there is no such part.
+    pub(crate) fn rows<'s>(self, start: usize, shape: &'s [usize]) -> TensorView<'s>
+    where
+        'a: 's,
+    {
+        let width: usize = shape.iter().skip(1).product();
+        let range = start * width..start * width + shape.iter().product::<usize>();
+        match self {
+            Self::F32 { data, .. } => TensorView::F32 { shape, data: data.get(range).unwrap_or_default() },
+            Self::F64 { data, .. } => TensorView::F64 { shape, data: data.get(range).unwrap_or_default() },
+            Self::I32 { data, .. } => TensorView::I32 { shape, data: data.get(range).unwrap_or_default() },
+            Self::I64 { data, .. } => TensorView::I64 { shape, data: data.get(range).unwrap_or_default() },
+        }
+    }
+
     /// Number of elements in the data.
     fn len(&self) -> usize {
         match self {

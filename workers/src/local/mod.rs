@@ -181,6 +181,7 @@ impl LocalCluster {
             name: format!("worker-{place}"),
             runtime: self.runtime.clone(),
             exec: ExecOptions { device: self.device, ..ExecOptions::default() },
+            split_batch: false,
             max_batch: None,
             pace,
         };

@@ -117,6 +117,7 @@ async fn live(
         token: options.token.clone(),
         runtime: options.runtime.clone(),
         exec: options.exec.clone(),
+        split_batch: options.split_batch,
         pace: options.pace,
     };
     let executor = {

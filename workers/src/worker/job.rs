@@ -22,6 +22,7 @@ use super::{
     Pace,
     error::WorkerError,
     feed::Feed,
+    lanes::{Inputs, Lanes},
     load::LoadProbe,
     loss_scale::{LossScale, Verdict},
     parameters::Parameters,
@@ -29,10 +30,7 @@ use super::{
     round::Local,
     scores::Scores,
 };
-use crate::{
-    autodiff::{GRAD_SUFFIX, LOSS, LOSS_WEIGHT, NEXT_SUFFIX},
-    backend::{ExecOptions, Executable, Runtime, TensorView},
-};
+use crate::backend::{ExecOptions, Executable, Runtime};
 
 /// Who executes: what every task of this life has in common.
 #[derive(Clone)]
@@ -41,6 +39,7 @@ pub(super) struct Identity {
     pub token: Token,
     pub runtime: Runtime,
     pub exec: ExecOptions,
+    pub split_batch: bool,
     pub pace: Pace,
 }
 
@@ -51,10 +50,7 @@ pub(super) struct JobRun {
     addresses: Vec<String>,
     shards: Shards,
     params: Parameters,
-    session: Executable,
-    /// What is pushed, as positions among the session's outputs in layout order: gradients, then the buffers' new
-    /// values.
-    pushed: Vec<usize>,
+    lanes: Lanes,
     data: Option<Feed>,
     /// Of a float16 graph.
     scale: Option<LossScale>,
@@ -77,20 +73,8 @@ impl JobRun {
         let JobTicket { train, shards: addresses, .. } = ticket;
         let graph = BlobClient::new(me.token.clone()).get(&addresses, &train.model.training_graph)?;
         let (graph, scale) = LossScale::take(graph)?;
-        let session = Executable::new(&me.runtime, &graph, &me.exec)?;
         let params = Parameters::new(&train);
-        let place = |name: &str| session.output_names().iter().position(|o| o == name);
-        let pushed = params
-            .tensors
-            .iter()
-            .enumerate()
-            .map(|(index, (name, ..))| {
-                let suffix = if index < params.trained { GRAD_SUFFIX } else { NEXT_SUFFIX };
-                let output = format!("{name}{suffix}");
-                place(&output)
-                    .ok_or_else(|| WorkerError::Graph { what: format!("it has no output `{output}`") })
-            })
-            .collect::<Result<_, _>>()?;
+        let lanes = Lanes::new(&me.runtime, &graph, &me.exec, me.split_batch, &params)?;
         let elements = params.values.len() as u64;
         let shards = Shards::connect(
             &addresses,
@@ -104,7 +88,7 @@ impl JobRun {
         debug!(job = %key.job, elements, "job opened on this worker");
         let local = Local::new(train.optimizer);
         let (me, load) = (me.clone(), LoadProbe::default());
-        Ok(Self { me, train, addresses, shards, params, session, pushed, data, scale, local, load })
+        Ok(Self { me, train, addresses, shards, params, lanes, data, scale, local, load })
     }
 
     /// Ends blocked calls from another thread.
@@ -159,14 +143,11 @@ impl JobRun {
         if let Some(feed) = &mut self.data {
             feed.take(self.train.seed, it.range)?;
         }
-        let mut inputs = inputs(&self.params, self.data.as_ref(), &self.train);
         let scale = self.scale.clone();
-        inputs.extend(scale.iter().map(LossScale::input));
-        let outputs = self.session.run(&inputs)?;
-        let loss = outputs.scalar(LOSS)?;
-        let weight = outputs.scalar(LOSS_WEIGHT)?;
-        let pushed: Vec<&[f32]> = self.pushed.iter().map(|&i| outputs.f32_at(i)).collect::<Result<_, _>>()?;
-        check_lengths(&pushed, &self.params)?;
+        let samples = samples_of(self.data.as_ref(), &self.train);
+        let rest = self.params.inputs().chain(scale.iter().map(LossScale::input)).collect();
+        let step = self.lanes.run(&samples, &rest)?;
+        let (loss, weight, pushed) = (step.loss, step.weight, step.pushed()?);
         let (gradients, buffers) = pushed.split_at(self.params.trained);
         let norm = gradient_norm(gradients);
         let buffer_norm = gradient_norm(buffers);
@@ -262,7 +243,8 @@ impl JobRun {
             let samples = self.data.as_mut().map_or(Ok(0), |feed| feed.take_test(part))?;
             // The parameters stay where they are: only the samples are others.
             let changed = |name: &str| part == 0 || !self.params.holds(name);
-            let inputs = inputs(&self.params, self.data.as_ref(), &self.train);
+            let mut inputs = samples_of(self.data.as_ref(), &self.train);
+            inputs.extend(self.params.inputs());
             let outputs = session.run_changed(&inputs, changed)?;
             scores.add(samples, |name| outputs.scalar(name))?;
         }
@@ -270,30 +252,7 @@ impl JobRun {
     }
 }
 
-/// Refuses gradients and buffers that do not lie as the parameters do.
-fn check_lengths(pushed: &[&[f32]], params: &Parameters) -> Result<(), WorkerError> {
-    for (values, (name, _, range)) in pushed.iter().zip(&params.tensors) {
-        if values.len() as u64 != range.len() {
-            let what =
-                format!("the output for `{name}` has {} elements, expected {}", values.len(), range.len());
-            return Err(WorkerError::Graph { what });
-        }
-    }
-    Ok(())
-}
-
-/// The graph's inputs: what comes from the data, then every parameter. Nothing is copied.
-fn inputs<'a>(
-    params: &'a Parameters,
-    feed: Option<&'a Feed>,
-    train: &'a TrainSpec,
-) -> Vec<(&'a str, TensorView<'a>)> {
-    let mut inputs: Vec<(&str, TensorView<'_>)> =
-        Vec::with_capacity(params.tensors.len() + train.model.inputs.len() + 1);
-    inputs.extend(feed.into_iter().flat_map(|feed| feed.inputs(&train.model)));
-    for (name, shape, range) in &params.tensors {
-        let data = &params.values[range.start as usize..range.end as usize];
-        inputs.push((name, TensorView::F32 { shape, data }));
-    }
-    inputs
+/// What was gathered last, as inputs of the graph. Nothing is copied.
+fn samples_of<'a>(feed: Option<&'a Feed>, train: &'a TrainSpec) -> Inputs<'a> {
+    feed.into_iter().flat_map(|feed| feed.inputs(&train.model)).collect()
 }

@@ -16,6 +16,8 @@ pub struct WorkerOptions {
     /// Loaded for the device that `exec` names.
     pub runtime: Runtime,
     pub exec: ExecOptions,
+    /// Whether each of several threads trains on its own part of a batch. Of no effect on a GPU and with one thread.
+    pub split_batch: bool,
     pub pace: Pace,
     /// Most samples that fit into memory at once: no policy gives this worker a larger batch.
     pub max_batch: Option<u32>,

@@ -2,6 +2,8 @@
 
 use syncline_scheduler::spec::{ElementRange, ParameterKind, TrainSpec};
 
+use crate::backend::TensorView;
+
 /// The parameters to compute on: one flat array and the tensors in it.
 pub(super) struct Parameters {
     pub values: Vec<f32>,
@@ -24,6 +26,14 @@ impl Parameters {
     /// Elements in front of the buffers.
     pub(super) fn trained_elements(&self) -> usize {
         self.tensors[..self.trained].last().map_or(0, |(.., range)| range.end as usize)
+    }
+
+    /// All of them as inputs of a graph. Nothing is copied.
+    pub(super) fn inputs(&self) -> impl Iterator<Item = (&str, TensorView<'_>)> {
+        self.tensors.iter().map(|(name, shape, range)| {
+            let data = &self.values[range.start as usize..range.end as usize];
+            (name.as_str(), TensorView::F32 { shape, data })
+        })
     }
 
     /// Whether a value of this name is one of them.

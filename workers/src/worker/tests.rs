@@ -60,6 +60,8 @@ struct Rig {
     train: TrainSpec,
     token: Token,
     onnx: Runtime,
+    /// Of a worker; more than one have a part of the batch each.
+    threads: usize,
     shards: Vec<Handle>,
     runtime: tokio::runtime::Runtime,
     controls: Vec<ShardClient>,
@@ -117,7 +119,7 @@ impl Rig {
         let controls = shards.iter().map(control).collect();
         let (_, train) = prepared.spec.train().unwrap();
         let (job, train) = (prepared.spec.id.clone(), train.clone());
-        let rig = Self { job, train, token, onnx, shards, runtime, controls, _dir: dir };
+        let rig = Self { job, train, token, onnx, threads: 1, shards, runtime, controls, _dir: dir };
         for (shard, control) in (0..).zip(&rig.controls) {
             let order = OpenJob {
                 job: rig.job.clone(),
@@ -211,7 +213,8 @@ impl Rig {
             incarnation: Incarnation(worker),
             token: self.token.clone(),
             runtime: self.onnx.clone(),
-            exec: ExecOptions::default(),
+            exec: ExecOptions { intra_threads: self.threads, ..ExecOptions::default() },
+            split_batch: self.threads > 1,
             pace: Pace::default(),
         }
     }
@@ -356,14 +359,17 @@ fn a_step_out_of_its_round_fails_and_says_what_came_next() {
 }
 
 #[test]
-fn a_push_of_its_own_is_a_step_scaled_by_its_share() {
-    let rig = Rig::start();
-    let it = It { superstep: 0, seq: 1, range: range(8, 4), update: Update::PerPush { scale: 0.5 } };
-    let start = rig.parameters(0);
-    assert_eq!(seqs(&rig.execute(1, &[it], &[])), [1]);
-    let gradient = rig.gradient(&start, it.range);
-    let want: Vec<f32> = start.iter().zip(gradient).map(|(x, g)| x - RATE * 0.5 * g).collect();
-    assert_close(&rig.parameters(0), &want);
+fn a_push_of_its_own_is_a_step_scaled_by_its_share_in_parts_or_whole() {
+    for threads in [1, 2, 3] {
+        let mut rig = Rig::start();
+        rig.threads = threads;
+        let it = It { superstep: 0, seq: 1, range: range(8, 4), update: Update::PerPush { scale: 0.5 } };
+        let start = rig.parameters(0);
+        assert_eq!(seqs(&rig.execute(1, &[it], &[])), [1]);
+        let gradient = rig.gradient(&start, it.range);
+        let want: Vec<f32> = start.iter().zip(gradient).map(|(x, g)| x - RATE * 0.5 * g).collect();
+        assert_close(&rig.parameters(0), &want);
+    }
 }
 
 #[test]

@@ -42,6 +42,10 @@ fn mistakes_at_the_keyboard_are_usage_errors() {
         syncline(&[command, "--state-dir", place, "--device", "gpu"]).refused(2, "E490");
     }
     syncline(&["up", "--state-dir", place, "--workers", "3", "--device", "cpu,cpu"]).refused(2, "E509");
+    for few in [&[][..], &["--threads", "1"], &["--threads", "2", "--device", "cuda:0"]] {
+        let args = ["worker", "--state-dir", place, "--split-batch"];
+        syncline(&[&args, few].concat()).refused(2, "E509");
+    }
 }
 
 /// No machine has so many GPUs; which of them it lacks first depends on the machine.
