@@ -3,19 +3,20 @@
 //! Two nodes with equal operator, inputs and attributes are one node; constants are shared; what no output needs is
 //! left out when the graph is finished. So a rule may ask for whatever reads best in its file.
 
+mod finish;
+
+pub(in crate::autodiff) use self::finish::captured;
+
 use std::collections::{HashMap, HashSet};
 
 use prost::Message;
 
-use crate::onnx::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
-    TensorProto, ValueInfoProto,
-};
-use crate::onnx::{ElementType, TensorType, attr_int};
+use crate::onnx::proto::{AttributeProto, GraphProto, NodeProto, StringStringEntryProto, TensorProto};
+use crate::onnx::{ElementType, attr_int};
 
 /// A graph that grows. Values are known by their names.
 #[derive(Debug)]
-pub(super) struct Emitter {
+pub(in crate::autodiff) struct Emitter {
     nodes: Vec<NodeProto>,
     constants: Vec<TensorProto>,
     /// Encoded node or constant without its own name -> the value that already holds it.
@@ -32,7 +33,7 @@ pub(super) struct Emitter {
 
 impl Emitter {
     /// Starts from the forward graph. Its nodes are kept as they are, and offered for reuse.
-    pub(super) fn new(forward: &GraphProto) -> Self {
+    pub(in crate::autodiff) fn new(forward: &GraphProto) -> Self {
         let inputs = forward.input.iter().map(|input| &input.name);
         let constants = forward.initializer.iter().map(|tensor| &tensor.name);
         let produced = forward.node.iter().flat_map(|node| &node.output);
@@ -55,22 +56,27 @@ impl Emitter {
     }
 
     /// Takes over a node as it is, behind those that are here. Its outputs must have been kept free.
-    pub(super) fn adopt(&mut self, node: NodeProto) {
+    pub(in crate::autodiff) fn adopt(&mut self, node: NodeProto) {
         self.nodes.push(node);
     }
 
     /// Keeps names free that nodes will bring along.
-    pub(super) fn keep_free(&mut self, names: &[String]) {
+    pub(in crate::autodiff) fn keep_free(&mut self, names: &[String]) {
         self.taken.extend(names.iter().cloned());
     }
 
     /// Everything written so far: nodes in order, and constants.
-    pub(super) fn into_parts(self) -> (Vec<NodeProto>, Vec<TensorProto>) {
+    pub(in crate::autodiff) fn into_parts(self) -> (Vec<NodeProto>, Vec<TensorProto>) {
         (self.nodes, self.constants)
     }
 
     /// Applies an operator with one output and returns its value.
-    pub(super) fn op(&mut self, op: &str, inputs: &[&str], attributes: &[AttributeProto]) -> String {
+    pub(in crate::autodiff) fn op(
+        &mut self,
+        op: &str,
+        inputs: &[&str],
+        attributes: &[AttributeProto],
+    ) -> String {
         let mut node = NodeProto {
             input: inputs.iter().map(|&input| input.to_owned()).collect(),
             op_type: op.to_owned(),
@@ -91,17 +97,17 @@ impl Emitter {
     }
 
     /// A constant list of integers: axes, a shape.
-    pub(super) fn ints(&mut self, values: &[i64]) -> String {
+    pub(in crate::autodiff) fn ints(&mut self, values: &[i64]) -> String {
         self.constant(TensorProto::from_i64("", &[values.len()], values))
     }
 
     /// A constant integer without axes.
-    pub(super) fn int(&mut self, value: i64) -> String {
+    pub(in crate::autodiff) fn int(&mut self, value: i64) -> String {
         self.constant(TensorProto::from_i64("", &[], &[value]))
     }
 
     /// A constant number of a float type, without axes. Half types are made by a cast, which is folded when loaded.
-    pub(super) fn float(&mut self, element: ElementType, value: f64) -> String {
+    pub(in crate::autodiff) fn float(&mut self, element: ElementType, value: f64) -> String {
         match element {
             ElementType::F64 => self.constant(TensorProto::from_f64("", &[], &[value])),
             _ => {
@@ -112,12 +118,12 @@ impl Emitter {
     }
 
     /// The value with another element type.
-    pub(super) fn cast(&mut self, value: &str, to: ElementType) -> String {
+    pub(in crate::autodiff) fn cast(&mut self, value: &str, to: ElementType) -> String {
         self.op("Cast", &[value], &[attr_int("to", i64::from(to.code()))])
     }
 
     /// A constant tensor; equal constants are shared.
-    pub(super) fn constant(&mut self, mut tensor: TensorProto) -> String {
+    pub(in crate::autodiff) fn constant(&mut self, mut tensor: TensorProto) -> String {
         tensor.name.clear();
         let key = tensor.encode_to_vec();
         if let Some(value) = self.seen.get(&key) {
@@ -134,7 +140,7 @@ impl Emitter {
     ///
     /// For the optional outputs of forward nodes: positions of a pool, a mean, a mask. What no output of a finished
     /// graph needs is taken away again, so that a graph without gradients does not pay for it.
-    pub(super) fn extra_output(&mut self, value: &str, index: usize) -> String {
+    pub(in crate::autodiff) fn extra_output(&mut self, value: &str, index: usize) -> String {
         let fresh = self.fresh("extra");
         let node = self.nodes.iter_mut().find(|node| node.output.iter().any(|output| output == value));
         let Some(node) = node else {
@@ -152,7 +158,7 @@ impl Emitter {
     }
 
     /// Adds remarks to the node that makes a value.
-    pub(super) fn remark(&mut self, value: &str, remarks: Vec<StringStringEntryProto>) {
+    pub(in crate::autodiff) fn remark(&mut self, value: &str, remarks: Vec<StringStringEntryProto>) {
         let node = self.nodes.iter_mut().rev().find(|node| node.output.iter().any(|output| output == value));
         if let Some(node) = node {
             node.metadata_props = remarks;
@@ -160,12 +166,12 @@ impl Emitter {
     }
 
     /// The node that makes a value; `None` for inputs and constants.
-    pub(super) fn producer(&self, value: &str) -> Option<&NodeProto> {
+    pub(in crate::autodiff) fn producer(&self, value: &str) -> Option<&NodeProto> {
         self.nodes.iter().find(|node| node.output.iter().any(|output| output == value))
     }
 
     /// The tensor that a value always is, if it is a constant.
-    pub(super) fn known(&self, value: &str) -> Option<&TensorProto> {
+    pub(in crate::autodiff) fn known(&self, value: &str) -> Option<&TensorProto> {
         let constant = self.constants.iter().find(|tensor| tensor.name == value);
         constant.or_else(|| {
             let makes = |node: &&NodeProto| {
@@ -176,12 +182,12 @@ impl Emitter {
     }
 
     /// The integers of a constant list or number; `None` if the value is no constant or no integers.
-    pub(super) fn known_ints(&self, value: &str) -> Option<Vec<i64>> {
+    pub(in crate::autodiff) fn known_ints(&self, value: &str) -> Option<Vec<i64>> {
         self.known(value)?.to_i64()
     }
 
     /// The number of a constant with one element, of type float32 or int; `None` if the value is something else.
-    pub(super) fn known_float(&self, value: &str) -> Option<f64> {
+    pub(in crate::autodiff) fn known_float(&self, value: &str) -> Option<f64> {
         let tensor = self.known(value)?;
         let numbers: Vec<f64> = match tensor.to_i64() {
             Some(integers) => integers.into_iter().map(|x| x as f64).collect(),
@@ -194,7 +200,7 @@ impl Emitter {
     ///
     /// A value that this emitter made is renamed; anything else (a forward value, a graph input, a value that is an
     /// output already) is passed through an `Identity`.
-    pub(super) fn publish(&mut self, value: &str, name: &str) {
+    pub(in crate::autodiff) fn publish(&mut self, value: &str, name: &str) {
         self.taken.insert(name.to_owned());
         let value = self.renamed.get(value).cloned().unwrap_or_else(|| value.to_owned());
         if !self.own.remove(&value) {
@@ -217,49 +223,6 @@ impl Emitter {
         self.seen.values_mut().filter(|known| **known == value).for_each(|known| name.clone_into(known));
     }
 
-    /// The part of the graph that these outputs need, as a model like `template`.
-    pub(super) fn finish(
-        &self,
-        template: &ModelProto,
-        inputs: &[(String, TensorType)],
-        outputs: &[String],
-    ) -> ModelProto {
-        let mut needed: HashSet<&str> = outputs.iter().map(String::as_str).collect();
-        let mut nodes: Vec<NodeProto> = Vec::new();
-        for node in self.nodes.iter().rev() {
-            if node.output.iter().any(|output| needed.contains(output.as_str())) {
-                needed.extend(node.input.iter().map(String::as_str));
-                needed.extend(captured(node));
-                nodes.push(self.without_unneeded_extras(node, &needed));
-            }
-        }
-        nodes.reverse();
-        let constants = self.constants.iter().filter(|tensor| needed.contains(tensor.name.as_str()));
-        let graph = GraphProto {
-            name: "syncline".to_owned(),
-            node: nodes,
-            initializer: constants.cloned().collect(),
-            input: inputs.iter().map(|(name, ty)| ty.to_value_info(name)).collect(),
-            output: outputs.iter().map(|name| ValueInfoProto { name: name.clone(), r#type: None }).collect(),
-            value_info: Vec::new(),
-        };
-        let mut model =
-            ModelProto { graph: Some(graph), producer_name: "syncline".to_owned(), ..template.clone() };
-        raise_opset(&mut model);
-        model
-    }
-
-    fn without_unneeded_extras(&self, node: &NodeProto, needed: &HashSet<&str>) -> NodeProto {
-        let mut node = node.clone();
-        let unneeded = |output: &String| self.extras.contains(output) && !needed.contains(output.as_str());
-        if node.output.iter().any(unneeded) {
-            node.output.iter_mut().filter(|output| unneeded(output)).for_each(String::clear);
-            let kept = node.output.iter().rposition(|output| !output.is_empty()).map_or(0, |last| last + 1);
-            node.output.truncate(kept);
-        }
-        node
-    }
-
     fn fresh(&mut self, stem: &str) -> String {
         loop {
             self.made += 1;
@@ -270,10 +233,6 @@ impl Emitter {
         }
     }
 }
-
-/// Operator set of a finished graph, unless the model's own is newer. Rules need ScatterND with reduction (16) and
-/// Shape of one axis (15). What sets 13 to 16 define means the same in 17, with one exception, see [`raise_opset`].
-const LEAST_OPSET: i64 = 17;
 
 /// What the names of emitted values begin with.
 const PREFIX: &str = "syncline/";
@@ -286,31 +245,6 @@ fn key_of(node: &NodeProto) -> Vec<u8> {
     bare.metadata_props.clear();
     bare.attribute.sort_by(|a, b| a.name.cmp(&b.name));
     bare.encode_to_vec()
-}
-
-/// Lets an old model speak [`LEAST_OPSET`]. A model with RoiAlign, whose default mode changed in 16, stays as it is.
-fn raise_opset(model: &mut ModelProto) {
-    if model.graph.iter().flat_map(|graph| &graph.node).any(|node| node.op_type == "RoiAlign") {
-        return;
-    }
-    let standard = |set: &&mut OperatorSetIdProto| set.domain.is_empty() || set.domain == "ai.onnx";
-    for set in model.opset_import.iter_mut().filter(standard) {
-        set.version = set.version.max(LEAST_OPSET);
-    }
-}
-
-/// Every name that subgraphs of a node mention; more than they capture, which does no harm.
-pub(super) fn captured(node: &NodeProto) -> Vec<&str> {
-    let graphs = node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
-    let mut names = Vec::new();
-    for graph in graphs {
-        names.extend(graph.output.iter().map(|output| output.name.as_str()));
-        for inner in &graph.node {
-            names.extend(inner.input.iter().map(String::as_str));
-            names.extend(captured(inner));
-        }
-    }
-    names
 }
 
 #[cfg(test)]
