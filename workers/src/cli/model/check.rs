@@ -1,14 +1,18 @@
 //! `syncline model check`: are the gradients of this model right, and what does a step cost?
 
-use std::{collections::HashMap, path::PathBuf};
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::PathBuf,
+};
 
 use serde::Serialize;
 use syncline_engine::cli::{Exit, Failure, print, print_json, table};
 
 use super::{autodiff_failure, loss::LossArgs, read};
 use crate::{
-    autodiff::{self, CheckOptions, Checked},
-    cli::load_runtime,
+    autodiff::{self, CheckOptions, Checked, Support, support},
+    cli::{load_runtime, model_failure},
+    onnx::{self, ModelProto},
 };
 
 #[derive(Debug, clap::Args)]
@@ -45,6 +49,10 @@ fn dim(text: &str) -> Result<(String, usize), String> {
 #[derive(Debug, Serialize)]
 struct Report {
     passed: bool,
+    /// Kinds of operators in the file.
+    operators: usize,
+    /// Those without a gradient: none has to flow through them here.
+    without_gradient: Vec<String>,
     loss: f64,
     /// Element type of the differences: in float32 they are good to a few per cent only.
     differences: String,
@@ -85,7 +93,8 @@ pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
             .and_then(|graph| autodiff::check_graph(&runtime, &graph, &how)),
     };
     let checked = checked.map_err(autodiff_failure)?;
-    let report = Report::of(&checked);
+    let model = onnx::parse(&bytes).map_err(model_failure)?;
+    let report = Report::of(&checked, &model);
     if args.json {
         print_json(&report)?;
     } else {
@@ -102,7 +111,10 @@ pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
 }
 
 impl Report {
-    fn of(checked: &Checked) -> Self {
+    fn of(checked: &Checked, model: &ModelProto) -> Self {
+        let nodes = model.graph.iter().flat_map(|graph| &graph.node);
+        let operators: BTreeSet<&str> = nodes.map(|node| node.op_type.as_str()).collect();
+        let has_none = |op: &&&str| matches!(support(op), Support::Refused(_) | Support::Unknown);
         let tolerance = checked.tolerance();
         let rows = checked.params.iter().map(|param| Row {
             name: param.name.clone(),
@@ -115,6 +127,8 @@ impl Report {
         let samples = checked.batch.max(1) as u64;
         Self {
             passed: parameters.iter().all(|row| row.passed),
+            operators: operators.len(),
+            without_gradient: operators.iter().filter(has_none).map(|op| (*op).to_owned()).collect(),
             loss: checked.loss,
             differences: checked.differences.to_string(),
             tolerance,
@@ -137,8 +151,13 @@ impl Report {
             ]
         };
         let rows: Vec<Vec<String>> = self.parameters.iter().map(row).collect();
+        let none = match self.without_gradient.as_slice() {
+            [] => String::new(),
+            none => format!("; none has to flow through {}", none.join(", ")),
+        };
         format!(
-            "loss        {:.6}\ndifferences {}, up to {:.0e} is passed\nper sample  {} FLOP and {} bytes of values in a step{}\n\n{}",
+            "operators   {} kinds, with a gradient wherever one has to flow{none}\nloss        {:.6}\ndifferences {}, up to {:.0e} is passed\nper sample  {} FLOP and {} bytes of values in a step{}\n\n{}",
+            self.operators,
             self.loss,
             self.differences,
             self.tolerance,
