@@ -4,7 +4,7 @@
 
 use std::{fmt::Write, fs, path::Path};
 
-use syncline_workers::autodiff::{NONE_NEEDED, REFUSED, Support, support, supported_operators};
+use syncline_workers::autodiff::{NONE_NEEDED, REFUSED, REWRITTEN, Support, support, supported_operators};
 
 const BEGIN: &str = "<!-- from here on written by workers/tests/operators_document.rs -->\n";
 
@@ -48,6 +48,9 @@ fn no_operator_stands_in_two_lists() {
     for (op, reason) in REFUSED {
         assert_eq!(support(op), Support::Refused(reason));
         assert!(!NONE_NEEDED.contains(op), "{op}");
+    }
+    for op in REWRITTEN {
+        assert_eq!(support(op), Support::Rewritten);
     }
     assert_eq!(support("NoSuchOperator"), Support::Unknown);
 }

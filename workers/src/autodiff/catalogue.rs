@@ -7,6 +7,8 @@ use super::rules::supported_operators;
 pub enum Support {
     /// It has a gradient rule.
     Gradient,
+    /// It is turned into operators that have one before gradients are derived.
+    Rewritten,
     /// Its result is no smooth function of its inputs: nothing flows through it, and nothing has to.
     NoneNeeded,
     /// It is refused, for this reason.
@@ -23,9 +25,13 @@ pub fn support(op: &str) -> Support {
     match refusal(op) {
         Some(reason) => Support::Refused(reason),
         None if NONE_NEEDED.contains(&op) => Support::NoneNeeded,
+        None if REWRITTEN.contains(&op) => Support::Rewritten,
         None => Support::Unknown,
     }
 }
+
+/// Operators that are turned into others: sequences that are split and read back become a Split.
+pub const REWRITTEN: &[&str] = &["SequenceAt", "SplitToSequence"];
 
 /// Operators whose results do not depend on the values of float inputs, or not as floats.
 pub const NONE_NEEDED: &[&str] = &[

@@ -47,7 +47,7 @@ mod sizes;
 mod sweep;
 mod training_graph;
 
-pub use catalogue::{NONE_NEEDED, REFUSED, Support, support};
+pub use catalogue::{NONE_NEEDED, REFUSED, REWRITTEN, Support, support};
 pub use check::{CheckOptions, Checked, CheckedParam, check, check_graph};
 pub use derive::derive;
 pub use error::AutodiffError;

@@ -73,7 +73,7 @@ pub(super) fn of(model: &ModelProto) -> Result<OnnxReport, AutodiffError> {
     }
     let without_gradient = operators.keys().filter_map(|op: &String| {
         let reason = match support(op) {
-            Support::Gradient | Support::NoneNeeded => return None,
+            Support::Gradient | Support::Rewritten | Support::NoneNeeded => return None,
             Support::Refused(reason) => reason,
             _ => "no gradient rule",
         };
