@@ -5,15 +5,16 @@
 
 use std::path::Path;
 
-use syncline_engine::rpc::JobView;
+use syncline_engine::{kit, rpc::JobView};
 use syncline_examples::{
     Run, chargpt, cifar10,
     mnist::{self, Net},
 };
 use syncline_scheduler::spec::Source;
 use syncline_workers::{
+    backend::Runtime,
     local::{LocalCluster, LocalOptions},
-    submit::{self, JobGraph},
+    submit::{self, JobFile, JobGraph},
     worker::Pace,
 };
 
@@ -99,4 +100,28 @@ fn packed_files_and_some_of_the_batches_will_do() {
     let data = cifar10::data(Some(folder.path())).unwrap();
     let names: Vec<_> = data.paths().into_iter().map(|path| Path::new(path).file_name().unwrap()).collect();
     assert_eq!(names, ["data_batch_1.bin.gz", "data_batch_4.bin", "test_batch.bin"]);
+}
+
+#[test]
+fn the_job_files_describe_the_same_jobs() {
+    let runtime = Runtime::load(&kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
+    let run =
+        |id, policy: &str, epochs| Run { id, policy: policy.parse().unwrap(), epochs, seed: 0, workers: 1 };
+    let jobs = [
+        mnist::job(&run("mnist", "elastic-bsp:15", 10), Net::Lenet, mnist::data(None).unwrap()).unwrap(),
+        cifar10::job(&run("cifar10", "bsp", 30), cifar10::data(None).unwrap()).unwrap(),
+        chargpt::job(&run("chargpt", "bsp", 10), chargpt::data(None).unwrap()).unwrap(),
+    ];
+    for job in jobs {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs").join(format!("{}.toml", job.id));
+        let spec = |job: &JobGraph| submit::prepare(&runtime, job).unwrap().spec.train().unwrap().1.clone();
+        let (mut file, rust) = (spec(&JobFile::load(&path).unwrap()), spec(&job));
+        // Written in other ways: paths, and a rate that is a product.
+        file.data.source = rust.data.source.clone();
+        file.data.test = rust.data.test.clone();
+        let (wanted, rate) = (rust.learning_rate.base, &mut file.learning_rate.base);
+        assert!((*rate - wanted).abs() < 1e-6, "{}: {rate} for {wanted}", job.id);
+        *rate = wanted;
+        assert_eq!(file, rust, "{}", job.id);
+    }
 }

@@ -52,7 +52,7 @@ pub enum Model {
     Ready { onnx: Bytes },
 }
 
-/// ONNX bytes in memory, or a file that is read at submission.
+/// ONNX bytes in memory, or a file that is read at submission; it may be packed, with a name that ends in `.gz`.
 #[derive(Debug, Clone)]
 pub enum Bytes {
     Memory(Vec<u8>),

@@ -1,6 +1,6 @@
 //! Turns a user's graph into a checked spec and the blobs it names.
 
-use std::{borrow::Cow, collections::BTreeMap, fs, mem};
+use std::{borrow::Cow, collections::BTreeMap, mem};
 
 use syncline_scheduler::{
     ids::Name,
@@ -17,6 +17,7 @@ use crate::{
         AutodiffError, DeriveOptions, Param, Precision, TrainingGraph, accept_ready, derive, lacks_kernel,
     },
     backend::Runtime,
+    onnx,
 };
 
 /// Attempts after the first that a node without training gets.
@@ -150,7 +151,7 @@ fn prepare_training(
 fn read(bytes: &Bytes) -> Result<Cow<'_, [u8]>, SubmitError> {
     match bytes {
         Bytes::Memory(bytes) => Ok(Cow::Borrowed(bytes)),
-        Bytes::File(path) => match fs::read(path) {
+        Bytes::File(path) => match onnx::read(path) {
             Ok(bytes) => Ok(Cow::Owned(bytes)),
             Err(source) => Err(SubmitError::Read { path: path.clone(), source }),
         },

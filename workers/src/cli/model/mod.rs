@@ -58,7 +58,7 @@ fn show(args: &ShowArgs) -> Result<(), Failure> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(|source| submit_failure(SubmitError::Read { path: path.to_owned(), source }))
+    onnx::read(path).map_err(|source| submit_failure(SubmitError::Read { path: path.to_owned(), source }))
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
