@@ -64,12 +64,7 @@ fn unranked(runtime: &Runtime, mut model: ModelProto, types: &Types) -> Result<V
     };
     let probe = |index: usize| format!("syncline/axes_of_{index}");
     for (index, value) in suspects.iter().enumerate() {
-        graph.node.push(NodeProto {
-            input: vec![(*value).clone()],
-            output: vec![probe(index)],
-            op_type: "Shape".to_owned(),
-            ..Default::default()
-        });
+        graph.node.push(NodeProto::named(&probe(index), "Shape", &[value], &[]));
         graph.output.push(ValueInfoProto { name: probe(index), r#type: None });
     }
     let probes = interface_types(runtime, &model.to_bytes())?;

@@ -125,11 +125,5 @@ impl Writer {
 
 /// A node without names.
 pub(super) fn bare(domain: &str, op: &str, inputs: &[&str], attributes: &[AttributeProto]) -> NodeProto {
-    NodeProto {
-        input: inputs.iter().map(|&input| input.to_owned()).collect(),
-        op_type: op.to_owned(),
-        domain: domain.to_owned(),
-        attribute: attributes.to_vec(),
-        ..Default::default()
-    }
+    NodeProto { domain: domain.to_owned(), ..NodeProto::unnamed(op, inputs, attributes) }
 }

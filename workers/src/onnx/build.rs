@@ -6,6 +6,24 @@ use super::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
 };
 
+impl NodeProto {
+    /// An operator that is applied to values; what it makes has no name yet.
+    pub(crate) fn unnamed(op: &str, inputs: &[&str], attributes: &[AttributeProto]) -> Self {
+        Self {
+            input: inputs.iter().map(|&input| input.to_owned()).collect(),
+            op_type: op.to_owned(),
+            attribute: attributes.to_vec(),
+            ..Default::default()
+        }
+    }
+
+    /// An operator with one output; node and output have the same name.
+    pub(crate) fn named(name: &str, op: &str, inputs: &[&str], attributes: &[AttributeProto]) -> Self {
+        let (name, output) = (name.to_owned(), vec![name.to_owned()]);
+        Self { name, output, ..Self::unnamed(op, inputs, attributes) }
+    }
+}
+
 /// Builds a graph one operator at a time. Every method returns the name of the value it made.
 ///
 /// ```
@@ -67,14 +85,7 @@ impl GraphBuilder {
 
     /// Applies an operator with one output; node and value have the given name.
     pub fn named(&mut self, name: &str, op: &str, inputs: &[&str], attributes: &[AttributeProto]) -> String {
-        self.graph.node.push(NodeProto {
-            input: inputs.iter().map(|&input| input.to_owned()).collect(),
-            output: vec![name.to_owned()],
-            name: name.to_owned(),
-            op_type: op.to_owned(),
-            attribute: attributes.to_vec(),
-            ..Default::default()
-        });
+        self.graph.node.push(NodeProto::named(name, op, inputs, attributes));
         name.to_owned()
     }
 

@@ -77,12 +77,7 @@ impl Emitter {
         inputs: &[&str],
         attributes: &[AttributeProto],
     ) -> String {
-        let mut node = NodeProto {
-            input: inputs.iter().map(|&input| input.to_owned()).collect(),
-            op_type: op.to_owned(),
-            attribute: attributes.to_vec(),
-            ..Default::default()
-        };
+        let mut node = NodeProto::unnamed(op, inputs, attributes);
         let key = key_of(&node);
         if let Some(value) = self.seen.get(&key) {
             return value.clone();
@@ -204,13 +199,7 @@ impl Emitter {
         self.taken.insert(name.to_owned());
         let value = self.renamed.get(value).cloned().unwrap_or_else(|| value.to_owned());
         if !self.own.remove(&value) {
-            self.nodes.push(NodeProto {
-                input: vec![value],
-                output: vec![name.to_owned()],
-                name: name.to_owned(),
-                op_type: "Identity".to_owned(),
-                ..Default::default()
-            });
+            self.nodes.push(NodeProto::named(name, "Identity", &[&value], &[]));
             return;
         }
         self.renamed.insert(value.clone(), name.to_owned());

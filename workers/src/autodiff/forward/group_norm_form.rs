@@ -78,11 +78,9 @@ fn parts(e: &mut Emitter, node: &NodeProto, types: &Types) -> Option<NodeProto> 
     let hat = e.op("InstanceNormalization", &[&folded, inner_scale, inner_bias], &[epsilon]);
     let shape = e.ints(&[&[0], sizes.as_slice()].concat());
     let last = |op: &str, inputs: [&str; 2]| NodeProto {
-        input: inputs.map(str::to_owned).to_vec(),
         output: node.output.clone(),
         name: node.label().to_owned(),
-        op_type: op.to_owned(),
-        ..Default::default()
+        ..NodeProto::unnamed(op, &inputs, &[])
     };
     if per_group {
         return Some(last("Reshape", [&hat, &shape]));

@@ -37,10 +37,8 @@ fn parts(e: &mut Emitter, node: &NodeProto) -> Option<NodeProto> {
     let x = e.cast(x, ElementType::F32);
     let centred = e.op("Sub", &[&x, &offset], &[]);
     Some(NodeProto {
-        input: vec![centred, scale],
         output: node.output.clone(),
         name: node.label().to_owned(),
-        op_type: "Mul".to_owned(),
-        ..Default::default()
+        ..NodeProto::unnamed("Mul", &[&centred, &scale], &[])
     })
 }

@@ -65,11 +65,11 @@ pub(in crate::autodiff) fn activate_dropout(graph: &mut GraphProto, seed: i64, p
     graph.initializer.push(TensorProto::from_i64(&first, &[], &[0]));
     let to_bool = attr_int("to", i64::from(ElementType::Bool.code()));
     let nodes = [
-        apply("Reshape", &[param, &list], &flat),
-        apply("Gather", &[&flat, &first], &number),
-        NodeProto { attribute: vec![to_bool], ..apply("Cast", &[&number], &truth) },
-        apply("Not", &[&truth], &lie),
-        apply("Or", &[&truth, &lie], &active),
+        NodeProto::named(&flat, "Reshape", &[param, &list], &[]),
+        NodeProto::named(&number, "Gather", &[&flat, &first], &[]),
+        NodeProto::named(&truth, "Cast", &[&number], &[to_bool]),
+        NodeProto::named(&lie, "Not", &[&truth], &[]),
+        NodeProto::named(&active, "Or", &[&truth, &lie], &[]),
     ];
     graph.node.splice(0..0, nodes);
 }
@@ -229,17 +229,7 @@ fn is(node: &NodeProto, op: &str) -> bool {
 }
 
 fn identity(from: &str, to: &str) -> NodeProto {
-    apply("Identity", &[from], to)
-}
-
-fn apply(op: &str, inputs: &[&str], output: &str) -> NodeProto {
-    NodeProto {
-        input: inputs.iter().map(|&input| input.to_owned()).collect(),
-        output: vec![output.to_owned()],
-        name: output.to_owned(),
-        op_type: op.to_owned(),
-        ..Default::default()
-    }
+    NodeProto::named(to, "Identity", &[from], &[])
 }
 
 /// Where a value comes from, behind nodes that do not change its numbers (exporters write casts and reshapes around the

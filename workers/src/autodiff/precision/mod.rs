@@ -186,12 +186,5 @@ impl Writer<'_> {
 }
 
 fn cast(value: &str, to: ElementType, output: &str) -> NodeProto {
-    NodeProto {
-        input: vec![value.to_owned()],
-        output: vec![output.to_owned()],
-        name: output.to_owned(),
-        op_type: "Cast".to_owned(),
-        attribute: vec![attr_int("to", i64::from(to.code()))],
-        ..Default::default()
-    }
+    NodeProto::named(output, "Cast", &[value], &[attr_int("to", i64::from(to.code()))])
 }

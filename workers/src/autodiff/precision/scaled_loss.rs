@@ -22,8 +22,8 @@ pub(in crate::autodiff) fn scale_loss(graph: &mut GraphProto, seed: &str) -> Str
         input.clone_from(&scaled);
     }
     let position = made.map_or(0, |made| made + 1);
-    graph.node.insert(position, node("Mul", &[seed, LOSS_SCALE], &scaled));
-    graph.node.push(node("Reciprocal", &[LOSS_SCALE], &inverse));
+    graph.node.insert(position, NodeProto::named(&scaled, "Mul", &[seed, LOSS_SCALE], &[]));
+    graph.node.push(NodeProto::named(&inverse, "Reciprocal", &[LOSS_SCALE], &[]));
     let outputs = graph.output.iter().map(|output| output.name.clone());
     let grads: Vec<String> = outputs.filter(|name| name.ends_with(GRAD_SUFFIX)).collect();
     for grad in grads {
@@ -31,20 +31,10 @@ pub(in crate::autodiff) fn scale_loss(graph: &mut GraphProto, seed: &str) -> Str
         let mentions = graph.node.iter_mut().flat_map(|node| node.input.iter_mut().chain(&mut node.output));
         mentions.filter(|name| **name == grad).for_each(|name| name.clone_from(&inner));
         graph.node.iter_mut().filter(|node| node.name == grad).for_each(|node| node.name.clone_from(&inner));
-        graph.node.push(node("Mul", &[&inner, &inverse], &grad));
+        graph.node.push(NodeProto::named(&grad, "Mul", &[&inner, &inverse], &[]));
     }
     let scalar = TensorType::new(ElementType::F32, Vec::new());
     graph.input.push(scalar.to_value_info(LOSS_SCALE));
     graph.initializer.push(TensorProto::from_f32(LOSS_SCALE, &[], &[FIRST_LOSS_SCALE]));
     scaled
-}
-
-fn node(op: &str, inputs: &[&str], output: &str) -> NodeProto {
-    NodeProto {
-        input: inputs.iter().map(|&input| input.to_owned()).collect(),
-        output: vec![output.to_owned()],
-        name: output.to_owned(),
-        op_type: op.to_owned(),
-        ..Default::default()
-    }
 }

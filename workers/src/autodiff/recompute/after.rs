@@ -104,14 +104,7 @@ impl Order {
         attributes: &[AttributeProto],
     ) -> String {
         let name = self.fresh(op);
-        nodes.push(NodeProto {
-            input: inputs.iter().map(|&input| input.to_owned()).collect(),
-            output: vec![name.clone()],
-            name: name.clone(),
-            op_type: op.to_owned(),
-            attribute: attributes.to_vec(),
-            ..Default::default()
-        });
+        nodes.push(NodeProto::named(&name, op, inputs, attributes));
         name
     }
 }

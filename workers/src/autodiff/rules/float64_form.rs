@@ -37,13 +37,7 @@ pub(in crate::autodiff) fn float64_form(graph: &GraphProto, types: &Types) -> Gr
                 for (value, output) in
                     values.into_iter().zip(&node.output).filter(|(_, output)| !output.is_empty())
                 {
-                    emitter.adopt(NodeProto {
-                        input: vec![value],
-                        output: vec![output.clone()],
-                        name: output.clone(),
-                        op_type: "Identity".to_owned(),
-                        ..Default::default()
-                    });
+                    emitter.adopt(NodeProto::named(output, "Identity", &[&value], &[]));
                 }
             }
             // What cannot be written out stays; whether it can be run is found out when the graph is loaded.
