@@ -24,6 +24,12 @@ pub struct Dataset {
 impl Dataset {
     /// Reads and checks the data set that `spec` names. If the spec has a digest, other bytes are refused.
     pub fn open(spec: &DataSpec, wanted: &Wanted) -> Result<Self, DataError> {
+        Self::open_hashed(spec, wanted).map(|(set, _)| set)
+    }
+
+    /// The same, with the digest of what was read: BLAKE3 of all files as they lie on the disk, one after the other, in
+    /// hexadecimal.
+    pub fn open_hashed(spec: &DataSpec, wanted: &Wanted) -> Result<(Self, String), DataError> {
         check(spec, wanted)?;
         let mut hasher = blake3::Hasher::new();
         let mut read = |source: &Source| -> Result<Vec<Vec<u8>>, DataError> {
@@ -31,15 +37,15 @@ impl Dataset {
         };
         let contents = read(&spec.source)?;
         let test_contents = spec.test.as_ref().map(|test| Ok((test, read(test)?))).transpose()?;
-        let found = hasher.finalize().to_hex();
-        if let Some(expected) = spec.digest.as_ref().filter(|expected| expected.as_str() != found.as_str()) {
-            return Err(DataError::Digest { expected: expected.clone(), found: found.to_string() });
+        let found = hasher.finalize().to_hex().to_string();
+        if let Some(expected) = spec.digest.as_ref().filter(|expected| **expected != found) {
+            return Err(DataError::Digest { expected: expected.clone(), found });
         }
         let mut set = Self::fit(parse(&spec.source, &contents, wanted)?, spec, wanted)?;
         if let Some((source, contents)) = test_contents {
             set.append(Self::fit(parse(source, &contents, wanted)?, spec, wanted)?)?;
         }
-        Ok(set)
+        Ok((set, found))
     }
 
     fn fit(raw: Raw, spec: &DataSpec, wanted: &Wanted) -> Result<Self, DataError> {

@@ -5,7 +5,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
-use syncline_scheduler::spec::DataSpec;
 
 use super::error::DataError;
 
@@ -13,16 +12,6 @@ use super::error::DataError;
 pub const MAX_FILE_BYTES: u64 = 4 << 30;
 /// Most numbers in one array of a data set.
 pub const MAX_ELEMENTS: u64 = 1 << 31;
-
-/// BLAKE3 of all files of a data set as they lie on the disk, one after the other, in hexadecimal.
-pub fn digest(data: &DataSpec) -> Result<String, DataError> {
-    let mut hasher = blake3::Hasher::new();
-    for path in data.paths().into_iter().map(Path::new) {
-        let failed = |source| DataError::Io { path: path.to_owned(), source };
-        hasher.update_reader(File::open(path).map_err(failed)?).map_err(failed)?;
-    }
-    Ok(hasher.finalize().to_hex().to_string())
-}
 
 /// A file in memory, unpacked if its name ends in `.gz`. Its bytes on the disk go into `hasher`.
 pub(super) fn read(path: &Path, hasher: &mut blake3::Hasher) -> Result<Vec<u8>, DataError> {

@@ -31,5 +31,5 @@ mod wanted;
 pub use batch::Batch;
 pub use dataset::Dataset;
 pub use error::DataError;
-pub use file::{MAX_ELEMENTS, MAX_FILE_BYTES, digest};
+pub use file::{MAX_ELEMENTS, MAX_FILE_BYTES};
 pub use wanted::{Target, Wanted, WantedInput, WantedLabel};

@@ -5,7 +5,7 @@ use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
 use super::{SubmitError, graph::Model};
 use crate::{
     autodiff::{Io, TrainingGraph},
-    data::{self, Dataset, Target, Wanted, WantedInput, WantedLabel},
+    data::{Dataset, Target, Wanted, WantedInput, WantedLabel},
     onnx::{Dim, ElementType},
 };
 
@@ -56,8 +56,10 @@ pub(super) fn describe(data: &DataSpec, wanted: &Wanted) -> Result<Described, Su
     if wanted.is_nothing() {
         return Ok(Described { spec, inputs: Vec::new(), label_shape: Vec::new() });
     }
-    spec.digest = Some(data::digest(&spec)?);
-    let set = Dataset::open(&spec, wanted)?;
+    // Of the files as they are now, whatever was noted before.
+    spec.digest = None;
+    let (set, digest) = Dataset::open_hashed(&spec, wanted)?;
+    spec.digest = Some(digest);
     spec.train_samples = set.split(spec.split).0.len() as u64;
     let sizes = |shape: &[usize]| shape.iter().map(|&size| size as u32).collect();
     let inputs = wanted.inputs.iter().zip(set.input_shapes()).map(|(input, shape)| DataInput {

@@ -109,6 +109,10 @@ fn refused(spec: &DataSpec, wanted: &Wanted, code: &str, words: &str) {
     assert!(error.to_string().contains(words), "`{words}` is not in: {error}");
 }
 
+fn digest(spec: &DataSpec) -> Result<String, DataError> {
+    Dataset::open_hashed(spec, &wants(CLASSES)).map(|(_, digest)| digest)
+}
+
 #[test]
 fn other_bytes_than_the_digest_says_are_refused() {
     let folder = TempDir::new().unwrap();
