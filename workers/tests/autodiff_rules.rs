@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "support/broadcasts.rs"]
+mod broadcasts;
 #[path = "support/gradcheck.rs"]
 mod gradcheck;
 #[path = "support/onnxruntime.rs"]
@@ -9,6 +11,7 @@ mod onnxruntime;
 
 use std::path::Path;
 
+use broadcasts::BROADCASTS;
 use gradcheck::Check;
 use syncline_workers::autodiff::{DeriveOptions, Loss, supported_operators};
 use syncline_workers::onnx::proto::AttributeProto;
@@ -110,20 +113,8 @@ fn matmul_of_two_vectors() {
 
 #[test]
 fn broadcasting() {
-    #[rustfmt::skip]
-    let cases: [(&[usize], &[usize]); 9] = [
-        (&[2, 3],    &[2, 3]),
-        (&[3],       &[2, 3]),
-        (&[2, 3],    &[1]),
-        (&[2, 3],    &[]),
-        (&[1, 3],    &[2, 1]),
-        (&[2, 1, 3], &[4, 1]),
-        (&[2, 1, 3], &[1, 4, 1]),
-        (&[1, 1],    &[2, 2, 2]),
-        (&[1],       &[1, 1]),
-    ];
     for op in ["Add", "Sub", "Mul"] {
-        for (a, b) in cases {
+        for (a, b) in BROADCASTS {
             check(&format!("{op} {a:?} {b:?}"), &all_params(op, &[a, b], &[]), &[&[]]);
         }
     }

@@ -1,5 +1,7 @@
 //! Gradient rules of operators that work element by element, and of reductions, against finite differences.
 
+#[path = "support/broadcasts.rs"]
+mod broadcasts;
 #[path = "support/gradcheck.rs"]
 mod gradcheck;
 #[path = "support/one_operator.rs"]
@@ -8,21 +10,10 @@ mod one_operator;
 #[path = "support/onnxruntime.rs"]
 mod onnxruntime;
 
+use broadcasts::BROADCASTS;
 use one_operator::Case;
 use syncline_workers::onnx::proto::TensorProto;
 use syncline_workers::onnx::{attr_float, attr_int, attr_ints, attr_string};
-
-#[rustfmt::skip]
-const BROADCASTS: [(&[usize], &[usize]); 8] = [
-    (&[2, 3],    &[2, 3]),
-    (&[3],       &[2, 3]),
-    (&[2, 3],    &[1]),
-    (&[2, 3],    &[]),
-    (&[1, 3],    &[2, 1]),
-    (&[2, 1, 3], &[4, 1]),
-    (&[1, 1],    &[2, 2, 2]),
-    (&[1],       &[1, 1]),
-];
 
 #[test]
 fn elementary_functions() {
