@@ -73,7 +73,7 @@ async fn train(
     if flags.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
-        print!("{}", report.text(extent.step_ms));
+        print!("{}", report.text(extent.step_ms, flags.redis.is_some()));
     }
     cluster.stop().await;
     match view.job.get("state").map(String::as_str) {

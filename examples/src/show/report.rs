@@ -70,8 +70,8 @@ impl Report {
         })
     }
 
-    /// The report for people.
-    pub(super) fn text(&self, step_ms: u64) -> String {
+    /// The report for people. `redis_stays`: the job can be looked at when this program has ended.
+    pub(super) fn text(&self, step_ms: u64, redis_stays: bool) -> String {
         let mut out = String::new();
         let accuracy = self.test_accuracy.map_or("-".into(), |a| format!("{:.2} %", a * 100.0));
         let loss = self.test_loss.map_or("-".into(), |loss| format!("{loss:.4}"));
@@ -110,11 +110,13 @@ impl Report {
             "\n{} barriers; waiting at them, all workers together: predicted {} ms, actual {} ms",
             self.barriers, self.predicted_wait_ms, self.actual_wait_ms
         );
-        let _ = writeln!(
-            out,
-            "look at the job: redis-cli -u {} HGETALL 'syncline:{{{}}}:job'",
-            self.redis, self.job
-        );
+        if redis_stays {
+            let _ = writeln!(
+                out,
+                "look at the job: redis-cli -u {} HGETALL 'syncline:{{{}}}:job'",
+                self.redis, self.job
+            );
+        }
         out
     }
 }
