@@ -6,6 +6,8 @@
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod client;
+pub mod folder;
+pub mod input;
 pub mod kit;
 pub mod rpc;
 #[cfg(feature = "server")]

@@ -28,13 +28,19 @@ fn start_in(dir: &Path) -> RedisServer {
     RedisServer::start(&server_program(), RedisOptions::new(dir)).unwrap()
 }
 
-/// Sends one inline command; the first line of the answer, of a bulk answer the second.
-fn call(port: u16, command: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.write_all(format!("{command}\r\n").as_bytes())?;
+/// Sends one inline command with the password of the address; the first line of the answer, of a bulk answer the second.
+fn call(url: &str, command: &str) -> std::io::Result<String> {
+    let (password, address) = url.strip_prefix("redis://:").and_then(|u| u.split_once('@')).unwrap();
+    let mut stream = TcpStream::connect(address.trim_end_matches('/'))?;
+    stream.write_all(format!("AUTH {password}\r\n{command}\r\n").as_bytes())?;
     let mut lines = BufReader::new(stream).lines();
-    let first = lines.next().transpose()?.unwrap_or_default();
-    if first.starts_with('$') { lines.next().transpose().map(Option::unwrap_or_default) } else { Ok(first) }
+    let mut next = || lines.next().transpose().map(Option::unwrap_or_default);
+    let let_in = next()?;
+    if let_in != "+OK" {
+        return Ok(let_in);
+    }
+    let first = next()?;
+    if first.starts_with('$') { next() } else { Ok(first) }
 }
 
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -71,11 +77,41 @@ fn path_without_servers() -> OsString {
 fn server_answers() {
     let dir = tempfile::tempdir().unwrap();
     let server = start_in(dir.path());
-    assert_eq!(call(server.port(), "PING").unwrap(), "+PONG");
-    assert_eq!(call(server.port(), "SET loss 0.25").unwrap(), "+OK");
-    assert_eq!(call(server.port(), "GET loss").unwrap(), "0.25");
-    assert_eq!(server.url(), format!("redis://127.0.0.1:{}/", server.port()));
+    assert_eq!(call(&server.url(), "PING").unwrap(), "+PONG");
+    assert_eq!(call(&server.url(), "SET loss 0.25").unwrap(), "+OK");
+    assert_eq!(call(&server.url(), "GET loss").unwrap(), "0.25");
+    assert_eq!(server.address(), format!("redis://127.0.0.1:{}/", server.port()));
     assert!(fs::read_to_string(server.log()).unwrap().contains("Ready to accept connections"));
+}
+
+#[test]
+fn nobody_gets_in_without_the_password_and_only_the_owner_can_read_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start_in(&dir.path().join("redis"));
+    let password = fs::read_to_string(server.password_file()).unwrap();
+    for (url, answer) in [
+        (server.url(), "+PONG"),
+        (format!("redis://:{}@127.0.0.1:{}/", "0".repeat(64), server.port()), "-WRONGPASS"),
+    ] {
+        let said = call(&url, "PING").unwrap();
+        assert!(said.starts_with(answer), "{said}");
+    }
+    let mut stranger = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).unwrap();
+    stranger.write_all(b"GET loss\r\n").unwrap();
+    let mut said = String::new();
+    BufReader::new(stranger).read_line(&mut said).unwrap();
+    assert!(said.starts_with("-NOAUTH"), "{said}");
+
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(server.dir()), 0o700);
+    for secret in [server.password_file(), server.dir().join("redis.conf")] {
+        assert_eq!(mode(&secret), 0o600, "{}", secret.display());
+    }
+    let arguments = fs::read_to_string(format!("/proc/{}/cmdline", server.pid())).unwrap();
+    for shown in [arguments, server.address(), server.redis_cli(), format!("{server:?}")] {
+        assert!(!shown.contains(&password), "{shown}");
+    }
+    assert!(!fs::read_to_string(server.log()).unwrap().contains(&password));
 }
 
 #[test]
@@ -83,11 +119,11 @@ fn data_survives_a_restart_in_a_folder_with_an_odd_name() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("my \"state\" dir");
     let server = start_in(&dir);
-    assert_eq!(call(server.port(), "SET epoch 7").unwrap(), "+OK");
-    let old = server.port();
+    assert_eq!(call(&server.url(), "SET epoch 7").unwrap(), "+OK");
+    let old = server.url();
     drop(server);
-    assert!(call(old, "PING").is_err(), "a dropped server still answers");
-    assert_eq!(call(start_in(&dir).port(), "GET epoch").unwrap(), "7");
+    assert!(call(&old, "PING").is_err(), "a dropped server still answers");
+    assert_eq!(call(&start_in(&dir).url(), "GET epoch").unwrap(), "7");
 }
 
 #[test]
@@ -99,7 +135,7 @@ fn parallel_starts_get_different_ports() {
         starts.into_iter().map(|start| start.join().unwrap()).collect()
     });
     assert_eq!(servers.iter().map(RedisServer::port).collect::<HashSet<_>>().len(), 4);
-    assert!(servers.iter().all(|server| call(server.port(), "PING").unwrap() == "+PONG"));
+    assert!(servers.iter().all(|server| call(&server.url(), "PING").unwrap() == "+PONG"));
 }
 
 #[test]
@@ -137,7 +173,7 @@ fn server_outlives_the_thread_that_started_it() {
     // A server that was told to stop does so at its next tick, ten times a second.
     let since = Instant::now();
     while since.elapsed() < Duration::from_millis(300) {
-        assert_eq!(call(server.port(), "PING").unwrap(), "+PONG");
+        assert_eq!(call(&server.url(), "PING").unwrap(), "+PONG");
     }
     assert!(server.ended().is_none());
 }
@@ -147,7 +183,7 @@ fn server_outlives_the_thread_that_started_it() {
 fn helper_that_holds_a_server() {
     let Some(dir) = std::env::var_os("SYNCLINE_TEST_HELPER_DIR") else { return };
     let server = start_in(Path::new(&dir));
-    println!("\nport={}", server.port());
+    println!("\nurl={}", server.url());
     loop {
         std::thread::park();
     }
@@ -164,16 +200,16 @@ fn server_ends_with_a_killed_starter_and_lets_a_successor_in() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(starter.stdout.take().unwrap()).lines();
-    let port = lines.find_map(|line| line.unwrap().strip_prefix("port=").map(|p| p.parse::<u16>().unwrap()));
-    let port = port.expect("the helper starts a server");
-    assert_eq!(call(port, "SET kept yes").unwrap(), "+OK");
+    let url = lines.find_map(|line| line.unwrap().strip_prefix("url=").map(str::to_owned));
+    let url = url.expect("the helper starts a server");
+    assert_eq!(call(&url, "SET kept yes").unwrap(), "+OK");
 
     starter.kill().unwrap();
     starter.wait().unwrap();
     let successor = start_in(dir.path());
-    assert_eq!(call(successor.port(), "GET kept").unwrap(), "yes");
+    assert_eq!(call(&successor.url(), "GET kept").unwrap(), "yes");
     wait_until("the server of a killed process ends", || {
-        successor.port() == port || call(port, "PING").is_err()
+        successor.url() == url || call(&url, "PING").is_err()
     });
 }
 
@@ -198,7 +234,7 @@ fn two_threads_with_an_empty_cache_fetch_once() {
     assert_eq!(left.len(), 2, "only the lock and the part stay: {left:?}");
     let dir = tempfile::tempdir().unwrap();
     let server = RedisServer::start(&found[0].path, RedisOptions::new(dir.path())).unwrap();
-    assert_eq!(call(server.port(), "PING").unwrap(), "+PONG");
+    assert_eq!(call(&server.url(), "PING").unwrap(), "+PONG");
 
     // A part that was damaged afterwards is noticed and replaced.
     drop(server);

@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use syncline_engine::rpc::Token;
+use syncline_engine::{folder, rpc::Token};
 use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},
@@ -114,7 +114,7 @@ fn token(args: &PsArgs) -> Result<Token, PsError> {
         None if !args.listen.ip().is_loopback() => return Err(PsError::OpenBind { listen: args.listen }),
         None => {
             let path = args.state_dir.join("token");
-            let made = std::fs::create_dir_all(&args.state_dir).and_then(|()| Token::load_or_create(&path));
+            let made = folder::make(&args.state_dir).and_then(|()| Token::load_or_create(&path));
             (path, made)
         }
     };

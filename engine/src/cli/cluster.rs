@@ -12,7 +12,7 @@ use super::{
     CliError, Failure,
     places::{load_token, state_dir, token_file},
 };
-use crate::{client::Client, rpc::Token};
+use crate::{client::Client, kit::redis_cli, rpc::Token};
 
 /// Flags of every command that talks to an engine.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -28,6 +28,9 @@ pub struct Connection {
     pub state_dir: Option<PathBuf>,
 }
 
+/// What stands in an address in the place of user name and password.
+const HIDDEN: &str = "***@";
+
 /// What `syncline up` writes down about the running cluster, as `up.json` in the state directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Running {
@@ -36,6 +39,9 @@ pub(super) struct Running {
     pub token_file: PathBuf,
     /// Without user name and password.
     pub redis: String,
+    /// Where the password of our own Redis server lies; none of a server that was named.
+    #[serde(default)]
+    pub redis_password_file: Option<PathBuf>,
     pub state_dir: PathBuf,
     pub shards: u32,
     pub workers: u32,
@@ -44,6 +50,26 @@ pub(super) struct Running {
 }
 
 impl Running {
+    /// The address of Redis for programs, with its password. `None`: it is not written down anywhere.
+    pub(super) fn redis_url(&self) -> Option<String> {
+        match &self.redis_password_file {
+            Some(file) => {
+                let password = fs::read_to_string(file).ok()?;
+                Some(self.redis.replacen("://", &format!("://:{}@", password.trim()), 1))
+            }
+            None => (!self.redis.contains(HIDDEN)).then(|| self.redis.clone()),
+        }
+    }
+
+    /// `redis-cli` for this cluster, for a shell.
+    pub(super) fn redis_cli(&self) -> String {
+        let port = self.redis.trim_end_matches('/').rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        match (&self.redis_password_file, port) {
+            (Some(file), Some(port)) => redis_cli(file, port),
+            _ => format!("redis-cli -u {}", self.redis),
+        }
+    }
+
     pub(super) fn path(state_dir: &Path) -> PathBuf {
         state_dir.join("up.json")
     }
@@ -85,6 +111,16 @@ impl Connection {
             }
         };
         Ok(Cluster { address, token: load_token(&token_path)? })
+    }
+
+    /// `redis-cli` for the Redis server that an engine says it uses, for a shell.
+    pub(super) fn redis_cli(&self, redis: &str) -> String {
+        let running = state_dir(self.state_dir.as_deref()).ok().and_then(|dir| Running::load(&dir).ok()?);
+        let same = |running: &Running| running.redis.replace(HIDDEN, "") == redis.replace(HIDDEN, "");
+        match running.filter(same) {
+            Some(running) => running.redis_cli(),
+            None => format!("redis-cli -u {redis}"),
+        }
     }
 }
 

@@ -122,7 +122,7 @@ pub(super) fn job(view: &JobView) -> String {
 
 const WORKER_COLUMNS: &[&str] = &[
     "worker",
-    "name",
+    "id",
     "state",
     ">iterations",
     ">samples",
@@ -155,8 +155,8 @@ fn workers(view: &JobView) -> String {
         };
         let s = &m.spent;
         vec![
-            (*id).clone(),
             m.about.name.clone(),
+            (*id).clone(),
             standing.to_owned(),
             s.iterations.to_string(),
             s.samples.to_string(),
@@ -173,25 +173,27 @@ fn workers(view: &JobView) -> String {
     let mut text = table(WORKER_COLUMNS, &members.iter().map(row).collect::<Vec<_>>());
     let slow = members.iter().filter(|(_, m)| m.standing == Standing::Active);
     for (id, m, slow) in slow.filter_map(|(id, m)| Some((id, m, m.slow?))) {
-        text += &format!("\n{}", slow_worker(id, &m.about.name, slow.factor, slow.since_us as f64 / 1e3));
+        let called = called(&m.about.name, id);
+        text += &format!("\n{}", slow_worker(&called, slow.factor, slow.since_us as f64 / 1e3));
     }
     text
 }
 
+/// A worker as people know it, and in brackets the incarnation under which it takes part.
+pub(super) fn called(name: &str, id: &str) -> String {
+    if name.is_empty() { id.to_owned() } else { format!("{name} ({id})") }
+}
+
 /// Who is slow, how much, and since when.
-pub(super) fn slow_worker(worker: &str, name: &str, factor: f64, since_ms: f64) -> String {
+pub(super) fn slow_worker(called: &str, factor: f64, since_ms: f64) -> String {
     let since = time_since(since_ms);
-    format!("{worker} ({name}) has been {factor:.1} times as slow per sample as most for {since}")
+    format!("{called} has been {factor:.1} times as slow per sample as most for {since}")
 }
 
 /// How to look at the same job without Syncline.
-pub(super) fn redis_commands(job: &JobFields, redis: &str) -> Option<String> {
+pub(super) fn redis_commands(job: &JobFields, redis_cli: &str) -> Option<String> {
     let keys = JobKeys::new(&field(job, "id").parse().ok()?);
-    let url = if redis.is_empty() { String::new() } else { format!(" -u {redis}") };
-    Some(format!(
-        "redis-cli{url} HGETALL '{}'\nredis-cli{url} XREVRANGE '{}' + - COUNT 5",
-        keys.job, keys.metrics
-    ))
+    Some(format!("{redis_cli} HGETALL '{}'\n{redis_cli} XREVRANGE '{}' + - COUNT 5", keys.job, keys.metrics))
 }
 
 /// The same as JSON, with the workers' records unpacked.

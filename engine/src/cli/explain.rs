@@ -6,7 +6,11 @@ use syncline_scheduler::{
     ids::{JobId, Superstep},
 };
 
-use super::{Connection, Failure, block_on, describe::slow_worker, log_as_command, print, print_json, table};
+use super::{
+    Connection, Failure, block_on,
+    describe::{called, slow_worker},
+    log_as_command, print, print_json, table,
+};
 
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["task", "barrier"]))]
@@ -98,10 +102,10 @@ fn barrier_in_words(story: &BarrierStory) -> String {
     lines.push(String::new());
     lines.push(workers(&story.workers));
     for w in story.workers.iter().filter(|w| w.awaited) {
-        lines.push(format!("waits for {} ({})", w.worker, w.name));
+        lines.push(format!("waits for {}", called(&w.name, &w.worker.to_string())));
     }
     for (w, slow) in story.workers.iter().filter_map(|w| Some((w, w.slow?))) {
-        let words = slow_worker(&w.worker.to_string(), &w.name, slow.factor, slow.since_ms as f64);
+        let words = slow_worker(&called(&w.name, &w.worker.to_string()), slow.factor, slow.since_ms as f64);
         lines.push(format!("slow: {words}"));
     }
     lines.join("\n")
@@ -110,7 +114,7 @@ fn barrier_in_words(story: &BarrierStory) -> String {
 fn workers(of: &[WorkerStory]) -> String {
     let columns = [
         "worker",
-        "name",
+        "id",
         ">iterations",
         ">batch",
         ">interval ms",
@@ -125,8 +129,8 @@ fn workers(of: &[WorkerStory]) -> String {
             None => w.done.to_string(),
         };
         vec![
-            w.worker.to_string(),
             w.name.clone(),
+            w.worker.to_string(),
             iterations,
             w.batch.to_string(),
             ms(w.predicted_interval_us),

@@ -2,9 +2,12 @@
 
 use std::{
     error::Error,
+    ffi::OsString,
     io::{self, Write},
     process::ExitCode,
 };
+
+use clap::error::ErrorKind;
 
 use super::{CliError, output::say};
 use crate::{
@@ -14,6 +17,8 @@ use crate::{
     service::EngineError,
     store::StoreError,
 };
+
+const USAGE_HINT: &str = "`syncline --help` lists the commands, `syncline COMMAND --help` their options";
 
 /// Exit codes of every command; a contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,36 +96,57 @@ impl Failure {
         self.chain().join(": ")
     }
 
-    /// The error, its causes, and the hint.
-    fn describe(&self) -> Option<String> {
+    /// The error, its causes, and the hint; as JSON one object in one line.
+    fn describe(&self, json: bool) -> Option<String> {
         self.error.as_ref()?;
+        if json {
+            return Some(report(&self.line(), &self.hint));
+        }
         Some(format!("error: {}\nhint: {}", self.chain().join("\n  caused by: "), self.hint))
     }
 }
 
-/// Prints what went wrong, if anything, and gives the exit code.
-pub fn finish(result: Result<(), Failure>) -> ExitCode {
+/// `[E131] there is no job nope` and a hint as JSON.
+fn report(line: &str, hint: &str) -> String {
+    let coded = line.strip_prefix('[').and_then(|rest| rest.split_once("] "));
+    let (code, message) = coded.unwrap_or(("", line));
+    serde_json::json!({ "code": code, "message": message, "hint": hint }).to_string()
+}
+
+/// Whether the command line asks for JSON: then errors are JSON as well, those of the command line itself included.
+pub fn json_asked(mut words: impl Iterator<Item = OsString>) -> bool {
+    words.by_ref().take_while(|word| word != "--").any(|word| word == "--json")
+}
+
+/// Prints what went wrong, if anything, to stderr, and gives the exit code.
+pub fn finish(result: Result<(), Failure>, json: bool) -> ExitCode {
     let Err(failure) = result else { return ExitCode::SUCCESS };
-    if let Some(text) = failure.describe() {
+    if let Some(text) = failure.describe(json) {
         say(&text);
     }
     ExitCode::from(failure.exit as u8)
 }
 
 /// Ends a command line that clap did not accept. Help and version are no errors.
-pub fn refuse_usage(error: &clap::Error) -> ExitCode {
+pub fn refuse_usage(error: &clap::Error, json: bool) -> ExitCode {
     let text = error.render().to_string();
     if !error.use_stderr() {
         // A reader that has gone away is no error either.
         let _ = io::stdout().write_all(text.as_bytes());
         return ExitCode::SUCCESS;
     }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Nothing was typed that could be wrong: whoever did so wants to see what there is.
+        say(text.trim_end());
+        return ExitCode::from(Exit::Usage as u8);
+    }
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = text.replace("\n\nFor more information, try '--help'.", "");
-    say(&format!(
-        "error: [E500] {}\nhint: `syncline --help` lists the commands, `syncline COMMAND --help` their options",
-        text.trim()
-    ));
+    let text = format!("[E500] {}", text.trim());
+    say(&match json {
+        true => report(&text, USAGE_HINT),
+        false => format!("error: {text}\nhint: {USAGE_HINT}"),
+    });
     ExitCode::from(Exit::Usage as u8)
 }
 
@@ -197,17 +223,23 @@ mod tests {
         let source = CallError::Hello(HelloError::Io(io::Error::other("refused")));
         let failure = Failure::from(ClientError::Unreachable { address: "a:1".into(), source });
         assert_eq!(failure.exit(), Exit::Unreachable);
-        let text = failure.describe().unwrap();
+        let text = failure.describe(false).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "error: [E300] the engine at a:1 cannot be reached");
         assert_eq!(lines[1], "  caused by: [E125] the connection broke during the greeting");
         assert_eq!(lines[2], "  caused by: refused");
         assert!(lines[3].starts_with("hint: "));
+        let json: serde_json::Value = serde_json::from_str(&failure.describe(true).unwrap()).unwrap();
+        assert_eq!(json["code"], "E300");
+        let message =
+            "the engine at a:1 cannot be reached: [E125] the connection broke during the greeting: refused";
+        assert_eq!(json["message"], message);
+        assert!(json["hint"].as_str().unwrap().contains("syncline up"));
     }
 
     #[test]
     fn a_reader_that_went_away_is_a_success() {
         let failure = Failure::reader_gone();
-        assert_eq!((failure.exit(), failure.describe()), (Exit::Ok, None));
+        assert_eq!((failure.exit(), failure.describe(true)), (Exit::Ok, None));
     }
 }

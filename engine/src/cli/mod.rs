@@ -26,7 +26,7 @@ mod workers;
 
 pub use cluster::{Cluster, Connection};
 pub use error::CliError;
-pub use failure::{Exit, Failure, finish, refuse_usage};
+pub use failure::{Exit, Failure, finish, json_asked, refuse_usage};
 pub use output::{print, print_json, say, table};
 pub use places::{Secret, check_open_bind};
 pub use stop::{Stop, block_on, block_on_one_thread};

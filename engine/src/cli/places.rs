@@ -1,13 +1,12 @@
 //! The state directory, and the secret in it.
 
 use std::{
-    fs,
     net::SocketAddr,
     path::{Path, PathBuf},
 };
 
 use super::{CliError, Failure};
-use crate::rpc::Token;
+use crate::{folder, rpc::Token};
 
 /// The state directory that was named, else the user's own.
 pub(super) fn state_dir(named: Option<&Path>) -> Result<PathBuf, CliError> {
@@ -42,7 +41,7 @@ impl Secret {
             return Ok(load_token(path)?);
         }
         let dir = state_dir(self.state_dir.as_deref())?;
-        fs::create_dir_all(&dir).map_err(|source| CliError::Place { path: dir.clone(), source })?;
+        folder::make(&dir).map_err(|source| CliError::Place { path: dir.clone(), source })?;
         let path = token_file(&dir);
         Ok(Token::load_or_create(&path).map_err(|source| CliError::TokenFile { path, source })?)
     }

@@ -25,6 +25,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
     if args.json {
         return print_json(&describe::json(&view));
     }
-    let look = describe::redis_commands(&view.job, about.get("redis")).unwrap_or_default();
+    let redis_cli = args.connection.redis_cli(about.get("redis"));
+    let look = describe::redis_commands(&view.job, &redis_cli).unwrap_or_default();
     print(&format!("{}\n\nlook at it with\n{look}", describe::job(&view)))
 }

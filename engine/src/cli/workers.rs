@@ -14,8 +14,8 @@ pub struct WorkersArgs {
 
 /// Fields of a worker in Redis, and how the table calls them.
 const COLUMNS: [(&str, &str); 7] = [
-    ("id", "worker"),
-    ("name", "name"),
+    ("name", "worker"),
+    ("id", "id"),
     ("host", "host"),
     ("device", "device"),
     ("pid", ">process"),

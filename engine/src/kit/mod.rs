@@ -31,5 +31,5 @@ pub use cuda::{DeviceParts, for_device};
 pub use device::{Device, InvalidDevice};
 pub use error::KitError;
 pub use part::Part;
-pub use redis_server::{RedisOptions, RedisServer};
+pub use redis_server::{RedisOptions, RedisServer, redis_cli};
 pub use search::{Found, Origin, Search, onnxruntime, redis_server};

@@ -1,10 +1,16 @@
 //! A Redis-compatible server of our own on a loopback port: started, watched until it answers, stopped.
+//!
+//! Everybody on this machine can reach the port, so the server wants a password. It lies in a file in the server's
+//! folder, which only its owner may enter, and reaches the server in a configuration file beside it: never in an
+//! argument, which everybody can read.
 
 use super::{KitError, program};
-use std::fs::{self, File, OpenOptions, TryLockError};
+use crate::{folder, rpc::Token};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -26,7 +32,8 @@ const PORTS: usize = 8;
 /// How to run a [`RedisServer`].
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
-    /// Where it keeps its data and `redis.log`; created if absent. One server at a time.
+    /// Where it keeps its data, `redis.log` and its password; created if absent, for nobody but us. One server at a
+    /// time.
     pub dir: PathBuf,
     /// The port on 127.0.0.1; `None`: a free one.
     pub port: Option<u16>,
@@ -49,6 +56,7 @@ pub struct RedisServer {
     child: Child,
     port: u16,
     dir: PathBuf,
+    password: Token,
     /// Disconnected by the drop, after the child has ended: lets the thread go that started the child.
     _parent: mpsc::Sender<()>,
 }
@@ -58,23 +66,30 @@ impl RedisServer {
     ///
     /// Blocks for some 50 ms, for longer if there is much to load.
     pub fn start(program: &Path, options: RedisOptions) -> Result<Self, KitError> {
-        fs::create_dir_all(&options.dir).map_err(KitError::io("create", &options.dir))?;
+        folder::make_or_close(&options.dir).map_err(KitError::io("create", &options.dir))?;
         let dir = options.dir.canonicalize().map_err(KitError::io("resolve", &options.dir))?;
         let lock = lock(&dir)?;
+        let password = password(&dir)?;
         let options = RedisOptions { dir, ..options };
         let mut ports_left = if options.port.is_some() { 1 } else { PORTS };
         loop {
             ports_left -= 1;
             let port =
                 options.port.map_or_else(free_port, Ok).map_err(KitError::io("listen in", &options.dir))?;
-            match Self::start_on(port, program, &options, &lock) {
+            match Self::start_on(port, program, &options, &lock, &password) {
                 Err(KitError::PortTaken { .. }) if ports_left > 0 => {}
                 done => return done,
             }
         }
     }
 
-    fn start_on(port: u16, program: &Path, options: &RedisOptions, lock: &File) -> Result<Self, KitError> {
+    fn start_on(
+        port: u16,
+        program: &Path,
+        options: &RedisOptions,
+        lock: &File,
+        password: &Token,
+    ) -> Result<Self, KitError> {
         let log = log_path(&options.dir);
         let (log_file, log_start) = open_log(&log).map_err(KitError::io("write", &log))?;
         let stderr = log_file.try_clone().map_err(KitError::io("write", &log))?;
@@ -84,7 +99,8 @@ impl RedisServer {
         command.process_group(0);
         tie_to_us(&mut command, lock.as_raw_fd());
         let (child, parent) = spawn_from_own_thread(command).map_err(KitError::io("run", program))?;
-        let mut server = Self { child, port, dir: options.dir.clone(), _parent: parent };
+        let (dir, password) = (options.dir.clone(), password.clone());
+        let mut server = Self { child, port, dir, password, _parent: parent };
 
         let mut silent_since = Instant::now();
         let mut pause = Duration::from_millis(2);
@@ -97,7 +113,7 @@ impl RedisServer {
                     KitError::ServerEnded { program: program.into(), status: status.to_string(), log, tail }
                 });
             }
-            match ping(port) {
+            match ping(port, &server.password) {
                 // Not the pid of another server that was faster on this port: then ours is about to end.
                 Ok(Answer::Ready { pid }) if pid == server.child.id() => return Ok(server),
                 Ok(Answer::Loading { pid }) if pid == server.child.id() => silent_since = Instant::now(),
@@ -113,9 +129,24 @@ impl RedisServer {
         }
     }
 
-    /// `redis://127.0.0.1:PORT/`.
+    /// With the password: for programs, not to be shown.
     pub fn url(&self) -> String {
+        format!("redis://:{}@127.0.0.1:{}/", self.password.to_hex(), self.port)
+    }
+
+    /// `redis://127.0.0.1:PORT/`, without the password.
+    pub fn address(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// The file with the password, mode 0600.
+    pub fn password_file(&self) -> PathBuf {
+        password_path(&self.dir)
+    }
+
+    /// How a person calls `redis-cli` for this server: a command for a shell, to be followed by what is asked.
+    pub fn redis_cli(&self) -> String {
+        redis_cli(&self.password_file(), self.port)
     }
 
     /// The port on 127.0.0.1.
@@ -162,6 +193,34 @@ impl Drop for RedisServer {
     }
 }
 
+/// How a person calls `redis-cli` for a server on a port of this machine whose password lies in a file: a command for a
+/// shell, which hands it over in the environment because everybody can read arguments.
+pub fn redis_cli(password_file: &Path, port: u16) -> String {
+    let file = password_file.display().to_string().replace('\'', r"'\''");
+    format!("REDISCLI_AUTH=$(cat '{file}') redis-cli -p {port}")
+}
+
+fn password_path(dir: &Path) -> PathBuf {
+    dir.join("password")
+}
+
+/// The password of this folder's server: made once, and written into the configuration that the server reads.
+fn password(dir: &Path) -> Result<Token, KitError> {
+    let path = password_path(dir);
+    let password = Token::load_or_create(&path).map_err(KitError::io("keep the password in", &path))?;
+    let path = config_path(dir);
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
+        writeln!(file, "requirepass {}", password.to_hex())
+    };
+    write().map_err(KitError::io("write", &path))?;
+    Ok(password)
+}
+
+fn config_path(dir: &Path) -> PathBuf {
+    dir.join("redis.conf")
+}
+
 fn log_path(dir: &Path) -> PathBuf {
     dir.join("redis.log")
 }
@@ -177,8 +236,8 @@ fn arguments(port: u16, options: &RedisOptions) -> Vec<std::ffi::OsString> {
         ("--loglevel", if options.quiet { "warning" } else { "notice" }.into()),
         ("--daemonize", "no".into()),
     ];
-    let mut all: Vec<std::ffi::OsString> =
-        pairs.into_iter().flat_map(|(k, v)| [k.into(), v.into()]).collect();
+    let mut all: Vec<std::ffi::OsString> = vec![config_path(&options.dir).into()];
+    all.extend(pairs.into_iter().flat_map(|(k, v)| [k.into(), v.into()]));
     all.extend(["--dir".into(), options.dir.clone().into()]);
     all
 }
@@ -239,12 +298,17 @@ enum Answer {
 }
 
 /// Asks whoever listens on `port`: ready to serve, and with which process id?
-fn ping(port: u16) -> io::Result<Answer> {
+fn ping(port: u16, password: &Token) -> io::Result<Answer> {
     let limit = Duration::from_millis(500);
     let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), limit)?;
     stream.set_read_timeout(Some(limit))?;
-    stream.write_all(b"PING\r\nINFO server\r\n")?;
+    let words = format!("AUTH {}\r\nPING\r\nINFO server\r\n", password.to_hex());
+    stream.write_all(words.as_bytes())?;
     let mut lines = BufReader::new(stream.take(64 * 1024)).lines();
+    let let_in = lines.next().transpose()?.unwrap_or_default();
+    if let_in != "+OK" {
+        return Err(io::Error::other(let_in));
+    }
     let pong = lines.next().transpose()?.unwrap_or_default();
     for line in lines {
         if let Some(pid) = line?.strip_prefix("process_id:").and_then(|pid| pid.trim().parse().ok()) {

@@ -19,6 +19,7 @@ use tracing::debug;
 use super::{
     codec::{Postcard, framing},
     hello::{self, HelloError, Role},
+    refusals::Refusals,
     token::Token,
 };
 
@@ -83,6 +84,7 @@ pub async fn accept<F>(
     F: Future<Output = ()> + Send + 'static,
 {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let refusals = Arc::new(Refusals::default());
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         let (mut stream, peer) = match listener.accept().await {
@@ -94,13 +96,13 @@ pub async fn accept<F>(
                 continue;
             }
         };
-        let (token, serve) = (token.clone(), serve.clone());
+        let (token, serve, refusals) = (token.clone(), serve.clone(), refusals.clone());
         tokio::spawn(async move {
             let _place = place;
             let _ = stream.set_nodelay(true);
             match timeout(GREETING_TIMEOUT, hello::receive(&mut stream, &token, served)).await {
                 Ok(Ok(role)) => serve(role, stream).await,
-                Ok(Err(error)) => debug!(%peer, %error, "connection refused"),
+                Ok(Err(error)) => refusals.note(peer, &error),
                 Err(_) => debug!(%peer, "no greeting in time"),
             }
         });

@@ -5,6 +5,7 @@ mod codec;
 mod connection;
 pub mod hello;
 mod reconnecting;
+mod refusals;
 mod shard;
 mod token;
 mod worker;
@@ -16,6 +17,7 @@ pub use client::{
 pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect};
 pub use reconnecting::{CallError, Reconnecting, within};
+pub use refusals::Refusals;
 pub use shard::{
     BarrierOrder, ClockOrder, ClosedBarrier, OpenJob, SealAnswer, Shard, ShardClient, ShardFault,
     ShardRequest, ShardResponse, ShardState, SnapshotReport,

@@ -65,7 +65,8 @@ impl Token {
         self.0.ct_eq(&other.0).into()
     }
 
-    fn to_hex(&self) -> String {
+    /// As its file holds it. Goes into no log, no argument and no answer.
+    pub(crate) fn to_hex(&self) -> String {
         use fmt::Write as _;
         self.0.iter().fold(String::with_capacity(64), |mut hex, b| {
             let _ = write!(hex, "{b:02x}");

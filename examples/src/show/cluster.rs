@@ -60,11 +60,11 @@ async fn train(
     let client = cluster.client();
     submit::submit(&client, cluster.token(), prepared).await?;
 
-    eprintln!("while it runs: redis-cli -u {} HGETALL 'syncline:{{{id}}}:job'", cluster.redis_url());
+    eprintln!("while it runs: {} HGETALL 'syncline:{{{id}}}:job'", cluster.redis_cli());
     let progress = Progress::new(flags.json);
     let view = client.wait(&id, |view| progress.show(&view.job)).await?;
     progress.clear();
-    let report = Report::of(&view, cluster.redis_url(), &extent.policy.text)
+    let report = Report::of(&view, &cluster.redis_cli(), &extent.policy.text)
         .context("the job's record is incomplete")?;
     if let (Some(to), Some(weights)) = (&flags.save, view.job.get("snapshot")) {
         std::fs::copy(weights, to).with_context(|| format!("cannot keep the weights in {}", to.display()))?;

@@ -23,7 +23,7 @@ pub(super) struct Report {
     predicted_wait_ms: u64,
     actual_wait_ms: u64,
     workers: Vec<WorkerLine>,
-    redis: String,
+    redis_cli: String,
     #[serde(skip)]
     state: String,
     #[serde(skip)]
@@ -42,7 +42,7 @@ struct WorkerLine {
 
 impl Report {
     /// Reads the report from a job's record; `None` if a field is missing. `policy` is shown as the user spelt it.
-    pub(super) fn of(view: &JobView, redis: &str, policy: &str) -> Option<Self> {
+    pub(super) fn of(view: &JobView, redis_cli: &str, policy: &str) -> Option<Self> {
         let text = |field: &str| view.job.get(field).cloned();
         let number = |field: &str| text(field)?.parse::<u64>().ok();
         let started = number("started_ms").unwrap_or(0);
@@ -64,7 +64,7 @@ impl Report {
             predicted_wait_ms: number("predicted_wait_ms")?,
             actual_wait_ms: number("actual_wait_ms")?,
             workers: workers.into_iter().map(|(_, line)| line).collect(),
-            redis: redis.to_owned(),
+            redis_cli: redis_cli.to_owned(),
             state: text("state")?,
             job: text("id")?,
         })
@@ -111,11 +111,8 @@ impl Report {
             self.barriers, self.predicted_wait_ms, self.actual_wait_ms
         );
         if redis_stays {
-            let _ = writeln!(
-                out,
-                "look at the job: redis-cli -u {} HGETALL 'syncline:{{{}}}:job'",
-                self.redis, self.job
-            );
+            let _ =
+                writeln!(out, "look at the job: {} HGETALL 'syncline:{{{}}}:job'", self.redis_cli, self.job);
         }
         out
     }

@@ -87,13 +87,18 @@ pub(super) fn spawn(
 
 /// Greets one caller and serves it to its end, or hands it to the control runtime.
 fn serve(shared: &Arc<Shared>, control: &runtime::Handle, number: u64, stream: TcpStream) -> io::Result<()> {
+    let peer = stream.peer_addr()?;
     let mut tcp = Tcp::new(stream)?;
     // Within reach of a stop before anything can block.
     shared.connections.insert(number, tcp.clone());
     shared.stopping()?;
     tcp.stream().set_read_timeout(Some(GREETING_TIMEOUT))?;
-    let role = hello::receive_blocking(&mut tcp, &shared.token, &[Role::Tensor, Role::Control])
-        .map_err(io::Error::other)?;
+    let role = hello::receive_blocking(&mut tcp, &shared.token, &[Role::Tensor, Role::Control]).map_err(
+        |refused| {
+            shared.refusals.note(peer, &refused);
+            io::Error::other(refused)
+        },
+    )?;
     tcp.stream().set_read_timeout(None)?;
     if role == Role::Tensor {
         return tensor::serve(shared, &mut tcp);

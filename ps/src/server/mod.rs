@@ -32,7 +32,10 @@ use std::{
 };
 
 use dashmap::DashMap;
-use syncline_engine::rpc::Token;
+use syncline_engine::{
+    folder,
+    rpc::{Refusals, Token},
+};
 use tokio::runtime::Runtime;
 
 use self::blobs::BlobStore;
@@ -76,13 +79,15 @@ struct Shared {
     /// Open tensor connections, so that a stop can end them.
     connections: DashMap<u64, Tcp>,
     stopping: AtomicBool,
+    refusals: Refusals,
 }
 
 impl Server {
     /// Starts to serve. Errors are about the address or the state directory.
     pub fn start(options: Options) -> Result<Handle, PsError> {
         let io = |what: String| move |source| PsError::Io { what, source };
-        let blobs = BlobStore::open(options.state_dir.join("blobs"))
+        let blobs = folder::make(&options.state_dir)
+            .and_then(|()| BlobStore::open(options.state_dir.join("blobs")))
             .map_err(io(format!("cannot use the state directory {}", options.state_dir.display())))?;
         let (listener, address) =
             listen::bind(options.listen).map_err(io(format!("cannot listen on {}", options.listen)))?;
@@ -99,6 +104,7 @@ impl Server {
             state_dir: options.state_dir.clone(),
             connections: DashMap::new(),
             stopping: AtomicBool::new(false),
+            refusals: Refusals::default(),
         });
         let control = runtime.handle().clone();
         let accepting = listen::spawn(listener, shared.clone(), control)

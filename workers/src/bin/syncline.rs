@@ -41,8 +41,9 @@ impl Command {
 }
 
 fn main() -> ExitCode {
+    let json = engine::json_asked(std::env::args_os());
     match Line::try_parse() {
-        Ok(line) => engine::finish(line.command.run()),
-        Err(error) => engine::refuse_usage(&error),
+        Ok(line) => engine::finish(line.command.run(), json),
+        Err(error) => engine::refuse_usage(&error, json),
     }
 }

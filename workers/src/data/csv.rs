@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use syncline_engine::input;
+
 use super::array::{Array, Numbers};
 use super::error::DataError;
 use super::file::{MAX_ELEMENTS, too_large};
@@ -15,7 +17,7 @@ pub(super) fn read(
 ) -> Result<(Array, Array), DataError> {
     let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
     let label_columns = label_columns as usize;
-    let lines = bytes.trim_ascii_end().split(|&byte| byte == b'\n');
+    let lines = input::without_mark(bytes).trim_ascii_end().split(|&byte| byte == b'\n');
     let mut lines = (1u64..).zip(lines).skip(skip_lines as usize).peekable();
     let first = lines.peek().filter(|(_, line)| !line.trim_ascii().is_empty());
     let columns = first.map_or(0, |(_, line)| line.iter().filter(|&&byte| byte == b',').count() + 1);

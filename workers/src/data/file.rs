@@ -1,10 +1,10 @@
 //! Reading files: bounded, hashed, unpacked.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
+use syncline_engine::input;
 
 use super::error::DataError;
 
@@ -16,7 +16,7 @@ pub const MAX_ELEMENTS: u64 = 1 << 31;
 /// A file in memory, unpacked if its name ends in `.gz`. Its bytes on the disk go into `hasher`.
 pub(super) fn read(path: &Path, hasher: &mut blake3::Hasher) -> Result<Vec<u8>, DataError> {
     let failed = |source| DataError::Io { path: path.to_owned(), source };
-    let file = File::open(path).map_err(failed)?;
+    let file = input::open(path).map_err(failed)?;
     let bytes = read_bounded(file, path)?;
     hasher.update(&bytes);
     if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("gz")) {

@@ -11,6 +11,7 @@ use std::{
 
 use syncline_engine::{
     client::Client,
+    folder,
     kit::{self, KitError, RedisOptions, RedisServer},
     rpc::Token,
     service::{Engine, EngineError, EngineHandle, EngineOptions},
@@ -112,7 +113,7 @@ impl LocalCluster {
                 (dir.path().to_owned(), Some(dir))
             }
         };
-        std::fs::create_dir_all(&state_dir).map_err(state(&state_dir))?;
+        folder::make(&state_dir).map_err(state(&state_dir))?;
         let token =
             Token::load_or_create(&state_dir.join("token")).map_err(state(&state_dir.join("token")))?;
 
@@ -205,7 +206,15 @@ impl LocalCluster {
         &self.runtime
     }
 
-    /// Where the graph can be looked at.
+    /// How a person calls `redis-cli` to look at the graph: a command for a shell, to be followed by what is asked.
+    pub fn redis_cli(&self) -> String {
+        match &self.redis {
+            Some(own) => own.redis_cli(),
+            None => format!("redis-cli -u {}", redacted(&self.redis_url)),
+        }
+    }
+
+    /// Where a program can look at the graph; it may hold a password, so show [`redis_cli`](Self::redis_cli) instead.
     pub fn redis_url(&self) -> &str {
         &self.redis_url
     }

@@ -1,19 +1,19 @@
 //! Reading model files.
 
 use std::{
-    fs::File,
     io::{self, Read},
     path::Path,
 };
 
 use flate2::read::MultiGzDecoder;
+use syncline_engine::input;
 
 use super::MAX_MODEL_BYTES;
 
 /// The bytes of a file, unpacked if its name ends in `.gz`. Reads at most one byte more than a model may have, which
 /// [`parse`](super::parse) then refuses.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
+    let file = input::open(path)?;
     let packed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
     let mut bytes = Vec::new();
     let limit = MAX_MODEL_BYTES as u64 + 1;

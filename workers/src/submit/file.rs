@@ -1,11 +1,9 @@
 //! A job graph as a user writes it in a TOML file. Paths in it are relative to the file.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use syncline_engine::input;
 use syncline_scheduler::spec::DataSpec;
 
 use super::{
@@ -13,6 +11,9 @@ use super::{
     graph::{GraphNode, JobGraph, Model, NodeWork, Settings, Training},
 };
 use crate::autodiff::LossOptions;
+
+/// A job file is written by hand.
+const MAX_BYTES: u64 = 4 << 20;
 
 /// The file's form; see examples/jobs/digits.toml.
 #[derive(Debug, Clone, Deserialize)]
@@ -60,8 +61,8 @@ enum FileModel {
 impl JobFile {
     /// Reads a job file.
     pub fn load(path: &Path) -> Result<JobGraph, SubmitError> {
-        let text =
-            fs::read_to_string(path).map_err(|source| SubmitError::Read { path: path.to_owned(), source })?;
+        let text = input::read_text(path, MAX_BYTES)
+            .map_err(|source| SubmitError::Read { path: path.to_owned(), source })?;
         let folder = path.parent().unwrap_or(Path::new("."));
         Self::parse(&text, folder).map_err(|cause| SubmitError::File { path: path.to_owned(), cause })
     }
@@ -116,6 +117,8 @@ fn absolute(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

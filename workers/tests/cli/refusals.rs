@@ -1,6 +1,8 @@
 //! Exit codes, error codes and hints.
 
-use std::{fs, io, net::TcpListener};
+use std::{fs, io, net::TcpListener, path::Path, process::Command, time::Instant};
+
+use serde_json::Value;
 
 use crate::rig::{Up, command, folder, syncline};
 
@@ -48,6 +50,60 @@ fn mistakes_at_the_keyboard_are_usage_errors() {
     }
 }
 
+#[test]
+fn a_command_line_without_a_command_shows_what_there_is() {
+    for (args, shown) in [(&[][..], "Usage: syncline"), (&["model"], "Usage: syncline model")] {
+        let ended = syncline(args);
+        assert_eq!((ended.code, ended.out.as_str()), (2, ""));
+        assert!(ended.err.contains(shown) && !ended.err.contains("error"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn with_json_an_error_is_one_json_object_in_the_last_line_of_stderr() {
+    let dir = folder();
+    let place = dir.path().to_str().unwrap();
+    for (args, exit, code) in [
+        (&["jobs", "--json", "--state-dir", place][..], 3, "E511"),
+        (&["fly", "--json"], 2, "E500"),
+        (&["status", "No Such Name", "--json"], 2, "E500"),
+        (&["model", "show", "/no/such", "--json"], 2, "E360"),
+    ] {
+        let ended = syncline(args);
+        assert_eq!((ended.code, ended.out.as_str()), (exit, ""), "{ended:#?}");
+        let error: Value = serde_json::from_str(ended.err.lines().last().unwrap()).unwrap();
+        let keys: Vec<&String> = error.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["code", "hint", "message"]);
+        assert_eq!(error["code"], code);
+        assert!(error["message"].as_str().is_some_and(|m| !m.is_empty() && !m.starts_with('[')), "{error}");
+        assert!(error["hint"].as_str().is_some_and(|hint| !hint.is_empty()), "{error}");
+    }
+}
+
+#[test]
+fn what_is_no_file_is_refused_at_once_by_what_it_is() {
+    let dir = folder();
+    let pipe = dir.path().join("pipe.onnx");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let since = Instant::now();
+    for (path, what) in
+        [(dir.path(), "a folder"), (pipe.as_path(), "a pipe"), (Path::new("/dev/zero"), "a device")]
+    {
+        let path = path.to_str().unwrap();
+        for args in [
+            &["submit", path][..],
+            &["model", "show", path],
+            &["model", "train-graph", path, "--loss", "mse", "--out", "/dev/null"],
+            &["simulate", "--scenario", path],
+        ] {
+            let ended = syncline(args);
+            assert_eq!(ended.code, 2, "{args:?}: {ended:#?}");
+            assert!(ended.err.contains(&format!("it is {what}, not a file")), "{args:?}: {ended:#?}");
+        }
+    }
+    assert!(since.elapsed().as_secs() < 30, "took {:?}", since.elapsed());
+}
+
 /// No machine has so many GPUs; which of them it lacks first depends on the machine.
 #[test]
 fn a_gpu_that_is_not_there_is_said_at_once() {
@@ -93,7 +149,7 @@ fn an_engine_that_is_not_there_is_said_at_once() {
     let place = dir.path().to_str().unwrap();
     syncline(&["jobs", "--state-dir", place]).refused(3, "E511");
     fs::write(dir.path().join("token"), "0".repeat(64)).unwrap();
-    let since = std::time::Instant::now();
+    let since = Instant::now();
     for args in [&["jobs"][..], &["status", "a"], &["watch", "a"], &["cancel", "a"]] {
         let mut args = args.to_vec();
         let address = nobody();

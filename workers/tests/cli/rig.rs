@@ -105,7 +105,12 @@ pub struct Up {
 impl Up {
     /// On a free port, in `dir`.
     pub fn start(dir: &TempDir, args: &[&str]) -> Self {
-        let dir = dir.path().to_str().unwrap();
+        Self::start_in(dir.path(), args)
+    }
+
+    /// The same in any folder.
+    pub fn start_in(dir: &Path, args: &[&str]) -> Self {
+        let dir = dir.to_str().unwrap();
         let mut all = vec!["up", "--json", "--state-dir", dir, "--listen", "127.0.0.1:0"];
         all.extend(args);
         let mut child = command(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

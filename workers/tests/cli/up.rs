@@ -1,6 +1,13 @@
 //! `syncline up`: one cluster at a time, restarts, and nothing that outlives it.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Command,
+};
 
 use crate::rig::{Up, command, folder, kill, processes, runs, syncline, wait_until};
 
@@ -21,6 +28,7 @@ fn it_says_where_everything_is() {
         "engine      127.0.0.1:",
         "token file  ",
         "redis       redis://127.0.0.1:",
+        "redis-cli   REDISCLI_AUTH=$(cat '",
         "state       ",
         "next        syncline submit",
     ] {
@@ -38,6 +46,79 @@ fn a_second_one_on_the_same_folder_is_refused() {
     let _up = Up::start(&dir, SMALL);
     let place = dir.path().to_str().unwrap();
     syncline(&["up", "--state-dir", place, "--listen", "127.0.0.1:0"]).refused(2, "E503");
+}
+
+/// First lines of the answers to inline commands.
+fn ask_redis(port: u16, commands: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(commands.as_bytes()).unwrap();
+    let mut said = [0; 256];
+    let n = stream.read(&mut said).unwrap();
+    String::from_utf8_lossy(&said[..n]).into_owned()
+}
+
+#[test]
+fn its_redis_server_talks_to_nobody_without_the_password_which_shows_nowhere() {
+    let dir = folder();
+    let state = dir.path().join("state");
+    fs::create_dir(&state).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
+    let up = Up::start_in(&state, SMALL);
+    let file = Path::new(up.about["redis_password_file"].as_str().unwrap());
+    let password = fs::read_to_string(file).unwrap();
+    let port = up.about["redis"].as_str().unwrap().trim_end_matches('/').rsplit_once(':').unwrap().1;
+    let port = port.parse().unwrap();
+    assert!(ask_redis(port, "ZRANGE syncline:jobs 0 -1\r\n").starts_with("-NOAUTH"));
+    assert!(ask_redis(port, &format!("AUTH {password}\r\n")).starts_with("+OK"));
+
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for inside in ["redis", "logs", "shard-0", "shard-1"] {
+        assert_eq!(mode(&state.join(inside)), 0o700, "{inside}");
+    }
+    assert_eq!(mode(file), 0o600);
+    for (name, pid) in processes(&state) {
+        let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+        assert!(!arguments.contains(&password), "{name}: {arguments}");
+    }
+    let place = state.to_str().unwrap();
+    let doctor = syncline(&["doctor", "--state-dir", place]).ok();
+    assert!(doctor.out.contains("appendonly    yes"), "doctor has the password: {doctor:#?}");
+    let logs = fs::read_dir(state.join("logs")).unwrap().map(|log| fs::read_to_string(log.unwrap().path()));
+    let shown = logs.map(Result::unwrap).chain([up.about.to_string(), up.said(), doctor.out, doctor.err]);
+    for text in shown {
+        assert!(!text.contains(&password), "{text}");
+    }
+
+    // The line for people hands the password to `redis-cli` in its environment.
+    let tool = dir.path().join("redis-cli");
+    fs::write(&tool, "#!/bin/sh\necho \"$REDISCLI_AUTH $*\"").unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let line = format!("REDISCLI_AUTH=$(cat '{}') redis-cli -p {port}", file.display());
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+    let said = Command::new("sh").args(["-c", &line]).env("PATH", path).output().unwrap();
+    assert_eq!(String::from_utf8(said.stdout).unwrap().trim(), format!("{password} -p {port}"));
+}
+
+#[test]
+fn a_refused_token_is_in_the_log_with_its_sender_and_only_once_in_a_while() {
+    let dir = folder();
+    let up = Up::start(&dir, SMALL);
+    let wrong = dir.path().join("wrong");
+    let token = "ab".repeat(32);
+    fs::write(&wrong, &token).unwrap();
+    let engine = up.about["engine"].as_str().unwrap();
+    for _ in 0..3 {
+        syncline(&["jobs", "--engine", engine, "--token-file", wrong.to_str().unwrap()]).refused(3, "E123");
+    }
+    let log = || fs::read_to_string(dir.path().join("logs/engine.log")).unwrap();
+    wait_until("it is in the log", || log().contains("caller refused"));
+    let log = log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("caller refused")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    for part in ["WARN", "peer=127.0.0.1:", "[E123]"] {
+        assert!(lines[0].contains(part), "{part} is not in {}", lines[0]);
+    }
+    assert!(!log.contains(&token));
 }
 
 #[test]

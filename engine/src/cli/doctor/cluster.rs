@@ -23,14 +23,19 @@ pub(super) async fn check(connection: &Connection, redis: Option<&str>) -> Vec<F
     } else {
         findings.extend(engine(connection).await);
     }
-    let url = redis.map(str::to_owned).or_else(|| running.map(|r| r.redis));
-    match url {
-        None => findings.push(Finding::warn(
+    let url = redis.map(str::to_owned).or_else(|| running.as_ref()?.redis_url());
+    match (url, running) {
+        (None, Some(running)) => findings.push(Finding::warn(
+            "redis",
+            running.redis,
+            "its address holds a password, which is not written down: name it with --redis",
+        )),
+        (None, None) => findings.push(Finding::warn(
             "redis",
             "no address is known",
             "name one with --redis to have it checked",
         )),
-        Some(url) => findings.extend(redis_settings(&url).await),
+        (Some(url), _) => findings.extend(redis_settings(&url).await),
     }
     findings
 }
@@ -74,10 +79,6 @@ async fn meet(connection: &Connection) -> Result<About, Failure> {
 }
 
 async fn redis_settings(url: &str) -> Vec<Finding> {
-    if url.contains("***@") {
-        let hint = "its address holds a password, which is not written down: name it with --redis";
-        return vec![Finding::warn("redis", redacted(url), hint)];
-    }
     let info = async {
         let store = RedisStore::connect(url).await?;
         let info: String = store.query("info", &["INFO", "server"]).await?;

@@ -15,6 +15,7 @@ use crate::{
         output::say,
         places::{load_token, state_dir, token_file},
     },
+    folder,
     kit::{self, Device, Found, KitError},
 };
 
@@ -107,8 +108,15 @@ fn disk(dir: &Path) -> Finding {
         return Finding::warn("state", format!("{}: free disk is not known", dir.display()), "`df` shows it");
     };
     let found = format!("{}, {:.1} GB free", dir.display(), free as f64 / 1e9);
-    match free < LITTLE_DISK_BYTES {
-        true => Finding::warn("state", found, "blobs, snapshots and the Redis log are kept there: make room"),
+    if free < LITTLE_DISK_BYTES {
+        return Finding::warn("state", found, "blobs, snapshots and the Redis log are kept there: make room");
+    }
+    match dir.exists() && folder::others_may_enter(dir) {
+        true => Finding::warn(
+            "state",
+            format!("{found}, open to others"),
+            format!("what is in it is closed; `chmod 700 {}` hides the names as well", dir.display()),
+        ),
         false => Finding::ok("state", found),
     }
 }

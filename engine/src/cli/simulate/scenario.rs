@@ -7,8 +7,11 @@ use syncline_scheduler::{
 };
 
 use super::{SimulateArgs, SimulateError};
+use crate::input;
 
 const DEFAULT_INTERVALS: [&str; 2] = ["100x3", "200"];
+/// A scenario is written by hand.
+const MAX_SCENARIO_BYTES: u64 = 4 << 20;
 /// Most workers that one `x` may stand for; the simulation has a bound of its own.
 const MAX_COUNT: usize = 100_000;
 
@@ -136,7 +139,7 @@ impl Setup {
         let file = match &args.scenario {
             None => File::default(),
             Some(path) => {
-                let text = std::fs::read_to_string(path)
+                let text = input::read_text(path, MAX_SCENARIO_BYTES)
                     .map_err(|source| SimulateError::Read { path: path.clone(), source })?;
                 toml::from_str(&text)
                     .map_err(|source| SimulateError::Toml { path: path.clone(), source: source.into() })?

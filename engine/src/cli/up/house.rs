@@ -12,7 +12,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub(super) use crate::cli::cluster::Running;
-use crate::cli::{CliError, places};
+use crate::{
+    cli::{CliError, places},
+    folder,
+};
 
 /// What stays the same from one start to the next.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +44,7 @@ fn place(path: &Path) -> impl FnOnce(io::Error) -> CliError {
 impl House {
     /// Makes the directory if need be and locks it.
     pub(super) fn open(dir: &Path) -> Result<Self, CliError> {
-        fs::create_dir_all(dir.join("logs")).map_err(place(dir))?;
+        folder::make(dir).and_then(|()| close_rooms(dir)).map_err(place(dir))?;
         let dir = dir.canonicalize().map_err(place(dir))?;
         let path = dir.join("lock");
         let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
@@ -106,6 +109,18 @@ impl House {
         };
         write().map_err(place(path))
     }
+}
+
+/// Makes the folder of the logs, and closes to others what an earlier release left open.
+fn close_rooms(dir: &Path) -> io::Result<()> {
+    folder::make_or_close(&dir.join("logs"))?;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("shard-") && entry.file_type()?.is_dir() {
+            folder::make_or_close(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

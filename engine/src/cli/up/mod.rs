@@ -98,6 +98,7 @@ fn announce(plan: &Plan, running: &Running) -> Result<(), Failure> {
         format!("engine      {}", running.engine),
         format!("token file  {}", running.token_file.display()),
         format!("redis       {}", running.redis),
+        format!("redis-cli   {}", running.redis_cli()),
         format!("state       {dir}"),
         format!("logs        {dir}/logs"),
         format!("running     {} workers, {} shards; Ctrl-C stops all", running.workers, running.shards),

@@ -1,6 +1,9 @@
 //! The parts that are not ours: ONNX Runtime for the workers, and a Redis server of our own.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -17,6 +20,7 @@ use super::{
 use crate::{
     cli::{Exit, Failure},
     kit::{self, Device, KitError, RedisOptions, RedisServer},
+    store::redacted,
 };
 
 /// How often our Redis server is looked at.
@@ -30,6 +34,10 @@ pub(super) struct Native {
     pub onnxruntime: PathBuf,
     /// Address of the Redis server, with password if it has one.
     pub redis_url: String,
+    /// The same for people.
+    pub redis: String,
+    /// Where the password of our own server lies.
+    pub redis_password_file: Option<PathBuf>,
     keeper: Option<Keeper>,
 }
 
@@ -47,14 +55,20 @@ impl Native {
             Ok((onnxruntime, if own { Some(kit::redis_server(&say)?.path) } else { None }))
         };
         let (onnxruntime, program) = blocking(find).await?;
-        let (redis_url, keeper) = match (program, &plan.redis) {
-            (Some(program), _) => {
-                let (url, keeper) = own_redis(program, house, events).await?;
-                (url, Some(keeper))
-            }
-            (None, url) => (url.clone().unwrap_or_default(), None),
+        let Some(program) = program else {
+            let redis_url = plan.redis.clone().unwrap_or_default();
+            let redis = redacted(&redis_url);
+            return Ok(Self { onnxruntime, redis_url, redis, redis_password_file: None, keeper: None });
         };
-        Ok(Self { onnxruntime, redis_url, keeper })
+        let server = own_redis(&program, house).await?;
+        tell(&events, started(&server));
+        Ok(Self {
+            onnxruntime,
+            redis_url: server.url(),
+            redis: server.address(),
+            redis_password_file: Some(server.password_file()),
+            keeper: Some(keep_up(program, server, events)),
+        })
     }
 
     /// Stops our Redis server; it syncs its file first.
@@ -67,25 +81,27 @@ impl Native {
 }
 
 /// On the port that it had before, if that is free.
-async fn own_redis(program: PathBuf, house: &House, events: Events) -> Result<(String, Keeper), Failure> {
+async fn own_redis(program: &Path, house: &House) -> Result<RedisServer, Failure> {
     let mut kept = house.kept();
     let options = RedisOptions { port: kept.redis_port, ..RedisOptions::new(house.dir().join("redis")) };
-    let (start, file) = (options.clone(), program.clone());
+    let (start, file) = (options.clone(), program.to_owned());
     let first = blocking(move || RedisServer::start(&file, start)).await;
     let server = match first {
         Err(KitError::PortTaken { .. }) if kept.redis_port.is_some() => {
-            let (start, file) = (RedisOptions { port: None, ..options.clone() }, program.clone());
+            let (start, file) = (RedisOptions { port: None, ..options }, program.to_owned());
             blocking(move || RedisServer::start(&file, start)).await?
         }
         first => first?,
     };
     kept.redis_port = Some(server.port());
     house.keep(&kept)?;
-    let url = server.url();
-    tell(&events, started(&server));
-    let options = RedisOptions { port: Some(server.port()), ..options };
+    Ok(server)
+}
+
+fn keep_up(program: PathBuf, server: RedisServer, events: Events) -> Keeper {
+    let options = RedisOptions { port: Some(server.port()), ..RedisOptions::new(server.dir()) };
     let (stop, stopped) = watch::channel(false);
-    Ok((url, (stop, tokio::spawn(keep(program, options, server, events, stopped)))))
+    (stop, tokio::spawn(keep(program, options, server, events, stopped)))
 }
 
 /// Starts the server again whenever it ends, on the same port and files.

@@ -22,7 +22,6 @@ use crate::{
     kit::Device,
     rpc::Token,
     service::EngineError,
-    store::redacted,
 };
 
 /// Everything must be there within this time.
@@ -104,7 +103,8 @@ pub(super) async fn start(
         pid: std::process::id(),
         engine,
         token_file: std::path::absolute(&token_file).unwrap_or(token_file),
-        redis: redacted(&native.redis_url),
+        redis: native.redis.clone(),
+        redis_password_file: native.redis_password_file.clone(),
         state_dir: house.dir().to_owned(),
         shards: plan.shards,
         workers: plan.slowdowns.len() as u32,

@@ -133,6 +133,11 @@ fn missing_and_broken_files_are_refused() {
     assert_eq!(digest(&missing).unwrap_err().code(), "E330");
     let broken = csv_spec(&write(&folder, "data.csv.gz", b"1,2,0\n"), 1, 0);
     assert_eq!(Dataset::open(&broken, &wants(CLASSES)).unwrap_err().code(), "E330");
+    for endless in [Path::new("/dev/zero"), folder.path()] {
+        let error = Dataset::open(&csv_spec(endless, 1, 0), &wants(CLASSES)).unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(error.code() == "E330" && cause.ends_with(", not a file"), "{error}: {cause}");
+    }
 }
 
 #[test]

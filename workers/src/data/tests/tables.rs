@@ -9,7 +9,8 @@ fn csv_plain_and_packed() {
     let plain = csv_spec(&write(&folder, "data.csv", text), 1, 0);
     let packed = csv_spec(&write(&folder, "data.csv.gz", &gzip(text)), 1, 0);
     let headed = csv_spec(&write(&folder, "head.csv", &[b"a,b,class\n".as_slice(), text].concat()), 1, 1);
-    for spec in [plain, packed, headed] {
+    let marked = csv_spec(&write(&folder, "marked.csv", &["\u{feff}".as_bytes(), text].concat()), 1, 0);
+    for spec in [plain, packed, headed, marked] {
         let data = Dataset::open(&DataSpec { scale: 0.5, ..spec }, &wants(CLASSES)).unwrap();
         assert_eq!((data.len(), data.input_shapes().next()), (3, Some([2].as_slice())));
         assert_eq!(samples(&data), [0.5, 1.0, 1.5, -2.25, 2.5, 3.0]);
