@@ -31,12 +31,12 @@ enum Part {
 /// Plays the part that the arguments name.
 pub fn play(args: impl Iterator<Item = String>) -> ExitCode {
     match Part::parse_from(args) {
-        Part::Engine(command) => engine::finish(command.run()),
+        Part::Engine(command) => engine::finish(command.run(), false),
         Part::Ps(args) => {
             engine::log_as_service();
-            engine::finish(ps::run(&args).map_err(workers::ps_failure))
+            engine::finish(ps::run(&args).map_err(workers::ps_failure), false)
         }
-        Part::Workers(command) => engine::finish(command.run()),
+        Part::Workers(command) => engine::finish(command.run(), false),
         Part::Lean => match lean::serve() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
