@@ -92,7 +92,9 @@ impl Client {
                 ClientError::Refused(fault) => {
                     matches!(
                         fault,
-                        EngineFault::NotActive | EngineFault::Store | EngineFault::MissingShards { .. }
+                        EngineFault::NotActive
+                            | EngineFault::Store { .. }
+                            | EngineFault::MissingShards { .. }
                     )
                 }
             };
@@ -113,9 +115,30 @@ impl Client {
         self.patiently(|c| async move { c.shards(within(CALL)).await }).await
     }
 
-    /// Submits a job whose blobs are uploaded. Returns when it is committed in Redis.
+    /// Submits a job whose blobs are uploaded. Returns when it is committed in Redis. Repeated while the engine is away,
+    /// which makes no second job.
     pub async fn submit(&self, spec: JobSpec) -> Result<(), ClientError> {
-        self.once(|c| async move { c.submit(within(CALL), spec).await }).await
+        self.submit_as(spec, false).await
+    }
+
+    /// The same; a job of the same name that is over makes room, with all that is stored of it but its snapshot files.
+    pub async fn submit_replacing(&self, spec: JobSpec) -> Result<(), ClientError> {
+        self.submit_as(spec, true).await
+    }
+
+    async fn submit_as(&self, spec: JobSpec, replace: bool) -> Result<(), ClientError> {
+        let nonce: u32 = rand::random();
+        self.patiently(|c| {
+            let spec = spec.clone();
+            async move { c.submit(within(CALL), spec, nonce, replace).await }
+        })
+        .await
+    }
+
+    /// Removes a job that is over or damaged, with all that is stored of it but its snapshot files.
+    pub async fn delete(&self, job: &JobId) -> Result<(), ClientError> {
+        let job = job.clone();
+        self.once(|c| async move { c.delete(within(CALL), job).await }).await
     }
 
     /// Every job known, oldest first.

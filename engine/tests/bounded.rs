@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use syncline_engine::{
     kit::{self, RedisOptions, RedisServer},
-    store::{RedisStore, keys::JobKeys},
+    store::{Mode, RedisStore, keys::JobKeys},
 };
 use syncline_scheduler::{
     core::{
-        Assignment, Barrier, Core, Effect, Input, Iterated, Outcome, ShardStand, TaskReport, Work,
-        WorkerAbout,
+        Assignment, Barrier, Core, Effect, Input, Iterated, Outcome, ShardStand, Submission, TaskReport,
+        Work, WorkerAbout,
     },
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
     spec::{
@@ -56,7 +56,7 @@ impl Driver {
             barriers: BTreeMap::new(),
             closed: 0,
         };
-        driver.turn(vec![Input::Submit(Box::new(spec))]).await;
+        driver.turn(vec![Input::Submit(Submission { spec: Box::new(spec), nonce: 0, replace: false })]).await;
         for n in 1..=WORKERS {
             let about = WorkerAbout { name: format!("worker-{n}"), ..WorkerAbout::default() };
             driver.turn(vec![Input::WorkerJoined { worker: Incarnation(n), about }]).await;
@@ -74,7 +74,8 @@ impl Driver {
             }
             if let Some(commit) = self.core.take_commits(self.now_us).remove(&self.job) {
                 self.seq += 1;
-                self.store.commit(&self.job, EngineEpoch(1), self.seq, &commit).await.unwrap();
+                let mode = if self.seq == 1 { Mode::New } else { Mode::Next };
+                self.store.commit(&self.job, EngineEpoch(1), self.seq, mode, &commit).await.unwrap();
             }
             for effect in effects {
                 self.carry_out(effect, &mut inputs);
@@ -138,13 +139,14 @@ impl Driver {
             if slow || queue.front().is_none_or(blocked) {
                 continue;
             }
-            let Some(Assignment { key, work: Work::Iterate { seq, .. } }) = queue.pop_front() else {
+            let Some(Assignment { key, work: Work::Iterate { seq, range, .. } }) = queue.pop_front() else {
                 continue;
             };
             self.watermarks.insert(worker, seq);
             self.iterations += 1;
             let interval = if worker.0 == WORKERS { 30_000 } else { 10_000 };
             let outcome = Outcome::Iterated(Iterated {
+                range,
                 loss: 0.123_456,
                 skipped: false,
                 compute_us: interval,

@@ -6,7 +6,7 @@ use std::{path::Path, time::Duration};
 
 use syncline_engine::{
     kit::{self, RedisOptions, RedisServer},
-    store::{Committed, RedisStore, StoreError, keys::JobKeys},
+    store::{Claimed, Committed, Mode, RedisStore, StoreError, keys::JobKeys},
 };
 use syncline_scheduler::{
     core::Commit,
@@ -40,21 +40,108 @@ async fn a_commit_is_applied_once_in_order_and_by_one_engine() {
     let job: JobId = "fenced".parse().unwrap();
     let fenced = |r: Result<Committed, StoreError>| matches!(r, Err(StoreError::Fenced { .. }));
 
-    assert_eq!(store.commit(&job, FIRST, 1, &commit("a")).await.unwrap(), Committed::Now);
-    assert_eq!(store.commit(&job, FIRST, 1, &commit("a")).await.unwrap(), Committed::Before);
-    assert!(fenced(store.commit(&job, FIRST, 3, &commit("c")).await), "a gap is refused");
-    assert_eq!(store.commit(&job, FIRST, 2, &commit("b")).await.unwrap(), Committed::Now);
+    let commit = async |epoch, seq, text| {
+        let mode = if seq == 1 { Mode::New } else { Mode::Next };
+        store.commit(&job, epoch, seq, mode, &commit(text)).await
+    };
+    assert_eq!(commit(FIRST, 1, "a").await.unwrap(), Committed::Now);
+    assert_eq!(commit(FIRST, 1, "a").await.unwrap(), Committed::Before);
+    assert_eq!(commit(FIRST, 3, "c").await.unwrap(), Committed::Lost { seq: 1 }, "the store lacks one");
+    assert_eq!(commit(FIRST, 2, "b").await.unwrap(), Committed::Now);
 
-    let (stored, seq) = store.claim(&job, SECOND).await.unwrap().unwrap();
+    let Claimed::Job { stored, seq } = store.claim(&job, SECOND).await.unwrap() else { panic!("no job") };
     assert_eq!((stored.central.as_str(), seq), ("b", 2));
     assert_eq!(stored.tasks.len(), 1);
-    assert!(fenced(store.commit(&job, FIRST, 3, &commit("c")).await), "the old engine is fenced");
-    assert!(store.claim(&job, FIRST).await.is_err());
-    assert_eq!(store.commit(&job, SECOND, 3, &commit("c")).await.unwrap(), Committed::Now);
+    assert!(fenced(commit(FIRST, 3, "c").await), "the old engine is fenced");
+    assert!(fenced(store.claim(&job, FIRST).await.map(|_| Committed::Now)));
+    assert_eq!(commit(SECOND, 3, "c").await.unwrap(), Committed::Now);
     // Repeated commits wrote one event each time they were applied, and none otherwise.
     let events: u64 = store.query("count", &["XLEN", &JobKeys::new(&job).events]).await.unwrap();
     assert_eq!(events, 3);
-    assert_eq!(store.claim(&"nobody".parse().unwrap(), FIRST).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deposed_engine_cannot_bring_in_a_new_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let lease = Duration::from_millis(1);
+    let old = store.lead("a", lease, None, "127.0.0.1:1").await.unwrap().unwrap();
+    let (early, late): (JobId, JobId) = ("early".parse().unwrap(), "late".parse().unwrap());
+    store.list_job(&early, old, 1).await.unwrap();
+    // Its lease is over before the next engine looks.
+    let new = loop {
+        if let Some(epoch) = store.lead("b", Duration::from_secs(60), None, "127.0.0.1:2").await.unwrap() {
+            break epoch;
+        }
+    };
+    assert!(new > old);
+    assert!(matches!(store.claim(&early, new).await.unwrap(), Claimed::Nothing));
+    // What was listed before the change of engines is fenced by the claim, what comes after it by the list.
+    let fenced = |r: Result<(), StoreError>| matches!(r, Err(StoreError::Fenced { .. }));
+    assert!(fenced(store.commit(&early, old, 1, Mode::New, &commit("a")).await.map(drop)));
+    assert!(fenced(store.list_job(&late, old, 2).await));
+    assert!(fenced(store.unlist_job(&early, old).await));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_has_gone_back_is_written_again_by_the_engine_that_knows_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "back".parse().unwrap();
+    let epoch = store.lead("a", Duration::from_secs(60), None, "127.0.0.1:1").await.unwrap().unwrap();
+    let number = store.next_incarnation().await.unwrap();
+    store.commit(&job, epoch, 1, Mode::New, &commit("a")).await.unwrap();
+    let _: String = store.query("lose", &["FLUSHALL"]).await.unwrap();
+    let lost = Committed::Lost { seq: 0 };
+    assert_eq!(store.commit(&job, epoch, 2, Mode::Next, &commit("b")).await.unwrap(), lost);
+    assert_eq!(store.commit(&job, epoch, 2, Mode::Whole, &commit("b")).await.unwrap(), Committed::Now);
+    assert_eq!(store.commit(&job, epoch, 3, Mode::Next, &commit("c")).await.unwrap(), Committed::Now);
+    // The lead is renewed, and neither its number nor a worker's comes a second time.
+    let again = store.lead("a", Duration::from_secs(60), Some(epoch), "127.0.0.1:1").await.unwrap();
+    assert_eq!(again, Some(epoch));
+    assert!(store.lead("a", Duration::from_secs(60), None, "127.0.0.1:1").await.unwrap() > Some(epoch));
+    store.skip_incarnations(number).await.unwrap();
+    assert!(store.next_incarnation().await.unwrap() > number);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_cannot_be_those_of_a_job_are_damage_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "damaged".parse().unwrap();
+    let state = JobKeys::new(&job).state;
+    for (field, value) in [("seq", "abc"), ("epoch", "x"), ("seq", "-1")] {
+        store.commit(&job, FIRST, 1, Mode::New, &commit("a")).await.unwrap();
+        let _: u64 = store.query("spoil", &["HSET", &state, field, value]).await.unwrap();
+        assert!(
+            matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Damaged { .. }),
+            "{field}={value}"
+        );
+        store.erase(&job).await.unwrap();
+    }
+    let _: String = store.query("spoil", &["SET", &state, "text"]).await.unwrap();
+    assert!(matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Damaged { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thinned_curve_keeps_its_first_point_and_its_shape() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "curve".parse().unwrap();
+    let point = |n: u64| vec![("samples", n.to_string())];
+    for seq in 1..=8 {
+        let more = Commit { metrics: vec![point(seq)], halve_metrics: seq % 4 == 0, ..commit("a") };
+        let mode = if seq == 1 { Mode::New } else { Mode::Next };
+        store.commit(&job, FIRST, seq, mode, &more).await.unwrap();
+    }
+    let entries: Vec<(String, Vec<String>)> =
+        store.query("read", &["XRANGE", &JobKeys::new(&job).metrics, "-", "+"]).await.unwrap();
+    let samples: Vec<&str> = entries.iter().map(|(_, fields)| fields[1].as_str()).collect();
+    assert_eq!(samples, ["1", "5", "7"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,7 +152,7 @@ async fn a_key_of_another_type_is_refused_before_anything_is_written() {
     let job: JobId = "typed".parse().unwrap();
     let keys = JobKeys::new(&job);
     let _: String = store.query("spoil", &["SET", &keys.tasks, "something else"]).await.unwrap();
-    let refused = store.commit(&job, FIRST, 1, &commit("a")).await.unwrap_err();
+    let refused = store.commit(&job, FIRST, 1, Mode::Next, &commit("a")).await.unwrap_err();
     assert!(
         matches!(&refused, StoreError::WrongType { key, found } if *key == keys.tasks && found == "string")
     );
@@ -84,11 +171,12 @@ async fn one_engine_leads_and_its_own_restart_takes_over_at_once() {
         let store = store.clone();
         async move { store.lead(instance, lease, held, "127.0.0.1:1").await.unwrap() }
     };
-    assert_eq!(lead("a", None).await, Some(FIRST));
+    let first = lead("a", None).await;
+    assert!(first.is_some());
     assert_eq!(lead("b", None).await, None, "the lease is held");
-    assert_eq!(lead("a", Some(FIRST)).await, Some(FIRST), "renewed");
-    assert_eq!(lead("a", None).await, Some(SECOND), "the same instance after a crash");
-    assert_eq!(lead("a", Some(FIRST)).await, None, "its former life is over");
+    assert_eq!(lead("a", first).await, first, "renewed");
+    assert!(lead("a", None).await > first, "the same instance after a crash");
+    assert_eq!(lead("a", first).await, None, "its former life is over");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,12 +186,12 @@ async fn an_ended_job_expires_and_a_dead_server_is_a_passing_error() {
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "over".parse().unwrap();
     let last = Commit { over: true, ..commit("z") };
-    store.commit(&job, FIRST, 1, &last).await.unwrap();
+    store.commit(&job, FIRST, 1, Mode::New, &last).await.unwrap();
     for key in [&JobKeys::new(&job).state, &JobKeys::new(&job).tasks] {
         assert!(store.query::<i64>("ttl", &["TTL", key]).await.unwrap() > 600_000, "{key}");
     }
     let url = redis.url();
     tokio::task::block_in_place(|| drop(redis));
-    assert!(store.commit(&job, FIRST, 2, &commit("y")).await.unwrap_err().is_passing());
+    assert!(store.commit(&job, FIRST, 2, Mode::Next, &commit("y")).await.unwrap_err().is_passing());
     assert!(RedisStore::connect(&url).await.is_err());
 }

@@ -12,8 +12,8 @@ use std::{
 use criterion::{Criterion, criterion_group, criterion_main};
 use syncline_scheduler::{
     core::{
-        Assignment, Barrier, Core, Effect, Input, Iterated, Outcome, ShardStand, TaskReport, Work,
-        WorkerAbout,
+        Assignment, Barrier, Core, Effect, Input, Iterated, Outcome, ShardStand, Submission, TaskReport,
+        Work, WorkerAbout,
     },
     ids::{Generation, Incarnation, JobId, ShardIndex},
     spec::{
@@ -98,7 +98,7 @@ impl World {
             committed: Duration::ZERO,
             reports: 0,
         };
-        world.give(Input::Submit(Box::new(spec(policy)?)));
+        world.give(Input::Submit(Submission { spec: Box::new(spec(policy)?), nonce: 0, replace: false }));
         for n in 1..=WORKERS {
             let worker = Incarnation(n);
             world.turns.insert((Self::interval_us(worker), worker), ());
@@ -176,13 +176,14 @@ impl World {
             if !self.queues.get(&worker).and_then(VecDeque::front).is_some_and(may) {
                 continue;
             }
-            let Some(Assignment { key, work: Work::Iterate { seq, .. } }) =
+            let Some(Assignment { key, work: Work::Iterate { seq, range, .. } }) =
                 self.queues.get_mut(&worker).and_then(VecDeque::pop_front)
             else {
                 continue;
             };
             self.watermarks.insert(worker, seq);
             let iterated = Iterated {
+                range,
                 loss: 1.0,
                 compute_us: Self::interval_us(worker),
                 cpu_load: 0.5,

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A contiguous part of one epoch's permutation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SampleRange {
     /// Pass over the training set, from 0.
     pub epoch: u32,

@@ -2,10 +2,10 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{Failure, Secret, Stop, block_on, check_open_bind, log_as_service, print};
+use super::{CliError, Failure, Secret, Stop, block_on, check_open_bind, log_as_service, print};
 use crate::{
     rpc::hostname,
-    service::{Engine, EngineOptions},
+    service::{Engine, EngineOptions, Limits},
 };
 
 /// Where an engine listens unless told otherwise.
@@ -30,6 +30,12 @@ pub struct EngineArgs {
     /// A worker that is not heard of for this long is dropped
     #[arg(long, value_name = "MS", default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(100..))]
     silence_ms: u64,
+    /// A parameter shard that is not heard of for this long is lost, and the running jobs that it holds end
+    #[arg(long, value_name = "MS", default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(100..))]
+    shard_silence_ms: u64,
+    /// A worker that is busy with one task for this long, and for 20 times its longest so far, is dropped
+    #[arg(long, value_name = "MS", default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    stall_ms: u64,
     /// End when the pipe at stdin closes
     #[arg(long, hide = true)]
     exit_with_parent: bool,
@@ -54,15 +60,21 @@ pub(super) fn run(args: EngineArgs) -> Result<(), Failure> {
             redis: args.redis,
             instance,
             shards: args.shards,
-            silence: Duration::from_millis(args.silence_ms),
+            limits: Limits {
+                worker_silence: Duration::from_millis(args.silence_ms),
+                shard_silence: Duration::from_millis(args.shard_silence_ms),
+                stall: Duration::from_millis(args.stall_ms),
+            },
         });
-        let engine = tokio::select! {
+        let mut engine = tokio::select! {
             engine = starting => engine?,
             () = stop.asked() => return Ok(()),
         };
         print(&format!("listening {}", engine.address()))?;
-        stop.asked().await;
-        drop(engine);
-        Ok(())
+        tokio::select! {
+            () = stop.asked() => Ok(()),
+            // Its lead ends with it: a standby takes over, or whoever starts this process again.
+            reason = engine.panicked() => Err(CliError::Bug { reason }.into()),
+        }
     })
 }

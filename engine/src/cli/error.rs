@@ -55,6 +55,8 @@ pub enum CliError {
     },
     #[error("[E514] {failed} of {checks} checks failed")]
     Unhealthy { failed: usize, checks: usize, exit: Exit },
+    #[error("[E515] the engine has a bug: {reason}")]
+    Bug { reason: String },
 }
 
 impl CliError {
@@ -68,9 +70,11 @@ impl CliError {
             Self::JobFailed { .. } | Self::JobCanceled { .. } => Exit::JobFailed,
             Self::NoCluster { .. } => Exit::Unreachable,
             Self::Unhealthy { exit, .. } | Self::ChildEnded { exit, .. } => *exit,
-            Self::Place { .. } | Self::NotReady { .. } | Self::Output { .. } | Self::Runtime { .. } => {
-                Exit::Internal
-            }
+            Self::Place { .. }
+            | Self::NotReady { .. }
+            | Self::Output { .. }
+            | Self::Runtime { .. }
+            | Self::Bug { .. } => Exit::Internal,
         }
     }
 
@@ -94,6 +98,7 @@ impl CliError {
             }
             Self::NoStateDir => "name a folder with --state-dir".into(),
             Self::Runtime { .. } => "the machine may be out of threads or open files".into(),
+            Self::Bug { .. } => "start it again: jobs go on from Redis; please report the lines above it in the log".into(),
             Self::Unhealthy { .. } => "do what the lines marked `fail` say".into(),
         }
     }

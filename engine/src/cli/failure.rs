@@ -185,7 +185,7 @@ fn exit_of(fault: &EngineFault) -> Exit {
     match fault {
         EngineFault::InvalidJob(_) => Exit::Usage,
         EngineFault::MissingShards { .. } | EngineFault::NotActive => Exit::Unreachable,
-        EngineFault::Store => Exit::Redis,
+        EngineFault::Store { .. } => Exit::Redis,
         _ => Exit::JobFailed,
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{BarrierStory, TaskStory},
     graph::TaskId,
-    ids::{JobId, Superstep},
+    ids::{JobId, ShardIndex, Superstep},
     spec::JobSpec,
 };
 
@@ -22,6 +22,8 @@ pub struct JobView {
     pub job: JobFields,
     /// Fields of each worker's record, by incarnation.
     pub workers: BTreeMap<String, String>,
+    /// What stands in the way of every job right now, in words.
+    pub notes: Vec<String>,
 }
 
 /// Why the engine refused or could not answer.
@@ -41,8 +43,8 @@ pub enum EngineFault {
     MissingShards { present: u32, expected: u32 },
     #[error("[E134] this incarnation was dropped; register again")]
     Dropped,
-    #[error("[E135] Redis does not answer; the engine keeps trying")]
-    Store,
+    #[error("[E135] Redis does not do its part, the engine keeps trying: {cause}")]
+    Store { cause: String },
     #[error("[E136] this engine is on standby or stopping; try again")]
     NotActive,
     #[error("[E137] job {job} is over ({state}) and cannot be canceled")]
@@ -51,6 +53,10 @@ pub enum EngineFault {
     NothingKnown { job: JobId, what: String, kept: String },
     #[error("[E139] job {job} cannot be read: {cause}")]
     Unreadable { job: JobId, cause: String },
+    #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]
+    NotOver { job: JobId, state: String },
+    #[error("[E141] shard {shard} is served by another process, at {address}")]
+    ShardTaken { shard: ShardIndex, address: String },
 }
 
 impl EngineFault {
@@ -58,18 +64,24 @@ impl EngineFault {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::InvalidJob(_) => "correct the job and submit it again; nothing was stored",
-            Self::DuplicateJob { .. } => "give the job another id, or cancel the old one",
+            Self::DuplicateJob { .. } => {
+                "give the job another id, or delete the old one once it is over: `syncline delete JOB`, `submit --replace`"
+            }
             Self::UnknownJob { .. } => "`syncline jobs` lists the jobs",
             Self::MissingBlob { .. } => {
                 "submit with `syncline submit` or `syncline_workers::submit`, which upload"
             }
             Self::MissingShards { .. } => "start the missing `syncline ps` processes, or wait for them",
             Self::Dropped => "restart the worker; it takes part again under a new incarnation",
-            Self::Store => "look at the Redis server; `syncline doctor` checks it",
+            Self::Store { .. } => "look at the Redis server; `syncline doctor` checks it",
             Self::NotActive => "wait a few seconds; a standby takes over when the active engine is gone",
             Self::Over { .. } => "nothing needs to be done",
             Self::NothingKnown { .. } => {
                 "`syncline status JOB` shows how far it is; tasks are named it/wN/SEQ, barrier/N, clock/N or as in the job"
+            }
+            Self::NotOver { .. } => "cancel it first: `syncline cancel JOB`",
+            Self::ShardTaken { .. } => {
+                "give this process another --shard, or stop the other one; each shard is served by one process"
             }
             Self::Unreadable { .. } => "it was written by another release; use that one",
         }
@@ -81,8 +93,11 @@ impl EngineFault {
 pub trait ClientService {
     /// Addresses of the parameter shards, where blobs are uploaded.
     async fn shards() -> Result<Vec<String>, EngineFault>;
-    /// Acknowledged means committed in Redis.
-    async fn submit(spec: JobSpec) -> Result<(), EngineFault>;
+    /// Acknowledged means committed in Redis. `nonce` is drawn by the caller: the same spec with the same nonce is the same
+    /// job, so the call may be repeated. With `replace` a job of the same name that is over makes room.
+    async fn submit(spec: JobSpec, nonce: u32, replace: bool) -> Result<(), EngineFault>;
+    /// Removes a job that is over, or is damaged, with everything that is stored of it. Snapshot files stay.
+    async fn delete(job: JobId) -> Result<(), EngineFault>;
     /// Every job known, newest last.
     async fn jobs() -> Result<Vec<JobFields>, EngineFault>;
     async fn job(job: JobId) -> Result<JobView, EngineFault>;

@@ -38,6 +38,13 @@ pub struct ShardState {
     pub pushes: u64,
 }
 
+/// A job that a shard holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldJob {
+    pub job: JobId,
+    pub generation: Generation,
+}
+
 /// A barrier, leased to every shard in advance. A higher revision replaces the roster of a lower one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BarrierOrder {
@@ -168,16 +175,19 @@ pub trait Shard {
         seen: u64,
         wait_ms: u64,
     ) -> Result<Vec<ClosedBarrier>, ShardFault>;
-    /// Collects pinned version `version` from all shards and writes it as `name`.safetensors.
+    /// Collects pinned version `version` from all shards and writes it as `name`.safetensors; `None`: the latest values,
+    /// whatever is being pushed meanwhile.
     async fn snapshot(
         epoch: EngineEpoch,
         job: JobId,
         generation: Generation,
-        version: u64,
+        version: Option<u64>,
         name: String,
     ) -> Result<SnapshotReport, ShardFault>;
-    /// Forgets the job and wakes everybody who waits for it with [`ShardFault::Closed`].
-    async fn close(epoch: EngineEpoch, job: JobId) -> Result<(), ShardFault>;
+    /// Every job that is open here.
+    async fn held(epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault>;
+    /// Forgets the job and wakes everybody who waits for it with [`ShardFault::Closed`]. Another generation stays.
+    async fn close(epoch: EngineEpoch, job: JobId, generation: Generation) -> Result<(), ShardFault>;
     /// Which of these blobs are kept here.
     async fn has_blobs(digests: Vec<String>) -> Vec<bool>;
 }

@@ -44,6 +44,10 @@ pub struct Activity {
     pub holding: Vec<TaskKey>,
     /// What the worker waits for right now, if anything.
     pub blocked_on: Option<String>,
+    /// How long the executor has been busy with its present task, without waiting at a shard; 0: it has none.
+    pub running_ms: u64,
+    /// The longest it has been busy with one so far.
+    pub longest_ms: u64,
 }
 
 /// Answer to a poll.

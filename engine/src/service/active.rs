@@ -1,13 +1,13 @@
 //! The loop of the active engine: drain the queue, let the core decide, commit, act, answer.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     time::{Duration, Instant},
 };
 
 use futures::future::join_all;
 use syncline_scheduler::{
-    core::{Commits, Core, Effect, Input, Job, Phase, Refused},
+    core::{Commit, Commits, Core, Effect, Input, Refused},
     ids::{EngineEpoch, JobId},
 };
 use tokio::sync::mpsc;
@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 use super::{clock::Clock, effects::Hands, message::Message};
 use crate::{
     rpc::EngineFault,
-    store::{RedisStore, StoreError, keys::ENDED_JOB_EXPIRY_S},
+    store::{Committed, Mode, RedisStore, StoreError, keys::ENDED_JOB_EXPIRY_S},
 };
 
 /// Inputs handled in one turn, and thereby in one commit per job.
@@ -35,72 +35,19 @@ pub(super) enum Ended {
 
 /// The core with what it needs to be durable.
 pub(super) struct Active {
-    core: Core,
-    store: RedisStore,
-    epoch: EngineEpoch,
-    hands: Hands,
-    clock: Clock,
+    pub(super) core: Core,
+    pub(super) store: RedisStore,
+    pub(super) epoch: EngineEpoch,
+    pub(super) hands: Hands,
+    pub(super) clock: Clock,
     /// Last committed seq of each job.
-    seqs: BTreeMap<JobId, u64>,
-    /// Jobs whose keys cannot be read: their names stay taken.
-    unreadable: BTreeSet<JobId>,
+    pub(super) seqs: BTreeMap<JobId, u64>,
     /// Jobs that are over, oldest first, with the time when they may be forgotten.
-    over: BTreeMap<JobId, Instant>,
+    pub(super) over: BTreeMap<JobId, Instant>,
 }
 
 impl Active {
-    /// Loads every job and repeats what may not have been carried out.
-    pub(super) async fn load(
-        store: RedisStore,
-        epoch: EngineEpoch,
-        hands: Hands,
-        clock: Clock,
-    ) -> Result<Self, StoreError> {
-        let mut active = Self {
-            core: Core::new(hands.shards.count()),
-            store,
-            epoch,
-            hands,
-            clock,
-            seqs: BTreeMap::new(),
-            unreadable: BTreeSet::new(),
-            over: BTreeMap::new(),
-        };
-        let mut effects = Vec::new();
-        for id in active.store.jobs().await? {
-            let Some((stored, seq)) = active.store.claim(&id, epoch).await? else {
-                active.store.unlist_job(&id).await?;
-                continue;
-            };
-            let job = match Job::load(&stored) {
-                Ok(job) => job,
-                Err(unreadable) => {
-                    // One damaged job must not keep the others from running; its keys stay for inspection.
-                    error!(job = %id, error = %unreadable, "job left aside");
-                    active.unreadable.insert(id);
-                    continue;
-                }
-            };
-            active.seqs.insert(id.clone(), seq);
-            active.hands.learn(job.spec());
-            if job.phase().is_over() {
-                active.note_over(&id);
-            }
-            let (running, generation) = (*job.phase() == Phase::Running, job.generation());
-            info!(job = %id, state = job.phase().word(), "job loaded");
-            effects.extend(active.core.restore(job));
-            if running {
-                active.hands.attach(&id, generation);
-            }
-        }
-        for worker in active.core.workers() {
-            active.hands.sessions.open(worker, Default::default(), 0);
-        }
-        effects.into_iter().for_each(|effect| active.hands.carry_out(effect));
-        Ok(active)
-    }
-
-    fn note_over(&mut self, job: &JobId) {
+    pub(super) fn note_over(&mut self, job: &JobId) {
         self.over
             .entry(job.clone())
             .or_insert_with(|| Instant::now() + Duration::from_secs(ENDED_JOB_EXPIRY_S));
@@ -131,26 +78,11 @@ impl Active {
                 Message::Asked(input, asked) => (input, Some(asked)),
                 Message::Deposed => return Err(Ended::Deposed),
             };
-            let now_us = self.clock.now_us();
-            let submitted = match &input {
-                Input::Submit(spec) => Some(spec.clone()),
-                _ => None,
+            let answer = match self.take_damaged(&input).await? {
+                Some(answer) => answer,
+                None => self.take(input, &mut effects).await?,
             };
-            if let Some(spec) = submitted.as_ref().filter(|spec| self.unreadable.contains(&spec.id)) {
-                answers.extend(asked.map(|a| (a, Err(EngineFault::DuplicateJob { job: spec.id.clone() }))));
-                continue;
-            }
-            match self.core.handle(now_us, input) {
-                Ok(decided) => {
-                    if let Some(spec) = submitted {
-                        self.hands.learn(&spec);
-                        self.list(&spec.id, now_us).await?;
-                    }
-                    effects.extend(decided);
-                    answers.extend(asked.map(|a| (a, Ok(()))));
-                }
-                Err(refused) => answers.extend(asked.map(|a| (a, Err(fault(refused))))),
-            }
+            answers.extend(asked.map(|a| (a, answer)));
         }
         let commits = self.core.take_commits(self.clock.now_us());
         self.commit(&commits).await?;
@@ -160,29 +92,114 @@ impl Active {
             let _ = asked.send(answer);
         }
         for (job, commit) in &commits {
-            if commit.over {
+            if commit.gone {
+                self.forget(job).await?;
+            } else if commit.over {
                 self.note_over(job);
+            } else {
+                self.over.remove(job);
             }
         }
         self.forget_expired();
         Ok(())
     }
 
-    async fn list(&self, job: &JobId, now_us: u64) -> Result<(), Ended> {
-        persist("list job", || self.store.list_job(job, now_us / 1000)).await
+    /// Lets the core handle one input. A job that comes in is listed before its first commit.
+    async fn take(
+        &mut self,
+        input: Input,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Result<(), EngineFault>, Ended> {
+        let now_us = self.clock.now_us();
+        let submitted = match &input {
+            Input::Submit(submission) => Some(submission.spec.clone()),
+            _ => None,
+        };
+        match self.core.handle(now_us, input) {
+            Ok(decided) => {
+                effects.extend(decided);
+                if let Some(spec) = submitted {
+                    self.hands.learn(&spec);
+                    self.list(&spec.id, now_us).await?;
+                }
+                Ok(Ok(()))
+            }
+            Err(refused) => Ok(Err(fault(refused))),
+        }
     }
 
-    /// Commits every touched job. While Redis is away the same commits are sent again; nothing is dropped.
+    /// Answers what is asked about a job that is parked as damaged; `None` if it is not about one. Whoever submits its
+    /// name with `replace` gets it.
+    async fn take_damaged(&mut self, input: &Input) -> Result<Option<Result<(), EngineFault>>, Ended> {
+        let id = match input {
+            Input::Submit(submission) => &submission.spec.id,
+            Input::Cancel(id) | Input::Delete(id) => id,
+            _ => return Ok(None),
+        };
+        let Some(reason) = self.hands.damaged(id) else { return Ok(None) };
+        if matches!(input, Input::Submit(submission) if !submission.replace) {
+            return Ok(Some(Err(EngineFault::DuplicateJob { job: id.clone() })));
+        }
+        let (store, epoch) = (&self.store, self.epoch);
+        self.persist("erase job", || store.erase(id)).await?;
+        if let Input::Cancel(_) = input {
+            let summary =
+                vec![("state", "canceled".to_owned()), ("reason", format!("it was damaged: {reason}"))];
+            let last = &Commit { summary, over: true, ..Commit::default() };
+            self.persist("commit", || store.commit(id, epoch, 1, Mode::New, last)).await?;
+        }
+        self.hands.mend(id);
+        if matches!(input, Input::Submit(_)) {
+            return Ok(None);
+        }
+        self.persist("unlist job", || store.unlist_job(id, epoch)).await?;
+        Ok(Some(Ok(())))
+    }
+
+    async fn list(&self, job: &JobId, now_us: u64) -> Result<(), Ended> {
+        let (store, epoch) = (&self.store, self.epoch);
+        self.persist("list job", || store.list_job(job, epoch, now_us / 1000)).await
+    }
+
+    async fn forget(&mut self, job: &JobId) -> Result<(), Ended> {
+        let (store, epoch) = (&self.store, self.epoch);
+        self.persist("unlist job", || store.unlist_job(job, epoch)).await?;
+        self.hands.unlearn(job);
+        self.seqs.remove(job);
+        self.over.remove(job);
+        Ok(())
+    }
+
+    /// Commits every touched job. While Redis is away the same commits are sent again; nothing is dropped. Where Redis
+    /// has lost commits of this engine, the whole job is written again: this engine knows all of it.
     async fn commit(&mut self, commits: &Commits) -> Result<(), Ended> {
-        let (store, epoch, seqs) = (&self.store, self.epoch, &self.seqs);
+        let this: &Self = self;
+        let (store, epoch, seqs) = (&this.store, this.epoch, &this.seqs);
         let each = commits.iter().map(|(job, commit)| {
             let seq = seqs.get(job).copied().unwrap_or(0) + 1;
-            let write = move || async move { store.commit(job, epoch, seq, commit).await.map(drop) };
-            async move { persist("commit", write).await.map(|()| (job.clone(), seq)) }
+            let mode = if commit.spec.is_some() { Mode::New } else { Mode::Next };
+            let write = move || store.commit(job, epoch, seq, mode, commit);
+            async move { this.persist("commit", write).await.map(|done| (job.clone(), seq, done)) }
         });
         let done: Vec<_> = join_all(each).await.into_iter().collect::<Result<_, Ended>>()?;
-        self.seqs.extend(done);
+        for (job, seq, committed) in done {
+            if let Committed::Lost { seq: known } = committed {
+                self.write_again(&job, seq, known).await?;
+            }
+            self.seqs.insert(job, seq);
+        }
         Ok(())
+    }
+
+    async fn write_again(&mut self, job: &JobId, seq: u64, known: u64) -> Result<(), Ended> {
+        let now_us = self.clock.now_us();
+        let lost = seq - 1 - known;
+        warn!(%job, seq, known, lost, "redis has lost acknowledged commits; writing the whole job again");
+        let Some(whole) = self.core.whole(job, now_us) else { return Ok(()) };
+        self.list(job, now_us).await?;
+        let (store, epoch, whole) = (&self.store, self.epoch, &whole);
+        let write = || store.commit(job, epoch, seq, Mode::Whole, whole);
+        self.persist("commit", write).await.map(drop)
     }
 
     fn forget_expired(&mut self) {
@@ -191,43 +208,46 @@ impl Active {
             self.over.iter().filter(|(_, at)| **at <= now).map(|(j, _)| j.clone()).collect();
         for job in expired {
             self.core.forget(&job);
+            self.hands.unlearn(&job);
             self.over.remove(&job);
             self.seqs.remove(&job);
         }
     }
-}
 
-/// Repeats a write until Redis has taken it or somebody else owns what it writes.
-async fn persist<F>(what: &'static str, write: impl Fn() -> F) -> Result<(), Ended>
-where
-    F: Future<Output = Result<(), StoreError>>,
-{
-    let mut warned = false;
-    loop {
-        match write().await {
-            Ok(()) => {
-                if warned {
-                    info!(what, "redis answers again");
+    /// Repeats a write until Redis has taken it or somebody else owns what it writes. Whoever asks meanwhile is told.
+    async fn persist<T, F>(&self, what: &'static str, write: impl Fn() -> F) -> Result<T, Ended>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let mut warned = false;
+        loop {
+            match write().await {
+                Ok(value) => {
+                    if warned {
+                        info!(what, "redis takes writes again");
+                        self.hands.trouble.set(None);
+                    }
+                    return Ok(value);
                 }
-                return Ok(());
-            }
-            Err(StoreError::Fenced { epoch, seq }) => {
-                warn!(what, epoch, seq, "fenced: another engine owns the job");
-                return Err(Ended::Deposed);
-            }
-            Err(passing) if passing.is_passing() => {
-                if !warned {
-                    warn!(what, error = %passing, "redis is away; trying again until it answers");
+                Err(StoreError::Fenced { epoch, seq }) => {
+                    warn!(what, epoch, seq, "fenced: another engine owns the job");
+                    return Err(Ended::Deposed);
                 }
-                warned = true;
+                Err(passing) if passing.is_passing() => {
+                    if !warned {
+                        warn!(what, error = %passing, "redis takes no writes; trying again until it does");
+                    }
+                    warned = true;
+                    self.hands.trouble.set(Some(passing.to_string()));
+                }
+                Err(refused) => {
+                    error!(what, error = %refused, "redis refused a write; reading everything again");
+                    tokio::time::sleep(RETRY).await;
+                    return Err(Ended::Deposed);
+                }
             }
-            Err(refused) => {
-                error!(what, error = %refused, "redis refused a write; reading everything again");
-                tokio::time::sleep(RETRY).await;
-                return Err(Ended::Deposed);
-            }
+            tokio::time::sleep(RETRY).await;
         }
-        tokio::time::sleep(RETRY).await;
     }
 }
 
@@ -237,6 +257,7 @@ fn fault(refused: Refused) -> EngineFault {
         Refused::Duplicate { job } => EngineFault::DuplicateJob { job },
         Refused::Unknown { job } => EngineFault::UnknownJob { job },
         Refused::Over { job, state } => EngineFault::Over { job, state: state.to_owned() },
+        Refused::NotOver { job, state } => EngineFault::NotOver { job, state: state.to_owned() },
         _ => EngineFault::InvalidJob(refused.to_string()),
     }
 }

@@ -7,18 +7,19 @@ use std::{
 };
 
 use syncline_scheduler::{
-    core::{BarrierStory, Input, Job, TaskReport, TaskStory, WorkerAbout},
+    core::{BarrierStory, Input, Job, Submission, TaskReport, TaskStory, WorkerAbout},
     graph::TaskId,
     ids::{EngineEpoch, Incarnation, JobId, ShardIndex, Superstep},
     spec::JobSpec,
 };
 use tarpc::context::Context;
 use tokio::sync::{mpsc, oneshot, watch};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{
     effects::Hands,
     message::Message,
+    run::Limits,
     sessions::{Seen, Sessions},
     shards::{Announced, Shards},
 };
@@ -27,9 +28,13 @@ use crate::{
         Activity, ClientService, EngineFault, JobFields, JobTicket, JobView, Orders, Registered, ShardHello,
         ShardRegistry, WorkerFields, WorkerHello, WorkerService, within,
     },
-    store::{RedisStore, keys::JobKeys},
+    store::{RedisStore, StoreError, keys::JobKeys},
 };
 
+/// A shard announces itself twice a second; a longer silence is shown.
+const SHOWN_SILENCE: Duration = Duration::from_secs(2);
+/// How long a read may take while Redis is known to be in trouble.
+const QUICK: Duration = Duration::from_millis(500);
 /// Longest wait of one poll.
 const MAX_POLL: Duration = Duration::from_secs(20);
 
@@ -40,7 +45,7 @@ pub(super) struct Desk {
     pub active: watch::Receiver<Option<Hands>>,
     pub store: RedisStore,
     pub shards: Shards,
-    pub silence: Duration,
+    pub limits: Limits,
     pub about: Arc<BTreeMap<String, String>>,
 }
 
@@ -55,11 +60,58 @@ impl Desk {
         self.shards.addresses().ok_or(EngineFault::MissingShards { present, expected: self.shards.count() })
     }
 
-    /// Sends an input to the loop and waits for its commit.
+    /// Sends an input to the loop and waits for its commit; not while Redis takes no writes.
     async fn ask(&self, input: Input) -> Result<EngineEpoch, EngineFault> {
         let hands = self.hands()?;
+        hands.takes_writes()?;
         ask(&hands.queue, input).await?;
         Ok(hands.epoch)
+    }
+}
+
+fn store_fault(error: StoreError) -> EngineFault {
+    EngineFault::Store { cause: error.to_string() }
+}
+
+impl Hands {
+    /// Refuses at once what cannot be committed now, with the reason.
+    fn takes_writes(&self) -> Result<(), EngineFault> {
+        self.trouble.get().map_or(Ok(()), |cause| Err(EngineFault::Store { cause }))
+    }
+}
+
+impl Desk {
+    /// Reads from Redis; briefly, if it is known to be in trouble.
+    async fn look<T>(&self, read: impl Future<Output = Result<T, StoreError>>) -> Result<T, EngineFault> {
+        let Some(cause) = self.hands().ok().and_then(|h| h.trouble.get()) else {
+            return read.await.map_err(store_fault);
+        };
+        match tokio::time::timeout(QUICK, read).await {
+            Ok(value) => value.map_err(store_fault),
+            Err(_) => Err(EngineFault::Store { cause }),
+        }
+    }
+
+    /// What stands in the way of every job right now, in words.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some(cause) = self.hands().ok().and_then(|h| h.trouble.get()) {
+            notes.push(format!("Redis takes no writes, nothing is granted until it does: {cause}"));
+        }
+        let known = self.shards.all();
+        for index in self.shards.indices() {
+            match known.iter().find(|k| k.hello.index == index) {
+                None => notes.push(format!("parameter shard {index} is not there")),
+                Some(shard) if shard.seen.elapsed() > SHOWN_SILENCE => notes.push(format!(
+                    "parameter shard {index} at {} has been silent for {:.1} s; it counts as lost after {:.0} s",
+                    shard.hello.address,
+                    shard.seen.elapsed().as_secs_f64(),
+                    self.limits.shard_silence.as_secs_f64(),
+                )),
+                Some(_) => {}
+            }
+        }
+        notes
     }
 }
 
@@ -89,18 +141,15 @@ impl WorkerDesk {
 impl WorkerService for WorkerDesk {
     async fn register(self, _: Context, hello: WorkerHello) -> Result<Registered, EngineFault> {
         let hands = self.desk.hands()?;
-        let incarnation = self.desk.store.next_incarnation().await.map_err(|_| EngineFault::Store)?;
-        let about = WorkerAbout {
-            name: hello.name,
-            host: hello.host,
-            device: hello.device,
-            max_batch: hello.max_batch,
-        };
+        hands.takes_writes()?;
+        let incarnation = self.desk.store.next_incarnation().await.map_err(store_fault)?;
+        let WorkerHello { name, host, pid, device, max_batch } = hello;
+        let about = WorkerAbout { name, host, device, pid, max_batch };
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
-        hands.sessions.open(incarnation, about.clone(), hello.pid);
+        hands.sessions.open(incarnation, about.clone());
         self.hear(incarnation, &hands.sessions);
         ask(&hands.queue, Input::WorkerJoined { worker: incarnation, about }).await?;
-        let silence_ms = u64::try_from(self.desk.silence.as_millis()).unwrap_or(u64::MAX);
+        let silence_ms = u64::try_from(self.desk.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
         Ok(Registered { epoch: hands.epoch, incarnation, silence_ms })
     }
 
@@ -129,6 +178,8 @@ impl WorkerService for WorkerDesk {
         self.hear(worker, &hands.sessions);
         // The report of a worker that was dropped may still be true: the core knows what to make of it.
         hands.sessions.touch(worker);
+        hands.takes_writes()?;
+        let _alone = hands.sessions.report_alone(worker).await;
         // They are handled in order, so that the last one's commit covers them all.
         if let Some(last) = reports.pop() {
             for report in reports {
@@ -165,15 +216,22 @@ impl ShardRegistry for ShardDesk {
             return Err(EngineFault::MissingShards { present: hello.count, expected });
         }
         let (index, address) = (hello.index, hello.address.clone());
-        match self.0.shards.announce(hello) {
-            Announced::New => info!(shard = %index, address, "shard is there"),
+        let hands = self.0.hands().ok();
+        let epoch = hands.as_ref().map_or(EngineEpoch(0), |h| h.epoch);
+        match self.0.shards.announce(hello, epoch).await {
             Announced::Again => {}
-            Announced::Replaced => {
-                info!(shard = %index, address, "shard was replaced");
-                lost(&self.0, index, "its process was replaced");
+            Announced::Taken(holder) => {
+                warn!(shard = %index, address, holder, "a second process wants the place of a shard that answers");
+                return Err(EngineFault::ShardTaken { shard: index, address: holder });
+            }
+            Announced::New => {
+                info!(shard = %index, address, "shard is there");
+                if let Some(hands) = hands {
+                    hands.take_inventory(index);
+                }
             }
         }
-        Ok(self.0.hands().map_or(EngineEpoch(0), |h| h.epoch))
+        Ok(epoch)
     }
 }
 
@@ -191,9 +249,15 @@ pub(super) struct ClientDesk(pub Desk);
 
 impl ClientDesk {
     async fn fields(&self, job: &JobId) -> Result<JobFields, EngineFault> {
-        let store = &self.0.store;
-        let mut fields =
-            store.hash("read job", &JobKeys::new(job).job).await.map_err(|_| EngineFault::Store)?;
+        let mut fields = self.0.look(self.0.store.hash("read job", &JobKeys::new(job).job)).await?;
+        if let Ok(hands) = self.0.hands()
+            && let Some(reason) = hands.damaged(job)
+        {
+            // What its own record says may be anything.
+            fields = [("state", "damaged".to_owned()), ("code", "E030".to_owned()), ("reason", reason)]
+                .map(|(k, v)| (k.to_owned(), v))
+                .into();
+        }
         if fields.is_empty() {
             return Err(EngineFault::UnknownJob { job: job.clone() });
         }
@@ -205,7 +269,7 @@ impl ClientDesk {
 impl ClientDesk {
     /// A job as of its last commit.
     async fn read(&self, id: &JobId) -> Result<Job, EngineFault> {
-        let stored = self.0.store.read(id).await.map_err(|_| EngineFault::Store)?;
+        let stored = self.0.look(self.0.store.read(id)).await?;
         if stored.spec.is_empty() {
             return Err(EngineFault::UnknownJob { job: id.clone() });
         }
@@ -218,7 +282,7 @@ impl ClientService for ClientDesk {
         self.0.all_shards()
     }
 
-    async fn submit(self, _: Context, spec: JobSpec) -> Result<(), EngineFault> {
+    async fn submit(self, _: Context, spec: JobSpec, nonce: u32, replace: bool) -> Result<(), EngineFault> {
         spec.validate().map_err(|e| EngineFault::InvalidJob(e.to_string()))?;
         self.0.all_shards()?;
         let expected = self.0.shards.count();
@@ -238,12 +302,16 @@ impl ClientService for ClientDesk {
                 return Err(EngineFault::MissingBlob { digest: digests[at].clone() });
             }
         }
-        self.0.ask(Input::Submit(Box::new(spec))).await.map(drop)
+        self.0.ask(Input::Submit(Submission { spec: Box::new(spec), nonce, replace })).await.map(drop)
+    }
+
+    async fn delete(self, _: Context, job: JobId) -> Result<(), EngineFault> {
+        self.0.ask(Input::Delete(job)).await.map(drop)
     }
 
     async fn jobs(self, _: Context) -> Result<Vec<JobFields>, EngineFault> {
         let mut all = Vec::new();
-        for job in self.0.store.jobs().await.map_err(|_| EngineFault::Store)? {
+        for job in self.0.look(self.0.store.jobs()).await? {
             match self.fields(&job).await {
                 Ok(fields) => all.push(fields),
                 Err(EngineFault::UnknownJob { .. }) => {}
@@ -255,13 +323,12 @@ impl ClientService for ClientDesk {
 
     async fn job(self, _: Context, job: JobId) -> Result<JobView, EngineFault> {
         let fields = self.fields(&job).await?;
-        let workers = self
-            .0
-            .store
-            .hash("read workers", &JobKeys::new(&job).workers)
-            .await
-            .map_err(|_| EngineFault::Store)?;
-        Ok(JobView { job: fields, workers })
+        let damaged = fields.get("state").is_some_and(|state| state == "damaged");
+        let workers = match damaged {
+            true => BTreeMap::new(),
+            false => self.0.look(self.0.store.hash("read workers", &JobKeys::new(&job).workers)).await?,
+        };
+        Ok(JobView { job: fields, workers, notes: self.0.notes() })
     }
 
     async fn cancel(self, _: Context, job: JobId) -> Result<(), EngineFault> {
@@ -296,10 +363,11 @@ impl ClientService for ClientDesk {
         if let Ok(hands) = self.0.hands() {
             let workers = hands.sessions.all();
             // After a change of engines the number of the process is not known: 0.
-            let pids: Vec<String> = workers.iter().map(|w| w.pid.to_string()).collect();
+            let pids: Vec<String> = workers.iter().map(|w| w.about.pid.to_string()).collect();
             about.insert("epoch".into(), hands.epoch.to_string());
             about.insert("workers".into(), workers.len().to_string());
             about.insert("worker_pids".into(), pids.join(" "));
+            about.insert("store_trouble".into(), hands.trouble.get().unwrap_or_default());
         }
         Ok(about)
     }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -14,8 +14,9 @@ use syncline_scheduler::{
 };
 use tarpc::client::RpcError;
 use tokio::{sync::mpsc, task::AbortHandle};
+use tracing::warn;
 
-use super::{message::Message, sessions::Sessions, shards::Shards};
+use super::{clock::Clock, message::Message, sessions::Sessions, shards::Shards, trouble::Trouble};
 use crate::rpc::{BarrierOrder, ClockOrder, OpenJob, ShardClient, ShardFault, within};
 
 const CALL: Duration = Duration::from_secs(10);
@@ -25,6 +26,16 @@ const CLOSED_WAIT_MS: u64 = 2_000;
 /// Rows times lookahead up to which a plan is computed in place: well under a millisecond.
 const INLINE_POINTS: u64 = 4_096;
 
+/// Name of the snapshot of a job that ended without one.
+const LAST_WEIGHTS: &str = "last";
+/// Longest pause between two tries to write it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// A short lock whose holder never panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The hands of the engine. Everything it starts for a job ends when the job is closed.
 #[derive(Clone)]
 pub(super) struct Hands {
@@ -32,8 +43,12 @@ pub(super) struct Hands {
     pub sessions: Sessions,
     pub shards: Shards,
     pub queue: mpsc::UnboundedSender<Message>,
+    pub trouble: Trouble,
     specs: Arc<Mutex<BTreeMap<JobId, Arc<TrainSpec>>>>,
-    running: Arc<Mutex<HashMap<JobId, Vec<AbortHandle>>>>,
+    /// Jobs whose records cannot be used, with what is wrong with them.
+    damaged: Arc<Mutex<BTreeMap<JobId, String>>>,
+    running: Arc<Mutex<HashMap<(JobId, Generation), Vec<AbortHandle>>>>,
+    clock: Clock,
 }
 
 impl Hands {
@@ -42,20 +57,41 @@ impl Hands {
         sessions: Sessions,
         shards: Shards,
         queue: mpsc::UnboundedSender<Message>,
+        clock: Clock,
     ) -> Self {
-        Self { epoch, sessions, shards, queue, specs: Arc::default(), running: Arc::default() }
+        let (specs, damaged, running) = Default::default();
+        Self { epoch, sessions, shards, queue, trouble: Trouble::default(), specs, damaged, running, clock }
+    }
+
+    /// Parks a job that cannot be used.
+    pub(super) fn park(&self, job: &JobId, reason: String) {
+        lock(&self.damaged).insert(job.clone(), reason);
+    }
+
+    /// What is wrong with a job that is parked.
+    pub(super) fn damaged(&self, job: &JobId) -> Option<String> {
+        lock(&self.damaged).get(job).cloned()
+    }
+
+    /// The job is not parked any more.
+    pub(super) fn mend(&self, job: &JobId) {
+        lock(&self.damaged).remove(job);
     }
 
     /// Keeps a job's training settings at hand for workers and shards.
     pub(super) fn learn(&self, spec: &JobSpec) {
         if let Some((_, train)) = spec.train() {
-            let mut specs = self.specs.lock().unwrap_or_else(PoisonError::into_inner);
-            specs.insert(spec.id.clone(), Arc::new(train.clone()));
+            lock(&self.specs).insert(spec.id.clone(), Arc::new(train.clone()));
         }
     }
 
     pub(super) fn train(&self, job: &JobId) -> Option<Arc<TrainSpec>> {
-        self.specs.lock().unwrap_or_else(PoisonError::into_inner).get(job).cloned()
+        lock(&self.specs).get(job).cloned()
+    }
+
+    /// Nobody will ask for the job's settings any more.
+    pub(super) fn unlearn(&self, job: &JobId) {
+        lock(&self.specs).remove(job);
     }
 
     fn send(&self, input: Input) {
@@ -63,10 +99,11 @@ impl Hands {
         let _ = self.queue.send(Message::Input(input));
     }
 
-    fn start(&self, job: &JobId, work: impl Future<Output = ()> + Send + 'static) {
+    /// Starts something for one life of a job.
+    fn start(&self, job: &JobId, generation: Generation, work: impl Future<Output = ()> + Send + 'static) {
         let handle = tokio::spawn(work).abort_handle();
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let handles = running.entry(job.clone()).or_default();
+        let mut running = lock(&self.running);
+        let handles = running.entry((job.clone(), generation)).or_default();
         handles.retain(|h| !h.is_finished());
         handles.push(handle);
     }
@@ -76,12 +113,13 @@ impl Hands {
             Effect::Assign { worker, assignment } => self.sessions.assign(worker, assignment),
             Effect::Settle { worker, key } => self.sessions.settle(worker, &key),
             Effect::Revoke { worker, key } => self.sessions.revoke(worker, &key),
+            Effect::Drop { worker, reason } => self.drop_worker(worker, &reason),
             Effect::OpenShards { job, generation } => self.open(job, generation),
             Effect::Order { job, generation, barrier } => self.order(&job, generation, &barrier),
             Effect::Clocks { job, generation, roster } => self.clocks(&job, generation, roster),
             Effect::Seal { job, generation, worker } => self.seal(&job, generation, worker),
             Effect::Snapshot { key, version } => self.snapshot(key, version),
-            Effect::CloseShards { job } => self.close(&job),
+            Effect::CloseShards { job, generation, keep } => self.close(&job, generation, keep),
             Effect::Plan(request) => self.plan(request),
         }
     }
@@ -103,7 +141,7 @@ impl Hands {
 
     fn open(&self, job: JobId, generation: Generation) {
         let (hands, name) = (self.clone(), job.clone());
-        self.start(&name, async move {
+        self.start(&name, generation, async move {
             let Some(train) = hands.train(&job) else { return };
             let shards = hands.shards.all_addresses().await;
             let each = hands.shards.indices().map(|shard| {
@@ -146,7 +184,7 @@ impl Hands {
     pub(super) fn attach(&self, job: &JobId, generation: Generation) {
         for shard in self.shards.indices() {
             let (hands, job) = (self.clone(), job.clone());
-            self.start(&job.clone(), async move {
+            self.start(&job.clone(), generation, async move {
                 let attached = hands
                     .shards
                     .call(shard, |c| {
@@ -156,6 +194,9 @@ impl Hands {
                     .await;
                 match attached {
                     Ok(Some(state)) if state.generation == generation => {
+                        let (closed, watermarks) = (state.closed, state.watermarks.clone());
+                        let job_id = job.clone();
+                        hands.send(Input::Attached { job: job_id, generation, shard, closed, watermarks });
                         let stand =
                             ShardStand { closed: state.closed, closed_ago_us: 0, pushes: state.pushes };
                         hands.closed(&job, generation, shard, stand);
@@ -176,7 +217,7 @@ impl Hands {
 
     fn watch(&self, job: &JobId, generation: Generation, shard: ShardIndex, mut seen: u64) {
         let (hands, job) = (self.clone(), job.clone());
-        self.start(&job.clone(), async move {
+        self.start(&job.clone(), generation, async move {
             loop {
                 let answer = hands
                     .shards
@@ -242,7 +283,7 @@ impl Hands {
     {
         for shard in self.shards.indices() {
             let (hands, job, order) = (self.clone(), job.clone(), order.clone());
-            self.start(&job.clone(), async move {
+            self.start(&job.clone(), generation, async move {
                 if let Err(fault) = hands.shards.call(shard, order).await {
                     hands.failed(&job, generation, &fault);
                 }
@@ -253,7 +294,7 @@ impl Hands {
     fn seal(&self, job: &JobId, generation: Generation, worker: Incarnation) {
         for shard in self.shards.indices() {
             let (hands, job) = (self.clone(), job.clone());
-            self.start(&job.clone(), async move {
+            self.start(&job.clone(), generation, async move {
                 let answer = hands
                     .shards
                     .call(shard, |c| {
@@ -274,13 +315,14 @@ impl Hands {
 
     fn snapshot(&self, key: TaskKey, version: u64) {
         let hands = self.clone();
-        self.start(&key.job.clone(), async move {
+        self.start(&key.job.clone(), key.generation, async move {
             let answer = hands
                 .shards
                 .call(ShardIndex(0), |c| {
                     let (job, name) = (key.job.clone(), key.task.to_string());
                     async move {
-                        c.snapshot(within(LONG_CALL), hands.epoch, job, key.generation, version, name).await
+                        c.snapshot(within(LONG_CALL), hands.epoch, job, key.generation, Some(version), name)
+                            .await
                     }
                 })
                 .await;
@@ -292,20 +334,86 @@ impl Hands {
         });
     }
 
-    fn close(&self, job: &JobId) {
-        let handles =
-            self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(job).unwrap_or_default();
+    fn drop_worker(&self, worker: Incarnation, reason: &str) {
+        warn!(%worker, reason, "worker dropped");
+        self.sessions.close(worker);
+    }
+
+    /// Stops everything that was started for one life of a job, and lets the shards forget it; before that the shards
+    /// write its last parameters if they are to be kept.
+    fn close(&self, job: &JobId, generation: Generation, keep: bool) {
+        let handles = lock(&self.running).remove(&(job.clone(), generation)).unwrap_or_default();
         handles.iter().for_each(AbortHandle::abort);
-        for shard in self.shards.indices() {
-            let (hands, job) = (self.clone(), job.clone());
-            tokio::spawn(async move {
-                // A shard that is away has forgotten the job, or is told when the next engine takes over.
-                let _ = hands
-                    .shards
-                    .try_call(shard, |c| async move { c.close(within(CALL), hands.epoch, job).await })
-                    .await;
-            });
+        let (hands, job) = (self.clone(), job.clone());
+        self.start(&job.clone(), generation, async move {
+            if keep {
+                let outcome = hands.keep_weights(&job, generation).await;
+                hands.send(Input::WeightsKept { job: job.clone(), generation, outcome });
+            }
+            for shard in hands.shards.indices() {
+                let (hands, job) = (hands.clone(), job.clone());
+                tokio::spawn(async move {
+                    // A shard that is away is asked what it holds when it comes back.
+                    let _ = hands
+                        .shards
+                        .call_if_there(shard, |c| async move {
+                            c.close(within(CALL), hands.epoch, job, generation).await
+                        })
+                        .await;
+                });
+            }
+        });
+    }
+
+    /// Lets the shards write the last parameters of a job. A full disk may be emptied: it is tried again until then.
+    async fn keep_weights(&self, job: &JobId, generation: Generation) -> Result<SnapshotFile, TaskFault> {
+        let mut pause = Duration::from_secs(1);
+        loop {
+            let written = self
+                .shards
+                .call_if_there(ShardIndex(0), |c| {
+                    let job = job.clone();
+                    async move {
+                        let name = LAST_WEIGHTS.to_owned();
+                        c.snapshot(within(LONG_CALL), self.epoch, job, generation, None, name).await
+                    }
+                })
+                .await;
+            let fault = match written {
+                Some(Ok(Ok(r))) => {
+                    return Ok(SnapshotFile { path: r.path, bytes: r.bytes, digest: r.digest });
+                }
+                Some(Ok(Err(fault @ ShardFault::Io { .. }))) => fault.to_string(),
+                Some(Ok(Err(fault))) => {
+                    return Err(TaskFault { code: fault.code().to_owned(), reason: fault.to_string() });
+                }
+                Some(Err(error)) => error.to_string(),
+                None => "shard 0 is not there".to_owned(),
+            };
+            warn!(%job, error = fault, again_in_s = pause.as_secs(), "cannot keep the job's last weights yet");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// Asks a shard that came, or came back, what it holds.
+    pub(super) fn take_inventory(&self, shard: ShardIndex) {
+        let hands = self.clone();
+        tokio::spawn(async move {
+            let asked_us = hands.clock.now_us();
+            let held =
+                hands.shards.call(shard, |c| async move { c.held(within(CALL), hands.epoch).await }).await;
+            match held {
+                Ok(held) => {
+                    let held = held.into_iter().map(|h| (h.job, h.generation)).collect();
+                    hands.send(Input::ShardHolds { shard, asked_us, held });
+                }
+                Err(ShardFault::Fenced { .. }) => {
+                    let _ = hands.queue.send(Message::Deposed);
+                }
+                Err(fault) => warn!(%shard, %fault, "the shard does not say what it holds"),
+            }
+        });
     }
 
     fn failed(&self, job: &JobId, generation: Generation, fault: &ShardFault) {
@@ -314,17 +422,19 @@ impl Hands {
             let _ = self.queue.send(Message::Deposed);
             return;
         }
-        self.send(Input::ShardFailed {
-            job: job.clone(),
-            generation,
-            code: fault.code().to_owned(),
-            reason: fault.to_string(),
-        });
+        let (code, reason) = match fault {
+            // A running job is open everywhere: a shard that does not know it was started again.
+            ShardFault::UnknownJob { .. } => {
+                ("E220", format!("a parameter shard has lost its part: {fault}"))
+            }
+            other => (other.code(), other.to_string()),
+        };
+        self.send(Input::ShardFailed { job: job.clone(), generation, code: code.to_owned(), reason });
     }
 
     /// Stops everything that was started.
     pub(super) fn stop(&self) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = lock(&self.running);
         for handle in running.drain().flat_map(|(_, handles)| handles) {
             handle.abort();
         }

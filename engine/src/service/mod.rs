@@ -4,10 +4,12 @@ mod active;
 mod calls;
 mod clock;
 mod effects;
+mod loading;
 mod message;
 mod run;
 mod sessions;
 mod shards;
+mod trouble;
 mod watching;
 
-pub use run::{Engine, EngineError, EngineHandle, EngineOptions};
+pub use run::{Engine, EngineError, EngineHandle, EngineOptions, Limits};

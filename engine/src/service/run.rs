@@ -1,8 +1,10 @@
 //! Starts an engine, keeps it on standby while another one is active, and stops it.
 
 use std::{
+    any::Any,
     collections::BTreeMap,
     net::SocketAddr,
+    panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -10,15 +12,16 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
 use syncline_scheduler::ids::EngineEpoch;
 use tarpc::server::Channel;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{mpsc, watch},
-    task::JoinHandle,
+    task::{JoinHandle, JoinSet},
     time::sleep,
 };
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{
     active::{Active, Ended},
@@ -54,8 +57,28 @@ pub struct EngineOptions {
     pub instance: String,
     /// Shards of the parameter server.
     pub shards: u32,
+    pub limits: Limits,
+}
+
+/// How long the engine waits for signs of life. Only time in which the engine itself was awake counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
     /// A worker that is not heard of for this long is dropped.
-    pub silence: Duration,
+    pub worker_silence: Duration,
+    /// A parameter shard that is not heard of for this long is lost, with the jobs it holds.
+    pub shard_silence: Duration,
+    /// A worker that has been busy with one task for this long, and for twenty times its longest so far, is dropped.
+    pub stall: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            worker_silence: Duration::from_secs(5),
+            shard_silence: Duration::from_secs(30),
+            stall: Duration::from_secs(300),
+        }
+    }
 }
 
 /// Why an engine could not start.
@@ -80,6 +103,7 @@ pub struct EngineHandle {
     address: SocketAddr,
     tasks: Vec<JoinHandle<()>>,
     active: watch::Receiver<Option<Hands>>,
+    panicked: watch::Receiver<Option<String>>,
 }
 
 impl EngineHandle {
@@ -92,6 +116,15 @@ impl EngineHandle {
     pub async fn active(&mut self) {
         // The sender lives as long as the engine's own task.
         let _ = self.active.wait_for(Option::is_some).await;
+    }
+
+    /// Waits until this engine has a bug, and says which: it decides nothing any more and should end as a process, so that
+    /// a standby or its supervisor takes over.
+    pub async fn panicked(&mut self) -> String {
+        match self.panicked.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_) => std::future::pending().await,
+        }
     }
 }
 
@@ -116,11 +149,12 @@ impl Engine {
         let store = RedisStore::connect(&options.redis).await?;
         let shards = Shards::new(options.shards, options.token.clone());
         let (activate, active) = watch::channel(None);
+        let (tell, panicked) = watch::channel(None);
         let desk = Desk {
             active: active.clone(),
             store: store.clone(),
             shards: shards.clone(),
-            silence: options.silence,
+            limits: options.limits,
             about: Arc::new(about(&options, address)),
         };
         let serve = {
@@ -131,9 +165,17 @@ impl Engine {
         let tasks = vec![
             tokio::spawn(accept(listener, options.token.clone(), SERVED, serve)),
             tokio::spawn(watch_silence(desk)),
-            tokio::spawn(lead(options, store, shards, activate, address)),
+            tokio::spawn(async move {
+                let leading = lead(options, store, shards, activate.clone(), address);
+                if let Err(panic) = AssertUnwindSafe(leading).catch_unwind().await {
+                    let reason = describe(panic.as_ref());
+                    error!(reason, "the engine has a bug and decides nothing any more");
+                    activate.send_replace(None);
+                    tell.send_replace(Some(reason));
+                }
+            }),
         ];
-        Ok(EngineHandle { address, tasks, active })
+        Ok(EngineHandle { address, tasks, active, panicked })
     }
 }
 
@@ -147,6 +189,12 @@ fn about(options: &EngineOptions, address: SocketAddr) -> BTreeMap<String, Strin
     ]
     .map(|(k, v)| (k.to_owned(), v))
     .into()
+}
+
+/// The words of a panic.
+fn describe(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".into())
 }
 
 async fn serve(desk: Desk, role: Role, stream: TcpStream) {
@@ -194,8 +242,12 @@ async fn lead(
             }
         };
         let (queue, inbox) = mpsc::unbounded_channel();
-        let hands = Hands::new(epoch, Sessions::default(), shards.clone(), queue);
-        let active = match Active::load(store.clone(), epoch, hands.clone(), clock).await {
+        let hands = Hands::new(epoch, Sessions::default(), shards.clone(), queue, clock);
+        let leads = || async {
+            let renewed = store.lead(&options.instance, LEASE, Some(epoch), &address).await;
+            matches!(renewed, Ok(Some(_)))
+        };
+        let active = match Active::load(store.clone(), epoch, hands.clone(), clock, leads).await {
             Ok(active) => active,
             Err(error) => {
                 warn!(%error, "cannot load the jobs yet");
@@ -206,9 +258,14 @@ async fn lead(
         };
         info!(%epoch, "this engine is active");
         activate.send_replace(Some(hands.clone()));
-        let renewal = tokio::spawn(renew(options.clone(), store.clone(), epoch, hands, address.clone()));
+        for shard in shards.all() {
+            hands.take_inventory(shard.hello.index);
+        }
+        // Ends with this scope, in whatever way: a lead that nobody exercises must not be renewed.
+        let mut renewal = JoinSet::new();
+        renewal.spawn(renew(options.clone(), store.clone(), epoch, hands, address.clone()));
         let ended = active.run(inbox).await;
-        renewal.abort();
+        drop(renewal);
         activate.send_replace(None);
         warn!(%epoch, ?ended, "this engine is no longer active");
         if matches!(ended, Ended::Stopped) {

@@ -13,7 +13,7 @@ use syncline_scheduler::{
     core::{Assignment, TaskKey, WorkerAbout},
     ids::Incarnation,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedMutexGuard};
 
 use crate::rpc::Activity;
 
@@ -21,7 +21,6 @@ use crate::rpc::Activity;
 #[derive(Default)]
 struct Session {
     about: WorkerAbout,
-    pid: u32,
     /// Committed assignments whose report is not committed yet, in order.
     outbox: Mutex<Vec<Assignment>>,
     seen: Mutex<Option<Instant>>,
@@ -29,6 +28,8 @@ struct Session {
     connection: AtomicU64,
     activity: Mutex<Activity>,
     wake: Notify,
+    /// Held while its reports are on their way to the loop: repeated ones wait instead of being queued twice.
+    reporting: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// A short lock whose holder never panics.
@@ -44,7 +45,6 @@ pub(super) struct Sessions(Arc<DashMap<Incarnation, Arc<Session>>>);
 pub(super) struct Seen {
     pub worker: Incarnation,
     pub about: WorkerAbout,
-    pub pid: u32,
     pub silent_for: Duration,
     pub activity: Activity,
 }
@@ -56,17 +56,18 @@ impl Seen {
             ("name", self.about.name),
             ("host", self.about.host),
             ("device", self.about.device),
-            ("pid", self.pid.to_string()),
+            ("pid", self.about.pid.to_string()),
             ("holding", self.activity.holding.len().to_string()),
             ("blocked_on", self.activity.blocked_on.unwrap_or_default()),
+            ("running_ms", self.activity.running_ms.to_string()),
             ("silent_ms", self.silent_for.as_millis().to_string()),
         ]
     }
 }
 
 impl Sessions {
-    pub(super) fn open(&self, worker: Incarnation, about: WorkerAbout, pid: u32) {
-        let session = Session { about, pid, seen: Mutex::new(Some(Instant::now())), ..Session::default() };
+    pub(super) fn open(&self, worker: Incarnation, about: WorkerAbout) {
+        let session = Session { about, seen: Mutex::new(Some(Instant::now())), ..Session::default() };
         self.0.insert(worker, Arc::new(session));
     }
 
@@ -85,6 +86,22 @@ impl Sessions {
         let Some(session) = self.get(worker) else { return false };
         *lock(&session.seen) = Some(Instant::now());
         true
+    }
+
+    /// Counts `late` as heard: the one who listens was not awake.
+    pub(super) fn forgive(&self, late: Duration) {
+        let now = Instant::now();
+        for session in self.0.iter() {
+            if let Some(at) = &mut *lock(&session.seen) {
+                *at = (*at + late).min(now);
+            }
+        }
+    }
+
+    /// Waits until no other reports of this worker are on their way.
+    pub(super) async fn report_alone(&self, worker: Incarnation) -> Option<OwnedMutexGuard<()>> {
+        let session = self.get(worker)?;
+        Some(session.reporting.clone().lock_owned().await)
     }
 
     /// Notes on which connection a worker is heard.
@@ -159,7 +176,6 @@ impl Sessions {
         let seen = |worker: Incarnation, s: &Session| Seen {
             worker,
             about: s.about.clone(),
-            pid: s.pid,
             silent_for: lock(&s.seen).map_or(Duration::ZERO, |at| now.saturating_duration_since(at)),
             activity: lock(&s.activity).clone(),
         };

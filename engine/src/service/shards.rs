@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_scheduler::ids::ShardIndex;
-use tokio::sync::watch;
+use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
+use tokio::{sync::watch, time::timeout};
 use tracing::debug;
 
-use crate::rpc::{CallError, Reconnecting, ShardClient, ShardHello, Token, connect, hello::Role};
+use crate::rpc::{CallError, Reconnecting, ShardClient, ShardHello, Token, connect, hello::Role, within};
 
 /// A shard that announced itself.
 #[derive(Clone)]
@@ -25,8 +25,8 @@ pub(super) struct Known {
 pub(super) enum Announced {
     New,
     Again,
-    /// Another process took the place: what the old one held is lost.
-    Replaced,
+    /// Another process has the place, which is at this address.
+    Taken(String),
 }
 
 /// All shards; clones share them.
@@ -38,6 +38,8 @@ pub(super) struct Shards {
     changed: watch::Sender<u64>,
 }
 
+/// How long a shard whose place another process wants has to answer.
+const PING: Duration = Duration::from_secs(1);
 /// Pause between two tries to reach a shard.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -58,16 +60,24 @@ impl Shards {
         (0..self.count).map(ShardIndex)
     }
 
-    pub(super) fn announce(&self, hello: ShardHello) -> Announced {
-        let mut known = self.lock();
-        let announced = match known.get_mut(&hello.index) {
-            Some(old) if old.hello == hello => {
-                old.seen = Instant::now();
-                return Announced::Again;
+    /// Takes note of a shard. Where another process has the place it keeps it as long as it answers.
+    pub(super) async fn announce(&self, hello: ShardHello, epoch: EngineEpoch) -> Announced {
+        let old = {
+            let mut known = self.lock();
+            match known.get_mut(&hello.index) {
+                Some(old) if old.hello == hello => {
+                    old.seen = Instant::now();
+                    return Announced::Again;
+                }
+                other => other.map(|old| (old.hello.address.clone(), old.client.clone())),
             }
-            Some(_) => Announced::Replaced,
-            None => Announced::New,
         };
+        if let Some((address, client)) = old {
+            let answers = client.call(|c| async move { c.held(within(PING), epoch).await });
+            if timeout(PING, answers).await.is_ok_and(|answer| answer.is_ok()) {
+                return Announced::Taken(address);
+            }
+        }
         let (address, token) = (hello.address.clone(), self.token.clone());
         let client = Reconnecting::new(move || {
             let (address, token) = (address.clone(), token.clone());
@@ -76,10 +86,17 @@ impl Shards {
                 Ok(ShardClient::new(tarpc::client::Config::default(), transport).spawn())
             }
         });
-        known.insert(hello.index, Known { hello, seen: Instant::now(), client });
-        drop(known);
+        self.lock().insert(hello.index, Known { hello, seen: Instant::now(), client });
         self.changed.send_modify(|n| *n += 1);
-        announced
+        Announced::New
+    }
+
+    /// Counts `late` as heard: the one who listens was not awake.
+    pub(super) fn forgive(&self, late: Duration) {
+        let now = Instant::now();
+        for known in self.lock().values_mut() {
+            known.seen = (known.seen + late).min(now);
+        }
     }
 
     /// Forgets a shard that is silent.
@@ -135,6 +152,19 @@ impl Shards {
             }
             tokio::time::sleep(RETRY).await;
         }
+    }
+
+    /// Calls one shard once, if it is there.
+    pub(super) async fn call_if_there<T, F>(
+        &self,
+        index: ShardIndex,
+        call: impl FnOnce(ShardClient) -> F,
+    ) -> Option<Result<T, CallError>>
+    where
+        F: Future<Output = Result<T, tarpc::client::RpcError>>,
+    {
+        let client = self.lock().get(&index).map(|k| k.client.clone())?;
+        Some(client.call(call).await)
     }
 
     /// Calls one shard once.

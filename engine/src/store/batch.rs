@@ -1,6 +1,6 @@
 //! Turns a commit into the arguments of the commit script.
 
-use syncline_scheduler::core::Commit;
+use syncline_scheduler::core::{CURVE_POINTS, Commit};
 
 use super::keys::{ENDED_JOB_EXPIRY_S, SCHEMA, STREAM_ENTRIES};
 
@@ -16,7 +16,7 @@ const EVENTS: &str = "6";
 const METRICS: &str = "7";
 const BARRIERS: &str = "8";
 
-/// Arguments in the order that commit.lua documents, without epoch and seq.
+/// Arguments in the order that commit.lua documents, without epoch, seq and mode.
 #[derive(Default)]
 pub(super) struct Batch(pub Vec<String>);
 
@@ -44,14 +44,19 @@ impl Batch {
             batch.calls("S", key, &set, 2);
             batch.calls("D", key, &removed, 1);
         }
-        for (key, entries) in
-            [(EVENTS, &commit.events), (METRICS, &commit.metrics), (BARRIERS, &commit.barriers)]
-        {
+        for (key, entries, kept) in [
+            (EVENTS, &commit.events, STREAM_ENTRIES),
+            (METRICS, &commit.metrics, CURVE_POINTS as usize),
+            (BARRIERS, &commit.barriers, STREAM_ENTRIES),
+        ] {
             for entry in entries {
-                let mut arguments = vec![STREAM_ENTRIES.to_string()];
+                let mut arguments = vec![kept.to_string()];
                 arguments.extend(entry.iter().flat_map(|(k, v)| [(*k).to_owned(), v.clone()]));
                 batch.call("X", key, &arguments);
             }
+        }
+        if commit.halve_metrics {
+            batch.call("H", METRICS, &[]);
         }
         if commit.over {
             for key in [STATE, JOB, TASKS, WORKERS, SUPERSTEPS, EVENTS, METRICS, BARRIERS] {

@@ -1,8 +1,21 @@
--- Makes a job belong to a newer engine: from now on commits of lower epochs are refused.
--- KEYS  1 state   ARGV  1 epoch
--- Returns seq, or -1 if a higher epoch owns it, or -2 if there is no such job.
+-- Makes a job belong to a newer engine: from now on commits of lower epochs are refused, also of a job that is listed
+-- and has no keys yet, so that an engine that was deposed meanwhile cannot bring it in.
+-- KEYS  1 state   ARGV  1 epoch  2 seconds for which a fence without a job stays
+-- Returns {'ok', seq}, {'none'}, {'fenced', epoch}, or {'damaged', what}.
+local found = redis.call('TYPE', KEYS[1]).ok
+if found ~= 'hash' and found ~= 'none' then return {'damaged', 'its state key holds a ' .. found} end
 local stored = redis.call('HMGET', KEYS[1], 'epoch', 'seq')
-if not stored[1] then return -2 end
-if tonumber(stored[1]) > tonumber(ARGV[1]) then return -1 end
+if not stored[2] then
+  if found == 'hash' and redis.call('HEXISTS', KEYS[1], 'spec') == 1 then
+    return {'damaged', 'its state has no seq'}
+  end
+  redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
+  redis.call('EXPIRE', KEYS[1], ARGV[2])
+  return {'none'}
+end
+local epoch, seq = tonumber(stored[1] or ''), tonumber(stored[2])
+if not epoch then return {'damaged', 'its epoch is `' .. tostring(stored[1]) .. '`'} end
+if not seq then return {'damaged', 'its seq is `' .. stored[2] .. '`'} end
+if epoch > tonumber(ARGV[1]) then return {'fenced', stored[1]} end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
-return tonumber(stored[2])
+return {'ok', stored[2]}

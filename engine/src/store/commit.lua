@@ -1,23 +1,40 @@
 -- Writes the changes of one job in one turn, all or nothing.
 -- KEYS  1 state  2 job  3 tasks  4 workers  5 supersteps  6 events  7 metrics  8 barriers (streams)
--- ARGV  1 epoch  2 seq  then operations: code, key index, n, n arguments
---       S HSET   D HDEL   X XADD (first argument: entries kept)   E EXPIRE
--- Returns {'ok'}, {'again'} when this seq is stored already, {'fenced', epoch, seq}, or {'type', key, found}.
+-- ARGV  1 epoch  2 seq  3 mode  then operations: code, key index, n, n arguments
+--       mode  "next": the changes since the commit before; "new": a job that takes the place of whatever was there;
+--             "whole": everything, after a loss of the store was noticed; "gone": nothing is to be left
+--       S HSET   D HDEL   X XADD (first argument: entries kept)   H every second entry goes   E EXPIRE
+-- Returns {'ok'}, {'again'} when this seq is stored already, {'lost', seq} when the store knows less than this engine
+-- had committed, {'fenced', epoch, seq}, or {'type', key, found}.
 -- Lua does not roll back, so everything is checked before the first write.
+local mode = ARGV[3]
 for i = 1, 8 do
   local found = redis.call('TYPE', KEYS[i]).ok
   local wanted = i < 6 and 'hash' or 'stream'
-  if found ~= 'none' and found ~= wanted then return {'type', KEYS[i], found} end
+  if found ~= 'none' and found ~= wanted and mode ~= 'gone' and mode ~= 'new' then
+    return {'type', KEYS[i], found}
+  end
 end
-local stored = redis.call('HMGET', KEYS[1], 'epoch', 'seq')
-local epoch, seq = tonumber(stored[1] or ARGV[1]), tonumber(stored[2] or '0')
 local my_epoch, my_seq = tonumber(ARGV[1]), tonumber(ARGV[2])
-if my_epoch ~= epoch then return {'fenced', tostring(epoch), tostring(seq)} end
-if my_seq == seq then return {'again'} end
-if my_seq ~= seq + 1 then return {'fenced', tostring(epoch), tostring(seq)} end
+local stored = {}
+if redis.call('TYPE', KEYS[1]).ok == 'hash' then stored = redis.call('HMGET', KEYS[1], 'epoch', 'seq') end
+local epoch, seq = tonumber(stored[1] or '0') or 0, tonumber(stored[2] or '0') or 0
+if epoch > my_epoch then return {'fenced', tostring(epoch), tostring(seq)} end
+if epoch == my_epoch and my_seq == seq then return {'again'} end
+if mode == 'next' then
+  -- An older epoch, or none: the claim of this engine is gone, and with it more.
+  if epoch < my_epoch or seq < my_seq - 1 then return {'lost', tostring(seq)} end
+  if seq >= my_seq then return {'fenced', tostring(epoch), tostring(seq)} end
+end
 
+if mode == 'gone' then
+  redis.call('UNLINK', unpack(KEYS, 1, 8))
+  return {'ok'}
+end
+if mode == 'new' then redis.call('UNLINK', unpack(KEYS, 1, 8)) end
+if mode == 'whole' then redis.call('UNLINK', unpack(KEYS, 1, 5)) end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'seq', ARGV[2])
-local at = 3
+local at = 4
 while at <= #ARGV do
   local code, key, n = ARGV[at], KEYS[tonumber(ARGV[at + 1])], tonumber(ARGV[at + 2])
   local first, last = at + 3, at + 2 + n
@@ -27,6 +44,10 @@ while at <= #ARGV do
     redis.call('HDEL', key, unpack(ARGV, first, last))
   elseif code == 'E' then
     redis.call('EXPIRE', key, ARGV[first])
+  elseif code == 'H' then
+    for i, entry in ipairs(redis.call('XRANGE', key, '-', '+')) do
+      if i % 2 == 0 then redis.call('XDEL', key, entry[1]) end
+    end
   else
     local before = redis.call('XLEN', key)
     redis.call('XADD', key, 'MAXLEN', '=', ARGV[first], '*', unpack(ARGV, first + 1, last))

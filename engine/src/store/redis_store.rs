@@ -21,11 +21,41 @@ use super::{
 /// No single call may take longer: the connection manager's own limits do not bound a call while it reconnects.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Whether a commit was applied now or had been before.
+/// How long the fence of a listed job without keys stays: longer than any commit can be on its way.
+const FENCE_EXPIRY_S: u64 = 3600;
+
+/// What came of a commit that was not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committed {
     Now,
+    /// It had been applied when it was sent the first time.
     Before,
+    /// Nothing was written: the store knows only commits up to `seq`, fewer than this engine has made.
+    Lost {
+        seq: u64,
+    },
+}
+
+/// What a commit is in relation to what is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The changes since the commit before.
+    Next,
+    /// All of a job that takes the place of whatever has its name.
+    New,
+    /// All of a job, after the store has lost some.
+    Whole,
+}
+
+/// A listed job, claimed by an engine.
+#[derive(Debug)]
+pub enum Claimed {
+    /// With the seq of its last commit.
+    Job { stored: Stored, seq: u64 },
+    /// Listed, and without keys.
+    Nothing,
+    /// Its keys cannot be those of a job.
+    Damaged { what: String },
 }
 
 /// A cheap handle; clones share one multiplexed connection.
@@ -35,6 +65,7 @@ pub struct RedisStore {
     commit: Script,
     lead: Script,
     claim: Script,
+    list: Script,
 }
 
 impl RedisStore {
@@ -63,6 +94,7 @@ impl RedisStore {
             commit: Script::new(include_str!("commit.lua")),
             lead: Script::new(include_str!("lead.lua")),
             claim: Script::new(include_str!("claim.lua")),
+            list: Script::new(include_str!("list.lua")),
         })
     }
 
@@ -91,6 +123,7 @@ impl RedisStore {
         job: &JobId,
         epoch: EngineEpoch,
         seq: u64,
+        mode: Mode,
         commit: &Commit,
     ) -> Result<Committed, StoreError> {
         let names = JobKeys::new(job);
@@ -98,7 +131,13 @@ impl RedisStore {
         for key in names.all() {
             call.key(key);
         }
-        call.arg(epoch.0).arg(seq);
+        let mode = match (commit.gone, mode) {
+            (true, _) => "gone",
+            (false, Mode::Whole) => "whole",
+            (false, Mode::New) => "new",
+            (false, Mode::Next) => "next",
+        };
+        call.arg(epoch.0).arg(seq).arg(mode);
         for argument in Batch::of(commit).0 {
             call.arg(argument);
         }
@@ -111,6 +150,7 @@ impl RedisStore {
         match answer.first().map(String::as_str) {
             Some("ok") => Ok(Committed::Now),
             Some("again") => Ok(Committed::Before),
+            Some("lost") => Ok(Committed::Lost { seq: text(1).parse().unwrap_or_default() }),
             Some("fenced") => Err(StoreError::Fenced {
                 epoch: text(1).parse().unwrap_or_default(),
                 seq: text(2).parse().unwrap_or_default(),
@@ -121,19 +161,37 @@ impl RedisStore {
     }
 
     /// Lists a job before its first commit: a listed job without keys is harmless, an unlisted one would be lost.
-    pub async fn list_job(&self, job: &JobId, at_ms: u64) -> Result<(), StoreError> {
-        Self::bounded("list job", || {
-            let mut c = self.connection.clone();
-            async move { c.zadd(keys::JOBS, job.as_str(), at_ms).await }
-        })
-        .await
+    pub async fn list_job(&self, job: &JobId, epoch: EngineEpoch, at_ms: u64) -> Result<(), StoreError> {
+        self.change_list("list job", job, epoch, &at_ms.to_string()).await
     }
 
     /// Takes a job off the list.
-    pub async fn unlist_job(&self, job: &JobId) -> Result<(), StoreError> {
-        Self::bounded("unlist job", || {
-            let mut c = self.connection.clone();
-            async move { c.zrem(keys::JOBS, job.as_str()).await }
+    pub async fn unlist_job(&self, job: &JobId, epoch: EngineEpoch) -> Result<(), StoreError> {
+        self.change_list("unlist job", job, epoch, "").await
+    }
+
+    async fn change_list(
+        &self,
+        op: &'static str,
+        job: &JobId,
+        epoch: EngineEpoch,
+        at_ms: &str,
+    ) -> Result<(), StoreError> {
+        let mut call = self.list.prepare_invoke();
+        call.key(keys::ENGINE).key(keys::JOBS).arg(epoch.0).arg(job.as_str()).arg(at_ms);
+        let done: u64 = Self::bounded(op, || {
+            let (call, mut connection) = (&call, self.connection.clone());
+            async move { call.invoke_async(&mut connection).await }
+        })
+        .await?;
+        if done == 1 { Ok(()) } else { Err(StoreError::Fenced { epoch: 0, seq: 0 }) }
+    }
+
+    /// Removes every key of a job, whatever is in them and whoever owns it.
+    pub async fn erase(&self, job: &JobId) -> Result<(), StoreError> {
+        Self::bounded("erase job", || {
+            let (mut c, names) = (self.connection.clone(), JobKeys::new(job));
+            async move { c.unlink(&names.all()[..]).await }
         })
         .await
     }
@@ -159,31 +217,36 @@ impl RedisStore {
         let mut call = self.lead.prepare_invoke();
         call.key(keys::ENGINE).arg(instance).arg(lease.as_millis() as u64);
         call.arg(held.map_or(0, |e| e.0)).arg(address);
-        let epoch: u64 = Self::bounded("lead", || {
+        let epoch: String = Self::bounded("lead", || {
             let (call, mut connection) = (&call, self.connection.clone());
             async move { call.invoke_async(&mut connection).await }
         })
         .await?;
+        let epoch: u64 = epoch.parse().unwrap_or(0);
         Ok((epoch > 0).then_some(EngineEpoch(epoch)))
     }
 
-    /// Claims a job for `epoch` and reads it; `None` if it has no keys any more. Returns the last committed seq.
-    pub async fn claim(&self, job: &JobId, epoch: EngineEpoch) -> Result<Option<(Stored, u64)>, StoreError> {
+    /// Claims a job for `epoch` and reads it.
+    pub async fn claim(&self, job: &JobId, epoch: EngineEpoch) -> Result<Claimed, StoreError> {
         let names = JobKeys::new(job);
         let mut call = self.claim.prepare_invoke();
-        call.key(&names.state).arg(epoch.0);
-        let seq: i64 = Self::bounded("claim", || {
+        call.key(&names.state).arg(epoch.0).arg(FENCE_EXPIRY_S);
+        let answer: Vec<String> = Self::bounded("claim", || {
             let (call, mut connection) = (&call, self.connection.clone());
             async move { call.invoke_async(&mut connection).await }
         })
         .await?;
-        match seq {
-            -2 => Ok(None),
-            -1 => Err(StoreError::Fenced { epoch: 0, seq: 0 }),
-            seq => {
-                let stored = self.read(job).await?;
-                Ok(Some((stored, seq.unsigned_abs())))
-            }
+        let text = |i: usize| answer.get(i).cloned().unwrap_or_default();
+        match (text(0).as_str(), text(1)) {
+            ("none", _) => Ok(Claimed::Nothing),
+            ("ok", seq) => match seq.parse() {
+                Ok(seq) => Ok(Claimed::Job { stored: self.read(job).await?, seq }),
+                Err(_) => Ok(Claimed::Damaged { what: format!("its seq is `{seq}`") }),
+            },
+            // A newer engine would have the lead as well: whoever claims looks, and then it is damage.
+            ("fenced", epoch) => Err(StoreError::Fenced { epoch: epoch.parse().unwrap_or(u64::MAX), seq: 0 }),
+            ("damaged", what) => Ok(Claimed::Damaged { what }),
+            _ => Err(StoreError::Refused { op: "claim", cause: format!("unexpected answer {answer:?}") }),
         }
     }
 

@@ -8,6 +8,10 @@ use super::{error::StoreError, keys, redis_store::RedisStore};
 /// A process that is not refreshed for this long disappears from the registry.
 const ALIVE_EXPIRY_S: i64 = 10;
 
+/// Numbers of workers that are skipped when an engine takes the lead: more than register in the moment by which a store
+/// may go back.
+const GAP: u64 = 100;
+
 impl RedisStore {
     /// A number that no worker has had before.
     pub async fn next_incarnation(&self) -> Result<Incarnation, StoreError> {
@@ -17,6 +21,24 @@ impl RedisStore {
         })
         .await?;
         Ok(Incarnation(n))
+    }
+
+    /// Leaves a gap in the numbers of workers: those that Redis may have given away and forgotten never come again.
+    pub async fn skip_incarnations(&self, highest_known: Incarnation) -> Result<(), StoreError> {
+        let n: u64 = Self::bounded("skip incarnations", || {
+            let mut c = self.connection.clone();
+            async move { c.incr(keys::INCARNATIONS, GAP).await }
+        })
+        .await?;
+        let short = (highest_known.0 + GAP).saturating_sub(n);
+        if short > 0 {
+            Self::bounded("skip incarnations", || {
+                let mut c = self.connection.clone();
+                async move { c.incr::<_, _, u64>(keys::INCARNATIONS, short).await }
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     /// Refreshes the records of live processes: key and fields each.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use syncline_engine::rpc::{
-    BarrierOrder, ClockOrder, ClosedBarrier, OpenJob, SealAnswer, Shard, ShardFault, ShardState,
+    BarrierOrder, ClockOrder, ClosedBarrier, HeldJob, OpenJob, SealAnswer, Shard, ShardFault, ShardState,
     SnapshotReport, answer_calls, channel,
 };
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
@@ -129,7 +129,7 @@ impl Shard for Control {
         epoch: EngineEpoch,
         job: JobId,
         generation: Generation,
-        version: u64,
+        version: Option<u64>,
         name: String,
     ) -> Result<SnapshotReport, ShardFault> {
         self.blocking(move |s| {
@@ -139,8 +139,18 @@ impl Shard for Control {
         .await
     }
 
-    async fn close(self, _: Context, epoch: EngineEpoch, job: JobId) -> Result<(), ShardFault> {
-        self.blocking(move |s| s.house.close(epoch, &job)).await
+    async fn held(self, _: Context, epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault> {
+        self.0.house.held(epoch)
+    }
+
+    async fn close(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+    ) -> Result<(), ShardFault> {
+        self.blocking(move |s| s.house.close(epoch, &job, generation)).await
     }
 
     async fn has_blobs(self, _: Context, digests: Vec<String>) -> Vec<bool> {

@@ -29,35 +29,42 @@ const SHARD_ITSELF: Incarnation = Incarnation(u64::MAX);
 const PEER_LIMIT: Duration = Duration::from_secs(30);
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Writes pinned version `version` of the whole job as `snapshots/<job>/<name>.safetensors`.
+/// Writes pinned version `version` of the whole job as `snapshots/<job>-<nonce>/<name>.safetensors`; without a version the
+/// latest values, each chunk as it is when its turn comes.
 pub(super) fn write(
     shared: &Shared,
     job: &JobId,
     generation: Generation,
-    version: u64,
+    version: Option<u64>,
     name: &str,
 ) -> Result<SnapshotReport, ShardFault> {
     let name: Name = name.parse().map_err(|e| ShardFault::Invalid { what: format!("snapshot name: {e}") })?;
     let shard = shared.house.find(job, generation)?;
-    if shard.version() < version {
-        return Err(ShardFault::NotPinned { job: job.clone(), wanted: version });
-    }
-    let dir = shared.state_dir.join("snapshots").join(job.as_str());
+    let want = match version {
+        Some(version) if shard.version() < version => {
+            return Err(ShardFault::NotPinned { job: job.clone(), wanted: version });
+        }
+        Some(version) => Want::Pinned(version),
+        None => Want::version(0),
+    };
+    // A later job of the same name writes elsewhere.
+    let life = format!("{job}-{:08x}", generation.nonce());
+    let dir = shared.state_dir.join("snapshots").join(life);
     fs::create_dir_all(&dir).map_err(|e| disk_fault("make", &dir, &e))?;
     let path = dir.join(format!("{name}.safetensors"));
     let mut file = shared.blobs.begin_in(&dir)?;
-    file.write(&header(&shard, version)?)?;
+    file.write(&header(&shard, version.unwrap_or_else(|| shard.version()))?)?;
     let count = shard.shards().len() as u32;
     let elements = shard.layout().elements().unwrap_or(0);
     for (index, address) in (0..).zip(shard.shards()) {
         let range = ElementRange::of_shard(elements, index, count);
         if range == shard.range() {
-            let ready = shard.wait(SHARD_ITSELF, Want::Pinned(version), || true)?;
-            let values =
-                ready.pinned.ok_or_else(|| ShardFault::NotPinned { job: job.clone(), wanted: version })?;
-            file.write(bytemuck::cast_slice(&values))?;
+            match shard.wait(SHARD_ITSELF, want, || true)?.pinned {
+                Some(values) => file.write(bytemuck::cast_slice(&values))?,
+                None => file.write(bytemuck::cast_slice(&shard.copy_values()))?,
+            }
         } else {
-            append_part(shared, &shard, address, range, version, &mut file)?;
+            append_part(shared, &shard, address, range, want, &mut file)?;
         }
     }
     let (digest, bytes) = file.digest();
@@ -99,14 +106,14 @@ fn append_part(
     shard: &JobShard,
     address: &str,
     range: ElementRange,
-    version: u64,
+    want: Want,
     file: &mut Incoming,
 ) -> Result<(), ShardFault> {
     let at = At { job: shard.job().clone(), generation: shard.generation(), incarnation: SHARD_ITSELF };
     let copy = || -> Result<(), Trouble> {
         let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
         link.limit_reads(Some(PEER_LIMIT))?;
-        link.ask(&Request::Pull { at, want: Want::Pinned(version) })?;
+        link.ask(&Request::Pull { at, want })?;
         let mut left = match link.answer()? {
             (Reply::Pulled { .. }, body) if body == range.len() * 4 => body as usize,
             (reply, _) => return Err(out_of_place(&reply)),
@@ -123,7 +130,7 @@ fn append_part(
     copy().map_err(|trouble| match trouble {
         Trouble::Fault(fault) => fault,
         other => ShardFault::Io {
-            what: format!("cannot fetch version {version} from shard {address}"),
+            what: format!("cannot fetch the part of shard {address}"),
             cause: io::Error::other(other.into_error(address)).to_string(),
         },
     })

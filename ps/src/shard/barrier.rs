@@ -66,7 +66,7 @@ impl JobShard {
     }
 
     /// Everything held here, chunk by chunk.
-    fn copy_values(&self) -> Vec<f32> {
+    pub fn copy_values(&self) -> Vec<f32> {
         let mut values = Vec::with_capacity(self.range().len() as usize);
         for chunk in &self.chunks {
             values.extend_from_slice(lock(chunk).values());

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use dashmap::DashMap;
-use syncline_engine::rpc::{ShardFault, ShardState};
+use syncline_engine::rpc::{HeldJob, ShardFault, ShardState};
 use syncline_scheduler::ids::{EngineEpoch, Generation, JobId};
 
 use super::{Fence, JobShard, lock};
@@ -70,8 +70,19 @@ impl House {
         }
     }
 
+    /// Every job that is open here, with the life of its parameters.
+    pub fn held(&self, epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault> {
+        self.fence.check(epoch)?;
+        let open = self.jobs.iter().filter_map(|slot| match &*lock(&slot.held) {
+            Held::Open(shard) => Some(HeldJob { job: slot.key().clone(), generation: shard.generation() }),
+            Held::Nothing | Held::Closed => None,
+        });
+        Ok(open.collect())
+    }
+
     /// Opens a job in `generation` with what `load` makes, which takes its time. The same generation stays as it
-    /// is, an older one ends, a newer one refuses.
+    /// is; an older one ends, and so does another job of the same name, which no engine can know any more; a newer one
+    /// refuses.
     pub fn open(
         &self,
         epoch: EngineEpoch,
@@ -87,7 +98,7 @@ impl House {
             if current == generation {
                 return shard.state(epoch);
             }
-            if current > generation {
+            if current.follows(generation) {
                 return Err(ShardFault::WrongGeneration { job: job.clone(), given: generation, current });
             }
         }
@@ -115,12 +126,13 @@ impl House {
         }
     }
 
-    /// Forgets a job and wakes everybody who waits for it.
-    pub fn close(&self, epoch: EngineEpoch, job: &JobId) -> Result<(), ShardFault> {
+    /// Forgets a job and wakes everybody who waits for it. Another life of the name than `generation` stays.
+    pub fn close(&self, epoch: EngineEpoch, job: &JobId, generation: Generation) -> Result<(), ShardFault> {
         self.fence.check(epoch)?;
-        if let Some(slot) = self.slot(job)
-            && let Held::Open(shard) = std::mem::replace(&mut *lock(&slot.held), Held::Closed)
-        {
+        let Some(slot) = self.slot(job) else { return Ok(()) };
+        let mut held = lock(&slot.held);
+        let other = matches!(&*held, Held::Open(shard) if shard.generation() != generation);
+        if !other && let Held::Open(shard) = std::mem::replace(&mut *held, Held::Closed) {
             shard.close();
         }
         Ok(())

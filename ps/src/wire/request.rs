@@ -140,13 +140,13 @@ impl Request {
 
 impl At {
     fn put<'a>(&self, head: Put<'a>) -> Put<'a> {
-        head.short_text(self.job.as_str()).u32(self.generation.0).u64(self.incarnation.0)
+        head.short_text(self.job.as_str()).u64(self.generation.0).u64(self.incarnation.0)
     }
 
     fn take(head: &mut Take<'_>) -> Option<Self> {
         Some(Self {
             job: head.short_text()?.parse().ok()?,
-            generation: Generation(head.u32()?),
+            generation: Generation(head.u64()?),
             incarnation: Incarnation(head.u64()?),
         })
     }

@@ -7,7 +7,6 @@ use serde::Serialize;
 use super::{
     job::Job,
     state::{Member, MemberRecord, Phase},
-    touched::Pulse,
 };
 use crate::ids::{Incarnation, JobId};
 
@@ -15,6 +14,8 @@ use crate::ids::{Incarnation, JobId};
 pub const FINISHED_TASKS_KEPT: usize = 128;
 /// Closed supersteps that stay.
 pub const CLOSED_SPANS_KEPT: usize = 16;
+/// Points of the curve that are never exceeded; with the last of them every second one goes.
+pub const CURVE_POINTS: u64 = 400;
 /// Workers that left and stay listed.
 pub const GONE_WORKERS_KEPT: usize = 64;
 
@@ -33,8 +34,12 @@ pub struct Commit {
     pub events: Vec<Vec<(&'static str, String)>>,
     pub metrics: Vec<Vec<(&'static str, String)>>,
     pub barriers: Vec<Vec<(&'static str, String)>>,
+    /// Every second point of the metrics goes, so that the others may stay.
+    pub halve_metrics: bool,
     /// The job is over: its keys may expire.
     pub over: bool,
+    /// The job is deleted: nothing of it stays.
+    pub gone: bool,
 }
 
 fn json(value: &impl Serialize) -> String {
@@ -48,6 +53,13 @@ impl Job {
             return None;
         }
         self.fold();
+        let metrics: Vec<_> = self.point(now_us).into_iter().collect();
+        let curve = &mut self.central.curve;
+        curve.points += metrics.len() as u64;
+        let halve_metrics = curve.points >= CURVE_POINTS;
+        if halve_metrics {
+            (curve.points, curve.stride) = (curve.points.div_ceil(2), curve.stride * 2);
+        }
         let touched = mem::take(&mut self.touched);
         let field = |key: String, value: Option<String>| (key, value);
         Some(Commit {
@@ -71,8 +83,10 @@ impl Job {
                 .collect(),
             events: touched.events,
             barriers: touched.barriers,
-            metrics: self.metric(&touched.pulse, now_us).into_iter().collect(),
+            metrics,
+            halve_metrics,
             over: self.central.phase.is_over(),
+            gone: false,
         })
     }
 
@@ -103,21 +117,36 @@ impl Job {
         }
     }
 
-    fn metric(&self, pulse: &Pulse, now_us: u64) -> Option<Vec<(&'static str, String)>> {
+    /// The next point of the curve, once enough iterations are in it, or no more will come.
+    fn point(&mut self, now_us: u64) -> Option<Vec<(&'static str, String)>> {
+        let ended = self.central.trained_us.is_some() || self.central.phase.is_over();
+        let enough = if ended { 1 } else { self.central.curve.stride };
+        if self.pulse.iterations < enough {
+            return None;
+        }
+        let pulse = mem::take(&mut self.pulse);
         let n = pulse.iterations;
-        (n > 0).then(|| {
-            vec![
-                ("at_ms", (now_us / 1000).to_string()),
-                ("samples", (self.central.counters.samples_done).to_string()),
-                ("iterations", n.to_string()),
-                ("loss", format!("{:.6}", pulse.loss_sum / pulse.samples.max(1) as f64)),
-                ("step_us", (pulse.busy_us / n).to_string()),
-                ("compute_us", (pulse.compute_us / n).to_string()),
-                ("wait_us", (pulse.wait_us / n).to_string()),
-                ("staleness_mean", format!("{:.2}", pulse.staleness_sum as f64 / n as f64)),
-                ("staleness_max", pulse.staleness_max.to_string()),
-            ]
-        })
+        Some(vec![
+            ("at_ms", (now_us / 1000).to_string()),
+            ("samples", (self.central.counters.samples_done).to_string()),
+            ("iterations", n.to_string()),
+            ("loss", format!("{:.6}", pulse.loss_sum / pulse.samples.max(1) as f64)),
+            ("step_us", (pulse.busy_us / n).to_string()),
+            ("compute_us", (pulse.compute_us / n).to_string()),
+            ("wait_us", (pulse.wait_us / n).to_string()),
+            ("staleness_mean", format!("{:.2}", pulse.staleness_sum as f64 / n as f64)),
+            ("staleness_max", pulse.staleness_max.to_string()),
+        ])
+    }
+
+    /// Marks everything as changed: the next commit holds the whole job.
+    pub(super) fn touch_all(&mut self) {
+        let Self { touched, tasks, members, spans, .. } = self;
+        touched.spec = true;
+        touched.central = true;
+        touched.tasks.extend(tasks.keys().cloned());
+        touched.members.extend(members.keys().copied());
+        touched.spans.extend(spans.keys().copied());
     }
 
     /// The job as people see it: plain numbers and words.
@@ -137,9 +166,11 @@ impl Job {
             ("state", c.phase.word().to_owned()),
             ("code", code),
             ("reason", reason),
+            ("waiting_for", c.waiting_for.clone().unwrap_or_default()),
+            ("excluded", self.exclusions()),
             ("policy", train.policy.to_string()),
             ("model_digest", train.model.forward.clone()),
-            ("generation", c.generation.0.to_string()),
+            ("generation", c.generation.life().to_string()),
             ("workers", self.active().count().to_string()),
             ("shards", c.shards.to_string()),
             ("epoch", (counted / samples).min(u64::from(train.epochs)).to_string()),

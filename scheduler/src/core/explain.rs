@@ -156,7 +156,10 @@ impl Job {
     fn because(&self, id: &TaskId, task: &Task) -> Vec<String> {
         match &task.state {
             TaskState::Waiting { .. } => vec!["it starts when everything it needs is done".into()],
-            TaskState::Ready => vec!["everything it needs is done; no worker is free for it".into()],
+            TaskState::Ready => match &self.central.waiting_for {
+                Some(waits) => vec![format!("the job waits for {waits}")],
+                None => vec!["everything it needs is done; no worker is free for it".into()],
+            },
             TaskState::Leased { holder, .. } => self.under_way(id, task, *holder),
             TaskState::Done => vec!["it is done".into()],
             TaskState::Failed { code, reason } => vec![format!("it failed: [{code}] {reason}")],

@@ -3,27 +3,25 @@
 use std::collections::BTreeMap;
 
 use super::{
-    change::Commits,
-    io::{Effect, Input, Refused, WorkerAbout},
+    change::{Commit, Commits},
+    io::{Effect, Input, Refused, Submission, WorkerAbout},
     job::Job,
-    state::{Member, Phase, Spent, Standing, Transfer},
+    state::Phase,
 };
-use crate::{
-    balance::CurveFit,
-    ids::{Generation, Incarnation, JobId},
-    predict::Speedometer,
-};
+use crate::ids::{Generation, Incarnation, JobId, ShardIndex};
 
 /// Code of a job that ended because a shard's parameters are gone.
-const SHARD_LOST: &str = "E220";
+pub(super) const SHARD_LOST: &str = "E220";
 
 /// Jobs in the order they were submitted, and the workers they share. A worker serves one job at a time, so that
 /// barriers of two jobs can never wait for each other.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Core {
     shards: u32,
-    jobs: BTreeMap<JobId, Job>,
-    workers: BTreeMap<Incarnation, WorkerAbout>,
+    pub(super) jobs: BTreeMap<JobId, Job>,
+    pub(super) workers: BTreeMap<Incarnation, WorkerAbout>,
+    /// Deleted since the last commits were taken.
+    deleted: Vec<JobId>,
 }
 
 impl Core {
@@ -36,63 +34,84 @@ impl Core {
     /// what [`Core::take_commits`] returns is committed.
     pub fn handle(&mut self, now_us: u64, input: Input) -> Result<Vec<Effect>, Refused> {
         let mut fx = Vec::new();
-        // Workers are placed when one or a job came or went; reports alone never free anybody.
-        let place = matches!(
-            input,
-            Input::Submit(_) | Input::WorkerJoined { .. } | Input::WorkerGone { .. } | Input::Sealed { .. }
-        );
-        match input {
-            Input::Submit(spec) => {
-                spec.validate()?;
-                if self.jobs.contains_key(&spec.id) {
-                    return Err(Refused::Duplicate { job: spec.id });
-                }
-                self.jobs.insert(spec.id.clone(), Job::new(*spec, self.shards, now_us));
+        // Workers are placed when one or a job came or went, or an exclusion ended; reports alone never free anybody.
+        let mut place = match &input {
+            Input::Submit(_)
+            | Input::WorkerJoined { .. }
+            | Input::WorkerGone { .. }
+            | Input::Sealed { .. } => true,
+            Input::Tick => self.readmit(now_us),
+            _ => false,
+        };
+        self.take(now_us, input, &mut fx)?;
+        let mut seen = 0;
+        loop {
+            if place || frees_workers(&fx[seen..]) {
+                self.place(now_us, &mut fx);
             }
+            seen = fx.len();
+            for job in self.jobs.values_mut() {
+                job.advance(now_us, &mut fx);
+            }
+            // A job that ended just now leaves its workers to the next one.
+            place = false;
+            if !frees_workers(&fx[seen..]) {
+                return Ok(fx);
+            }
+        }
+    }
+
+    fn take(&mut self, now_us: u64, input: Input, fx: &mut Vec<Effect>) -> Result<(), Refused> {
+        match input {
+            Input::Submit(submission) => self.submit(submission, now_us)?,
             Input::Cancel(id) => {
                 let job = self.jobs.get_mut(&id).ok_or(Refused::Unknown { job: id.clone() })?;
                 if job.central.phase.is_over() {
                     return Err(Refused::Over { job: id, state: job.central.phase.word() });
                 }
-                job.end(Phase::Canceled, now_us, &mut fx);
+                job.end(Phase::Canceled, now_us, fx);
             }
+            Input::Delete(id) => self.delete(&id, fx)?,
             Input::WorkerJoined { worker, about } => {
                 self.workers.insert(worker, about);
             }
             Input::WorkerGone { worker, reason } => {
                 self.workers.remove(&worker);
                 for job in self.jobs.values_mut().filter(|j| !j.central.phase.is_over()) {
-                    job.worker_gone(worker, &reason, now_us, &mut fx);
+                    job.worker_gone(worker, &reason, now_us, fx);
                 }
             }
             Input::Report { worker, report } => {
                 fx.push(Effect::Settle { worker, key: report.key.clone() });
-                if let Some(job) = self.open_job(&report.key.job, report.key.generation) {
-                    job.report(worker, report, now_us, &mut fx);
+                let key = report.key.clone();
+                if let Some(job) = self.open_job(&key.job, key.generation)
+                    && let Some(fault) = job.report(worker, report, now_us, fx)
+                {
+                    self.exclude(worker, &key, fault, now_us, fx);
                 }
             }
             Input::ShardsOpened { job, generation } => {
-                if let Some(job) = self.open_job(&job, generation)
-                    && job.central.phase == Phase::Opening
-                {
-                    job.central.phase = Phase::Running;
-                    job.due.everybody = true;
-                    job.central.started_us = Some(now_us);
-                    job.touched.central = true;
-                    job.event("started", now_us, vec![("workers", job.active().count().to_string())]);
-                    fx.extend(job.clock_roster());
+                if let Some(job) = self.open_job(&job, generation) {
+                    job.opened(now_us, fx);
                 }
             }
             Input::ShardLost { shard, reason } => {
                 let opened = |j: &&mut Job| matches!(j.central.phase, Phase::Opening | Phase::Running);
                 for job in self.jobs.values_mut().filter(opened) {
-                    let reason = format!("parameter shard {shard} is lost: {reason}");
-                    job.end(Phase::Failed { code: SHARD_LOST.into(), reason }, now_us, &mut fx);
+                    job.lost_shard(shard, &reason, now_us, fx);
+                }
+            }
+            Input::ShardHolds { shard, asked_us, held } => {
+                self.shard_holds(shard, asked_us, &held, now_us, fx);
+            }
+            Input::Attached { job, generation, shard, closed, watermarks } => {
+                if let Some(job) = self.open_job(&job, generation) {
+                    job.attached(shard, closed, &watermarks, now_us, fx);
                 }
             }
             Input::ShardFailed { job, generation, code, reason } => {
                 if let Some(job) = self.open_job(&job, generation) {
-                    job.end(Phase::Failed { code, reason }, now_us, &mut fx);
+                    job.end(Phase::Failed { code, reason }, now_us, fx);
                 }
             }
             Input::BarrierClosed { job, generation, shard, stand } => {
@@ -102,82 +121,110 @@ impl Core {
             }
             Input::Sealed { job, generation, worker, shard, stand } => {
                 if let Some(job) = self.open_job(&job, generation) {
-                    job.sealed(worker, shard, stand, now_us, &mut fx);
+                    job.sealed(worker, shard, stand, now_us, fx);
                 }
             }
             Input::Planned { job, generation, superstep, revision, plan } => {
                 if let Some(job) = self.open_job(&job, generation) {
-                    job.planned(superstep, revision, plan, now_us, &mut fx);
+                    job.planned(superstep, revision, plan, now_us, fx);
                 }
             }
             Input::Tick => {
                 for job in self.jobs.values_mut().filter(|j| j.central.phase == Phase::Running) {
-                    job.tick(now_us, &mut fx);
+                    job.tick(now_us, fx);
                 }
             }
             Input::SnapshotWritten { key, outcome } => {
                 if let Some(job) = self.open_job(&key.job.clone(), key.generation) {
-                    job.snapshot_written(&key, outcome, now_us, &mut fx);
+                    job.snapshot_written(&key, outcome, now_us, fx);
+                }
+            }
+            Input::WeightsKept { job, generation, outcome } => {
+                if let Some(job) = self.jobs.get_mut(&job).filter(|j| j.central.generation == generation) {
+                    job.weights_kept(outcome, now_us);
                 }
             }
         }
-        if place || fx.iter().any(|e| matches!(e, Effect::CloseShards { .. })) {
-            self.place(now_us, &mut fx);
+        Ok(())
+    }
+
+    /// Takes a job in. The same submission again changes nothing.
+    fn submit(&mut self, submission: Submission, now_us: u64) -> Result<(), Refused> {
+        submission.spec.validate()?;
+        let id = submission.spec.id.clone();
+        if let Some(old) = self.jobs.get(&id) {
+            let state = old.central.phase.word();
+            match (old.was_submitted_as(&submission), submission.replace, old.central.phase.is_over()) {
+                (true, _, _) => return Ok(()),
+                (false, false, _) => return Err(Refused::Duplicate { job: id }),
+                (false, true, false) => return Err(Refused::NotOver { job: id, state }),
+                (false, true, true) => {}
+            }
         }
-        for job in self.jobs.values_mut() {
-            job.advance(now_us, &mut fx);
+        let job = Job::new(*submission.spec, submission.nonce, self.shards, now_us);
+        self.jobs.insert(id, job);
+        Ok(())
+    }
+
+    fn delete(&mut self, id: &JobId, fx: &mut Vec<Effect>) -> Result<(), Refused> {
+        let job = self.jobs.get(id).ok_or(Refused::Unknown { job: id.clone() })?;
+        if !job.central.phase.is_over() {
+            return Err(Refused::NotOver { job: id.clone(), state: job.central.phase.word() });
         }
-        Ok(fx)
+        let generation = job.central.generation;
+        fx.push(Effect::CloseShards { job: id.clone(), generation, keep: false });
+        self.jobs.remove(id);
+        self.deleted.push(id.clone());
+        Ok(())
+    }
+
+    /// A shard says what it holds: what nobody knows is dropped there, and what it should hold and does not is lost.
+    fn shard_holds(
+        &mut self,
+        shard: ShardIndex,
+        asked_us: u64,
+        held: &[(JobId, Generation)],
+        now_us: u64,
+        fx: &mut Vec<Effect>,
+    ) {
+        for (id, generation) in held {
+            let wanted = |j: &Job| {
+                j.central.generation == *generation && (!j.central.phase.is_over() || j.central.keeping)
+            };
+            if !self.jobs.get(id).is_some_and(wanted) {
+                let (job, generation) = (id.clone(), *generation);
+                fx.push(Effect::CloseShards { job, generation, keep: false });
+            }
+        }
+        for (id, job) in &mut self.jobs {
+            let opened_before = job.central.started_us.is_some_and(|started_us| started_us < asked_us);
+            let holds = held.contains(&(id.clone(), job.central.generation));
+            if job.central.phase == Phase::Running && opened_before && !holds {
+                job.lost_shard(shard, "its process was started again without them", now_us, fx);
+            }
+        }
     }
 
     fn open_job(&mut self, job: &JobId, generation: Generation) -> Option<&mut Job> {
         self.jobs.get_mut(job).filter(|j| j.central.generation == generation && !j.central.phase.is_over())
     }
 
-    /// Gives idle workers to the jobs that want more, oldest job first.
-    fn place(&mut self, now_us: u64, fx: &mut Vec<Effect>) {
-        let busy = |jobs: &BTreeMap<JobId, Job>, w: &Incarnation| {
-            jobs.values()
-                .any(|j| !j.central.phase.is_over() && j.members.get(w).is_some_and(|m| !m.is_gone()))
-        };
-        let mut idle: Vec<Incarnation> =
-            self.workers.keys().filter(|w| !busy(&self.jobs, w)).copied().rev().collect();
-        if idle.is_empty() {
-            return;
-        }
-        let mut order: Vec<(u64, JobId)> = self
-            .jobs
-            .values()
-            .filter(|j| !j.central.phase.is_over())
-            .map(|j| (j.central.submitted_us, j.id().clone()))
-            .collect();
-        order.sort();
-        for (_, id) in order {
-            let Some(job) = self.jobs.get_mut(&id) else { continue };
-            let active = job.active().count();
-            let train = job.train();
-            let room = (train.max_workers as usize).saturating_sub(active);
-            let trained = job.central.trained_us.is_some();
-            if job.central.phase == Phase::Queued && idle.len() < train.min_workers as usize
-                || trained && active > 0
-            {
-                continue;
-            }
-            for _ in 0..room {
-                let Some(worker) = idle.pop() else { break };
-                let about = self.workers.get(&worker).cloned().unwrap_or_default();
-                job.join(worker, about, now_us, fx);
-            }
-            if job.central.phase == Phase::Queued {
-                job.central.phase = Phase::Opening;
-                fx.push(Effect::OpenShards { job: id, generation: job.central.generation });
-            }
-        }
-    }
-
     /// What changed since the last call, by job. Commit each as a unit before carrying out the effects.
     pub fn take_commits(&mut self, now_us: u64) -> Commits {
-        self.jobs.iter_mut().filter_map(|(id, job)| Some((id.clone(), job.take_commit(now_us)?))).collect()
+        let gone = self.deleted.drain(..).map(|id| (id, Commit { gone: true, ..Commit::default() }));
+        let mut commits: Commits = gone.collect();
+        let changed =
+            self.jobs.iter_mut().filter_map(|(id, job)| Some((id.clone(), job.take_commit(now_us)?)));
+        // A job that took the place of one that was deleted in the same turn begins with nothing anyway.
+        commits.extend(changed);
+        commits
+    }
+
+    /// Everything about one job as one commit: for a store that has lost some of it.
+    pub fn whole(&mut self, id: &JobId, now_us: u64) -> Option<Commit> {
+        let job = self.jobs.get_mut(id)?;
+        job.touch_all();
+        job.take_commit(now_us)
     }
 
     /// One job.
@@ -205,42 +252,12 @@ impl Core {
     }
 
     /// Workers that take part in some job or wait for one.
-    pub fn workers(&self) -> impl Iterator<Item = Incarnation> + '_ {
-        self.workers.keys().copied()
+    pub fn workers(&self) -> impl Iterator<Item = (Incarnation, &WorkerAbout)> + '_ {
+        self.workers.iter().map(|(worker, about)| (*worker, about))
     }
 }
 
-impl Job {
-    fn join(&mut self, worker: Incarnation, about: WorkerAbout, now_us: u64, fx: &mut Vec<Effect>) {
-        self.event(
-            "worker_joined",
-            now_us,
-            vec![("worker", worker.to_string()), ("name", about.name.clone())],
-        );
-        self.clocks.join(worker, None);
-        let train = self.train();
-        let member = Member {
-            about,
-            standing: Standing::Active,
-            planned: 0,
-            granted: 0,
-            finished: 0,
-            reserved: Default::default(),
-            clock_base: self.clocks.get(worker).map_or(0, |c| c.pushes),
-            batch: train.batch,
-            last_end_us: now_us,
-            interval_us: 0,
-            interval_samples: 0,
-            speed: Speedometer::new(train.policy.predictor),
-            curve: train.policy.fits_curves().then(CurveFit::default),
-            transfer: Transfer::default(),
-            slow: None,
-            spent: Spent::default(),
-        };
-        self.members.insert(worker, member);
-        self.touched.central = true;
-        self.due.workers.insert(worker);
-        self.touched.members.insert(worker);
-        self.clocks_changed(fx);
-    }
+/// Whether some worker may serve another job after these effects.
+fn frees_workers(fx: &[Effect]) -> bool {
+    fx.iter().any(|e| matches!(e, Effect::CloseShards { .. } | Effect::Drop { .. }))
 }

@@ -14,8 +14,10 @@ use crate::{
 /// Something that happened outside. Every one may arrive twice; the second time changes nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    Submit(Box<JobSpec>),
+    Submit(Submission),
     Cancel(JobId),
+    /// Forget a job that is over, with all that is stored of it.
+    Delete(JobId),
     WorkerJoined {
         worker: Incarnation,
         about: WorkerAbout,
@@ -37,6 +39,20 @@ pub enum Input {
     ShardLost {
         shard: ShardIndex,
         reason: String,
+    },
+    /// What a shard that came, or came back, holds; asked for at `asked_us` on the engine's clock.
+    ShardHolds {
+        shard: ShardIndex,
+        asked_us: u64,
+        held: Vec<(JobId, Generation)>,
+    },
+    /// How far a shard came with a job that was loaded: the store must not know less.
+    Attached {
+        job: JobId,
+        generation: Generation,
+        shard: ShardIndex,
+        closed: u64,
+        watermarks: BTreeMap<Incarnation, u64>,
     },
     /// A shard could not do what this job needs.
     ShardFailed {
@@ -73,6 +89,23 @@ pub enum Input {
         key: TaskKey,
         outcome: Result<SnapshotFile, TaskFault>,
     },
+    /// The last parameters of a job that ended without a snapshot.
+    WeightsKept {
+        job: JobId,
+        generation: Generation,
+        outcome: Result<SnapshotFile, TaskFault>,
+    },
+}
+
+/// A job as it is submitted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Submission {
+    pub spec: Box<JobSpec>,
+    /// Drawn by the client, the same for every try: a submission that was taken before is answered as it was then. Also
+    /// tells the job from others of the same name.
+    pub nonce: u32,
+    /// A job of the same name that is over makes room.
+    pub replace: bool,
 }
 
 /// Where a job stands on one shard.
@@ -100,6 +133,9 @@ pub struct WorkerAbout {
     pub name: String,
     pub host: String,
     pub device: String,
+    /// Of its process; 0: not known.
+    #[serde(default)]
+    pub pid: u32,
     /// Most samples that fit into its memory at once, if it said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_batch: Option<u32>,
@@ -137,6 +173,11 @@ pub enum Effect {
         worker: Incarnation,
         key: TaskKey,
     },
+    /// The worker serves no job under this incarnation any more: it must register again.
+    Drop {
+        worker: Incarnation,
+        reason: String,
+    },
     OpenShards {
         job: JobId,
         generation: Generation,
@@ -161,8 +202,11 @@ pub enum Effect {
         key: TaskKey,
         version: u64,
     },
+    /// The shards forget a job, and before that write its last parameters if they are to be `keep`t.
     CloseShards {
         job: JobId,
+        generation: Generation,
+        keep: bool,
     },
     Plan(PlanRequest),
 }
@@ -198,4 +242,6 @@ pub enum Refused {
     Unknown { job: JobId },
     #[error("[E137] job {job} is over ({state}) and cannot be canceled")]
     Over { job: JobId, state: &'static str },
+    #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]
+    NotOver { job: JobId, state: &'static str },
 }

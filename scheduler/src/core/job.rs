@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    io::Effect,
-    state::{Central, Counters, End, Member, Phase, Span, Standing, Task, TaskBody},
-    touched::Touched,
+    fleet::SHARD_LOST,
+    io::{Effect, SnapshotFile, Submission, TaskFault},
+    state::{Central, Counters, Curve, End, Member, Phase, Span, Standing, Task, TaskBody},
+    touched::{Pulse, Touched},
     wire::{Assignment, TaskKey, Update, Work},
 };
 use crate::{
@@ -29,6 +30,8 @@ pub struct Job {
     /// Clocks of the active workers.
     pub(super) clocks: Clocks,
     pub(super) touched: Touched,
+    /// Iterations reported since the last point of the curve.
+    pub(super) pulse: Pulse,
     pub(super) due: Due,
 }
 
@@ -54,11 +57,11 @@ impl PartialEq for Job {
 
 impl Job {
     /// A job that was just submitted. `spec` has passed [`JobSpec::validate`].
-    pub(super) fn new(spec: JobSpec, shards: u32, now_us: u64) -> Self {
+    pub(super) fn new(spec: JobSpec, nonce: u32, shards: u32, now_us: u64) -> Self {
         let (_, train) = spec.train().expect("a validated job has a training node");
         let central = Central {
             phase: Phase::Queued,
-            generation: Generation(1),
+            generation: Generation::first(nonce),
             shards,
             policy: Policy::new(train.policy),
             cursor: SampleCursor::new(train.data.train_samples, train.epochs),
@@ -75,6 +78,11 @@ impl Job {
             ended_us: None,
             evaluation: None,
             snapshot: None,
+            keeping: false,
+            waiting_for: None,
+            excluded: BTreeMap::new(),
+            retries: BTreeMap::new(),
+            curve: Curve::default(),
         };
         let mut job = Self {
             spec,
@@ -85,6 +93,7 @@ impl Job {
             finished: BTreeSet::new(),
             clocks: Clocks::default(),
             touched: Touched { spec: true, central: true, ..Touched::default() },
+            pulse: Pulse::default(),
             due: Due::default(),
         };
         for node in &job.spec.nodes {
@@ -101,6 +110,24 @@ impl Job {
         }
         job.event("job_submitted", now_us, vec![("nodes", job.spec.nodes.len().to_string())]);
         job
+    }
+
+    /// Whether this is the job of that very submission.
+    pub(super) fn was_submitted_as(&self, submission: &Submission) -> bool {
+        self.central.generation.nonce() == submission.nonce && self.spec == *submission.spec
+    }
+
+    /// The shards hold the initial parameters: training may begin.
+    pub(super) fn opened(&mut self, now_us: u64, fx: &mut Vec<Effect>) {
+        if self.central.phase != Phase::Opening {
+            return;
+        }
+        self.central.phase = Phase::Running;
+        self.due.everybody = true;
+        self.central.started_us = Some(now_us);
+        self.touched.central = true;
+        self.event("started", now_us, vec![("workers", self.active().count().to_string())]);
+        fx.extend(self.clock_roster());
     }
 
     pub(super) fn id(&self) -> &JobId {
@@ -220,7 +247,8 @@ impl Job {
         self.touched.events.push(fields);
     }
 
-    /// Ends the job: everything open is canceled, every worker is told, the shards forget it.
+    /// Ends the job: everything open is canceled, every worker is told, the shards forget it. Parameters of which there is
+    /// no snapshot are written first, unless a part of them is lost.
     pub(super) fn end(&mut self, phase: Phase, now_us: u64, fx: &mut Vec<Effect>) {
         for worker in self.members.keys().copied().collect::<Vec<_>>() {
             for id in self.leased_to(worker) {
@@ -238,10 +266,32 @@ impl Job {
             fields.extend([("code", code.clone()), ("reason", reason.clone())]);
         }
         self.event("job_ended", now_us, fields);
+        let whole = !matches!(&phase, Phase::Failed { code, .. } if code == SHARD_LOST);
+        let keep = self.central.phase == Phase::Running && self.central.snapshot.is_none() && whole;
         self.central.phase = phase;
         self.central.ended_us = Some(now_us);
+        self.central.keeping = keep;
+        self.wait_for(None);
         self.touched.central = true;
-        fx.push(Effect::CloseShards { job: self.id().clone() });
+        let (job, generation) = (self.id().clone(), self.central.generation);
+        fx.push(Effect::CloseShards { job, generation, keep });
+    }
+
+    /// The last parameters of a job that is over are written, or cannot be.
+    pub(super) fn weights_kept(&mut self, outcome: Result<SnapshotFile, TaskFault>, now_us: u64) {
+        if !std::mem::take(&mut self.central.keeping) {
+            return;
+        }
+        self.touched.central = true;
+        match outcome {
+            Ok(file) => {
+                self.event("weights_kept", now_us, vec![("path", file.path.clone())]);
+                self.central.snapshot = Some(file);
+            }
+            Err(fault) => {
+                self.event("weights_lost", now_us, vec![("code", fault.code), ("reason", fault.reason)]);
+            }
+        }
     }
 
     /// The next barrier in words, for the progress display.

@@ -8,7 +8,7 @@ use super::{
     io::Effect,
     job::{Due, Job},
     state::{ClockRecord, End, Phase, Share, Standing, TaskBody},
-    touched::Touched,
+    touched::{Pulse, Touched},
 };
 use crate::{
     graph::{TaskId, TaskState},
@@ -81,6 +81,7 @@ impl Job {
             finished: BTreeSet::new(),
             clocks,
             touched: Touched::default(),
+            pulse: Pulse::default(),
             due: Due::default(),
         };
         job.finished = job
@@ -105,7 +106,7 @@ impl Job {
         let mut fx = Vec::new();
         let (job, generation) = (self.id().clone(), self.central.generation);
         if self.central.phase.is_over() {
-            fx.push(Effect::CloseShards { job });
+            fx.push(Effect::CloseShards { job, generation, keep: self.central.keeping });
             return fx;
         }
         if self.central.phase == Phase::Opening {
@@ -138,6 +139,11 @@ impl Job {
     /// The job's name.
     pub fn name(&self) -> &JobId {
         self.id()
+    }
+
+    /// The worker that came last.
+    pub fn newest_worker(&self) -> Incarnation {
+        self.members.keys().next_back().copied().unwrap_or_default()
     }
 
     /// Life of the job's parameters.

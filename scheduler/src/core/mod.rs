@@ -7,28 +7,33 @@
 mod barriers;
 mod change;
 mod clocks;
+mod exclusion;
 mod explain;
 mod fleet;
 mod granting;
 mod io;
 mod job;
 mod load;
+mod loss;
 mod nodes;
 mod opening;
 mod overrun;
+mod placing;
 mod reports;
 mod slow;
 mod state;
 mod touched;
 mod wire;
 
-pub use change::{CLOSED_SPANS_KEPT, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT};
+pub use change::{CLOSED_SPANS_KEPT, CURVE_POINTS, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT};
+pub use exclusion::Exclusion;
 pub use explain::{BarrierStory, SlowStory, TaskStory, WorkerStory};
 pub use fleet::Core;
 pub use io::{
-    Barrier, ClockRoster, Effect, Input, Refused, ShardStand, SnapshotFile, Stand, TaskFault, WorkerAbout,
+    Barrier, ClockRoster, Effect, Input, Refused, ShardStand, SnapshotFile, Stand, Submission, TaskFault,
+    WorkerAbout,
 };
 pub use job::Job;
 pub use load::{Stored, Unreadable};
-pub use state::{Counters, Member, Phase, Slow, Spent, Standing};
-pub use wire::{Assignment, Evaluation, Iterated, Outcome, TaskKey, TaskReport, Update, Work};
+pub use state::{Counters, Curve, Member, Phase, Retry, Slow, Spent, Standing};
+pub use wire::{Assignment, Blame, Evaluation, Iterated, Outcome, TaskKey, TaskReport, Update, Work};

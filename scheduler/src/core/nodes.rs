@@ -1,14 +1,22 @@
 //! The nodes that the user wrote: when training is over, what follows, and when the job is done.
 
 use super::{
-    io::Effect,
+    io::{Effect, TaskFault},
     job::Job,
-    state::{Phase, Standing, TaskBody},
+    state::{Phase, Retry, Standing, TaskBody},
+    wire::TaskKey,
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TaskState},
     ids::Incarnation,
 };
+
+/// Pause after so many failures of a node.
+fn pause_us(failures: u32) -> u64 {
+    (1_000_000 << (failures.saturating_sub(1)).min(16)).min(LONGEST_PAUSE_US)
+}
+
+const LONGEST_PAUSE_US: u64 = 60_000_000;
 
 impl Job {
     /// Everything that follows from the present state; called after every input.
@@ -16,6 +24,8 @@ impl Job {
         if !matches!(self.central.phase, Phase::Running) {
             return;
         }
+        let waits = self.waits_running();
+        self.wait_for(waits);
         let train = TaskId::Node(self.train_node().clone());
         match self.tasks.get(&train).map(|t| &t.state) {
             Some(TaskState::Ready) => {
@@ -48,6 +58,9 @@ impl Job {
 
     /// Tells the followers of a node that it is done.
     pub(super) fn node_done(&mut self, id: &TaskId, now_us: u64) {
+        if let TaskId::Node(name) = id {
+            self.central.retries.remove(name);
+        }
         let followers: Vec<TaskId> =
             self.tasks.iter().filter(|(_, t)| t.control.contains(id)).map(|(id, _)| id.clone()).collect();
         for follower in followers {
@@ -59,7 +72,7 @@ impl Job {
         let ready: Vec<(TaskId, TaskBody)> = self
             .tasks
             .iter()
-            .filter(|(_, t)| t.state == TaskState::Ready)
+            .filter(|(id, t)| t.state == TaskState::Ready && !self.is_put_off(id, now_us))
             .map(|(id, t)| (id.clone(), t.body.clone()))
             .collect();
         for (id, body) in ready {
@@ -81,6 +94,39 @@ impl Job {
         if self.tasks.values().filter(|t| t.body.is_node()).all(|t| t.state == TaskState::Done) {
             self.end(Phase::Done, now_us, fx);
         }
+    }
+
+    /// What a running job as a whole waits for, in words.
+    fn waits_running(&self) -> Option<String> {
+        if let Some((node, retry)) = self.central.retries.iter().next() {
+            let pause_s = pause_us(retry.failures) / 1_000_000;
+            return Some(format!(
+                "node {node}, which is tried again every {pause_s} s until it works or the job is canceled: {}",
+                retry.reason
+            ));
+        }
+        let here = self.members.values().any(|m| m.standing != Standing::Gone);
+        let excluded = self.exclusions();
+        match (here, excluded.is_empty()) {
+            (true, _) => None,
+            (false, true) => Some("a worker: all have left".into()),
+            (false, false) => Some(format!("a worker that can run it: {excluded}")),
+        }
+    }
+
+    fn is_put_off(&self, id: &TaskId, now_us: u64) -> bool {
+        let TaskId::Node(name) = id else { return false };
+        self.central.retries.get(name).is_some_and(|retry| retry.at_us > now_us)
+    }
+
+    /// A node failed for a reason that may pass: it is tried again, later each time, until somebody cancels the job.
+    pub(super) fn put_off(&mut self, key: &TaskKey, fault: &TaskFault, now_us: u64) {
+        let TaskId::Node(name) = &key.task else { return };
+        let failures = self.central.retries.get(name).map_or(1, |r| r.failures.saturating_add(1));
+        let (at_us, code, reason) = (now_us + pause_us(failures), fault.code.clone(), fault.reason.clone());
+        self.central.retries.insert(name.clone(), Retry { failures, at_us, code, reason });
+        self.touched.central = true;
+        self.apply(&key.task, &TaskEvent::HolderGone { again: true }, now_us);
     }
 
     /// The order behind a snapshot that is leased.

@@ -4,7 +4,7 @@ use super::{
     io::{Effect, SnapshotFile, Stand, TaskFault},
     job::Job,
     state::{Phase, Spent, Standing, TaskBody},
-    wire::{Iterated, Outcome, TaskKey, TaskReport},
+    wire::{Blame, Iterated, Outcome, TaskKey, TaskReport},
 };
 use crate::{
     graph::{TaskEvent, TaskId, TaskState},
@@ -13,21 +13,29 @@ use crate::{
     samples::SampleRange,
 };
 
+/// Faults of a snapshot that may pass: the disk is full, or a shard cannot be reached.
+const PASSING: [&str; 2] = ["E406", "E410"];
+
 impl Job {
-    /// Takes one report. Late and repeated ones change nothing.
+    /// Takes one report. Late and repeated ones change nothing. Returns the fault of a worker that cannot run this job.
     pub(super) fn report(
         &mut self,
         worker: Incarnation,
         report: TaskReport,
         now_us: u64,
         fx: &mut Vec<Effect>,
-    ) {
+    ) -> Option<TaskFault> {
         let TaskReport { key, ended_ago_us, outcome } = report;
-        if key.generation != self.central.generation || !self.members.contains_key(&worker) {
-            return;
-        }
-        if matches!(key.task, TaskId::Iteration { worker: owner, .. } if owner != worker) {
-            return;
+        let granted = self.members.get(&worker)?.granted;
+        if let TaskId::Iteration { worker: owner, seq } = key.task {
+            if owner != worker {
+                return None;
+            }
+            if seq > granted {
+                let what = format!("{worker} has done iteration {seq}, {granted} are known there");
+                self.store_lost(&what, now_us, fx);
+                return None;
+            }
         }
         match outcome {
             Outcome::Iterated(iterated) => {
@@ -40,10 +48,21 @@ impl Job {
                     self.node_done(&key.task, now_us);
                 }
             }
-            Outcome::Failed { code, reason } => {
-                self.attempt_failed(&key, TaskFault { code, reason }, now_us, fx)
+            Outcome::Failed { code, reason, blame } => {
+                let fault = TaskFault { code, reason };
+                if blame == Blame::Worker && self.is_attempt(&key) {
+                    return Some(fault);
+                }
+                self.attempt_failed(&key, fault, now_us, fx);
             }
         }
+        None
+    }
+
+    /// Whether this is the attempt that is under way.
+    fn is_attempt(&self, key: &TaskKey) -> bool {
+        let state = self.tasks.get(&key.task).map(|t| &t.state);
+        matches!(state, Some(TaskState::Leased { attempt, .. }) if *attempt == key.attempt)
     }
 
     fn iterated(
@@ -60,11 +79,15 @@ impl Job {
         else {
             return;
         };
+        if it.range != range && self.is_attempt(key) {
+            let what = format!("{} was given to {worker} with other samples", key.task);
+            return self.store_lost(&what, now_us, fx);
+        }
         if !self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
             return;
         }
         let samples = u64::from(range.len);
-        let pulse = &mut self.touched.pulse;
+        let pulse = &mut self.pulse;
         pulse.iterations += 1;
         pulse.samples += samples;
         pulse.loss_sum += f64::from(it.loss) * samples as f64;
@@ -253,10 +276,10 @@ impl Job {
         now_us: u64,
         fx: &mut Vec<Effect>,
     ) {
-        let Some(task) = self.tasks.get(&key.task) else { return };
-        if !matches!(task.state, TaskState::Leased { attempt, .. } if attempt == key.attempt) {
+        if !self.is_attempt(key) {
             return;
         }
+        let Some(task) = self.tasks.get(&key.task) else { return };
         let retries = match &key.task {
             TaskId::Node(name) => self.spec.nodes.iter().find(|n| n.name == *name).map_or(0, |n| n.retries),
             _ => 0,
@@ -291,6 +314,17 @@ impl Job {
                     self.central.snapshot = Some(file);
                     self.node_done(&key.task, now_us);
                 }
+            }
+            // A full disk can be emptied; what was trained must not be thrown away meanwhile.
+            Err(fault) if PASSING.contains(&fault.code.as_str()) && self.is_attempt(key) => {
+                let fields = vec![
+                    ("task", key.task.to_string()),
+                    ("attempt", key.attempt.to_string()),
+                    ("code", fault.code.clone()),
+                    ("reason", fault.reason.clone()),
+                ];
+                self.event("snapshot_put_off", now_us, fields);
+                self.put_off(key, &fault, now_us);
             }
             Err(fault) => self.attempt_failed(key, fault, now_us, fx),
         }

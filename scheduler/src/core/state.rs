@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    exclusion::Exclusion,
     io::{SnapshotFile, Stand, WorkerAbout},
     wire::Evaluation,
 };
 use crate::{
     balance::CurveFit,
     graph::{TaskId, TaskState},
-    ids::{Generation, Incarnation, ShardIndex, Superstep},
+    ids::{Generation, Incarnation, NodeName, ShardIndex, Superstep},
     predict::{Errors, Speedometer},
     samples::{SampleCursor, SampleRange},
     sync::{Clock, Ending, PlanRow, Policy, Rounds, Why, search::Weighed},
@@ -97,6 +98,39 @@ pub struct Central {
     pub ended_us: Option<u64>,
     pub evaluation: Option<Evaluation>,
     pub snapshot: Option<SnapshotFile>,
+    /// The job is over, and the shards are still to write its last parameters.
+    pub keeping: bool,
+    /// What the job as a whole waits for, in words.
+    pub waiting_for: Option<String>,
+    /// Workers that could not run it, by what identifies their process.
+    pub excluded: BTreeMap<String, Exclusion>,
+    /// Nodes that failed for a reason that may pass.
+    pub retries: BTreeMap<NodeName, Retry>,
+    pub curve: Curve,
+}
+
+/// A node that is tried again until it works.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retry {
+    pub failures: u32,
+    pub at_us: u64,
+    pub code: String,
+    pub reason: String,
+}
+
+/// The loss curve in the store: it keeps its shape however long the job is, because points become rarer instead of the
+/// oldest being dropped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Curve {
+    pub points: u64,
+    /// Iterations that one point stands for.
+    pub stride: u64,
+}
+
+impl Default for Curve {
+    fn default() -> Self {
+        Self { points: 0, stride: 1 }
+    }
 }
 
 /// Whether a worker still takes part.

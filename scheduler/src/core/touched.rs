@@ -17,10 +17,9 @@ pub(super) struct Touched {
     pub spans: BTreeSet<Superstep>,
     pub events: Vec<Vec<(&'static str, String)>>,
     pub barriers: Vec<Vec<(&'static str, String)>>,
-    pub pulse: Pulse,
 }
 
-/// The iterations reported in one turn, for the metrics stream.
+/// Iterations that were reported, for the metrics stream.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pulse {
     pub iterations: u64,
@@ -42,6 +41,5 @@ impl Touched {
             && self.spans.is_empty()
             && self.events.is_empty()
             && self.barriers.is_empty()
-            && self.pulse.iterations == 0
     }
 }

@@ -68,7 +68,16 @@ pub struct TaskReport {
 pub enum Outcome {
     Iterated(Iterated),
     Evaluated(Evaluation),
-    Failed { code: String, reason: String },
+    Failed { code: String, reason: String, blame: Blame },
+}
+
+/// Whom a failed attempt speaks against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Blame {
+    /// The job itself: it would fail on every worker.
+    Job,
+    /// This worker: it lacks a file, memory or a connection that another may have.
+    Worker,
 }
 
 /// What a model is worth on the test samples. A metric that its graph does not compute is `None`.
@@ -90,6 +99,8 @@ pub struct Evaluation {
 /// A finished iteration: every shard has acknowledged its push.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Iterated {
+    /// The samples it was computed on.
+    pub range: SampleRange,
     pub loss: f32,
     /// The loss or a gradient was not finite and the push carried no weight.
     pub skipped: bool,

@@ -197,7 +197,10 @@ impl Worker {
 
     /// The front iteration is computed; unless it is inside a local round, everything so far is pushed as well.
     fn iterated(&mut self, pushed: bool) -> Vec<Input> {
+        let Some(front) = self.queue.pop_front() else { return Vec::new() };
+        let Work::Iterate { range, .. } = front.work else { return Vec::new() };
         let it = Iterated {
+            range,
             loss: 1.0,
             compute_us: self.pace_us,
             cpu_load: 0.5,
@@ -205,7 +208,6 @@ impl Worker {
             ..Iterated::default()
         };
         self.stage = Stage::Pulling;
-        let Some(front) = self.queue.pop_front() else { return Vec::new() };
         self.held.push(TaskReport { key: front.key, ended_ago_us: 0, outcome: Outcome::Iterated(it) });
         if !pushed {
             return Vec::new();

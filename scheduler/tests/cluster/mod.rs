@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use actors::{Shard, Started, Worker};
 use syncline_scheduler::{
-    core::{Commit, Core, Effect, Input, Job, ShardStand, SnapshotFile, Stored, WorkerAbout},
+    core::{Commit, Core, Effect, Input, Job, ShardStand, SnapshotFile, Stored, Submission, WorkerAbout},
     graph::{TaskId, TaskState},
     ids::{Incarnation, ShardIndex},
     samples::{SampleRange, splitmix64},
@@ -129,7 +129,11 @@ impl Cluster {
             summary: BTreeMap::new(),
             workers: BTreeMap::new(),
             shards: (0..settings.shards).map(|_| Shard::default()).collect(),
-            inputs: vec![Input::Submit(Box::new(spec(&settings)))],
+            inputs: vec![Input::Submit(Submission {
+                spec: Box::new(spec(&settings)),
+                nonce: 7,
+                replace: false,
+            })],
             effects: Vec::new(),
             next_worker: 0,
             max_lead: 0,
@@ -221,7 +225,7 @@ impl Cluster {
         self.effects = self.core.restore(job);
         // Silence is noticed again, idle workers register again, shards tell again what they have closed.
         self.inputs = gone;
-        let known: BTreeSet<_> = self.core.workers().collect();
+        let known: BTreeSet<_> = self.core.workers().map(|(worker, _)| worker).collect();
         let mut inputs = Vec::new();
         for worker in &known {
             if !self.workers.contains_key(worker) {
@@ -409,7 +413,8 @@ impl Cluster {
                 self.inputs.push(Input::Planned { job, generation, superstep, revision, plan });
             }
             Effect::Clocks { roster, .. } => self.shards.iter_mut().for_each(|s| s.take_clocks(&roster)),
-            Effect::CloseShards { .. } => {}
+            // No worker of this cluster is unable to run the job.
+            Effect::Drop { .. } | Effect::CloseShards { .. } => {}
         }
     }
 

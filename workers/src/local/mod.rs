@@ -14,7 +14,7 @@ use syncline_engine::{
     folder,
     kit::{self, KitError, RedisOptions, RedisServer},
     rpc::Token,
-    service::{Engine, EngineError, EngineHandle, EngineOptions},
+    service::{Engine, EngineError, EngineHandle, EngineOptions, Limits},
     store::redacted,
 };
 use syncline_ps::{PsError, server};
@@ -24,9 +24,6 @@ use crate::{
     backend::{BackendError, Device, ExecOptions, Runtime},
     worker::{self, Pace, WorkerError, WorkerOptions},
 };
-
-/// A worker that is not heard of for this long is dropped.
-const SILENCE: Duration = Duration::from_secs(5);
 
 /// How long the lead may take: an engine that died a moment ago holds it until its lease ends.
 const LEAD_PATIENCE: Duration = Duration::from_secs(8);
@@ -136,7 +133,7 @@ impl LocalCluster {
             redis: redis_url.clone(),
             instance: format!("local-{}", std::process::id()),
             shards: options.shards,
-            silence: SILENCE,
+            limits: Limits::default(),
         })
         .await?;
         if tokio::time::timeout(LEAD_PATIENCE, engine.active()).await.is_err() {

@@ -2,6 +2,7 @@
 
 use syncline_engine::rpc::{CallError, EngineFault};
 use syncline_ps::PsError;
+use syncline_scheduler::core::Blame;
 
 use crate::{backend::BackendError, data::DataError, onnx::OnnxError};
 
@@ -38,6 +39,16 @@ pub enum WorkerError {
 }
 
 impl WorkerError {
+    /// Whether another worker may succeed where this one failed.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::NotFinite { .. } | Self::OutOfRound { .. } => Blame::Job,
+            Self::Ps(PsError::Refused { .. } | PsError::Length { .. }) => Blame::Job,
+            // A file, a library, memory or a connection that this machine lacks.
+            _ => Blame::Worker,
+        }
+    }
+
     /// The stable code, see docs/errors.md.
     pub fn code(&self) -> String {
         match self {

@@ -123,7 +123,7 @@ pub(super) fn execute(
             }
             Err(error) => {
                 warn!(task = %key.task, job = %key.job, %error, "task failed");
-                Outcome::Failed { code: error.code(), reason: error.to_string() }
+                Outcome::Failed { code: error.code(), reason: error.to_string(), blame: error.blame() }
             }
         };
         let job = open.get_mut(&(key.job.clone(), key.generation));

@@ -209,6 +209,7 @@ impl JobRun {
         }
         let load = self.load.read();
         Ok(Outcome::Iterated(Iterated {
+            range: it.range,
             loss,
             skipped: !finite,
             compute_us: compute.as_micros() as u64,

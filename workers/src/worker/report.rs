@@ -33,7 +33,7 @@ pub(super) fn is_urgent(reports: &[Finished], queued: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use syncline_scheduler::{
-        core::Iterated,
+        core::{Blame, Iterated},
         graph::TaskId,
         ids::{Generation, Incarnation},
     };
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_report_waits_only_if_others_will_come_in_time_and_work_is_left() {
-        let failed = || Outcome::Failed { code: "E460".into(), reason: String::new() };
+        let failed = || Outcome::Failed { code: "E460".into(), reason: String::new(), blame: Blame::Job };
         #[rustfmt::skip]
         let cases: Vec<(&str, Vec<Outcome>, u32, bool)> = vec![
             ("nothing to say",           vec![],                               0,  false),

@@ -350,7 +350,7 @@ fn a_step_out_of_its_round_fails_and_says_what_came_next() {
     let reasons: Vec<&str> = reports
         .iter()
         .map(|report| match &report.outcome {
-            Outcome::Failed { code, reason } if code == "E460" => reason.as_str(),
+            Outcome::Failed { code, reason, .. } if code == "E460" => reason.as_str(),
             other => panic!("{other:?}"),
         })
         .collect();

@@ -182,14 +182,20 @@ impl Rig {
     }
 
     pub fn snapshot(&self, shard: usize, version: u64, name: &str) -> Result<SnapshotReport, ShardFault> {
-        let call =
-            self.controls[shard].snapshot(context::current(), EPOCH, job(), FIRST, version, name.into());
+        let call = self.controls[shard].snapshot(
+            context::current(),
+            EPOCH,
+            job(),
+            FIRST,
+            Some(version),
+            name.into(),
+        );
         self.runtime.block_on(call).unwrap()
     }
 
     pub fn close(&self) {
         for control in &self.controls {
-            self.runtime.block_on(control.close(context::current(), EPOCH, job())).unwrap().unwrap();
+            self.runtime.block_on(control.close(context::current(), EPOCH, job(), FIRST)).unwrap().unwrap();
         }
     }
 

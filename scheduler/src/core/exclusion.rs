@@ -1,0 +1,148 @@
+//! A worker that cannot run a job, because it lacks a file, memory or a connection, is excluded from that job for a
+//! while; the others go on. Only if nobody is left who might run it does the job fail.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    fleet::Core,
+    io::{Effect, TaskFault, WorkerAbout},
+    job::Job,
+    state::Phase,
+    wire::TaskKey,
+};
+use crate::{
+    graph::{TaskEvent, TaskId},
+    ids::Incarnation,
+};
+
+/// How long a worker is excluded the first time; twice as long each further time.
+const FIRST_US: u64 = 30_000_000;
+const LONGEST_US: u64 = 600_000_000;
+/// Exclusions that a job remembers.
+const KEPT: usize = 64;
+
+/// A worker that could not run a job, and when it is offered again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exclusion {
+    pub name: String,
+    pub host: String,
+    pub code: String,
+    pub reason: String,
+    pub since_us: u64,
+    pub until_us: u64,
+    /// How often it was excluded.
+    pub times: u32,
+    /// Whether it may be offered the job again; what it lacked is kept in case it lacks it still.
+    pub over: bool,
+}
+
+impl WorkerAbout {
+    /// What stays the same when the worker registers again, and changes when its process is started again.
+    fn identity(&self) -> String {
+        format!("{}/{}/{}", self.host, self.name, self.pid)
+    }
+}
+
+impl Core {
+    /// Takes a worker out of a job that it cannot run. It registers again, and may serve other jobs meanwhile.
+    pub(super) fn exclude(
+        &mut self,
+        worker: Incarnation,
+        key: &TaskKey,
+        fault: TaskFault,
+        now_us: u64,
+        fx: &mut Vec<Effect>,
+    ) {
+        self.workers.remove(&worker);
+        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        job.exclude(worker, &fault, now_us, fx);
+        let able = self.workers.values().any(|about| !job.excludes(about));
+        // Training that has begun waits for a worker that can go on: what was trained is worth more than an early end.
+        let begun = job.central.counters.done > 0 && matches!(key.task, TaskId::Iteration { .. });
+        if !able && !begun {
+            let TaskFault { code, reason } = fault;
+            let reason = format!("task {}: {reason}", key.task);
+            job.end(Phase::Failed { code, reason }, now_us, fx);
+        }
+    }
+
+    /// Ends exclusions whose time is over; whether there were any.
+    pub(super) fn readmit(&mut self, now_us: u64) -> bool {
+        let running = self.jobs.values_mut().filter(|j| !j.central.phase.is_over());
+        running.fold(false, |any, job| job.readmit(now_us) || any)
+    }
+}
+
+impl Job {
+    /// Whether a worker is not offered this job for now.
+    pub(super) fn excludes(&self, about: &WorkerAbout) -> bool {
+        self.central.excluded.get(&about.identity()).is_some_and(|e| !e.over)
+    }
+
+    fn exclude(&mut self, worker: Incarnation, fault: &TaskFault, now_us: u64, fx: &mut Vec<Effect>) {
+        let Some(member) = self.members.get(&worker) else { return };
+        let (identity, about) = (member.about.identity(), member.about.clone());
+        let times = self.central.excluded.get(&identity).map_or(1, |e| e.times.saturating_add(1));
+        let pause_us = (FIRST_US << (times - 1).min(16)).min(LONGEST_US);
+        let TaskFault { code, reason } = fault.clone();
+        self.event(
+            "worker_excluded",
+            now_us,
+            vec![
+                ("worker", worker.to_string()),
+                ("name", about.name.clone()),
+                ("host", about.host.clone()),
+                ("code", code.clone()),
+                ("reason", reason.clone()),
+                ("again_in_ms", (pause_us / 1000).to_string()),
+            ],
+        );
+        for id in self.leased_to(worker) {
+            let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
+            fx.push(Effect::Revoke { worker, key: self.key(id.clone(), attempt) });
+            if self.tasks.get(&id).is_some_and(|t| t.body.is_node()) {
+                // It was this worker that failed, not the node: another one may take it.
+                self.apply(&id, &TaskEvent::HolderGone { again: true }, now_us);
+            }
+        }
+        let (name, host) = (about.name, about.host);
+        let until_us = now_us + pause_us;
+        let left = format!("it cannot run this job: {reason}");
+        let exclusion =
+            Exclusion { name, host, code, reason, since_us: now_us, until_us, times, over: false };
+        self.central.excluded.insert(identity, exclusion);
+        while self.central.excluded.len() > KEPT {
+            let oldest = self.central.excluded.iter().min_by_key(|(_, e)| e.until_us).map(|(k, _)| k.clone());
+            self.central.excluded.remove(&oldest.unwrap_or_default());
+        }
+        self.worker_gone(worker, &left, now_us, fx);
+        fx.push(Effect::Drop { worker, reason: left });
+    }
+
+    fn readmit(&mut self, now_us: u64) -> bool {
+        let due: Vec<String> = self
+            .central
+            .excluded
+            .iter()
+            .filter(|(_, e)| !e.over && e.until_us <= now_us)
+            .map(|(k, _)| k.clone())
+            .collect();
+        for identity in &due {
+            if let Some(exclusion) = self.central.excluded.get_mut(identity) {
+                exclusion.over = true;
+                self.touched.central = true;
+            }
+        }
+        !due.is_empty()
+    }
+
+    /// Who cannot run this job for now and why, in words.
+    pub(super) fn exclusions(&self) -> String {
+        let one = |e: &Exclusion| match e.reason.starts_with("[E") {
+            true => format!("{} on {}: {}", e.name, e.host, e.reason),
+            false => format!("{} on {}: [{}] {}", e.name, e.host, e.code, e.reason),
+        };
+        let now = self.central.excluded.values().filter(|e| !e.over);
+        now.map(one).collect::<Vec<_>>().join("; ")
+    }
+}

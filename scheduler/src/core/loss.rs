@@ -1,0 +1,57 @@
+//! What may be lost outside the core: a shard's parameters, or what the store had acknowledged. A job that lost
+//! something ends and says so; it never goes on with counts that are wrong.
+
+use std::collections::BTreeMap;
+
+use super::{fleet::SHARD_LOST, io::Effect, job::Job, state::Phase};
+use crate::ids::{Incarnation, ShardIndex};
+
+/// Code of a job that ended because the store lost what it had acknowledged.
+const STORE_LOST: &str = "E226";
+
+impl Job {
+    pub(super) fn lost_shard(&mut self, shard: ShardIndex, why: &str, now_us: u64, fx: &mut Vec<Effect>) {
+        let reason = format!("parameter shard {shard} has lost the job's parameters: {why}");
+        self.end(Phase::Failed { code: SHARD_LOST.into(), reason }, now_us, fx);
+    }
+
+    /// A shard says how far it came with a job that was loaded. What it applied was granted, and a grant is committed
+    /// before it is given: a shard that is ahead of the store proves that the store has gone back.
+    pub(super) fn attached(
+        &mut self,
+        shard: ShardIndex,
+        closed: u64,
+        watermarks: &BTreeMap<Incarnation, u64>,
+        now_us: u64,
+        fx: &mut Vec<Effect>,
+    ) {
+        let newest = self.members.keys().next_back().copied().unwrap_or_default();
+        let granted = |worker: &Incarnation| match self.members.get(worker) {
+            Some(member) => Some(member.granted),
+            // Who left long ago is forgotten; who came later than everybody we know was never granted anything.
+            None if *worker > newest => Some(0),
+            None => None,
+        };
+        let ahead = watermarks.iter().find(|(w, applied)| granted(w).is_some_and(|g| **applied > g));
+        if let Some((worker, applied)) = ahead {
+            let known = granted(worker).unwrap_or_default();
+            let what = format!(
+                "shard {shard} has applied push {applied} of {worker}, of whom {known} are known there"
+            );
+            self.store_lost(&what, now_us, fx);
+        } else if closed > self.central.next_superstep.0 {
+            let known = self.central.next_superstep;
+            self.store_lost(
+                &format!("shard {shard} has closed {closed} barriers, {known} are known there"),
+                now_us,
+                fx,
+            );
+        }
+    }
+
+    /// Ends the job: the store does not know what somebody else proves to have happened.
+    pub(super) fn store_lost(&mut self, what: &str, now_us: u64, fx: &mut Vec<Effect>) {
+        let reason = format!("Redis has lost what it had acknowledged: {what}");
+        self.end(Phase::Failed { code: STORE_LOST.into(), reason }, now_us, fx);
+    }
+}
