@@ -129,7 +129,7 @@ fn branches(op: &str) -> ModelProto {
             output: vec![output.to_owned()],
             ..Default::default()
         }],
-        output: vec![ValueInfoProto { name: output.to_owned(), r#type: None }],
+        output: vec![ValueInfoProto::untyped(output.to_owned())],
         ..Default::default()
     };
     for (name, output) in [("then_branch", "a"), ("else_branch", "b")] {

@@ -37,6 +37,9 @@ pub enum AutodiffError {
     /// An option names a parameter that does not exist.
     #[error("[E317] model has no float32 weight `{name}`")]
     NoSuchParameter { name: String },
+    /// A list of parameters names some that the model does not have.
+    #[error("[E260] {origin} names float32 weights that the model does not have: {names}")]
+    UnknownParameters { origin: &'static str, names: String },
     /// A ready-made training graph lacks something.
     #[error("[E318] not a training graph: {reason}")]
     NotReady { reason: String },
@@ -87,6 +90,7 @@ impl AutodiffError {
             Self::NoParameters { .. } => "E315",
             Self::ReservedName { .. } => "E316",
             Self::NoSuchParameter { .. } => "E317",
+            Self::UnknownParameters { .. } => "E260",
             Self::NotReady { .. } => "E318",
             Self::UnknownLoss { .. } => "E319",
             Self::LossOption { .. } => "E241",
@@ -118,6 +122,10 @@ impl AutodiffError {
                 Some("train it in its own framework, or export a model whose weights are tensors")
             }
             Self::NoParameters { .. } => Some("export the model with its weights, and not as float16"),
+            Self::UnknownParameters { .. } => Some(
+                "exporters leave out what the model does not use, and rename what they fold: export with \
+                 optimize=False, or do_constant_folding=False, and list the names of the module that was exported",
+            ),
             Self::NotReady { .. } => Some(
                 "a training graph has float inputs p with outputs p.grad of the same shape, and the outputs loss \
                  and loss_weight",

@@ -39,6 +39,7 @@ mod estimate;
 mod forward;
 mod loss;
 mod options;
+mod param_list;
 mod precision;
 mod ready;
 mod recompute;
@@ -46,20 +47,23 @@ mod rules;
 mod sizes;
 mod sweep;
 mod training_graph;
+mod warnings;
 
 pub use catalogue::{NONE_NEEDED, REFUSED, REWRITTEN, Support, support};
 pub use check::{CheckOptions, Checked, CheckedParam, check, check_graph};
 pub use derive::derive;
 pub use error::AutodiffError;
 pub use estimate::{Estimate, estimate};
-pub use forward::{NEXT_SUFFIX, Selected, Statistic, select};
+pub use forward::{NEXT_SUFFIX, Selected, Statistic, TRAINABLE, parse_forward, select};
 pub use loss::{Loss, LossOptions};
 pub use options::DeriveOptions;
+pub use param_list::names_of;
 pub use precision::{FIRST_LOSS_SCALE, Precision, lacks_kernel};
 pub use ready::accept_ready;
 pub use recompute::{NOMINAL_AXIS, Saving};
 pub use rules::supported_operators;
 pub use training_graph::{Io, Param, TrainingGraph};
+pub use warnings::{unknown_dropout, warnings};
 
 /// Input that holds the wanted answers, unless the options name another.
 pub const LABEL: &str = "label";

@@ -15,7 +15,9 @@ pub struct DeriveOptions {
     pub label: String,
     /// Settings of the loss.
     pub loss: LossOptions,
-    /// Weights to train, as names or patterns with `*`. If not given, [`select`](super::select()) decides.
+    /// Names of the parameters to train, as PyTorch prints them: they decide alone, and all of them have to exist.
+    pub params: Option<Vec<String>>,
+    /// Weights to train, as names or patterns with `*`. If neither is given, [`select`](super::select()) decides.
     pub train: Option<Vec<String>>,
     /// Weights that stay as they are, as names or patterns with `*`.
     pub freeze: Vec<String>,
@@ -37,6 +39,7 @@ impl Default for DeriveOptions {
             output: None,
             label: LABEL.to_owned(),
             loss: LossOptions::default(),
+            params: None,
             train: None,
             freeze: Vec::new(),
             eval_mode: false,

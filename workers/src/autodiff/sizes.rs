@@ -27,7 +27,7 @@ pub(super) fn sizes(runtime: &Runtime, model: &ModelProto, axis: usize) -> Resul
     let made = graph.node.iter().flat_map(|node| &node.output);
     let added: Vec<ValueInfoProto> = made
         .filter(|name| is_data(name) && !declared.contains(&name.as_str()))
-        .map(|name| ValueInfoProto { name: name.clone(), r#type: None })
+        .map(|name| ValueInfoProto::untyped(name.clone()))
         .collect();
     graph.output.extend(added);
     types.extend(folded_types(runtime, &model.to_bytes())?);

@@ -41,7 +41,7 @@ fn declare_every_value(model: &mut ModelProto) {
     let produced = graph.node.iter().flat_map(|node| &node.output).filter(|name| !name.is_empty());
     let added: Vec<ValueInfoProto> = produced
         .filter(|name| !declared.contains(*name))
-        .map(|name| ValueInfoProto { name: name.clone(), r#type: None })
+        .map(|name| ValueInfoProto::untyped(name.clone()))
         .collect();
     graph.output.extend(added);
 }
@@ -65,7 +65,7 @@ fn unranked(runtime: &Runtime, mut model: ModelProto, types: &Types) -> Result<V
     let probe = |index: usize| format!("syncline/axes_of_{index}");
     for (index, value) in suspects.iter().enumerate() {
         graph.node.push(NodeProto::named(&probe(index), "Shape", &[value], &[]));
-        graph.output.push(ValueInfoProto { name: probe(index), r#type: None });
+        graph.output.push(ValueInfoProto::untyped(probe(index)));
     }
     let probes = interface_types(runtime, &model.to_bytes())?;
     let scalar = |index: usize| probes.get(&probe(index)).is_some_and(|ty| ty.dims == [Dim::Fixed(0)]);

@@ -6,7 +6,7 @@ use serde::Serialize;
 use syncline_engine::cli::table;
 
 use crate::{
-    autodiff::{AutodiffError, DeriveOptions, Support, select, support},
+    autodiff::{AutodiffError, DeriveOptions, Support, select, support, unknown_dropout, warnings},
     onnx::{
         ModelProto, TensorType,
         proto::{GraphProto, ValueInfoProto},
@@ -28,6 +28,9 @@ pub(super) struct OnnxReport {
     operators: BTreeMap<String, usize>,
     /// Operators without a gradient: they are refused where one would have to flow through them.
     without_gradient: BTreeMap<String, String>,
+    /// What cannot be known of a model without Dropout.
+    dropout: Option<String>,
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -44,9 +47,11 @@ struct Parameter {
     count: usize,
     /// `yes`, or why it is not.
     trained: &'static str,
+    /// Whether that is a guess.
+    doubtful: bool,
 }
 
-pub(super) fn of(model: &ModelProto) -> Result<OnnxReport, AutodiffError> {
+pub(super) fn of(model: &ModelProto, options: &DeriveOptions) -> Result<OnnxReport, AutodiffError> {
     let empty = GraphProto::default();
     let graph = model.graph.as_ref().unwrap_or(&empty);
     // Up to IR version 3 every initialiser is listed as an input as well.
@@ -55,7 +60,7 @@ pub(super) fn of(model: &ModelProto) -> Result<OnnxReport, AutodiffError> {
         name: info.name.clone(),
         r#type: TensorType::from_value_info(info).map_or_else(|| "?".to_owned(), |t| t.to_string()),
     };
-    let selected = select(model, &DeriveOptions::default())?;
+    let selected = select(model, options)?;
     let parameters: Vec<Parameter> = graph
         .initializer
         .iter()
@@ -64,7 +69,8 @@ pub(super) fn of(model: &ModelProto) -> Result<OnnxReport, AutodiffError> {
             let shape = t.shape();
             let count = shape.iter().product();
             let trained = selected.reason.unwrap_or(TRAINED);
-            Parameter { name: t.name.clone(), dtype: t.element().to_string(), shape, count, trained }
+            let (name, dtype) = (t.name.clone(), t.element().to_string());
+            Parameter { name, dtype, shape, count, trained, doubtful: selected.doubtful }
         })
         .collect();
     let mut operators = BTreeMap::new();
@@ -90,6 +96,8 @@ pub(super) fn of(model: &ModelProto) -> Result<OnnxReport, AutodiffError> {
         parameter_count: count(false),
         trained_count: count(true),
         without_gradient: without_gradient.collect(),
+        dropout: unknown_dropout(model),
+        warnings: warnings(model, options)?,
         parameters,
         operators,
     })
@@ -112,15 +120,18 @@ impl OnnxReport {
                     p.dtype.clone(),
                     format!("{:?}", p.shape),
                     p.count.to_string(),
-                    p.trained.to_owned(),
+                    if p.doubtful { format!("no? it {}", p.trained) } else { p.trained.to_owned() },
                 ]
             })
             .collect();
         let operators: Vec<String> = self.operators.iter().map(|(op, n)| format!("{op} x{n}")).collect();
         let missing = self.missing();
+        let dropout =
+            self.dropout.as_ref().map(|unknown| format!("dropout    {unknown}\n")).unwrap_or_default();
+        let warnings: String = self.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
         let producer = if self.producer.is_empty() { "?" } else { &self.producer };
         format!(
-            "producer   {producer}\nopset      {}\ninputs     {}\noutputs    {}\noperators  {}\nparameters {}, {} of them trained\n{}\n{}",
+            "producer   {producer}\nopset      {}\ninputs     {}\noutputs    {}\noperators  {}\nparameters {}, {} of them trained\n{dropout}{warnings}{}\n{}",
             self.opset,
             values(&self.inputs),
             values(&self.outputs),
@@ -149,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_small_network_is_described() {
-        let report = of(&parse(&mlp(&[4, 3, 2], 1).to_bytes()).unwrap()).unwrap();
+        let report = of(&parse(&mlp(&[4, 3, 2], 1).to_bytes()).unwrap(), &DeriveOptions::default()).unwrap();
         assert_eq!((report.inputs.len(), report.outputs.len()), (1, 1));
         assert_eq!(report.parameter_count, 4 * 3 + 3 + 3 * 2 + 2);
         assert_eq!(report.trained_count, report.parameter_count);

@@ -41,6 +41,7 @@ pub(super) fn run(args: &SubmitArgs) -> Result<(), Failure> {
             prepare(&runtime, &graph).map_err(submit_failure)
         });
         let prepared = preparing.await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))?;
+        prepared.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
         let id = prepared.spec.id.clone();
         submit(&client, &cluster.token, prepared).await.map_err(submit_failure)?;
         if args.watch {

@@ -96,7 +96,7 @@ impl GraphBuilder {
 
     /// Declares a value to be an output of the model.
     pub fn output(&mut self, name: &str) {
-        self.graph.output.push(ValueInfoProto { name: name.to_owned(), r#type: None });
+        self.graph.output.push(ValueInfoProto::untyped(name.to_owned()));
     }
 
     /// The model.
@@ -106,7 +106,7 @@ impl GraphBuilder {
             producer_name: "syncline".to_owned(),
             graph: Some(self.graph),
             opset_import: vec![OperatorSetIdProto { domain: String::new(), version: self.opset }],
-            functions: Vec::new(),
+            ..ModelProto::default()
         }
     }
 }

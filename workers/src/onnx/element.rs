@@ -151,7 +151,8 @@ impl TensorType {
         let dim = self.dims.iter().map(to_dimension).collect();
         let tensor =
             TensorTypeProto { elem_type: self.element.code(), shape: Some(TensorShapeProto { dim }) };
-        ValueInfoProto { name: name.to_owned(), r#type: Some(TypeProto { tensor_type: Some(tensor) }) }
+        let r#type = Some(TypeProto { tensor_type: Some(tensor) });
+        ValueInfoProto { r#type, ..ValueInfoProto::untyped(name) }
     }
 
     /// The type that a declaration states; `None` if it is no tensor or its rank is unknown.

@@ -216,7 +216,7 @@ mod tests {
         let mut model = builder.finish();
         let graph = model.graph.as_mut().unwrap();
         let inner = GraphProto {
-            output: vec![crate::onnx::proto::ValueInfoProto { name: y.clone(), r#type: None }],
+            output: vec![crate::onnx::proto::ValueInfoProto::untyped(y.clone())],
             ..Default::default()
         };
         graph.node[1].attribute.push(AttributeProto {

@@ -16,6 +16,9 @@ pub struct ModelProto {
     pub graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSetIdProto>,
+    /// Remarks for other programs.
+    #[prost(message, repeated, tag = "14")]
+    pub metadata_props: Vec<StringStringEntryProto>,
     #[prost(message, repeated, tag = "25")]
     pub functions: Vec<FunctionProto>,
 }
@@ -44,6 +47,9 @@ pub struct GraphProto {
     pub output: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "13")]
     pub value_info: Vec<ValueInfoProto>,
+    /// Remarks for other programs; PyTorch's exporter names parameters and buffers here.
+    #[prost(message, repeated, tag = "16")]
+    pub metadata_props: Vec<StringStringEntryProto>,
 }
 
 /// One operator application. An empty input name is an omitted optional input.
@@ -116,6 +122,16 @@ pub struct ValueInfoProto {
     pub name: String,
     #[prost(message, optional, tag = "2")]
     pub r#type: Option<TypeProto>,
+    /// Remarks for other programs.
+    #[prost(message, repeated, tag = "4")]
+    pub metadata_props: Vec<StringStringEntryProto>,
+}
+
+impl ValueInfoProto {
+    /// A value whose type is not said.
+    pub fn untyped(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
 }
 
 /// The type of a value. Only tensors are known here; other kinds read as `tensor_type: None`.
@@ -217,6 +233,11 @@ pub struct FunctionProto {
     pub attribute_proto: Vec<AttributeProto>,
     #[prost(string, tag = "13")]
     pub overload: String,
+}
+
+/// The value of a remark.
+pub fn remark<'a>(remarks: &'a [StringStringEntryProto], key: &str) -> Option<&'a str> {
+    remarks.iter().find(|remark| remark.key == key).map(|remark| remark.value.as_str())
 }
 
 impl ModelProto {

@@ -8,7 +8,7 @@ use syncline_scheduler::spec::DataSpec;
 
 use super::{
     SubmitError,
-    graph::{GraphNode, JobGraph, Model, NodeWork, Settings, Training},
+    graph::{GraphNode, JobGraph, Model, NodeWork, ParamList, Settings, Training},
 };
 use crate::autodiff::LossOptions;
 
@@ -81,7 +81,7 @@ impl FileNode {
             (Verb::Train, Some(model), Some(data), settings) => NodeWork::Train(Box::new(Training {
                 model: model.resolve(folder),
                 data: resolve_data(data, folder),
-                settings: settings.unwrap_or_default(),
+                settings: resolve_settings(settings.unwrap_or_default(), folder),
             })),
             (Verb::Train, ..) => return Err(format!("node `{name}` trains: it needs `model` and `data`")),
             (Verb::Evaluate, None, None, None) => NodeWork::Evaluate,
@@ -108,6 +108,13 @@ fn resolve_data(mut data: DataSpec, folder: &Path) -> DataSpec {
         *path = absolute(&folder.join(&*path));
     }
     data
+}
+
+fn resolve_settings(mut settings: Settings, folder: &Path) -> Settings {
+    if let Some(ParamList::File(path)) = &mut settings.params {
+        *path = folder.join(&*path);
+    }
+    settings
 }
 
 /// Workers run in other folders, so the path must not depend on this one.

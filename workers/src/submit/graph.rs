@@ -71,6 +71,26 @@ impl From<PathBuf> for Bytes {
     }
 }
 
+/// Names of parameters: in memory, or in a file that is read at submission, one a line.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "PathBuf")]
+pub enum ParamList {
+    Names(Vec<String>),
+    File(PathBuf),
+}
+
+impl From<PathBuf> for ParamList {
+    fn from(path: PathBuf) -> Self {
+        Self::File(path)
+    }
+}
+
+impl From<Vec<String>> for ParamList {
+    fn from(names: Vec<String>) -> Self {
+        Self::Names(names)
+    }
+}
+
 impl Model {
     /// A forward model with the name of its loss, see [`Loss`](crate::autodiff::Loss).
     pub fn forward(onnx: impl Into<Bytes>, loss: &str) -> Self {
@@ -139,6 +159,8 @@ pub struct Settings {
     pub min_workers: u32,
     pub max_workers: Option<u32>,
     pub ahead: Option<u32>,
+    /// The parameters to train, as PyTorch names them: they decide alone, and all of them have to exist.
+    pub params: Option<ParamList>,
     /// Parameters that stay as they are, as names or patterns such as `features.*`.
     pub freeze: Vec<String>,
     /// Train as the model evaluates: BatchNormalization with the statistics it remembers, no Dropout.
@@ -164,6 +186,7 @@ impl Default for Settings {
             min_workers: 1,
             max_workers: None,
             ahead: None,
+            params: None,
             freeze: Vec::new(),
             eval_mode: false,
             precision: Precision::F32,

@@ -12,6 +12,6 @@ mod upload;
 
 pub use error::SubmitError;
 pub use file::JobFile;
-pub use graph::{JobGraph, Model, Settings, Training};
+pub use graph::{JobGraph, Model, ParamList, Settings, Training};
 pub use prepare::{NoKernel, Prepared, prepare};
 pub use upload::submit;

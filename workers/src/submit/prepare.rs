@@ -1,6 +1,6 @@
 //! Turns a user's graph into a checked spec and the blobs it names.
 
-use std::{borrow::Cow, collections::BTreeMap, mem};
+use std::{borrow::Cow, collections::BTreeMap, fs, mem};
 
 use syncline_scheduler::{
     ids::Name,
@@ -10,11 +10,12 @@ use syncline_scheduler::{
 use super::{
     SubmitError,
     data::{describe, wanted},
-    graph::{Bytes, JobGraph, Model, NodeWork, Training},
+    graph::{Bytes, JobGraph, Model, NodeWork, ParamList, Training},
 };
 use crate::{
     autodiff::{
-        AutodiffError, DeriveOptions, Param, Precision, TrainingGraph, accept_ready, derive, lacks_kernel,
+        self, AutodiffError, DeriveOptions, Param, Precision, TrainingGraph, accept_ready, derive,
+        lacks_kernel, names_of, parse_forward,
     },
     backend::Runtime,
     onnx,
@@ -31,6 +32,8 @@ pub struct Prepared {
     pub blobs: BTreeMap<String, Vec<u8>>,
     /// Why no CPU can compute it, if none can.
     pub cpu_lacks: Option<NoKernel>,
+    /// What is doubtful about the model, and what settles it, a sentence each.
+    pub warnings: Vec<String>,
 }
 
 /// An operator that the CPU does not have in this precision.
@@ -43,13 +46,13 @@ pub struct NoKernel {
 /// Derives, checks and describes. Touches neither the engine nor the parameter server.
 pub fn prepare(runtime: &Runtime, graph: &JobGraph) -> Result<Prepared, SubmitError> {
     let mut blobs = BTreeMap::new();
-    let mut cpu_lacks = None;
+    let (mut cpu_lacks, mut warnings) = (None, Vec::new());
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
         let kind = match &node.work {
             NodeWork::Train(training) => {
                 let spec;
-                (spec, cpu_lacks) = prepare_training(runtime, training, &mut blobs)?;
+                (spec, cpu_lacks) = prepare_training(runtime, training, &mut blobs, &mut warnings)?;
                 NodeKind::Train(Box::new(spec))
             }
             NodeWork::Evaluate => NodeKind::Evaluate,
@@ -61,7 +64,7 @@ pub fn prepare(runtime: &Runtime, graph: &JobGraph) -> Result<Prepared, SubmitEr
     let spec = JobSpec { id: graph.id.parse()?, nodes };
     spec.validate()?;
     check_tests(&spec)?;
-    Ok(Prepared { spec, blobs, cpu_lacks })
+    Ok(Prepared { spec, blobs, cpu_lacks, warnings })
 }
 
 fn check_tests(spec: &JobSpec) -> Result<(), SubmitError> {
@@ -77,6 +80,7 @@ fn prepare_training(
     runtime: &Runtime,
     training: &Training,
     blobs: &mut BTreeMap<String, Vec<u8>>,
+    warnings: &mut Vec<String>,
 ) -> Result<(TrainSpec, Option<NoKernel>), SubmitError> {
     let settings = &training.settings;
     let mut cpu_lacks = None;
@@ -86,6 +90,7 @@ fn prepare_training(
             let options = DeriveOptions {
                 output: output.clone(),
                 loss: options.clone(),
+                params: settings.params.as_ref().map(names).transpose()?,
                 freeze: settings.freeze.clone(),
                 eval_mode: settings.eval_mode,
                 precision: settings.precision,
@@ -93,6 +98,8 @@ fn prepare_training(
                 seed: settings.seed as i64,
                 ..DeriveOptions::default()
             };
+            let model = parse_forward(&bytes).map_err(AutodiffError::from)?;
+            warnings.extend(autodiff::warnings(&model, &options)?);
             let graph = derive(runtime, &bytes, loss.parse()?, &options)?;
             if settings.precision != Precision::F32 {
                 let precision = settings.precision;
@@ -153,6 +160,16 @@ fn read(bytes: &Bytes) -> Result<Cow<'_, [u8]>, SubmitError> {
         Bytes::Memory(bytes) => Ok(Cow::Borrowed(bytes)),
         Bytes::File(path) => match onnx::read(path) {
             Ok(bytes) => Ok(Cow::Owned(bytes)),
+            Err(source) => Err(SubmitError::Read { path: path.clone(), source }),
+        },
+    }
+}
+
+fn names(list: &ParamList) -> Result<Vec<String>, SubmitError> {
+    match list {
+        ParamList::Names(names) => Ok(names.clone()),
+        ParamList::File(path) => match fs::read_to_string(path) {
+            Ok(text) => Ok(names_of(&text)),
             Err(source) => Err(SubmitError::Read { path: path.clone(), source }),
         },
     }

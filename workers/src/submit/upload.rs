@@ -15,7 +15,7 @@ use super::{
 ///
 /// A job that no CPU can compute is refused while a worker computes on one.
 pub async fn submit(client: &Client, token: &Token, job: Prepared) -> Result<(), SubmitError> {
-    let Prepared { spec, blobs, cpu_lacks } = job;
+    let Prepared { spec, blobs, cpu_lacks, .. } = job;
     if let Some(NoKernel { op, precision }) = cpu_lacks {
         let workers = client.workers().await?;
         let on_cpu = |worker: &&WorkerFields| worker.get("device").is_some_and(|device| device == "cpu");

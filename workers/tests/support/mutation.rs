@@ -196,7 +196,7 @@ fn rearrange(model: &mut ModelProto, random: &mut SplitMix64) {
         }
         8 => {
             let name = one(random, &names).cloned().unwrap_or_default();
-            graph.output.push(ValueInfoProto { name, r#type: None });
+            graph.output.push(ValueInfoProto::untyped(name));
         }
         _ => {
             if let Some(node) = one_mut(random, &mut graph.node) {

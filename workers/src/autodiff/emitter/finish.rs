@@ -34,8 +34,8 @@ impl Emitter {
             node: nodes,
             initializer: constants.cloned().collect(),
             input: inputs.iter().map(|(name, ty)| ty.to_value_info(name)).collect(),
-            output: outputs.iter().map(|name| ValueInfoProto { name: name.clone(), r#type: None }).collect(),
-            value_info: Vec::new(),
+            output: outputs.iter().map(|name| ValueInfoProto::untyped(name.clone())).collect(),
+            ..GraphProto::default()
         };
         let mut model =
             ModelProto { graph: Some(graph), producer_name: "syncline".to_owned(), ..template.clone() };

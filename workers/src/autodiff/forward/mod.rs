@@ -1,17 +1,25 @@
 //! Preparing a forward model: weights become inputs, constants are folded, every value gets a type.
 
 mod bounds;
+mod constant_names;
+mod exporter;
+mod formula;
 mod group_norm_form;
 mod idioms;
 mod pattern;
+mod remarks;
 mod scaler;
 mod select;
 mod shape_values;
 mod training_form;
+mod untie;
 
+pub(in crate::autodiff) use self::exporter::{Exported, Exporter};
+pub use self::remarks::TRAINABLE;
 pub use self::select::{Selected, select};
 pub use self::training_form::{NEXT_SUFFIX, Statistic};
 pub(in crate::autodiff) use self::training_form::{evaluation_form, is_of_batch, training_form};
+pub use self::untie::parse_forward;
 
 use std::collections::HashSet;
 
@@ -53,13 +61,20 @@ impl Forward {
         bytes: &[u8],
         options: &DeriveOptions,
     ) -> Result<Self, AutodiffError> {
-        let mut model = onnx::parse(bytes)?;
+        let mut model = parse_forward(bytes)?;
         if model.opset() < LEAST_OPSET {
             return Err(AutodiffError::Opset { found: model.opset(), least: LEAST_OPSET });
         }
         let selected = select(&model, options)?;
         let trained = selected.into_iter().filter(|weight| weight.reason.is_none()).map(|weight| weight.name);
+        // Remarks of exporters are many times the size of the graph, and nobody reads them from here on.
+        model.metadata_props.clear();
         let mut graph = model.graph.take().unwrap_or_default();
+        graph.metadata_props.clear();
+        for value in graph.value_info.iter_mut().chain(&mut graph.input).chain(&mut graph.output) {
+            value.metadata_props.clear();
+        }
+        graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
         check_bounds(&graph)?;
         if let Some(name) = &options.output {
             keep(&mut graph, name);
@@ -84,7 +99,7 @@ impl Forward {
         }
         let mut types = infer_types(runtime, &bytes)?;
         let mut graph = model.graph.take().unwrap_or_default();
-        // Remarks of exporters are many times the size of the graph, and nobody reads them.
+        // ONNX Runtime adds its own.
         graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
         for _ in 0..MOST_ROUNDS {
             let (sequences, shapes) = (rewrite(&mut graph, &types), fix_shapes(&mut graph, &types));
@@ -114,7 +129,7 @@ pub(in crate::autodiff) fn never_empty(params: &[Param]) -> &str {
 fn keep(graph: &mut GraphProto, name: &String) {
     let made = graph.node.iter().any(|node| node.output.contains(name));
     if made && !graph.output.iter().any(|output| output.name == *name) {
-        graph.output.push(ValueInfoProto { name: name.clone(), r#type: None });
+        graph.output.push(ValueInfoProto::untyped(name.clone()));
     }
 }
 

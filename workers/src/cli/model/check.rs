@@ -8,7 +8,7 @@ use std::{
 use serde::Serialize;
 use syncline_engine::cli::{Exit, Failure, print, print_json, table};
 
-use super::{autodiff_failure, loss::LossArgs, read};
+use super::{autodiff_failure, loss::LossArgs, read, warn};
 use crate::{
     autodiff::{self, CheckOptions, Checked, Support, support},
     cli::{load_runtime, model_failure},
@@ -87,6 +87,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let checked = match &args.loss {
         Some(loss) => {
             let (loss, options) = args.settings.options(loss)?;
+            warn(&bytes, &options)?;
             autodiff::check(&runtime, &bytes, loss, &options, &how)
         }
         None => autodiff::accept_ready(&runtime, &bytes)

@@ -1,9 +1,11 @@
 //! The loss and its settings, as flags.
 
+use std::path::PathBuf;
+
 use syncline_engine::cli::Failure;
 
-use super::autodiff_failure;
-use crate::autodiff::{DeriveOptions, Loss, LossOptions};
+use super::{autodiff_failure, read};
+use crate::autodiff::{DeriveOptions, Loss, LossOptions, names_of};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct LossArgs {
@@ -17,8 +19,10 @@ pub(super) struct LossArgs {
     #[arg(long, value_name = "PATTERN")]
     freeze: Vec<String>,
     /// Parameters to train, all others stay as they are; `*` stands for any characters. May be given several times
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", conflicts_with = "params")]
     train: Vec<String>,
+    #[command(flatten)]
+    params: ParamsArg,
     /// Share of the probability that is spread over all classes, 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     label_smoothing: f32,
@@ -51,6 +55,21 @@ pub(super) struct LossArgs {
     dropout_seed: i64,
 }
 
+/// Which parameters train, as a list.
+#[derive(Debug, clap::Args)]
+pub(super) struct ParamsArg {
+    /// File with the names of the parameters to train, one a line, as PyTorch prints those with requires_grad
+    #[arg(long, value_name = "FILE")]
+    params: Option<PathBuf>,
+}
+
+impl ParamsArg {
+    pub(super) fn names(&self) -> Result<Option<Vec<String>>, Failure> {
+        let Some(path) = &self.params else { return Ok(None) };
+        Ok(Some(names_of(&String::from_utf8_lossy(&read(path)?))))
+    }
+}
+
 impl LossArgs {
     /// The loss of that name, and how to derive with it.
     pub(super) fn options(&self, loss: &str) -> Result<(Loss, DeriveOptions), Failure> {
@@ -68,6 +87,7 @@ impl LossArgs {
                 perplexity: self.perplexity,
                 delta: self.delta,
             },
+            params: self.params.names()?,
             train: (!self.train.is_empty()).then(|| self.train.clone()),
             freeze: self.freeze.clone(),
             eval_mode: self.eval_mode,

@@ -10,10 +10,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use syncline_engine::cli::{Exit, Failure, log_as_command, print, print_json};
+use syncline_engine::cli::{Exit, Failure, log_as_command, print, print_json, say};
 
 use super::{model_failure, onnx_report, snapshot_report, submit_failure};
-use crate::{autodiff::AutodiffError, onnx, submit::SubmitError};
+use crate::{
+    autodiff::{AutodiffError, DeriveOptions, parse_forward, warnings},
+    onnx,
+    submit::SubmitError,
+};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum ModelCommand {
@@ -31,6 +35,8 @@ pub enum ModelCommand {
 pub struct ShowArgs {
     /// An ONNX model, or a snapshot whose name ends with .safetensors
     file: PathBuf,
+    #[command(flatten)]
+    params: loss::ParamsArg,
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
@@ -52,9 +58,18 @@ fn show(args: &ShowArgs) -> Result<(), Failure> {
         let report = snapshot_report::of(&args.file, &bytes)?;
         return if args.json { print_json(&report) } else { print(&report.text()) };
     }
-    let model = onnx::parse(&bytes).map_err(model_failure)?;
-    let report = onnx_report::of(&model).map_err(autodiff_failure)?;
+    let model = parse_forward(&bytes).map_err(model_failure)?;
+    let options = DeriveOptions { params: args.params.names()?, ..DeriveOptions::default() };
+    let report = onnx_report::of(&model, &options).map_err(autodiff_failure)?;
     if args.json { print_json(&report) } else { print(&report.text()) }
+}
+
+/// Says what is doubtful about a forward model before it is trained.
+fn warn(bytes: &[u8], options: &DeriveOptions) -> Result<Vec<String>, Failure> {
+    let model = parse_forward(bytes).map_err(model_failure)?;
+    let said = warnings(&model, options).map_err(autodiff_failure)?;
+    said.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    Ok(said)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

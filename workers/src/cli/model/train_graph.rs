@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use syncline_engine::cli::{Failure, print, print_json};
 
-use super::{autodiff_failure, loss::LossArgs, read, write};
+use super::{autodiff_failure, loss::LossArgs, read, warn, write};
 use crate::{
     autodiff::{DeriveOptions, Io, NEXT_SUFFIX, NOMINAL_AXIS, Saving, TrainingGraph, derive},
     cli::load_runtime,
@@ -41,9 +41,10 @@ pub(super) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
     let options = DeriveOptions { precision, recompute: args.recompute, ..options };
     let forward = read(&args.file)?;
     let runtime = load_runtime()?;
+    let warnings = warn(&forward, &options)?;
     let graph = derive(&runtime, &forward, loss, &options).map_err(autodiff_failure)?;
     write(&args.out, &graph.train_onnx)?;
-    if args.json { print_json(&report(&graph)) } else { print(&text(&graph)) }
+    if args.json { print_json(&report(&graph, &warnings)) } else { print(&text(&graph)) }
 }
 
 fn values(graph: &TrainingGraph) -> (Vec<&Io>, usize) {
@@ -55,7 +56,7 @@ fn describe(io: &Io) -> String {
     format!("{} {}", io.name, TensorType::new(io.element, io.dims.clone()))
 }
 
-fn report(graph: &TrainingGraph) -> serde_json::Value {
+fn report(graph: &TrainingGraph, warnings: &[String]) -> serde_json::Value {
     let (inputs, count) = values(graph);
     let describe = |ios: Vec<&Io>| ios.into_iter().map(describe).collect::<Vec<_>>();
     json!({
@@ -73,6 +74,7 @@ fn report(graph: &TrainingGraph) -> serde_json::Value {
             "flops": saving.with.flops,
         })),
         "loss_at": graph.loss_at,
+        "warnings": warnings,
     })
 }
 

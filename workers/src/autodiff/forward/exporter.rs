@@ -1,0 +1,98 @@
+//! In which form PyTorch has exported a model, as far as its file tells.
+//!
+//! A model that is exported as it evaluates has lost its Dropout, and its BatchNormalization may be folded into the
+//! convolutions in front of it. What says so: a BatchNormalization in its form for evaluation; running statistics in the
+//! signature of the program that are no constants of the graph any more; the names that the older exporter gives to
+//! folded weights; lines of source code in the remarks that name a Dropout, where the graph has none.
+
+use std::collections::HashSet;
+
+use crate::onnx::ModelProto;
+use crate::onnx::proto::{GraphProto, NodeProto, StringStringEntryProto};
+
+const SIGNATURE: &str = "pkg.torch.export.ExportedProgram.graph_signature";
+const SOURCE: &str = "pkg.torch.onnx.stack_trace";
+/// PyTorch's operator for BatchNormalization that evaluates; it is a part of node names and remarks.
+const EVALUATING: &str = "batch_norm_legit_no_training";
+
+/// PyTorch's two exporters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::autodiff) enum Exporter {
+    /// `dynamo=True`
+    Dynamo,
+    /// `dynamo=False`
+    Script,
+}
+
+/// What a file of PyTorch says about how it was exported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::autodiff) struct Exported {
+    pub(in crate::autodiff) by: Exporter,
+    /// Where normalisations have been folded into weights: modules, or the folded weights.
+    pub(in crate::autodiff) folded: Vec<String>,
+    /// Whether something shows that the model was exported as it evaluates.
+    pub(in crate::autodiff) evaluates: bool,
+    /// Whether there is a Dropout.
+    pub(in crate::autodiff) drops: bool,
+    /// Whether a line of source code in the remarks names one.
+    pub(in crate::autodiff) source_drops: bool,
+}
+
+impl Exported {
+    /// `None` for a model that PyTorch has not written.
+    pub(in crate::autodiff) fn of(model: &ModelProto) -> Option<Self> {
+        let graph = model.graph.as_ref().filter(|_| model.producer_name == "pytorch")?;
+        let of_torch = |remarks: &[StringStringEntryProto]| {
+            remarks.iter().any(|remark| remark.key.starts_with("pkg.torch"))
+        };
+        let dynamo =
+            of_torch(&graph.metadata_props) || graph.node.iter().any(|node| of_torch(&node.metadata_props));
+        let by = if dynamo { Exporter::Dynamo } else { Exporter::Script };
+        let folded = match by {
+            Exporter::Dynamo => lost_statistics(graph),
+            Exporter::Script => folded_convolutions(graph),
+        };
+        let norms = |node: &&NodeProto| node.op_type == "BatchNormalization";
+        let evaluates = match by {
+            Exporter::Dynamo => graph.node.iter().any(is_evaluating),
+            Exporter::Script => {
+                let mut norms = graph.node.iter().filter(norms);
+                !folded.is_empty() || norms.any(|node| node.int("training_mode", 0) == 0)
+            }
+        };
+        Some(Self {
+            by,
+            folded,
+            evaluates,
+            drops: graph.node.iter().any(|node| node.op_type == "Dropout"),
+            source_drops: graph.node.iter().flat_map(|node| &node.metadata_props).any(names_dropout),
+        })
+    }
+}
+
+fn is_evaluating(node: &NodeProto) -> bool {
+    node.name.contains(EVALUATING)
+        || node.metadata_props.iter().any(|remark| remark.value.contains(EVALUATING))
+}
+
+fn names_dropout(remark: &StringStringEntryProto) -> bool {
+    remark.key == SOURCE && remark.value.to_lowercase().contains("dropout")
+}
+
+/// Modules whose running variance was an input of the program and is no constant of the graph.
+fn lost_statistics(graph: &GraphProto) -> Vec<String> {
+    let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+    let signature = graph.metadata_props.iter().find(|remark| remark.key == SIGNATURE);
+    let targets = signature.map_or("", |remark| remark.value.as_str()).split("target='").skip(1);
+    let targets = targets.filter_map(|rest| rest.split('\'').next());
+    let lost = targets.filter(|target| !constants.contains(target));
+    lost.filter_map(|target| target.strip_suffix(".running_var")).map(str::to_owned).collect()
+}
+
+/// Weights of convolutions under a name of the older exporter's own: it renames those that it has computed.
+fn folded_convolutions(graph: &GraphProto) -> Vec<String> {
+    let convolutions =
+        graph.node.iter().filter(|node| matches!(node.op_type.as_str(), "Conv" | "ConvTranspose"));
+    let weights = convolutions.filter_map(|node| node.input.get(1));
+    weights.filter(|name| name.starts_with("onnx::Conv")).cloned().collect()
+}
