@@ -203,6 +203,7 @@ fn spec(id: JobId, policy: &str) -> JobSpec {
         policy: policy.parse().unwrap(),
         batch: 32,
         epochs: 1_000,
+        drop_last: false,
         seed: 0,
         on_nan: OnNan::Fail,
         clip_norm: None,

@@ -6,6 +6,7 @@ import io
 import pathlib
 import warnings
 
+import onnx
 import torch
 
 # Bits of a float32 that are kept of its 23-bit fraction: initial weights are random anyway, and rounded to within 6 %
@@ -29,7 +30,7 @@ def arguments(parser):
 
 
 def export(model: torch.nn.Module, sample: torch.Tensor, path: pathlib.Path, exact: bool) -> None:
-    """Exports in evaluation form; Syncline derives the training form from it. The first axis of input `x` is open."""
+    """Exports in training form, with the names of the parameters that train. The first axis of input `x` is open."""
     if not exact:
         with torch.no_grad():
             for parameter in model.parameters():
@@ -39,7 +40,7 @@ def export(model: torch.nn.Module, sample: torch.Tensor, path: pathlib.Path, exa
     with warnings.catch_warnings(), quiet[0], quiet[1]:
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
-            model.eval(), (sample,), dynamo=True, opset_version=18, optimize=False, input_names=["x"],
+            model.train(), (sample,), dynamo=True, opset_version=18, optimize=False, input_names=["x"],
             output_names=["y"], dynamic_shapes=(batch,), external_data=False,
         )
     proto = program.model_proto
@@ -47,6 +48,8 @@ def export(model: torch.nn.Module, sample: torch.Tensor, path: pathlib.Path, exa
         del node.metadata_props[:]
         node.doc_string = ""
     del proto.graph.value_info[:], proto.functions[:], proto.metadata_props[:]
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    onnx.helper.set_model_props(proto, {"syncline.trainable": "\n".join(names)})
     packed = gzip.compress(proto.SerializeToString(), 9, mtime=0)
     path.write_bytes(packed)
     count = sum(parameter.numel() for parameter in model.parameters())

@@ -53,6 +53,7 @@ fn spec(policy: &str) -> Result<JobSpec, Box<dyn std::error::Error>> {
         policy: policy.parse()?,
         batch: 32,
         epochs: 1,
+        drop_last: false,
         seed: 0,
         on_nan: OnNan::Fail,
         clip_norm: None,

@@ -26,7 +26,7 @@ pub struct SampleCursor {
 }
 
 impl SampleCursor {
-    /// At the first sample of the first of `epochs` passes over `samples` samples.
+    /// At the first sample of the first of `epochs` passes over `samples` samples, those that an epoch trains on.
     pub fn new(samples: u64, epochs: u32) -> Self {
         Self { samples, epochs, epoch: 0, next: 0, returned: Vec::new() }
     }

@@ -50,12 +50,13 @@ proptest! {
         samples in 10u64..200,
         epochs in 1u32..4,
         batch in 1u32..10,
+        drop_last in any::<bool>(),
         deaths in 0u32..6,
         joins in 0u32..3,
         restarts in 0u32..4,
         ahead in prop::option::of(1u32..4),
     ) {
-        run(Settings { seed, policy, workers, shards, samples, epochs, batch, deaths, joins, restarts, ahead });
+        run(Settings { seed, policy, workers, shards, samples, epochs, batch, drop_last, deaths, joins, restarts, ahead });
     }
 }
 

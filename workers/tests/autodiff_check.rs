@@ -216,7 +216,7 @@ fn a_ready_made_graph_is_checked_as_it_is_and_refused_if_it_draws_random_numbers
     let runtime = onnxruntime::runtime();
     let how = DeriveOptions::default();
     let derived = derive(&runtime, &image_model().to_bytes(), Loss::SoftmaxCrossEntropy, &how).unwrap();
-    let ready = accept_ready(&runtime, &derived.train_onnx).unwrap();
+    let ready = accept_ready(&runtime, &derived.with_first_values().unwrap(), None).unwrap();
     assert_eq!(wrong(&check_graph(&runtime, &ready, &options(1)).unwrap()), Vec::<&str>::new());
 
     let mut graph = GraphBuilder::new("dropping");

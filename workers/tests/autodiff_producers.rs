@@ -143,7 +143,7 @@ fn what_cannot_train_says_why() {
 #[test]
 fn the_training_graph_that_pytorch_exports_is_accepted() {
     let runtime = onnxruntime::runtime();
-    let graph = accept_ready(&runtime, &file("torch_joint")).unwrap();
+    let graph = accept_ready(&runtime, &file("torch_joint"), None).unwrap();
     let names: Vec<&str> = graph.params.iter().map(|param| param.name.as_str()).collect();
     assert_eq!(names, ["0.weight", "0.bias", "2.weight", "2.bias", "3.weight", "3.bias"]);
     assert!(graph.params[0].initial.iter().any(|&number| number != 0.0), "the file holds the first values");

@@ -3,6 +3,7 @@
 #[path = "support/onnxruntime.rs"]
 mod onnxruntime;
 
+use safetensors::{Dtype, tensor::TensorView};
 use syncline_workers::autodiff::{
     AutodiffError, DeriveOptions, Loss, accept_ready, derive, supported_operators,
 };
@@ -166,7 +167,7 @@ fn ready(initial: Option<&[f32]>, weighted: bool) -> ModelProto {
 #[test]
 fn a_ready_made_training_graph_is_accepted() {
     let runtime = onnxruntime::runtime();
-    let graph = accept_ready(&runtime, &ready(Some(&[3.0, -1.0]), true).to_bytes()).unwrap();
+    let graph = accept_ready(&runtime, &ready(Some(&[3.0, -1.0]), true).to_bytes(), None).unwrap();
     assert_eq!(graph.params.len(), 1);
     assert_eq!((graph.params[0].shape.clone(), graph.params[0].initial.clone()), (vec![2], vec![3.0, -1.0]));
     assert_eq!(graph.data_inputs.len(), 1);
@@ -174,9 +175,34 @@ fn a_ready_made_training_graph_is_accepted() {
     assert_eq!(graph.train_onnx, graph.eval_onnx);
     let inner = onnx::parse(&graph.train_onnx).unwrap().graph.unwrap();
     assert!(inner.initializer.iter().all(|tensor| tensor.name != "w"), "the parameter has to be fed");
+}
 
-    let graph = accept_ready(&runtime, &ready(None, true).to_bytes()).unwrap();
-    assert_eq!(graph.params[0].initial, [0.0, 0.0]);
+/// A safetensors file with one tensor.
+fn weights(name: &str, numbers: &[f32]) -> Vec<u8> {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let view =
+        TensorView::new(Dtype::F32, vec![numbers.len()], &bytes).expect("as many bytes as the shape says");
+    safetensors::serialize([(name, view)], None).expect("a tensor can be written")
+}
+
+#[test]
+fn a_ready_made_graph_starts_from_its_own_values_or_from_named_ones_and_never_from_zeros() {
+    let runtime = onnxruntime::runtime();
+    let start = |initial: Option<&[f32]>, weights: Option<&[u8]>| {
+        let graph = accept_ready(&runtime, &ready(initial, true).to_bytes(), weights);
+        graph.map(|graph| graph.params[0].initial.clone())
+    };
+    let own = Some(&[3.0, -1.0][..]);
+    let named = weights("w", &[0.5, 0.25]);
+    assert_eq!(start(own, Some(&named)).unwrap(), [0.5, 0.25]);
+    assert_eq!(start(None, Some(&named)).unwrap(), [0.5, 0.25]);
+    let error = start(None, None).unwrap_err();
+    assert_eq!(error.code(), "E261");
+    assert!(error.to_string().contains("`w`") && error.hint().is_some(), "{error}");
+    for (name, weights) in [("another", weights("v", &[0.5, 0.25])), ("longer", weights("w", &[1.0; 3]))] {
+        assert_eq!(start(own, Some(&weights)).unwrap_err().code(), "E318", "{name}");
+    }
+    assert_eq!(start(own, Some(b"nothing")).unwrap_err().code(), "E318");
 }
 
 #[test]
@@ -184,7 +210,8 @@ fn a_derived_graph_is_a_ready_made_one() {
     let runtime = onnxruntime::runtime();
     let model = mlp(&[4, 5, 3], 9).to_bytes();
     let derived = derive(&runtime, &model, Loss::SoftmaxCrossEntropy, &DeriveOptions::default()).unwrap();
-    let ready = accept_ready(&runtime, &derived.train_onnx).unwrap();
+    let ready = accept_ready(&runtime, &derived.with_first_values().unwrap(), None).unwrap();
+    assert_eq!(ready.params, derived.params);
     let shape = |graph: &syncline_workers::autodiff::TrainingGraph| {
         graph.params.iter().map(|param| (param.name.clone(), param.shape.clone())).collect::<Vec<_>>()
     };
@@ -203,7 +230,7 @@ fn graphs_that_are_no_training_graphs_are_refused() {
         ("forward model",  mlp(&[2, 2], 1),    "[E318] not a training graph: it has no output `loss`"),
     ];
     for (name, model, message) in cases {
-        let error = accept_ready(&runtime, &model.to_bytes()).unwrap_err();
+        let error = accept_ready(&runtime, &model.to_bytes(), None).unwrap_err();
         assert_eq!(error.to_string(), message, "{name}");
     }
 }

@@ -154,7 +154,7 @@ impl Job {
         let c = &self.central;
         let ms = |us: Option<u64>| us.map(|us| (us / 1000).to_string()).unwrap_or_default();
         let train = self.train();
-        let samples = train.data.train_samples.max(1);
+        let samples = train.epoch_samples().max(1);
         let counted = c.counters.samples_done + c.counters.samples_torn;
         let begin = c.started_us.unwrap_or(now_us);
         let trained_s = (c.trained_us.unwrap_or(now_us).saturating_sub(begin)) as f64 / 1e6;

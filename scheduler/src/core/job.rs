@@ -64,7 +64,7 @@ impl Job {
             generation: Generation::first(nonce),
             shards,
             policy: Policy::new(train.policy),
-            cursor: SampleCursor::new(train.data.train_samples, train.epochs),
+            cursor: SampleCursor::new(train.epoch_samples(), train.epochs),
             next_superstep: Superstep(0),
             clock_revision: 0,
             closed: 0,

@@ -141,7 +141,7 @@ impl Job {
 
     /// Counts the samples of an iteration in their epoch.
     fn count(&mut self, range: SampleRange) {
-        let all = self.train().data.train_samples;
+        let all = self.train().epoch_samples();
         let central = &mut self.central;
         let counted = central.counted.entry(range.epoch).or_default();
         *counted += u64::from(range.len);

@@ -25,6 +25,9 @@ pub struct DataSpec {
     /// input wants; empty: as in the files.
     #[serde(default)]
     pub sample_shape: Vec<u32>,
+    /// Order of the axes of images in the files, where it is not the model's; samples are transposed.
+    #[serde(default)]
+    pub layout: Option<AxisOrder>,
     /// BLAKE3 of the files, in the order of [`paths`](Self::paths). The client fills it in; a worker refuses other
     /// bytes.
     #[serde(default)]
@@ -45,6 +48,7 @@ impl DataSpec {
             std: Vec::new(),
             split: Split::All,
             sample_shape: Vec::new(),
+            layout: None,
             digest: None,
             train_samples: 0,
         }
@@ -118,6 +122,14 @@ impl Source {
             Self::Cifar10 { paths } => paths.iter_mut().collect(),
         }
     }
+}
+
+/// An order of the axes of images that models do not take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AxisOrder {
+    /// Height, width, channels. Samples of three axes become channels, height, width.
+    Nhwc,
 }
 
 /// Which samples train and which test.

@@ -11,7 +11,7 @@ mod policy_print;
 mod policy_text;
 mod train;
 
-pub use data::{DataSpec, Source, Split};
+pub use data::{AxisOrder, DataSpec, Source, Split};
 pub use job::{InvalidJob, JobSpec, MAX_NODES, Node, NodeKind};
 pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter, ParameterKind};
 pub use optimizer::{Decay, LearningRate, Optimizer};

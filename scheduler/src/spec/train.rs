@@ -75,6 +75,9 @@ pub struct TrainSpec {
     /// Samples per iteration and worker.
     pub batch: u32,
     pub epochs: u32,
+    /// Leaves out the samples of an epoch that do not fill a batch; other ones each time.
+    #[serde(default)]
+    pub drop_last: bool,
     pub seed: u64,
     #[serde(default)]
     pub on_nan: OnNan,
@@ -113,8 +116,14 @@ impl TrainSpec {
         }
     }
 
+    /// Samples of one epoch: all of the training part, or as many as fill batches.
+    pub fn epoch_samples(&self) -> u64 {
+        let samples = self.data.train_samples;
+        if self.drop_last { samples - samples % u64::from(self.batch.max(1)) } else { samples }
+    }
+
     /// Samples of all epochs.
     pub fn total_samples(&self) -> u64 {
-        self.data.train_samples.saturating_mul(u64::from(self.epochs))
+        self.epoch_samples().saturating_mul(u64::from(self.epochs))
     }
 }

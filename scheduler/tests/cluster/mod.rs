@@ -28,6 +28,7 @@ pub struct Settings {
     pub samples: u64,
     pub epochs: u32,
     pub batch: u32,
+    pub drop_last: bool,
     pub deaths: u32,
     pub joins: u32,
     pub restarts: u32,
@@ -44,6 +45,7 @@ impl Settings {
             samples: 100,
             epochs: 2,
             batch: 5,
+            drop_last: false,
             deaths: 0,
             joins: 0,
             restarts: 0,
@@ -94,6 +96,7 @@ pub fn spec(s: &Settings) -> JobSpec {
         policy: s.policy.parse().unwrap(),
         batch: s.batch.min(s.samples as u32),
         epochs: s.epochs,
+        drop_last: s.drop_last,
         seed: 0,
         on_nan: OnNan::Fail,
         clip_norm: None,
@@ -422,16 +425,17 @@ impl Cluster {
     pub fn check_everything_counted_once(&self) {
         let s = &self.settings;
         assert_eq!(self.summary["state"], "done");
-        let mut seen = vec![0u32; (s.samples * u64::from(s.epochs)) as usize];
+        let samples = if s.drop_last { s.samples - s.samples % u64::from(s.batch) } else { s.samples };
+        let mut seen = vec![0u32; (samples * u64::from(s.epochs)) as usize];
         for range in self.counted.values() {
             for i in range.start..range.start + u64::from(range.len) {
-                seen[(u64::from(range.epoch) * s.samples + i) as usize] += 1;
+                seen[(u64::from(range.epoch) * samples + i) as usize] += 1;
             }
         }
         assert!(seen.iter().all(|&n| n == 1), "some sample is not counted once: {s:?}");
         let number = |field: &str| self.summary[field].parse::<u64>().unwrap();
         assert_eq!(number("iterations_done") + number("iterations_torn"), self.counted.len() as u64);
-        assert_eq!(number("samples_applied"), s.samples * u64::from(s.epochs));
+        assert_eq!(number("samples_applied"), samples * u64::from(s.epochs));
         assert_eq!(number("epochs_complete"), u64::from(s.epochs));
         for shard in &self.shards {
             let torn = number("iterations_torn");

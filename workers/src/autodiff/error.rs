@@ -43,6 +43,12 @@ pub enum AutodiffError {
     /// A ready-made training graph lacks something.
     #[error("[E318] not a training graph: {reason}")]
     NotReady { reason: String },
+    /// Nothing says where a parameter of a ready-made training graph starts.
+    #[error("[E261] the training graph has no first values for `{name}`, and no weights are named")]
+    NoFirstValues { name: String },
+    /// The model takes one number of samples, and cannot be changed.
+    #[error("[E262] the model takes batches of {size} samples and no others: {reason}")]
+    FixedBatch { size: usize, reason: String },
     /// Not the name of a loss.
     #[error("[E319] no loss is called `{name}`, there are {known}")]
     UnknownLoss { name: String, known: String },
@@ -92,6 +98,8 @@ impl AutodiffError {
             Self::NoSuchParameter { .. } => "E317",
             Self::UnknownParameters { .. } => "E260",
             Self::NotReady { .. } => "E318",
+            Self::NoFirstValues { .. } => "E261",
+            Self::FixedBatch { .. } => "E262",
             Self::UnknownLoss { .. } => "E319",
             Self::LossOption { .. } => "E241",
             Self::CheckInput { .. } => "E243",
@@ -129,6 +137,14 @@ impl AutodiffError {
             Self::NotReady { .. } => Some(
                 "a training graph has float inputs p with outputs p.grad of the same shape, and the outputs loss \
                  and loss_weight",
+            ),
+            Self::NoFirstValues { .. } => Some(
+                "write it again with `syncline model train-graph`, which keeps them; or name a safetensors file: model.ready \
+                 = { onnx = \"train.onnx\", weights = \"first.safetensors\" }, --weights on the command line",
+            ),
+            Self::FixedBatch { .. } => Some(
+                "export it with an open first axis: dynamic_shapes=({0: torch.export.Dim(\"batch\")},) with dynamo=True, \
+                 dynamic_axes={\"x\": {0: \"batch\"}} with dynamo=False; a job's batches differ, in evaluations at least",
             ),
             Self::CheckInput { .. } => Some("give the model's inputs fixed sizes, or name them with --dim"),
             Self::AlreadyHalf { .. } => Some("export the model as float32, or train it with precision f32"),

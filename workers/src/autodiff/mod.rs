@@ -29,6 +29,7 @@
 //! | `correct_topk`, `perplexity` | outputs on request, see [`LossOptions`] |
 //! | the forward model's outputs | under their own names |
 
+mod batch_axis;
 mod broadcast;
 mod catalogue;
 mod check;
@@ -49,12 +50,13 @@ mod sweep;
 mod training_graph;
 mod warnings;
 
+pub use batch_axis::{BatchAxis, open_batch};
 pub use catalogue::{NONE_NEEDED, REFUSED, REWRITTEN, Support, support};
 pub use check::{CheckOptions, Checked, CheckedParam, check, check_graph};
 pub use derive::derive;
 pub use error::AutodiffError;
 pub use estimate::{Estimate, estimate};
-pub use forward::{NEXT_SUFFIX, Selected, Statistic, TRAINABLE, parse_forward, select};
+pub use forward::{NEXT_SUFFIX, Selected, Statistic, TRAINABLE, inference_form, parse_forward, select};
 pub use loss::{Loss, LossOptions};
 pub use options::DeriveOptions;
 pub use param_list::names_of;

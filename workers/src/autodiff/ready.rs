@@ -1,5 +1,9 @@
 //! Accepting a training graph that was made elsewhere.
 
+use std::collections::BTreeMap;
+
+use safetensors::{Dtype, SafeTensors};
+
 use super::error::AutodiffError;
 use super::forward::NEXT_SUFFIX;
 use super::training_graph::{Io, Param, TrainingGraph};
@@ -8,16 +12,18 @@ use crate::backend::{Runtime, Types, interface_types};
 use crate::onnx::proto::GraphProto;
 use crate::onnx::{self, ElementType, TensorType};
 
-/// Most elements of a parameter that starts from zeros; a few bytes could ask for gigabytes of them.
-const MOST_ZEROS: usize = 1 << 26;
-
 /// Accepts a ready-made training graph.
 ///
 /// Every float32 input `p` that has an output `p.grad` is a parameter, one that has an output `p.new` a running
-/// statistic; their first values are the initialisers of the same names, or zeros. Outputs `loss` and `loss_weight` are
-/// required, an input `label` and an output `correct` are not. The graph evaluates as it is, so that `eval_onnx` equals
-/// `train_onnx`.
-pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, AutodiffError> {
+/// statistic; their first values are those of the same names in `weights`, a safetensors file, or the initialisers of the
+/// same names, and every one needs some. Outputs `loss` and `loss_weight` are required, an input `label` and an output
+/// `correct` are not. The graph evaluates as it is, so that `eval_onnx` equals `train_onnx`.
+pub fn accept_ready(
+    runtime: &Runtime,
+    bytes: &[u8],
+    weights: Option<&[u8]>,
+) -> Result<TrainingGraph, AutodiffError> {
+    let mut weights = weights.map(Weights::read).transpose()?.unwrap_or_default();
     let mut model = onnx::parse(bytes)?;
     let mut graph = model.graph.take().unwrap_or_default();
     // Remarks for the backend may be out of date: other tools copy them while they rewrite the nodes.
@@ -57,16 +63,18 @@ pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, Au
             }
         };
         let shape = param_shape(&name, &ty, types.get(&format!("{name}{suffix}")))?;
-        let initial = match defaults.iter().find(|tensor| tensor.name == name) {
-            Some(tensor) if tensor.shape() == shape => tensor.to_f32()?,
-            Some(_) => return Err(not_ready(format!("initial value of `{name}` has another shape"))),
-            None if shape.iter().product::<usize>() > MOST_ZEROS => {
-                return Err(not_ready(format!("parameter `{name}` is large and has no initial value")));
-            }
-            None => vec![0.0; shape.iter().product()],
+        let default = defaults.iter().find(|tensor| tensor.name == name);
+        let initial = match (weights.take(&name), default) {
+            (Some((found, numbers)), _) if found == shape => numbers,
+            (None, Some(tensor)) if tensor.shape() == shape => tensor.to_f32()?,
+            (None, None) => return Err(AutodiffError::NoFirstValues { name }),
+            _ => return Err(not_ready(format!("the first values of `{name}` have another shape"))),
         };
         let held = if suffix == GRAD_SUFFIX { &mut params } else { &mut state };
         held.push(Param { name, shape, initial });
+    }
+    if let Some(name) = weights.left() {
+        return Err(not_ready(format!("it has no parameter `{name}`, for which there are weights")));
     }
     if params.is_empty() {
         return Err(not_ready("no input has a gradient among the outputs".to_owned()));
@@ -98,6 +106,34 @@ pub fn accept_ready(runtime: &Runtime, bytes: &[u8]) -> Result<TrainingGraph, Au
         has_correct: outputs.iter().any(|name| name == CORRECT),
         classes,
     })
+}
+
+/// First values from a safetensors file.
+#[derive(Default)]
+struct Weights(BTreeMap<String, (Vec<usize>, Vec<f32>)>);
+
+impl Weights {
+    fn read(bytes: &[u8]) -> Result<Self, AutodiffError> {
+        let file = SafeTensors::deserialize(bytes)
+            .map_err(|error| not_ready(format!("its weights are no safetensors file: {error}")))?;
+        let tensors = file.iter().map(|(name, view)| {
+            if view.dtype() != Dtype::F32 {
+                return Err(not_ready(format!("its weights `{name}` are {:?}, not F32", view.dtype())));
+            }
+            let numbers = view.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+            Ok((name.to_owned(), (view.shape().to_vec(), numbers)))
+        });
+        tensors.collect::<Result<_, _>>().map(Self)
+    }
+
+    fn take(&mut self, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
+        self.0.remove(name)
+    }
+
+    /// One that nobody has taken.
+    fn left(&self) -> Option<&String> {
+        self.0.keys().next()
+    }
 }
 
 /// Inputs without a default value.

@@ -1,7 +1,8 @@
 //! A training graph and what a worker has to know of it.
 
 use super::recompute::Saving;
-use crate::onnx::{Dim, ElementType, TensorType};
+use crate::onnx::proto::TensorProto;
+use crate::onnx::{self, Dim, ElementType, OnnxError, TensorType};
 
 /// An input or output of a training graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,4 +52,16 @@ pub struct TrainingGraph {
     pub saving: Option<Saving>,
     /// Number of classes, where the label is one of several.
     pub classes: Option<usize>,
+}
+
+impl TrainingGraph {
+    /// The training graph as a file that stands for itself: the first values of parameters and running statistics are the
+    /// defaults of their inputs.
+    pub fn with_first_values(&self) -> Result<Vec<u8>, OnnxError> {
+        let mut model = onnx::parse(&self.train_onnx)?;
+        let held = self.params.iter().chain(&self.state);
+        let first = held.map(|param| TensorProto::from_f32(&param.name, &param.shape, &param.initial));
+        model.graph.get_or_insert_default().initializer.extend(first);
+        Ok(model.to_bytes())
+    }
 }

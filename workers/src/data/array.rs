@@ -51,6 +51,37 @@ impl Array {
     }
 }
 
+impl Array {
+    /// Samples of height, width and channels as samples of channels, height and width; `None` for other shapes.
+    pub(super) fn channels_first(mut self) -> Option<Self> {
+        let &[height, width, channels] = self.shape.as_slice() else { return None };
+        if self.offset != 0 || self.stride != self.width() {
+            return None;
+        }
+        let area = height * width;
+        self.numbers = match self.numbers {
+            Numbers::U8(all) => Numbers::U8(transposed(&all, area, channels)),
+            Numbers::I32(all) => Numbers::I32(transposed(&all, area, channels)),
+            Numbers::I64(all) => Numbers::I64(transposed(&all, area, channels)),
+            Numbers::F32(all) => Numbers::F32(transposed(&all, area, channels)),
+            Numbers::F64(all) => Numbers::F64(transposed(&all, area, channels)),
+        };
+        self.shape = vec![channels, height, width];
+        Some(self)
+    }
+}
+
+/// Each `[area, channels]` of the numbers as `[channels, area]`.
+fn transposed<T: Copy>(numbers: &[T], area: usize, channels: usize) -> Vec<T> {
+    let mut all = Vec::with_capacity(numbers.len());
+    for sample in numbers.chunks_exact((area * channels).max(1)) {
+        for channel in 0..channels {
+            all.extend(sample.iter().skip(channel).step_by(channels));
+        }
+    }
+    all
+}
+
 impl Numbers {
     pub(super) fn len(&self) -> usize {
         match self {

@@ -35,7 +35,7 @@ pub enum DataError {
     Shape { reason: String },
     /// A sample that is not what an input takes.
     #[error("[E362] the model's input {input} takes samples of shape {model}, the data has {data:?}")]
-    Width { input: String, model: String, data: Vec<usize> },
+    Width { input: String, model: String, data: Vec<usize>, remedy: Remedy },
     /// Several inputs, and a source that gives one.
     #[error(
         "[E363] the model has {count} data inputs ({names}); only a safetensors file gives more than one"
@@ -59,6 +59,16 @@ pub enum DataError {
     /// A row that does not exist.
     #[error("[E339] row {index} was asked for, the data set has {rows} rows")]
     NoSuchRow { index: u32, rows: usize },
+}
+
+/// What makes samples fit a model's input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// Their channels come last.
+    Transpose,
+    /// They are flat.
+    SampleShape,
+    None,
 }
 
 impl DataError {
@@ -94,7 +104,16 @@ impl DataError {
             Self::Label { .. } => {
                 Some("classes count from 0; does the model have an output for each of them?")
             }
-            Self::Width { .. } => Some("set `sample_shape`, or export the model for this data"),
+            Self::Width { remedy: Remedy::Transpose, .. } => Some(
+                "the channels come last: set `layout = \"nhwc\"` under `data`, which transposes every sample",
+            ),
+            Self::Width { remedy: Remedy::SampleShape, .. } => Some(
+                "set `sample_shape` under `data` to the shape of a sample, or export the model for this data",
+            ),
+            Self::Width { remedy: Remedy::None, .. } => Some(
+                "write the data in the order of the model's axes, or export the model for this data; numbers in another \
+                 order would train into nonsense",
+            ),
             Self::Inputs { .. } => {
                 Some("write a safetensors file with one array for each input and the label")
             }

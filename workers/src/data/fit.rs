@@ -1,11 +1,13 @@
 //! From an array of a file to what the model wants: shape, element type, scaling, range. Everything is checked here,
 //! so that no batch can be wrong.
 
-use syncline_scheduler::spec::{DataElement, DataSpec};
+use std::collections::BTreeSet;
+
+use syncline_scheduler::spec::{AxisOrder, DataElement, DataSpec};
 
 use super::array::{Array, Numbers};
 use super::column::{Column, Scaling, Store};
-use super::error::DataError;
+use super::error::{DataError, Remedy};
 use super::wanted::{Target, WantedInput, WantedLabel};
 
 /// An input of the model.
@@ -13,10 +15,20 @@ pub(super) fn input(mut array: Array, wanted: &WantedInput, spec: &DataSpec) -> 
     if !spec.sample_shape.is_empty() {
         array.shape = asked(&spec.sample_shape, &array)?;
     }
+    if spec.layout == Some(AxisOrder::Nhwc) {
+        let found = array.shape.clone();
+        array = array.channels_first().ok_or_else(|| {
+            let input = &wanted.name;
+            let what =
+                format!("`layout = \"nhwc\"` is for samples of three axes, those of `{input}` are {found:?}");
+            DataError::Setting { what }
+        })?;
+    }
     let shape = settle(&wanted.shape, &array.shape).ok_or_else(|| DataError::Width {
         input: wanted.name.clone(),
         model: open(&wanted.shape),
         data: array.shape.clone(),
+        remedy: remedy(&wanted.shape, &array.shape),
     })?;
     let store = match wanted.element {
         DataElement::F32 => {
@@ -51,15 +63,47 @@ pub(super) fn label(mut array: Array, wanted: &WantedLabel) -> Result<Column, Da
     Ok(Column { element, shape, offset: array.offset, stride: array.stride, store })
 }
 
-/// The shape that the user asks for, if a sample has as many numbers.
+/// What makes samples of this shape fit, if something does that leaves every number its meaning.
+fn remedy(wanted: &[Option<usize>], found: &[usize]) -> Remedy {
+    match found {
+        &[height, width, channels] if settle(wanted, &[channels, height, width]).is_some() => {
+            Remedy::Transpose
+        }
+        [_] => Remedy::SampleShape,
+        _ => Remedy::None,
+    }
+}
+
+/// The shape that the user asks for, if a sample has as many numbers, and they stay in their order: axes may be split
+/// and put together.
 fn asked(shape: &[u32], array: &Array) -> Result<Vec<usize>, DataError> {
     let shape: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
     match shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size)) {
-        Some(count) if count == array.width() => Ok(shape),
+        Some(count) if count == array.width() && regroups(&array.shape, &shape) => Ok(shape),
+        Some(count) if count == array.width() => Err(DataError::Shape {
+            reason: format!(
+                "sample shape {shape:?} would mix up the numbers of samples of shape {:?}, whose channels may come last: \
+                 `layout = \"nhwc\"` transposes them",
+                array.shape
+            ),
+        }),
         _ => Err(DataError::Shape {
             reason: format!("sample shape {shape:?} does not hold the {} numbers of a sample", array.width()),
         }),
     }
+}
+
+/// Whether one of two shapes only splits axes of the other.
+fn regroups(a: &[usize], b: &[usize]) -> bool {
+    let ends = |shape: &[usize]| -> BTreeSet<usize> {
+        let each = shape.iter().scan(1usize, |product, &size| {
+            *product = product.saturating_mul(size);
+            Some(*product)
+        });
+        each.filter(|&end| end > 1).collect()
+    };
+    let (a, b) = (ends(a), ends(b));
+    a.is_subset(&b) || b.is_subset(&a)
 }
 
 /// The shape of a sample that both sides can agree on. Axes of length 1 may be missing on either side, and flat
@@ -174,6 +218,24 @@ mod tests {
     use super::*;
 
     type Case = (&'static str, &'static [Option<usize>], &'static [usize], Option<&'static [usize]>);
+
+    #[test]
+    fn a_shape_that_is_asked_for_may_split_axes_and_join_them_and_nothing_else() {
+        #[rustfmt::skip]
+        let cases: [(&[usize], &[usize], bool); 8] = [
+            (&[784],       &[1, 28, 28], true),
+            (&[28, 28],    &[784],       true),
+            (&[4, 7, 28],  &[28, 28],    true),
+            (&[28, 28],    &[28, 28, 1], true),
+            (&[3, 32, 32], &[3, 1024],   true),
+            (&[32, 32, 3], &[3, 32, 32], false),
+            (&[32, 32, 3], &[3, 1024],   false),
+            (&[2, 3],      &[3, 2],      false),
+        ];
+        for (found, asked, want) in cases {
+            assert_eq!(regroups(found, asked), want, "{found:?} as {asked:?}");
+        }
+    }
 
     #[test]
     fn shapes_agree_if_only_axes_of_length_one_differ_or_one_side_is_flat() {

@@ -30,6 +30,6 @@ mod wanted;
 
 pub use batch::Batch;
 pub use dataset::Dataset;
-pub use error::DataError;
+pub use error::{DataError, Remedy};
 pub use file::{MAX_ELEMENTS, MAX_FILE_BYTES};
 pub use wanted::{Target, Wanted, WantedInput, WantedLabel};

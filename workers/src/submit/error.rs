@@ -41,6 +41,8 @@ pub enum SubmitError {
     NoTest { node: String },
     #[error("[E365] the model's output for the loss has no fixed number of classes")]
     Classes,
+    #[error("[E366] a ready-made training graph trains as it is: {settings} would mean nothing")]
+    ReadySettings { settings: String },
     #[error(
         "[E470] worker {worker} computes on the CPU, where ONNX Runtime has no {precision} kernel for {op}"
     )]
@@ -64,6 +66,11 @@ impl SubmitError {
             Self::Read { .. } => "paths in a job file are relative to the file itself".to_owned(),
             Self::File { .. } => "examples/jobs/digits.toml shows every field".to_owned(),
             Self::NoKernel { .. } => "use `precision = \"f32\"`, or workers with a GPU only".to_owned(),
+            Self::ReadySettings { .. } => {
+                "submit the forward model with these settings, or leave them out; `syncline model train-graph` has flags \
+                 for them"
+                    .to_owned()
+            }
             Self::InputType { .. } => "cast inside the model, and export it again".to_owned(),
             _ => "correct the job and submit it again; nothing was stored".to_owned(),
         }

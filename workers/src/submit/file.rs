@@ -55,6 +55,7 @@ enum FileModel {
     },
     Ready {
         onnx: PathBuf,
+        weights: Option<PathBuf>,
     },
 }
 
@@ -98,7 +99,10 @@ impl FileModel {
             Self::Forward { onnx, loss, loss_options: options, output } => {
                 Model::Forward { onnx: folder.join(onnx).into(), loss, options, output }
             }
-            Self::Ready { onnx } => Model::ready(folder.join(onnx)),
+            Self::Ready { onnx, weights } => Model::Ready {
+                onnx: folder.join(onnx).into(),
+                weights: weights.map(|weights| folder.join(weights).into()),
+            },
         }
     }
 }

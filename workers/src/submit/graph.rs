@@ -48,8 +48,9 @@ pub enum NodeWork {
 pub enum Model {
     /// A forward model; the training graph is derived from it. The loss looks at `output`, or at the first output.
     Forward { onnx: Bytes, loss: String, options: LossOptions, output: Option<String> },
-    /// A training graph from elsewhere, whose outputs name the gradients (`<parameter>.grad`).
-    Ready { onnx: Bytes },
+    /// A training graph from elsewhere, whose outputs name the gradients (`<parameter>.grad`). `weights`: a safetensors file
+    /// with first values, where those in the graph are not wanted or there are none.
+    Ready { onnx: Bytes, weights: Option<Bytes> },
 }
 
 /// ONNX bytes in memory, or a file that is read at submission; it may be packed, with a name that ends in `.gz`.
@@ -130,7 +131,16 @@ impl Model {
 
     /// A training graph from elsewhere.
     pub fn ready(onnx: impl Into<Bytes>) -> Self {
-        Self::Ready { onnx: onnx.into() }
+        Self::Ready { onnx: onnx.into(), weights: None }
+    }
+
+    /// The same with other first values, a safetensors file; a forward model stays as it is.
+    #[must_use]
+    pub fn with_weights(mut self, safetensors: impl Into<Bytes>) -> Self {
+        if let Self::Ready { weights, .. } = &mut self {
+            *weights = Some(safetensors.into());
+        }
+        self
     }
 }
 
@@ -153,6 +163,8 @@ pub struct Settings {
     /// Samples per iteration and worker.
     pub batch: u32,
     pub epochs: u32,
+    /// Leave out the samples of an epoch that do not fill a batch; other ones each time.
+    pub drop_last: bool,
     pub seed: u64,
     pub on_nan: OnNan,
     pub clip_norm: Option<f32>,
@@ -180,6 +192,7 @@ impl Default for Settings {
             policy: PolicySpec::default(),
             batch: 32,
             epochs: 1,
+            drop_last: false,
             seed: 0,
             on_nan: OnNan::Fail,
             clip_norm: None,
@@ -196,6 +209,18 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Names of the settings that differ from the default and say how to derive a training graph.
+    pub(super) fn of_deriving(&self) -> Vec<&'static str> {
+        let changed = [
+            ("params", self.params.is_some()),
+            ("freeze", !self.freeze.is_empty()),
+            ("eval_mode", self.eval_mode),
+            ("precision", self.precision != Precision::F32),
+            ("recompute", self.recompute),
+        ];
+        changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()
+    }
+
     pub(super) fn rate(&self) -> LearningRate {
         LearningRate { base: self.learning_rate, decay: self.decay }
     }

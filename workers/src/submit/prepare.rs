@@ -14,11 +14,11 @@ use super::{
 };
 use crate::{
     autodiff::{
-        self, AutodiffError, DeriveOptions, Param, Precision, TrainingGraph, accept_ready, derive,
-        lacks_kernel, names_of, parse_forward,
+        self, AutodiffError, BatchAxis, DeriveOptions, Param, Precision, TrainingGraph, accept_ready, derive,
+        lacks_kernel, names_of, open_batch, parse_forward,
     },
     backend::Runtime,
-    onnx,
+    onnx::{self, Dim},
 };
 
 /// Attempts after the first that a node without training gets.
@@ -86,7 +86,12 @@ fn prepare_training(
     let mut cpu_lacks = None;
     let (forward, mut graph) = match &training.model {
         Model::Forward { onnx, loss, options, output } => {
-            let bytes = read(onnx)?;
+            let mut bytes = read(onnx)?;
+            if let BatchAxis::Opened { from, onnx } = open_batch(runtime, &bytes)? {
+                warnings
+                    .push(format!("the model was exported for batches of {from} samples; it takes any now"));
+                bytes = Cow::Owned(onnx);
+            }
             let options = DeriveOptions {
                 output: output.clone(),
                 loss: options.clone(),
@@ -108,9 +113,14 @@ fn prepare_training(
             }
             (bytes, graph)
         }
-        Model::Ready { onnx } => {
+        Model::Ready { onnx, weights } => {
+            if let settings @ [_, ..] = settings.of_deriving().as_slice() {
+                return Err(SubmitError::ReadySettings { settings: settings.join(", ") });
+            }
             let bytes = read(onnx)?;
-            let graph = accept_ready(runtime, &bytes)?;
+            let weights = weights.as_ref().map(read).transpose()?;
+            let graph = accept_ready(runtime, &bytes, weights.as_deref())?;
+            check_open(&graph)?;
             (bytes, graph)
         }
     };
@@ -145,6 +155,7 @@ fn prepare_training(
         policy: settings.policy,
         batch: settings.batch,
         epochs: settings.epochs,
+        drop_last: settings.drop_last,
         seed: settings.seed,
         on_nan: settings.on_nan,
         clip_norm: settings.clip_norm,
@@ -153,6 +164,20 @@ fn prepare_training(
         ahead: settings.ahead,
     };
     Ok((spec, cpu_lacks))
+}
+
+/// A ready-made graph is not changed, so that its batch axis has to be open.
+fn check_open(graph: &TrainingGraph) -> Result<(), AutodiffError> {
+    for io in graph.data_inputs.iter().chain(&graph.label) {
+        if let Some(size) = io.dims.first().and_then(Dim::fixed) {
+            let reason = format!(
+                "the first axis of input `{}` is fixed, and a training graph stays as it is",
+                io.name
+            );
+            return Err(AutodiffError::FixedBatch { size, reason });
+        }
+    }
+    Ok(())
 }
 
 fn read(bytes: &Bytes) -> Result<Cow<'_, [u8]>, SubmitError> {

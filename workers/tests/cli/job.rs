@@ -129,6 +129,34 @@ fn at_nowhere(args: &[&str]) -> Ended {
 }
 
 #[test]
+fn a_written_training_graph_trains_from_the_models_own_weights() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "1"]);
+    let place = dir.path().to_str().unwrap();
+    write_job(dir.path(), 5);
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (model, graph, file) = (path("points.onnx"), path("train.onnx"), path("ready.toml"));
+    let loss = ["--loss", "softmax-cross-entropy", "--out", &graph];
+    syncline(&[&["model", "train-graph", &model][..], &loss].concat()).ok();
+    let job = fs::read_to_string(path("points.toml")).unwrap();
+    let forward = r#"model.forward = { onnx = "points.onnx", loss = "softmax-cross-entropy" }"#;
+    let ready = job.replace(forward, r#"model.ready = { onnx = "train.onnx" }"#);
+    assert_ne!(ready, job);
+    fs::write(&file, &ready).unwrap();
+    let view = syncline(&["submit", &file, "--state-dir", place, "--watch", "--json"]).ok().json();
+    let accuracy: f64 = field(&view, "test_accuracy").parse().unwrap();
+    assert!(accuracy > 0.9, "from zeros such a network does not learn: {view:#}");
+
+    let mut bare = onnx::parse(&fs::read(&graph).unwrap()).unwrap();
+    bare.graph.as_mut().unwrap().initializer.retain(|tensor| tensor.name != "fc1.weight");
+    fs::write(&graph, bare.to_bytes()).unwrap();
+    syncline(&["submit", &file, "--id", "bare", "--state-dir", place]).refused(2, "E261");
+    let frozen = ready.replace("epochs = 5", "epochs = 5, freeze = ['fc1.*']");
+    fs::write(&file, frozen).unwrap();
+    syncline(&["submit", &file, "--id", "frozen", "--state-dir", place]).refused(2, "E366");
+}
+
+#[test]
 fn a_canceled_job_ends_its_watch_with_an_error() {
     let dir = folder();
     let _up = Up::start(&dir, &["--workers", "2", "--slowdown", "1,2"]);

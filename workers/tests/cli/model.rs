@@ -54,6 +54,10 @@ fn a_training_graph_is_written_with_the_names_that_were_asked_for() {
         graph.initializer.iter().any(|tensor| tensor.name == "fc1.weight"),
         "a frozen weight is a constant"
     );
+    let first = graph.initializer.iter().find(|tensor| tensor.name == "fc2.weight").unwrap();
+    let forward = mlp(&[4, 5, 3], 1).graph.unwrap();
+    let weight = forward.initializer.iter().find(|tensor| tensor.name == "fc2.weight").unwrap();
+    assert_eq!(first, weight, "a trained one is an input with its first values");
 }
 
 #[test]
@@ -149,6 +153,52 @@ fn show_says_what_is_trained_and_what_has_no_gradient() {
     assert_eq!(shown["without_gradient"], serde_json::json!({ "Det": "no gradient rule" }));
     let text = syncline(&["model", "show", &model]).ok().out;
     assert!(text.contains("no gradient rule: Det"), "{text}");
+}
+
+/// A model of which PyTorch trains a part, exported by the exporter that notes nothing, and the list of that part.
+fn partly_frozen() -> [String; 2] {
+    ["frozen.script.onnx", "frozen.txt"].map(|name| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/selection").join(name);
+        path.to_str().unwrap().to_owned()
+    })
+}
+
+#[test]
+fn what_is_doubtful_is_said_wherever_a_model_is_looked_at_and_a_list_settles_it() {
+    let dir = folder();
+    let [model, list] = partly_frozen();
+    let out = dir.path().join("train.onnx");
+    let out = out.to_str().unwrap();
+    let loss = ["--loss", "softmax-cross-entropy"];
+    let commands: [Vec<&str>; 3] = [
+        vec!["model", "show", &model],
+        [&["model", "check", &model, "--batch", "2"][..], &loss].concat(),
+        [&["model", "train-graph", &model, "--out", out][..], &loss].concat(),
+    ];
+    let settled = "what settles it: in Python ";
+    let doubt = "warning: `channel_scale` is not trained: it does not have a parameter's name";
+    for command in &commands {
+        let ended = syncline(command).ok();
+        let said = ended.out + &ended.err;
+        assert!(said.contains(doubt) && said.contains(settled), "{command:?}: {said}");
+        let ended = syncline(&[command, &["--params", &list][..]].concat()).ok();
+        assert!(!(ended.out + &ended.err).contains("warning"), "{command:?} --params");
+    }
+    let shown = syncline(&["model", "show", &model, "--params", &list, "--json"]).ok().json();
+    let trained = |name: &str| {
+        let rows = shown["parameters"].as_array().unwrap();
+        rows.iter().find(|row| row["name"] == name).unwrap()["trained"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        (trained("stem.0.weight"), trained("head.bias")),
+        ("not among those to train".into(), "yes".into())
+    );
+
+    let wrong = save(dir.path(), "wrong.txt", b"head.bias\nmodule.head.weight\n");
+    for command in &commands {
+        let refused = syncline(&[command, &["--params", &wrong][..]].concat()).refused(2, "E260");
+        assert!(refused.err.contains("`module.head.weight` (near: `head.weight`"), "{}", refused.err);
+    }
 }
 
 #[test]

@@ -32,12 +32,13 @@ pub fn transform(runtime: &Runtime, bytes: &[u8]) {
     match derive(runtime, bytes, loss, &options) {
         Ok(graph) => {
             let ready =
-                accept_ready(runtime, &graph.train_onnx).expect("a derived graph is a training graph");
+                accept_ready(runtime, &graph.with_first_values().expect("a derived graph is a model"), None)
+                    .expect("a derived graph is a training graph");
             assert_eq!(ready.params.len(), graph.params.len());
         }
         Err(error) => check_error(&error),
     }
-    if let Err(error) = accept_ready(runtime, bytes) {
+    if let Err(error) = accept_ready(runtime, bytes, None) {
         check_error(&error);
     }
 }

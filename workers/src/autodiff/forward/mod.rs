@@ -6,6 +6,7 @@ mod exporter;
 mod formula;
 mod group_norm_form;
 mod idioms;
+mod inference_form;
 mod pattern;
 mod remarks;
 mod scaler;
@@ -15,6 +16,7 @@ mod training_form;
 mod untie;
 
 pub(in crate::autodiff) use self::exporter::{Exported, Exporter};
+pub use self::inference_form::inference_form;
 pub use self::remarks::TRAINABLE;
 pub use self::select::{Selected, select};
 pub use self::training_form::{NEXT_SUFFIX, Statistic};

@@ -25,6 +25,9 @@ pub struct CheckArgs {
     /// FILE is a training graph: its own gradients are checked, and settings of the loss mean nothing
     #[arg(long, conflicts_with = "loss")]
     ready: bool,
+    /// First values for a training graph that holds none, as a safetensors file
+    #[arg(long, value_name = "FILE", requires = "ready")]
+    weights: Option<PathBuf>,
     #[command(flatten)]
     settings: LossArgs,
     /// Samples in the random batch
@@ -90,8 +93,11 @@ pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
             warn(&bytes, &options)?;
             autodiff::check(&runtime, &bytes, loss, &options, &how)
         }
-        None => autodiff::accept_ready(&runtime, &bytes)
-            .and_then(|graph| autodiff::check_graph(&runtime, &graph, &how)),
+        None => {
+            let weights = args.weights.as_deref().map(read).transpose()?;
+            autodiff::accept_ready(&runtime, &bytes, weights.as_deref())
+                .and_then(|graph| autodiff::check_graph(&runtime, &graph, &how))
+        }
     };
     let checked = checked.map_err(autodiff_failure)?;
     let model = onnx::parse(&bytes).map_err(model_failure)?;

@@ -1,4 +1,4 @@
-//! `syncline model export`: trained parameters back in the user's own forward model.
+//! `syncline model export`: trained parameters back in the user's own forward model, in the form that predicts.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,9 @@ use syncline_scheduler::ids::JobId;
 
 use super::{read, write};
 use crate::{
+    autodiff::{inference_form, parse_forward},
     cli::{model_failure, ps_failure},
-    onnx::{self, ElementType, ModelProto, proto::TensorProto},
+    onnx::{ElementType, ModelProto, proto::TensorProto},
 };
 
 #[derive(Debug, clap::Args)]
@@ -48,7 +49,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), Failure> {
         }
         _ => return Err(Failure::new(Exit::Usage, "[E500] neither a job nor a snapshot is named", HINT)),
     };
-    let model = onnx::parse(&parts.model).map_err(model_failure)?;
+    let model = parse_forward(&parts.model).map_err(model_failure)?;
     let (model, count) = fill(model, &parts.source, &parts.snapshot)?;
     write(&args.out, &model.to_bytes())?;
     print(&format!("{count} parameters of {} in {}", parts.source, args.out.display()))
@@ -105,7 +106,8 @@ fn fill(mut model: ModelProto, source: &str, snapshot: &[u8]) -> Result<(ModelPr
         **tensor = TensorProto::from_f32(name, view.shape(), &numbers);
         count += 1;
     }
-    Ok((model, count))
+    // Whatever form it came in.
+    Ok((inference_form(model), count))
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use syncline_engine::cli::{Failure, print, print_json};
+use syncline_engine::cli::{Failure, print, print_json, say};
 
 use super::{autodiff_failure, loss::LossArgs, read, warn, write};
 use crate::{
-    autodiff::{DeriveOptions, Io, NEXT_SUFFIX, NOMINAL_AXIS, Saving, TrainingGraph, derive},
-    cli::load_runtime,
+    autodiff::{
+        BatchAxis, DeriveOptions, Io, NEXT_SUFFIX, NOMINAL_AXIS, Saving, TrainingGraph, derive, open_batch,
+    },
+    cli::{load_runtime, model_failure},
     onnx::TensorType,
 };
 
@@ -41,9 +43,19 @@ pub(super) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
     let options = DeriveOptions { precision, recompute: args.recompute, ..options };
     let forward = read(&args.file)?;
     let runtime = load_runtime()?;
-    let warnings = warn(&forward, &options)?;
+    let mut warnings = warn(&forward, &options)?;
+    let forward = match open_batch(&runtime, &forward) {
+        Ok(BatchAxis::Opened { onnx, .. }) => onnx,
+        Ok(BatchAxis::Open) => forward,
+        Err(error) => {
+            let warning = format!("{error}; no job takes this graph");
+            say(&format!("warning: {warning}"));
+            warnings.push(warning);
+            forward
+        }
+    };
     let graph = derive(&runtime, &forward, loss, &options).map_err(autodiff_failure)?;
-    write(&args.out, &graph.train_onnx)?;
+    write(&args.out, &graph.with_first_values().map_err(model_failure)?)?;
     if args.json { print_json(&report(&graph, &warnings)) } else { print(&text(&graph)) }
 }
 
@@ -101,7 +113,7 @@ fn text(graph: &TrainingGraph) -> String {
         ),
     };
     format!(
-        "inputs     {}, and the parameters\nloss       at {}\nparameters {} in {} tensors\noutputs    loss, loss_weight, \
+        "inputs     {}, and the parameters, with their first values\nloss       at {}\nparameters {} in {} tensors\noutputs    loss, loss_weight, \
          NAME.grad of each parameter, {}{statistics}{}",
         inputs.join(", "),
         graph.loss_at.as_deref().unwrap_or_default(),

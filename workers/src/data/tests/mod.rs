@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::{Compression, write::GzEncoder};
 use safetensors::Dtype;
-use syncline_scheduler::spec::{DataElement, DataSpec, Source, Split};
+use syncline_scheduler::spec::{AxisOrder, DataElement, DataSpec, Source, Split};
 use tempfile::TempDir;
 
 use super::*;

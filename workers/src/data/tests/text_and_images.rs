@@ -103,3 +103,56 @@ fn the_last_percent_tests_and_overlapping_samples_of_a_text_are_left_out() {
     assert_eq!(data.split(Split::TestLastPercent(1)), (vec![0, 1, 2, 3], vec![4]));
     assert_eq!(data.split(Split::TestLastPercent(50)), (vec![0, 1], vec![2, 3, 4]));
 }
+
+/// One image of height 2, width 2 and two channels, whose second channel is the first plus 100.
+fn channels_last(folder: &TempDir, kind: u8) -> DataSpec {
+    let numbers = [1u8, 101, 2, 102, 3, 103, 4, 104];
+    let bytes = match kind {
+        8 => numbers.to_vec(),
+        _ => numbers.iter().flat_map(|&number| f32::from(number).to_be_bytes()).collect(),
+    };
+    let images = write(folder, "images", &idx(kind, &[1, 2, 2, 2], &bytes));
+    idx_spec(&images, &write(folder, "labels", &idx(8, &[1], &[0])))
+}
+
+#[test]
+fn images_whose_channels_come_last_are_transposed_and_never_read_in_another_order() {
+    let folder = TempDir::new().unwrap();
+    let nhwc = |spec: DataSpec| DataSpec { layout: Some(AxisOrder::Nhwc), ..spec };
+    let want = [1.0, 2.0, 3.0, 4.0, 101.0, 102.0, 103.0, 104.0];
+    let wanted = wants_input(DataElement::F32, &[Some(2), Some(2), Some(2)]);
+    for kind in [8, 0x0d] {
+        let data = Dataset::open(&nhwc(channels_last(&folder, kind)), &wanted).unwrap();
+        assert_eq!(samples(&data), want, "element type {kind}");
+    }
+    // A mean for each channel goes with the channels as the model has them.
+    let shifted = DataSpec { mean: vec![0.0, 100.0], ..nhwc(channels_last(&folder, 8)) };
+    assert_eq!(samples(&Dataset::open(&shifted, &wanted).unwrap()), [&want[..4], &want[..4]].concat());
+}
+
+#[test]
+fn the_hint_for_a_shape_that_does_not_fit_never_reads_the_numbers_in_another_order() {
+    let folder = TempDir::new().unwrap();
+    let images = |dims: &[u32]| {
+        let count = dims.iter().product::<u32>() as usize;
+        let images = write(&folder, "images", &idx(8, &[&[1], dims].concat(), &vec![0; count]));
+        idx_spec(&images, &write(&folder, "labels", &idx(8, &[1], &[0])))
+    };
+    let (fixed, open) = ([Some(3), Some(4), Some(5)], [None, None, None]);
+    #[rustfmt::skip]
+    let cases: [(&str, &[u32], &[Option<usize>], &str); 4] = [
+        ("channels last",   &[4, 5, 3], &fixed, "layout = \"nhwc\""),
+        ("rows and columns", &[3, 5, 4], &fixed, "another order"),
+        ("another size",    &[4, 5, 2], &fixed, "another order"),
+        ("flat",            &[60],      &open,  "sample_shape"),
+    ];
+    for (name, dims, wanted, want) in cases {
+        let error = Dataset::open(&images(dims), &wants_input(DataElement::F32, wanted)).unwrap_err();
+        assert_eq!(error.code(), "E362", "{name}");
+        assert!(error.hint().unwrap().contains(want), "{name}: {:?}", error.hint());
+    }
+    let mixed = DataSpec { sample_shape: vec![3, 4, 5], ..images(&[4, 5, 3]) };
+    refused(&mixed, &wants_input(DataElement::F32, &fixed), "E338", "would mix up the numbers");
+    let flat = DataSpec { layout: Some(AxisOrder::Nhwc), ..images(&[60]) };
+    refused(&flat, &wants_input(DataElement::F32, &fixed), "E480", "samples of three axes");
+}
