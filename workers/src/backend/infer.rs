@@ -89,6 +89,12 @@ pub fn folded_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, Backe
     Ok(outlet_types(session.inputs().iter().chain(session.outputs())))
 }
 
+/// The same for every value.
+pub fn folded_value_types(runtime: &Runtime, mut model: ModelProto) -> Result<Types, BackendError> {
+    declare_every_value(&mut model);
+    folded_types(runtime, &model.to_bytes())
+}
+
 /// The same model after ONNX Runtime's basic rewrites: constants folded, functions inlined, only standard operators.
 ///
 /// ONNX Runtime writes the result to a file only, so that a temporary one comes and goes.

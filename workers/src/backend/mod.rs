@@ -28,7 +28,9 @@ mod writer;
 pub(crate) use blocked::{Extent, WeightGradient};
 pub use error::BackendError;
 pub use executable::Executable;
-pub use infer::{Types, check_loads, folded_types, infer_types, interface_types, simplify};
+pub use infer::{
+    Types, check_loads, folded_types, folded_value_types, infer_types, interface_types, simplify,
+};
 pub use outputs::Outputs;
 pub use placement::Placement;
 pub use runtime::Runtime;

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 
 use super::error::AutodiffError;
 use super::forward::{inference_form, parse_forward};
-use crate::backend::{Runtime, infer_types};
+use crate::backend::{Runtime, folded_value_types};
 use crate::onnx::proto::{DimensionProto, DimensionValue, GraphProto, ValueInfoProto};
 use crate::onnx::{Dim, TensorType};
 use prove::prove;
@@ -34,7 +34,7 @@ pub enum BatchAxis {
 pub fn open_batch(runtime: &Runtime, onnx: &[u8]) -> Result<BatchAxis, AutodiffError> {
     let model = parse_forward(onnx)?;
     let Some(size) = fixed_batch(model.graph.as_ref())? else { return Ok(BatchAxis::Open) };
-    let types = infer_types(runtime, &inference_form(model.clone()).to_bytes())?;
+    let types = folded_value_types(runtime, inference_form(model.clone()))?;
     let mut opened = model.clone();
     if let Some(graph) = opened.graph.as_mut() {
         let inputs = data_inputs(graph);

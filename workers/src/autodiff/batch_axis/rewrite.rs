@@ -79,10 +79,12 @@ fn reshaped(node: &NodeProto, types: &Types, size: usize) -> Option<Vec<i64>> {
 }
 
 fn expanded(node: &NodeProto, types: &Types, size: usize) -> Option<Change> {
-    let (from, to) = (sizes(types, node.input.first())?, sizes(types, node.output.first())?);
+    let to = sizes(types, node.output.first())?;
     if to.first() != Some(&size) {
         return None;
     }
+    // A constant is not among the types, and has no batch.
+    let from = sizes(types, node.input.first()).unwrap_or_default();
     let batched = from.len() == to.len() && from.first() == Some(&size) && size > 1;
     let rest = rest(&to)?;
     Some(if batched { Change::Constant([vec![1], rest].concat()) } else { Change::Batch(rest) })
