@@ -14,7 +14,7 @@ pub fn names_of(text: &str) -> Vec<String> {
 }
 
 /// Names that are not among the known ones, each with those that are near it, in a sentence; `None` if there are none.
-pub(super) fn unknown<'a>(wanted: &[String], known: &[&'a str]) -> Option<String> {
+pub(super) fn unknown(wanted: &[String], known: &[&str]) -> Option<String> {
     let missing: Vec<&String> = wanted.iter().filter(|name| !known.contains(&name.as_str())).collect();
     let mut text = String::new();
     for name in missing.iter().take(MOST_SHOWN) {

@@ -106,7 +106,7 @@ mod tests {
         let drawn: Vec<f32> = (0..64).map(|_| random.normal() as f32 * 0.02).collect();
         let interleaved = |row: usize, column: usize| {
             let angle = angle(row, column, 8);
-            if column % 2 == 0 { angle.sin() } else { angle.cos() }
+            if column.is_multiple_of(2) { angle.sin() } else { angle.cos() }
         };
         let vector = |numbers: &[f32]| TensorProto::from_f32("v", &[numbers.len()], numbers);
         #[rustfmt::skip]

@@ -24,9 +24,9 @@ pub enum ModelCommand {
     /// Show inputs, outputs, parameters and operators of an ONNX model, or the tensors of a .safetensors snapshot
     Show(ShowArgs),
     /// Write the training graph of a forward model: loss, gradients and metrics as ordinary ONNX operators
-    TrainGraph(train_graph::TrainGraphArgs),
+    TrainGraph(Box<train_graph::TrainGraphArgs>),
     /// Check the gradients of a model against differences, on random numbers, and say what a step costs
-    Check(check::CheckArgs),
+    Check(Box<check::CheckArgs>),
     /// Write trained parameters back into the forward model
     Export(export::ExportArgs),
 }
