@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_millis(200);
 /// How often a job that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long one look at it may take: who watches wants to know that nothing answers.
+const LOOK_CALL: Duration = Duration::from_secs(5);
 
 /// A connection to the engine that comes back after it was lost; cheap to clone.
 #[derive(Clone)]
@@ -43,6 +45,21 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Whether the engine is away for a while: nobody answers, or nobody leads.
+    fn is_away(&self) -> bool {
+        match self {
+            Self::Unreachable { source, .. } => source.is_passing(),
+            Self::Refused(fault) => {
+                matches!(fault, EngineFault::NotActive | EngineFault::MissingShards { .. })
+            }
+        }
+    }
+
+    /// Whether the same call may succeed later: the engine is away, or Redis does not do its part.
+    pub fn is_passing(&self) -> bool {
+        self.is_away() || matches!(self, Self::Refused(EngineFault::Store { .. }))
+    }
+
     /// What the user can do about it.
     pub fn hint(&self) -> &'static str {
         match self {
@@ -76,8 +93,21 @@ impl Client {
         Ok(self.link.call(call).await.map_err(unreachable)??)
     }
 
-    /// A call that changes nothing is repeated while the engine is away.
+    /// A call that changes nothing is repeated while the engine is away. What is wrong with Redis is said at once: that
+    /// seldom passes by itself.
     async fn patiently<T, F>(&self, call: impl Fn(ClientServiceClient) -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
+    {
+        self.repeated(ClientError::is_away, call).await
+    }
+
+    /// A call that may be made twice is repeated while it fails in a way that passes.
+    async fn repeated<T, F>(
+        &self,
+        passes: impl Fn(&ClientError) -> bool,
+        call: impl Fn(ClientServiceClient) -> F,
+    ) -> Result<T, ClientError>
     where
         F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
     {
@@ -87,18 +117,7 @@ impl Client {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            let passing = match &error {
-                ClientError::Unreachable { source, .. } => source.is_passing(),
-                ClientError::Refused(fault) => {
-                    matches!(
-                        fault,
-                        EngineFault::NotActive
-                            | EngineFault::Store { .. }
-                            | EngineFault::MissingShards { .. }
-                    )
-                }
-            };
-            if !passing || tokio::time::Instant::now() >= deadline {
+            if !passes(&error) || tokio::time::Instant::now() >= deadline {
                 return Err(error);
             }
             tokio::time::sleep(RETRY).await;
@@ -128,7 +147,7 @@ impl Client {
 
     async fn submit_as(&self, spec: JobSpec, replace: bool) -> Result<(), ClientError> {
         let nonce: u32 = rand::random();
-        self.patiently(|c| {
+        self.repeated(ClientError::is_passing, |c| {
             let spec = spec.clone();
             async move { c.submit(within(CALL), spec, nonce, replace).await }
         })
@@ -149,6 +168,12 @@ impl Client {
     /// Every live worker, oldest first.
     pub async fn workers(&self) -> Result<Vec<WorkerFields>, ClientError> {
         self.patiently(|c| async move { c.workers(within(CALL)).await }).await
+    }
+
+    /// One job with its workers as of right now: nothing is repeated.
+    pub async fn look(&self, job: &JobId) -> Result<JobView, ClientError> {
+        let job = job.clone();
+        self.once(|c| async move { c.job(within(LOOK_CALL), job).await }).await
     }
 
     /// One job with its workers.
@@ -188,10 +213,14 @@ impl Client {
         self.once(|c| async move { c.cancel(within(CALL), job).await }).await
     }
 
-    /// Waits until the job is over, showing every look to `seen`.
+    /// Waits until the job is over, showing every look to `seen`. Gives up when it could not be looked at for some time.
     pub async fn wait(&self, job: &JobId, mut seen: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
         loop {
-            let view = self.job(job).await?;
+            let look = |c: ClientServiceClient| {
+                let job = job.clone();
+                async move { c.job(within(LOOK_CALL), job).await }
+            };
+            let view = self.repeated(ClientError::is_passing, look).await?;
             seen(&view);
             if matches!(view.job.get("state").map(String::as_str), Some("done" | "failed" | "canceled")) {
                 return Ok(view);

@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Codes whose text is put together at run time.
-const FREE_TEXT: &[&str] = &["E210", "E220", "E400", "E500"];
+const FREE_TEXT: &[&str] = &["E210", "E220", "E226", "E400", "E500"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

@@ -10,6 +10,12 @@ use crate::{
     store::keys::JobKeys,
 };
 
+/// After this long without a new sample the speed lately is none.
+const STANDS_STILL_MS: f64 = 10_000.0;
+
+/// What is shown where a damaged job does not say.
+const UNKNOWN: &str = "-";
+
 /// One field of a job, empty if it is not there.
 pub(super) fn field<'a>(job: &'a JobFields, name: &str) -> &'a str {
     job.get(name).map_or("", String::as_str)
@@ -19,26 +25,63 @@ pub(super) fn number(job: &JobFields, name: &str) -> f64 {
     field(job, name).parse().unwrap_or(0.0)
 }
 
-/// Whether nothing can follow.
+/// Whether nothing follows unless somebody mends it.
 pub(super) fn is_over(job: &JobFields) -> bool {
-    matches!(field(job, "state"), "done" | "failed" | "canceled")
+    matches!(field(job, "state"), "done" | "failed" | "canceled" | "damaged")
+}
+
+/// Samples per second over the last seconds; nothing unless it trains.
+pub(super) fn samples_per_s_lately(job: &JobFields) -> Option<String> {
+    let lately = Some(field(job, "samples_per_s_lately")).filter(|figure| !figure.is_empty())?;
+    // The engine writes a job when something happens to it: the figure of one that stands still is old.
+    let still = since_ms(number(job, "progress_ms")) > STANDS_STILL_MS;
+    Some(if still { "0.0".to_owned() } else { lately.to_owned() })
+}
+
+/// The speed as a whole line: lately and on average.
+fn speed(job: &JobFields) -> String {
+    let average = field(job, "samples_per_s");
+    match samples_per_s_lately(job) {
+        Some(lately) => format!("{lately}/s, on average {average}/s"),
+        None => format!("{average}/s"),
+    }
+}
+
+/// What the job waits for, and what is wrong with the cluster, in words.
+fn obstacles(view: &JobView) -> Vec<(&'static str, String)> {
+    if is_over(&view.job) {
+        return Vec::new();
+    }
+    let waits = Some(field(&view.job, "waiting_for")).filter(|text| !text.is_empty());
+    let waits = waits.map(|text| ("waits for", text.to_owned()));
+    waits.into_iter().chain(view.notes.iter().map(|note| ("trouble", note.clone()))).collect()
 }
 
 /// `3/20`, the epoch that runs of all.
 pub(super) fn epoch(job: &JobFields) -> String {
+    if field(job, "epochs").is_empty() {
+        return UNKNOWN.to_owned();
+    }
     let (done, all) = (number(job, "epoch"), number(job, "epochs"));
     format!("{}/{}", (done + 1.0).min(all), all)
 }
 
 /// Time since the job was submitted.
 pub(super) fn age(job: &JobFields) -> String {
+    if field(job, "submitted_ms").is_empty() {
+        return UNKNOWN.to_owned();
+    }
     time_since(number(job, "submitted_ms"))
 }
 
-/// Time since a moment in epoch milliseconds.
+/// Time since a moment in epoch milliseconds, in words.
 fn time_since(ms: f64) -> String {
+    span(since_ms(ms) / 1e3)
+}
+
+fn since_ms(ms: f64) -> f64 {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64() * 1e3);
-    span((now_ms - ms).max(0.0) / 1e3)
+    (now_ms - ms).max(0.0)
 }
 
 fn span(s: f64) -> String {
@@ -50,18 +93,18 @@ fn span(s: f64) -> String {
     }
 }
 
-/// The line of progress that `watch` shows: epoch, samples/s, loss, next barrier.
-pub(super) fn progress(job: &JobFields) -> String {
-    let mut parts = vec![
-        field(job, "state").to_owned(),
-        format!("epoch {}", epoch(job)),
-        format!("{} samples/s", field(job, "samples_per_s")),
-    ];
+/// The line of progress that `watch` shows: epoch, samples/s, loss, next barrier, and what stands in the way.
+pub(super) fn progress(view: &JobView) -> String {
+    let job = &view.job;
+    let speed = samples_per_s_lately(job).unwrap_or_else(|| field(job, "samples_per_s").to_owned());
+    let mut parts =
+        vec![field(job, "state").to_owned(), format!("epoch {}", epoch(job)), format!("{speed} samples/s")];
     for (name, value) in [("loss", field(job, "loss")), ("next barrier", field(job, "next_barrier"))] {
         if !value.is_empty() && !is_over(job) || name == "loss" && !value.is_empty() {
             parts.push(format!("{name} {value}"));
         }
     }
+    parts.extend(obstacles(view).into_iter().map(|(what, text)| format!("{what}: {text}")));
     parts.join("  ")
 }
 
@@ -69,11 +112,21 @@ pub(super) fn progress(job: &JobFields) -> String {
 pub(super) fn job(view: &JobView) -> String {
     let job = &view.job;
     let f = |name| field(job, name);
+    let name = ("job", format!("{} ({})", f("id"), f("state")));
+    if f("state") == "damaged" {
+        let delete = format!("`syncline delete {}` forgets it", f("id"));
+        return in_lines(&[
+            name,
+            ("code", f("code").into()),
+            ("reason", f("reason").into()),
+            ("next", delete),
+        ]);
+    }
     let mut lines = vec![
-        ("job", format!("{} ({})", f("id"), f("state"))),
+        name,
         ("policy", f("policy").to_owned()),
         ("epoch", epoch(job)),
-        ("samples", format!("{} of {}, {}/s", f("samples_applied"), f("samples_total"), f("samples_per_s"))),
+        ("samples", format!("{} of {}, {}", f("samples_applied"), f("samples_total"), speed(job))),
         (
             "iterations",
             format!(
@@ -94,8 +147,13 @@ pub(super) fn job(view: &JobView) -> String {
                 f("replanned")
             ),
         ),
-        ("largest lead", format!("{} iterations", f("max_lead"))),
     ];
+    // Of the fastest worker over the slowest.
+    lines.push(match (is_over(job), f("lead")) {
+        (false, now) if !now.is_empty() => ("lead", format!("{now} iterations, largest {}", f("max_lead"))),
+        _ => ("largest lead", format!("{} iterations", f("max_lead"))),
+    });
+    lines.extend(obstacles(view));
     let mut optional = |name: &'static str, text: String, when: bool| {
         if when {
             lines.push((name, text));
@@ -114,10 +172,15 @@ pub(super) fn job(view: &JobView) -> String {
     optional("test", test, !f("test_loss").is_empty());
     optional("snapshot", f("snapshot").to_owned(), !f("snapshot").is_empty());
     optional("reason", f("reason").to_owned(), !f("reason").is_empty());
+    optional("excluded", f("excluded").to_owned(), !f("excluded").is_empty() && !is_over(job));
     optional("age", age(job), true);
-    let lines: Vec<String> = lines.iter().map(|(name, value)| format!("{name:<13} {value}")).collect();
+    let lines = in_lines(&lines);
     let workers = workers(view);
-    if workers.is_empty() { lines.join("\n") } else { format!("{}\n\n{workers}", lines.join("\n")) }
+    if workers.is_empty() { lines } else { format!("{lines}\n\n{workers}") }
+}
+
+fn in_lines(pairs: &[(&str, String)]) -> String {
+    pairs.iter().map(|(name, value)| format!("{name:<13} {value}")).collect::<Vec<_>>().join("\n")
 }
 
 const WORKER_COLUMNS: &[&str] = &[
@@ -149,6 +212,8 @@ fn workers(view: &JobView) -> String {
     let ms = |us: u64| format!("{:.1}", us as f64 / 1e3);
     let row = |(id, m): &(&String, Member)| {
         let standing = match m.standing {
+            // It has stayed to the end.
+            Standing::Active if is_over(&view.job) => "done",
             Standing::Active => "active",
             Standing::Sealing { .. } => "sealing",
             Standing::Gone => "gone",
@@ -171,7 +236,7 @@ fn workers(view: &JobView) -> String {
         ]
     };
     let mut text = table(WORKER_COLUMNS, &members.iter().map(row).collect::<Vec<_>>());
-    let slow = members.iter().filter(|(_, m)| m.standing == Standing::Active);
+    let slow = members.iter().filter(|(_, m)| m.standing == Standing::Active && !is_over(&view.job));
     for (id, m, slow) in slow.filter_map(|(id, m)| Some((id, m, m.slow?))) {
         let called = called(&m.about.name, id);
         text += &format!("\n{}", slow_worker(&called, slow.factor, slow.since_us as f64 / 1e3));
@@ -222,12 +287,26 @@ mod tests {
 
     #[test]
     fn progress_names_what_is_known() {
-        let mut job =
-            fields(&[("state", "running"), ("epoch", "0"), ("epochs", "3"), ("samples_per_s", "9.5")]);
-        assert_eq!(progress(&job), "running  epoch 1/3  9.5 samples/s");
-        job.extend(fields(&[("loss", "0.5"), ("next_barrier", "2: planning")]));
-        assert_eq!(progress(&job), "running  epoch 1/3  9.5 samples/s  loss 0.5  next barrier 2: planning");
-        job.extend(fields(&[("state", "done"), ("epoch", "3")]));
-        assert_eq!(progress(&job), "done  epoch 3/3  9.5 samples/s  loss 0.5");
+        let job = fields(&[("state", "running"), ("epoch", "0"), ("epochs", "3"), ("samples_per_s", "9.5")]);
+        let mut view = JobView { job, ..JobView::default() };
+        assert_eq!(progress(&view), "running  epoch 1/3  9.5 samples/s");
+        view.job.extend(fields(&[("loss", "0.5"), ("next_barrier", "2: planning")]));
+        assert_eq!(progress(&view), "running  epoch 1/3  9.5 samples/s  loss 0.5  next barrier 2: planning");
+        view.job.extend(fields(&[("waiting_for", "room on the disk")]));
+        view.notes.push("shard 1 is silent".into());
+        assert!(progress(&view).ends_with("  waits for: room on the disk  trouble: shard 1 is silent"));
+        view.job.extend(fields(&[("state", "done"), ("epoch", "3")]));
+        assert_eq!(progress(&view), "done  epoch 3/3  9.5 samples/s  loss 0.5");
+    }
+
+    #[test]
+    fn the_speed_of_a_job_that_stands_still_is_none() {
+        let mut job = fields(&[("state", "running"), ("samples_per_s", "9.5")]);
+        assert_eq!(speed(&job), "9.5/s");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+        job.extend(fields(&[("samples_per_s_lately", "4.0"), ("progress_ms", &now.to_string())]));
+        assert_eq!(speed(&job), "4.0/s, on average 9.5/s");
+        job.extend(fields(&[("progress_ms", &(now - 20_000).to_string())]));
+        assert_eq!(speed(&job), "0.0/s, on average 9.5/s");
     }
 }

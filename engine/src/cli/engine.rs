@@ -21,7 +21,8 @@ pub struct EngineArgs {
     /// Address of the Redis server
     #[arg(long, value_name = "URL", env = "SYNCLINE_REDIS", hide_env_values = true)]
     redis: String,
-    /// Stable name of this engine: after a crash it takes its own lead back at once [default: host and address]
+    /// Stable name of this engine: after a crash it takes its own lead back at once, instead of a few seconds later; no
+    /// two engines may share it [default: host, address and a random number]
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
     /// Number of shards of the parameter server
@@ -50,9 +51,9 @@ pub(super) fn run(args: EngineArgs) -> Result<(), Failure> {
         let host = || hostname().unwrap_or_else(|| "host".into());
         let instance = match args.instance {
             Some(instance) => instance,
-            // Two engines that may run at the same time must not share a name.
-            None if args.listen.port() != 0 => format!("{}-{}", host(), args.listen),
-            None => format!("{}-{}", host(), std::process::id()),
+            // Two engines that may run at the same time must not share a name. Hosts in containers often do, and
+            // addresses and process ids with them.
+            None => format!("{}-{}-{:08x}", host(), args.listen, rand::random::<u32>()),
         };
         let starting = Engine::start(EngineOptions {
             listen: args.listen,

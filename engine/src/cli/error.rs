@@ -89,7 +89,7 @@ impl CliError {
             Self::ChildEnded { log, .. } => format!("correct what it says, then start again; {} holds everything", log.display()),
             Self::TokenFile { .. } => "name the file that `syncline up` printed; it holds 64 hexadecimal digits".into(),
             Self::JobFailed { job, .. } => format!("`syncline status {job}` shows how far it came"),
-            Self::JobCanceled { job } => format!("submit it again under another id; `syncline status {job}` shows how far it came"),
+            Self::JobCanceled { job } => format!("`syncline status {job}` shows how far it came; `submit --replace` submits it again"),
             Self::NotReady { .. } => "look into the folder `logs` of the state directory; the machine may be overloaded".into(),
             Self::Setting { .. } => "`--help` behind the command shows what is accepted".into(),
             Self::Output { .. } => "see where the output goes: the disk may be full".into(),

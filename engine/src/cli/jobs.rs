@@ -11,7 +11,8 @@ pub struct JobsArgs {
     json: bool,
 }
 
-const COLUMNS: &[&str] = &["id", "state", "policy", ">epoch", ">samples/s", ">loss", ">workers", ">age"];
+const COLUMNS: &[&str] =
+    &["id", "state", "policy", ">epoch", ">samples/s", ">loss", ">workers", ">age", "waits for"];
 
 pub(super) fn run(args: &JobsArgs) -> Result<(), Failure> {
     log_as_command();
@@ -25,7 +26,9 @@ pub(super) fn run(args: &JobsArgs) -> Result<(), Failure> {
         .map(|job| {
             let f = |name| describe::field(job, name).to_owned();
             let (epoch, age) = (describe::epoch(job), describe::age(job));
-            vec![f("id"), f("state"), f("policy"), epoch, f("samples_per_s"), f("loss"), f("workers"), age]
+            let speed = describe::samples_per_s_lately(job).unwrap_or_else(|| f("samples_per_s"));
+            let waits = if describe::is_over(job) { String::new() } else { f("waiting_for") };
+            vec![f("id"), f("state"), f("policy"), epoch, speed, f("loss"), f("workers"), age, waits]
         })
         .collect();
     if rows.is_empty() {

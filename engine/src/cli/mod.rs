@@ -6,6 +6,7 @@
 mod bench;
 mod cancel;
 mod cluster;
+mod delete;
 mod describe;
 mod doctor;
 mod engine;
@@ -51,6 +52,8 @@ pub enum Command {
     Explain(explain::ExplainArgs),
     /// Cancel a job
     Cancel(cancel::CancelArgs),
+    /// Forget a job that is over or damaged, so that its id is free again
+    Delete(delete::DeleteArgs),
     /// Try policies on a virtual clock; needs no cluster
     Simulate(Box<simulate::SimulateArgs>),
     /// Find where workers would meet, from predicted or past times; needs no cluster
@@ -73,6 +76,7 @@ impl Command {
             Self::Watch(args) => watch::run(&args),
             Self::Explain(args) => explain::run(&args),
             Self::Cancel(args) => cancel::run(&args),
+            Self::Delete(args) => delete::run(&args),
             Self::Simulate(args) => simulate::run(&args),
             Self::Plan(args) => plan::run(&args),
             Self::Bench(args) => bench::run(&args),

@@ -8,11 +8,8 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use syncline_scheduler::ids::JobId;
 
-use super::{CliError, Connection, Failure, block_on, describe, log_as_command, print, print_json};
-use crate::{
-    client::Client,
-    rpc::{JobFields, JobView},
-};
+use super::{CliError, Connection, Failure, block_on, describe, log_as_command, print, print_json, say};
+use crate::{client::Client, rpc::JobView};
 
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -39,20 +36,27 @@ pub(super) fn run(args: &WatchArgs) -> Result<(), Failure> {
     })
 }
 
-/// Shows the progress of a job until it is over; an error if it did not end well.
+/// Shows the progress of a job until it is over; an error if it did not end well. While the engine is away, or has
+/// trouble with Redis, it says so and goes on.
 ///
 /// On a terminal one line that moves, elsewhere a line a second on stdout; the result on stdout at the end.
 pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Failure> {
     let mut display = match (json, io::stderr().is_terminal() && io::stdout().is_terminal()) {
-        (true, _) => Display::Silent,
+        (true, _) => Display::Silent { trouble: None },
         (false, true) => Display::bar(),
-        (false, false) => Display::Lines { last: None },
+        (false, false) => Display::Lines { last: None, trouble: None },
     };
     let view = loop {
-        let view = client.job(job).await?;
-        display.show(&view.job)?;
-        if describe::is_over(&view.job) {
-            break view;
+        match client.look(job).await {
+            Ok(view) => {
+                display.show(&view)?;
+                if describe::is_over(&view.job) {
+                    break view;
+                }
+            }
+            // The job may run on all the same, and whoever watches has not said that it is enough.
+            Err(error) if error.is_passing() => display.trouble(&Failure::from(error)),
+            Err(error) => return Err(error.into()),
         }
         tokio::time::sleep(LOOK_EVERY).await;
     };
@@ -81,9 +85,9 @@ fn judge(view: &JobView) -> Result<(), Failure> {
 }
 
 enum Display {
-    Silent,
+    Silent { trouble: Option<String> },
     Bar(ProgressBar),
-    Lines { last: Option<(Instant, String)> },
+    Lines { last: Option<(Instant, String)>, trouble: Option<String> },
 }
 
 impl Display {
@@ -96,17 +100,38 @@ impl Display {
         Self::Bar(bar)
     }
 
-    fn show(&mut self, job: &JobFields) -> Result<(), Failure> {
-        let line = describe::progress(job);
+    /// Says once what is wrong, for as long as it is.
+    fn trouble(&mut self, failure: &Failure) {
+        let line = format!("cannot see the job, still watching: {}", failure.line());
         match self {
-            Self::Silent => Ok(()),
+            Self::Bar(bar) => bar.set_message(line),
+            Self::Silent { trouble } | Self::Lines { trouble, .. } => {
+                if trouble.as_ref() != Some(&line) {
+                    say(&line);
+                    *trouble = Some(line);
+                }
+            }
+        }
+    }
+
+    fn show(&mut self, view: &JobView) -> Result<(), Failure> {
+        let job = &view.job;
+        let line = describe::progress(view);
+        match self {
+            Self::Silent { trouble } => {
+                *trouble = None;
+                Ok(())
+            }
             Self::Bar(bar) => {
                 bar.set_length((describe::number(job, "samples_total") as u64).max(1));
                 bar.set_position(describe::number(job, "samples_applied") as u64);
                 bar.set_message(line);
                 Ok(())
             }
-            Self::Lines { last } => {
+            Self::Lines { last, trouble } => {
+                if trouble.take().is_some() {
+                    *last = None;
+                }
                 let due = |(at, said): &(Instant, String)| {
                     *said != line && (at.elapsed() >= LINE_EVERY || describe::is_over(job))
                 };

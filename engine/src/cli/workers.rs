@@ -1,6 +1,6 @@
 //! `syncline workers`: all live workers in a table.
 
-use super::{Connection, Failure, block_on, log_as_command, print, print_json, say, table};
+use super::{Connection, Failure, block_on, describe, log_as_command, print, print_json, say, table};
 use crate::rpc::WorkerFields;
 
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,10 @@ const COLUMNS: [(&str, &str); 7] = [
 pub(super) fn run(args: &WorkersArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    let workers = block_on(async { Ok(cluster.meet().await?.0.workers().await?) })?;
+    let (workers, jobs) = block_on(async {
+        let (client, _) = cluster.meet().await?;
+        Ok((client.workers().await?, client.jobs().await?))
+    })?;
     if args.json {
         return print_json(&workers);
     }
@@ -36,5 +39,9 @@ pub(super) fn run(args: &WorkersArgs) -> Result<(), Failure> {
     let field = |worker: &WorkerFields, name: &str| worker.get(name).cloned().unwrap_or_default();
     let rows: Vec<Vec<String>> =
         workers.iter().map(|worker| COLUMNS.iter().map(|(name, _)| field(worker, name)).collect()).collect();
-    print(&table(&COLUMNS.map(|(_, title)| title), &rows))
+    let excluded = jobs.iter().filter(|job| !describe::is_over(job)).filter_map(|job| {
+        let (id, who) = (describe::field(job, "id"), describe::field(job, "excluded"));
+        (!who.is_empty()).then(|| format!("\njob {id} is not offered for now to {who}"))
+    });
+    print(&excluded.fold(table(&COLUMNS.map(|(_, title)| title), &rows), |text, line| text + &line))
 }

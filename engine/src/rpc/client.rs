@@ -75,7 +75,9 @@ impl EngineFault {
             Self::Dropped => "restart the worker; it takes part again under a new incarnation",
             Self::Store { .. } => "look at the Redis server; `syncline doctor` checks it",
             Self::NotActive => "wait a few seconds; a standby takes over when the active engine is gone",
-            Self::Over { .. } => "nothing needs to be done",
+            Self::Over { .. } => {
+                "nothing needs to be done; `syncline delete JOB` forgets it and makes its id free"
+            }
             Self::NothingKnown { .. } => {
                 "`syncline status JOB` shows how far it is; tasks are named it/wN/SEQ, barrier/N, clock/N or as in the job"
             }

@@ -13,7 +13,7 @@ use syncline_scheduler::{
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
-use super::{clock::Clock, effects::Hands, message::Message};
+use super::{clock::Clock, effects::Hands, message::Message, told::tell};
 use crate::{
     rpc::EngineFault,
     store::{Committed, Mode, RedisStore, StoreError, keys::ENDED_JOB_EXPIRY_S},
@@ -92,6 +92,7 @@ impl Active {
             let _ = asked.send(answer);
         }
         for (job, commit) in &commits {
+            tell(job, commit);
             if commit.gone {
                 self.forget(job).await?;
             } else if commit.over {
@@ -141,29 +142,29 @@ impl Active {
             return Ok(Some(Err(EngineFault::DuplicateJob { job: id.clone() })));
         }
         let (store, epoch) = (&self.store, self.epoch);
-        self.persist("erase job", || store.erase(id)).await?;
+        self.persist("erase job", id, || store.erase(id)).await?;
         if let Input::Cancel(_) = input {
             let summary =
                 vec![("state", "canceled".to_owned()), ("reason", format!("it was damaged: {reason}"))];
             let last = &Commit { summary, over: true, ..Commit::default() };
-            self.persist("commit", || store.commit(id, epoch, 1, Mode::New, last)).await?;
+            self.persist("commit", id, || store.commit(id, epoch, 1, Mode::New, last)).await?;
         }
         self.hands.mend(id);
         if matches!(input, Input::Submit(_)) {
             return Ok(None);
         }
-        self.persist("unlist job", || store.unlist_job(id, epoch)).await?;
+        self.persist("unlist job", id, || store.unlist_job(id, epoch)).await?;
         Ok(Some(Ok(())))
     }
 
     async fn list(&self, job: &JobId, now_us: u64) -> Result<(), Ended> {
         let (store, epoch) = (&self.store, self.epoch);
-        self.persist("list job", || store.list_job(job, epoch, now_us / 1000)).await
+        self.persist("list job", job, || store.list_job(job, epoch, now_us / 1000)).await
     }
 
     async fn forget(&mut self, job: &JobId) -> Result<(), Ended> {
         let (store, epoch) = (&self.store, self.epoch);
-        self.persist("unlist job", || store.unlist_job(job, epoch)).await?;
+        self.persist("unlist job", job, || store.unlist_job(job, epoch)).await?;
         self.hands.unlearn(job);
         self.seqs.remove(job);
         self.over.remove(job);
@@ -179,7 +180,7 @@ impl Active {
             let seq = seqs.get(job).copied().unwrap_or(0) + 1;
             let mode = if commit.spec.is_some() { Mode::New } else { Mode::Next };
             let write = move || store.commit(job, epoch, seq, mode, commit);
-            async move { this.persist("commit", write).await.map(|done| (job.clone(), seq, done)) }
+            async move { this.persist("commit", job, write).await.map(|done| (job.clone(), seq, done)) }
         });
         let done: Vec<_> = join_all(each).await.into_iter().collect::<Result<_, Ended>>()?;
         for (job, seq, committed) in done {
@@ -199,7 +200,7 @@ impl Active {
         self.list(job, now_us).await?;
         let (store, epoch, whole) = (&self.store, self.epoch, &whole);
         let write = || store.commit(job, epoch, seq, Mode::Whole, whole);
-        self.persist("commit", write).await.map(drop)
+        self.persist("commit", job, write).await.map(drop)
     }
 
     fn forget_expired(&mut self) {
@@ -215,7 +216,7 @@ impl Active {
     }
 
     /// Repeats a write until Redis has taken it or somebody else owns what it writes. Whoever asks meanwhile is told.
-    async fn persist<T, F>(&self, what: &'static str, write: impl Fn() -> F) -> Result<T, Ended>
+    async fn persist<T, F>(&self, what: &'static str, job: &JobId, write: impl Fn() -> F) -> Result<T, Ended>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
@@ -224,24 +225,24 @@ impl Active {
             match write().await {
                 Ok(value) => {
                     if warned {
-                        info!(what, "redis takes writes again");
+                        info!(what, %job, "redis takes writes again");
                         self.hands.trouble.set(None);
                     }
                     return Ok(value);
                 }
                 Err(StoreError::Fenced { epoch, seq }) => {
-                    warn!(what, epoch, seq, "fenced: another engine owns the job");
+                    warn!(what, %job, epoch, seq, "fenced: another engine owns the job");
                     return Err(Ended::Deposed);
                 }
                 Err(passing) if passing.is_passing() => {
                     if !warned {
-                        warn!(what, error = %passing, "redis takes no writes; trying again until it does");
+                        warn!(what, %job, error = %passing, "redis takes no writes; trying again until it does");
                     }
                     warned = true;
                     self.hands.trouble.set(Some(passing.to_string()));
                 }
                 Err(refused) => {
-                    error!(what, error = %refused, "redis refused a write; reading everything again");
+                    error!(what, %job, error = %refused, "redis refused a write; reading everything again");
                     tokio::time::sleep(RETRY).await;
                     return Err(Ended::Deposed);
                 }

@@ -335,8 +335,7 @@ impl Hands {
     }
 
     fn drop_worker(&self, worker: Incarnation, reason: &str) {
-        warn!(%worker, reason, "worker dropped");
-        self.sessions.close(worker);
+        self.sessions.drop(worker, reason);
     }
 
     /// Stops everything that was started for one life of a job, and lets the shards forget it; before that the shards

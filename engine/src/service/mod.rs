@@ -9,6 +9,7 @@ mod message;
 mod run;
 mod sessions;
 mod shards;
+mod told;
 mod trouble;
 mod watching;
 

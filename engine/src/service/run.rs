@@ -236,7 +236,7 @@ async fn lead(
                 continue;
             }
             Err(error) => {
-                warn!(%error, "cannot take the lead yet");
+                warn!(instance = options.instance, %error, "cannot take the lead yet");
                 sleep(LEASE / 10).await;
                 continue;
             }
@@ -250,7 +250,7 @@ async fn lead(
         let active = match Active::load(store.clone(), epoch, hands.clone(), clock, leads).await {
             Ok(active) => active,
             Err(error) => {
-                warn!(%error, "cannot load the jobs yet");
+                warn!(instance = options.instance, %epoch, %error, "cannot load the jobs yet");
                 hands.stop();
                 sleep(LEASE / 10).await;
                 continue;
@@ -267,7 +267,7 @@ async fn lead(
         let ended = active.run(inbox).await;
         drop(renewal);
         activate.send_replace(None);
-        warn!(%epoch, ?ended, "this engine is no longer active");
+        warn!(instance = options.instance, %epoch, ?ended, "this engine is no longer active");
         if matches!(ended, Ended::Stopped) {
             return;
         }
@@ -278,10 +278,14 @@ async fn lead(
 async fn renew(options: EngineOptions, store: RedisStore, epoch: EngineEpoch, hands: Hands, address: String) {
     loop {
         sleep(LEASE / 3).await;
-        // While Redis is away nobody can commit, nobody else can take the lead, and the loop waits.
-        if let Ok(None) = store.lead(&options.instance, LEASE, Some(epoch), &address).await {
-            let _ = hands.queue.send(Message::Deposed);
-            return;
+        match store.lead(&options.instance, LEASE, Some(epoch), &address).await {
+            Ok(Some(_)) => hands.trouble.set_lead(None),
+            Ok(None) => {
+                let _ = hands.queue.send(Message::Deposed);
+                return;
+            }
+            // While Redis is away nobody can commit, nobody else can take the lead, and the loop waits.
+            Err(error) => hands.trouble.set_lead(Some(error.to_string())),
         }
     }
 }

@@ -14,6 +14,7 @@ use syncline_scheduler::{
     ids::Incarnation,
 };
 use tokio::sync::{Notify, OwnedMutexGuard};
+use tracing::warn;
 
 use crate::rpc::Activity;
 
@@ -75,6 +76,13 @@ impl Sessions {
         if let Some((_, session)) = self.0.remove(&worker) {
             session.wake.notify_waiters();
         }
+    }
+
+    /// Closes the session of a worker that is given up, and says so.
+    pub(super) fn drop(&self, worker: Incarnation, reason: &str) {
+        let about = self.get(worker).map(|session| session.about.clone()).unwrap_or_default();
+        warn!(%worker, name = about.name, host = about.host, reason, "worker dropped");
+        self.close(worker);
     }
 
     fn get(&self, worker: Incarnation) -> Option<Arc<Session>> {

@@ -78,8 +78,7 @@ fn overdue(seen: &Seen, limits: &Limits) -> Option<String> {
 /// Drops a worker: its session ends at once, the core settles the rest.
 pub(super) fn drop_worker(desk: &Desk, worker: Incarnation, reason: &str) {
     let Ok(hands) = desk.hands() else { return };
-    warn!(%worker, reason, "worker dropped");
-    hands.sessions.close(worker);
+    hands.sessions.drop(worker, reason);
     let input = Input::WorkerGone { worker, reason: reason.to_owned() };
     let _ = hands.queue.send(Message::Input(input));
 }

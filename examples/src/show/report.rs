@@ -32,6 +32,8 @@ pub(super) struct Report {
 
 #[derive(Debug, Serialize)]
 struct WorkerLine {
+    name: String,
+    /// The incarnation under which it took part.
     id: String,
     iterations: u64,
     compute_ms: u64,
@@ -95,14 +97,14 @@ impl Report {
         }
         let _ = writeln!(
             out,
-            "\n{:<8}{:>11}{:>12}{:>10}{:>10}{:>10}",
-            "worker", "iterations", "compute ms", "pull ms", "push ms", "wait ms"
+            "\n{:<12}{:<4}{:>11}{:>12}{:>10}{:>10}{:>10}",
+            "worker", "id", "iterations", "compute ms", "pull ms", "push ms", "wait ms"
         );
         for w in &self.workers {
             let _ = writeln!(
                 out,
-                "{:<8}{:>11}{:>12}{:>10}{:>10}{:>10}",
-                w.id, w.iterations, w.compute_ms, w.pull_ms, w.push_ms, w.wait_ms
+                "{:<12}{:<4}{:>11}{:>12}{:>10}{:>10}{:>10}",
+                w.name, w.id, w.iterations, w.compute_ms, w.pull_ms, w.push_ms, w.wait_ms
             );
         }
         let _ = writeln!(
@@ -123,6 +125,7 @@ fn worker(id: &str, record: &str) -> Option<(u64, WorkerLine)> {
     let number = id.trim_start_matches('w').parse().ok()?;
     let s = member.spent;
     let line = WorkerLine {
+        name: member.about.name,
         id: id.to_owned(),
         iterations: s.iterations,
         compute_ms: s.compute_us / 1000,

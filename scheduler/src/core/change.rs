@@ -53,6 +53,8 @@ impl Job {
             return None;
         }
         self.fold();
+        let counted = self.counted();
+        self.central.lately.note(now_us, counted);
         let metrics: Vec<_> = self.point(now_us).into_iter().collect();
         let curve = &mut self.central.curve;
         curve.points += metrics.len() as u64;
@@ -149,13 +151,23 @@ impl Job {
         touched.spans.extend(spans.keys().copied());
     }
 
+    /// Samples that count as seen.
+    fn counted(&self) -> u64 {
+        self.central.counters.samples_done + self.central.counters.samples_torn
+    }
+
     /// The job as people see it: plain numbers and words.
     fn summary(&self, now_us: u64) -> Vec<(&'static str, String)> {
         let c = &self.central;
         let ms = |us: Option<u64>| us.map(|us| (us / 1000).to_string()).unwrap_or_default();
         let train = self.train();
         let samples = train.epoch_samples().max(1);
-        let counted = c.counters.samples_done + c.counters.samples_torn;
+        let counted = self.counted();
+        let trains = c.phase == Phase::Running && c.trained_us.is_none();
+        let lately =
+            if trains { format!("{:.1}", c.lately.samples_per_s(now_us, counted)) } else { String::new() };
+        let active = if c.phase.is_over() { 0 } else { self.active().count() };
+        let lead = self.clocks.fastest().unwrap_or(0) - self.clocks.lowest().unwrap_or(0);
         let begin = c.started_us.unwrap_or(now_us);
         let trained_s = (c.trained_us.unwrap_or(now_us).saturating_sub(begin)) as f64 / 1e6;
         let (code, reason) = match &c.phase {
@@ -171,7 +183,7 @@ impl Job {
             ("policy", train.policy.to_string()),
             ("model_digest", train.model.forward.clone()),
             ("generation", c.generation.life().to_string()),
-            ("workers", self.active().count().to_string()),
+            ("workers", active.to_string()),
             ("shards", c.shards.to_string()),
             ("epoch", (counted / samples).min(u64::from(train.epochs)).to_string()),
             ("epochs_complete", c.epochs_complete.to_string()),
@@ -179,6 +191,8 @@ impl Job {
             ("samples_applied", counted.to_string()),
             ("samples_total", train.total_samples().to_string()),
             ("samples_per_s", format!("{:.1}", counted as f64 / trained_s.max(1e-6))),
+            ("samples_per_s_lately", lately),
+            ("progress_ms", (c.lately.progress_us() / 1000).to_string()),
             ("iterations_done", c.counters.done.to_string()),
             ("iterations_lost", c.counters.lost.to_string()),
             ("iterations_torn", c.counters.torn.to_string()),
@@ -189,6 +203,7 @@ impl Job {
             ("predicted_wait_ms", (c.counters.predicted_wait_us / 1000).to_string()),
             ("actual_wait_ms", (c.counters.actual_wait_us / 1000).to_string()),
             ("replanned", c.counters.replanned.to_string()),
+            ("lead", lead.to_string()),
             ("max_lead", c.counters.max_lead.to_string()),
             ("submitted_ms", ms(Some(c.submitted_us))),
             ("started_ms", ms(c.started_us)),

@@ -69,7 +69,8 @@ impl Core {
     /// Ends exclusions whose time is over; whether there were any.
     pub(super) fn readmit(&mut self, now_us: u64) -> bool {
         let running = self.jobs.values_mut().filter(|j| !j.central.phase.is_over());
-        running.fold(false, |any, job| job.readmit(now_us) || any)
+        // Every job is to be asked, also behind the first that says yes.
+        running.filter_map(|job| job.readmit(now_us).then_some(())).count() > 0
     }
 }
 

@@ -195,11 +195,11 @@ impl Job {
             (TaskId::Iteration { seq, .. }, Holder::Worker(worker)) => {
                 let before = seq - self.members.get(&worker).map_or(0, |m| m.finished) - 1;
                 because.push(match before {
-                    0 => format!("{worker} has it in hand"),
-                    n => format!("{worker} has it in hand, behind {n} earlier iterations"),
+                    0 => format!("{} has it in hand", self.called(worker)),
+                    n => format!("{} has it in hand, behind {n} earlier iterations", self.called(worker)),
                 });
             }
-            (_, Holder::Worker(worker)) => because.push(format!("{worker} has it in hand")),
+            (_, Holder::Worker(worker)) => because.push(format!("{} has it in hand", self.called(worker))),
             (_, Holder::Shards) => because.push("the shards work on it".into()),
             (_, Holder::Planner) => because.push("its rolling graph of iterations and barriers runs".into()),
         }
@@ -212,8 +212,10 @@ impl Job {
         let missing = story.workers.iter().filter(|w| w.awaited);
         let missing: Vec<String> = missing
             .map(|w| match w.iterations {
-                Some(all) => format!("{} ({} of {all} iterations done{})", w.worker, w.done, slow(w.slow)),
-                None => format!("{} ({} iterations done{})", w.worker, w.done, slow(w.slow)),
+                Some(all) => {
+                    format!("{}: {} of {all} iterations done{}", self.called(w.worker), w.done, slow(w.slow))
+                }
+                None => format!("{}: {} iterations done{}", self.called(w.worker), w.done, slow(w.slow)),
             })
             .collect();
         match (&self.spans[&barrier].end, missing.is_empty()) {
@@ -228,7 +230,7 @@ impl Job {
 
     fn clock_waits(&self, clock: u64) -> String {
         let late = self.clocks.iter().filter(|(_, c)| c.pushes < clock);
-        let late: Vec<String> = late.map(|(w, c)| format!("{w} (at {})", c.pushes)).collect();
+        let late: Vec<String> = late.map(|(w, c)| format!("{}: at {}", self.called(w), c.pushes)).collect();
         match late.is_empty() {
             true => "everybody has reached it".into(),
             false => format!("it waits for {}", late.join(", ")),
@@ -267,19 +269,21 @@ impl Job {
     fn not_granted(&self, worker: Incarnation, seq: u64) -> String {
         let member = &self.members[&worker];
         if member.standing != Standing::Active {
-            return format!("{worker} has left");
+            return format!("{} has left", self.called(worker));
         }
         if self.central.cursor.is_exhausted() && member.reserved.is_empty() {
             return "all samples are handed out".into();
         }
         if seq == member.granted + 1 && self.is_gated(worker) {
             let lead = self.clocks.lead(worker);
-            let slowest = self.clocks.slowest().map(|(w, _)| w.to_string()).unwrap_or_default();
+            let slowest = self.clocks.slowest().map(|(w, _)| self.called(w)).unwrap_or_default();
+            let worker = self.called(worker);
             return format!(
                 "not granted: {worker} is {lead} ahead of {slowest}, as far as {} allows",
                 self.train().policy
             );
         }
+        let worker = self.called(worker);
         format!("not granted yet: {worker} is at {} of {} granted", member.finished, member.granted)
     }
 }

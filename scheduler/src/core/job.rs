@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     fleet::SHARD_LOST,
     io::{Effect, SnapshotFile, Submission, TaskFault},
+    lately::Lately,
     state::{Central, Counters, Curve, End, Member, Phase, Span, Standing, Task, TaskBody},
     touched::{Pulse, Touched},
     wire::{Assignment, TaskKey, Update, Work},
@@ -69,6 +70,7 @@ impl Job {
             clock_revision: 0,
             closed: 0,
             counters: Counters::default(),
+            lately: Lately::default(),
             counted: BTreeMap::new(),
             epochs_complete: 0,
             loss: None,
@@ -239,6 +241,20 @@ impl Job {
                 Update::Local { first: share.base + 1, last: share.last? }
             }
         })
+    }
+
+    /// A worker in words: the name that people gave it, and the incarnation under which it takes part.
+    pub(super) fn called(&self, worker: Incarnation) -> String {
+        match self.members.get(&worker).map(|m| m.about.name.as_str()) {
+            None | Some("") => worker.to_string(),
+            Some(name) => format!("{name} ({worker})"),
+        }
+    }
+
+    /// The fields of an event that say which worker it is about.
+    pub(super) fn about_worker(&self, worker: Incarnation) -> Vec<(&'static str, String)> {
+        let name = self.members.get(&worker).map(|m| m.about.name.clone()).unwrap_or_default();
+        vec![("worker", worker.to_string()), ("name", name)]
     }
 
     pub(super) fn event(&mut self, what: &'static str, now_us: u64, mut fields: Vec<(&'static str, String)>) {

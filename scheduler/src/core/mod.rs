@@ -13,6 +13,7 @@ mod fleet;
 mod granting;
 mod io;
 mod job;
+mod lately;
 mod load;
 mod loss;
 mod nodes;

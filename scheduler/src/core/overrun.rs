@@ -97,7 +97,8 @@ impl Job {
             }
         }
         self.central.counters.replanned += 1;
-        let names: Vec<String> = cut.iter().map(|(w, last, _)| format!("{w} ends at {last}")).collect();
+        let names: Vec<String> =
+            cut.iter().map(|(w, last, _)| format!("{} ends at {last}", self.called(*w))).collect();
         let fields = vec![("barrier", superstep.to_string()), ("shortened", names.join(", "))];
         self.event("superstep_replanned", now_us, fields);
         let span = self.span(superstep);

@@ -173,15 +173,15 @@ impl Job {
         }
         self.member(worker).standing = Standing::Sealing { stands: Default::default() };
         self.stop_clock(worker, now_us);
-        self.event(
-            "worker_lost",
-            now_us,
-            vec![("worker", worker.to_string()), ("reason", reason.to_owned())],
-        );
+        let mut fields = self.about_worker(worker);
+        fields.push(("reason", reason.to_owned()));
+        self.event("worker_lost", now_us, fields);
         for id in self.leased_to(worker) {
             if self.tasks.get(&id).is_some_and(|t| t.body.is_node()) {
-                let fault =
-                    TaskFault { code: "E210".into(), reason: format!("worker {worker} left: {reason}") };
+                let fault = TaskFault {
+                    code: "E210".into(),
+                    reason: format!("worker {} left: {reason}", self.called(worker)),
+                };
                 let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
                 let key = self.key(id, attempt);
                 self.attempt_failed(&key, fault, now_us, fx);
@@ -230,11 +230,9 @@ impl Job {
         member.finished = member.granted;
         member.planned = member.granted;
         self.strike(worker, fx);
-        self.event(
-            "worker_sealed",
-            now_us,
-            vec![("worker", worker.to_string()), ("applied", applied.to_string())],
-        );
+        let mut fields = self.about_worker(worker);
+        fields.push(("applied", applied.to_string()));
+        self.event("worker_sealed", now_us, fields);
     }
 
     fn settle(&mut self, worker: Incarnation, id: &TaskId, seq: u64, applied: u64, begun: bool, now_us: u64) {

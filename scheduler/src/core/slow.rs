@@ -30,7 +30,8 @@ impl Job {
             let since_us = slow.map_or(now_us, |s| s.since_us);
             if now_slow != slow.is_some() {
                 let what = if now_slow { "worker_slow" } else { "worker_recovered" };
-                let fields = vec![("worker", worker.to_string()), ("factor", format!("{factor:.2}"))];
+                let mut fields = self.about_worker(worker);
+                fields.push(("factor", format!("{factor:.2}")));
                 self.event(what, now_us, fields);
             }
             self.member(worker).slow = now_slow.then_some(super::Slow { since_us, factor });

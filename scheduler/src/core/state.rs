@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     exclusion::Exclusion,
     io::{SnapshotFile, Stand, WorkerAbout},
+    lately::Lately,
     wire::Evaluation,
 };
 use crate::{
@@ -87,6 +88,9 @@ pub struct Central {
     /// Barriers closed on every shard; also the newest version.
     pub closed: u64,
     pub counters: Counters,
+    /// For people: how fast it has been in the last seconds.
+    #[serde(default)]
+    pub lately: Lately,
     /// Samples counted in each epoch that is not complete, and how many epochs are.
     pub counted: BTreeMap<u32, u64>,
     pub epochs_complete: u32,

@@ -6,7 +6,7 @@ use serde_json::json;
 use syncline_engine::cli::{Connection, Failure, block_on, follow, log_as_command, print, print_json, say};
 
 use super::{load_runtime, submit_failure};
-use crate::submit::{JobFile, prepare, submit};
+use crate::submit::{JobFile, prepare, submit, submit_replacing};
 
 #[derive(Debug, clap::Args)]
 pub struct SubmitArgs {
@@ -16,6 +16,9 @@ pub struct SubmitArgs {
     /// Id of the job, instead of the one in the file
     #[arg(long, value_name = "NAME")]
     id: Option<String>,
+    /// Replace a job of the same id that is over; one that runs is not touched
+    #[arg(long)]
+    replace: bool,
     /// Follow the job until it is over
     #[arg(long)]
     watch: bool,
@@ -43,7 +46,11 @@ pub(super) fn run(args: &SubmitArgs) -> Result<(), Failure> {
         let prepared = preparing.await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))?;
         prepared.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
         let id = prepared.spec.id.clone();
-        submit(&client, &cluster.token, prepared).await.map_err(submit_failure)?;
+        let submitted = match args.replace {
+            true => submit_replacing(&client, &cluster.token, prepared).await,
+            false => submit(&client, &cluster.token, prepared).await,
+        };
+        submitted.map_err(submit_failure)?;
         if args.watch {
             return follow(&client, &id, args.json).await;
         }

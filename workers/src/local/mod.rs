@@ -131,7 +131,8 @@ impl LocalCluster {
             listen: loopback,
             token: token.clone(),
             redis: redis_url.clone(),
-            instance: format!("local-{}", std::process::id()),
+            // Process ids repeat between containers, which may share a Redis server.
+            instance: format!("local-{:016x}", rand::random::<u64>()),
             shards: options.shards,
             limits: Limits::default(),
         })

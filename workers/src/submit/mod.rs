@@ -14,4 +14,4 @@ pub use error::SubmitError;
 pub use file::JobFile;
 pub use graph::{JobGraph, Model, ParamList, Settings, Training};
 pub use prepare::{NoKernel, Prepared, prepare};
-pub use upload::submit;
+pub use upload::{submit, submit_replacing};

@@ -5,6 +5,7 @@ use syncline_engine::{
     rpc::{Token, WorkerFields},
 };
 use syncline_ps::client::BlobClient;
+use syncline_scheduler::spec::JobSpec;
 
 use super::{
     SubmitError,
@@ -15,6 +16,17 @@ use super::{
 ///
 /// A job that no CPU can compute is refused while a worker computes on one.
 pub async fn submit(client: &Client, token: &Token, job: Prepared) -> Result<(), SubmitError> {
+    let spec = upload(client, token, job).await?;
+    Ok(client.submit(spec).await?)
+}
+
+/// The same; a job of the same id that is over makes room.
+pub async fn submit_replacing(client: &Client, token: &Token, job: Prepared) -> Result<(), SubmitError> {
+    let spec = upload(client, token, job).await?;
+    Ok(client.submit_replacing(spec).await?)
+}
+
+async fn upload(client: &Client, token: &Token, job: Prepared) -> Result<JobSpec, SubmitError> {
     let Prepared { spec, blobs, cpu_lacks, .. } = job;
     if let Some(NoKernel { op, precision }) = cpu_lacks {
         let workers = client.workers().await?;
@@ -38,5 +50,5 @@ pub async fn submit(client: &Client, token: &Token, job: Prepared) -> Result<(),
     })
     .await
     .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-    Ok(client.submit(spec).await?)
+    Ok(spec)
 }

@@ -122,7 +122,7 @@ pub(super) fn execute(
                 continue;
             }
             Err(error) => {
-                warn!(task = %key.task, job = %key.job, %error, "task failed");
+                warn!(worker = %me.incarnation, job = %key.job, task = %key.task, %error, "task failed");
                 Outcome::Failed { code: error.code(), reason: error.to_string(), blame: error.blame() }
             }
         };

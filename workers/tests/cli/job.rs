@@ -8,7 +8,7 @@ use syncline_workers::onnx::{self, SplitMix64, mlp};
 use crate::rig::{Ended, Up, folder, syncline, wait_until};
 
 /// Two kinds of points that a straight line tells apart, a model for them, and a job file.
-fn write_job(dir: &Path, epochs: u32) {
+pub fn write_job(dir: &Path, epochs: u32) {
     let mut random = SplitMix64::new(7);
     let mut rows = String::new();
     for _ in 0..200 {

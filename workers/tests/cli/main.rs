@@ -4,6 +4,7 @@
 
 mod job;
 mod model;
+mod operate;
 mod planning;
 mod refusals;
 mod rig;

@@ -10,6 +10,8 @@ use crate::{
     store::{RedisStore, StoreError, redacted},
 };
 
+/// Redis is told to be nearly full at this share of its limit.
+const NEARLY_FULL: f64 = 0.9;
 /// The command floor of the store.
 const OLDEST_REDIS: (u32, u32) = (6, 2);
 
@@ -58,6 +60,14 @@ async fn engine(connection: &Connection) -> Vec<Finding> {
         ),
         (true, false) => Finding::ok("engine", found),
     }];
+    if !about.get("store_trouble").is_empty() {
+        findings.push(Finding::fail(
+            "redis writes",
+            Exit::Redis,
+            about.get("store_trouble"),
+            "nothing is submitted and nothing is granted until Redis takes writes again; the engine keeps trying",
+        ));
+    }
     let (present, expected) = (about.number("shards_present"), about.number("shards"));
     let found = format!("{present} of {expected}");
     findings.push(match present == expected {
@@ -81,7 +91,7 @@ async fn meet(connection: &Connection) -> Result<About, Failure> {
 async fn redis_settings(url: &str) -> Vec<Finding> {
     let info = async {
         let store = RedisStore::connect(url).await?;
-        let info: String = store.query("info", &["INFO", "server"]).await?;
+        let info: String = store.query("info", &["INFO"]).await?;
         Ok::<_, StoreError>((store, info))
     };
     let (store, info) = match info.await {
@@ -91,7 +101,7 @@ async fn redis_settings(url: &str) -> Vec<Finding> {
             return vec![Finding::fail("redis", Exit::Redis, error.to_string(), hint)];
         }
     };
-    let mut findings = vec![version(&info, url)];
+    let mut findings = vec![version(&info, url), memory(&info), saving(&info)];
     findings.push(match setting(&store, "appendonly").await.as_deref() {
         Some("yes") => Finding::ok("appendonly", "yes"),
         Some(other) => Finding::warn(
@@ -113,9 +123,51 @@ async fn redis_settings(url: &str) -> Vec<Finding> {
     findings
 }
 
+/// One line of what the server tells about itself.
+fn told<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// Whether there is room for more.
+fn memory(info: &str) -> Finding {
+    let bytes = |name| told(info, name).and_then(|text| text.parse::<f64>().ok());
+    let (Some(used), Some(limit)) = (bytes("used_memory"), bytes("maxmemory")) else {
+        return Finding::warn("memory", "the server does not tell", "see that it has room");
+    };
+    let found = format!("{:.1} MB used", used / 1e6);
+    if limit == 0.0 {
+        return Finding::ok("memory", format!("{found}, no limit"));
+    }
+    let found = format!("{found} of {:.1} MB", limit / 1e6);
+    let more = "give it more: `redis-cli CONFIG SET maxmemory BYTES`; `syncline delete JOB` frees what old jobs hold";
+    match used / limit {
+        share if share >= 1.0 => {
+            Finding::fail("memory", Exit::Redis, format!("{found}: it takes no writes"), more)
+        }
+        share if share >= NEARLY_FULL => Finding::warn("memory", found, more),
+        _ => Finding::ok("memory", found),
+    }
+}
+
+/// Whether the server gets its data onto the disk; after a failure it refuses writes.
+fn saving(info: &str) -> Finding {
+    let failed = ["aof_last_write_status", "rdb_last_bgsave_status", "aof_last_bgrewrite_status"]
+        .into_iter()
+        .filter(|name| told(info, name).is_some_and(|status| status != "ok"));
+    let failed: Vec<&str> = failed.collect();
+    match failed.is_empty() {
+        true => Finding::ok("saving", "ok"),
+        false => Finding::fail(
+            "saving",
+            Exit::Redis,
+            format!("failed: {}", failed.join(", ")),
+            "its disk is full, or it may not write there: see its log",
+        ),
+    }
+}
+
 fn version(info: &str, url: &str) -> Finding {
-    let field =
-        |name: &str| info.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+    let field = |name: &str| told(info, name);
     let number = field("redis_version").unwrap_or("?");
     let name = field("valkey_version").map_or(String::new(), |v| format!(" (Valkey {v})"));
     let found = format!("{number}{name} at {}", redacted(url));
@@ -150,6 +202,23 @@ mod tests {
             let finding = version(info, "redis://127.0.0.1:1/");
             assert_eq!(finding.verdict, verdict, "{info}");
             assert!(finding.found.starts_with(found), "{}", finding.found);
+        }
+    }
+
+    #[test]
+    fn health_table() {
+        #[rustfmt::skip]
+        let cases = [
+            ("used_memory:1000000\r\nmaxmemory:0\r\n",        Verdict::Ok,   Verdict::Ok),
+            ("used_memory:500\r\nmaxmemory:1000\r\n",         Verdict::Ok,   Verdict::Ok),
+            ("used_memory:950\r\nmaxmemory:1000\r\n",         Verdict::Warn, Verdict::Ok),
+            ("used_memory:1001\r\nmaxmemory:1000\r\n",        Verdict::Fail, Verdict::Ok),
+            ("aof_last_write_status:ok\r\n",                   Verdict::Warn, Verdict::Ok),
+            ("aof_last_write_status:err\r\n",                  Verdict::Warn, Verdict::Fail),
+            ("rdb_last_bgsave_status:err\r\nused_memory:1\r\n", Verdict::Warn, Verdict::Fail),
+        ];
+        for (info, room, disk) in cases {
+            assert_eq!((memory(info).verdict, saving(info).verdict), (room, disk), "{info}");
         }
     }
 }

@@ -1,0 +1,80 @@
+//! How fast a job has been lately, from two marks: the average since its start hides that it has become slow, or stands.
+
+use serde::{Deserialize, Serialize};
+
+/// A mark is left behind after this time: the figure covers one to two times as much.
+const MARK_EVERY_US: u64 = 5_000_000;
+
+/// Samples counted by a moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Mark {
+    at_us: u64,
+    samples: u64,
+}
+
+/// Where the count of a job's samples was a few seconds ago.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lately {
+    from: Mark,
+    next: Mark,
+    newest: Mark,
+}
+
+impl Lately {
+    /// Notes how many samples are counted now. Time before the first of them does not count.
+    pub(super) fn note(&mut self, now_us: u64, samples: u64) {
+        let now = Mark { at_us: now_us, samples };
+        if samples == 0 {
+            *self = Self { from: now, next: now, newest: now };
+        } else if samples != self.newest.samples {
+            self.newest = now;
+        }
+        if now_us.saturating_sub(self.next.at_us) >= MARK_EVERY_US {
+            (self.from, self.next) = (self.next, now);
+        }
+    }
+
+    /// Samples per second over the last five to ten seconds.
+    pub(super) fn samples_per_s(&self, now_us: u64, samples: u64) -> f64 {
+        let span_us = now_us.saturating_sub(self.from.at_us).max(1);
+        samples.saturating_sub(self.from.samples) as f64 / (span_us as f64 / 1e6)
+    }
+
+    /// When the count last rose, in µs; before the first sample, when it was last looked at.
+    pub(super) fn progress_us(&self) -> u64 {
+        self.newest.at_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figure_follows_a_job_that_slows_down_and_shows_when_it_stood_still() {
+        let mut lately = Lately::default();
+        let (mut now_us, mut samples) = (1_000_000_000, 0);
+        lately.note(now_us, 0);
+        let mut run = |seconds: u64, per_s: u64| {
+            for _ in 0..seconds {
+                now_us += 1_000_000;
+                samples += per_s;
+                lately.note(now_us, samples);
+            }
+            (lately.samples_per_s(now_us, samples), now_us - lately.progress_us())
+        };
+        assert_eq!(run(30, 1_000), (1_000.0, 0));
+        assert_eq!(run(10, 100), (100.0, 0));
+        assert_eq!(run(20, 0), (0.0, 20_000_000));
+    }
+
+    #[test]
+    fn a_wait_before_the_first_sample_does_not_count() {
+        let mut lately = Lately::default();
+        for s in 0..60 {
+            lately.note(s * 1_000_000, 0);
+        }
+        lately.note(60_000_000, 500);
+        assert_eq!(lately.samples_per_s(60_000_000, 500), 500.0);
+    }
+}

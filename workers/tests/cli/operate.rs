@@ -1,0 +1,177 @@
+//! What an operator does and meets: ids that are taken, Redis that is full or stuck, and what the log says afterwards.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use crate::{
+    job::write_job,
+    rig::{Ended, Up, command, folder, kill, processes, syncline, wait_until},
+};
+
+/// Longer than any command may take to say what is wrong.
+const AT_ONCE: Duration = Duration::from_secs(10);
+
+struct Place {
+    dir: TempDir,
+    up: Up,
+}
+
+impl Place {
+    fn start() -> Self {
+        let dir = folder();
+        let up =
+            Up::start(&dir, &["--workers", "2", "--shards", "1", "--slowdown", "1,1", "--step-ms", "20"]);
+        Self { dir, up }
+    }
+
+    fn args<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
+        [args, &["--state-dir", self.dir.path().to_str().unwrap()]].concat()
+    }
+
+    fn run(&self, args: &[&str]) -> Ended {
+        syncline(&self.args(args))
+    }
+
+    /// Writes a job and submits it.
+    fn submit(&self, epochs: u32, flags: &[&str]) -> Ended {
+        write_job(self.dir.path(), epochs);
+        let file = self.dir.path().join("points.toml");
+        self.run(&[&["submit", file.to_str().unwrap()], flags].concat())
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("logs/engine.log")).unwrap()
+    }
+
+    fn field(&self, name: &str) -> String {
+        let status = self.run(&["status", "points", "--json"]);
+        if status.code != 0 {
+            return String::new();
+        }
+        status.json()["job"][name].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Sends a command to Redis and returns what it said.
+    fn redis(&self, words: &str) -> String {
+        let password = fs::read_to_string(self.up.about["redis_password_file"].as_str().unwrap()).unwrap();
+        let address = self.up.about["redis"].as_str().unwrap().trim_start_matches("redis://");
+        let mut stream = TcpStream::connect(address.trim_end_matches('/')).unwrap();
+        stream.write_all(format!("AUTH {password}\r\n{words}\r\nQUIT\r\n").as_bytes()).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said
+    }
+}
+
+#[test]
+fn an_id_is_free_again_once_its_job_is_over_and_the_log_tells_the_story() {
+    let place = Place::start();
+    place.submit(1, &["--watch"]).ok();
+    let taken = place.submit(1, &[]).refused(1, "E130");
+    assert!(taken.err.contains("--replace") && taken.err.contains("syncline delete"), "{taken:#?}");
+    place.submit(1, &["--replace", "--watch"]).ok();
+    assert_eq!(place.field("epochs"), "1");
+    let status = place.run(&["status", "points"]).ok().out;
+    assert!(!status.contains(" active "), "a job that is done has no active workers: {status}");
+    assert_eq!(place.field("workers"), "0");
+
+    place.run(&["delete", "points"]).ok();
+    place.run(&["status", "points"]).refused(1, "E131");
+    place.run(&["delete", "points"]).refused(1, "E131");
+    assert_eq!(place.redis("EXISTS {syncline}:x syncline:{points}:job").lines().nth(1), Some(":0"));
+
+    place.submit(5_000, &["--replace"]).ok();
+    wait_until("it runs", || place.field("state") == "running");
+    for running in [place.run(&["delete", "points"]), place.submit(1, &["--replace"])] {
+        let refused = running.refused(1, "E140");
+        assert!(refused.err.contains("syncline cancel"), "{refused:#?}");
+    }
+    assert_eq!(place.field("epochs"), "5000", "the running one is not touched");
+    let said = place.run(&["workers"]).ok().out;
+    assert!(said.lines().next().unwrap().starts_with("worker    id"), "{said}");
+    place.run(&["cancel", "points"]).ok();
+    place.run(&["delete", "points", "--json"]).ok().json();
+
+    let log = place.log();
+    for words in ["job submitted", "job started", "job trained", "job done", "job canceled", "job deleted"] {
+        let told = log.lines().any(|line| line.contains(words) && line.contains("job=points"));
+        assert!(told, "`{words}` is not in {log}");
+    }
+}
+
+#[test]
+fn a_full_redis_is_said_at_once_by_every_command_and_nothing_is_lost() {
+    let place = Place::start();
+    place.submit(5_000, &[]).ok();
+    wait_until("it runs", || place.field("state") == "running");
+    let out = place.dir.path().join("watched");
+    let mut watch = command(&place.args(&["watch", "points"]))
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(&out).unwrap())
+        .spawn()
+        .unwrap();
+
+    assert!(place.redis("CONFIG SET maxmemory 1").contains("+OK"));
+    wait_until("doctor says so", || {
+        let doctor = place.run(&["doctor"]);
+        doctor.code == 4 && doctor.out.contains("fail  redis writes") && doctor.out.contains("fail  memory")
+    });
+    let since = Instant::now();
+    let status = place.run(&["status", "points"]).ok();
+    assert!(status.out.contains("trouble") && status.out.contains("OOM"), "{status:#?}");
+    place.run(&["cancel", "points"]).refused(4, "E135");
+    assert!(since.elapsed() < AT_ONCE, "took {:?}", since.elapsed());
+
+    // What was submitted meanwhile is submitted once it can be.
+    write_job(place.dir.path(), 1);
+    let file = place.dir.path().join("points.toml");
+    let submit = command(&place.args(&["submit", file.to_str().unwrap(), "--id", "later"]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(place.redis("CONFIG SET maxmemory 0").contains("+OK"));
+    Ended::from(submit.wait_with_output().unwrap()).ok();
+    wait_until("it goes on", || place.run(&["doctor"]).code == 0);
+    place.run(&["cancel", "points"]).ok();
+    assert_eq!(watch.wait().unwrap().code(), Some(1), "{}", fs::read_to_string(&out).unwrap());
+    place.run(&["watch", "later"]).ok();
+}
+
+#[test]
+fn a_stuck_redis_ends_no_watch_and_is_said_at_once() {
+    let place = Place::start();
+    place.submit(5_000, &[]).ok();
+    wait_until("it runs", || place.field("state") == "running");
+    let redis = processes(place.dir.path()).into_iter().find(|(name, _)| name == "redis").unwrap().1;
+    kill("STOP", redis);
+    let out = place.dir.path().join("watched");
+    let mut watch = command(&place.args(&["watch", "points"]))
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(&out).unwrap())
+        .spawn()
+        .unwrap();
+    let since = Instant::now();
+    let status = place.run(&["status", "points"]).refused(4, "E135");
+    assert!(since.elapsed() < AT_ONCE, "took {:?}", since.elapsed());
+    assert!(status.err.contains("redis gave no answer"), "{status:#?}");
+    let said = || fs::read_to_string(&out).unwrap();
+    wait_until("watch says what is wrong", || said().contains("still watching") && said().contains("E135"));
+    let doctor = place.run(&["doctor"]);
+    assert!(doctor.code == 4 && doctor.out.contains("fail  redis"), "{doctor:#?}");
+    // Longer than any patience of a client.
+    wait_until("it was stuck for long", || since.elapsed() > Duration::from_secs(25));
+    assert!(watch.try_wait().unwrap().is_none(), "watch gave up: {}", said());
+    kill("CONT", redis);
+    wait_until("it goes on", || place.run(&["doctor"]).code == 0);
+    place.run(&["cancel", "points"]).ok();
+    assert_eq!(watch.wait().unwrap().code(), Some(1), "{}", said());
+}
