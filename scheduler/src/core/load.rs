@@ -11,8 +11,8 @@ use super::{
     touched::{Pulse, Touched},
 };
 use crate::{
-    graph::{TaskId, TaskState},
-    ids::{Generation, Incarnation, JobId},
+    graph::{Holder, TaskId, TaskState},
+    ids::{Generation, Incarnation, JobId, Superstep},
     spec::JobSpec,
     sync::{Clocks, Ending},
 };
@@ -84,6 +84,7 @@ impl Job {
             pulse: Pulse::default(),
             due: Due::default(),
         };
+        job.check_records()?;
         job.finished = job
             .tasks
             .iter()
@@ -99,6 +100,49 @@ impl Job {
             }
         }
         Ok(job)
+    }
+
+    /// What refers to each other must be there: a record that lacks something would stop the job, or the engine.
+    fn check_records(&self) -> Result<(), Unreadable> {
+        let lacks = |what, field: String, cause: &str| {
+            Err(Unreadable { what, field, cause: format!("the records contradict each other: {cause}") })
+        };
+        for node in &self.spec.nodes {
+            if !self.tasks.contains_key(&TaskId::Node(node.name.clone())) {
+                return lacks("task", node.name.to_string(), "the node is not in the graph");
+            }
+        }
+        for (id, task) in &self.tasks {
+            let known = match id {
+                TaskId::Iteration { worker, .. } => task.state.is_final() || self.members.contains_key(worker),
+                TaskId::Barrier(n) => task.state.is_final() || self.spans.contains_key(n),
+                TaskId::Clock(_) | TaskId::Node(_) => true,
+            };
+            if !known {
+                return lacks("task", id.to_string(), "its worker or superstep is missing");
+            }
+            if let TaskState::Leased { holder: Holder::Worker(worker), .. } = task.state
+                && !self.members.contains_key(&worker)
+            {
+                return lacks("task", id.to_string(), "its worker is missing");
+            }
+        }
+        for (superstep, span) in self.spans.iter().filter(|(_, span)| !span.is_closed()) {
+            if let Some(worker) = span.roster.keys().find(|w| !self.members.contains_key(w)) {
+                let cause = format!("{worker} of its roster is missing");
+                return lacks("superstep", superstep.to_string(), &cause);
+            }
+        }
+        let next = self.central.next_superstep;
+        let missing = (self.central.closed..next.0).find(|n| !self.spans.contains_key(&Superstep(*n)));
+        if let Some(missing) = missing.filter(|_| !self.central.phase.is_over()) {
+            return lacks("superstep", missing.to_string(), "it is open and missing");
+        }
+        let torn = self.members.iter().find(|(_, m)| m.finished > m.granted || m.granted > m.planned);
+        match torn {
+            Some((worker, _)) => lacks("worker", worker.to_string(), "it has finished more than it was given"),
+            None => Ok(()),
+        }
     }
 
     /// What was decided and may not have reached those who must carry it out. All of it may be repeated.

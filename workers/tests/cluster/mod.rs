@@ -34,6 +34,7 @@ pub struct Cluster {
     pub store: RedisStore,
     pub token: Token,
     shard_count: u32,
+    engine_flags: String,
 }
 
 /// A child that is killed when it is dropped.
@@ -42,7 +43,14 @@ pub struct Process(Child);
 impl Process {
     /// Starts `syncline ARGS` and waits for its line `listening ADDR` if it prints one.
     fn spawn(args: &[String], listens: bool) -> (Self, String) {
-        let mut child = Command::new(BINARY)
+        Self::spawn_by(&[], args, listens)
+    }
+
+    /// The same, started by a command that ends in executing what follows.
+    fn spawn_by(starter: &[&str], args: &[String], listens: bool) -> (Self, String) {
+        let mut words = starter.iter().copied().chain([BINARY]);
+        let mut child = Command::new(words.next().unwrap())
+            .args(words)
             .args(args)
             .env("SYNCLINE_LOG", std::env::var("SYNCLINE_LOG").unwrap_or_else(|_| "error".into()))
             .stdin(Stdio::null())
@@ -62,6 +70,11 @@ impl Process {
         (Self(child), address)
     }
 
+    /// Sends a signal, by name.
+    pub fn signal(&self, name: &str) {
+        send_signal(self.0.id(), name);
+    }
+
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -75,12 +88,23 @@ impl Drop for Process {
     }
 }
 
+/// Sends a signal to any process, by name.
+pub fn send_signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().unwrap();
+    assert!(sent.success(), "no signal {name} to {pid}");
+}
+
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
 impl Cluster {
     pub async fn start(shards: u32, workers: u32, worker_flags: &str) -> Self {
+        Self::start_with(shards, workers, worker_flags, "--shard-silence-ms 4000").await
+    }
+
+    /// The same, with flags for the engine.
+    pub async fn start_with(shards: u32, workers: u32, worker_flags: &str, engine_flags: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let redis_dir = dir.path().join("redis");
         let redis = tokio::task::spawn_blocking(move || {
@@ -101,6 +125,7 @@ impl Cluster {
             store,
             token,
             shard_count: shards,
+            engine_flags: engine_flags.to_owned(),
         };
         cluster.start_engine();
         for index in 0..shards {
@@ -126,11 +151,12 @@ impl Cluster {
     /// Starts the engine, again at the same address if it ran before.
     pub fn start_engine(&mut self) {
         let args = words(&format!(
-            "engine --listen {} --token-file {} --redis {} --instance test --shards {} --silence-ms 3000",
+            "engine --listen {} --token-file {} --redis {} --instance test --shards {} --silence-ms 3000 {}",
             self.engine_address,
             self.token_file().display(),
             self.redis.url(),
             self.shard_count,
+            self.engine_flags,
         ));
         let (process, address) = Process::spawn(&args, true);
         self.engine = Some(process);
@@ -142,12 +168,17 @@ impl Cluster {
     }
 
     pub fn spawn_worker(&self, flags: &str) -> Process {
+        self.spawn_worker_by(&[], flags)
+    }
+
+    /// A worker that is started by a command which ends in executing what follows.
+    pub fn spawn_worker_by(&self, starter: &[&str], flags: &str) -> Process {
         let args = words(&format!(
             "worker --engine {} --token-file {} {flags}",
             self.engine_address,
             self.token_file().display(),
         ));
-        Process::spawn(&args, false).0
+        Process::spawn_by(starter, &args, false).0
     }
 
     pub fn client(&self) -> Client {

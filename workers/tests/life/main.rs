@@ -1,0 +1,16 @@
+//! A cluster's life: many jobs, stops and starts in the middle, faults of machines and disks. Each test asserts exact
+//! counts, and that nobody waits for ever.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[path = "../cluster/mod.rs"]
+mod cluster;
+#[path = "../counting/mod.rs"]
+mod counting;
+
+mod disk;
+mod jobs;
+mod other_machine;
+mod pauses;
+mod queue;
+mod store;

@@ -1,0 +1,65 @@
+//! A second machine that lacks what the first one has. Machines are mount namespaces, which need rights; where those are
+//! missing the tests say so and do nothing.
+
+use crate::{
+    cluster::{Cluster, Process, number},
+    jobs::{check_next_job_runs, submit, with_data},
+};
+
+/// What starts a program on a machine on which the folder `$1` is empty.
+const ELSEWHERE: &str = "mount -t tmpfs none \"$1\" && shift && exec \"$@\"";
+
+/// Whether this machine lets us hide a folder from a process.
+fn can_hide_folders() -> bool {
+    let mut unshare = std::process::Command::new("unshare");
+    let tried = unshare.args(["-m", "sh", "-c", ELSEWHERE, "sh", "/mnt", "true"]).output();
+    let can = tried.is_ok_and(|done| done.status.success());
+    if !can {
+        eprintln!("SKIPPED: mount namespaces are not allowed here, so a second machine cannot be had");
+    }
+    can
+}
+
+fn worker_elsewhere(cluster: &Cluster, hidden: &std::path::Path, flags: &str) -> Process {
+    let hidden = hidden.to_str().unwrap();
+    cluster.spawn_worker_by(&["unshare", "-m", "sh", "-c", ELSEWHERE, "sh", hidden], flags)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_lacks_the_data_is_excluded_and_the_others_go_on() {
+    if !can_hide_folders() {
+        return;
+    }
+    let mut cluster = Cluster::start(1, 1, "--name here --step-ms 5 --slowdown 1").await;
+    let folder = cluster.dir.path().join("data");
+    std::fs::create_dir(&folder).unwrap();
+    let job = submit(&cluster, with_data("partial", &folder.join("d.csv"), 20)).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
+    // It joins while the job runs.
+    let elsewhere = worker_elsewhere(&cluster, &folder, "--name elsewhere");
+    cluster.workers.push(elsewhere);
+    let excluded = |s: &std::collections::BTreeMap<String, String>| {
+        s.get("excluded").is_some_and(|e| e.contains("elsewhere on ") && e.contains("[E330]"))
+    };
+    cluster.until(&job, excluded).await;
+    let summary = cluster.until_over(&job).await;
+    assert_eq!(summary["state"], "done", "{summary:?}");
+    assert_eq!(number(&summary, "samples_applied"), number(&summary, "samples_total"));
+    // It is excluded from that job only.
+    check_next_job_runs(&cluster, "next").await;
+    let workers = cluster.client().job(&"next".parse().unwrap()).await.unwrap().workers;
+    assert!(workers.values().any(|w| w.contains("\"elsewhere\"")), "{workers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_no_worker_can_run_fails_with_the_reason_and_the_next_one_runs() {
+    let cluster = Cluster::start(1, 2, "").await;
+    let data = cluster.dir.path().join("d.csv");
+    let prepared = with_data("nobody", &data, 1);
+    std::fs::remove_file(&data).unwrap();
+    let job = submit(&cluster, prepared).await;
+    let summary = cluster.until_over(&job).await;
+    assert_eq!((summary["state"].as_str(), summary["code"].as_str()), ("failed", "E330"), "{summary:?}");
+    assert!(summary["reason"].contains("d.csv"), "{summary:?}");
+    check_next_job_runs(&cluster, "next").await;
+}

@@ -1,0 +1,38 @@
+//! Jobs in a queue: each gets its turn without anybody touching the cluster.
+
+use crate::{
+    cluster::{Cluster, number},
+    jobs::{check_exact, counting, submit},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_jobs_in_a_queue_drain() {
+    let cluster = Cluster::start(1, 2, "").await;
+    let mut jobs = Vec::new();
+    for n in 0..50 {
+        let policy = ["asp", "bsp", "elastic-bsp:5"][n % 3];
+        jobs.push(submit(&cluster, counting(&format!("job-{n}"), policy, 40, |_| {})).await);
+    }
+    for job in &jobs {
+        check_exact(&cluster.until_over(job).await, 40);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_that_a_job_leaves_over_serve_the_next_and_a_queued_job_says_what_it_waits_for() {
+    let cluster = Cluster::start(1, 2, "--step-ms 20 --slowdown 1").await;
+    let long = submit(&cluster, counting("long", "asp", 3_000, |s| s.max_workers = 1)).await;
+    cluster.until(&long, |s| s.get("state").is_some_and(|s| s == "running")).await;
+    let short = submit(&cluster, counting("short", "asp", 50, |_| {})).await;
+    check_exact(&cluster.until_over(&short).await, 50);
+    let both = submit(&cluster, counting("both", "asp", 50, |s| s.min_workers = 2)).await;
+    let waits = |s: &std::collections::BTreeMap<String, String>| {
+        s.get("waiting_for").is_some_and(|w| w == "2 workers: of 2 that are there 1 are idle, 1 serve `long`")
+    };
+    cluster.until(&both, waits).await;
+    let told = cluster.client().explain_task(&both, &"train".parse().unwrap()).await.unwrap();
+    assert!(told.because[0].contains("2 workers"), "{told:?}");
+    assert!(number(&cluster.summary(&long).await, "samples_applied") < 3_000);
+    cluster.client().cancel(&long).await.unwrap();
+    check_exact(&cluster.until_over(&both).await, 50);
+}

@@ -1,0 +1,139 @@
+//! A Redis that loses, is emptied, or holds what nobody wrote.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use syncline_engine::{
+    kit::{self, RedisOptions, RedisServer},
+    store::keys::JobKeys,
+};
+
+use crate::{
+    cluster::{Cluster, number},
+    jobs::{check_exact, check_next_job_runs, counting, submit},
+};
+
+const SAMPLES: u64 = 4_000;
+const WORKER: &str = "--step-ms 5 --slowdown 1";
+
+/// Kills the Redis server, takes the last `bytes` from its append-only file, and starts it again.
+fn cut_tail(cluster: &mut Cluster, bytes: u64) {
+    let (dir, port) = (cluster.redis.dir().to_owned(), cluster.redis.port());
+    let program = kit::redis_server(&|_| {}).unwrap().path;
+    let redis = &mut cluster.redis;
+    tokio::task::block_in_place(|| {
+        // Killed first: one that is stopped in order would write what it still has in mind.
+        crate::cluster::send_signal(redis.pid(), "KILL");
+        let idle = RedisServer::start(&program, RedisOptions::new(dir.with_extension("idle"))).unwrap();
+        drop(std::mem::replace(redis, idle));
+        let file = newest_part(&dir.join("appendonlydir"));
+        let length = fs::metadata(&file).unwrap().len();
+        assert!(length > 2 * bytes, "{length} bytes in the append-only file");
+        let open = fs::OpenOptions::new().write(true).open(&file).unwrap();
+        open.set_len(length - bytes).unwrap();
+        *redis = RedisServer::start(&program, RedisOptions { port: Some(port), ..RedisOptions::new(&dir) }).unwrap();
+    });
+}
+
+fn newest_part(dir: &std::path::Path) -> PathBuf {
+    let parts = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    parts.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_lost_its_last_moment_is_written_again_by_the_engine_that_lives() {
+    let mut cluster = Cluster::start(2, 2, WORKER).await;
+    let job = submit(&cluster, counting("tail", "elastic-bsp:15", SAMPLES, |_| {})).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 3).await;
+    cut_tail(&mut cluster, 60_000);
+    check_exact(&cluster.until_over(&job).await, SAMPLES);
+    check_next_job_runs(&cluster, "next").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_acknowledged_data_nobody_knows_any_more_says_so_or_is_exact() {
+    let mut cluster = Cluster::start(2, 2, WORKER).await;
+    let job = submit(&cluster, counting("forgotten", "asp", SAMPLES, |_| {})).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 3).await;
+    cluster.kill_engine();
+    cut_tail(&mut cluster, 100_000);
+    cluster.start_engine();
+    let summary = cluster.until_over(&job).await;
+    match summary["state"].as_str() {
+        "done" => check_exact(&summary, SAMPLES),
+        _ => assert_eq!(summary["code"], "E226", "{summary:?}"),
+    }
+    check_next_job_runs(&cluster, "next").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_emptied_redis_is_written_again_and_a_later_job_of_that_name_starts_from_its_own_weights() {
+    let cluster = Cluster::start(2, 2, WORKER).await;
+    let job = submit(&cluster, counting("emptied", "bsp", SAMPLES, |_| {})).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 3).await;
+    let _: String = cluster.store.query("lose", &["FLUSHALL"]).await.unwrap();
+    check_exact(&cluster.until_over(&job).await, SAMPLES);
+
+    // The day after: engine and Redis know nothing, only the shards have not been told.
+    let mut cluster = cluster;
+    let job = submit(&cluster, counting("again", "asp", 1_000_000, |_| {})).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > 500).await;
+    cluster.kill_engine();
+    let _: String = cluster.store.query("lose", &["FLUSHALL"]).await.unwrap();
+    cluster.start_engine();
+    let job = submit(&cluster, counting("again", "asp", 500, |_| {})).await;
+    check_exact(&cluster.until_over(&job).await, 500);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_jobs_are_parked_and_the_others_go_on() {
+    let mut cluster = Cluster::start(1, 2, WORKER).await;
+    let damaged = ["no-seq", "bad-seq", "far-epoch", "no-central", "no-workers", "wrong-type", "garbage"];
+    // The first one runs, with one of the workers; "no-workers" runs with the other; the rest waits.
+    let running = submit(&cluster, counting("running", "asp", SAMPLES, |s| s.max_workers = 1)).await;
+    let other = submit(&cluster, counting("no-workers", "bsp", 1_000_000, |s| s.max_workers = 1)).await;
+    cluster.until(&other, |s| number(s, "samples_applied") > 50).await;
+    for name in damaged.iter().filter(|name| **name != "no-workers") {
+        submit(&cluster, counting(name, "bsp", 100_000, |s| s.min_workers = 9)).await;
+    }
+    cluster.until(&running, |s| number(s, "samples_applied") > SAMPLES / 4).await;
+    cluster.kill_engine();
+    let spoil = async |name: &str, words: &[&str]| {
+        let keys = JobKeys::new(&name.parse().unwrap());
+        let name = |word: &&str| match *word {
+            "STATE" => keys.state.clone(),
+            "TASKS" => keys.tasks.clone(),
+            "WORKERS" => keys.workers.clone(),
+            other => other.to_owned(),
+        };
+        let words: Vec<String> = words.iter().map(name).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let _: i64 = cluster.store.query("spoil", &words).await.unwrap();
+    };
+    spoil("no-seq", &["HDEL", "STATE", "seq"]).await;
+    spoil("bad-seq", &["HSET", "STATE", "seq", "abc"]).await;
+    spoil("far-epoch", &["HSET", "STATE", "epoch", "9000000000000000"]).await;
+    spoil("no-central", &["HDEL", "STATE", "central"]).await;
+    spoil("wrong-type", &["DEL", "TASKS"]).await;
+    spoil("wrong-type", &["RPUSH", "TASKS", "text"]).await;
+    spoil("no-workers", &["DEL", "WORKERS"]).await;
+    spoil("garbage", &["HSET", "STATE", "spec", "{"]).await;
+    cluster.start_engine();
+
+    check_exact(&cluster.until_over(&running).await, SAMPLES);
+    let client = cluster.client();
+    let states: BTreeMap<String, String> =
+        client.jobs().await.unwrap().into_iter().map(|j| (j["id"].clone(), j["state"].clone())).collect();
+    for name in damaged {
+        assert_eq!(states[name], "damaged", "{states:?}");
+        let view = client.job(&name.parse().unwrap()).await.unwrap();
+        assert!(!view.job["reason"].is_empty(), "{name}");
+    }
+    for (n, name) in damaged.iter().enumerate() {
+        let job = name.parse().unwrap();
+        if n % 2 == 0 { client.cancel(&job).await.unwrap() } else { client.delete(&job).await.unwrap() }
+    }
+    let left: Vec<String> = client.jobs().await.unwrap().into_iter().map(|j| j["id"].clone()).collect();
+    assert!(damaged.iter().all(|name| !left.iter().any(|l| l == name)), "{left:?}");
+    check_next_job_runs(&cluster, "next").await;
+    check_next_job_runs(&cluster, "garbage").await;
+}
