@@ -1,6 +1,14 @@
 //! A client that connects again when its connection is lost. tarpc itself never does.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::sync::Mutex;
 
@@ -12,11 +20,17 @@ type Dial<C> = dyn Fn() -> Pin<Box<dyn Future<Output = Result<C, HelloError>> + 
 pub struct Reconnecting<C> {
     dial: Arc<Dial<C>>,
     current: Arc<Mutex<Option<C>>>,
+    /// Calls in a row that were not answered in time.
+    unanswered: Arc<AtomicU32>,
 }
+
+/// After so many calls without an answer in time the connection counts as lost: its other end may be gone without a word.
+const UNANSWERED: u32 = 2;
 
 impl<C> Clone for Reconnecting<C> {
     fn clone(&self) -> Self {
-        Self { dial: self.dial.clone(), current: self.current.clone() }
+        let Self { dial, current, unanswered } = self;
+        Self { dial: dial.clone(), current: current.clone(), unanswered: unanswered.clone() }
     }
 }
 
@@ -36,7 +50,8 @@ impl<C: Clone> Reconnecting<C> {
     where
         F: Future<Output = Result<C, HelloError>> + Send + 'static,
     {
-        Self { dial: Arc::new(move || Box::pin(dial())), current: Arc::default() }
+        let (current, unanswered) = Default::default();
+        Self { dial: Arc::new(move || Box::pin(dial())), current, unanswered }
     }
 
     /// One call, over the present connection or a new one. A lost connection is forgotten, so that the next call
@@ -53,9 +68,14 @@ impl<C: Clone> Reconnecting<C> {
             }
         };
         match call(client).await {
-            Ok(value) => Ok(value),
+            Ok(value) => {
+                self.unanswered.store(0, Ordering::Relaxed);
+                Ok(value)
+            }
             Err(error) => {
-                if !matches!(error, tarpc::client::RpcError::DeadlineExceeded) {
+                let late = matches!(error, tarpc::client::RpcError::DeadlineExceeded);
+                if !late || self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED {
+                    self.unanswered.store(0, Ordering::Relaxed);
                     *self.current.lock().await = None;
                 }
                 Err(CallError::Lost(error))
