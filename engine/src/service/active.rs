@@ -148,6 +148,8 @@ impl Active {
                 vec![("state", "canceled".to_owned()), ("reason", format!("it was damaged: {reason}"))];
             let last = &Commit { summary, over: true, ..Commit::default() };
             self.persist("commit", id, || store.commit(id, epoch, 1, Mode::New, last)).await?;
+            // The next job of this name goes on counting from there.
+            self.seqs.insert(id.clone(), 1);
         }
         self.hands.mend(id);
         if matches!(input, Input::Submit(_)) {

@@ -114,7 +114,9 @@ impl Job {
         }
         for (id, task) in &self.tasks {
             let known = match id {
-                TaskId::Iteration { worker, .. } => task.state.is_final() || self.members.contains_key(worker),
+                TaskId::Iteration { worker, .. } => {
+                    task.state.is_final() || self.members.contains_key(worker)
+                }
                 TaskId::Barrier(n) => task.state.is_final() || self.spans.contains_key(n),
                 TaskId::Clock(_) | TaskId::Node(_) => true,
             };
@@ -140,7 +142,9 @@ impl Job {
         }
         let torn = self.members.iter().find(|(_, m)| m.finished > m.granted || m.granted > m.planned);
         match torn {
-            Some((worker, _)) => lacks("worker", worker.to_string(), "it has finished more than it was given"),
+            Some((worker, _)) => {
+                lacks("worker", worker.to_string(), "it has finished more than it was given")
+            }
             None => Ok(()),
         }
     }

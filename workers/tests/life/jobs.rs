@@ -67,7 +67,9 @@ pub fn check_exact(summary: &BTreeMap<String, String>, samples: u64) {
     match summary["policy"].starts_with("bsp") {
         // The mean of ones is one: a round is one step, whoever took part.
         true => assert!(high <= barriers && high - low <= torn, "{barriers} barriers, weights {low}..{high}"),
-        false => assert!(low >= done && high <= done + torn, "{done} done, {torn} torn, weights {low}..{high}"),
+        false => {
+            assert!(low >= done && high <= done + torn, "{done} done, {torn} torn, weights {low}..{high}")
+        }
     }
 }
 

@@ -47,7 +47,8 @@ async fn a_silent_shard_is_shown_before_it_is_lost_and_may_come_back() {
     cluster.shards[1].signal("STOP");
     let client = cluster.client();
     let deadline = std::time::Instant::now() + crate::cluster::PATIENCE;
-    while !notes(&client, &job).await.unwrap().iter().any(|n| n.contains("shard s1") && n.contains("silent")) {
+    while !notes(&client, &job).await.unwrap().iter().any(|n| n.contains("shard s1") && n.contains("silent"))
+    {
         assert!(std::time::Instant::now() < deadline, "nobody says that the shard is silent");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -30,7 +30,8 @@ fn cut_tail(cluster: &mut Cluster, bytes: u64) {
         assert!(length > 2 * bytes, "{length} bytes in the append-only file");
         let open = fs::OpenOptions::new().write(true).open(&file).unwrap();
         open.set_len(length - bytes).unwrap();
-        *redis = RedisServer::start(&program, RedisOptions { port: Some(port), ..RedisOptions::new(&dir) }).unwrap();
+        *redis = RedisServer::start(&program, RedisOptions { port: Some(port), ..RedisOptions::new(&dir) })
+            .unwrap();
     });
 }
 
