@@ -240,13 +240,17 @@ async fn a_hundred_thousand_iterations_need_no_more_room_than_five_thousand() {
                     fields <= MAX_FIELDS && bytes <= MAX_BYTES,
                     "{policy}: {fields} fields, {bytes} bytes"
                 );
-                early.get_or_insert((fields, bytes));
+                // The curve goes from half its points to all of them and back: a few looks see its largest.
+                if driver.iterations <= 25_000 {
+                    let (most_fields, most_bytes): (u64, u64) = early.unwrap_or_default();
+                    early = Some((most_fields.max(fields), most_bytes.max(bytes)));
+                }
             }
         }
         let (fields, bytes) = driver.room().await;
         let (early_fields, early_bytes) = early.unwrap();
         println!(
-            "{policy}: after 5,000: {early_fields} fields, {early_bytes} B; after 100,000: {fields}, {bytes} B"
+            "{policy}: up to 25,000: {early_fields} fields, {early_bytes} B; after 100,000: {fields}, {bytes} B"
         );
         assert!(fields * 10 <= early_fields * 12, "{policy}: {early_fields} then {fields} fields");
         assert!(bytes * 10 <= early_bytes * 12, "{policy}: {early_bytes} then {bytes} bytes");

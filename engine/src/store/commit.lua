@@ -45,9 +45,10 @@ while at <= #ARGV do
   elseif code == 'E' then
     redis.call('EXPIRE', key, ARGV[first])
   elseif code == 'H' then
-    for i, entry in ipairs(redis.call('XRANGE', key, '-', '+')) do
-      if i % 2 == 0 then redis.call('XDEL', key, entry[1]) end
-    end
+    -- Written anew: XDEL would only mark the entries, and keep their memory.
+    local entries = redis.call('XRANGE', key, '-', '+')
+    redis.call('UNLINK', key)
+    for i = 1, #entries, 2 do redis.call('XADD', key, entries[i][1], unpack(entries[i][2])) end
   else
     local before = redis.call('XLEN', key)
     redis.call('XADD', key, 'MAXLEN', '=', ARGV[first], '*', unpack(ARGV, first + 1, last))
