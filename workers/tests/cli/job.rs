@@ -2,6 +2,7 @@
 
 use std::{fmt::Write as _, fs, path::Path};
 
+use safetensors::{Dtype, tensor::TensorView};
 use serde_json::Value;
 use syncline_workers::onnx::{self, SplitMix64, mlp};
 
@@ -154,6 +155,48 @@ fn a_written_training_graph_trains_from_the_models_own_weights() {
     let frozen = ready.replace("epochs = 5", "epochs = 5, freeze = ['fc1.*']");
     fs::write(&file, frozen).unwrap();
     syncline(&["submit", &file, "--id", "frozen", "--state-dir", place]).refused(2, "E366");
+}
+
+#[test]
+fn a_submission_says_what_is_doubtful_and_a_list_beside_the_job_file_settles_it() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "1"]);
+    let place = dir.path().to_str().unwrap();
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/selection");
+    for name in ["frozen.script.onnx", "frozen.txt"] {
+        fs::copy(models.join(name), dir.path().join(name)).unwrap();
+    }
+    const SAMPLES: usize = 20;
+    let (x, y) = (vec![0u8; SAMPLES * 3 * 8 * 8 * 4], vec![0u8; SAMPLES * 8]);
+    let tensors = [
+        ("x", TensorView::new(Dtype::F32, vec![SAMPLES, 3, 8, 8], &x).unwrap()),
+        ("label", TensorView::new(Dtype::I64, vec![SAMPLES], &y).unwrap()),
+    ];
+    fs::write(dir.path().join("data.safetensors"), safetensors::serialize(tensors, None).unwrap()).unwrap();
+    let job = |id: &str, settings: &str| {
+        let text = format!(
+            r#"id = "{id}"
+[[node]]
+name = "train"
+do = "train"
+model.forward = {{ onnx = "frozen.script.onnx", loss = "softmax-cross-entropy" }}
+data.source = {{ safetensors = {{ path = "data.safetensors" }} }}
+settings = {{ batch = 10, {settings} }}
+"#
+        );
+        let path = dir.path().join("job.toml");
+        fs::write(&path, text).unwrap();
+        syncline(&["submit", path.to_str().unwrap(), "--state-dir", place])
+    };
+    let said = job("doubtful", "epochs = 1").ok().err;
+    for part in ["warning: `channel_scale` is not trained", "requires_grad", "params = \"names.txt\""] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+    let said = job("settled", r#"params = "frozen.txt""#).ok().err;
+    assert!(!said.contains("warning"), "{said}");
+    fs::write(dir.path().join("frozen.txt"), "head.wieght").unwrap();
+    let refused = job("misspelt", r#"params = "frozen.txt""#).refused(2, "E260");
+    assert!(refused.err.contains("`head.wieght` (near: `head.weight`"), "{}", refused.err);
 }
 
 #[test]

@@ -1,0 +1,90 @@
+"""Exports one small PyTorch model in the ways that lose what only training needs, for tests/eval_form.rs.
+
+    python3 -m pip install torch onnx onnxscript
+    python3 make_eval_form.py [--out FOLDER]
+
+* `folded.script`: torch.onnx.export(dynamo=False) as it is by default.
+* `kept.script`: without constant folding, but in eval(): equal constants are one, with Identity nodes for the others.
+* `training.script`: in training form.
+* `folded.dynamo`: dynamo=True and the optimiser, in eval().
+* `kept.dynamo`: dynamo=True without the optimiser, in eval().
+* `training.dynamo`: the same in train().
+* `plain.script`, `plain.dynamo`: a model without normalisation, whose Dropout is lost in eval().
+"""
+
+import argparse
+import contextlib
+import io
+import pathlib
+import warnings
+
+import onnx
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Norms(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.bn = nn.Conv2d(1, 3, 3, bias=False), nn.BatchNorm2d(3)
+        self.b, self.bn2 = nn.Conv2d(3, 3, 3, bias=False), nn.BatchNorm2d(3)
+        self.drop, self.fc = nn.Dropout(0.3), nn.Linear(12, 5)
+
+    def forward(self, x):
+        x = F.relu(self.bn(self.a(x)))
+        return self.fc(self.drop(F.relu(self.bn2(self.b(x))).flatten(1)))
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.Dropout(0.3), nn.Linear(8, 5))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+X = torch.zeros(2, 1, 6, 6)
+
+
+def script(model, path, **how):
+    names = {"input_names": ["x"], "output_names": ["y"], "dynamic_axes": {"x": {0: "batch"}}}
+    torch.onnx.export(model, (X,), str(path), dynamo=False, opset_version=17, **names, **how)
+
+
+def dynamo(model, path, optimize):
+    torch.onnx.export(
+        model, (X,), str(path), dynamo=True, optimize=optimize, external_data=False,
+        dynamic_shapes=({0: torch.export.Dim("batch")},), input_names=["x"], output_names=["y"],
+    )  # fmt: skip
+    # Lines of source code hold paths of the machine; what each node was stays.
+    file = onnx.load(str(path))
+    for node in file.graph.node:
+        for at in reversed(range(len(node.metadata_props))):
+            if node.metadata_props[at].key != "pkg.torch.onnx.fx_node":
+                del node.metadata_props[at]
+        node.doc_string = ""
+    onnx.save(file, str(path))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent)
+    out = parser.parse_args().out
+    fresh = lambda build: (torch.manual_seed(1), build())[1]
+    training = {"do_constant_folding": False, "training": torch.onnx.TrainingMode.TRAINING}
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        script(fresh(Norms).eval(), out / "folded.script.onnx")
+        script(fresh(Norms).eval(), out / "kept.script.onnx", do_constant_folding=False)
+        script(fresh(Norms).train(), out / "training.script.onnx", **training)
+        dynamo(fresh(Norms).eval(), out / "folded.dynamo.onnx", True)
+        dynamo(fresh(Norms).eval(), out / "kept.dynamo.onnx", False)
+        dynamo(fresh(Norms).train(), out / "training.dynamo.onnx", False)
+        script(fresh(Plain).eval(), out / "plain.script.onnx")
+        dynamo(fresh(Plain).eval(), out / "plain.dynamo.onnx", False)
+
+
+if __name__ == "__main__":
+    main()
