@@ -36,6 +36,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// One life of a job.
+type Life = (JobId, Generation);
+
 /// The hands of the engine. Everything it starts for a job ends when the job is closed.
 #[derive(Clone)]
 pub(super) struct Hands {
@@ -47,7 +50,7 @@ pub(super) struct Hands {
     specs: Arc<Mutex<BTreeMap<JobId, Arc<TrainSpec>>>>,
     /// Jobs whose records cannot be used, with what is wrong with them.
     damaged: Arc<Mutex<BTreeMap<JobId, String>>>,
-    running: Arc<Mutex<HashMap<(JobId, Generation), Vec<AbortHandle>>>>,
+    running: Arc<Mutex<HashMap<Life, Vec<AbortHandle>>>>,
     clock: Clock,
 }
 

@@ -53,8 +53,9 @@ impl Cluster {
         let (secret, redis_url) = (dir.join("token"), redis.url());
         let token = Token::load_or_create(&secret)?;
         let secret = secret.to_string_lossy();
-        let line = format!("engine --listen 127.0.0.1:0 --redis {redis_url} --shards {shards}");
-        let (engine, address) = Process::listening(&words(&line, &secret))?;
+        let line = format!("engine --listen 127.0.0.1:0 --shards {shards}");
+        let env = [("SYNCLINE_REDIS", redis_url.as_str())];
+        let (engine, address) = Process::listening_with(&words(&line, &secret), &env)?;
         let mut processes = vec![("engine", engine)];
         for index in 0..shards {
             let line = format!("ps --engine {address} --shard {index}/{shards} --state-dir");

@@ -56,12 +56,17 @@ pub struct Process {
 impl Process {
     /// Starts a part.
     pub fn start<S: AsRef<OsStr>>(args: &[S]) -> Result<Self> {
-        Self::spawn(args, Stdio::null())
+        Self::spawn(args, &[], Stdio::null())
     }
 
     /// Starts a part and waits for its line `listening ADDRESS`.
     pub fn listening<S: AsRef<OsStr>>(args: &[S]) -> Result<(Self, String)> {
-        let mut process = Self::spawn(args, Stdio::piped())?;
+        Self::listening_with(args, &[])
+    }
+
+    /// The same with variables in its environment, for what not everybody may read.
+    pub fn listening_with<S: AsRef<OsStr>>(args: &[S], env: &[(&str, &str)]) -> Result<(Self, String)> {
+        let mut process = Self::spawn(args, env, Stdio::piped())?;
         let out = process.child.stdout.take().context("a piped child")?;
         let mut line = String::new();
         BufReader::new(out).read_line(&mut line)?;
@@ -70,10 +75,11 @@ impl Process {
         Ok((process, address.to_owned()))
     }
 
-    fn spawn<S: AsRef<OsStr>>(args: &[S], out: Stdio) -> Result<Self> {
+    fn spawn<S: AsRef<OsStr>>(args: &[S], env: &[(&str, &str)], out: Stdio) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg(PART)
             .args(args)
+            .envs(env.iter().copied())
             .stdin(Stdio::piped())
             .stdout(out)
             .spawn()?;

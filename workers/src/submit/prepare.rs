@@ -1,7 +1,8 @@
 //! Turns a user's graph into a checked spec and the blobs it names.
 
-use std::{borrow::Cow, collections::BTreeMap, fs, mem};
+use std::{borrow::Cow, collections::BTreeMap, mem};
 
+use syncline_engine::input;
 use syncline_scheduler::{
     ids::Name,
     spec::{JobSpec, Layout, ModelSpec, Node, NodeKind, Parameter, TrainSpec},
@@ -190,10 +191,13 @@ fn read(bytes: &Bytes) -> Result<Cow<'_, [u8]>, SubmitError> {
     }
 }
 
+/// A list of names that somebody's program printed.
+const MAX_LIST_BYTES: u64 = 64 << 20;
+
 fn names(list: &ParamList) -> Result<Vec<String>, SubmitError> {
     match list {
         ParamList::Names(names) => Ok(names.clone()),
-        ParamList::File(path) => match fs::read_to_string(path) {
+        ParamList::File(path) => match input::read_text(path, MAX_LIST_BYTES) {
             Ok(text) => Ok(names_of(&text)),
             Err(source) => Err(SubmitError::Read { path: path.clone(), source }),
         },

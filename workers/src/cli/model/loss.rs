@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use syncline_engine::cli::Failure;
+use syncline_engine::{cli::Failure, input};
 
 use super::{autodiff_failure, read};
 use crate::autodiff::{DeriveOptions, Loss, LossOptions, names_of};
@@ -66,7 +66,7 @@ pub(super) struct ParamsArg {
 impl ParamsArg {
     pub(super) fn names(&self) -> Result<Option<Vec<String>>, Failure> {
         let Some(path) = &self.params else { return Ok(None) };
-        Ok(Some(names_of(&String::from_utf8_lossy(&read(path)?))))
+        Ok(Some(names_of(&String::from_utf8_lossy(input::without_mark(&read(path)?)))))
     }
 }
 
