@@ -1,0 +1,45 @@
+//! One engine leads; its lead ends with it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use syncline_engine::{
+    kit::{self, RedisOptions, RedisServer},
+    rpc::Token,
+    service::{Engine, EngineHandle, EngineOptions, Limits},
+    store::{RedisStore, keys},
+};
+use tokio::time::timeout;
+
+/// Twice the length of the lease, and room for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn engine(redis: &RedisServer, instance: &str) -> EngineHandle {
+    Engine::start(EngineOptions {
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        token: Token::generate(),
+        redis: redis.url(),
+        instance: instance.into(),
+        shards: 1,
+        limits: Limits::default(),
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_engine_stops_renewing_its_lead_and_a_standby_takes_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+    let redis = RedisServer::start(&program.path, RedisOptions::new(dir.path())).unwrap();
+    let mut first = engine(&redis, "first").await;
+    timeout(PATIENCE, first.active()).await.unwrap();
+    let mut second = engine(&redis, "second").await;
+    let early = timeout(Duration::from_millis(500), second.active()).await;
+    assert!(early.is_err(), "two engines are active");
+    drop(first);
+    timeout(PATIENCE, second.active()).await.unwrap();
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    assert_eq!(store.hash("look", keys::ENGINE).await.unwrap()["instance"], "second");
+}

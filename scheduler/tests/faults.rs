@@ -1,0 +1,352 @@
+//! What the core decides when something goes wrong outside: a worker that cannot, a shard that forgot, a store that went
+//! back, a disk that is full; and who gets the workers when a job ends.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::collections::BTreeMap;
+
+use syncline_scheduler::{
+    core::{
+        Assignment, Blame, Core, Effect, Input, Iterated, Job, Outcome, Phase, Refused, SnapshotFile,
+        Submission, TaskFault, TaskReport, Work, WorkerAbout,
+    },
+    ids::{Generation, Incarnation, JobId, ShardIndex},
+    spec::{
+        DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
+        Source, TrainSpec,
+    },
+};
+
+fn id(name: &str) -> JobId {
+    name.parse().unwrap()
+}
+
+/// A job of `iterations` under ASP, and a snapshot.
+fn spec(name: &str, iterations: u64) -> JobSpec {
+    let model = ModelSpec {
+        training_graph: "t".into(),
+        evaluation_graph: "e".into(),
+        forward: "f".into(),
+        initial: "i".into(),
+        layout: Layout(vec![Parameter::trained("w", vec![4])]),
+        inputs: vec![],
+        label: None,
+        classes: None,
+        ignored_label: None,
+        label_shape: vec![],
+    };
+    let source = Source::Csv { path: "d.csv".into(), label_columns: 1, skip_lines: 0 };
+    let train = TrainSpec {
+        model,
+        data: DataSpec { train_samples: iterations, ..DataSpec::new(source) },
+        optimizer: Optimizer::Sgd { weight_decay: 0.0 },
+        learning_rate: LearningRate { base: 0.1, decay: Default::default() },
+        policy: "asp".parse().unwrap(),
+        batch: 1,
+        drop_last: false,
+        epochs: 1,
+        seed: 0,
+        on_nan: OnNan::Fail,
+        clip_norm: None,
+        min_workers: 1,
+        max_workers: u32::MAX,
+        ahead: None,
+    };
+    let node = |name: &str, after: &[&str], kind| Node {
+        name: id(name),
+        after: after.iter().map(|a| id(a)).collect(),
+        retries: 0,
+        kind,
+    };
+    let train = node("train", &[], NodeKind::Train(Box::new(train)));
+    JobSpec { id: id(name), nodes: vec![train, node("weights", &["train"], NodeKind::Snapshot)] }
+}
+
+/// A core with what has gone out of it and is not done.
+struct World {
+    core: Core,
+    now_us: u64,
+    hands: BTreeMap<Incarnation, Vec<Assignment>>,
+    fx: Vec<Effect>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { core: Core::new(1), now_us: 1_000_000, hands: BTreeMap::new(), fx: Vec::new() }
+    }
+
+    /// Handles an input; shards open at once.
+    fn give(&mut self, input: Input) -> Vec<Effect> {
+        let mut inputs = vec![input];
+        let mut all = Vec::new();
+        while let Some(input) = inputs.pop() {
+            let effects = self.core.handle(self.now_us, input).unwrap();
+            self.core.take_commits(self.now_us);
+            for effect in effects {
+                match &effect {
+                    Effect::Assign { worker, assignment } => {
+                        self.hands.entry(*worker).or_default().push(assignment.clone());
+                    }
+                    Effect::OpenShards { job, generation } => {
+                        inputs.push(Input::ShardsOpened { job: job.clone(), generation: *generation });
+                    }
+                    _ => {}
+                }
+                all.push(effect);
+            }
+        }
+        self.fx.extend(all.iter().cloned());
+        all
+    }
+
+    fn submit(&mut self, spec: JobSpec, nonce: u32) {
+        self.give(Input::Submit(Submission { spec: Box::new(spec), nonce, replace: false }));
+    }
+
+    fn join(&mut self, n: u64, name: &str) -> Incarnation {
+        let about = WorkerAbout { name: name.into(), host: "host".into(), pid: 7, ..WorkerAbout::default() };
+        self.give(Input::WorkerJoined { worker: Incarnation(n), about });
+        Incarnation(n)
+    }
+
+    fn report(&mut self, worker: Incarnation, outcome: impl Fn(&Work) -> Outcome) -> Vec<Effect> {
+        let assignment = self.hands.get_mut(&worker).unwrap().remove(0);
+        let outcome = outcome(&assignment.work);
+        self.give(Input::Report {
+            worker,
+            report: TaskReport { key: assignment.key, ended_ago_us: 0, outcome },
+        })
+    }
+
+    fn job(&self, name: &str) -> &Job {
+        self.core.job(&id(name)).unwrap()
+    }
+
+    fn code(&self, name: &str) -> String {
+        match self.job(name).phase() {
+            Phase::Failed { code, .. } => code.clone(),
+            other => other.word().to_owned(),
+        }
+    }
+}
+
+fn done(work: &Work) -> Outcome {
+    let Work::Iterate { range, .. } = work else { panic!("{work:?}") };
+    Outcome::Iterated(Iterated { range: *range, loss: 1.0, compute_us: 1_000, ..Iterated::default() })
+}
+
+fn lacks(_: &Work) -> Outcome {
+    Outcome::Failed { code: "E330".into(), reason: "[E330] cannot open d.csv".into(), blame: Blame::Worker }
+}
+
+#[test]
+fn a_worker_that_lacks_something_leaves_the_job_to_the_others() {
+    let mut world = World::new();
+    let (able, unable) = (world.join(1, "able"), world.join(2, "unable"));
+    world.submit(spec("job", 100), 1);
+    let effects = world.report(unable, lacks);
+    assert!(
+        effects.iter().any(|e| matches!(e, Effect::Drop { worker, .. } if *worker == unable)),
+        "{effects:?}"
+    );
+    assert!(
+        effects.iter().any(|e| matches!(e, Effect::Seal { worker, .. } if *worker == unable)),
+        "{effects:?}"
+    );
+    world.report(able, done);
+    assert_eq!(world.code("job"), "running");
+
+    // Under its next incarnation it is not offered the job until the time is over; another process at once.
+    let again = world.join(3, "unable");
+    assert!(!world.hands.contains_key(&again));
+    world.now_us += 29_000_000;
+    world.give(Input::Tick);
+    assert!(!world.hands.contains_key(&again));
+    world.now_us += 2_000_000;
+    world.give(Input::Tick);
+    assert!(world.hands.contains_key(&again), "it is offered again");
+}
+
+#[test]
+fn a_job_fails_when_nobody_is_left_who_might_run_it() {
+    let mut world = World::new();
+    let (first, second) = (world.join(1, "first"), world.join(2, "second"));
+    world.submit(spec("job", 100), 1);
+    world.report(first, lacks);
+    assert_eq!(world.code("job"), "running", "the second has not tried");
+    world.report(second, lacks);
+    assert_eq!(world.code("job"), "E330");
+}
+
+#[test]
+fn training_that_has_begun_waits_for_somebody_who_can_go_on() {
+    let mut world = World::new();
+    let only = world.join(1, "only");
+    world.submit(spec("job", 100), 1);
+    world.report(only, done);
+    world.report(only, lacks);
+    assert_eq!(world.code("job"), "running");
+    let other = world.join(2, "other");
+    assert!(world.hands.contains_key(&other));
+}
+
+#[test]
+fn a_fault_of_the_job_ends_it_and_keeps_its_last_weights() {
+    let mut world = World::new();
+    let worker = world.join(1, "worker");
+    world.join(2, "other");
+    world.submit(spec("job", 100), 9);
+    let effects = world.report(worker, |_| Outcome::Failed {
+        code: "E351".into(),
+        reason: "the loss became NaN".into(),
+        blame: Blame::Job,
+    });
+    assert_eq!(world.code("job"), "E351");
+    let generation = Generation::first(9);
+    assert!(effects.contains(&Effect::CloseShards { job: id("job"), generation, keep: true }), "{effects:?}");
+    let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() };
+    let kept = Input::WeightsKept { job: id("job"), generation, outcome: Ok(file.clone()) };
+    world.core.handle(world.now_us, kept).unwrap();
+    let summary = world.core.take_commits(world.now_us).remove(&id("job")).unwrap().summary;
+    assert!(summary.contains(&("snapshot", file.path)), "{summary:?}");
+}
+
+#[test]
+fn the_next_job_starts_in_the_turn_in_which_the_one_before_it_ends() {
+    let mut world = World::new();
+    let worker = world.join(1, "worker");
+    let mut first = spec("first", 1);
+    first.nodes.truncate(1);
+    world.submit(first, 1);
+    world.submit(spec("second", 1), 2);
+    assert_eq!(world.code("second"), "queued");
+    world.report(worker, done);
+    let closed = Input::BarrierClosed {
+        job: id("first"),
+        generation: Generation::first(1),
+        shard: ShardIndex(0),
+        stand: syncline_scheduler::core::ShardStand { closed: 1, closed_ago_us: 0, pushes: 1 },
+    };
+    world.give(closed);
+    assert_eq!((world.code("first"), world.code("second")), ("done".into(), "running".into()));
+    assert_eq!(world.hands[&worker].len(), 1, "its iteration is granted");
+}
+
+#[test]
+fn the_same_submission_again_is_the_same_job_and_another_one_of_its_name_is_not() {
+    let mut world = World::new();
+    let submission = |nonce, replace| Submission { spec: Box::new(spec("job", 5)), nonce, replace };
+    world.give(Input::Submit(submission(1, false)));
+    world.give(Input::Submit(submission(1, false)));
+    let refuse = |world: &mut World, s| world.core.handle(2_000_000, Input::Submit(s)).unwrap_err();
+    assert_eq!(refuse(&mut world, submission(2, false)), Refused::Duplicate { job: id("job") });
+    let running = Refused::NotOver { job: id("job"), state: "queued" };
+    assert_eq!(refuse(&mut world, submission(2, true)), running);
+    assert_eq!(world.core.handle(2_000_000, Input::Delete(id("job"))).unwrap_err(), running);
+    world.give(Input::Cancel(id("job")));
+    world.give(Input::Submit(submission(2, true)));
+    assert_eq!(world.job("job").generation(), Generation::first(2));
+    world.give(Input::Cancel(id("job")));
+    world.core.handle(3_000_000, Input::Delete(id("job"))).unwrap();
+    assert!(world.core.take_commits(3_000_000)[&id("job")].gone);
+    assert!(world.core.job(&id("job")).is_none());
+}
+
+#[test]
+fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_else() {
+    let mut world = World::new();
+    world.join(1, "worker");
+    world.submit(spec("job", 100), 5);
+    let mine = (id("job"), Generation::first(5));
+    let held = |held: Vec<_>, asked_us| Input::ShardHolds { shard: ShardIndex(0), asked_us, held };
+    // Asked before the job opened there: says nothing about it.
+    world.give(held(vec![], 999_999));
+    world.now_us += 10;
+    world.give(held(vec![mine.clone()], world.now_us));
+    assert_eq!(world.code("job"), "running");
+    let stranger = (id("job"), Generation::first(4));
+    let effects = world.give(held(vec![mine, stranger.clone()], world.now_us));
+    let close = Effect::CloseShards { job: stranger.0, generation: stranger.1, keep: false };
+    assert_eq!(effects, [close]);
+    world.give(held(vec![], world.now_us));
+    assert_eq!(world.code("job"), "E220");
+}
+
+#[test]
+fn whoever_knows_of_more_than_the_store_proves_that_it_went_back() {
+    let cases: [(&str, &dyn Fn(&mut World, Incarnation)); 5] = [
+        ("a push of a grant that is not known", &|w, worker| {
+            w.give(attached(0, &[(worker, 99)]));
+        }),
+        ("a worker that is not known", &|w, _| {
+            w.give(attached(0, &[(Incarnation(50), 1)]));
+        }),
+        ("a barrier that is not known", &|w, _| {
+            w.give(attached(9, &[]));
+        }),
+        ("an iteration that is not known", &|w, worker| {
+            let mut key = w.hands[&worker][0].key.clone();
+            key.task = "it/w1/99".parse().unwrap();
+            let report = TaskReport { key, ended_ago_us: 0, outcome: Outcome::Iterated(Iterated::default()) };
+            w.give(Input::Report { worker, report });
+        }),
+        ("other samples", &|w, worker| {
+            w.report(worker, |_| Outcome::Iterated(Iterated::default()));
+        }),
+    ];
+    for (what, happens) in cases {
+        let mut world = World::new();
+        let worker = world.join(1, "worker");
+        world.submit(spec("job", 100), 5);
+        world.give(attached(0, &[(worker, 1)]));
+        assert_eq!(world.code("job"), "running", "{what}");
+        happens(&mut world, worker);
+        assert_eq!(world.code("job"), "E226", "{what}");
+    }
+}
+
+fn attached(closed: u64, watermarks: &[(Incarnation, u64)]) -> Input {
+    Input::Attached {
+        job: id("job"),
+        generation: Generation::first(5),
+        shard: ShardIndex(0),
+        closed,
+        watermarks: watermarks.iter().copied().collect(),
+    }
+}
+
+#[test]
+fn a_snapshot_is_put_off_while_the_disk_is_full_and_no_longer() {
+    let mut world = World::new();
+    let worker = world.join(1, "worker");
+    world.submit(spec("job", 1), 5);
+    world.report(worker, done);
+    let closed = Input::BarrierClosed {
+        job: id("job"),
+        generation: Generation::first(5),
+        shard: ShardIndex(0),
+        stand: syncline_scheduler::core::ShardStand { closed: 1, closed_ago_us: 0, pushes: 1 },
+    };
+    let mut effects = world.give(closed);
+    for attempt in 1..=10 {
+        let Some(key) = effects.iter().find_map(|e| match e {
+            Effect::Snapshot { key, .. } => Some(key.clone()),
+            _ => None,
+        }) else {
+            panic!("attempt {attempt} was not begun: {effects:?}")
+        };
+        let fault = TaskFault { code: "E406".into(), reason: "[E406] no space left".into() };
+        world.give(Input::SnapshotWritten { key, outcome: Err(fault) });
+        assert_eq!(world.code("job"), "running");
+        assert_eq!(world.give(Input::Tick), [], "not at once");
+        world.now_us += 60_000_000;
+        effects = world.give(Input::Tick);
+    }
+    let key = effects.iter().find_map(|e| match e {
+        Effect::Snapshot { key, .. } => Some(key.clone()),
+        _ => None,
+    });
+    let file = SnapshotFile { path: "/w".into(), bytes: 1, digest: "d".into() };
+    world.give(Input::SnapshotWritten { key: key.unwrap(), outcome: Ok(file) });
+    assert_eq!(world.code("job"), "done");
+}
