@@ -25,6 +25,7 @@ fn what_an_export_in_eval_form_has_lost_is_said_with_the_line_that_keeps_it() {
         ("folded.dynamo",    true,         true,         false),
         ("kept.dynamo",      false,        true,         false),
         ("training.dynamo",  false,        false,        false),
+        ("optimised.dynamo", true,         false,        false),
         ("plain.script",     false,        false,        true),
         ("plain.dynamo",     false,        false,        true),
     ];
@@ -48,6 +49,27 @@ fn what_an_export_in_eval_form_has_lost_is_said_with_the_line_that_keeps_it() {
             !said.iter().any(|line| line.contains("export again")),
             "{name}: nothing is lost then: {said:?}"
         );
+    }
+}
+
+#[test]
+fn what_the_optimiser_makes_of_parameters_is_trained() {
+    let selected = select(&model("optimised.dynamo"), &DeriveOptions::default()).unwrap();
+    let reason = |name: &str| selected.iter().find(|one| one.name == name).unwrap().reason;
+    for name in ["a.weight", "a.weight_bias", "b.weight", "b.weight_bias", "fc.weight"] {
+        assert_eq!(reason(name), None, "{name}");
+    }
+}
+
+#[test]
+fn a_tied_weight_is_known_by_the_name_that_pytorch_prints() {
+    let params: Vec<String> =
+        ["first.weight", "first.bias", "second.bias"].map(str::to_owned).into_iter().collect();
+    let options = DeriveOptions { params: Some(params), ..DeriveOptions::default() };
+    for name in ["tied.script", "tied.dynamo"] {
+        let selected = select(&model(name), &options).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let trained = selected.iter().filter(|one| one.reason.is_none()).count();
+        assert_eq!(trained, 3, "{name}: {selected:?}");
     }
 }
 

@@ -70,7 +70,7 @@ fn of_form(exported: &Exported) -> Vec<String> {
 /// What cannot be known of a model without Dropout; `None` where it is known or [`warnings`] warns.
 pub fn unknown_dropout(model: &ModelProto) -> Option<String> {
     let exported = Exported::of(model)?;
-    let unknown = !(exported.drops || exported.evaluates || exported.source_drops);
+    let unknown = !(exported.drops || exported.evaluates || exported.trains || exported.source_drops);
     unknown.then(|| {
         let line = export_line(exported.by);
         format!("none in the file; a model in eval() loses its own when it is exported, which the file does not tell; {line} keeps it")

@@ -9,6 +9,8 @@
 * `folded.dynamo`: dynamo=True and the optimiser, in eval().
 * `kept.dynamo`: dynamo=True without the optimiser, in eval().
 * `training.dynamo`: the same in train().
+* `optimised.dynamo`: in train(), with the optimiser, which folds all the same, and makes biases of its own.
+* `tied.script`, `tied.dynamo`: two layers with one weight, which each exporter calls by the name of another layer.
 * `plain.script`, `plain.dynamo`: a model without normalisation, whose Dropout is lost in eval().
 """
 
@@ -45,6 +47,16 @@ class Plain(nn.Module):
         return self.layers(x)
 
 
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(36, 36), nn.Linear(36, 36)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(self.first(x.flatten(1)).relu())
+
+
 X = torch.zeros(2, 1, 6, 6)
 
 
@@ -62,7 +74,7 @@ def dynamo(model, path, optimize):
     file = onnx.load(str(path))
     for node in file.graph.node:
         for at in reversed(range(len(node.metadata_props))):
-            if node.metadata_props[at].key != "pkg.torch.onnx.fx_node":
+            if node.metadata_props[at].key not in ("pkg.torch.onnx.fx_node", "pkg.torch.onnx.name_scopes"):
                 del node.metadata_props[at]
         node.doc_string = ""
     onnx.save(file, str(path))
@@ -82,6 +94,13 @@ def main():
         dynamo(fresh(Norms).eval(), out / "folded.dynamo.onnx", True)
         dynamo(fresh(Norms).eval(), out / "kept.dynamo.onnx", False)
         dynamo(fresh(Norms).train(), out / "training.dynamo.onnx", False)
+        # A bias that is not zero stays when it is folded.
+        model = fresh(Norms)
+        for norm in (model.bn, model.bn2):
+            nn.init.normal_(norm.bias)
+        dynamo(model.train(), out / "optimised.dynamo.onnx", True)
+        script(fresh(Tied).train(), out / "tied.script.onnx", **training)
+        dynamo(fresh(Tied).train(), out / "tied.dynamo.onnx", False)
         script(fresh(Plain).eval(), out / "plain.script.onnx")
         dynamo(fresh(Plain).eval(), out / "plain.dynamo.onnx", False)
 

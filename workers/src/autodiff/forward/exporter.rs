@@ -14,6 +14,8 @@ const SIGNATURE: &str = "pkg.torch.export.ExportedProgram.graph_signature";
 const SOURCE: &str = "pkg.torch.onnx.stack_trace";
 /// PyTorch's operator for BatchNormalization that evaluates; it is a part of node names and remarks.
 const EVALUATING: &str = "batch_norm_legit_no_training";
+/// The one that trains.
+const TRAINING: &str = "batch_norm_legit_functional";
 
 /// PyTorch's two exporters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub(in crate::autodiff) struct Exported {
     pub(in crate::autodiff) folded: Vec<String>,
     /// Whether something shows that the model was exported as it evaluates.
     pub(in crate::autodiff) evaluates: bool,
+    /// Whether something shows that it was exported as it trains.
+    pub(in crate::autodiff) trains: bool,
     /// Whether there is a Dropout.
     pub(in crate::autodiff) drops: bool,
     /// Whether a line of source code in the remarks names one.
@@ -54,25 +58,29 @@ impl Exported {
         };
         let norms = |node: &&NodeProto| node.op_type == "BatchNormalization";
         let evaluates = match by {
-            Exporter::Dynamo => graph.node.iter().any(is_evaluating),
+            Exporter::Dynamo => graph.node.iter().any(|node| is_of(node, EVALUATING)),
             Exporter::Script => {
                 let mut norms = graph.node.iter().filter(norms);
                 !folded.is_empty() || norms.any(|node| node.int("training_mode", 0) == 0)
             }
         };
+        let trains = match by {
+            Exporter::Dynamo => graph.node.iter().any(|node| is_of(node, TRAINING)),
+            Exporter::Script => graph.node.iter().filter(norms).any(|node| node.int("training_mode", 0) != 0),
+        };
         Some(Self {
             by,
             folded,
             evaluates,
+            trains,
             drops: graph.node.iter().any(|node| node.op_type == "Dropout"),
             source_drops: graph.node.iter().flat_map(|node| &node.metadata_props).any(names_dropout),
         })
     }
 }
 
-fn is_evaluating(node: &NodeProto) -> bool {
-    node.name.contains(EVALUATING)
-        || node.metadata_props.iter().any(|remark| remark.value.contains(EVALUATING))
+fn is_of(node: &NodeProto, operator: &str) -> bool {
+    node.name.contains(operator) || node.metadata_props.iter().any(|remark| remark.value.contains(operator))
 }
 
 fn names_dropout(remark: &StringStringEntryProto) -> bool {
@@ -83,7 +91,7 @@ fn names_dropout(remark: &StringStringEntryProto) -> bool {
 fn lost_statistics(graph: &GraphProto) -> Vec<String> {
     let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
     let signature = graph.metadata_props.iter().find(|remark| remark.key == SIGNATURE);
-    let targets = signature.map_or("", |remark| remark.value.as_str()).split("target='").skip(1);
+    let targets = signature.map_or("", |remark| remark.value.as_str()).split(": BUFFER target='").skip(1);
     let targets = targets.filter_map(|rest| rest.split('\'').next());
     let lost = targets.filter(|target| !constants.contains(target));
     lost.filter_map(|target| target.strip_suffix(".running_var")).map(str::to_owned).collect()

@@ -9,17 +9,18 @@
 //!
 //! PyTorch's older exporter notes nothing; see [`is_silent`](Remarks::is_silent).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::autodiff::param_list::names_of;
 use crate::onnx::ModelProto;
-use crate::onnx::proto::remark;
+use crate::onnx::proto::{NodeProto, remark};
 
 /// Key of the model's metadata that holds the names of the parameters to train, one a line.
 pub const TRAINABLE: &str = "syncline.trainable";
 
 const KIND: &str = "pkg.torch.export.graph_signature.InputSpec.kind";
 const SIGNATURE: &str = "pkg.torch.export.ExportedProgram.graph_signature";
+const SCOPES: &str = "pkg.torch.onnx.name_scopes";
 const FOLDED_FROM: &str = "pkg.onnxscript.optimizer.folded_from";
 
 /// What a constant was in PyTorch.
@@ -38,6 +39,8 @@ pub(super) struct Remarks {
     pub(super) trainable: Option<Vec<String>>,
     /// Kinds by name; `None` if no exporter has noted any.
     kinds: Option<HashMap<String, Kind>>,
+    /// Parameters that the exporter has made one with another of the same tensor, and that other one.
+    aliases: HashMap<String, String>,
     /// Whether PyTorch wrote the file.
     torch: bool,
 }
@@ -47,13 +50,22 @@ impl Remarks {
         Self {
             trainable: remark(&model.metadata_props, TRAINABLE).map(names_of),
             kinds: kinds(model),
+            aliases: aliases(model),
             torch: model.producer_name == "pytorch",
         }
     }
 
     /// What the exporter says of this constant; `None` if it says nothing at all.
     pub(super) fn kind(&self, name: &str) -> Option<Kind> {
-        self.kinds.as_ref().map(|kinds| kinds.get(name).copied().unwrap_or(Kind::Constant))
+        let kinds = self.kinds.as_ref()?;
+        // Where the optimiser folds a normalisation into `a.weight` without a bias, it makes `a.weight_bias`.
+        let known = kinds.get(name).or_else(|| kinds.get(name.strip_suffix("_bias")?));
+        Some(known.copied().unwrap_or(Kind::Constant))
+    }
+
+    /// The name under which a parameter is in the file: that of a tied one may be another's.
+    pub(super) fn name_in_file<'a>(&'a self, name: &'a str) -> &'a str {
+        self.aliases.get(name).map_or(name, String::as_str)
     }
 
     /// Whether PyTorch wrote the file, parameters and buffers alike.
@@ -93,6 +105,30 @@ fn kinds(model: &ModelProto) -> Option<HashMap<String, Kind>> {
         .collect();
     kinds.extend(folded);
     Some(kinds)
+}
+
+/// Tied parameters, of which the exporter keeps the last. A node still says in which module it was: one of the module
+/// `tokens` that reads `head.weight` stands for `tokens.weight`.
+fn aliases(model: &ModelProto) -> HashMap<String, String> {
+    let Some(graph) = &model.graph else { return HashMap::new() };
+    let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+    let signature = remark(&graph.metadata_props, SIGNATURE).unwrap_or_default();
+    let parameters =
+        signature.split(": PARAMETER target='").skip(1).filter_map(|rest| rest.split('\'').next());
+    let missing = parameters.filter(|target| !constants.contains(target));
+    let alias = |target: &str| {
+        let (module, last) = target.rsplit_once('.')?;
+        let is_there = |node: &&NodeProto| {
+            remark(&node.metadata_props, SCOPES).is_some_and(|scopes| scopes.contains(&format!("'{module}'")))
+        };
+        let read = graph.node.iter().filter(is_there).flat_map(|node| &node.input);
+        let mut others = read.filter(|input| constants.contains(input.as_str()));
+        let other = others.find(|input| {
+            input.rsplit_once('.').is_some_and(|(owner, name)| owner != module && name == last)
+        })?;
+        Some((target.to_owned(), other.clone()))
+    };
+    missing.filter_map(alias).collect()
 }
 
 fn kind_of(said: &str) -> Option<Kind> {

@@ -90,9 +90,16 @@ fn listed(
     };
     let floats = graph.initializer.iter().filter(|tensor| tensor.element() == ElementType::F32);
     let known: Vec<&str> = floats.map(|tensor| tensor.name.as_str()).collect();
-    match unknown(list, &known) {
+    let list: Vec<String> = list
+        .iter()
+        .map(|name| match known.contains(&name.as_str()) {
+            true => name.clone(),
+            false => remarks.name_in_file(name).to_owned(),
+        })
+        .collect();
+    match unknown(&list, &known) {
         Some(names) => Err(AutodiffError::UnknownParameters { origin, names }),
-        None => Ok(Some(list.iter().cloned().collect())),
+        None => Ok(Some(list.into_iter().collect())),
     }
 }
 
