@@ -111,6 +111,7 @@ impl Ours {
             shards: vec![address.clone()],
             layout: Layout(vec![Parameter::trained("w", vec![elements as u64])]),
             optimizer: sgd(),
+            clip_norm: None,
             initial,
         };
         let job = order.job.clone();

@@ -18,6 +18,8 @@ use tokio::{
     sync::oneshot,
 };
 
+use tracing::info;
+
 use crate::{
     PsError,
     server::{Options, Server},
@@ -103,7 +105,9 @@ pub fn run(args: &PsArgs) -> Result<(), PsError> {
             Ok(())
         })
         .map_err(io("cannot wait for signals".into()))?;
-    handle.stop();
+    for job in handle.stop_and_save()? {
+        info!(%job, "kept until the next start");
+    }
     Ok(())
 }
 

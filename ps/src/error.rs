@@ -40,6 +40,17 @@ pub enum PsError {
     Io { what: String, source: std::io::Error },
     #[error("[E417] {given} is not a BLAKE3 digest of 64 hexadecimal digits")]
     Digest { given: String },
+    /// The job ends here: its next start does not have it.
+    #[error("[E419] job {job} could not be kept at {path} and is lost: {cause}")]
+    NotSaved { job: JobId, path: String, cause: String },
+    #[error(
+        "[E420] a job that was kept at the last stop cannot be read and is lost; it was set aside as {path}: {cause}"
+    )]
+    DamagedSave { path: String, cause: String },
+    #[error("[E421] the state directory {dir} is in use by another process")]
+    Occupied { dir: String },
+    #[error("[E422] no job could be kept: connections were still served after {after_ms} ms")]
+    StillServing { after_ms: u64 },
     #[error("[E418] listening on {listen} would serve other machines, which needs a token named on purpose")]
     OpenBind { listen: std::net::SocketAddr },
 }
@@ -62,6 +73,10 @@ impl PsError {
             Self::Io { .. } => "E416",
             Self::Digest { .. } => "E417",
             Self::OpenBind { .. } => "E418",
+            Self::NotSaved { .. } => "E419",
+            Self::DamagedSave { .. } => "E420",
+            Self::Occupied { .. } => "E421",
+            Self::StillServing { .. } => "E422",
         }
     }
 
@@ -85,6 +100,12 @@ impl PsError {
             Self::Damaged { .. } => "upload the blob again, and check the disk of that shard",
             Self::Io { .. } => "correct what the system names, then try again",
             Self::OpenBind { .. } => "give --token-file with the cluster's token, or listen on 127.0.0.1",
+            Self::NotSaved { .. } => {
+                "make room on the disk of the state directory; `syncline model export` has the job's last snapshot"
+            }
+            Self::DamagedSave { .. } => "look at the disk of the state directory; submit the job again",
+            Self::Occupied { .. } => "stop the other process, or give this one a --state-dir of its own",
+            Self::StillServing { .. } => "this should not happen; please report it with the shard's log",
             Self::Digest { .. } => "use a digest that `syncline submit` or `BlobClient::put` printed",
         }
     }

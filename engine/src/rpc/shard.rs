@@ -22,6 +22,8 @@ pub struct OpenJob {
     pub shards: Vec<String>,
     pub layout: Layout,
     pub optimizer: Optimizer,
+    /// The mean of a round of gradients with a larger norm is scaled down to it.
+    pub clip_norm: Option<f32>,
     /// Digest of the blob with the initial parameters: little-endian f32 in layout order.
     pub initial: String,
 }

@@ -155,6 +155,7 @@ impl Hands {
                     shards: shards.clone(),
                     layout: train.model.layout.clone(),
                     optimizer: train.shard_optimizer(),
+                    clip_norm: train.shard_clip_norm(),
                     initial: train.model.initial.clone(),
                 };
                 let hands = &hands;

@@ -7,7 +7,7 @@ use std::{
 
 use syncline_engine::rpc::{ShardFault, Token};
 
-use super::{Link, Trouble, out_of_place};
+use super::{Canceller, Link, Trouble, cancel::BLOB, out_of_place};
 use crate::{
     PsError,
     wire::{Digest, MAX_BLOB_BYTES, Reply, Request},
@@ -21,12 +21,18 @@ const STEP_BYTES: u64 = 64 << 20;
 pub struct BlobClient {
     token: Token,
     limit: Duration,
+    canceller: Canceller,
 }
 
 impl BlobClient {
     /// A client that shows `token`.
     pub fn new(token: Token) -> Self {
-        Self { token, limit: Duration::from_secs(10) }
+        Self { token, limit: Duration::from_secs(10), canceller: Canceller::default() }
+    }
+
+    /// The same, fetching only as long as nobody cancels.
+    pub fn under(self, canceller: Canceller) -> Self {
+        Self { canceller, ..self }
     }
 
     /// Stores `bytes` on the shard at `address` and returns their digest. Nothing is sent if they are there already.
@@ -41,7 +47,11 @@ impl BlobClient {
         let wanted = digest_from_hex(digest)?;
         let mut last = PsError::Refused { fault: ShardFault::MissingBlob { digest: digest.into() } };
         for address in addresses {
-            match self.get_from(address, wanted) {
+            self.canceller.check()?;
+            let got = self.get_from(address, wanted);
+            self.canceller.watch(BLOB, None);
+            self.canceller.check()?;
+            match got {
                 Ok(Some(bytes)) if *blake3::hash(&bytes).as_bytes() == wanted => return Ok(bytes),
                 Ok(Some(_)) => last = PsError::Damaged { digest: digest.into(), address: address.clone() },
                 Ok(None) => {}
@@ -77,6 +87,7 @@ impl BlobClient {
 
     fn get_from(&self, address: &str, digest: Digest) -> Result<Option<Vec<u8>>, Trouble> {
         let mut link = Link::open(address, &self.token, self.limit)?;
+        self.canceller.watch(BLOB, Some(link.socket()));
         let Some(total) = link.stat_blob(digest)? else { return Ok(None) };
         let total = total.min(MAX_BLOB_BYTES);
         link.ask_blob(digest, 0, total)?;

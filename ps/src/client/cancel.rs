@@ -1,30 +1,35 @@
 //! Ending blocked calls from another thread.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use crate::{PsError, wire::Tcp};
 
-/// Ends the calls of one [`Shards`](super::Shards), now and for good.
+/// Ends the calls of the [`Shards`](super::Shards) and [`BlobClient`](super::BlobClient) that were given it, now and for
+/// good.
 #[derive(Debug, Clone, Default)]
 pub struct Canceller(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
     canceled: AtomicBool,
-    /// One place per shard; a connection that is replaced leaves it.
-    sockets: Mutex<Vec<Option<Tcp>>>,
+    /// One place per shard, and one for blobs; a connection that is replaced leaves it.
+    sockets: Mutex<BTreeMap<usize, Tcp>>,
 }
+
+/// Place of the connection that a blob comes over.
+pub(super) const BLOB: usize = usize::MAX;
 
 impl Canceller {
     /// Shuts every connection down. Calls that block, and all later ones, fail with [`PsError::Canceled`].
     pub fn cancel(&self) {
         self.0.canceled.store(true, Ordering::SeqCst);
-        for socket in self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner).iter().flatten() {
-            socket.shut_down();
-        }
+        self.sockets().values().for_each(Tcp::shut_down);
     }
 
     /// Whether somebody has canceled.
@@ -38,13 +43,17 @@ impl Canceller {
 
     /// Puts the connection of shard `index` within reach; one that comes too late is shut down at once.
     pub(crate) fn watch(&self, index: usize, socket: Option<&Tcp>) {
-        let mut sockets = self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner);
-        if sockets.len() <= index {
-            sockets.resize(index + 1, None);
-        }
-        sockets[index] = socket.cloned();
+        let mut sockets = self.sockets();
+        match socket {
+            Some(socket) => sockets.insert(index, socket.clone()),
+            None => sockets.remove(&index),
+        };
         if let (true, Some(socket)) = (self.is_canceled(), socket) {
             socket.shut_down();
         }
+    }
+
+    fn sockets(&self) -> MutexGuard<'_, BTreeMap<usize, Tcp>> {
+        self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -105,11 +105,14 @@ impl Link {
         Ok(self.socket.write_all(&self.scratch)?)
     }
 
-    /// Reads an answer; a fault is an error here.
+    /// Reads an answer, and passes over those that say that it is still to come; a fault is an error here.
     pub(crate) fn answer(&mut self) -> Result<(Reply, u64), Trouble> {
-        match Reply::read(&mut self.socket, &mut self.scratch)? {
-            (Reply::Fault(fault), _) => Err(Trouble::Fault(fault)),
-            reply => Ok(reply),
+        loop {
+            match Reply::read(&mut self.socket, &mut self.scratch)? {
+                (Reply::Waiting, _) => {}
+                (Reply::Fault(fault), _) => return Err(Trouble::Fault(fault)),
+                reply => return Ok(reply),
+            }
         }
     }
 

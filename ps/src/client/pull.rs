@@ -145,13 +145,12 @@ impl Shards {
     }
 
     fn pull_answer(&mut self, index: usize) -> Result<Part, Trouble> {
-        let (range, patience) = (self.seats[index].range, self.options.patience);
+        let (range, silence) = (self.seats[index].range, self.options.silence);
         let (link, _) = self.link(index)?;
-        // The version may take as long as the slowest worker; a vanished shard is noticed by keepalive.
-        link.limit_reads(None)?;
+        // The version may take as long as the slowest worker; a shard that waits for it says so.
+        link.limit_reads(Some(silence))?;
         match link.answer()? {
             (Reply::Pulled { version, pushes, waited_us }, body) if body == range.len() * 4 => {
-                link.limit_reads(Some(patience))?;
                 Ok(Part::Reading { got: Answer { version, pushes, waited_us, round_version: 0 }, at: 0 })
             }
             (reply, _) => Err(out_of_place(&reply)),

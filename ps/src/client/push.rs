@@ -14,6 +14,8 @@ use crate::{
 
 /// Bytes that one shard gets in its turn.
 const TURN_BYTES: u64 = 1 << 20;
+/// How many times the silence a push may take to be acknowledged: it may close a barrier first.
+const ACKNOWLEDGES: u32 = 4;
 
 /// A push that every shard has acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,9 +200,9 @@ impl Shards {
     }
 
     fn acknowledged(&mut self, index: usize, seq: u64) -> Result<Tally, Trouble> {
-        let patience = self.options.patience;
+        let limit = self.options.silence * ACKNOWLEDGES;
         let (link, _): (&mut Link, bool) = self.link(index)?;
-        link.limit_reads(Some(patience))?;
+        link.limit_reads(Some(limit))?;
         match link.answer()? {
             (Reply::Pushed(tally), 0) if tally.watermark >= seq => Ok(tally),
             (reply, _) => Err(out_of_place(&reply)),

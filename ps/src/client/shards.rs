@@ -16,11 +16,14 @@ use crate::{PsError, shard::Want, wire::At};
 pub struct ClientOptions {
     /// A shard that cannot be reached for this long is an error.
     pub patience: Duration,
+    /// A shard that says nothing for this long, while it owes an answer, is connected to again. Shards that wait for
+    /// others say so every second.
+    pub silence: Duration,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10) }
+        Self { patience: Duration::from_secs(10), silence: Duration::from_secs(5) }
     }
 }
 
@@ -56,16 +59,17 @@ impl Shards {
         elements: u64,
     ) -> Result<Self, PsError> {
         let at = At { job, generation, incarnation };
-        Self::connect_with(addresses, token, at, elements, ClientOptions::default())
+        Self::connect_with(addresses, token, at, elements, ClientOptions::default(), Canceller::default())
     }
 
-    /// As [`Shards::connect`], with options.
+    /// As [`Shards::connect`], with options, and only as long as nobody cancels.
     pub fn connect_with(
         addresses: &[String],
         token: Token,
         at: At,
         elements: u64,
         options: ClientOptions,
+        canceller: Canceller,
     ) -> Result<Self, PsError> {
         let count = addresses.len() as u32;
         let seat = |(index, address): (u32, &String)| Seat {
@@ -75,7 +79,7 @@ impl Shards {
             asked: None,
         };
         let seats = (0..).zip(addresses).map(seat).collect();
-        let mut shards = Self { at, elements, seats, options, canceller: Canceller::default(), token };
+        let mut shards = Self { at, elements, seats, options, canceller, token };
         let mut patience = Patience::new(options.patience);
         for index in 0..shards.seats.len() {
             while let Err(trouble) = shards.link(index) {
@@ -102,7 +106,7 @@ impl Shards {
         let link = match seat.link.take() {
             Some(link) => link,
             None => {
-                let link = Link::open(&seat.address, &self.token, self.options.patience)?;
+                let link = Link::open(&seat.address, &self.token, self.options.silence)?;
                 self.canceller.watch(index, Some(link.socket()));
                 link
             }

@@ -18,6 +18,7 @@ mod wide;
 
 pub(crate) use kernels::{add_to_sum, approach, begin_sum, subtract};
 pub use norm::gradient_norm;
+pub(crate) use norm::squares;
 
 use syncline_scheduler::spec::Optimizer;
 
@@ -41,6 +42,16 @@ impl Slots {
             Optimizer::Adam { .. } => (elements, elements),
         };
         Self { first: vec![0.0; first], second: vec![0.0; second], steps: 0 }
+    }
+
+    /// State as it was saved.
+    pub(crate) fn restored(first: Vec<f32>, second: Vec<f32>, steps: u64) -> Self {
+        Self { first, second, steps }
+    }
+
+    /// Both moments, each empty where the rule has none.
+    pub(crate) fn moments(&self) -> (&[f32], &[f32]) {
+        (&self.first, &self.second)
     }
 
     /// Steps taken so far.

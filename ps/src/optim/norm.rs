@@ -14,7 +14,7 @@ pub fn gradient_norm(gradients: &[&[f32]]) -> f64 {
 }
 
 wide! {
-    fn squares(slice: &[f32]) -> f64 {
+    pub(crate) fn squares(slice: &[f32]) -> f64 {
         let mut sums = [0.0f64; LANES];
         let blocks = slice.chunks_exact(LANES);
         let rest: f64 = blocks.remainder().iter().map(|&x| f64::from(x) * f64::from(x)).sum();

@@ -14,7 +14,7 @@ use crate::wire::{Digest, Duplex, Reply};
 
 const PIECE_BYTES: usize = 256 << 10;
 /// Ending of files that are being written; what is left of them is removed at the start.
-const UNFINISHED: &str = "part";
+pub(super) const UNFINISHED: &str = "part";
 
 /// The directory of blobs.
 pub(super) struct BlobStore {
@@ -78,7 +78,7 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    fn create(path: PathBuf) -> Result<Self, ShardFault> {
+    pub(super) fn create(path: PathBuf) -> Result<Self, ShardFault> {
         match File::create(&path) {
             Ok(file) => Ok(Self { path, file, hasher: blake3::Hasher::new(), bytes: 0 }),
             Err(e) => Err(disk_fault("create", &path, &e)),

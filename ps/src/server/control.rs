@@ -10,7 +10,7 @@ use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 use tarpc::{context::Context, server::Channel};
 use tokio::{net::TcpStream, task, time};
 
-use super::{Shared, open, snapshot};
+use super::{Shared, norms, open, snapshot};
 use crate::client::digest_from_hex;
 
 /// Longest time that `closed` waits, whatever was asked.
@@ -28,7 +28,7 @@ impl Control {
     /// Runs `work` where it may block.
     async fn blocking<T: Send + 'static>(
         self,
-        work: impl FnOnce(&Shared) -> Result<T, ShardFault> + Send + 'static,
+        work: impl FnOnce(&Arc<Shared>) -> Result<T, ShardFault> + Send + 'static,
     ) -> Result<T, ShardFault> {
         task::spawn_blocking(move || work(&self.0)).await.unwrap_or_else(|e| {
             Err(ShardFault::Invalid { what: format!("the shard stops or has a bug: {e}") })
@@ -47,8 +47,15 @@ impl Shard for Control {
     }
 
     async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
-        self.blocking(move |s| s.house.open(epoch, &job.job, job.generation, || open::load(s, &job, epoch)))
-            .await
+        self.blocking(move |s| {
+            let opened =
+                s.house.open(epoch, &job.job, job.generation, &job.shards, || open::load(s, &job, epoch))?;
+            if let Some(fresh) = &opened.fresh {
+                norms::hear(s, fresh)?;
+            }
+            Ok(opened.state)
+        })
+        .await
     }
 
     async fn barrier(

@@ -1,16 +1,18 @@
 //! Accepting connections and sorting them by role.
 
 use std::{
+    collections::BTreeSet,
     io,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener},
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use dashmap::DashMap;
 use socket2::{Domain, Protocol, Socket, Type};
 use syncline_engine::rpc::{
     GREETING_TIMEOUT,
@@ -22,11 +24,106 @@ use tracing::debug;
 use super::{Shared, control, tensor};
 use crate::wire::{Tcp, size_buffers};
 
-/// Tensor and control connections at the same time; each of the former is a thread.
+/// Connections of all kinds at the same time, greeted or not; each but the engine's is a thread.
 const MAX_CONNECTIONS: usize = 8192;
+/// Those among them whose greeting is still to come: strangers cannot take the places of everybody else.
+const MAX_GREETING: usize = 64;
 const BACKLOG: i32 = 1024;
 /// A tensor thread's buffers live on the heap.
 const STACK_BYTES: usize = 512 << 10;
+/// A caller that takes nothing, or stops in the middle of what it sends, is hung up on after this long.
+const STALLED: Duration = Duration::from_secs(20);
+/// Pause between two looks at connections that are to end.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Everybody who is connected.
+#[derive(Default)]
+pub(super) struct Callers {
+    /// Connections with a thread, so that a stop can end them.
+    threads: DashMap<u64, Tcp>,
+    /// Those among them that have not greeted, by number and so by age.
+    greeting: Mutex<BTreeSet<u64>>,
+    /// Connections that were handed to the control runtime.
+    controls: AtomicUsize,
+}
+
+impl Callers {
+    /// Ends every connection that has a thread.
+    pub(super) fn shut_down(&self) {
+        for connection in &self.threads {
+            connection.shut_down();
+        }
+    }
+
+    /// Waits until no connection has a thread any more; whether it came to that.
+    pub(super) fn gone_within(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        while !self.threads.is_empty() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(LOOK);
+        }
+        true
+    }
+
+    fn greeting(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.greeting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_full(&self) -> bool {
+        self.threads.len() + self.controls.load(Ordering::Relaxed) >= MAX_CONNECTIONS
+    }
+
+    /// Gives a newcomer its place. Where too many have not greeted, the one that has taken longest loses its own.
+    fn enter(&self, number: u64, tcp: &Tcp) {
+        self.threads.insert(number, tcp.clone());
+        let mut greeting = self.greeting();
+        greeting.insert(number);
+        let slowest = if greeting.len() > MAX_GREETING { greeting.pop_first() } else { None };
+        drop(greeting);
+        if let Some(slow) = slowest.and_then(|slow| self.threads.get(&slow)) {
+            slow.shut_down();
+        }
+    }
+
+    fn greeted(&self, number: u64) {
+        self.greeting().remove(&number);
+    }
+
+    fn leave(&self, number: u64) {
+        self.greeted(number);
+        self.threads.remove(&number);
+    }
+}
+
+/// The place of a connection with a thread.
+struct Place {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.callers.leave(self.number);
+    }
+}
+
+/// The place of a connection without one.
+struct ControlPlace(Arc<Shared>);
+
+impl ControlPlace {
+    fn take(shared: Arc<Shared>) -> Self {
+        shared.callers.controls.fetch_add(1, Ordering::Relaxed);
+        Self(shared)
+    }
+}
+
+impl Drop for ControlPlace {
+    fn drop(&mut self) {
+        self.0.callers.controls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Binds with large buffers: accepted connections inherit them.
 pub(super) fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
@@ -48,8 +145,7 @@ pub(super) fn spawn(
     control: runtime::Handle,
 ) -> io::Result<JoinHandle<()>> {
     let accept = move || {
-        let numbers = AtomicU64::new(0);
-        loop {
+        for number in 0u64.. {
             let accepted = listener.accept();
             if shared.stopping().is_err() {
                 return;
@@ -63,17 +159,19 @@ pub(super) fn spawn(
                     continue;
                 }
             };
-            if shared.connections.len() >= MAX_CONNECTIONS {
+            if shared.callers.is_full() {
                 debug!(%peer, "too many connections");
                 continue;
             }
-            let number = numbers.fetch_add(1, Ordering::Relaxed);
-            let (shared, control) = (shared.clone(), control.clone());
+            let Ok(tcp) = Tcp::new(stream) else { continue };
+            // Within reach of a stop before anything can block.
+            shared.callers.enter(number, &tcp);
+            let place = Place { shared: shared.clone(), number };
+            let control = control.clone();
             let serve = move || {
-                if let Err(error) = serve(&shared, &control, number, stream) {
+                if let Err(error) = serve(place, tcp, &control) {
                     debug!(%peer, %error, "connection ended");
                 }
-                shared.connections.remove(&number);
             };
             let started =
                 thread::Builder::new().name("ps-tensor".into()).stack_size(STACK_BYTES).spawn(serve);
@@ -86,28 +184,34 @@ pub(super) fn spawn(
 }
 
 /// Greets one caller and serves it to its end, or hands it to the control runtime.
-fn serve(shared: &Arc<Shared>, control: &runtime::Handle, number: u64, stream: TcpStream) -> io::Result<()> {
-    let peer = stream.peer_addr()?;
-    let mut tcp = Tcp::new(stream)?;
-    // Within reach of a stop before anything can block.
-    shared.connections.insert(number, tcp.clone());
+fn serve(place: Place, mut tcp: Tcp, control: &runtime::Handle) -> io::Result<()> {
+    let shared = place.shared.clone();
+    let peer = tcp.stream().peer_addr()?;
     shared.stopping()?;
     tcp.stream().set_read_timeout(Some(GREETING_TIMEOUT))?;
+    tcp.stream().set_write_timeout(Some(GREETING_TIMEOUT))?;
     let role = hello::receive_blocking(&mut tcp, &shared.token, &[Role::Tensor, Role::Control]).map_err(
         |refused| {
             shared.refusals.note(peer, &refused);
             io::Error::other(refused)
         },
     )?;
-    tcp.stream().set_read_timeout(None)?;
+    shared.callers.greeted(place.number);
     if role == Role::Tensor {
-        return tensor::serve(shared, &mut tcp);
+        tcp.stream().set_write_timeout(Some(STALLED))?;
+        return tensor::serve(&shared, &mut tcp);
     }
-    shared.connections.remove(&number);
+    tcp.stream().set_read_timeout(None)?;
+    tcp.stream().set_write_timeout(None)?;
+    let counted = ControlPlace::take(shared.clone());
+    drop(place);
     let Some(stream) = tcp.into_stream() else { return shared.stopping() };
     stream.set_nonblocking(true)?;
     let _entered = control.enter();
     let stream = tokio::net::TcpStream::from_std(stream)?;
-    control.spawn(control::serve(shared.clone(), stream));
+    control.spawn(async move {
+        control::serve(shared, stream).await;
+        drop(counted);
+    });
     Ok(())
 }

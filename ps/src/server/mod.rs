@@ -13,33 +13,40 @@ mod blobs;
 mod caller;
 mod control;
 mod listen;
+mod norms;
 mod open;
 mod pull;
 mod push;
+mod saves;
 mod snapshot;
 mod tensor;
 
 use std::{
+    fs::{self, File},
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
 };
 
-use dashmap::DashMap;
 use syncline_engine::{
     folder,
     rpc::{Refusals, Token},
 };
+use syncline_scheduler::ids::JobId;
 use tokio::runtime::Runtime;
+use tracing::{error, info};
 
-use self::blobs::BlobStore;
-use crate::{PsError, shard::House, wire::Tcp};
+use self::{blobs::BlobStore, listen::Callers, saves::Saves};
+use crate::{PsError, shard::House};
+
+/// What still runs when the shard stops may take this long to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// What a shard process is told at its start.
 #[derive(Debug, Clone)]
@@ -47,7 +54,8 @@ pub struct Options {
     /// Port 0 picks a free one.
     pub listen: SocketAddr,
     pub token: Token,
-    /// Holds `blobs/` and `snapshots/`; made if it is not there. One per shard.
+    /// Holds `blobs/`, `snapshots/`, and `jobs/` between a stop and the next start; made if it is not there. One per
+    /// shard: a second process is refused.
     pub state_dir: PathBuf,
     /// This shard's position among `count`.
     pub index: u32,
@@ -68,6 +76,8 @@ pub struct Handle {
     accepting: Option<JoinHandle<()>>,
     /// `None` only after the stop.
     runtime: Option<Runtime>,
+    /// The lock on the state directory.
+    _mine: File,
 }
 
 /// What all threads of a shard see.
@@ -76,19 +86,22 @@ struct Shared {
     blobs: BlobStore,
     token: Token,
     state_dir: PathBuf,
-    /// Open tensor connections, so that a stop can end them.
-    connections: DashMap<u64, Tcp>,
+    callers: Callers,
+    saves: Saves,
     stopping: AtomicBool,
     refusals: Refusals,
+    /// Held while another shard's word about a job is taken in.
+    hearing: RwLock<()>,
 }
 
 impl Server {
     /// Starts to serve. Errors are about the address or the state directory.
     pub fn start(options: Options) -> Result<Handle, PsError> {
         let io = |what: String| move |source| PsError::Io { what, source };
-        let blobs = folder::make(&options.state_dir)
-            .and_then(|()| BlobStore::open(options.state_dir.join("blobs")))
+        let mine = occupy(&options.state_dir)?;
+        let blobs = BlobStore::open(options.state_dir.join("blobs"))
             .map_err(io(format!("cannot use the state directory {}", options.state_dir.display())))?;
+        let saves = Saves::open(options.state_dir.join("jobs"))?;
         let (listener, address) =
             listen::bind(options.listen).map_err(io(format!("cannot listen on {}", options.listen)))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -102,18 +115,25 @@ impl Server {
             blobs,
             token: options.token.clone(),
             state_dir: options.state_dir.clone(),
-            connections: DashMap::new(),
+            callers: Callers::default(),
+            saves,
             stopping: AtomicBool::new(false),
             refusals: Refusals::default(),
+            hearing: RwLock::default(),
         });
+        // Last of all that can fail: once taken, only we have them.
+        shared.take_saved(options.index, options.count)?;
         let control = runtime.handle().clone();
+        for job in shared.house.open_jobs() {
+            norms::hear(&shared, &job).map_err(|fault| PsError::Refused { fault })?;
+        }
         let accepting = listen::spawn(listener, shared.clone(), control)
             .map_err(io("cannot start the listening thread".into()))?;
         if let Some(engine) = options.engine.clone() {
             let hello = announce::hello(&options, address);
             runtime.spawn(announce::keep_announcing(shared.clone(), engine, hello));
         }
-        Ok(Handle { shared, address, accepting: Some(accepting), runtime: Some(runtime) })
+        Ok(Handle { shared, address, accepting: Some(accepting), runtime: Some(runtime), _mine: mine })
     }
 }
 
@@ -128,22 +148,52 @@ impl Handle {
         self.stop_now();
     }
 
-    fn stop_now(&mut self) {
+    /// Stops the shard and keeps its jobs in the state directory: the next start on it goes on with them. Returns their
+    /// names, or the first reason why one could not be kept; the others are.
+    pub fn stop_and_save(mut self) -> Result<Vec<JobId>, PsError> {
+        self.hang_up();
+        // What the engine was answered must be in what is kept, so nothing may answer it any more.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(ENDS_WITHIN);
+        }
+        drop(self.shared.hearing.write().unwrap_or_else(PoisonError::into_inner));
+        let jobs = self.shared.house.open_jobs();
+        jobs.iter().for_each(|job| job.wake());
+        if !self.shared.callers.gone_within(ENDS_WITHIN) && !jobs.is_empty() {
+            return Err(PsError::StillServing { after_ms: ENDS_WITHIN.as_millis() as u64 });
+        }
+        let mut outcome = Ok(Vec::new());
+        for job in jobs {
+            match (self.shared.saves.keep(&job), &mut outcome) {
+                (Ok(()), Ok(kept)) => kept.push(job.job().clone()),
+                (Ok(()), Err(_)) => {}
+                (Err(error), _) => {
+                    error!(job = %job.job(), %error, hint = error.hint(), "job lost");
+                    outcome = outcome.and(Err(error));
+                }
+            }
+        }
+        self.stop_now();
+        outcome
+    }
+
+    /// Ends every connection and takes no new one.
+    fn hang_up(&mut self) {
         if self.shared.stopping.swap(true, Ordering::SeqCst) {
             return;
         }
-        for connection in &self.shared.connections {
-            connection.shut_down();
-        }
+        self.shared.callers.shut_down();
         // The listening thread sits in accept: a caller wakes it.
         let _ = TcpStream::connect_timeout(&knock(self.address), Duration::from_secs(1));
         if let Some(thread) = self.accepting.take() {
             let _ = thread.join();
         }
         // One that was accepted while we looked.
-        for connection in &self.shared.connections {
-            connection.shut_down();
-        }
+        self.shared.callers.shut_down();
+    }
+
+    fn stop_now(&mut self) {
+        self.hang_up();
         // First the runtime: the engine must not hear that its jobs were closed.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -159,6 +209,21 @@ impl Drop for Handle {
 }
 
 impl Shared {
+    /// Goes on with the jobs that were kept at the last stop.
+    fn take_saved(&self, index: u32, count: u32) -> Result<(), PsError> {
+        let mut found = self.saves.read(index, count)?;
+        self.saves.take(&mut found)?;
+        for saves::Damaged { path, cause } in found.damaged {
+            let error = PsError::DamagedSave { path: path.display().to_string(), cause: cause.to_string() };
+            error!(%error, hint = error.hint(), "job lost");
+        }
+        for job in found.jobs {
+            info!(job = %job.job(), version = job.version(), "goes on");
+            self.house.restore(job);
+        }
+        Ok(())
+    }
+
     fn stopping(&self) -> io::Result<()> {
         if self.stopping.load(Ordering::SeqCst) { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
     }
@@ -172,4 +237,24 @@ fn knock(bound: SocketAddr) -> SocketAddr {
         ip => ip,
     };
     SocketAddr::new(ip, bound.port())
+}
+
+/// Makes the state directory ours until we end; the file stays, its lock does not.
+fn occupy(dir: &Path) -> Result<File, PsError> {
+    let path = dir.join("lock");
+    let open = || {
+        folder::make(dir)?;
+        File::options().create(true).truncate(false).write(true).open(&path)
+    };
+    let file = open().map_err(|source| PsError::Io {
+        what: format!("cannot use the state directory {}", dir.display()),
+        source,
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(PsError::Occupied { dir: dir.display().to_string() }),
+        Err(fs::TryLockError::Error(source)) => {
+            Err(PsError::Io { what: format!("cannot lock {}", path.display()), source })
+        }
+    }
 }

@@ -59,6 +59,9 @@ fn check(order: &OpenJob) -> Result<u64, ShardFault> {
     if order.shard.0 as usize >= order.shards.len() {
         return invalid("a shard number beyond the shards");
     }
+    if order.clip_norm.is_some_and(|norm| !(norm.is_finite() && norm > 0.0)) {
+        return invalid("a norm to clip to that is no positive number");
+    }
     match order.optimizer.fault() {
         Some(fault) => invalid(&fault),
         None => Ok(elements),

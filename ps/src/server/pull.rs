@@ -1,6 +1,9 @@
 //! Answering a pull.
 
-use std::io::{self, IoSlice};
+use std::{
+    io::{self, IoSlice},
+    time::{Duration, Instant},
+};
 
 use super::caller::Caller;
 use crate::{
@@ -10,6 +13,30 @@ use crate::{
 
 /// Chunks handed to the kernel at once, 4 MiB. One large write costs less than many: the reader wakes up less often.
 const TOGETHER: usize = 16;
+/// How often a caller that waits is told so.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Looks after a caller that waits.
+pub(super) struct Presence {
+    beat: Instant,
+}
+
+impl Default for Presence {
+    fn default() -> Self {
+        Self { beat: Instant::now() }
+    }
+}
+
+impl Presence {
+    /// Whether the caller is still there. It is told now and then that it waits.
+    pub(super) fn look<D: Duplex>(&mut self, caller: &mut Caller<'_, D>) -> bool {
+        if self.beat.elapsed() >= BEAT {
+            self.beat = Instant::now();
+            return caller.reply(&Reply::Waiting, 0).is_ok();
+        }
+        !caller.conn.hung_up()
+    }
+}
 
 /// Waits for the version and sends the values.
 pub(super) fn serve<D: Duplex>(
@@ -18,10 +45,11 @@ pub(super) fn serve<D: Duplex>(
     at: &At,
     want: Want,
 ) -> io::Result<()> {
-    let conn = &caller.conn;
-    let ready = house
-        .find(&at.job, at.generation)
-        .and_then(|job| job.wait(at.incarnation, want, || !conn.hung_up()).map(|ready| (job, ready)));
+    let mut presence = Presence::default();
+    let ready = house.find(&at.job, at.generation).and_then(|job| {
+        let ready = job.wait(at.incarnation, want, || presence.look(caller))?;
+        Ok((job, ready))
+    });
     match ready {
         Ok((job, ready)) => send(&job, caller, &ready),
         Err(fault) => caller.answer(Err(fault)),
@@ -114,6 +142,10 @@ mod tests {
         fn hung_up(&self) -> bool {
             false
         }
+
+        fn wait_for_bytes(&self) -> io::Result<()> {
+            Ok(())
+        }
     }
 
     impl io::Read for Narrow {
@@ -150,6 +182,10 @@ mod tests {
         fn hung_up(&self) -> bool {
             false
         }
+
+        fn wait_for_bytes(&self) -> io::Result<()> {
+            Ok(())
+        }
     }
 
     impl<F> io::Read for Meanwhile<F> {
@@ -182,6 +218,7 @@ mod tests {
             shards: vec![String::new()],
             layout: Layout(vec![Parameter::trained("w", vec![elements])]),
             optimizer: Optimizer::Sgd { weight_decay: 0.0 },
+            clip_norm: None,
             initial: String::new(),
         };
         let mut bytes: &[u8] = bytemuck::cast_slice(values);

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Shards pull from each other under this name; no worker ever has it.
-const SHARD_ITSELF: Incarnation = Incarnation(u64::MAX);
+pub(super) const SHARD_ITSELF: Incarnation = Incarnation(u64::MAX);
 /// Bounds every wait for a peer's next bytes. Its barrier may close a little later than ours.
 const PEER_LIMIT: Duration = Duration::from_secs(30);
 const PIECE_BYTES: usize = 1 << 20;
@@ -56,7 +56,7 @@ pub(super) fn write(
     file.write(&header(&shard, version.unwrap_or_else(|| shard.version()))?)?;
     let count = shard.shards().len() as u32;
     let elements = shard.layout().elements().unwrap_or(0);
-    for (index, address) in (0..).zip(shard.shards()) {
+    for (index, address) in (0..).zip(&shard.shards()) {
         let range = ElementRange::of_shard(elements, index, count);
         if range == shard.range() {
             match shard.wait(SHARD_ITSELF, want, || true)?.pinned {

@@ -4,7 +4,7 @@ use std::io;
 
 use syncline_engine::rpc::ShardFault;
 
-use super::{Shared, blobs, caller::Caller, pull, push};
+use super::{Shared, blobs, caller::Caller, norms, pull, push};
 use crate::wire::{Duplex, Reply, Request, WireError};
 
 /// Serves until the caller hangs up. An error means that the connection is of no use any more.
@@ -12,6 +12,9 @@ pub(super) fn serve(shared: &Shared, conn: &mut impl Duplex) -> io::Result<()> {
     let mut caller = Caller::new(conn);
     let mut scratch = Vec::new();
     loop {
+        caller.conn.wait_for_bytes()?;
+        // A stop ends the connection between two questions even if the next one has come in already.
+        shared.stopping()?;
         let (request, body) = match Request::read(caller.conn, &mut scratch) {
             Ok(Some(next)) => next,
             Ok(None) => return Ok(()),
@@ -27,6 +30,7 @@ pub(super) fn serve(shared: &Shared, conn: &mut impl Duplex) -> io::Result<()> {
                 push::serve(&shared.house, &mut caller, order, body)?;
             }
             Request::Pull { at, want } => pull::serve(&shared.house, &mut caller, &at, want)?,
+            Request::Norm { at, round } => norms::serve(&shared.house, &mut caller, &at, round)?,
             Request::Where { at } => {
                 let place =
                     shared.house.find(&at.job, at.generation).and_then(|job| job.place(at.incarnation));

@@ -50,9 +50,11 @@ impl JobShard {
     pub(super) fn close_barriers(&self, ledger: &mut Ledger) {
         let before = ledger.closed;
         while let Some(order) = ledger.next_to_close() {
+            // Without the other shards' sums it closes when the last of them comes in.
+            let Some(clip) = self.clip(ledger, &order) else { break };
             if self.accumulated.swap(false, Ordering::Acquire) {
                 let (rule, rate) = (order.rule, order.learning_rate);
-                self.each_chunk(|chunk| lock(chunk).close_round(&self.optimizer, rule, rate));
+                self.each_chunk(|chunk| lock(chunk).close_round(&self.optimizer, rule, rate, clip));
                 ledger.round_version = ledger.closed + 1;
             }
             if order.pin {

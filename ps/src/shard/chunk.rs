@@ -5,20 +5,43 @@
 //! towards what it brings by one over the number of workers, so that they follow at the same pace under every policy
 //! and stay between the values that were sent (a variance cannot become negative, however stale a push is).
 
-use std::collections::TryReserveError;
+use std::{
+    collections::TryReserveError,
+    io::{self, Read, Write},
+};
 
+use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     spec::Optimizer,
     sync::{RoundRule, UpdateMode},
 };
 
-use super::PushHeader;
+use super::{PushHeader, saved::read_numbers};
 use crate::optim::{self, Slots};
 
 /// Parameters in one chunk; the last chunk of a shard may be shorter.
 pub const CHUNK_ELEMENTS: usize = 64 * 1024;
 /// Bytes of one full chunk on the wire.
 pub const CHUNK_BYTES: usize = CHUNK_ELEMENTS * size_of::<f32>();
+
+/// What a saved chunk consists of, its numbers left out.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct ChunkHead {
+    values: u32,
+    trained: u32,
+    first: u32,
+    second: u32,
+    steps: u64,
+    /// 0 where no round is open.
+    round: u32,
+    weight: f64,
+}
+
+impl ChunkHead {
+    pub(super) fn elements(&self) -> u64 {
+        self.values.into()
+    }
+}
 
 /// One slice of a job's parameters.
 pub(super) struct Chunk {
@@ -41,6 +64,50 @@ impl Chunk {
 
     pub(super) fn values(&self) -> &[f32] {
         &self.values
+    }
+
+    /// The open round, if there is one.
+    fn open_round(&self) -> &[f32] {
+        if self.weight > 0.0 { &self.round } else { &[] }
+    }
+
+    /// What [`Chunk::write`] writes.
+    pub(super) fn head(&self) -> ChunkHead {
+        let (first, second) = self.slots.moments();
+        ChunkHead {
+            values: self.values.len() as u32,
+            trained: self.trained as u32,
+            first: first.len() as u32,
+            second: second.len() as u32,
+            steps: self.slots.steps(),
+            round: self.open_round().len() as u32,
+            weight: self.weight,
+        }
+    }
+
+    /// Writes its numbers.
+    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let (first, second) = self.slots.moments();
+        for numbers in [&self.values, first, second, self.open_round()] {
+            out.write_all(bytemuck::cast_slice(numbers))?;
+        }
+        Ok(())
+    }
+
+    /// Reads what [`Chunk::write`] wrote.
+    pub(super) fn read(head: &ChunkHead, from: &mut impl Read) -> io::Result<Self> {
+        let most = CHUNK_ELEMENTS as u32;
+        if head.trained > head.values || [head.values, head.first, head.second].iter().any(|n| *n > most) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a chunk of impossible size"));
+        }
+        if ![0, head.values].contains(&head.round) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a round of another size than its chunk"));
+        }
+        let mut numbers = |count: u32| read_numbers(count as usize, from);
+        let values = numbers(head.values)?;
+        let slots = Slots::restored(numbers(head.first)?, numbers(head.second)?, head.steps);
+        let round = numbers(head.round)?;
+        Ok(Self { values, trained: head.trained as usize, slots, round, weight: head.weight })
     }
 
     /// Takes in one push's part for this chunk. `share`: how far a push of its own moves a buffer. Fails, having
@@ -78,11 +145,26 @@ impl Chunk {
         Ok(())
     }
 
-    /// Ends the round: the weighted mean of what was pushed becomes new values. Nothing happens if nothing with
-    /// weight came.
-    pub(super) fn close_round(&mut self, optimizer: &Optimizer, rule: RoundRule, learning_rate: f32) {
+    /// Sum of squares of the mean of what was pushed, buffers left out; 0 if nothing with weight came.
+    pub(super) fn round_squares(&self) -> f64 {
         if self.weight > 0.0 {
-            let scale = (1.0 / self.weight) as f32;
+            optim::squares(&self.round[..self.trained]) / (self.weight * self.weight)
+        } else {
+            0.0
+        }
+    }
+
+    /// Ends the round: the weighted mean of what was pushed, shortened by `clip`, becomes new values. Nothing happens if
+    /// nothing with weight came.
+    pub(super) fn close_round(
+        &mut self,
+        optimizer: &Optimizer,
+        rule: RoundRule,
+        learning_rate: f32,
+        clip: f64,
+    ) {
+        if self.weight > 0.0 {
+            let scale = (clip / self.weight) as f32;
             let (values, buffers) = self.values.split_at_mut(self.trained);
             let (round, computed) = self.round.split_at(self.trained);
             match rule {
@@ -91,7 +173,7 @@ impl Chunk {
                 }
                 RoundRule::Average => optim::subtract(values, round, scale),
             }
-            optim::begin_sum(buffers, computed, scale);
+            optim::begin_sum(buffers, computed, (1.0 / self.weight) as f32);
             self.weight = 0.0;
         }
     }
@@ -117,7 +199,7 @@ mod tests {
         for round in 1..=2 {
             chunk.take(&SGD, &into_round(3.0), 1.0, &[1.0; 3]).unwrap();
             chunk.take(&SGD, &into_round(1.0), 1.0, &[5.0; 3]).unwrap();
-            chunk.close_round(&SGD, RoundRule::Optimizer, 0.5);
+            chunk.close_round(&SGD, RoundRule::Optimizer, 0.5, 1.0);
             assert_eq!(chunk.values(), [-(round as f32); 3]);
             assert_eq!(chunk.slots.steps(), round);
         }
@@ -132,7 +214,7 @@ mod tests {
         // Two workers ended at (4, 0) and (6, 6), the second after three times the weight.
         chunk.take(&adam, &into_round(1.0), 1.0, &[4.0, -2.0]).unwrap();
         chunk.take(&adam, &into_round(3.0), 1.0, &[2.0, -8.0]).unwrap();
-        chunk.close_round(&adam, RoundRule::Average, 0.0);
+        chunk.close_round(&adam, RoundRule::Average, 0.0, 1.0);
         assert_eq!(chunk.values(), [(4.0 + 3.0 * 6.0) / 4.0, (0.0 + 3.0 * 6.0) / 4.0]);
         assert_eq!(chunk.slots, before);
     }
@@ -143,7 +225,7 @@ mod tests {
         chunk.take(&SGD, &into_round(0.0), 1.0, &[f32::NAN]).unwrap();
         chunk.take(&SGD, &PushHeader { skip: true, ..into_round(1.0) }, 1.0, &[f32::NAN]).unwrap();
         for rule in [RoundRule::Optimizer, RoundRule::Average] {
-            chunk.close_round(&SGD, rule, 1.0);
+            chunk.close_round(&SGD, rule, 1.0, 1.0);
         }
         assert_eq!(chunk.values(), [7.0]);
         assert_eq!(chunk.slots.steps(), 0);
@@ -167,7 +249,7 @@ mod tests {
                 let clipped = PushHeader { scale: 0.25, ..into_round(3.0) };
                 chunk.take(&momentum, &clipped, 1.0, &[0.0, 4.0, 8.0]).unwrap();
                 chunk.take(&momentum, &into_round(1.0), 1.0, &[0.0, 8.0, 0.0]).unwrap();
-                chunk.close_round(&momentum, rule, 0.1);
+                chunk.close_round(&momentum, rule, 0.1, 0.5);
                 assert_eq!(chunk.values()[1..], [5.0, 6.0], "{rule:?}");
             }
         }

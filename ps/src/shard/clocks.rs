@@ -53,6 +53,11 @@ impl Clocks {
         }
     }
 
+    /// The roster in force, without those who count no more.
+    pub(super) fn order(&self) -> Option<ClockOrder> {
+        self.revision.map(|revision| ClockOrder { revision, base: self.base.clone() })
+    }
+
     /// How far `worker`, at this watermark, is ahead of the lowest clock that counts.
     pub(super) fn lead(&self, worker: Incarnation, watermark: u64) -> u64 {
         let clock = self.base.get(&worker).map_or(0, |base| base.saturating_add(watermark));

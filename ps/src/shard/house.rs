@@ -31,6 +31,13 @@ enum Held {
     Closed,
 }
 
+/// What [`House::open`] came to.
+pub struct Opened {
+    pub state: ShardState,
+    /// The job, if it was opened by this very order.
+    pub fresh: Option<Arc<JobShard>>,
+}
+
 impl House {
     /// The highest engine epoch seen by this process.
     pub fn fence(&self) -> &Fence {
@@ -80,23 +87,27 @@ impl House {
         Ok(open.collect())
     }
 
-    /// Opens a job in `generation` with what `load` makes, which takes its time. The same generation stays as it
-    /// is; an older one ends, and so does another job of the same name, which no engine can know any more; a newer one
-    /// refuses.
+    /// Opens a job in `generation` over `shards` with what `load` makes, which takes its time. The same generation stays
+    /// as it is; an older one ends, and so does another job of the same name, which no engine can know any more; a newer
+    /// one refuses.
     pub fn open(
         &self,
         epoch: EngineEpoch,
         job: &JobId,
         generation: Generation,
+        shards: &[String],
         load: impl FnOnce() -> Result<JobShard, ShardFault>,
-    ) -> Result<ShardState, ShardFault> {
+    ) -> Result<Opened, ShardFault> {
         self.fence.check(epoch)?;
         let slot = self.jobs.entry(job.clone()).or_default().clone();
         let _loading = lock(&slot.opening);
         if let Held::Open(shard) = &*lock(&slot.held) {
             let current = shard.generation();
             if current == generation {
-                return shard.state(epoch);
+                // It was opened before, or saved at a stop: only the addresses may be new.
+                let state = shard.state(epoch)?;
+                shard.moved_to(shards);
+                return Ok(Opened { state, fresh: None });
             }
             if current.follows(generation) {
                 return Err(ShardFault::WrongGeneration { job: job.clone(), given: generation, current });
@@ -114,7 +125,25 @@ impl House {
             old.replace(generation);
         }
         *held = Held::Open(fresh.clone());
-        fresh.state(epoch)
+        Ok(Opened { state: fresh.state(epoch)?, fresh: Some(fresh) })
+    }
+
+    /// Takes in a job that was saved. Called before anybody is served.
+    pub(crate) fn restore(&self, shard: JobShard) {
+        // Only an engine that came after the one that gave the last order may give the next.
+        let _ = self.fence.check(shard.epoch());
+        let job = shard.job().clone();
+        let slot = Slot { opening: Mutex::default(), held: Mutex::new(Held::Open(Arc::new(shard))) };
+        self.jobs.insert(job, Arc::new(slot));
+    }
+
+    /// Every job that is open.
+    pub(crate) fn open_jobs(&self) -> Vec<Arc<JobShard>> {
+        let open = |slot: &Slot| match &*lock(&slot.held) {
+            Held::Open(shard) => Some(shard.clone()),
+            Held::Nothing | Held::Closed => None,
+        };
+        self.jobs.iter().filter_map(|slot| open(slot.value())).collect()
     }
 
     /// Forgets every job: the process stops.

@@ -25,6 +25,9 @@ pub struct JobShard {
     pub(super) job: JobId,
     pub(super) generation: Generation,
     pub(super) optimizer: Optimizer,
+    /// Norm to which the mean of a round is shortened.
+    pub(super) clip_norm: Option<f32>,
+    pub(super) index: u32,
     pub(super) chunks: Vec<Mutex<Chunk>>,
     pub(super) lanes: DashMap<Incarnation, Arc<Mutex<Lane>>>,
     pub(super) ledger: Mutex<Ledger>,
@@ -38,7 +41,20 @@ pub struct JobShard {
     /// Elements of the range that the optimizer moves; buffers lie behind them.
     trained: u64,
     layout: Layout,
-    shards: Vec<String>,
+    /// May change when shards start again.
+    shards: Mutex<Vec<String>>,
+}
+
+/// What is fixed for the life of a job's parameters.
+pub(super) struct Order {
+    pub job: JobId,
+    pub generation: Generation,
+    pub optimizer: Optimizer,
+    pub clip_norm: Option<f32>,
+    pub layout: Layout,
+    pub index: u32,
+    pub shards: Vec<String>,
+    pub range: ElementRange,
 }
 
 impl JobShard {
@@ -50,9 +66,8 @@ impl JobShard {
         epoch: EngineEpoch,
         source: &mut impl Read,
     ) -> io::Result<Self> {
-        let trained = order.layout.trained_elements().clamp(range.start, range.end) - range.start;
         let mut left = range.len() as usize;
-        let mut trained_left = trained as usize;
+        let mut trained_left = trained_in(&order.layout, range) as usize;
         let mut chunks = Vec::with_capacity(left.div_ceil(CHUNK_ELEMENTS));
         while left > 0 {
             let elements = left.min(CHUNK_ELEMENTS);
@@ -65,21 +80,39 @@ impl JobShard {
             left -= elements;
             trained_left -= trained_here;
         }
-        Ok(Self {
+        let order = Order {
             job: order.job.clone(),
             generation: order.generation,
             optimizer: order.optimizer,
+            clip_norm: order.clip_norm,
+            layout: order.layout.clone(),
+            index: order.shard.0,
+            shards: order.shards.clone(),
+            range,
+        };
+        Ok(Self::new(order, chunks, Ledger::new(epoch)))
+    }
+
+    /// A job with these books and parameters.
+    pub(super) fn new(order: Order, chunks: Vec<Mutex<Chunk>>, ledger: Ledger) -> Self {
+        let Order { job, generation, optimizer, clip_norm, layout, index, shards, range } = order;
+        Self {
+            job,
+            generation,
+            optimizer,
+            clip_norm,
+            index,
             chunks,
             lanes: DashMap::new(),
-            ledger: Mutex::new(Ledger::new(epoch)),
+            ledger: Mutex::new(ledger),
             accumulated: AtomicBool::new(false),
             moved: Condvar::new(),
             moved_async: watch::Sender::new(()),
             range,
-            trained,
-            layout: order.layout.clone(),
-            shards: order.shards.clone(),
-        })
+            trained: trained_in(&layout, range),
+            layout,
+            shards: Mutex::new(shards),
+        }
     }
 
     /// The job's name.
@@ -103,8 +136,13 @@ impl JobShard {
     }
 
     /// Addresses of all shards of the job, in order.
-    pub fn shards(&self) -> &[String] {
-        &self.shards
+    pub fn shards(&self) -> Vec<String> {
+        lock(&self.shards).clone()
+    }
+
+    /// Takes note of where the shards are now.
+    pub fn moved_to(&self, shards: &[String]) {
+        *lock(&self.shards) = shards.to_vec();
     }
 
     /// Number of chunks held here.
@@ -116,6 +154,11 @@ impl JobShard {
     pub(super) fn holds_buffers(&self, index: u32) -> bool {
         let end = (u64::from(index) + 1) * CHUNK_ELEMENTS as u64;
         end.min(self.range.len()) > self.trained
+    }
+
+    /// Highest engine epoch that gave an order about this job.
+    pub fn epoch(&self) -> EngineEpoch {
+        lock(&self.ledger).epoch
     }
 
     /// Where the job stands, under the engine's `epoch`.
@@ -140,12 +183,17 @@ impl JobShard {
         self.end(Over::Replaced(by));
     }
 
+    /// Whether nothing is taken in any more.
+    pub fn is_over(&self) -> bool {
+        lock(&self.ledger).over.is_some()
+    }
+
     fn end(&self, over: Over) {
         lock(&self.ledger).over = Some(over);
         self.wake();
     }
 
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.moved.notify_all();
         self.moved_async.send_replace(());
     }
@@ -172,4 +220,9 @@ impl JobShard {
         }
         self.lanes.entry(worker).or_default().clone()
     }
+}
+
+/// Elements of `range` that the optimizer moves.
+fn trained_in(layout: &Layout, range: ElementRange) -> u64 {
+    layout.trained_elements().clamp(range.start, range.end) - range.start
 }

@@ -1,12 +1,13 @@
 //! How far one incarnation's pushes have come: the duplicate filter, the resumption point and the seal in one.
 
+use serde::{Deserialize, Serialize};
 use syncline_engine::rpc::{SealAnswer, ShardFault};
 use syncline_scheduler::ids::{Incarnation, JobId};
 
 use super::push::Admission;
 
 /// State of one incarnation in one job. Its mutex is held while a chunk is applied, so a seal never cuts into one.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Lane {
     /// Last push that is in completely.
     watermark: u64,
@@ -16,7 +17,7 @@ pub(super) struct Lane {
 }
 
 /// A push of which some chunks are in.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Begun {
     seq: u64,
     next_chunk: u32,

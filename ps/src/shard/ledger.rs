@@ -9,7 +9,7 @@ use std::{
 use syncline_engine::rpc::{BarrierOrder, ClockOrder, ClosedBarrier, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId, Superstep};
 
-use super::{Want, clocks::Clocks};
+use super::{Want, clip::Norms, clocks::Clocks};
 
 /// Closed barriers that are remembered for `closed(seen)`.
 const RECORDS: usize = 64;
@@ -33,13 +33,15 @@ pub(super) struct Ledger {
     pub pushes: u64,
     /// Orders for barriers that are still open, by superstep.
     pub orders: BTreeMap<u64, BarrierOrder>,
+    /// Of rounds that are to be shortened.
+    pub norms: Norms,
     /// Newest version that was kept.
     pub pinned: Option<(u64, Arc<Vec<f32>>)>,
     /// Set when the job is over here.
     pub over: Option<Over>,
     /// Lowest clock that a blocked pull waits for.
     awaited_clock: Option<u64>,
-    records: VecDeque<Record>,
+    pub records: VecDeque<Record>,
 }
 
 /// Why a job's state takes nothing in any more.
@@ -49,10 +51,11 @@ pub(super) enum Over {
     Replaced(Generation),
 }
 
-struct Record {
-    superstep: u64,
-    at: Instant,
-    pushes: u64,
+/// A barrier that has closed.
+pub(super) struct Record {
+    pub superstep: u64,
+    pub at: Instant,
+    pub pushes: u64,
 }
 
 impl Over {
@@ -109,15 +112,12 @@ impl Ledger {
         }
     }
 
-    /// Removes and returns the order of the next barrier if its roster is met.
-    pub(super) fn next_to_close(&mut self) -> Option<BarrierOrder> {
+    /// The order of the next barrier if its roster is met.
+    pub(super) fn next_to_close(&self) -> Option<BarrierOrder> {
         let order = self.orders.get(&self.closed)?;
         let reached =
             |(worker, last): (&Incarnation, &u64)| *last <= self.watermarks.get(worker).copied().unwrap_or(0);
-        if !order.roster.iter().all(reached) {
-            return None;
-        }
-        self.orders.remove(&self.closed)
+        order.roster.iter().all(reached).then(|| order.clone())
     }
 
     /// Writes down that the next barrier has closed: from here on its version exists.
@@ -126,6 +126,7 @@ impl Ledger {
         if self.records.len() > RECORDS {
             self.records.pop_front();
         }
+        self.orders.remove(&self.closed);
         self.closed += 1;
     }
 

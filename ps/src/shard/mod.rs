@@ -11,6 +11,7 @@
 //! | update | each push says whether it is a step of its own or joins the round that the next barrier applies |
 //! | version | number of closed barriers; pulls wait for it without spinning |
 //! | clock | base + watermark of each worker on the engine's roster; pulls may wait for the lowest |
+//! | stop | what was acknowledged is in the saved job, lane by lane and chunk by chunk; a saved job is read once |
 //! | end | a cancel, a newer generation or a seal wakes those who wait, with a typed fault |
 //!
 //! Locks are taken in this order and never held across I/O that can block: lane (one incarnation), ledger (one job),
@@ -18,6 +19,7 @@
 
 mod barrier;
 mod chunk;
+mod clip;
 mod clocks;
 mod fence;
 mod house;
@@ -26,10 +28,11 @@ mod lane;
 mod ledger;
 mod pull;
 mod push;
+mod saved;
 
 pub use chunk::{CHUNK_BYTES, CHUNK_ELEMENTS};
 pub use fence::Fence;
-pub use house::House;
+pub use house::{House, Opened};
 pub use job::JobShard;
 pub use pull::{Ready, Want};
 pub use push::{Admission, Place, PushHeader, Tally};

@@ -1,7 +1,7 @@
 //! Waiting for a version, and reading it.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -43,17 +43,18 @@ pub struct Ready {
 }
 
 impl JobShard {
-    /// Waits until `want` can be served to `worker`. `present` is asked now and then whether the caller still waits.
+    /// Waits until `want` can be served to `worker`. `present` is asked twice a second whether the caller still waits;
+    /// it may block.
     ///
     /// Ends with a fault when the job is closed, replaced by a newer generation, or `worker` is sealed.
     pub fn wait(
         &self,
         worker: Incarnation,
         want: Want,
-        present: impl Fn() -> bool,
+        mut present: impl FnMut() -> bool,
     ) -> Result<Ready, ShardFault> {
         let started = Instant::now();
-        let mut waited = false;
+        let (mut waited, mut looked) = (false, started);
         let mut ledger = self.open_ledger()?;
         loop {
             if let Some(over) = ledger.over {
@@ -65,12 +66,17 @@ impl JobShard {
             if ledger.serves(want) {
                 break;
             }
-            if waited && !present() {
-                return Err(ShardFault::Invalid { what: "the caller hung up".into() });
-            }
             waited = true;
             let woken = self.moved.wait_timeout(ledger, LOOK_ROUND);
-            ledger = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            ledger = woken.unwrap_or_else(PoisonError::into_inner).0;
+            if looked.elapsed() >= LOOK_ROUND {
+                drop(ledger);
+                if !present() {
+                    return Err(ShardFault::Invalid { what: "the caller hung up".into() });
+                }
+                looked = Instant::now();
+                ledger = lock(&self.ledger);
+            }
         }
         let waited_us = if waited { started.elapsed().as_micros() as u64 } else { 0 };
         self.ready(&ledger, want, waited_us)

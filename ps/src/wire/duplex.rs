@@ -13,12 +13,19 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 /// Asked of the kernel for each direction.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
-/// A peer that vanished without a word is noticed after about 25 seconds.
+/// A peer that vanished without a word is noticed after about this long, whether something is on its way to it or not.
+const VANISHED: Duration = Duration::from_secs(20);
+
 fn keepalive() -> TcpKeepalive {
-    TcpKeepalive::new()
-        .with_time(Duration::from_secs(10))
-        .with_interval(Duration::from_secs(5))
-        .with_retries(3)
+    TcpKeepalive::new().with_time(VANISHED / 4).with_interval(VANISHED / 4).with_retries(3)
+}
+
+/// What is sent and not acknowledged in time ends the connection, as a silence does.
+fn notice_vanished(socket: &SockRef<'_>) -> io::Result<()> {
+    socket.set_tcp_keepalive(&keepalive())?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(VANISHED))?;
+    Ok(())
 }
 
 /// A transport that can say how much fits right now, so that nothing blocks while a chunk is locked.
@@ -29,6 +36,9 @@ pub trait Duplex: Read + Write {
 
     /// Whether the peer has hung up. Does not block and takes no byte.
     fn hung_up(&self) -> bool;
+
+    /// Waits until there is something to read, or the end, however long reads may take otherwise.
+    fn wait_for_bytes(&self) -> io::Result<()>;
 }
 
 /// A TCP connection that may be shut down from another thread.
@@ -59,7 +69,7 @@ impl Tcp {
     /// Takes a connected stream.
     pub fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
+        notice_vanished(&SockRef::from(&stream))?;
         Ok(Self(Arc::new(stream)))
     }
 
@@ -126,6 +136,17 @@ impl Duplex for Tcp {
         match SockRef::from(&*self.0).recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT) {
             Ok(n) => n == 0,
             Err(e) => !matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+        }
+    }
+
+    fn wait_for_bytes(&self) -> io::Result<()> {
+        use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+        loop {
+            match self.0.peek(&mut [0]) {
+                Ok(_) => return Ok(()),
+                Err(e) if matches!(e.kind(), WouldBlock | TimedOut | Interrupted) => {}
+                Err(e) => return Err(e),
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::shard::{Place, Tally};
 const MAX_FAULT_TEXT: usize = 4096;
 
 /// One answer. The length of the body that follows travels in the frame.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     Pushed(Tally),
     /// Body: the values of the shard's range. Then a `PullEnd` follows.
@@ -28,6 +28,12 @@ pub enum Reply {
         /// Newest version that the mean of a round went into, 0 for a pinned one. If it is newer than what was pulled,
         /// the values are a mixture and must be pulled again.
         round_version: u64,
+    },
+    /// The pull that was asked for still waits. Sent every second, so that both sides notice when the other is gone.
+    Waiting,
+    /// The sum of squares of this shard's part of a round.
+    Norm {
+        squares: f64,
     },
     Where(Place),
     /// The blob is kept and on disk.
@@ -51,6 +57,8 @@ const BLOB_STORED: u8 = 69;
 const BLOB: u8 = 70;
 const BLOB_STAT: u8 = 71;
 const FAULT: u8 = 72;
+const WAITING: u8 = 73;
+const NORM: u8 = 74;
 
 impl Reply {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
@@ -63,6 +71,8 @@ impl Reply {
                     head.u64(*version).u64(*pushes).u64(*waited_us)
                 }
                 Self::PullEnd { round_version } => head.u64(*round_version),
+                Self::Waiting => head,
+                Self::Norm { squares } => head.u64(squares.to_bits()),
                 Self::Where(place) => head.u64(place.watermark).u32(place.next_chunk).u64(place.pushes),
                 Self::BlobStored => head,
                 Self::Blob { total } => head.u64(*total),
@@ -79,7 +89,7 @@ impl Reply {
         };
         let bound = match kind {
             PULLED | BLOB => MAX_TENSOR_BYTES,
-            PUSHED | PULL_END | PLACE | BLOB_STORED | BLOB_STAT | FAULT => 0,
+            PUSHED | PULL_END | WAITING | NORM | PLACE | BLOB_STORED | BLOB_STAT | FAULT => 0,
             _ => return Err(WireError::Kind(kind)),
         };
         if body > bound {
@@ -94,6 +104,8 @@ impl Reply {
             PUSHED => Self::Pushed(Tally { watermark: head.u64()?, pushes: head.u64()?, lead: head.u64()? }),
             PULLED => Self::Pulled { version: head.u64()?, pushes: head.u64()?, waited_us: head.u64()? },
             PULL_END => Self::PullEnd { round_version: head.u64()? },
+            WAITING => Self::Waiting,
+            NORM => Self::Norm { squares: f64::from_bits(head.u64()?) },
             PLACE => {
                 Self::Where(Place { watermark: head.u64()?, next_chunk: head.u32()?, pushes: head.u64()? })
             }
@@ -118,6 +130,8 @@ impl Reply {
             Self::Pushed(_) => PUSHED,
             Self::Pulled { .. } => PULLED,
             Self::PullEnd { .. } => PULL_END,
+            Self::Waiting => WAITING,
+            Self::Norm { .. } => NORM,
             Self::Where(_) => PLACE,
             Self::BlobStored => BLOB_STORED,
             Self::Blob { .. } => BLOB,
@@ -151,6 +165,8 @@ mod tests {
             (Reply::Pulled { version: 1, pushes: 2, waited_us: 3 }, 64),
             (Reply::PullEnd { round_version: 1 }, 0),
             (Reply::Where(Place { watermark: 5, next_chunk: 6, pushes: 7 }), 0),
+            (Reply::Waiting, 0),
+            (Reply::Norm { squares: 0.1 }, 0),
             (Reply::BlobStored, 0),
             (Reply::Blob { total: 100 }, 10),
             (Reply::BlobStat { bytes: None }, 0),

@@ -38,6 +38,8 @@ pub enum Request {
     Push { at: At, seq: u64, first_chunk: u32, header: PushHeader },
     /// Values of the shard's range, as soon as `want` can be served.
     Pull { at: At, want: Want },
+    /// Between shards: the sum of squares of the round that barrier `round` ends, as soon as it is known.
+    Norm { at: At, round: u64 },
     /// How far pushes of this incarnation have come.
     Where { at: At },
     /// Body: the blob.
@@ -54,6 +56,7 @@ const WHERE: u8 = 3;
 const PUT_BLOB: u8 = 4;
 const GET_BLOB: u8 = 5;
 const STAT_BLOB: u8 = 6;
+const NORM: u8 = 7;
 
 impl Request {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
@@ -74,6 +77,7 @@ impl Request {
                         Want::Pinned(version) => head.u8(1).u64(version),
                     }
                 }
+                Self::Norm { at, round } => at.put(head).u64(*round),
                 Self::Where { at } => at.put(head),
                 Self::PutBlob { digest } | Self::StatBlob { digest } => head.bytes(digest),
                 Self::GetBlob { digest, offset, length } => head.bytes(digest).u64(*offset).u64(*length),
@@ -87,7 +91,7 @@ impl Request {
         let bound = match kind {
             PUSH => MAX_TENSOR_BYTES,
             PUT_BLOB => MAX_BLOB_BYTES,
-            PULL | WHERE | GET_BLOB | STAT_BLOB => 0,
+            PULL | NORM | WHERE | GET_BLOB | STAT_BLOB => 0,
             _ => return Err(WireError::Kind(kind)),
         };
         if body > bound {
@@ -117,6 +121,7 @@ impl Request {
                 };
                 Self::Pull { at, want }
             }
+            NORM => Self::Norm { at: At::take(&mut head)?, round: head.u64()? },
             WHERE => Self::Where { at: At::take(&mut head)? },
             PUT_BLOB => Self::PutBlob { digest: head.array()? },
             GET_BLOB => Self::GetBlob { digest: head.array()?, offset: head.u64()?, length: head.u64()? },
@@ -130,6 +135,7 @@ impl Request {
         match self {
             Self::Push { .. } => PUSH,
             Self::Pull { .. } => PULL,
+            Self::Norm { .. } => NORM,
             Self::Where { .. } => WHERE,
             Self::PutBlob { .. } => PUT_BLOB,
             Self::GetBlob { .. } => GET_BLOB,
@@ -176,6 +182,7 @@ mod tests {
             (Request::Pull { at: at(), want: Want::version(4) }, 0),
             (Request::Pull { at: at(), want: Want::Version { closed: 4, min_clock: 9 } }, 0),
             (Request::Pull { at: at(), want: Want::Pinned(4) }, 0),
+            (Request::Norm { at: at(), round: 7 }, 0),
             (Request::Where { at: at() }, 0),
             (Request::PutBlob { digest: [7; 32] }, 12),
             (Request::GetBlob { digest: [7; 32], offset: 8, length: u64::MAX }, 0),

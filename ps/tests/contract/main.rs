@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
 mod barrier;
+mod clip;
 mod clocks;
 mod hostile;
 mod interleavings;
@@ -10,4 +11,6 @@ mod outside;
 mod push;
 mod rig;
 mod seal;
+mod silent;
+mod stop;
 mod storage;

@@ -122,6 +122,15 @@ impl TrainSpec {
         if self.drop_last { samples - samples % u64::from(self.batch.max(1)) } else { samples }
     }
 
+    /// The norm to which the parameter server scales down the mean of a round of gradients. Under DiLoCo its rounds are
+    /// of changes, and the workers clip their own steps.
+    pub fn shard_clip_norm(&self) -> Option<f32> {
+        match self.policy.rule {
+            PolicyRule::DiLoCo { .. } => None,
+            _ => self.clip_norm,
+        }
+    }
+
     /// Samples of all epochs.
     pub fn total_samples(&self) -> u64 {
         self.epoch_samples().saturating_mul(u64::from(self.epochs))

@@ -222,7 +222,8 @@ impl LocalCluster {
         &self.state_dir
     }
 
-    /// Stops everything in order: workers say goodbye, then shards, engine and Redis end.
+    /// Stops everything in order: workers say goodbye, then engine, shards and Redis end. Where the state folder stays,
+    /// shards keep the jobs they hold in it, and a cluster that starts on it goes on with them.
     pub async fn stop(self) {
         for worker in &self.workers {
             worker.stop.send_replace(true);
@@ -232,9 +233,18 @@ impl LocalCluster {
             let _ = worker.task.await;
         }
         let (shards, engine, redis) = (self.shards, self.engine, self.redis);
+        let stays = self._temporary.is_none();
         blocking(move || {
-            shards.into_iter().for_each(server::Handle::stop);
+            // Before the shards: it would take them for lost.
             drop(engine);
+            for shard in shards {
+                if stays {
+                    // What could not be kept has been said in the log.
+                    let _ = shard.stop_and_save();
+                } else {
+                    shard.stop();
+                }
+            }
             drop(redis);
         })
         .await;

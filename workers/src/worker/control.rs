@@ -9,6 +9,7 @@ use syncline_engine::rpc::{
     Activity, EngineFault, JobTicket, Reconnecting, Registered, WorkerHello, WorkerServiceClient, connect,
     hello::Role, hostname, within,
 };
+use syncline_ps::PsError;
 use syncline_scheduler::{
     core::{Assignment, TaskKey, TaskReport},
     ids::{EngineEpoch, Incarnation, JobId},
@@ -31,6 +32,10 @@ use super::{
 const CALL: Duration = Duration::from_secs(10);
 const POLL_WAIT_MS: u64 = 1_000;
 const RETRY: Duration = Duration::from_millis(100);
+/// A step that has begun ends within this time of a stop, or it hangs in something.
+const ENDS_WHEN_STOPPED: Duration = Duration::from_secs(4);
+/// The same after the engine has dropped us: long steps are worth waiting for, because we go on afterwards.
+const ENDS_WHEN_DROPPED: Duration = Duration::from_secs(30);
 
 type Link = Reconnecting<WorkerServiceClient>;
 
@@ -120,35 +125,51 @@ async fn live(
         split_batch: options.split_batch,
         pace: options.pace,
     };
-    let executor = {
+    // Nobody joins it: what it hangs in must not hang us.
+    {
         let (life, handle) = (life.clone(), Handle::current());
         let shared = life.shared.clone();
         std::thread::Builder::new()
             .name(format!("executor-{incarnation}"))
             .spawn(move || {
-                let ticket = |job: &JobId| handle.block_on(life.ticket(job));
+                let ticket = |job: &JobId| handle.block_on(life.ticket_unless_canceled(job));
                 let _ = ended.send(execute(&me, &tasks, &finish, &shared, ticket));
             })
-            .map_err(|e| WorkerError::Executor { cause: e.to_string() })?
-    };
-    let outcome = tokio::select! {
-        () = life.poll(&give) => Ok(()),
-        () = life.report(finished) => Ok(()),
-        end = &mut end => match end {
-            Ok(End::Dropped | End::Stopped) => Ok(()),
-            Err(_) => Err(WorkerError::Executor { cause: "it panicked".into() }),
-        },
-        () = told(stop) => {
-            life.goodbye().await;
-            Ok(())
-        }
+            .map_err(|e| WorkerError::Executor { cause: e.to_string() })?;
+    }
+    let mut ended = None;
+    tokio::select! {
+        () = life.poll(&give) => {},
+        () = life.report(finished) => {},
+        end = &mut end => ended = Some(end),
+        () = told(stop) => life.goodbye().await,
     };
     life.shared.cancel();
     drop(give);
-    // The executor may be in the middle of a step: it ends by itself soon, and touches nothing any more.
-    let _ = tokio::task::spawn_blocking(move || executor.join()).await;
+    // It may be in the middle of a step, which ends by itself and touches nothing any more.
+    let limit = if *stop.borrow() { ENDS_WHEN_STOPPED } else { ENDS_WHEN_DROPPED };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => match timeout(limit, end).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                let task = life.shared.running().unwrap_or_else(|| "no task".into());
+                let stuck =
+                    WorkerError::Stuck { worker: incarnation.to_string(), task, after_s: limit.as_secs() };
+                if !*stop.borrow() {
+                    return Err(stuck);
+                }
+                // The process ends anyway.
+                warn!(error = %stuck, "not waited for");
+                return Ok(());
+            }
+        },
+    };
     info!(worker = %incarnation, "this incarnation is over");
-    outcome
+    match ended {
+        Ok(End::Dropped | End::Stopped) => Ok(()),
+        Err(_) => Err(WorkerError::Executor { cause: "it panicked".into() }),
+    }
 }
 
 impl Life {
@@ -177,7 +198,7 @@ impl Life {
                     self.shared.revoke(&orders.revoked);
                     for assignment in orders.assignments {
                         holding.push(assignment.key.clone());
-                        self.shared.queue();
+                        self.shared.queue(&assignment.key);
                         if give.send(assignment).is_err() {
                             return;
                         }
@@ -248,6 +269,13 @@ impl Life {
         let mut highest = self.epoch.lock().await;
         *highest = (*highest).max(epoch);
         epoch == *highest
+    }
+
+    async fn ticket_unless_canceled(&self, job: &JobId) -> Result<JobTicket, WorkerError> {
+        tokio::select! {
+            ticket = self.ticket(job) => ticket,
+            () = self.shared.canceled() => Err(PsError::Canceled.into()),
+        }
     }
 
     async fn ticket(&self, job: &JobId) -> Result<JobTicket, WorkerError> {

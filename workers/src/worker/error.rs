@@ -34,6 +34,9 @@ pub enum WorkerError {
     Graph { what: String },
     #[error("[E353] the executor thread ended: {cause}")]
     Executor { cause: String },
+    /// The process should end, so that it is started anew: nothing can end the thread that hangs.
+    #[error("[E354] worker {worker} still hangs in {task}, {after_s} s after it should have ended")]
+    Stuck { worker: String, task: String, after_s: u64 },
     #[error("[E460] iteration {seq} of the local round {first} to {last} cannot run: {open}")]
     OutOfRound { seq: u64, first: u64, last: u64, open: String },
 }

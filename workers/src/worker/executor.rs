@@ -1,13 +1,13 @@
 //! The thread that computes.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use syncline_engine::rpc::{EngineFault, JobTicket};
@@ -19,7 +19,7 @@ use syncline_scheduler::{
     core::{Assignment, Outcome, TaskKey, Update, Work},
     ids::{Generation, JobId, Superstep},
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::sleep};
 use tracing::{debug, warn};
 
 use super::{
@@ -28,18 +28,23 @@ use super::{
     report::{Finished, is_urgent},
 };
 
+/// How often a question to the engine looks whether its answer is still wanted.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// What both sides of a worker see of each other.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// Tasks that were given and not begun.
-    queued: AtomicU32,
+    /// Tasks that were given and not begun, and whether they were revoked since.
+    queued: Mutex<HashMap<TaskKey, bool>>,
+    /// The task that is being executed.
+    running: Mutex<Option<TaskKey>>,
     /// A report is there that must not wait for others.
     urgent: Notify,
-    /// Tasks that must not be started any more.
-    revoked: Mutex<HashSet<TaskKey>>,
     blocked_on: Mutex<Option<String>>,
-    /// Ends the calls of the job that is open now.
-    canceller: Mutex<Option<Canceller>>,
+    /// Ends the calls of the job that is open, or that opens.
+    canceller: Mutex<Canceller>,
+    /// This life is over.
+    stopped: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -47,13 +52,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
+    /// Takes note of tasks that are over: one that has not begun never will, one that runs is given up. What is neither
+    /// has been reported and is forgotten.
     pub(super) fn revoke(&self, keys: &[TaskKey]) {
-        lock(&self.revoked).extend(keys.iter().cloned());
+        let mut queued = lock(&self.queued);
+        for key in keys {
+            if let Some(revoked) = queued.get_mut(key) {
+                *revoked = true;
+            } else if lock(&self.running).as_ref() == Some(key) {
+                lock(&self.canceller).cancel();
+            }
+        }
     }
 
-    /// Counts a task that is given to the executor.
-    pub(super) fn queue(&self) {
-        self.queued.fetch_add(1, Ordering::Relaxed);
+    /// Notes a task that is given to the executor.
+    pub(super) fn queue(&self, key: &TaskKey) {
+        lock(&self.queued).insert(key.clone(), false);
+    }
+
+    /// The executor has this task in hand. Whether it was revoked, and how many are still to do.
+    fn begin(&self, key: &TaskKey) -> (bool, u32) {
+        let mut queued = lock(&self.queued);
+        let revoked = queued.remove(key).unwrap_or(false);
+        // Under the lock of the queue, so that a revocation finds it in one place or the other.
+        *lock(&self.running) = Some(key.clone()).filter(|_| !revoked);
+        (revoked, queued.len() as u32)
     }
 
     /// Waits until a report is there that must not wait for others.
@@ -65,10 +88,35 @@ impl Shared {
         lock(&self.blocked_on).clone()
     }
 
-    /// Ends whatever the executor is blocked in.
+    /// What the executor has in hand, for people.
+    pub(super) fn running(&self) -> Option<String> {
+        lock(&self.running).as_ref().map(|key| format!("{} of job {}", key.task, key.job))
+    }
+
+    /// Ends whatever the executor is blocked in, for good.
     pub(super) fn cancel(&self) {
-        if let Some(canceller) = &*lock(&self.canceller) {
-            canceller.cancel();
+        self.stopped.store(true, Ordering::SeqCst);
+        lock(&self.canceller).cancel();
+    }
+
+    /// Gives a job that opens what its calls can be ended with.
+    fn begin_job(&self) -> Canceller {
+        let fresh = Canceller::default();
+        *lock(&self.canceller) = fresh.clone();
+        if self.is_stopped() {
+            fresh.cancel();
+        }
+        fresh
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Returns when the job that opens is given up.
+    pub(super) async fn canceled(&self) {
+        while !lock(&self.canceller).is_canceled() {
+            sleep(LOOK).await;
         }
     }
 }
@@ -94,9 +142,9 @@ pub(super) fn execute(
     let mut open: HashMap<(JobId, Generation), JobRun> = HashMap::new();
     let mut next = None;
     while let Some(assignment) = next.take().or_else(|| tasks.recv().ok()) {
-        let queued = shared.queued.fetch_sub(1, Ordering::Relaxed) - 1;
         let key = assignment.key.clone();
-        if lock(&shared.revoked).remove(&key) {
+        let (revoked, queued) = shared.begin(&key);
+        if revoked {
             open.values_mut().for_each(JobRun::forget_asked);
             // Revoked iterations end their job: a round that lacks one will never be whole.
             if let Some(job) = open.get_mut(&(key.job, key.generation))
@@ -108,13 +156,15 @@ pub(super) fn execute(
         }
         next = tasks.try_recv().ok();
         let following = next.as_ref().and_then(|next| following(&assignment, next));
-        let outcome = match run_one(me, &mut open, &assignment, following, shared, &ticket) {
+        let ran = run_one(me, &mut open, &assignment, following, shared, &ticket);
+        *lock(&shared.running) = None;
+        let outcome = match ran {
             Ok(outcome) => outcome,
             Err(WorkerError::Ps(PsError::Sealed { .. })) => return End::Dropped,
-            Err(WorkerError::Ps(PsError::Canceled)) => return End::Stopped,
-            // The job is over or was restored: the engine knows, and revokes the task.
+            Err(WorkerError::Ps(PsError::Canceled)) if shared.is_stopped() => return End::Stopped,
+            // The job is over or was restored: the engine knows, and revokes the task, or has done so.
             Err(
-                WorkerError::Ps(PsError::Closed { .. } | PsError::WrongGeneration { .. })
+                WorkerError::Ps(PsError::Closed { .. } | PsError::WrongGeneration { .. } | PsError::Canceled)
                 | WorkerError::Engine(EngineFault::UnknownJob { .. }),
             ) => {
                 debug!(task = %key.task, job = %key.job, "job is over");
@@ -180,8 +230,8 @@ fn run_one(
         None => {
             // A worker serves one job at a time: what was open before is over.
             open.clear();
-            let job = JobRun::open(me, key, ticket(&key.job)?)?;
-            *lock(&shared.canceller) = Some(job.canceller());
+            let canceller = shared.begin_job();
+            let job = JobRun::open(me, key, ticket(&key.job)?, canceller)?;
             open.entry(place).or_insert(job)
         }
     };
@@ -232,6 +282,39 @@ mod tests {
         let mut other = assignment(5, Update::PerBarrier);
         other.key.generation = Generation(2);
         assert_eq!(following(&this, &other), None);
+    }
+
+    #[test]
+    fn a_revocation_is_remembered_only_until_its_task_is_in_hand() {
+        let shared = Shared::default();
+        let canceller = shared.begin_job();
+        let keys: Vec<TaskKey> = (1..=1000).map(key).collect();
+        for begun in &keys {
+            shared.queue(begun);
+            assert_eq!(shared.begin(begun), (false, 0));
+            *lock(&shared.running) = None;
+            // The engine says so of every task that was reported meanwhile.
+            shared.revoke(&keys);
+        }
+        assert!(lock(&shared.queued).is_empty() && !canceller.is_canceled());
+        shared.queue(&keys[0]);
+        shared.queue(&keys[1]);
+        shared.revoke(&keys[1..]);
+        assert_eq!((shared.begin(&keys[0]), shared.begin(&keys[1])), ((false, 1), (true, 0)));
+        assert!(!canceller.is_canceled(), "one that never began interrupts nobody");
+    }
+
+    #[test]
+    fn a_task_that_runs_is_given_up_when_it_is_revoked_and_the_next_job_is_not() {
+        let shared = Shared::default();
+        let (first, task) = (shared.begin_job(), key(1));
+        shared.queue(&task);
+        shared.begin(&task);
+        shared.revoke(&[task]);
+        assert!(first.is_canceled() && !shared.is_stopped());
+        assert!(!shared.begin_job().is_canceled());
+        shared.cancel();
+        assert!(shared.begin_job().is_canceled(), "a job that opens behind a stop");
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! One job on one worker: sessions, data, connections and buffers, made once and used for every task.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use syncline_engine::rpc::{JobTicket, Token};
 use syncline_ps::{
     PsError,
-    client::{BlobClient, Canceller, Pulled, Shards},
+    client::{BlobClient, Canceller, ClientOptions, Pulled, Shards},
     optim::gradient_norm,
     shard::{PushHeader, Want},
+    wire::At,
 };
 use syncline_scheduler::{
     core::{Iterated, Outcome, TaskKey, Update},
@@ -31,6 +32,9 @@ use super::{
     scores::Scores,
 };
 use crate::backend::{ExecOptions, Executable, Runtime};
+
+/// A shard may be away for this long before a task fails: the engine, which knows more, is to judge first.
+const SHARD_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Who executes: what every task of this life has in common.
 #[derive(Clone)]
@@ -68,32 +72,29 @@ pub(super) struct Iteration {
 }
 
 impl JobRun {
-    /// Fetches the blobs, loads the sessions, opens the data and connects to the shards.
-    pub(super) fn open(me: &Identity, key: &TaskKey, ticket: JobTicket) -> Result<Self, WorkerError> {
+    /// Fetches the blobs, loads the sessions, opens the data and connects to the shards, unless `canceller` ends it. The
+    /// same one ends calls that block later.
+    pub(super) fn open(
+        me: &Identity,
+        key: &TaskKey,
+        ticket: JobTicket,
+        canceller: Canceller,
+    ) -> Result<Self, WorkerError> {
         let JobTicket { train, shards: addresses, .. } = ticket;
-        let graph = BlobClient::new(me.token.clone()).get(&addresses, &train.model.training_graph)?;
+        let blobs = BlobClient::new(me.token.clone()).under(canceller.clone());
+        let graph = blobs.get(&addresses, &train.model.training_graph)?;
         let (graph, scale) = LossScale::take(graph)?;
         let params = Parameters::new(&train);
         let lanes = Lanes::new(&me.runtime, &graph, &me.exec, me.split_batch, &params)?;
         let elements = params.values.len() as u64;
-        let shards = Shards::connect(
-            &addresses,
-            me.token.clone(),
-            key.job.clone(),
-            key.generation,
-            me.incarnation,
-            elements,
-        )?;
+        let at = At { job: key.job.clone(), generation: key.generation, incarnation: me.incarnation };
+        let options = ClientOptions { patience: SHARD_PATIENCE, ..ClientOptions::default() };
+        let shards = Shards::connect_with(&addresses, me.token.clone(), at, elements, options, canceller)?;
         let data = Feed::open(&train)?;
         debug!(job = %key.job, elements, "job opened on this worker");
         let local = Local::new(train.optimizer);
         let (me, load) = (me.clone(), LoadProbe::default());
         Ok(Self { me, train, addresses, shards, params, lanes, data, scale, local, load })
-    }
-
-    /// Ends blocked calls from another thread.
-    pub(super) fn canceller(&self) -> Canceller {
-        self.shards.canceller()
     }
 
     /// Gives up the parameters that were asked for ahead.
@@ -165,7 +166,9 @@ impl JobRun {
                 (true, true) => not_finite("a running statistic", buffer_norm),
             };
         }
+        // What joins a round is clipped there, as its mean: that is what one machine with all samples would do.
         let scale = match self.train.clip_norm {
+            _ if it.update == Update::PerBarrier => 1.0,
             Some(clip) if norm > f64::from(clip) => (f64::from(clip) / norm) as f32,
             _ => 1.0,
         };
@@ -236,8 +239,8 @@ impl JobRun {
 
     fn evaluate_pinned(&mut self, version: u64) -> Result<Outcome, WorkerError> {
         self.shards.pull(Want::Pinned(version), &mut self.params.values)?;
-        let graph = BlobClient::new(self.me.token.clone())
-            .get(&self.addresses, &self.train.model.evaluation_graph)?;
+        let blobs = BlobClient::new(self.me.token.clone()).under(self.shards.canceller());
+        let graph = blobs.get(&self.addresses, &self.train.model.evaluation_graph)?;
         let mut session = Executable::new(&self.me.runtime, &graph, &self.me.exec)?;
         let mut scores = Scores::of(session.output_names());
         for part in 0..self.data.as_ref().map_or(1, Feed::test_parts) {

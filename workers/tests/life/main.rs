@@ -7,10 +7,15 @@
 mod cluster;
 #[path = "../counting/mod.rs"]
 mod counting;
+#[path = "../cli/rig.rs"]
+#[allow(dead_code, reason = "each test binary uses its own part")]
+mod rig;
 
 mod disk;
+mod hung;
 mod jobs;
 mod other_machine;
 mod pauses;
 mod queue;
+mod stop;
 mod store;

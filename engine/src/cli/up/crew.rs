@@ -8,8 +8,8 @@ use super::program::{Event, Kept, Program};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     Worker,
-    Shard,
     Engine,
+    Shard,
 }
 
 /// The children that were started.
@@ -27,9 +27,10 @@ impl Crew {
         self.members.push((rank, Kept::start(program, self.events.clone())));
     }
 
-    /// Workers say goodbye while engine and shards are there, then shards, then the engine.
+    /// Workers say goodbye while engine and shards are there. Shards come last: they keep the jobs they hold for the
+    /// next start, and an engine that still ran would take them for lost meanwhile.
     pub(super) async fn stop(mut self) {
-        for rank in [Rank::Worker, Rank::Shard, Rank::Engine] {
+        for rank in [Rank::Worker, Rank::Engine, Rank::Shard] {
             let (these, others): (Vec<_>, Vec<_>) = self.members.into_iter().partition(|(r, _)| *r == rank);
             self.members = others;
             these.iter().for_each(|(_, kept)| kept.tell());

@@ -2,7 +2,7 @@
 //!
 //! Redis, engine, parameter shards and workers are processes of their own; whichever dies is started again. Each holds
 //! a pipe from us as its stdin and ends when it closes: so nothing outlives us, however we end. Order of start: Redis,
-//! engine, shards, workers; order of stop: the reverse.
+//! engine, shards, workers; order of stop: workers, engine, shards, Redis.
 
 mod args;
 mod crew;

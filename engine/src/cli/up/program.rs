@@ -25,8 +25,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// A child that ran for this long has recovered.
 const STEADY: Duration = Duration::from_secs(10);
-/// From the closed pipe to SIGKILL.
-const STOP_LIMIT: Duration = Duration::from_secs(6);
+/// From the closed pipe to SIGKILL, unless the program says otherwise.
+pub(super) const STOP_LIMIT: Duration = Duration::from_secs(6);
 /// A log longer than this is begun anew.
 const LOG_BYTES: u64 = 8 << 20;
 
@@ -41,6 +41,8 @@ pub(super) struct Program {
     pub log: PathBuf,
     /// What it is told with `--listen`; from its first word on the address that it really took.
     pub listen: Option<SocketAddr>,
+    /// From the closed pipe to SIGKILL.
+    pub stop_limit: Duration,
 }
 
 /// What happened to a child.
@@ -162,7 +164,7 @@ impl Program {
             }
         }
         drop(pipe);
-        if timeout(STOP_LIMIT, child.wait()).await.is_err() {
+        if timeout(self.stop_limit, child.wait()).await.is_err() {
             let _ = child.kill().await;
         }
         None

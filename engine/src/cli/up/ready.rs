@@ -15,7 +15,7 @@ use super::{
     crew::{Crew, Rank},
     house::{House, Kept, Running},
     native::Native,
-    program::{Event, HowEnded, Program},
+    program::{Event, HowEnded, Program, STOP_LIMIT},
 };
 use crate::{
     cli::{CliError, Cluster, Failure},
@@ -26,6 +26,8 @@ use crate::{
 
 /// Everything must be there within this time.
 const READY_LIMIT: Duration = Duration::from_secs(60);
+/// A shard writes down the jobs that it holds before it ends; large ones on a slow disk take a while.
+const SAVING_LIMIT: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The children of a predecessor that was killed need a moment to let their ports go.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(3);
@@ -192,7 +194,15 @@ struct Hire<'a> {
 impl Hire<'_> {
     fn program(&self, name: String, bin: &Path, args: Vec<OsString>) -> Program {
         let log = self.house.log(&name);
-        Program { name, bin: bin.to_owned(), args, env: Vec::new(), log, listen: None }
+        Program {
+            name,
+            bin: bin.to_owned(),
+            args,
+            env: Vec::new(),
+            log,
+            listen: None,
+            stop_limit: STOP_LIMIT,
+        }
     }
 
     fn args(&self, command: &str, rest: &[(&str, String)]) -> Vec<OsString> {
@@ -218,6 +228,7 @@ impl Hire<'_> {
         args.extend(["--state-dir".into(), self.house.dir().join(format!("shard-{index}")).into()]);
         let mut program = self.program(name, self.bin, args);
         program.listen = Some(before.unwrap_or(SocketAddr::new(engine.ip(), 0)));
+        program.stop_limit = SAVING_LIMIT;
         program
     }
 

@@ -4,7 +4,11 @@ mod cutter;
 
 pub use cutter::{Cut, Cutter};
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use syncline_engine::rpc::{
     BarrierOrder, ClockOrder, ClosedBarrier, OpenJob, SealAnswer, ShardClient, ShardFault, ShardRequest,
@@ -54,22 +58,31 @@ impl Rig {
     pub fn start(count: u32) -> Self {
         let (token, dir) = (Token::generate(), tempfile::tempdir().unwrap());
         let runtime = Runtime::new().unwrap();
-        let shards: Vec<Handle> = (0..count)
-            .map(|index| {
-                Server::start(Options {
-                    listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-                    token: token.clone(),
-                    state_dir: dir.path().join(index.to_string()),
-                    index,
-                    count,
-                    engine: None,
-                    advertise: None,
-                })
-                .unwrap()
-            })
-            .collect();
+        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let start = |index| Server::start(options(&token, dir.path(), anywhere, index, count)).unwrap();
+        let shards: Vec<Handle> = (0..count).map(start).collect();
         let controls = shards.iter().map(|s| control(&runtime, s.address(), &token)).collect();
         Self { shards, token, dir, runtime, controls }
+    }
+
+    /// Stops every shard as a signal does, and starts it again at its place.
+    pub fn restart(&mut self) {
+        let places: Vec<SocketAddr> = self.shards.iter().map(Handle::address).collect();
+        for shard in std::mem::take(&mut self.shards) {
+            shard.stop_and_save().unwrap();
+        }
+        self.start_again(&places);
+    }
+
+    /// Starts every shard again where it was.
+    pub fn start_again(&mut self, places: &[SocketAddr]) {
+        let count = places.len() as u32;
+        let start = |(index, place)| {
+            Server::start(options(&self.token, self.dir.path(), place, index, count)).unwrap()
+        };
+        self.shards = (0..).zip(places.iter().copied()).map(start).collect();
+        self.controls =
+            self.shards.iter().map(|s| control(&self.runtime, s.address(), &self.token)).collect();
     }
 
     /// A rig whose job is open with all parameters zero.
@@ -108,6 +121,7 @@ impl Rig {
             shards: self.addresses(),
             layout: layout(elements),
             optimizer: SGD,
+            clip_norm: None,
             initial: initial.into(),
         }
     }
@@ -202,6 +216,19 @@ impl Rig {
     pub fn has_blobs(&self, shard: usize, digests: &[&str]) -> Vec<bool> {
         let digests = digests.iter().map(|&d| d.to_owned()).collect();
         self.runtime.block_on(self.controls[shard].has_blobs(context::current(), digests)).unwrap()
+    }
+}
+
+/// What a shard of a rig is told.
+pub fn options(token: &Token, dir: &Path, listen: SocketAddr, index: u32, count: u32) -> Options {
+    Options {
+        listen,
+        token: token.clone(),
+        state_dir: dir.join(index.to_string()),
+        index,
+        count,
+        engine: None,
+        advertise: None,
     }
 }
 

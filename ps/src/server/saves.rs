@@ -1,0 +1,163 @@
+//! Jobs on disk between a stop of this shard and its next start.
+//!
+//! A file is whole or not there: it is written beside its place, brought to disk, and renamed; BLAKE3 of what comes
+//! before it ends it. All of them are taken out before the shard serves anybody, so that none is ever read twice: a job
+//! that has gone on since would go back.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufReader, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use syncline_scheduler::spec::ElementRange;
+
+use super::blobs::{Incoming, UNFINISHED};
+use crate::{PsError, shard::JobShard};
+
+/// Ending of a saved job.
+const SAVED: &str = "job";
+/// Ending of one that cannot be read.
+const DAMAGED: &str = "damaged";
+const DIGEST_BYTES: u64 = blake3::OUT_LEN as u64;
+
+/// The directory of saved jobs.
+pub(super) struct Saves {
+    dir: PathBuf,
+}
+
+/// A job that could not be read, and its file under its new name.
+pub(super) struct Damaged {
+    pub path: PathBuf,
+    pub cause: io::Error,
+}
+
+/// Jobs that were read and are still on disk.
+#[derive(Default)]
+pub(super) struct Found {
+    pub jobs: Vec<JobShard>,
+    pub damaged: Vec<Damaged>,
+    files: Vec<PathBuf>,
+}
+
+impl Saves {
+    pub(super) fn open(dir: PathBuf) -> Result<Self, PsError> {
+        fs::create_dir_all(&dir).map_err(|source| fault("make", &dir, source))?;
+        Ok(Self { dir })
+    }
+
+    /// Reads every saved job of shard `index` of `count`. One that is damaged is set aside.
+    pub(super) fn read(&self, index: u32, count: u32) -> Result<Found, PsError> {
+        let mut found = Found::default();
+        let entries = fs::read_dir(&self.dir).map_err(|source| fault("read", &self.dir, source))?;
+        for entry in entries {
+            let path = entry.map_err(|source| fault("read", &self.dir, source))?.path();
+            match path.extension().and_then(|e| e.to_str()) {
+                Some(UNFINISHED) => {
+                    fs::remove_file(&path).map_err(|source| fault("remove", &path, source))?
+                }
+                Some(SAVED) => match load(&path, index, count) {
+                    Ok(job) => {
+                        found.jobs.push(job);
+                        found.files.push(path);
+                    }
+                    Err(cause) if is_damage(&cause) => {
+                        let aside = path.with_extension(DAMAGED);
+                        fs::rename(&path, &aside).map_err(|source| fault("set aside", &path, source))?;
+                        found.damaged.push(Damaged { path: aside, cause });
+                    }
+                    // It may be whole: whoever starts us again once the system is well finds it.
+                    Err(source) => return Err(fault("read", &path, source)),
+                },
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes what was read off the disk.
+    pub(super) fn take(&self, found: &mut Found) -> Result<(), PsError> {
+        for path in found.files.drain(..) {
+            fs::remove_file(&path).map_err(|source| fault("remove", &path, source))?;
+        }
+        // A name is gone only when the directory is on disk without it.
+        File::open(&self.dir)
+            .and_then(|dir| dir.sync_all())
+            .map_err(|source| fault("write", &self.dir, source))
+    }
+
+    /// Keeps a job. Nobody may push to it meanwhile.
+    pub(super) fn keep(&self, job: &JobShard) -> Result<(), PsError> {
+        let path = self.dir.join(format!("{}.{SAVED}", job.job()));
+        let lost = |cause: String| PsError::NotSaved {
+            job: job.job().clone(),
+            path: path.display().to_string(),
+            cause,
+        };
+        let write = || {
+            let mut file = Incoming::create(self.dir.join(format!("{}.{UNFINISHED}", job.job())))?;
+            job.save(&mut Whole(&mut file)).map_err(|e| super::blobs::disk_fault("write", &path, &e))?;
+            let (digest, _) = file.digest();
+            file.write(&digest)?;
+            file.finish(&path)
+        };
+        write().map_err(|fault| lost(fault.to_string()))
+    }
+}
+
+/// An unfinished file as a writer.
+struct Whole<'a>(&'a mut Incoming);
+
+impl Write for Whole<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn load(path: &Path, index: u32, count: u32) -> io::Result<JobShard> {
+    let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let file = File::open(path)?;
+    let bytes = file.metadata()?.len().saturating_sub(DIGEST_BYTES);
+    let mut file = BufReader::with_capacity(1 << 20, file);
+    let mut hashed = Hashed { from: (&mut file).take(bytes), hasher: blake3::Hasher::new() };
+    let job = JobShard::restore(&mut hashed)?;
+    let (left, hash) = (hashed.from.limit(), hashed.hasher.finalize());
+    let mut digest = [0; blake3::OUT_LEN];
+    file.read_exact(&mut digest)?;
+    if left > 0 || hash != blake3::Hash::from_bytes(digest) {
+        return Err(damaged("its digest is another".into()));
+    }
+    let elements = job.layout().elements().unwrap_or(0);
+    let shards = job.shards().len();
+    if shards != count as usize || job.range() != ElementRange::of_shard(elements, index, count) {
+        return Err(damaged(format!("it is no part of shard {index} of {count}, but of {shards} shards")));
+    }
+    Ok(job)
+}
+
+/// Reads and hashes what was read.
+struct Hashed<R> {
+    from: io::Take<R>,
+    hasher: blake3::Hasher,
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(into)?;
+        self.hasher.update(&into[..read]);
+        Ok(read)
+    }
+}
+
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+}
+
+fn fault(verb: &str, path: &Path, source: io::Error) -> PsError {
+    PsError::Io { what: format!("cannot {verb} {}", path.display()), source }
+}

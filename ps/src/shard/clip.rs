@@ -1,0 +1,185 @@
+//! Clipping the mean of a round to a norm over all shards.
+//!
+//! Whoever trains alone computes the gradient of a batch, then its norm, then shortens it. To get the same on many
+//! workers, the mean of the round must be shortened, not what each of them brings; and the norm is one over all
+//! parameters, of which a shard holds a part. So each shard tells the others the sum of squares of its part, and takes
+//! the step when it knows all of them. All add them in the same order: all shorten by the same factor.
+//!
+//! | moment | what happens |
+//! |---|---|
+//! | the roster is met, something is in the round | the own sum is computed, once, and whoever asks is told |
+//! | the roster is met, nothing is in the round | the barrier closes; the own sum is 0 |
+//! | the sums of all shards are known | the mean is shortened and applied, the barrier closes |
+//!
+//! Nobody blocks meanwhile: pushes are acknowledged, and the close happens when the last sum comes in. A worker that
+//! dies changes rosters as everywhere; a shard's sum is that of what it will apply, whole or torn. See ADR 10.
+
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    sync::{Mutex, PoisonError, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+use syncline_engine::rpc::{BarrierOrder, ShardFault};
+use syncline_scheduler::sync::RoundRule;
+
+use super::{JobShard, chunk::Chunk, ledger::Ledger, lock};
+
+/// Sums of the own rounds that are kept: nobody who applied a round can be further behind than the one before.
+const KEPT: usize = 4;
+/// How often somebody who waits for a sum is looked after.
+const LOOK_ROUND: Duration = Duration::from_millis(500);
+
+/// Sums of squares of rounds, by the barrier that ends them.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Norms {
+    own: BTreeMap<u64, f64>,
+    /// What the other shards said, by their number.
+    others: BTreeMap<u64, BTreeMap<u32, f64>>,
+}
+
+impl Norms {
+    /// The own sum of a round, with so many barriers closed; `None`: it is not known yet.
+    fn own(&self, round: u64, closed: u64) -> Option<f64> {
+        // What closed without a sum had nothing in it.
+        self.own.get(&round).copied().or((round < closed).then_some(0.0))
+    }
+
+    /// The sum over all shards, in their order.
+    fn total(&self, round: u64, me: u32, shards: u32) -> Option<f64> {
+        let others = self.others.get(&round);
+        let part = |shard| {
+            if shard == me { self.own.get(&round) } else { others?.get(&shard) }
+        };
+        (0..shards).map(part).sum()
+    }
+
+    /// Forgets what nobody needs any more.
+    fn forget(&mut self, closed: u64) {
+        self.others = self.others.split_off(&closed);
+        while self.own.len() > KEPT {
+            self.own.pop_first();
+        }
+    }
+}
+
+impl JobShard {
+    /// Whether the mean of a round is shortened, and needs the other shards for that.
+    pub fn hears_norms(&self) -> bool {
+        self.clip_norm.is_some() && self.shards().len() > 1
+    }
+
+    /// Position of this shard.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The factor on the mean of the round that `order` ends; `None` as long as some shard's sum is missing.
+    pub(super) fn clip(&self, ledger: &mut Ledger, order: &BarrierOrder) -> Option<f64> {
+        let Some(most) = self.clip_norm.filter(|_| order.rule == RoundRule::Optimizer) else {
+            return Some(1.0);
+        };
+        if !self.accumulated.load(Ordering::Acquire) {
+            return Some(1.0);
+        }
+        let round = order.superstep.0;
+        if !ledger.norms.own.contains_key(&round) {
+            let squares = self.round_squares();
+            ledger.norms.forget(ledger.closed);
+            ledger.norms.own.insert(round, squares);
+            self.wake();
+        }
+        let norm = ledger.norms.total(round, self.index, self.shards().len() as u32)?.sqrt();
+        let most = f64::from(most);
+        Some(if norm > most { most / norm } else { 1.0 })
+    }
+
+    /// Takes in what shard `from` said of a round, and closes the barrier that waited for it.
+    pub fn take_norm(&self, from: u32, round: u64, squares: f64) -> Result<(), ShardFault> {
+        let mut ledger = self.open_ledger()?;
+        if round >= ledger.closed {
+            ledger.norms.others.entry(round).or_default().insert(from, squares);
+            self.close_barriers(&mut ledger);
+        }
+        Ok(())
+    }
+
+    /// Waits for the own sum of a round. `present` is asked twice a second whether the caller still waits; it may block.
+    pub fn wait_norm(&self, round: u64, mut present: impl FnMut() -> bool) -> Result<f64, ShardFault> {
+        let mut looked = Instant::now();
+        let mut ledger = self.open_ledger()?;
+        loop {
+            if let Some(over) = ledger.over {
+                return Err(over.fault(&self.job, self.generation));
+            }
+            if let Some(squares) = ledger.norms.own(round, ledger.closed) {
+                return Ok(squares);
+            }
+            let woken = self.moved.wait_timeout(ledger, LOOK_ROUND);
+            ledger = woken.unwrap_or_else(PoisonError::into_inner).0;
+            if looked.elapsed() >= LOOK_ROUND {
+                drop(ledger);
+                if !present() {
+                    return Err(ShardFault::Invalid { what: "the caller hung up".into() });
+                }
+                looked = Instant::now();
+                ledger = lock(&self.ledger);
+            }
+        }
+    }
+
+    /// Sum of squares of the mean of the open round, parameters only. The order of summation is fixed.
+    fn round_squares(&self) -> f64 {
+        let mut sums = vec![0.0; self.chunks.len()];
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let each = self.chunks.len().div_ceil(cores).max(8);
+        let run = |chunks: &[Mutex<Chunk>], sums: &mut [f64]| {
+            chunks.iter().zip(sums).for_each(|(chunk, sum)| *sum = lock(chunk).round_squares());
+        };
+        thread::scope(|scope| {
+            let mut parts = self.chunks.chunks(each).zip(sums.chunks_mut(each));
+            let first = parts.next();
+            for (chunks, sums) in parts {
+                scope.spawn(move || run(chunks, sums));
+            }
+            if let Some((chunks, sums)) = first {
+                run(chunks, sums);
+            }
+        });
+        sums.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_total_is_known_when_every_shard_has_said_its_part() {
+        let mut norms = Norms::default();
+        assert_eq!((norms.own(0, 0), norms.own(0, 1)), (None, Some(0.0)));
+        norms.own.insert(3, 1.0);
+        assert_eq!((norms.own(3, 3), norms.own(2, 3), norms.own(4, 3)), (Some(1.0), Some(0.0), None));
+        assert_eq!(norms.total(3, 1, 3), None);
+        norms.others.entry(3).or_default().insert(0, 2.0);
+        assert_eq!(norms.total(3, 1, 3), None);
+        norms.others.entry(3).or_default().insert(2, 4.0);
+        assert_eq!((norms.total(3, 1, 3), norms.total(4, 1, 3)), (Some(7.0), None));
+        assert_eq!(Norms { own: [(0, 9.0)].into(), ..Norms::default() }.total(0, 0, 1), Some(9.0));
+    }
+
+    #[test]
+    fn what_is_closed_is_forgotten_but_for_the_last_sums() {
+        let mut norms = Norms::default();
+        for round in 0..100 {
+            norms.own.insert(round, 1.0);
+            norms.others.entry(round).or_default().insert(1, 1.0);
+            norms.forget(round);
+        }
+        assert_eq!((norms.own.len(), norms.others.len()), (KEPT, 1));
+        assert_eq!(norms.own(99, 100), Some(1.0));
+    }
+}

@@ -1,0 +1,87 @@
+//! Who waits and who is gone are told apart within seconds.
+
+use std::{
+    io::{Read, Write},
+    net::TcpListener,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::rig::{FIRST, Rig, UNIT, job};
+use syncline_engine::rpc::{
+    Token,
+    hello::{self, Role},
+};
+use syncline_ps::{
+    PsError,
+    client::{Canceller, ClientOptions, Shards, Want},
+    wire::At,
+};
+use syncline_scheduler::ids::Incarnation;
+
+fn options(silence: Duration) -> ClientOptions {
+    ClientOptions { silence, patience: Duration::from_secs(1) }
+}
+
+fn at() -> At {
+    At { job: job(), generation: FIRST, incarnation: Incarnation(1) }
+}
+
+#[test]
+fn a_shard_that_greets_and_then_hangs_is_given_up_within_seconds() {
+    let token = Token::generate();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let greets = token.clone();
+    thread::spawn(move || {
+        let mut held = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = hello::receive_blocking(&mut stream, &greets, &[Role::Tensor]);
+            held.push(stream);
+        }
+    });
+    let options = options(Duration::from_millis(300));
+    let canceller = Canceller::default();
+    let mut worker = Shards::connect_with(&[address], token, at(), 100, options, canceller).unwrap();
+    let since = Instant::now();
+    let pull = worker.pull(Want::version(1), &mut [0.0; 100]).unwrap_err();
+    assert!(matches!(pull, PsError::Unreachable { .. }), "{pull}");
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+}
+
+#[test]
+fn a_shard_that_waits_for_others_is_not_taken_for_one_that_hangs() {
+    let rig = Rig::with_job(2, 100);
+    let mut silence = Duration::from_secs(2);
+    let canceller = Canceller::default();
+    let waiting = options(silence);
+    let mut worker =
+        Shards::connect_with(&rig.addresses(), rig.token.clone(), at(), 100, waiting, canceller).unwrap();
+    thread::scope(|scope| {
+        let since = Instant::now();
+        let blocked = scope.spawn(move || worker.pull(Want::version(1), &mut [0.0; 100]));
+        silence *= 2;
+        while since.elapsed() < silence {
+            assert!(!blocked.is_finished());
+            thread::sleep(Duration::from_millis(50));
+        }
+        rig.worker(2, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
+        rig.barrier(0, 0, &[(2, 1)], false);
+        let pulled = blocked.join().unwrap().unwrap();
+        // One question was waited for all the time: a new one would have begun to count anew.
+        assert!(Duration::from_micros(pulled.waited_us) >= silence, "{pulled:?}");
+    });
+}
+
+#[test]
+fn one_more_stranger_than_there_are_places_costs_the_slowest_its_own() {
+    let rig = Rig::with_job(1, 100);
+    let mut strangers: Vec<_> =
+        (0..65).map(|_| std::net::TcpStream::connect(rig.shards[0].address()).unwrap()).collect();
+    strangers[0].set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    assert_eq!(strangers[0].read(&mut [0; 1]).unwrap(), 0);
+    hello::greet_blocking(&mut strangers[64], Role::Tensor, &rig.token).unwrap();
+    strangers[64].write_all(b"SL").unwrap();
+    rig.worker(7, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
+}

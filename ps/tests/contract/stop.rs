@@ -1,0 +1,176 @@
+//! A shard that is stopped in order goes on with its jobs, exactly where they stood.
+
+use std::{fs, io::Write, net::TcpStream};
+
+use crate::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, job, look, options};
+use syncline_engine::rpc::{
+    ShardFault,
+    hello::{self, Role},
+};
+use syncline_ps::{
+    client::{PushHeader, Want},
+    server::Server,
+    wire::{At, Request},
+};
+use syncline_scheduler::{
+    ids::Incarnation,
+    spec::{ElementRange, Optimizer},
+};
+
+/// Three chunks and a bit on each of two shards.
+const ELEMENTS: u64 = 6 * 65_536 + 2000;
+
+fn gradient(n: u64) -> Vec<f32> {
+    (0..ELEMENTS).map(|i| ((i * 31 + n * 17) % 97) as f32 / 50.0 - 1.0).collect()
+}
+
+/// Sends the first chunk of a push to shard 0 and breaks off.
+fn begin_push(rig: &Rig, worker: u64, seq: u64, values: &[f32]) {
+    let mut stream = TcpStream::connect(rig.shards[0].address()).unwrap();
+    hello::greet_blocking(&mut stream, Role::Tensor, &rig.token).unwrap();
+    let at = At { job: job(), generation: FIRST, incarnation: Incarnation(worker) };
+    let mut head = Vec::new();
+    let whole = &values[..ElementRange::of_shard(ELEMENTS, 0, 2).end as usize];
+    let request = Request::Push { at: at.clone(), seq, first_chunk: 0, header: UNIT };
+    request.encode(size_of_val(whole) as u64, &mut head);
+    stream.write_all(&head).unwrap();
+    for x in &whole[..65_536] {
+        stream.write_all(&x.to_le_bytes()).unwrap();
+    }
+    drop(stream);
+    // The chunk is in when the lane says so.
+    let place = || {
+        let mut stream = TcpStream::connect(rig.shards[0].address()).unwrap();
+        hello::greet_blocking(&mut stream, Role::Tensor, &rig.token).unwrap();
+        let mut out = Vec::new();
+        Request::Where { at: at.clone() }.encode(0, &mut out);
+        stream.write_all(&out).unwrap();
+        syncline_ps::wire::Reply::read(&mut stream, &mut out).unwrap().0
+    };
+    while !matches!(place(), syncline_ps::wire::Reply::Where(p) if p.next_chunk == 1) {
+        std::thread::yield_now();
+    }
+}
+
+/// A history with something of everything in it; `pause` comes in the middle.
+fn history(rig: &mut Rig, pause: impl FnOnce(&mut Rig)) -> Vec<f32> {
+    let adam =
+        Optimizer::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.1, decoupled: true };
+    let initial = rig.blob(&gradient(0));
+    for opened in rig.open(FIRST, ELEMENTS, adam, &initial) {
+        opened.unwrap();
+    }
+    let rate = PushHeader { learning_rate: 0.1, ..UNIT };
+    let joins = PushHeader { learning_rate: 0.1, weight: 3.0, ..ROUND };
+    rig.clocks(3, &[(1, 5), (2, 5), (3, 0)]);
+    rig.barrier(0, 0, &[(1, 1)], true);
+    rig.barrier(1, 0, &[(1, 2), (2, 2)], false);
+    rig.worker(1, ELEMENTS).push(1, rate, &[&gradient(1)]).unwrap();
+    rig.worker(2, ELEMENTS).push(1, rate, &[&gradient(2)]).unwrap();
+    // One half of a round, a push that has begun, one that was dropped.
+    rig.worker(1, ELEMENTS).push(2, joins, &[&gradient(3)]).unwrap();
+    begin_push(rig, 4, 1, &gradient(4));
+    rig.worker(3, ELEMENTS).push(1, rate, &[&gradient(5)]).unwrap();
+    for shard in 0..2 {
+        assert_eq!(rig.seal(shard, 3).watermark, 1);
+    }
+    let before: Vec<_> = (0..2).map(|shard| rig.state(shard)).collect();
+
+    pause(rig);
+
+    assert_eq!((0..2).map(|shard| rig.state(shard)).collect::<Vec<_>>(), before);
+    assert_eq!(rig.seal(0, 3).watermark, 1);
+    assert_eq!(rig.worker(3, ELEMENTS).push(2, rate, &[&gradient(5)]).unwrap_err().code(), "E408");
+    let mut values = vec![0.0; ELEMENTS as usize];
+    rig.worker(9, ELEMENTS).pull(Want::Pinned(1), &mut values).unwrap();
+    let pinned = values.clone();
+    // The begun push goes on with its second chunk; one that is in counts as a duplicate.
+    assert_eq!(rig.worker(4, ELEMENTS).push(1, UNIT, &[&gradient(4)]).unwrap().pushes, 5);
+    assert_eq!(rig.worker(2, ELEMENTS).push(1, rate, &[&gradient(2)]).unwrap().pushes, 5);
+    assert_eq!(rig.state(0).closed, 1);
+    let pushed = rig.worker(2, ELEMENTS).push(2, joins, &[&gradient(6)]).unwrap();
+    assert_eq!((pushed.pushes, pushed.lead), (6, 0), "w1 stands at 7 as well");
+    assert_eq!((rig.state(0).closed, rig.state(1).closed), (2, 2));
+    rig.worker(1, ELEMENTS).push(3, rate, &[&gradient(7)]).unwrap();
+    [look(rig, ELEMENTS), pinned].concat()
+}
+
+#[test]
+fn a_job_that_was_stopped_in_the_middle_ends_in_the_same_bits() {
+    let unbroken = history(&mut Rig::start(2), |_| {});
+    let stopped = history(&mut Rig::start(2), Rig::restart);
+    assert!(stopped == unbroken);
+    let twice = history(&mut Rig::start(2), |rig| {
+        rig.restart();
+        rig.restart();
+    });
+    assert!(twice == unbroken);
+}
+
+#[test]
+fn a_job_that_has_gone_on_since_is_not_found_again() {
+    let mut rig = Rig::with_job(2, 100);
+    rig.restart();
+    rig.worker(1, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
+    let places: Vec<_> = rig.shards.iter().map(|s| s.address()).collect();
+    // As a crash does it: nothing is kept.
+    std::mem::take(&mut rig.shards).into_iter().for_each(|shard| shard.stop());
+    rig.start_again(&places);
+    assert_eq!(rig.attach(0, EPOCH), Ok(None));
+    let files = fs::read_dir(rig.dir.path().join("0/jobs")).unwrap().count();
+    assert_eq!(files, 0);
+}
+
+#[test]
+fn a_closed_job_is_not_kept_and_an_engine_of_the_past_stays_out() {
+    let mut rig = Rig::with_job(1, 100);
+    rig.attach(0, syncline_scheduler::ids::EngineEpoch(7)).unwrap();
+    rig.restart();
+    assert!(matches!(rig.attach(0, EPOCH), Err(ShardFault::Fenced { .. })));
+    let mut rig = Rig::with_job(1, 100);
+    rig.close();
+    rig.restart();
+    assert_eq!(rig.attach(0, EPOCH), Ok(None));
+}
+
+#[test]
+fn a_damaged_job_is_set_aside_and_the_shard_starts() {
+    for harm in [0, 40, 4000] {
+        let mut rig = Rig::with_job(1, 1000);
+        let places: Vec<_> = rig.shards.iter().map(|s| s.address()).collect();
+        std::mem::take(&mut rig.shards).into_iter().for_each(|s| drop(s.stop_and_save().unwrap()));
+        let path = rig.dir.path().join("0/jobs/digits.job");
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[harm] ^= 1;
+        if harm == 40 {
+            bytes.truncate(100);
+        }
+        fs::write(&path, bytes).unwrap();
+        rig.start_again(&places);
+        assert_eq!(rig.attach(0, EPOCH), Ok(None));
+        assert!(path.with_extension("damaged").exists() && !path.exists());
+    }
+}
+
+#[test]
+fn a_job_that_cannot_be_written_down_is_named_and_the_others_are_kept() {
+    let mut rig = Rig::with_job(1, 100);
+    let second = syncline_engine::rpc::OpenJob {
+        job: "letters".parse().unwrap(),
+        ..rig.order(0, 100, &rig.blob(&[1.0; 100]))
+    };
+    rig.open_one(EPOCH, second).unwrap();
+    // A directory stands where the file should be written.
+    fs::create_dir(rig.dir.path().join("0/jobs/digits.part")).unwrap();
+    let error = rig.shards.remove(0).stop_and_save().unwrap_err();
+    assert_eq!(error.code(), "E419");
+    assert!(error.to_string().contains("digits") && error.to_string().contains("jobs"), "{error}");
+    assert!(rig.dir.path().join("0/jobs/letters.job").exists());
+}
+
+#[test]
+fn one_process_has_a_state_directory() {
+    let rig = Rig::start(1);
+    let again = options(&rig.token, rig.dir.path(), ([127, 0, 0, 1], 0).into(), 0, 1);
+    assert_eq!(Server::start(again).err().unwrap().code(), "E421");
+}

@@ -1,0 +1,147 @@
+//! What hangs does not take others with it.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    process::{Child, Stdio},
+    time::{Duration, Instant},
+};
+
+use syncline_engine::rpc::hello::{self, Role};
+use syncline_ps::wire::Request;
+use syncline_scheduler::spec::{DataSpec, Source};
+use syncline_workers::{
+    onnx::mlp,
+    submit::{self, JobGraph, Model, Training},
+};
+
+use crate::{
+    cluster::{Cluster, runtime},
+    counting,
+    rig::{command, folder, kill, wait_until},
+};
+
+/// A worker that is killed if the test ends before it.
+struct Worker(Child);
+
+impl Worker {
+    fn start(cluster: &Cluster) -> Self {
+        let token = cluster.dir.path().join("token");
+        let args = ["worker", "--engine", &cluster.engine_address, "--token-file", token.to_str().unwrap()];
+        Self(command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn threads(&self) -> String {
+        threads(self.0.id())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Names of a process's threads.
+fn threads(pid: u32) -> String {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return String::new() };
+    let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    tasks.flatten().map(name).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_file_system_hangs_stops_when_told_even_after_a_cancel() {
+    let cluster = Cluster::start(1, 0, "").await;
+    let dir = folder();
+    let data = dir.path().join("data.csv");
+    fs::write(&data, "1,2,0\n3,4,1\n5,6,0\n7,8,1\n").unwrap();
+    let source = Source::Csv { path: data.display().to_string(), label_columns: 1, skip_lines: 0 };
+    let training = Training::new(
+        Model::forward(mlp(&[2, 4, 2], 1).to_bytes(), "softmax-cross-entropy"),
+        DataSpec::new(source),
+    )
+    .with(|s| s.batch = 2);
+    let prepared = submit::prepare(&runtime(), &JobGraph::new("hung").train("train", training)).unwrap();
+    let job = prepared.spec.id.clone();
+    let client = cluster.client();
+    client.shards().await.unwrap();
+    submit::submit(&client, &cluster.token, prepared).await.unwrap();
+    // From here on a read of the file waits for a writer that never comes.
+    fs::remove_file(&data).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&data).status().unwrap().success());
+    let mut worker = Worker::start(&cluster);
+    let holds = || fs::read_to_string(format!("/proc/{}/wchan", worker.0.id())).is_ok();
+    wait_until("the worker opens the job", || holds() && worker.threads().contains("executor-"));
+    cluster.until(&job, |s| s["state"] == "running").await;
+    client.cancel(&job).await.unwrap();
+    cluster.until_over(&job).await;
+    kill("TERM", worker.0.id());
+    let told = Instant::now();
+    wait_until("the worker ends", || worker.0.try_wait().unwrap().is_some());
+    assert!(told.elapsed() < Duration::from_secs(15), "{:?}", told.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_stops_reading_costs_a_shard_its_thread_for_seconds_only() {
+    let cluster = Cluster::start(1, 0, "").await;
+    let graph = counting::job("counting", "asp".parse().unwrap(), 1000, 10, 1, 0);
+    let prepared = submit::prepare(&runtime(), &graph).unwrap();
+    let digest = prepared.blobs.iter().max_by_key(|(_, bytes)| bytes.len()).unwrap().0.clone();
+    let client = cluster.client();
+    let shard = client.shards().await.unwrap().remove(0);
+    submit::submit(&client, &cluster.token, prepared).await.unwrap();
+    let pid: u32 = {
+        let port: u16 = shard.rsplit(':').next().unwrap().parse().unwrap();
+        listener(port)
+    };
+    let count = || threads(pid).matches("ps-tensor").count();
+    wait_until("the upload's connections have ended", || count() == 0);
+    let mut stalled = TcpStream::connect(&shard).unwrap();
+    hello::greet_blocking(&mut stalled, Role::Tensor, &cluster.token).unwrap();
+    // Asks again and again for megabytes, and takes none of them.
+    let digest = syncline_ps::client::digest_from_hex(&digest).unwrap();
+    let mut ask = Vec::new();
+    Request::GetBlob { digest, offset: 0, length: u64::MAX }.encode(0, &mut ask);
+    stalled.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    let stuck = (0..10_000_000).any(|_| stalled.write_all(&ask).is_err());
+    assert_eq!(count(), 1);
+    // The shard has stopped taking questions, because nobody takes its answers.
+    assert!(stuck, "a megabyte of questions was taken");
+    wait_until("its thread is free again", || count() == 0);
+    drop(stalled);
+}
+
+/// The process of ours that listens on a port: the one child with that socket.
+fn listener(port: u16) -> u32 {
+    let wanted = format!(":{port:04X} ");
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let inode = |line: &str| line.split_whitespace().nth(9).map(str::to_owned);
+    let inode = table.lines().filter(|l| l.contains(&wanted) && l.contains(" 0A ")).find_map(inode).unwrap();
+    let socket = format!("socket:[{inode}]");
+    let holds = |pid: &u32| {
+        let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+        files.flatten().any(|f| fs::read_link(f.path()).is_ok_and(|to| to.as_os_str() == socket.as_str()))
+    };
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.find(holds).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_who_never_greet_do_not_keep_a_worker_out() {
+    let cluster = Cluster::start(1, 1, "--step-ms 2 --slowdown 1").await;
+    let client = cluster.client();
+    let shard = client.shards().await.unwrap().remove(0);
+    let mut strangers: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(&shard).unwrap()).collect();
+    // The first of them has lost its place to those who came later, long before its time to greet is over.
+    let first = &mut strangers[0];
+    first.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    assert_eq!(first.read(&mut [0; 1]).unwrap(), 0);
+    let graph = counting::job("counting", "asp".parse().unwrap(), 1000, 10, 1, 0);
+    let prepared = submit::prepare(&runtime(), &graph).unwrap();
+    let job = prepared.spec.id.clone();
+    submit::submit(&client, &cluster.token, prepared).await.unwrap();
+    assert_eq!(cluster.until_over(&job).await["state"], "done");
+}
