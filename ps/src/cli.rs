@@ -1,6 +1,7 @@
 //! `syncline ps`: one shard as a process.
 //!
-//! Prints `listening ADDRESS` on stdout when it is ready. Stops on SIGTERM and Ctrl-C, and with
+//! Prints `listening ADDRESS` on stdout when it is ready. Ends with an error when the engine will never have it. Stops
+//! on SIGTERM and Ctrl-C, and with
 //! `--exit-with-parent` also when its stdin closes, which the system does when the parent dies in whatever way.
 
 use std::{
@@ -74,7 +75,7 @@ impl FromStr for ShardPlace {
 pub fn run(args: &PsArgs) -> Result<(), PsError> {
     let io = |what: String| move |source| PsError::Io { what, source };
     let token = token(args)?;
-    let handle = Server::start(Options {
+    let mut handle = Server::start(Options {
         listen: args.listen,
         token,
         state_dir: args.state_dir.clone(),
@@ -87,7 +88,7 @@ pub fn run(args: &PsArgs) -> Result<(), PsError> {
         .enable_all()
         .build()
         .map_err(io("cannot wait for signals".into()))?;
-    waiting
+    let refused = waiting
         .block_on(async {
             // Before the line that says we are ready: whoever reads it may stop us at once.
             let mut terminate = signal(SignalKind::terminate())?;
@@ -101,14 +102,15 @@ pub fn run(args: &PsArgs) -> Result<(), PsError> {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
                 _ = orphaned => {}
+                refused = handle.refused() => return Ok(Some(refused)),
             }
-            Ok(())
+            Ok(None)
         })
         .map_err(io("cannot wait for signals".into()))?;
     for job in handle.stop_and_save()? {
         info!(%job, "kept until the next start");
     }
-    Ok(())
+    refused.map_or(Ok(()), Err)
 }
 
 /// The token: named, or kept in the state directory where only this machine is served.

@@ -51,6 +51,17 @@ pub enum PsError {
     Occupied { dir: String },
     #[error("[E422] no job could be kept: connections were still served after {after_ms} ms")]
     StillServing { after_ms: u64 },
+    /// Waiting cannot help: the engine will never have this shard as it was started.
+    #[error("[E423] the engine at {engine} refuses this shard: {source}")]
+    EngineRefuses { engine: String, source: HelloError },
+    #[error(
+        "[E424] this was started as shard {index} of {count}, and the engine at {engine} has {expected} shards"
+    )]
+    WrongPlace { engine: String, index: u32, count: u32, expected: u32 },
+    #[error("[E425] shard {index} of the engine at {engine} is another process, at {address}")]
+    Taken { engine: String, index: u32, address: String },
+    #[error("[E426] the engine at {engine} cannot be used yet: {cause}")]
+    EngineAway { engine: String, cause: String },
     #[error("[E418] listening on {listen} would serve other machines, which needs a token named on purpose")]
     OpenBind { listen: std::net::SocketAddr },
 }
@@ -77,7 +88,16 @@ impl PsError {
             Self::DamagedSave { .. } => "E420",
             Self::Occupied { .. } => "E421",
             Self::StillServing { .. } => "E422",
+            Self::EngineRefuses { .. } => "E423",
+            Self::WrongPlace { .. } => "E424",
+            Self::Taken { .. } => "E425",
+            Self::EngineAway { .. } => "E426",
         }
+    }
+
+    /// Whether an announcement that failed so will never be taken.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::EngineRefuses { .. } | Self::WrongPlace { .. } | Self::Taken { .. })
     }
 
     /// What the user can do about it.
@@ -106,6 +126,17 @@ impl PsError {
             Self::DamagedSave { .. } => "look at the disk of the state directory; submit the job again",
             Self::Occupied { .. } => "stop the other process, or give this one a --state-dir of its own",
             Self::StillServing { .. } => "this should not happen; please report it with the shard's log",
+            Self::EngineRefuses { source: HelloError::Token, .. } => {
+                "give --token-file with the file that the engine was started with"
+            }
+            Self::EngineRefuses { .. } => {
+                "name the engine with --engine, and use the same release everywhere"
+            }
+            Self::WrongPlace { .. } => "give --shard INDEX/COUNT with the count of the engine's --shards",
+            Self::Taken { .. } => "stop the other process, or give this one another index with --shard",
+            Self::EngineAway { .. } => {
+                "nothing if the engine is about to start; otherwise see whether --engine names it and can be reached"
+            }
             Self::Digest { .. } => "use a digest that `syncline submit` or `BlobClient::put` printed",
         }
     }

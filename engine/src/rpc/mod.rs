@@ -19,8 +19,8 @@ pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel,
 pub use reconnecting::{CallError, Reconnecting, within};
 pub use refusals::Refusals;
 pub use shard::{
-    BarrierOrder, ClockOrder, ClosedBarrier, HeldJob, OpenJob, SealAnswer, Shard, ShardClient, ShardFault,
-    ShardRequest, ShardResponse, ShardState, SnapshotReport,
+    BarrierOrder, ClockOrder, ClosedBarrier, Collected, HeldJob, OpenJob, SealAnswer, Shard, ShardClient,
+    ShardFault, ShardRequest, ShardResponse, ShardState, SnapshotReport,
 };
 pub use token::{InvalidToken, Token};
 pub use worker::{

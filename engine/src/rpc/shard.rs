@@ -90,6 +90,13 @@ pub struct ClosedBarrier {
     pub pushes: u64,
 }
 
+/// What a shard has removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Collected {
+    pub blobs: u64,
+    pub bytes: u64,
+}
+
 /// A snapshot on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotReport {
@@ -190,6 +197,13 @@ pub trait Shard {
     async fn held(epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault>;
     /// Forgets the job and wakes everybody who waits for it with [`ShardFault::Closed`]. Another generation stays.
     async fn close(epoch: EngineEpoch, job: JobId, generation: Generation) -> Result<(), ShardFault>;
-    /// Which of these blobs are kept here.
+    /// Removes blobs that are not among `keep` and came, or were asked for, longer ago than `older_than_s`. What was just
+    /// uploaded for a job that is about to be submitted survives by its age.
+    async fn collect(
+        epoch: EngineEpoch,
+        keep: Vec<String>,
+        older_than_s: u64,
+    ) -> Result<Collected, ShardFault>;
+    /// Which of these blobs are kept here. They count as asked for.
     async fn has_blobs(digests: Vec<String>) -> Vec<bool>;
 }

@@ -69,6 +69,8 @@ impl Shards {
                     old.seen = Instant::now();
                     return Announced::Again;
                 }
+                // Two processes cannot listen at one address: the old one has ended, and its successor would answer.
+                Some(old) if old.hello.address == hello.address => None,
                 other => other.map(|old| (old.hello.address.clone(), old.client.clone())),
             }
         };

@@ -45,6 +45,7 @@ impl Direct {
             shard: ShardIndex(0),
             shards: vec![address.clone()],
             layout: train.model.layout.clone(),
+            clip_norm: None,
             optimizer: RULE,
             initial,
         };

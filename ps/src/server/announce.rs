@@ -1,20 +1,31 @@
-//! Telling the engine that this shard is there, for ever.
+//! Telling the engine that this shard is there, for ever, unless the engine will never have it.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use syncline_engine::rpc::{
-    ShardHello, ShardRegistryClient, ShardRegistryRequest, ShardRegistryResponse, connect, hello::Role,
+    EngineFault, ShardHello, ShardRegistryClient, ShardRegistryRequest, ShardRegistryResponse, connect,
+    hello::{HelloError, Role},
+    within,
 };
 use syncline_scheduler::ids::ShardIndex;
-use tarpc::{client, context};
-use tracing::{debug, info};
+use tarpc::client;
+use tracing::{debug, info, warn};
 
 use super::{Options, Shared};
+use crate::PsError;
 
 /// Time between two signs of life.
 const BEAT: Duration = Duration::from_millis(500);
+/// An engine that has not answered by then is connected to again: the connection may be half open.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// A trouble that stays the same is said again after this long.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// What the engine is told.
 pub(super) fn hello(options: &Options, bound: SocketAddr) -> ShardHello {
@@ -26,45 +37,90 @@ pub(super) fn hello(options: &Options, bound: SocketAddr) -> ShardHello {
     }
 }
 
-/// Connects to the engine, announces, and starts again whenever that fails.
-pub(super) async fn keep_announcing(shared: Arc<Shared>, engine: String, hello: ShardHello) {
+/// Connects to the engine, announces, and starts again whenever that fails. Returns when waiting cannot help: the engine
+/// was never heard, and what is wrong is what we were told at the start.
+pub(super) async fn keep_announcing(shared: Arc<Shared>, engine: String, hello: ShardHello) -> PsError {
+    let mut announcer = Announcer { shared, engine, hello, heard: false, said: None };
     let mut pause = FIRST_PAUSE;
     loop {
-        match connect::<ShardRegistryRequest, ShardRegistryResponse>(&engine, Role::Shard, &shared.token)
-            .await
-        {
-            Ok(transport) => {
-                let client = ShardRegistryClient::new(client::Config::default(), transport).spawn();
-                if announce(&shared, &client, &hello).await {
-                    pause = FIRST_PAUSE;
-                }
-            }
-            Err(error) => debug!(%engine, %error, "the engine cannot be reached"),
+        let before = announcer.heard;
+        let trouble = announcer.announce().await;
+        if trouble.is_final() && (!announcer.heard || matches!(trouble, PsError::Taken { .. })) {
+            return trouble;
+        }
+        announcer.say(&trouble);
+        if announcer.heard && !before {
+            pause = FIRST_PAUSE;
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Announces until the connection breaks; whether the engine has answered at all.
-async fn announce(shared: &Shared, client: &ShardRegistryClient, hello: &ShardHello) -> bool {
-    let mut heard = false;
-    loop {
-        match client.announce(context::current(), hello.clone()).await {
-            Ok(Ok(epoch)) => {
-                if !heard {
-                    info!(%epoch, address = %hello.address, "announced");
+struct Announcer {
+    shared: Arc<Shared>,
+    engine: String,
+    hello: ShardHello,
+    /// The engine has taken an announcement.
+    heard: bool,
+    /// The last trouble that was said, and when.
+    said: Option<(String, Instant)>,
+}
+
+impl Announcer {
+    /// Announces over one connection until there is trouble.
+    async fn announce(&mut self) -> PsError {
+        let away = |cause: String| PsError::EngineAway { engine: self.engine.clone(), cause };
+        let connected = connect::<ShardRegistryRequest, ShardRegistryResponse>(
+            &self.engine,
+            Role::Shard,
+            &self.shared.token,
+        );
+        let transport = match connected.await {
+            Ok(transport) => transport,
+            Err(HelloError::Io(cause)) => return away(cause.to_string()),
+            Err(source) => return PsError::EngineRefuses { engine: self.engine.clone(), source },
+        };
+        let client = ShardRegistryClient::new(client::Config::default(), transport).spawn();
+        let mut fresh = true;
+        loop {
+            match client.announce(within(ANSWERS_WITHIN), self.hello.clone()).await {
+                Ok(Ok(epoch)) => {
+                    if fresh {
+                        info!(%epoch, engine = %self.engine, address = %self.hello.address, "announced");
+                    }
+                    (fresh, self.heard, self.said) = (false, true, None);
+                    // An engine of a past term may still answer; its epoch changes nothing.
+                    let _ = self.shared.house.fence().check(epoch);
                 }
-                heard = true;
-                // An engine of a past term may still answer; its epoch changes nothing.
-                let _ = shared.house.fence().check(epoch);
+                Ok(Err(fault)) => return self.refused(fault),
+                Err(error) => return away(error.to_string()),
             }
-            Ok(Err(fault)) => debug!(%fault, "the engine did not take the announcement"),
-            Err(error) => {
-                debug!(%error, "the connection to the engine broke");
-                return heard;
-            }
+            tokio::time::sleep(BEAT).await;
         }
-        tokio::time::sleep(BEAT).await;
+    }
+
+    fn refused(&self, fault: EngineFault) -> PsError {
+        let (engine, index) = (self.engine.clone(), self.hello.index.0);
+        match fault {
+            // This call is answered so only where the numbers differ.
+            EngineFault::MissingShards { expected, .. } => {
+                PsError::WrongPlace { engine, index, count: self.hello.count, expected }
+            }
+            EngineFault::ShardTaken { address, .. } => PsError::Taken { engine, index, address },
+            fault => PsError::EngineAway { engine, cause: fault.to_string() },
+        }
+    }
+
+    /// Says what is wrong: at once, and again now and then as long as it is.
+    fn say(&mut self, trouble: &PsError) {
+        let text = trouble.to_string();
+        let again = |(said, at): &(String, Instant)| *said != text || at.elapsed() >= SAY_AGAIN;
+        if self.said.as_ref().is_none_or(again) {
+            warn!(error = %text, hint = trouble.hint(), "not announced");
+            self.said = Some((text, Instant::now()));
+        } else {
+            debug!(error = %text, "still not announced");
+        }
     }
 }

@@ -1,13 +1,18 @@
 //! Content-addressed blobs on disk: temporary file, fsync, rename.
 
 use std::{
+    collections::HashSet,
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
 };
 
-use syncline_engine::rpc::ShardFault;
+use syncline_engine::rpc::{Collected, ShardFault};
 
 use super::caller::Caller;
 use crate::wire::{Digest, Duplex, Reply};
@@ -21,6 +26,8 @@ pub(super) struct BlobStore {
     dir: PathBuf,
     /// Makes the names of files that are being written unique.
     written: AtomicU64,
+    /// Held while a blob is looked at in order to be used, or to be removed.
+    gate: Mutex<()>,
 }
 
 /// Names what the disk did, with the path.
@@ -37,7 +44,7 @@ impl BlobStore {
                 fs::remove_file(path)?;
             }
         }
-        Ok(Self { dir, written: AtomicU64::new(0) })
+        Ok(Self { dir, written: AtomicU64::new(0), gate: Mutex::default() })
     }
 
     pub(super) fn path(&self, digest: &Digest) -> PathBuf {
@@ -52,6 +59,44 @@ impl BlobStore {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(disk_fault("look at", &path, &e)),
         }
+    }
+
+    /// As [`BlobStore::stat`], for a caller that is about to need the blob: it is as good as new.
+    pub(super) fn claim(&self, digest: &Digest) -> Result<Option<u64>, ShardFault> {
+        let _still = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.stat(digest)?;
+        if found.is_some() {
+            let path = self.path(digest);
+            let now = SystemTime::now();
+            let touched = File::options().append(true).open(&path).and_then(|file| file.set_modified(now));
+            touched.map_err(|e| disk_fault("touch", &path, &e))?;
+        }
+        Ok(found)
+    }
+
+    /// Removes what is older than `age` and not among `keep`.
+    pub(super) fn collect(&self, keep: &HashSet<Digest>, age: Duration) -> Result<Collected, ShardFault> {
+        let mut collected = Collected::default();
+        let entries = fs::read_dir(&self.dir).map_err(|e| disk_fault("read", &self.dir, &e))?;
+        for entry in entries {
+            let path = entry.map_err(|e| disk_fault("read", &self.dir, &e))?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            // What is being written has another name, and what somebody else put here is not ours.
+            let Ok(digest) = blake3::Hash::from_hex(name) else { continue };
+            if keep.contains(digest.as_bytes()) {
+                continue;
+            }
+            let _still = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+            let Ok(about) = fs::metadata(&path) else { continue };
+            // A time to come is that of another clock: as new as can be.
+            let old = about.modified().is_ok_and(|at| at.elapsed().is_ok_and(|since| since >= age));
+            if old {
+                fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, &e))?;
+                collected.blobs += 1;
+                collected.bytes += about.len();
+            }
+        }
+        Ok(collected)
     }
 
     /// Keeps a file that was written elsewhere on the same disk under its digest too.

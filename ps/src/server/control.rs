@@ -3,15 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use syncline_engine::rpc::{
-    BarrierOrder, ClockOrder, ClosedBarrier, HeldJob, OpenJob, SealAnswer, Shard, ShardFault, ShardState,
-    SnapshotReport, answer_calls, channel,
+    BarrierOrder, ClockOrder, ClosedBarrier, Collected, HeldJob, OpenJob, SealAnswer, Shard, ShardFault,
+    ShardState, SnapshotReport, answer_calls, channel,
 };
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 use tarpc::{context::Context, server::Channel};
 use tokio::{net::TcpStream, task, time};
 
 use super::{Shared, norms, open, snapshot};
-use crate::client::digest_from_hex;
+use crate::{PsError, client::digest_from_hex};
 
 /// Longest time that `closed` waits, whatever was asked.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -160,10 +160,26 @@ impl Shard for Control {
         self.blocking(move |s| s.house.close(epoch, &job, generation)).await
     }
 
+    async fn collect(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        keep: Vec<String>,
+        older_than_s: u64,
+    ) -> Result<Collected, ShardFault> {
+        self.blocking(move |s| {
+            s.house.fence().check(epoch)?;
+            let invalid = |e: PsError| ShardFault::Invalid { what: e.to_string() };
+            let keep = keep.iter().map(|hex| digest_from_hex(hex).map_err(invalid));
+            s.blobs.collect(&keep.collect::<Result<_, _>>()?, Duration::from_secs(older_than_s))
+        })
+        .await
+    }
+
     async fn has_blobs(self, _: Context, digests: Vec<String>) -> Vec<bool> {
         let look = self.blocking(move |s| {
             let has =
-                |hex: &String| digest_from_hex(hex).is_ok_and(|d| matches!(s.blobs.stat(&d), Ok(Some(_))));
+                |hex: &String| digest_from_hex(hex).is_ok_and(|d| matches!(s.blobs.claim(&d), Ok(Some(_))));
             Ok(digests.iter().map(has).collect())
         });
         look.await.unwrap_or_default()

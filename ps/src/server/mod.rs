@@ -39,7 +39,7 @@ use syncline_engine::{
     rpc::{Refusals, Token},
 };
 use syncline_scheduler::ids::JobId;
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, sync::oneshot};
 use tracing::{error, info};
 
 use self::{blobs::BlobStore, listen::Callers, saves::Saves};
@@ -76,6 +76,8 @@ pub struct Handle {
     accepting: Option<JoinHandle<()>>,
     /// `None` only after the stop.
     runtime: Option<Runtime>,
+    /// Hears that the engine will never have this shard.
+    refused: Option<oneshot::Receiver<PsError>>,
     /// The lock on the state directory.
     _mine: File,
 }
@@ -124,6 +126,7 @@ impl Server {
         // Last of all that can fail: once taken, only we have them.
         shared.take_saved(options.index, options.count)?;
         let control = runtime.handle().clone();
+        let (refuse, refused) = oneshot::channel();
         for job in shared.house.open_jobs() {
             norms::hear(&shared, &job).map_err(|fault| PsError::Refused { fault })?;
         }
@@ -131,9 +134,20 @@ impl Server {
             .map_err(io("cannot start the listening thread".into()))?;
         if let Some(engine) = options.engine.clone() {
             let hello = announce::hello(&options, address);
-            runtime.spawn(announce::keep_announcing(shared.clone(), engine, hello));
+            let (shared, refuse) = (shared.clone(), refuse);
+            runtime.spawn(async move {
+                // Nobody listens any more if the shard stops.
+                let _ = refuse.send(announce::keep_announcing(shared, engine, hello).await);
+            });
         }
-        Ok(Handle { shared, address, accepting: Some(accepting), runtime: Some(runtime), _mine: mine })
+        Ok(Handle {
+            refused: Some(refused),
+            shared,
+            address,
+            accepting: Some(accepting),
+            runtime: Some(runtime),
+            _mine: mine,
+        })
     }
 }
 
@@ -141,6 +155,19 @@ impl Handle {
     /// Where the shard listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns when the engine refuses this shard for a reason that waiting does not change: another token, another
+    /// number of shards, another process in this one's place.
+    pub async fn refused(&mut self) -> PsError {
+        if let Some(refused) = &mut self.refused
+            && let Ok(error) = refused.await
+        {
+            self.refused = None;
+            return error;
+        }
+        // No engine was named.
+        std::future::pending().await
     }
 
     /// Stops the shard: no new connection, open ones are cut, jobs are forgotten.

@@ -41,7 +41,7 @@ pub(super) fn serve(shared: &Shared, conn: &mut impl Duplex) -> io::Result<()> {
                 blobs::serve_get(&shared.blobs, &mut caller, digest, offset, length)?;
             }
             Request::StatBlob { digest } => {
-                caller.answer(shared.blobs.stat(&digest).map(|bytes| Reply::BlobStat { bytes }))?;
+                caller.answer(shared.blobs.claim(&digest).map(|bytes| Reply::BlobStat { bytes }))?;
             }
         }
     }

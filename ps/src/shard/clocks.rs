@@ -5,12 +5,12 @@
 //! training (Ho et al., NeurIPS 2013). Reading the minimum costs O(1), a push O(log n) for n workers, and nothing at
 //! all as long as no roster has come.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use syncline_engine::rpc::{ClockOrder, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 
-use super::JobShard;
+use super::{JobShard, sealed::Sealed};
 
 /// The workers whose clocks count, and where they stand.
 #[derive(Debug, Default)]
@@ -38,14 +38,14 @@ impl Clocks {
         &mut self,
         order: ClockOrder,
         watermarks: &BTreeMap<Incarnation, u64>,
-        sealed: &BTreeSet<Incarnation>,
+        sealed: &Sealed,
     ) {
         if self.revision.is_some_and(|known| known >= order.revision) {
             return;
         }
         self.revision = Some(order.revision);
         self.base = order.base;
-        self.base.retain(|worker, _| !sealed.contains(worker));
+        self.base.retain(|worker, _| !sealed.contains(*worker));
         self.standing.clear();
         for (worker, base) in &self.base {
             let clock = base.saturating_add(watermarks.get(worker).copied().unwrap_or(0));
@@ -119,14 +119,15 @@ mod tests {
         let mut clocks = Clocks::default();
         clocks.pushed(Incarnation(1), 0, 5);
         assert_eq!(clocks.minimum(), 0);
-        clocks.take(roster(0, &[]), &marks(&[(1, 5)]), &BTreeSet::new());
+        clocks.take(roster(0, &[]), &marks(&[(1, 5)]), &Sealed::default());
         assert_eq!(clocks.minimum(), u64::MAX);
     }
 
     #[test]
     fn only_a_higher_revision_replaces_a_roster_and_sealed_workers_stay_out() {
         let (mut clocks, watermarks) = (Clocks::default(), marks(&[(1, 4), (2, 7)]));
-        let sealed = BTreeSet::from([Incarnation(3)]);
+        let mut sealed = Sealed::default();
+        sealed.insert(Incarnation(3), |_| true);
         clocks.take(roster(2, &[(1, 0), (2, 0), (3, 0)]), &watermarks, &sealed);
         assert_eq!(clocks.minimum(), 4);
         for late in [0, 1, 2] {
@@ -145,7 +146,7 @@ mod tests {
         ) {
             let mut clocks = Clocks::default();
             let named: Vec<(u64, u64)> = (0..).zip(bases.iter().copied()).collect();
-            clocks.take(roster(0, &named), &BTreeMap::new(), &BTreeSet::new());
+            clocks.take(roster(0, &named), &BTreeMap::new(), &Sealed::default());
             // Watermark of each worker; `None` once it is struck.
             let mut marks: Vec<Option<u64>> = vec![Some(0); bases.len()];
             for (who, ahead) in steps {

@@ -1,6 +1,9 @@
 //! All jobs of one shard process.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
 
 use dashmap::DashMap;
 use syncline_engine::rpc::{HeldJob, ShardFault, ShardState};
@@ -13,7 +16,12 @@ use super::{Fence, JobShard, lock};
 pub struct House {
     fence: Fence,
     jobs: DashMap<JobId, Arc<Slot>>,
+    /// Names that were closed, oldest first.
+    closed: Mutex<VecDeque<JobId>>,
 }
+
+/// So many closed jobs are told from jobs that never were.
+const CLOSED_NAMES: usize = 1024;
 
 /// One job's place. It outlives the job, so that late workers learn that it was closed.
 #[derive(Default)]
@@ -28,7 +36,8 @@ enum Held {
     #[default]
     Nothing,
     Open(Arc<JobShard>),
-    Closed,
+    /// This life was closed.
+    Closed(Generation),
 }
 
 /// What [`House::open`] came to.
@@ -54,7 +63,7 @@ impl House {
         match &*lock(&slot.held) {
             Held::Open(shard) => Ok(shard.clone()),
             Held::Nothing => Err(ShardFault::UnknownJob { job: job.clone() }),
-            Held::Closed => Err(ShardFault::Closed { job: job.clone() }),
+            Held::Closed(_) => Err(ShardFault::Closed { job: job.clone() }),
         }
     }
 
@@ -82,7 +91,7 @@ impl House {
         self.fence.check(epoch)?;
         let open = self.jobs.iter().filter_map(|slot| match &*lock(&slot.held) {
             Held::Open(shard) => Some(HeldJob { job: slot.key().clone(), generation: shard.generation() }),
-            Held::Nothing | Held::Closed => None,
+            Held::Nothing | Held::Closed(_) => None,
         });
         Ok(open.collect())
     }
@@ -113,10 +122,11 @@ impl House {
                 return Err(ShardFault::WrongGeneration { job: job.clone(), given: generation, current });
             }
         }
-        let closed_before = matches!(*lock(&slot.held), Held::Closed);
+        let closed = |held: &Held| matches!(held, Held::Closed(life) if *life == generation);
+        let closed_before = closed(&lock(&slot.held));
         let fresh = Arc::new(load()?);
         let mut held = lock(&slot.held);
-        if matches!(*held, Held::Closed) && !closed_before {
+        if closed(&held) && !closed_before {
             return Err(ShardFault::Closed { job: job.clone() });
         }
         // Loading took a while: another engine may have taken over since.
@@ -141,7 +151,7 @@ impl House {
     pub(crate) fn open_jobs(&self) -> Vec<Arc<JobShard>> {
         let open = |slot: &Slot| match &*lock(&slot.held) {
             Held::Open(shard) => Some(shard.clone()),
-            Held::Nothing | Held::Closed => None,
+            Held::Nothing | Held::Closed(_) => None,
         };
         self.jobs.iter().filter_map(|slot| open(slot.value())).collect()
     }
@@ -149,7 +159,7 @@ impl House {
     /// Forgets every job: the process stops.
     pub(crate) fn close_all(&self) {
         for slot in &self.jobs {
-            if let Held::Open(shard) = std::mem::replace(&mut *lock(&slot.held), Held::Closed) {
+            if let Held::Open(shard) = std::mem::take(&mut *lock(&slot.held)) {
                 shard.close();
             }
         }
@@ -160,10 +170,64 @@ impl House {
         self.fence.check(epoch)?;
         let Some(slot) = self.slot(job) else { return Ok(()) };
         let mut held = lock(&slot.held);
-        let other = matches!(&*held, Held::Open(shard) if shard.generation() != generation);
-        if !other && let Held::Open(shard) = std::mem::replace(&mut *held, Held::Closed) {
-            shard.close();
+        match &*held {
+            Held::Open(shard) if shard.generation() != generation => return Ok(()),
+            Held::Open(shard) => shard.close(),
+            Held::Nothing | Held::Closed(_) => {}
         }
+        *held = Held::Closed(generation);
+        drop(held);
+        self.forget(job);
         Ok(())
+    }
+
+    /// Notes a name that is closed, and forgets the oldest of too many: who asks for them then hears that there is no
+    /// such job.
+    fn forget(&self, job: &JobId) {
+        let mut closed = lock(&self.closed);
+        closed.retain(|name| name != job);
+        closed.push_back(job.clone());
+        while closed.len() > CLOSED_NAMES {
+            let Some(oldest) = closed.pop_front() else { return };
+            self.jobs.remove_if(&oldest, |_, slot| {
+                // Whoever opens it just now holds the slot as well.
+                Arc::strong_count(slot) == 1 && matches!(*lock(&slot.held), Held::Closed(_))
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_closed_jobs_are_forgotten_in_the_end() {
+        let (house, epoch, life) = (House::default(), EngineEpoch(1), Generation::first(1));
+        let name = |n: usize| -> JobId { format!("job-{n}").parse().unwrap() };
+        for n in 0..3 * CLOSED_NAMES {
+            house.jobs.entry(name(n)).or_default();
+            house.close(epoch, &name(n), life).unwrap();
+            assert_eq!(house.current(&name(n)).err(), Some(ShardFault::Closed { job: name(n) }));
+        }
+        assert!(house.jobs.len() <= CLOSED_NAMES && house.closed.lock().unwrap().len() == CLOSED_NAMES);
+        assert_eq!(house.current(&name(0)).err(), Some(ShardFault::UnknownJob { job: name(0) }));
+    }
+
+    #[test]
+    fn a_late_close_of_an_earlier_job_does_not_keep_its_successor_out() {
+        let (house, epoch) = (House::default(), EngineEpoch(1));
+        let (old, new, job): (_, _, JobId) =
+            (Generation::first(1), Generation::first(2), "digits".parse().unwrap());
+        for (closed, kept_out) in [(old, false), (new, true)] {
+            let opened = house.open(epoch, &job, new, &[], || {
+                house.close(epoch, &job, closed)?;
+                Err(ShardFault::Invalid { what: "loaded".into() })
+            });
+            assert!(matches!(opened, Err(ShardFault::Invalid { .. })));
+            let is_closed =
+                matches!(*lock(&house.slot(&job).unwrap().held), Held::Closed(life) if life == new);
+            assert_eq!(is_closed, kept_out);
+        }
     }
 }

@@ -214,11 +214,25 @@ impl JobShard {
         }
     }
 
+    /// The worker's lane, made if it is its first.
     pub(super) fn lane(&self, worker: Incarnation) -> Arc<Mutex<Lane>> {
         if let Some(lane) = self.lanes.get(&worker) {
             return lane.clone();
         }
-        self.lanes.entry(worker).or_default().clone()
+        let lane = self.known_lane(worker);
+        if lock(&lane).is_sealed() {
+            return lane;
+        }
+        self.lanes.entry(worker).or_insert(lane).clone()
+    }
+
+    /// The worker's lane; one of which nothing is known is not kept.
+    pub(super) fn known_lane(&self, worker: Incarnation) -> Arc<Mutex<Lane>> {
+        if let Some(lane) = self.lanes.get(&worker) {
+            return lane.clone();
+        }
+        // It may have gone since it was sealed.
+        Arc::new(Mutex::new(Lane::new(lock(&self.ledger).sealed.contains(worker))))
     }
 }
 

@@ -24,6 +24,15 @@ struct Begun {
 }
 
 impl Lane {
+    /// One that nothing has come in on.
+    pub(super) fn new(sealed: bool) -> Self {
+        Self { sealed, ..Self::default() }
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+
     pub(super) fn watermark(&self) -> u64 {
         self.watermark
     }

@@ -1,7 +1,7 @@
 //! The books of one job: watermarks, counters, barrier orders, the pinned version.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::Instant,
 };
@@ -9,7 +9,7 @@ use std::{
 use syncline_engine::rpc::{BarrierOrder, ClockOrder, ClosedBarrier, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId, Superstep};
 
-use super::{Want, clip::Norms, clocks::Clocks};
+use super::{Want, clip::Norms, clocks::Clocks, sealed::Sealed};
 
 /// Closed barriers that are remembered for `closed(seen)`.
 const RECORDS: usize = 64;
@@ -21,8 +21,8 @@ pub(super) struct Ledger {
     pub epoch: EngineEpoch,
     /// Published copies of the lanes' watermarks: what rosters are compared with.
     pub watermarks: BTreeMap<Incarnation, u64>,
-    /// Incarnations whose waiting pulls must be woken.
-    pub sealed: BTreeSet<Incarnation>,
+    /// Incarnations from which nothing is taken any more.
+    pub sealed: Sealed,
     /// Whose pushes others may wait for.
     pub clocks: Clocks,
     /// Barriers closed so far.
@@ -128,6 +128,17 @@ impl Ledger {
         }
         self.orders.remove(&self.closed);
         self.closed += 1;
+    }
+
+    /// Seals an incarnation. Returns those that are sealed for long: their lanes may go, their watermarks have.
+    pub(super) fn seal(&mut self, worker: Incarnation) -> Vec<Incarnation> {
+        let Self { sealed, orders, watermarks, .. } = self;
+        // A roster may still count on what came in before the seal.
+        let gone = sealed.insert(worker, |w| orders.values().any(|order| order.roster.contains_key(&w)));
+        for worker in &gone {
+            watermarks.remove(worker);
+        }
+        gone
     }
 
     /// Remembered barriers beyond the first `seen`.

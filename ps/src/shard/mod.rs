@@ -29,6 +29,7 @@ mod ledger;
 mod pull;
 mod push;
 mod saved;
+mod sealed;
 
 pub use chunk::{CHUNK_BYTES, CHUNK_ELEMENTS};
 pub use fence::Fence;

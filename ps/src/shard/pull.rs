@@ -60,7 +60,7 @@ impl JobShard {
             if let Some(over) = ledger.over {
                 return Err(over.fault(&self.job, self.generation));
             }
-            if ledger.sealed.contains(&worker) {
+            if ledger.sealed.contains(worker) {
                 return Err(ShardFault::Sealed { job: self.job.clone(), worker });
             }
             if ledger.serves(want) {

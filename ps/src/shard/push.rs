@@ -78,7 +78,7 @@ pub struct Tally {
 impl JobShard {
     /// Where `worker` stands: the first question after a broken connection.
     pub fn place(&self, worker: Incarnation) -> Result<Place, ShardFault> {
-        let lane = self.lane(worker);
+        let lane = self.known_lane(worker);
         let lane = lock(&lane);
         let pushes = self.open_ledger()?.pushes;
         lane.check_seal(&self.job, worker)?;
@@ -134,7 +134,7 @@ impl JobShard {
     fn share_of(&self, worker: Incarnation) -> Result<f32, ShardFault> {
         let ledger = self.open_ledger()?;
         let others = ledger.watermarks.keys().filter(|other| **other != worker);
-        Ok(1.0 / (1 + others.filter(|other| !ledger.sealed.contains(other)).count()) as f32)
+        Ok(1.0 / (1 + others.filter(|other| !ledger.sealed.contains(**other)).count()) as f32)
     }
 
     /// Counts push `seq`, all of whose chunks are in (or which is empty), and closes the barrier that waited for it.
@@ -175,9 +175,12 @@ impl JobShard {
         let mut ledger = self.open_ledger()?;
         ledger.fence(epoch)?;
         let answer = lane.seal();
-        ledger.sealed.insert(worker);
+        let gone = ledger.seal(worker);
         ledger.clocks.strike(worker, answer.watermark);
         drop(ledger);
+        for worker in gone {
+            self.lanes.remove(&worker);
+        }
         self.wake();
         Ok(answer)
     }

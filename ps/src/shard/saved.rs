@@ -9,7 +9,7 @@
 //! bytes sees to it that they are whole, see `server::saves`.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     io::{self, Read, Write},
     sync::{Arc, Mutex, atomic::Ordering},
     time::{Duration, Instant},
@@ -29,6 +29,7 @@ use super::{
     lane::Lane,
     ledger::{Ledger, Record},
     lock,
+    sealed::Sealed,
 };
 
 const MAGIC: [u8; 8] = *b"SLJOB\0\0\x01";
@@ -57,7 +58,7 @@ struct Head {
 struct Books {
     epoch: EngineEpoch,
     watermarks: BTreeMap<Incarnation, u64>,
-    sealed: BTreeSet<Incarnation>,
+    sealed: Sealed,
     clocks: Option<ClockOrder>,
     closed: u64,
     round_version: u64,

@@ -207,7 +207,7 @@ mod tests {
         let mut out = Vec::new();
         Request::Push { at: at(), seq: 9, first_chunk: 3, header }.encode(0, &mut out);
         let want =
-            b"SL\x01\0\x31\0\0\0\0\0\0\0\0\0\0\0\x06digits\x02\0\0\0\x11\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\
+            b"SL\x01\0\x35\0\0\0\0\0\0\0\0\0\0\0\x06digits\x02\0\0\0\0\0\0\0\x11\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\
             \x03\0\0\0\0\0\x80\x3f\0\0\0\x40\0\0\0\x3f\x01\x01\x05\0\0\0";
         assert_eq!(out, want);
     }

@@ -61,3 +61,20 @@ fn an_incarnation_sealed_before_its_first_push_never_gets_in() {
     rig.worker(6, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
     assert_eq!(look(&rig, 100), [-1.0; 100]);
 }
+
+#[test]
+fn many_that_come_and_go_are_all_refused_later_and_take_no_room() {
+    let rig = Rig::with_job(1, 100);
+    for worker in 1..=600 {
+        rig.worker(worker, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
+        assert_eq!(rig.seal(0, worker).watermark, 1);
+    }
+    assert!(rig.state(0).watermarks.len() <= 300, "{}", rig.state(0).watermarks.len());
+    assert_eq!(rig.state(0).pushes, 600);
+    for worker in [1, 300, 600] {
+        let mut late = rig.worker(worker, 100);
+        assert!(matches!(late.push(2, UNIT, &[&[1.0; 100]]), Err(PsError::Sealed { .. })));
+        assert!(matches!(late.pull(Want::version(0), &mut [0.0; 100]), Err(PsError::Sealed { .. })));
+    }
+    assert_eq!(look(&rig, 100), [-600.0; 100]);
+}

@@ -1,11 +1,16 @@
 //! Blobs, initial parameters and snapshots on disk.
 
-use std::{fs, io::Write, net::TcpStream};
+use std::{
+    fs,
+    io::Write,
+    net::TcpStream,
+    time::{Duration, SystemTime},
+};
 
 use crate::rig::{FIRST, Rig, SGD, UNIT, job, look};
 use safetensors::SafeTensors;
 use syncline_engine::rpc::{
-    ShardFault,
+    Collected, ShardFault,
     hello::{self, Role},
 };
 use syncline_ps::{
@@ -145,4 +150,25 @@ fn a_directory_that_cannot_be_written_is_named_in_the_fault() {
         Err(ShardFault::Io { what, .. }) => assert!(what.contains("snapshots"), "{what}"),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn blobs_that_no_job_needs_are_collected_when_they_are_old() {
+    let rig = Rig::start(1);
+    let hour = 3600;
+    let put = |bytes: &[u8]| rig.blobs().put(&rig.addresses()[0], bytes).unwrap();
+    let (needed, fresh, stale, wanted) = (put(b"needed"), put(b"fresh"), put(b"stale"), put(b"wanted again"));
+    let long_ago = SystemTime::now() - Duration::from_secs(2 * hour);
+    for old in [&needed, &stale, &wanted] {
+        let file = fs::File::options().append(true).open(rig.blob_path(0, old)).unwrap();
+        file.set_modified(long_ago).unwrap();
+    }
+    fs::write(rig.blob_path(0, "notes.txt"), b"not ours").unwrap();
+    // A client that finds its blob there uploads nothing, and submits next.
+    assert!(rig.blobs().has(&rig.addresses()[0], &wanted).unwrap());
+    assert_eq!(rig.collect(0, &[&needed], hour), Ok(Collected { blobs: 1, bytes: 5 }));
+    assert_eq!(rig.has_blobs(0, &[&needed, &fresh, &stale, &wanted]), [true, true, false, true]);
+    assert!(rig.blob_path(0, "notes.txt").exists());
+    assert_eq!(rig.collect(0, &[], hour), Ok(Collected::default()), "all of them were asked for just now");
+    assert!(matches!(rig.collect(0, &["x"], hour), Err(ShardFault::Invalid { .. })));
 }

@@ -66,8 +66,13 @@ fn model_failure(error: OnnxError) -> Failure {
 /// How a command ends that a shard of the parameter server failed.
 pub fn ps_failure(error: PsError) -> Failure {
     let exit = match &error {
-        PsError::OpenBind { .. } => Exit::Usage,
-        PsError::Unreachable { .. } | PsError::Greeting { .. } => Exit::Unreachable,
+        PsError::OpenBind { .. }
+        | PsError::Occupied { .. }
+        | PsError::WrongPlace { .. }
+        | PsError::Taken { .. } => Exit::Usage,
+        PsError::EngineRefuses { .. } | PsError::Unreachable { .. } | PsError::Greeting { .. } => {
+            Exit::Unreachable
+        }
         _ => Exit::Internal,
     };
     let hint = error.hint();

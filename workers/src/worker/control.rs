@@ -176,11 +176,12 @@ impl Life {
     /// Takes tasks from the engine; returns when the engine has dropped this incarnation.
     async fn poll(&self, give: &mpsc::Sender<Assignment>) {
         loop {
+            let (running_ms, longest_ms) = self.shared.busy.running_and_longest_ms();
             let activity = Activity {
                 holding: self.holding.lock().await.clone(),
                 blocked_on: self.shared.blocked_on(),
-                running_ms: 0,
-                longest_ms: 0,
+                running_ms,
+                longest_ms,
             };
             let limit = CALL + Duration::from_millis(POLL_WAIT_MS);
             let call = self.link.call(|c| async move {

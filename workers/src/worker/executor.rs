@@ -23,6 +23,7 @@ use tokio::{sync::Notify, time::sleep};
 use tracing::{debug, warn};
 
 use super::{
+    busy::Busy,
     error::WorkerError,
     job::{Identity, Iteration, JobRun},
     report::{Finished, is_urgent},
@@ -38,6 +39,7 @@ pub(super) struct Shared {
     queued: Mutex<HashMap<TaskKey, bool>>,
     /// The task that is being executed.
     running: Mutex<Option<TaskKey>>,
+    pub busy: Busy,
     /// A report is there that must not wait for others.
     urgent: Notify,
     blocked_on: Mutex<Option<String>>,
@@ -156,7 +158,9 @@ pub(super) fn execute(
         }
         next = tasks.try_recv().ok();
         let following = next.as_ref().and_then(|next| following(&assignment, next));
+        shared.busy.begin();
         let ran = run_one(me, &mut open, &assignment, following, shared, &ticket);
+        shared.busy.end();
         *lock(&shared.running) = None;
         let outcome = match ran {
             Ok(outcome) => outcome,
@@ -231,7 +235,8 @@ fn run_one(
             // A worker serves one job at a time: what was open before is over.
             open.clear();
             let canceller = shared.begin_job();
-            let job = JobRun::open(me, key, ticket(&key.job)?, canceller)?;
+            let job =
+                JobRun::open(me, key, shared.busy.waiting(|| ticket(&key.job))?, canceller, &shared.busy)?;
             open.entry(place).or_insert(job)
         }
     };

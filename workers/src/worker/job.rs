@@ -21,6 +21,7 @@ use tracing::debug;
 
 use super::{
     Pace,
+    busy::Busy,
     error::WorkerError,
     feed::Feed,
     lanes::{Inputs, Lanes},
@@ -60,6 +61,7 @@ pub(super) struct JobRun {
     scale: Option<LossScale>,
     local: Local,
     load: LoadProbe,
+    busy: Busy,
 }
 
 /// One training iteration as the executor was told.
@@ -79,22 +81,24 @@ impl JobRun {
         key: &TaskKey,
         ticket: JobTicket,
         canceller: Canceller,
+        busy: &Busy,
     ) -> Result<Self, WorkerError> {
         let JobTicket { train, shards: addresses, .. } = ticket;
         let blobs = BlobClient::new(me.token.clone()).under(canceller.clone());
-        let graph = blobs.get(&addresses, &train.model.training_graph)?;
+        let graph = busy.waiting(|| blobs.get(&addresses, &train.model.training_graph))?;
         let (graph, scale) = LossScale::take(graph)?;
         let params = Parameters::new(&train);
         let lanes = Lanes::new(&me.runtime, &graph, &me.exec, me.split_batch, &params)?;
         let elements = params.values.len() as u64;
         let at = At { job: key.job.clone(), generation: key.generation, incarnation: me.incarnation };
         let options = ClientOptions { patience: SHARD_PATIENCE, ..ClientOptions::default() };
-        let shards = Shards::connect_with(&addresses, me.token.clone(), at, elements, options, canceller)?;
+        let connect = || Shards::connect_with(&addresses, me.token.clone(), at, elements, options, canceller);
+        let shards = busy.waiting(connect)?;
         let data = Feed::open(&train)?;
         debug!(job = %key.job, elements, "job opened on this worker");
         let local = Local::new(train.optimizer);
-        let (me, load) = (me.clone(), LoadProbe::default());
-        Ok(Self { me, train, addresses, shards, params, lanes, data, scale, local, load })
+        let (me, load, busy) = (me.clone(), LoadProbe::default(), busy.clone());
+        Ok(Self { me, train, addresses, shards, params, lanes, data, scale, local, load, busy })
     }
 
     /// Gives up the parameters that were asked for ahead.
@@ -125,7 +129,7 @@ impl JobRun {
             opens = Some(first);
         }
         self.local.abandon();
-        let pulled = self.shards.pull(want, &mut self.params.values)?;
+        let pulled = self.busy.waiting(|| self.shards.pull(want, &mut self.params.values))?;
         if let Some(first) = opens {
             self.local.begin(first, &self.params, pulled.pushes);
         }
@@ -206,7 +210,7 @@ impl JobRun {
         let (mut push_us, mut staleness, mut lead) = (0, 0, 0);
         if let Some((header, values)) = push {
             let values = if header.skip { &[] } else { values };
-            let pushed = self.shards.push_and_ask(it.seq, header, values, next)?;
+            let pushed = self.busy.waiting(|| self.shards.push_and_ask(it.seq, header, values, next))?;
             (push_us, staleness) = (pushed.took_us, pushed.pushes.saturating_sub(before + 1));
             lead = pushed.lead;
         }
@@ -238,9 +242,9 @@ impl JobRun {
     }
 
     fn evaluate_pinned(&mut self, version: u64) -> Result<Outcome, WorkerError> {
-        self.shards.pull(Want::Pinned(version), &mut self.params.values)?;
+        self.busy.waiting(|| self.shards.pull(Want::Pinned(version), &mut self.params.values))?;
         let blobs = BlobClient::new(self.me.token.clone()).under(self.shards.canceller());
-        let graph = blobs.get(&self.addresses, &self.train.model.evaluation_graph)?;
+        let graph = self.busy.waiting(|| blobs.get(&self.addresses, &self.train.model.evaluation_graph))?;
         let mut session = Executable::new(&self.me.runtime, &graph, &self.me.exec)?;
         let mut scores = Scores::of(session.output_names());
         for part in 0..self.data.as_ref().map_or(1, Feed::test_parts) {

@@ -4,6 +4,7 @@
 //! connections and never waits for the engine while it has a task in hand. A worker that was dropped starts a new life
 //! under a new incarnation.
 
+mod busy;
 mod control;
 mod error;
 mod executor;

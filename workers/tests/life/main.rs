@@ -14,8 +14,10 @@ mod rig;
 mod disk;
 mod hung;
 mod jobs;
+mod mistakes;
 mod other_machine;
 mod pauses;
 mod queue;
+
 mod stop;
 mod store;

@@ -11,8 +11,8 @@ use std::{
 };
 
 use syncline_engine::rpc::{
-    BarrierOrder, ClockOrder, ClosedBarrier, OpenJob, SealAnswer, ShardClient, ShardFault, ShardRequest,
-    ShardResponse, ShardState, SnapshotReport, Token, connect, hello::Role,
+    BarrierOrder, ClockOrder, ClosedBarrier, Collected, OpenJob, SealAnswer, ShardClient, ShardFault,
+    ShardRequest, ShardResponse, ShardState, SnapshotReport, Token, connect, hello::Role,
 };
 use syncline_ps::{
     client::{BlobClient, PushHeader, Shards},
@@ -211,6 +211,13 @@ impl Rig {
         for control in &self.controls {
             self.runtime.block_on(control.close(context::current(), EPOCH, job(), FIRST)).unwrap().unwrap();
         }
+    }
+
+    pub fn collect(&self, shard: usize, keep: &[&str], older_than_s: u64) -> Result<Collected, ShardFault> {
+        let keep = keep.iter().map(|&d| d.to_owned()).collect();
+        self.runtime
+            .block_on(self.controls[shard].collect(context::current(), EPOCH, keep, older_than_s))
+            .unwrap()
     }
 
     pub fn has_blobs(&self, shard: usize, digests: &[&str]) -> Vec<bool> {

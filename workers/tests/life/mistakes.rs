@@ -1,0 +1,61 @@
+//! A shard that was started wrongly says so at once, and ends where waiting cannot help.
+
+use std::{fs, process::Stdio};
+
+use syncline_engine::rpc::Token;
+
+use crate::{
+    cluster::Cluster,
+    rig::{Ended, command, folder, kill, wait_until},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waiting_cannot_change_ends_a_shard_with_its_code_and_a_hint() {
+    let cluster = Cluster::start(2, 0, "").await;
+    cluster.client().shards().await.unwrap();
+    let good = cluster.dir.path().join("token");
+    let dir = folder();
+    let other = dir.path().join("token");
+    Token::load_or_create(&other).unwrap();
+    let cases = [
+        ("a wrong token", &other, "0/2", "E423"),
+        ("a wrong count", &good, "0/3", "E424"),
+        ("a place that is taken", &good, "1/2", "E425"),
+    ];
+    for (what, token, place, code) in cases {
+        let state = dir.path().join(code);
+        let args = [
+            "ps",
+            "--engine",
+            &cluster.engine_address,
+            "--token-file",
+            token.to_str().unwrap(),
+            "--state-dir",
+            state.to_str().unwrap(),
+            "--shard",
+            place,
+        ];
+        let ended = tokio::task::block_in_place(|| Ended::from(command(&args).output().unwrap()));
+        assert!(ended.code != 0 && ended.err.contains(&format!("[{code}]")), "{what}: {ended:#?}");
+        assert!(ended.err.lines().last().unwrap().starts_with("hint: "), "{what}: {ended:#?}");
+        assert!(!ended.err.contains("panicked"), "{what}: {ended:#?}");
+    }
+    // Those who have the places still do.
+    assert_eq!(cluster.client().shards().await.unwrap().len(), 2);
+}
+
+#[test]
+fn an_engine_that_is_not_there_is_named_at_once_and_waited_for() {
+    let dir = folder();
+    let said = dir.path().join("said");
+    let state = dir.path().join("state");
+    let args = ["ps", "--engine", "127.0.0.1:1", "--state-dir", state.to_str().unwrap()];
+    let stderr = fs::File::create(&said).unwrap();
+    let mut child = command(&args).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+    let text = || fs::read_to_string(&said).unwrap();
+    wait_until("it says what is wrong", || text().contains("[E426]"));
+    assert!(text().contains("127.0.0.1:1") && text().contains("hint="), "{}", text());
+    assert!(child.try_wait().unwrap().is_none(), "the engine may come");
+    kill("TERM", child.id());
+    assert!(child.wait().unwrap().success(), "{}", text());
+}
