@@ -12,7 +12,7 @@
 //! | the sums of all shards are known | the mean is shortened and applied, the barrier closes |
 //!
 //! Nobody blocks meanwhile: pushes are acknowledged, and the close happens when the last sum comes in. A worker that
-//! dies changes rosters as everywhere; a shard's sum is that of what it will apply, whole or torn. See ADR 10.
+//! dies changes rosters as everywhere; a shard's sum is that of what it will apply, whole or torn. See ADR 13.
 
 use std::{
     collections::BTreeMap,

@@ -91,7 +91,7 @@ mod tests {
             gone += sealed.insert(Incarnation(number), |worker| worker.0 == 500).len();
         }
         // One in the middle is needed: it and those behind it stay until it is not.
-        assert_eq!((sealed.runs.len(), gone), (10, 499));
+        assert_eq!((sealed.runs.len(), gone), (11, 499));
         gone += sealed.insert(Incarnation(200_000), |_| false).len();
         assert_eq!(sealed.recent.len(), LANES);
         assert_eq!(gone + LANES, 99_990 + 1);
