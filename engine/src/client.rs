@@ -10,8 +10,8 @@ use syncline_scheduler::{
 };
 
 use crate::rpc::{
-    CallError, ClientServiceClient, EngineFault, JobFields, JobView, Reconnecting, Token, WorkerFields,
-    connect, hello::Role, within,
+    CallError, ClientServiceClient, Collected, EngineFault, JobFields, JobView, Reconnecting, Token,
+    WorkerFields, connect, hello::Role, within,
 };
 
 const CALL: Duration = Duration::from_secs(15);
@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_millis(200);
 /// How often a job that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(200);
+/// Removing files takes a while where there are many.
+const GC_CALL: Duration = Duration::from_secs(120);
 /// How long one look at it may take: who watches wants to know that nothing answers.
 const LOOK_CALL: Duration = Duration::from_secs(5);
 
@@ -158,6 +160,12 @@ impl Client {
     pub async fn delete(&self, job: &JobId) -> Result<(), ClientError> {
         let job = job.clone();
         self.once(|c| async move { c.delete(within(CALL), job).await }).await
+    }
+
+    /// Removes blobs from the shards that no job names and that came, or were asked for, longer ago than this.
+    pub async fn gc(&self, older_than: Duration) -> Result<Collected, ClientError> {
+        let older_than_s = older_than.as_secs();
+        self.once(|c| async move { c.gc(within(GC_CALL), older_than_s).await }).await
     }
 
     /// Every job known, oldest first.

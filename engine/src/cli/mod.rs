@@ -13,6 +13,7 @@ mod engine;
 mod error;
 mod explain;
 mod failure;
+mod gc;
 mod jobs;
 mod logs;
 mod output;
@@ -54,6 +55,8 @@ pub enum Command {
     Cancel(cancel::CancelArgs),
     /// Forget a job that is over or damaged, so that its id is free again
     Delete(delete::DeleteArgs),
+    /// Remove uploaded models that no job names any more from the shards' disks
+    Gc(gc::GcArgs),
     /// Try policies on a virtual clock; needs no cluster
     Simulate(Box<simulate::SimulateArgs>),
     /// Find where workers would meet, from predicted or past times; needs no cluster
@@ -77,6 +80,7 @@ impl Command {
             Self::Explain(args) => explain::run(&args),
             Self::Cancel(args) => cancel::run(&args),
             Self::Delete(args) => delete::run(&args),
+            Self::Gc(args) => gc::run(&args),
             Self::Simulate(args) => simulate::run(&args),
             Self::Plan(args) => plan::run(&args),
             Self::Bench(args) => bench::run(&args),

@@ -10,6 +10,8 @@ use syncline_scheduler::{
     spec::JobSpec,
 };
 
+use super::shard::Collected;
+
 /// One job as Redis shows it: the fields of its `job` hash, see docs/redis-schema.md.
 pub type JobFields = BTreeMap<String, String>;
 
@@ -55,6 +57,8 @@ pub enum EngineFault {
     Unreadable { job: JobId, cause: String },
     #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]
     NotOver { job: JobId, state: String },
+    #[error("[E142] shard {shard} cannot do that: {cause}")]
+    Shard { shard: ShardIndex, cause: String },
     #[error("[E141] shard {shard} is served by another process, at {address}")]
     ShardTaken { shard: ShardIndex, address: String },
 }
@@ -85,6 +89,7 @@ impl EngineFault {
             Self::ShardTaken { .. } => {
                 "give this process another --shard, or stop the other one; each shard is served by one process"
             }
+            Self::Shard { .. } => "see the log of that shard",
             Self::Unreadable { .. } => "it was written by another release; use that one",
         }
     }
@@ -100,6 +105,8 @@ pub trait ClientService {
     async fn submit(spec: JobSpec, nonce: u32, replace: bool) -> Result<(), EngineFault>;
     /// Removes a job that is over, or is damaged, with everything that is stored of it. Snapshot files stay.
     async fn delete(job: JobId) -> Result<(), EngineFault>;
+    /// Removes blobs that no job names and that came, or were asked for, longer ago than this.
+    async fn gc(older_than_s: u64) -> Result<Collected, EngineFault>;
     /// Every job known, newest last.
     async fn jobs() -> Result<Vec<JobFields>, EngineFault>;
     async fn job(job: JobId) -> Result<JobView, EngineFault>;

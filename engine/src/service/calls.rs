@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
 use super::{
+    collecting::collect,
     effects::Hands,
     message::Message,
     run::Limits,
@@ -25,8 +26,8 @@ use super::{
 };
 use crate::{
     rpc::{
-        Activity, ClientService, EngineFault, JobFields, JobTicket, JobView, Orders, Registered, ShardHello,
-        ShardRegistry, WorkerFields, WorkerHello, WorkerService, within,
+        Activity, ClientService, Collected, EngineFault, JobFields, JobTicket, JobView, Orders, Registered,
+        ShardHello, ShardRegistry, WorkerFields, WorkerHello, WorkerService, within,
     },
     store::{RedisStore, StoreError, keys::JobKeys},
 };
@@ -307,6 +308,11 @@ impl ClientService for ClientDesk {
 
     async fn delete(self, _: Context, job: JobId) -> Result<(), EngineFault> {
         self.0.ask(Input::Delete(job)).await.map(drop)
+    }
+
+    async fn gc(self, _: Context, older_than_s: u64) -> Result<Collected, EngineFault> {
+        let hands = self.0.hands()?;
+        collect(&self.0.store, &hands, Duration::from_secs(older_than_s)).await
     }
 
     async fn jobs(self, _: Context) -> Result<Vec<JobFields>, EngineFault> {

@@ -3,6 +3,7 @@
 mod active;
 mod calls;
 mod clock;
+mod collecting;
 mod effects;
 mod loading;
 mod message;

@@ -27,6 +27,7 @@ use super::{
     active::{Active, Ended},
     calls::{ClientDesk, Desk, ShardDesk, WorkerDesk},
     clock::Clock,
+    collecting::keep_collecting,
     effects::Hands,
     message::Message,
     sessions::Sessions,
@@ -263,6 +264,7 @@ async fn lead(
         }
         // Ends with this scope, in whatever way: a lead that nobody exercises must not be renewed.
         let mut renewal = JoinSet::new();
+        renewal.spawn(keep_collecting(store.clone(), hands.clone()));
         renewal.spawn(renew(options.clone(), store.clone(), epoch, hands, address.clone()));
         let ended = active.run(inbox).await;
         drop(renewal);

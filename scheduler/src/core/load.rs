@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 
 use super::{
-    io::Effect,
+    io::{Effect, SnapshotFile},
     job::{Due, Job},
     state::{ClockRecord, End, Phase, Share, Standing, TaskBody},
     touched::{Pulse, Touched},
@@ -207,6 +207,11 @@ impl Job {
     /// Where the job stands.
     pub fn phase(&self) -> &Phase {
         &self.central.phase
+    }
+
+    /// The last weights that were written.
+    pub fn snapshot(&self) -> Option<&SnapshotFile> {
+        self.central.snapshot.as_ref()
     }
 
     /// Barriers closed on every shard.

@@ -107,6 +107,23 @@ fn an_id_is_free_again_once_its_job_is_over_and_the_log_tells_the_story() {
 }
 
 #[test]
+fn gc_removes_what_no_job_names_and_nothing_else() {
+    let place = Place::start();
+    place.submit(1, &["--watch"]).ok();
+    let blobs = || fs::read_dir(place.dir.path().join("shard-0/blobs")).unwrap().count();
+    let gc = || place.run(&["gc", "--older-than-s", "0", "--json"]).ok().json()["blobs"].as_u64().unwrap();
+    // A file's age is counted in whole seconds.
+    let since = Instant::now();
+    wait_until("they are old enough", || since.elapsed() > Duration::from_secs(2));
+    let before = blobs();
+    assert!(before > 0);
+    assert_eq!((gc(), blobs()), (0, before), "a job that is over is still looked at and exported");
+    place.run(&["delete", "points"]).ok();
+    assert_eq!((gc(), blobs()), (before as u64, 0));
+    place.submit(1, &["--watch"]).ok();
+}
+
+#[test]
 fn a_full_redis_is_said_at_once_by_every_command_and_nothing_is_lost() {
     let place = Place::start();
     place.submit(5_000, &[]).ok();
