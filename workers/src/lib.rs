@@ -1,5 +1,6 @@
 //! The room that computes: ONNX training graphs on ONNX Runtime, data sets, the worker, and how jobs are submitted.
 
+pub mod apart;
 pub mod autodiff;
 pub mod backend;
 #[cfg(feature = "cli")]

@@ -10,8 +10,8 @@ use std::fs;
 use std::path::Path;
 
 use syncline_workers::autodiff::{
-    CheckOptions, Checked, DeriveOptions, Loss, LossOptions, TrainingGraph, accept_ready, check, check_graph,
-    derive,
+    CheckOptions, Checked, DeriveOptions, Looked, Loss, LossOptions, TrainingGraph, accept_ready, check,
+    check_graph, derive, look,
 };
 use syncline_workers::onnx::proto::{NodeProto, TensorProto};
 use syncline_workers::onnx::{
@@ -212,24 +212,126 @@ fn exported_models_pass_in_float64() {
 }
 
 #[test]
-fn a_ready_made_graph_is_checked_as_it_is_and_refused_if_it_draws_random_numbers() {
+fn a_ready_made_graph_is_checked_as_it_is() {
     let runtime = onnxruntime::runtime();
     let how = DeriveOptions::default();
     let derived = derive(&runtime, &image_model().to_bytes(), Loss::SoftmaxCrossEntropy, &how).unwrap();
     let ready = accept_ready(&runtime, &derived.with_first_values().unwrap(), None).unwrap();
     assert_eq!(wrong(&check_graph(&runtime, &ready, &options(1)).unwrap()), Vec::<&str>::new());
+}
 
-    let mut graph = GraphBuilder::new("dropping");
-    let x = graph.input("x", ElementType::F32, &["batch".into(), 4.into()]);
-    let w = graph.weight("w", &[4, 3], &numbers(12));
-    let y = graph.op("MatMul", &[&x, &w], &[]);
-    let rate = graph.constant(TensorProto::from_f32("rate", &[], &[0.5]));
-    let y = graph.named("drop", "Dropout", &[&y, &rate], &[]);
-    graph.output(&y);
-    let derived = derive(&runtime, &graph.finish().to_bytes(), Loss::MeanSquaredError, &how).unwrap();
-    let error = check_graph(&runtime, &derived, &options(1)).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "[E253] cannot check a graph with Dropout (node `drop`): no two runs of it are the same"
-    );
+/// The folder of models that tests/checks/make_checks.py made.
+fn made(name: &str) -> Vec<u8> {
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/checks/{name}.onnx"))).unwrap()
+}
+
+#[test]
+fn dropout_is_checked_with_the_mask_that_its_seed_draws() {
+    let runtime = onnxruntime::runtime();
+    for name in ["dropout.dynamo", "dropout.script"] {
+        let of_seed = |seed: i64| {
+            let how = DeriveOptions { seed, ..DeriveOptions::default() };
+            check(&runtime, &made(name), Loss::SoftmaxCrossEntropy, &how, &options(0)).unwrap()
+        };
+        let (one, again, other) = (of_seed(1), of_seed(1), of_seed(2));
+        for checked in [&one, &other] {
+            assert_eq!(wrong(checked), Vec::<&str>::new(), "{name}");
+            assert_eq!(checked.gradients, ElementType::F64, "{name}");
+        }
+        assert!(one.loss == again.loss && one.loss != other.loss, "{name}: {} {}", one.loss, other.loss);
+        // What the mask does to the gradient is looked at as well.
+        let graph =
+            derive(&runtime, &made(name), Loss::SoftmaxCrossEntropy, &DeriveOptions::default()).unwrap();
+        let mut model = onnx::parse(&graph.train_onnx).unwrap();
+        let inner = model.graph.as_mut().unwrap();
+        let masks: Vec<String> = inner
+            .node
+            .iter()
+            .filter(|node| node.op_type == "Dropout")
+            .filter_map(|node| node.output.get(1).cloned())
+            .collect();
+        assert!(!masks.is_empty(), "{name}");
+        for node in inner.node.iter_mut().filter(|node| node.op_type == "Cast") {
+            if node.input[0] == masks[0] {
+                "Not".clone_into(&mut node.op_type);
+                node.attribute.clear();
+                let turned = node.output[0].clone();
+                node.output[0] = "turned".to_owned();
+                let back = NodeProto {
+                    input: vec!["turned".to_owned()],
+                    output: vec![turned],
+                    op_type: "Cast".to_owned(),
+                    attribute: vec![attr_int("to", i64::from(ElementType::F32.code()))],
+                    ..Default::default()
+                };
+                let at = inner.node.iter().position(|node| node.output[0] == "turned").unwrap();
+                inner.node.insert(at + 1, back);
+                break;
+            }
+        }
+        let spoiled = TrainingGraph { train_onnx: model.to_bytes(), ..graph };
+        assert!(!wrong(&check_graph(&runtime, &spoiled, &options(0)).unwrap()).is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn blocks_that_begin_at_zero_are_no_false_alarm() {
+    let runtime = onnxruntime::runtime();
+    for name in ["zero_init.dynamo", "zero_init.script"] {
+        let how = DeriveOptions::default();
+        let checked = check(&runtime, &made(name), Loss::SoftmaxCrossEntropy, &how, &options(0)).unwrap();
+        assert_eq!(wrong(&checked), Vec::<&str>::new(), "{name}");
+        assert_eq!(checked.gradients, ElementType::F64, "{name}");
+        assert!(checked.params.iter().all(|param| param.norm > 0.0), "{name}: parameters are away from zero");
+    }
+}
+
+#[test]
+fn a_quick_look_refuses_a_sum_that_its_exporter_lost_and_says_where() {
+    let runtime = onnxruntime::runtime();
+    let how = DeriveOptions::default();
+    let graph = derive(&runtime, &made("index_add.script"), Loss::SoftmaxCrossEntropy, &how).unwrap();
+    let error = look(&runtime, &graph).unwrap_err();
+    assert_eq!(error.code(), "E256", "{error}");
+    let text = error.to_string();
+    let says = ["message.weight, message.bias;", "`/ScatterElements`", "`reduction` is none"];
+    assert!(says.iter().all(|part| text.contains(part)), "{text}");
+}
+
+#[test]
+fn a_quick_look_passes_right_graphs_and_finds_each_wrong_parameter_with_its_place() {
+    let runtime = onnxruntime::runtime();
+    let how = DeriveOptions::default();
+    for model in [image_model(), mlp(&[5, 6, 3], 2)] {
+        let graph = derive(&runtime, &model.to_bytes(), Loss::SoftmaxCrossEntropy, &how).unwrap();
+        assert_eq!(look(&runtime, &graph).unwrap(), Looked::Right);
+        for param in &graph.params {
+            for factor in [-1.0, 0.0, 1.3] {
+                let graph = spoiled(&graph, &param.name, "Mul", number(factor));
+                let text = look(&runtime, &graph).unwrap_err().to_string();
+                let want = format!("[E256] gradients are not those of the loss, for {}", param.name);
+                assert!(text.starts_with(&want), "{factor}: {text}");
+            }
+        }
+    }
+    for name in ["zero_init.script", "dropout.script", "dropout.dynamo"] {
+        let graph = derive(&runtime, &made(name), Loss::SoftmaxCrossEntropy, &how).unwrap();
+        assert_eq!(look(&runtime, &graph).unwrap(), Looked::Right, "{name}");
+    }
+}
+
+#[test]
+fn a_quick_look_at_a_large_graph_finds_what_is_far_off() {
+    let runtime = onnxruntime::runtime();
+    let how = DeriveOptions::default();
+    let model = mlp(&[350, 400, 10], 2).to_bytes();
+    let graph = derive(&runtime, &model, Loss::SoftmaxCrossEntropy, &how).unwrap();
+    // A machine that is busy has no time for a large graph; another try may find it.
+    let patient = |graph: &TrainingGraph| {
+        let tries = (0..100).map(|_| look(&runtime, graph));
+        tries.into_iter().find(|looked| !matches!(looked, Ok(Looked::Unknown(_)))).unwrap()
+    };
+    assert_eq!(patient(&graph).unwrap(), Looked::Right);
+    let turned = spoiled(&graph, "fc1.weight", "Mul", number(-1.0));
+    assert_eq!(patient(&turned).unwrap_err().code(), "E256");
 }

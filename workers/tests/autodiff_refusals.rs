@@ -34,16 +34,11 @@ fn around_a_weight(before: Option<&str>, after: Option<&str>) -> ModelProto {
 fn an_operator_without_a_rule_is_named_with_its_node_and_the_alternatives() {
     let error =
         refused(&around_a_weight(None, Some("Unique")), Loss::MeanSquaredError, &DeriveOptions::default());
+    assert_eq!(error.to_string(), "[E310] no gradient for operator Unique (node `after`)");
+    let hint = error.hint().unwrap();
+    assert!(["docs/operators.md", "freeze", "model.ready"].iter().all(|way| hint.contains(way)), "{hint}");
     let supported = supported_operators();
-    assert_eq!(
-        error.to_string(),
-        format!(
-            "[E310] no gradient for operator Unique (node `after`); operators with gradients are {}",
-            supported.join(", ")
-        )
-    );
     assert!(supported.is_sorted() && supported.contains(&"Gemm") && supported.contains(&"Split"));
-    assert!(error.hint().unwrap().contains("ready-made"));
 }
 
 #[test]

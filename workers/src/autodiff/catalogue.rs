@@ -82,3 +82,27 @@ const RECURRENT: &str = "no gradient flows through a fused recurrence; export th
 pub(super) fn refusal(op: &str) -> Option<&'static str> {
     REFUSED.iter().find(|(name, _)| *name == op).map(|(_, reason)| *reason)
 }
+
+/// What can be done about an operator without a rule; those of other domains are written `domain.Operator`.
+pub(super) fn way_around(op: &str) -> &'static str {
+    const SEQUENCES: [&str; 5] =
+        ["ConcatFromSequence", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert"];
+    match op {
+        _ if op.starts_with("com.microsoft.") || op.starts_with("com.ms.") => {
+            "ONNX Runtime's own operators are made by its optimiser; submit the model as its framework exports it"
+        }
+        _ if op.starts_with("ai.onnx.ml.") => {
+            "classical models are no smooth functions of their numbers; train them with the tool that made them"
+        }
+        _ if op.contains("Quant") || op.ends_with("Integer") || op.starts_with("QLinear") => {
+            "quantised numbers have no gradient; export the model before it is quantised"
+        }
+        _ if SEQUENCES.contains(&op) => {
+            "stack tensors instead of collecting them in a list (torch.stack, torch.cat), and export the model again"
+        }
+        _ => {
+            "three ways: write that part with operators of docs/operators.md and export again; freeze the weights in \
+             front of it with `freeze`; or submit a training graph of your own with `model.ready`"
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! Why a model cannot be trained as it is.
 
+use super::catalogue::way_around;
+use crate::apart::Told;
 use crate::backend::BackendError;
 use crate::onnx::OnnxError;
 
@@ -8,11 +10,8 @@ use crate::onnx::OnnxError;
 #[non_exhaustive]
 pub enum AutodiffError {
     /// An operator without a gradient rule stands between a parameter and the loss.
-    #[error(
-        "[E310] no gradient for operator {op} (node `{node}`); operators with gradients are {}",
-        supported.join(", ")
-    )]
-    Unsupported { op: String, node: String, supported: Vec<&'static str> },
+    #[error("[E310] no gradient for operator {op} (node `{node}`)")]
+    Unsupported { op: String, node: String },
     /// The operator has a rule, but not for this use of it.
     #[error("[E311] no gradient for this use of {op} (node `{node}`): {reason}")]
     UnsupportedUse { op: String, node: String, reason: String },
@@ -59,8 +58,13 @@ pub enum AutodiffError {
     #[error("[E243] cannot check with random numbers for input `{name}`: {reason}")]
     CheckInput { name: String, reason: String },
     /// Two runs on the same numbers would differ.
-    #[error("[E253] cannot check a graph with {op} (node `{node}`): no two runs of it are the same")]
+    #[error(
+        "[E253] cannot check a graph with {op} (node `{node}`) inside a loop or branch: no two runs are the same"
+    )]
     CheckRandom { op: String, node: String },
+    /// The gradients are not those of the loss.
+    #[error("[E256] gradients are not those of the loss, for {params}{place}")]
+    WrongGradients { params: String, place: String },
     /// A node asks for absurd memory.
     #[error("[E248] node `{node}` ({op}) makes {elements} numbers, at most {limit} are accepted")]
     TooLarge { op: String, node: String, elements: u64, limit: u64 },
@@ -75,6 +79,18 @@ pub enum AutodiffError {
         "[E250] output `{name}` would be {found}, not {expected}: the shapes of the model do not fit each other"
     )]
     ResultShape { name: String, found: String, expected: String },
+    /// The model ended the process that loaded it.
+    #[error("[E254] the model ended its process by {how} at the stage `{stage}`{node}{words}")]
+    Crashed { how: String, stage: String, node: String, words: String },
+    /// The process that loaded the model did not come to an end.
+    #[error("[E255] the model's process said nothing for {seconds} s at the stage `{stage}`")]
+    Silent { stage: String, seconds: u64 },
+    /// No process could be had for the model.
+    #[error("[E257] cannot load the model in a process of its own: {reason}")]
+    Process { reason: String },
+    /// What another process met, in its words.
+    #[error("{}", .0.text)]
+    Told(Told),
     /// The file is no model.
     #[error(transparent)]
     Model(#[from] OnnxError),
@@ -85,7 +101,7 @@ pub enum AutodiffError {
 
 impl AutodiffError {
     /// The stable code, as in the message.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> &str {
         match self {
             Self::Unsupported { .. } => "E310",
             Self::UnsupportedUse { .. } => "E311",
@@ -104,21 +120,28 @@ impl AutodiffError {
             Self::LossOption { .. } => "E241",
             Self::CheckInput { .. } => "E243",
             Self::CheckRandom { .. } => "E253",
+            Self::WrongGradients { .. } => "E256",
             Self::TooLarge { .. } => "E248",
             Self::UnknownPrecision { .. } => "E471",
             Self::AlreadyHalf { .. } => "E472",
             Self::ResultShape { .. } => "E250",
+            Self::Crashed { .. } => "E254",
+            Self::Silent { .. } => "E255",
+            Self::Process { .. } => "E257",
+            Self::Told(told) => &told.code,
             Self::Model(source) => source.code(),
             Self::Backend(source) => source.code(),
         }
     }
 
     /// What the user can do about it, if there is something.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<&str> {
         match self {
-            Self::Unsupported { .. } | Self::UnsupportedUse { .. } => {
-                Some("export the model with other operators, or submit a ready-made training graph")
-            }
+            Self::Unsupported { op, .. } => Some(way_around(op)),
+            Self::UnsupportedUse { .. } => Some(
+                "write that part of the model with other operators and export it again, or freeze the weights in front \
+                 of it with `freeze`, so that no gradient has to flow there",
+            ),
             Self::Opset { .. } => Some("export the model again with opset_version=17"),
             Self::Probabilities { .. } => {
                 Some("name the value before its Sigmoid as the output, and bce-with-logits as the loss")
@@ -146,7 +169,22 @@ impl AutodiffError {
                 "export it with an open first axis: dynamic_shapes=({0: torch.export.Dim(\"batch\")},) with dynamo=True, \
                  dynamic_axes={\"x\": {0: \"batch\"}} with dynamo=False; a job's batches differ, in evaluations at least",
             ),
+            Self::WrongGradients { .. } => Some(
+                "export the model with PyTorch's other exporter (dynamo=True); `syncline model check` shows how far each \
+                 gradient is off, and --no-check uses the graph as it is",
+            ),
             Self::CheckInput { .. } => Some("give the model's inputs fixed sizes, or name them with --dim"),
+            Self::Crashed { .. } => Some(
+                "ONNX Runtime cannot load this model; write the part that is named with other operators and export it again, \
+                 with PyTorch's other exporter perhaps",
+            ),
+            Self::Silent { .. } => {
+                Some("export the model with fewer nodes, or without loops that run while it is loaded")
+            }
+            Self::Process { .. } => {
+                Some("the system refused another process; see its limits and free memory")
+            }
+            Self::Told(told) => told.hint.as_deref(),
             Self::AlreadyHalf { .. } => Some("export the model as float32, or train it with precision f32"),
             Self::Model(source) => source.hint(),
             Self::Backend(source) => source.hint(),

@@ -4,12 +4,14 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::emitter::captured;
 use crate::backend::Types;
 use crate::onnx::proto::{GraphProto, NodeProto};
 
 /// Cost of one run of a graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Estimate {
     /// Floating-point operations: two for each multiply-add of a product or a convolution, one for each element that
     /// another operator makes.

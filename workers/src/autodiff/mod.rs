@@ -52,7 +52,7 @@ mod warnings;
 
 pub use batch_axis::{BatchAxis, open_batch};
 pub use catalogue::{NONE_NEEDED, REFUSED, REWRITTEN, Support, support};
-pub use check::{CheckOptions, Checked, CheckedParam, check, check_graph};
+pub use check::{CheckOptions, Checked, CheckedParam, Looked, check, check_graph, look};
 pub use derive::derive;
 pub use error::AutodiffError;
 pub use estimate::{Estimate, estimate};

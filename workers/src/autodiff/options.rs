@@ -1,11 +1,13 @@
 //! What can be chosen about a training graph.
 
+use serde::{Deserialize, Serialize};
+
 use super::LABEL;
 use super::loss::LossOptions;
 use super::precision::Precision;
 
 /// How to derive a training graph.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DeriveOptions {
     /// The model's output, or another float32 value of it, that the loss looks at; the first float32 output if not given.
     /// Where that is probabilities, a cross-entropy looks at what they are made of, see

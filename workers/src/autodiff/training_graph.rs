@@ -1,11 +1,13 @@
 //! A training graph and what a worker has to know of it.
 
+use serde::{Deserialize, Serialize};
+
 use super::recompute::Saving;
 use crate::onnx::proto::TensorProto;
 use crate::onnx::{self, Dim, ElementType, OnnxError, TensorType};
 
 /// An input or output of a training graph.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Io {
     pub name: String,
     pub element: ElementType,
@@ -19,19 +21,22 @@ impl Io {
 }
 
 /// A trained parameter with its first value, in row-major order.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Param {
     pub name: String,
     pub shape: Vec<usize>,
+    #[serde(with = "as_bytes")]
     pub initial: Vec<f32>,
 }
 
 /// A model that can be trained. The module's documentation lists the names of its inputs and outputs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TrainingGraph {
     /// Computes loss, metrics and gradients.
+    #[serde(with = "serde_bytes")]
     pub train_onnx: Vec<u8>,
     /// Computes loss and metrics.
+    #[serde(with = "serde_bytes")]
     pub eval_onnx: Vec<u8>,
     /// The parameters, in the order of the forward model.
     pub params: Vec<Param>,
@@ -63,5 +68,19 @@ impl TrainingGraph {
         let first = held.map(|param| TensorProto::from_f32(&param.name, &param.shape, &param.initial));
         model.graph.get_or_insert_default().initializer.extend(first);
         Ok(model.to_bytes())
+    }
+}
+
+/// Many numbers, as the bytes that they are in memory: between processes of one machine.
+mod as_bytes {
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(numbers: &[f32], to: S) -> Result<S::Ok, S::Error> {
+        serde_bytes::serialize(bytemuck::cast_slice::<f32, u8>(numbers), to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
+        let bytes: Vec<u8> = serde_bytes::deserialize(from)?;
+        Ok(bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect())
     }
 }

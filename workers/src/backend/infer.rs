@@ -7,6 +7,7 @@ use ort::value::{Outlet, ValueType};
 use super::error::BackendError;
 use super::runtime::Runtime;
 use super::session::{ExecOptions, Optimize, compile};
+use super::stage;
 use crate::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
 use crate::onnx::{self, Dim, ElementType, TensorType};
 
@@ -18,6 +19,7 @@ pub type Types = HashMap<String, TensorType>;
 /// Every value is declared an output, the model is loaded, and the types of the outputs are read back: this is ONNX
 /// Runtime's own shape inference, symbolic dimensions included. Costs one session load.
 pub fn infer_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, BackendError> {
+    stage::enter("infer the types of the model");
     let mut model = onnx::parse(onnx_bytes)?;
     let mut constants = Types::new();
     for tensor in model.graph.iter().flat_map(|graph| &graph.initializer) {
@@ -49,6 +51,7 @@ fn declare_every_value(model: &mut ModelProto) {
 /// Proves that a model loads, and tells the types of its inputs and of every value. Much cheaper for large models than to load it for running: where every value is an output,
 /// ONNX Runtime does not plan which memory to use again, which takes it a time that grows with the square of the nodes.
 pub fn check_loads(runtime: &Runtime, mut model: ModelProto) -> Result<Types, BackendError> {
+    stage::enter("load the training graph");
     declare_every_value(&mut model);
     interface_types(runtime, &model.to_bytes())
 }
@@ -99,6 +102,7 @@ pub fn folded_value_types(runtime: &Runtime, mut model: ModelProto) -> Result<Ty
 ///
 /// ONNX Runtime writes the result to a file only, so that a temporary one comes and goes.
 pub fn simplify(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Vec<u8>, BackendError> {
+    stage::enter("simplify the model");
     let model = onnx::parse(onnx_bytes)?;
     let failed =
         |source: std::io::Error| BackendError::Compile { reason: format!("temporary file: {source}") };

@@ -21,6 +21,7 @@ mod proof;
 mod row_sums;
 mod runtime;
 mod session;
+pub(crate) mod stage;
 mod staged;
 mod view;
 mod writer;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use syncline_engine::cli::{self as engine, Failure};
 use syncline_ps::cli as ps;
-use syncline_workers::cli as workers;
+use syncline_workers::{apart::serve_if_asked, cli as workers};
 
 /// Trains models on many machines, without waiting for the slow ones.
 ///
@@ -41,6 +41,9 @@ impl Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(ended) = serve_if_asked() {
+        return ended;
+    }
     let json = engine::json_asked(std::env::args_os());
     match Line::try_parse() {
         Ok(line) => engine::finish(line.command.run(), json),

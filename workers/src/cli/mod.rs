@@ -11,6 +11,7 @@ use syncline_engine::kit::{self, Device};
 use syncline_ps::PsError;
 
 use crate::{
+    apart::Models,
     backend::{BackendError, Runtime},
     onnx::OnnxError,
     submit::SubmitError,
@@ -40,12 +41,12 @@ impl Command {
     }
 }
 
-/// Finds ONNX Runtime, fetching it if need be, and loads it.
-fn load_runtime() -> Result<Runtime, Failure> {
-    load_runtime_for(Device::Cpu)
+/// Where models are loaded that come from elsewhere: in a child, with the ONNX Runtime that is found or fetched here.
+fn models() -> Result<Models, Failure> {
+    Ok(Models::Apart(kit::for_device(Device::Cpu, &say)?.onnxruntime.path))
 }
 
-/// The same for a device, on which it is tried.
+/// Finds ONNX Runtime for a device, fetching it if need be, loads it, and tries it there.
 fn load_runtime_for(device: Device) -> Result<Runtime, Failure> {
     let parts = kit::for_device(device, &say)?;
     Runtime::load_for(device, &parts).map_err(backend_failure)

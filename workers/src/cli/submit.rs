@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use syncline_engine::cli::{Connection, Failure, block_on, follow, log_as_command, print, print_json, say};
 
-use super::{load_runtime, submit_failure};
+use super::{models, submit_failure};
 use crate::submit::{JobFile, prepare, submit, submit_replacing};
 
 #[derive(Debug, clap::Args)]
@@ -19,6 +19,9 @@ pub struct SubmitArgs {
     /// Replace a job of the same id that is over; one that runs is not touched
     #[arg(long)]
     replace: bool,
+    /// Do not compare the gradients with a difference of the loss first
+    #[arg(long)]
+    no_check: bool,
     /// Follow the job until it is over
     #[arg(long)]
     watch: bool,
@@ -36,13 +39,14 @@ pub(super) fn run(args: &SubmitArgs) -> Result<(), Failure> {
     if let Some(id) = &args.id {
         graph.id.clone_from(id);
     }
+    if args.no_check {
+        graph.trainings_mut().for_each(|training| training.settings.check = false);
+    }
     let cluster = args.connection.find()?;
     block_on(async {
         let (client, _) = cluster.meet().await?;
-        let preparing = tokio::task::spawn_blocking(move || {
-            let runtime = load_runtime()?;
-            prepare(&runtime, &graph).map_err(submit_failure)
-        });
+        let preparing =
+            tokio::task::spawn_blocking(move || prepare(models()?, &graph).map_err(submit_failure));
         let prepared = preparing.await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))?;
         prepared.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
         let id = prepared.spec.id.clone();

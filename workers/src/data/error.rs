@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::remote::how_to_fetch;
+
 /// Why data could not be read. Codes are stable; lines, rows and columns count as the message says.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -9,6 +11,9 @@ pub enum DataError {
     /// The file cannot be read.
     #[error("[E330] cannot read {}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
+    /// The address of something that lies elsewhere.
+    #[error("[E487] {url} is an address, and data is read from files")]
+    Remote { url: String },
     /// Other bytes than the job was submitted with.
     #[error("[E331] data has digest {found}, the job was submitted with {expected}")]
     Digest { expected: String, found: String },
@@ -76,6 +81,7 @@ impl DataError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Io { .. } => "E330",
+            Self::Remote { .. } => "E487",
             Self::Digest { .. } => "E331",
             Self::TooLarge { .. } => "E332",
             Self::Format { .. } => "E333",
@@ -99,6 +105,10 @@ impl DataError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Io { .. } => Some("every worker reads the data itself: the path must exist on its machine"),
+            Self::Remote { url } => Some(how_to_fetch(url)),
+            Self::TooLarge { .. } => Some(
+                "split the data into files of their own, or reduce it before; every worker holds it in memory",
+            ),
             Self::Digest { .. } => Some("copy the same file to every machine, or submit the job again"),
             Self::Number { line: 1, .. } => Some("if the first line is a header, set skip_lines = 1"),
             Self::Label { .. } => {

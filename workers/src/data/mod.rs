@@ -22,6 +22,7 @@ mod error;
 mod file;
 mod fit;
 mod idx;
+mod remote;
 mod tensors;
 #[cfg(test)]
 mod tests;
@@ -32,4 +33,5 @@ pub use batch::Batch;
 pub use dataset::Dataset;
 pub use error::{DataError, Remedy};
 pub use file::{MAX_ELEMENTS, MAX_FILE_BYTES};
+pub(crate) use remote::is_url;
 pub use wanted::{Target, Wanted, WantedInput, WantedLabel};

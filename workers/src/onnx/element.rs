@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::proto::{
     DimensionProto, DimensionValue, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
 
 /// Element type of a tensor. `Other` holds the ONNX code of a type that Syncline passes through without reading.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ElementType {
     F32,
     F64,
@@ -84,7 +86,7 @@ impl fmt::Display for ElementType {
 }
 
 /// One dimension of a shape. Equal symbols are equal sizes; two unknowns are never known to be equal.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Dim {
     Fixed(usize),
     Symbol(String),

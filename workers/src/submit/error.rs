@@ -64,7 +64,9 @@ impl SubmitError {
                 e.hint().unwrap_or("correct the data file, or the settings under `data`").to_owned()
             }
             Self::Read { .. } => "paths in a job file are relative to the file itself".to_owned(),
-            Self::File { .. } => "examples/jobs/digits.toml shows every field".to_owned(),
+            Self::File { .. } => {
+                "docs/job-file.md lists every field with its default and an example".to_owned()
+            }
             Self::NoKernel { .. } => "use `precision = \"f32\"`, or workers with a GPU only".to_owned(),
             Self::ReadySettings { .. } => {
                 "submit the forward model with these settings, or leave them out; `syncline model train-graph` has flags \

@@ -10,12 +10,12 @@ use super::{
     SubmitError,
     graph::{GraphNode, JobGraph, Model, NodeWork, ParamList, Settings, Training},
 };
-use crate::autodiff::LossOptions;
+use crate::{autodiff::LossOptions, data::is_url};
 
 /// A job file is written by hand.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// The file's form; see examples/jobs/digits.toml.
+/// The file's form; docs/job-file.md lists its fields.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobFile {
@@ -95,20 +95,24 @@ impl FileNode {
 
 impl FileModel {
     fn resolve(self, folder: &Path) -> Model {
+        let place = |onnx: PathBuf| match onnx.to_str().is_some_and(is_url) {
+            true => onnx,
+            false => folder.join(onnx),
+        };
         match self {
             Self::Forward { onnx, loss, loss_options: options, output } => {
-                Model::Forward { onnx: folder.join(onnx).into(), loss, options, output }
+                Model::Forward { onnx: place(onnx).into(), loss, options, output }
             }
             Self::Ready { onnx, weights } => Model::Ready {
-                onnx: folder.join(onnx).into(),
-                weights: weights.map(|weights| folder.join(weights).into()),
+                onnx: place(onnx).into(),
+                weights: weights.map(|weights| place(weights).into()),
             },
         }
     }
 }
 
 fn resolve_data(mut data: DataSpec, folder: &Path) -> DataSpec {
-    for path in data.paths_mut() {
+    for path in data.paths_mut().into_iter().filter(|path| !is_url(path)) {
         *path = absolute(&folder.join(&*path));
     }
     data

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use syncline_scheduler::spec::{DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec};
 
+use super::optimizer::optimizer;
 use crate::autodiff::{LossOptions, Precision};
 
 /// A graph of named nodes. Built node by node, then given to [`submit`](super::submit).
@@ -156,6 +157,8 @@ pub struct Training {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
+    /// In a file also by its name alone, such as `adam`.
+    #[serde(deserialize_with = "optimizer")]
     pub optimizer: Optimizer,
     pub learning_rate: f32,
     pub decay: Decay,
@@ -181,6 +184,8 @@ pub struct Settings {
     pub precision: Precision,
     /// Make cheap values again in the backward pass instead of keeping them: less memory, a little more time.
     pub recompute: bool,
+    /// Compare the gradients with a difference of the loss along one random direction first, and refuse wrong ones.
+    pub check: bool,
 }
 
 impl Default for Settings {
@@ -204,6 +209,7 @@ impl Default for Settings {
             eval_mode: false,
             precision: Precision::F32,
             recompute: false,
+            check: true,
         }
     }
 }
@@ -244,6 +250,14 @@ impl JobGraph {
     /// An empty graph.
     pub fn new(id: &str) -> Self {
         Self { id: id.to_owned(), nodes: Vec::new() }
+    }
+
+    /// The training nodes, to be changed.
+    pub fn trainings_mut(&mut self) -> impl Iterator<Item = &mut Training> {
+        self.nodes.iter_mut().filter_map(|node| match &mut node.work {
+            NodeWork::Train(training) => Some(&mut **training),
+            NodeWork::Evaluate | NodeWork::Snapshot => None,
+        })
     }
 
     fn node(mut self, name: &str, after: &[&str], work: NodeWork) -> Self {

@@ -7,6 +7,7 @@ mod data;
 mod error;
 mod file;
 mod graph;
+mod optimizer;
 mod prepare;
 mod upload;
 

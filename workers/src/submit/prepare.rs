@@ -14,11 +14,11 @@ use super::{
     graph::{Bytes, JobGraph, Model, NodeWork, ParamList, Training},
 };
 use crate::{
+    apart::{Care, Models, Opened},
     autodiff::{
-        self, AutodiffError, BatchAxis, DeriveOptions, Param, Precision, TrainingGraph, accept_ready, derive,
-        lacks_kernel, names_of, open_batch, parse_forward,
+        self, AutodiffError, DeriveOptions, Param, Precision, TrainingGraph, names_of, parse_forward,
     },
-    backend::Runtime,
+    data::{DataError, is_url},
     onnx::{self, Dim},
 };
 
@@ -45,7 +45,10 @@ pub struct NoKernel {
 }
 
 /// Derives, checks and describes. Touches neither the engine nor the parameter server.
-pub fn prepare(runtime: &Runtime, graph: &JobGraph) -> Result<Prepared, SubmitError> {
+///
+/// `models`: where the model is loaded; of a [`Runtime`](crate::backend::Runtime) what [`Models::of`] says.
+pub fn prepare(models: impl Into<Models>, graph: &JobGraph) -> Result<Prepared, SubmitError> {
+    let models = models.into();
     let mut blobs = BTreeMap::new();
     let (mut cpu_lacks, mut warnings) = (None, Vec::new());
     let mut nodes = Vec::with_capacity(graph.nodes.len());
@@ -53,7 +56,7 @@ pub fn prepare(runtime: &Runtime, graph: &JobGraph) -> Result<Prepared, SubmitEr
         let kind = match &node.work {
             NodeWork::Train(training) => {
                 let spec;
-                (spec, cpu_lacks) = prepare_training(runtime, training, &mut blobs, &mut warnings)?;
+                (spec, cpu_lacks) = prepare_training(&models, training, &mut blobs, &mut warnings)?;
                 NodeKind::Train(Box::new(spec))
             }
             NodeWork::Evaluate => NodeKind::Evaluate,
@@ -78,7 +81,7 @@ fn check_tests(spec: &JobSpec) -> Result<(), SubmitError> {
 }
 
 fn prepare_training(
-    runtime: &Runtime,
+    models: &Models,
     training: &Training,
     blobs: &mut BTreeMap<String, Vec<u8>>,
     warnings: &mut Vec<String>,
@@ -88,11 +91,6 @@ fn prepare_training(
     let (forward, mut graph) = match &training.model {
         Model::Forward { onnx, loss, options, output } => {
             let mut bytes = read(onnx)?;
-            if let BatchAxis::Opened { from, onnx } = open_batch(runtime, &bytes)? {
-                warnings
-                    .push(format!("the model was exported for batches of {from} samples; it takes any now"));
-                bytes = Cow::Owned(onnx);
-            }
             let options = DeriveOptions {
                 output: output.clone(),
                 loss: options.clone(),
@@ -106,13 +104,16 @@ fn prepare_training(
             };
             let model = parse_forward(&bytes).map_err(AutodiffError::from)?;
             warnings.extend(autodiff::warnings(&model, &options)?);
-            let graph = derive(runtime, &bytes, loss.parse()?, &options)?;
-            if settings.precision != Precision::F32 {
-                let precision = settings.precision;
-                let missing = lacks_kernel(runtime, &graph.train_onnx).map_err(AutodiffError::from)?;
-                cpu_lacks = missing.map(|op| NoKernel { op, precision });
+            let care = Care { look: settings.check, any_batch: true };
+            let derived = models.derive(&onnx.name(), &bytes, loss.parse()?, &options, care)?;
+            let precision = settings.precision;
+            cpu_lacks = derived.cpu_lacks.map(|op| NoKernel { op, precision });
+            if let Some(Opened { from, onnx }) = derived.opened {
+                warnings
+                    .push(format!("the model was exported for batches of {from} samples; it takes any now"));
+                bytes = Cow::Owned(onnx);
             }
-            (bytes, graph)
+            (bytes, derived.graph)
         }
         Model::Ready { onnx, weights } => {
             if let settings @ [_, ..] = settings.of_deriving().as_slice() {
@@ -120,7 +121,8 @@ fn prepare_training(
             }
             let bytes = read(onnx)?;
             let weights = weights.as_ref().map(read).transpose()?;
-            let graph = accept_ready(runtime, &bytes, weights.as_deref())?;
+            let look = settings.check;
+            let graph = models.accept_ready(&onnx.name(), &bytes, weights.as_deref(), look)?.graph;
             check_open(&graph)?;
             (bytes, graph)
         }
@@ -184,6 +186,9 @@ fn check_open(graph: &TrainingGraph) -> Result<(), AutodiffError> {
 fn read(bytes: &Bytes) -> Result<Cow<'_, [u8]>, SubmitError> {
     match bytes {
         Bytes::Memory(bytes) => Ok(Cow::Borrowed(bytes)),
+        Bytes::File(path) if path.to_str().is_some_and(is_url) => {
+            Err(DataError::Remote { url: path.display().to_string() }.into())
+        }
         Bytes::File(path) => match onnx::read(path) {
             Ok(bytes) => Ok(Cow::Owned(bytes)),
             Err(source) => Err(SubmitError::Read { path: path.clone(), source }),

@@ -1,45 +1,75 @@
 //! The loss of a training graph as a function of its parameters, and its slopes.
 
-use std::collections::HashSet;
+use std::thread;
 
 use super::feed::{self, Fed};
+use super::frozen::keep_needed;
+use super::groups::Direction;
 use super::{GRAD_SUFFIX, LOSS, double};
-use crate::autodiff::emitter::captured;
 use crate::autodiff::error::AutodiffError;
+use crate::autodiff::recompute::NOMINAL_AXIS;
 use crate::autodiff::rules::float64_form;
+use crate::autodiff::sizes::sizes;
 use crate::autodiff::training_graph::TrainingGraph;
-use crate::backend::{BackendError, ExecOptions, Executable, Runtime, infer_types};
+use crate::backend::{BackendError, ExecOptions, Executable, Runtime};
 use crate::onnx::{self, ElementType, ModelProto};
 
-/// A training graph in the widest form that ONNX Runtime runs.
+/// The loss of a training graph in the widest form that ONNX Runtime runs.
 pub(super) struct Differences {
-    /// Computes the loss alone.
     session: Executable,
-    /// Computes the gradients as well, in float64; `None` if some operator has no float64 form.
-    whole: Option<Executable>,
+    /// The whole training graph in float64, if every operator of the loss has a float64 form.
+    wide: Option<ModelProto>,
     pub(super) element: ElementType,
     loss: f64,
     /// Where the first parameter stands among what is fed.
     first: usize,
 }
 
+/// All cores: whoever asks for a check waits for it.
+pub(super) fn threads() -> ExecOptions {
+    let intra_threads = thread::available_parallelism().map_or(1, usize::from);
+    ExecOptions { intra_threads, ..ExecOptions::default() }
+}
+
 impl Differences {
-    /// `loss` is its value where the differences are taken.
-    pub(super) fn new(runtime: &Runtime, graph: &TrainingGraph, loss: f64) -> Result<Self, AutodiffError> {
-        let options = ExecOptions::default();
+    /// In float64 if every operator of the loss has a float64 form. `fed`: where the differences are taken.
+    pub(super) fn new(runtime: &Runtime, graph: &TrainingGraph, fed: &[Fed]) -> Result<Self, AutodiffError> {
         let training = onnx::parse(&graph.train_onnx)?;
-        let types = infer_types(runtime, &graph.train_onnx)?;
+        let types = sizes(runtime, &training, NOMINAL_AXIS)?;
         let mut wide = training.clone();
         wide.graph.iter_mut().for_each(|graph| *graph = float64_form(graph, &types));
         let wide = double::to_f64(&wide);
-        let load = |model: &ModelProto| Executable::new(runtime, &model.to_bytes(), &options);
-        let (session, element) = match load(&loss_alone(wide.clone())) {
-            Ok(session) => (session, ElementType::F64),
-            Err(_) => (load(&loss_alone(training))?, ElementType::F32),
-        };
-        let whole = if element == ElementType::F64 { load(&wide).ok() } else { None };
-        let first = graph.data_inputs.len() + usize::from(graph.label.is_some());
-        Ok(Self { session, whole, element, loss, first })
+        let session = Executable::new(runtime, &loss_alone(wide.clone()).to_bytes(), &threads());
+        let first = first_parameter(graph);
+        match session {
+            Ok(session) => {
+                let new = Self { session, wide: Some(wide), element: ElementType::F64, loss: 0.0, first };
+                Ok(new.started(fed)?)
+            }
+            Err(_) => Self::narrow(runtime, graph, fed),
+        }
+    }
+
+    /// In float32.
+    pub(super) fn narrow(
+        runtime: &Runtime,
+        graph: &TrainingGraph,
+        fed: &[Fed],
+    ) -> Result<Self, AutodiffError> {
+        let training = onnx::parse(&graph.train_onnx)?;
+        let session = Executable::new(runtime, &loss_alone(training).to_bytes(), &threads())?;
+        let first = first_parameter(graph);
+        Ok(Self { session, wide: None, element: ElementType::F32, loss: 0.0, first }.started(fed)?)
+    }
+
+    fn started(mut self, fed: &[Fed]) -> Result<Self, BackendError> {
+        self.loss = self.value(fed)?;
+        Ok(self)
+    }
+
+    /// Whether they are in float64.
+    pub(super) fn is_exact(&self) -> bool {
+        self.element == ElementType::F64
     }
 
     /// Below this norm, for a loss of 1, a gradient cannot be told from zero.
@@ -49,67 +79,75 @@ impl Differences {
 
     /// The gradients in float64, if they can be had.
     pub(super) fn gradients(
-        &mut self,
+        &self,
+        runtime: &Runtime,
         graph: &TrainingGraph,
         fed: &[Fed],
     ) -> Result<Option<Vec<Vec<f64>>>, BackendError> {
-        let Some(session) = &mut self.whole else { return Ok(None) };
+        let Some(wide) = &self.wide else { return Ok(None) };
+        let Ok(mut session) = Executable::new(runtime, &wide.to_bytes(), &threads()) else { return Ok(None) };
         let outputs = session.run(&feed::views(fed))?;
         let grad = |name: &str| Ok(outputs.f64(&format!("{name}{GRAD_SUFFIX}"))?.to_vec());
         graph.params.iter().map(|param| grad(&param.name)).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Steps along a unit vector, for a gradient of about this norm, widest first: kinks spoil wide ones, rounding narrow
+    /// Steps along a unit vector, for a slope of about this size, widest first: kinks spoil wide ones, rounding narrow
     /// ones, and a wrong gradient agrees with none.
-    pub(super) fn steps(&self, norm: f64) -> [f64; 3] {
+    pub(super) fn steps(&self, slope: f64) -> [f64; 3] {
         if self.element == ElementType::F64 {
             return [1e-5, 1e-6, 1e-7];
         }
         // Between the rounding of the loss and its curvature.
-        let widest = (5e-4 * (1.0 + self.loss.abs()) / norm).clamp(1e-4, 3e-2);
+        let widest = (5e-4 * (1.0 + self.loss.abs()) / slope).clamp(1e-4, 3e-2);
         [1.0, 0.25, 0.0625].map(|share| widest * share)
     }
 
-    /// The slope of the loss along a direction of one parameter.
+    /// The slope of the loss along a direction, by its values `step` to either side.
     pub(super) fn slope(
         &mut self,
         fed: &mut [Fed],
-        param: usize,
-        along: &[f64],
+        direction: &Direction,
         step: f64,
     ) -> Result<f64, BackendError> {
-        let start = fed[self.first + param].numbers().to_vec();
+        let start: Vec<Vec<f64>> =
+            direction.parts.iter().map(|(index, _)| fed[self.first + index].numbers().to_vec()).collect();
         let mut at = |step: f64| -> Result<f64, BackendError> {
-            let moved = start.iter().zip(along).map(|(x, d)| x + step * d).collect();
-            fed[self.first + param].set_numbers(moved);
-            match self.element {
-                ElementType::F64 => {
-                    let outputs = self.session.run(&feed::views(fed))?;
-                    Ok(outputs.f64(LOSS)?.first().copied().unwrap_or(f64::NAN))
-                }
-                _ => Ok(f64::from(self.session.run(&feed::narrow(fed).views())?.scalar(LOSS)?)),
+            for ((index, along), start) in direction.parts.iter().zip(&start) {
+                let moved = start.iter().zip(along).map(|(x, d)| x + step * d).collect();
+                fed[self.first + index].set_numbers(moved);
             }
+            self.value(fed)
         };
-        let slope = (at(step)? - at(-step)?) / (2.0 * step);
-        fed[self.first + param].set_numbers(start);
-        Ok(slope)
+        let (ahead, back) = (at(step)?, at(-step)?);
+        for ((index, _), start) in direction.parts.iter().zip(start) {
+            fed[self.first + index].set_numbers(start);
+        }
+        Ok((ahead - back) / (2.0 * step))
+    }
+
+    /// The loss.
+    pub(super) fn value(&mut self, fed: &[Fed]) -> Result<f64, BackendError> {
+        match self.element {
+            ElementType::F64 => {
+                let outputs = self.session.run(&feed::views(fed))?;
+                Ok(outputs.f64(LOSS)?.first().copied().unwrap_or(f64::NAN))
+            }
+            _ => Ok(f64::from(self.session.run(&feed::narrow(fed).views())?.scalar(LOSS)?)),
+        }
     }
 }
 
-/// What the loss needs.
-fn loss_alone(mut model: ModelProto) -> ModelProto {
+/// Data inputs and label stand in front.
+fn first_parameter(graph: &TrainingGraph) -> usize {
+    graph.data_inputs.len() + usize::from(graph.label.is_some())
+}
+
+/// What the loss needs. Every input stays.
+pub(super) fn loss_alone(mut model: ModelProto) -> ModelProto {
     let Some(graph) = &mut model.graph else { return model };
     graph.output.retain(|output| output.name == LOSS);
-    let mut needed: HashSet<String> = HashSet::from([LOSS.to_owned()]);
-    let mut kept = Vec::new();
-    for node in std::mem::take(&mut graph.node).into_iter().rev() {
-        if node.output.iter().any(|output| needed.contains(output)) {
-            needed.extend(node.input.iter().cloned());
-            needed.extend(captured(&node).into_iter().map(str::to_owned));
-            kept.push(node);
-        }
-    }
-    kept.reverse();
-    graph.node = kept;
+    let inputs = graph.input.clone();
+    keep_needed(graph);
+    graph.input = inputs;
     model
 }

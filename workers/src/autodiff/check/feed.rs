@@ -2,13 +2,13 @@
 
 use super::CheckOptions;
 use crate::autodiff::error::AutodiffError;
-use crate::autodiff::training_graph::{Io, TrainingGraph};
+use crate::autodiff::training_graph::{Io, Param, TrainingGraph};
 use crate::backend::TensorView;
 use crate::onnx::proto::{DimensionValue, GraphProto, TypeProto};
 use crate::onnx::{self, ElementType, ModelProto, SplitMix64, TensorType};
 
 /// Size of an open axis that nobody has named.
-const DEFAULT_SIZE: usize = 4;
+pub(super) const DEFAULT_SIZE: usize = 4;
 /// Most elements of one random input.
 const MOST_ELEMENTS: usize = 1 << 26;
 
@@ -22,13 +22,18 @@ pub(super) struct Fed {
 enum Data {
     Numbers(Vec<f64>),
     Integers(Vec<i64>),
+    Short(Vec<i32>),
 }
 
 impl Fed {
+    fn numbers_of(param: &Param, numbers: Vec<f64>) -> Self {
+        Self { name: param.name.clone(), shape: param.shape.clone(), data: Data::Numbers(numbers) }
+    }
+
     pub(super) fn numbers(&self) -> &[f64] {
         match &self.data {
             Data::Numbers(numbers) => numbers,
-            Data::Integers(_) => &[],
+            Data::Integers(_) | Data::Short(_) => &[],
         }
     }
 
@@ -45,6 +50,7 @@ pub(super) fn views(fed: &[Fed]) -> Vec<(&str, TensorView<'_>)> {
             let view = match &fed.data {
                 Data::Numbers(data) => TensorView::F64 { shape, data },
                 Data::Integers(data) => TensorView::I64 { shape, data },
+                Data::Short(data) => TensorView::I32 { shape, data },
             };
             (fed.name.as_str(), view)
         })
@@ -72,6 +78,7 @@ impl Narrow<'_> {
                 let view = match &fed.data {
                     Data::Numbers(_) => TensorView::F32 { shape, data },
                     Data::Integers(data) => TensorView::I64 { shape, data },
+                    Data::Short(data) => TensorView::I32 { shape, data },
                 };
                 (fed.name.as_str(), view)
             })
@@ -79,14 +86,14 @@ impl Narrow<'_> {
     }
 }
 
-/// Gives every open axis of the data inputs a size: the first one is the batch.
-pub(super) fn fix_dims(model: &mut ModelProto, options: &CheckOptions) {
+/// Gives every open axis of the inputs a size: the first one is the batch, others are `axis` unless the options name them.
+pub(super) fn fix_dims(model: &mut ModelProto, options: &CheckOptions, axis: usize) {
     let Some(graph) = &mut model.graph else { return };
     for input in &mut graph.input {
         let Some(TypeProto { tensor_type: Some(tensor) }) = &mut input.r#type else { continue };
         let dims = tensor.shape.iter_mut().flat_map(|shape| &mut shape.dim);
-        for (axis, dim) in dims.enumerate() {
-            let open = if axis == 0 { options.batch } else { DEFAULT_SIZE };
+        for (position, dim) in dims.enumerate() {
+            let open = if position == 0 { options.batch } else { axis };
             let size = match &dim.value {
                 Some(DimensionValue::Value(size)) if *size >= 0 => continue,
                 Some(DimensionValue::Param(name)) => options.dims.get(name).copied().unwrap_or(open),
@@ -101,9 +108,10 @@ pub(super) fn fix_dims(model: &mut ModelProto, options: &CheckOptions) {
 pub(super) fn of_fixed_size(
     graph: &TrainingGraph,
     options: &CheckOptions,
+    axis: usize,
 ) -> Result<TrainingGraph, AutodiffError> {
     let mut model = onnx::parse(&graph.train_onnx)?;
-    fix_dims(&mut model, options);
+    fix_dims(&mut model, options, axis);
     let mut fixed = graph.clone();
     let inputs = model.graph.as_ref().map(|graph| graph.input.as_slice()).unwrap_or_default();
     for io in fixed.data_inputs.iter_mut().chain(&mut fixed.label) {
@@ -116,17 +124,15 @@ pub(super) fn of_fixed_size(
     Ok(fixed)
 }
 
-/// Replaces every Dropout by an Identity.
-pub(super) fn silence_dropout(model: &mut ModelProto) {
-    let nodes = model.graph.iter_mut().flat_map(|graph| &mut graph.node);
-    for node in nodes.filter(|node| node.op_type == "Dropout" && node.output.len() == 1) {
-        "Identity".clone_into(&mut node.op_type);
-        node.input.truncate(1);
-        node.attribute.clear();
-    }
-}
+/// How far a parameter is moved away from its first value, relative to its size.
+const SHAKE: f64 = 0.02;
+/// What the size of a parameter is taken to be besides: those that begin at zero are moved as well.
+const LEAST_SIZE: f64 = 0.1;
 
-/// Data inputs, label, parameters and running statistics, in this order. What comes from the model keeps its values.
+/// Data inputs, label, parameters and running statistics, in this order.
+///
+/// Parameters are shaken a little: first values are made by rules, and some put the model right upon a kink (x + 0 behind
+/// a Relu, where a block begins with a zero), at which a loss has no gradient to compare with.
 pub(super) fn draw(graph: &TrainingGraph, random: &mut SplitMix64) -> Result<Vec<Fed>, AutodiffError> {
     let inner = onnx::parse(&graph.train_onnx)?.graph.unwrap_or_default();
     let mut fed = Vec::new();
@@ -139,11 +145,16 @@ pub(super) fn draw(graph: &TrainingGraph, random: &mut SplitMix64) -> Result<Vec
     }
     // A ready-made graph may come without values, and from zeros some gradients are zero whatever the graph does.
     let blank = graph.params.iter().flat_map(|param| &param.initial).all(|&number| number == 0.0);
-    for param in graph.params.iter().chain(&graph.state) {
-        let mut value =
-            |number: &f32| if blank { f64::from((0.3 * random.normal()) as f32) } else { f64::from(*number) };
-        let data = Data::Numbers(param.initial.iter().map(&mut value).collect());
-        fed.push(Fed { name: param.name.clone(), shape: param.shape.clone(), data });
+    for param in &graph.params {
+        let squares: f64 = param.initial.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+        let size = (squares / param.initial.len().max(1) as f64).sqrt() + LEAST_SIZE;
+        let width = if blank { 0.3 } else { SHAKE * size };
+        let numbers =
+            param.initial.iter().map(|&x| f64::from((f64::from(x) + width * random.normal()) as f32));
+        fed.push(Fed::numbers_of(param, numbers.collect()));
+    }
+    for param in &graph.state {
+        fed.push(Fed::numbers_of(param, param.initial.iter().copied().map(f64::from).collect()));
     }
     Ok(fed)
 }
@@ -167,9 +178,22 @@ fn one(
         ElementType::I64 => {
             Data::Integers((0..count).map(|_| (random.next_u64() % bound.max(1) as u64) as i64).collect())
         }
-        other => return Err(refuse(&format!("{other} inputs cannot be drawn, only float32 and int64"))),
+        ElementType::I32 => {
+            let bound = i32::try_from(bound.max(1)).unwrap_or(i32::MAX);
+            Data::Short((0..count).map(|_| (random.next_u64() % bound as u64) as i32).collect())
+        }
+        other => {
+            return Err(refuse(&format!("{other} inputs cannot be drawn, only float32, int64 and int32")));
+        }
     };
     Ok(Fed { name: io.name.clone(), shape, data })
+}
+
+/// Whether the sizes of the label's axes follow from those of the data inputs.
+pub(super) fn label_follows(graph: &TrainingGraph) -> bool {
+    let named = |dim: &onnx::Dim| graph.data_inputs.iter().any(|input| input.dims.contains(dim));
+    let dims = graph.label.iter().flat_map(|label| label.dims.iter().skip(1));
+    dims.into_iter().all(|dim| dim.fixed().is_some() || (*dim != onnx::Dim::Unknown && named(dim)))
 }
 
 /// Rows of the table that the integers of an input choose from.

@@ -3,18 +3,31 @@
 //! In: a forward model and a loss, or a training graph; the sizes of open axes. Out: for each parameter how far the
 //! gradient is off, and what a step costs. The differences are central, along the gradient itself, which finds one that
 //! is scaled or turned, and along directions that mix it with random numbers, which find parts that are missing; so that
-//! the cost is a few evaluations per parameter and not two per element. They are taken in float64, where operators
-//! without a float64 kernel are written as others (`rules::float64_form`); if one remains, in float32, where they are
-//! good to a few per cent only.
+//! the cost is a few evaluations per parameter and not two per element. Of a large model several parameters are looked at
+//! together, as many as the time allows, see `groups`. They are taken in float64, where operators without a float64 kernel
+//! are written as others (`rules::float64_form`); if one remains, in float32, where they are good to a few per cent only.
 //!
-//! The loss is that of training, so that normalisation uses the batch; Dropout, which no two runs have in common, is
-//! taken out first, and other random operators are refused.
+//! The graph is the one that a job would train, so that normalisation uses the batch and Dropout drops; what it draws is
+//! drawn once, from its own seeds, and kept (`frozen`). Parameters are shaken a little, away from the kinks that rules of
+//! initialisation like to hit, at which a loss has no gradient to compare with.
+//!
+//! [`look`] is the same along one random direction, for a graph that is about to be trained; it finds out more only where
+//! something differs.
 
 mod differences;
 mod double;
 mod feed;
+mod frozen;
+mod groups;
+mod look;
+mod place;
+mod search;
+
+pub use look::{Looked, look};
 
 use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
 
 use super::derive::derive;
 use super::error::AutodiffError;
@@ -25,14 +38,15 @@ use super::recompute::NOMINAL_AXIS;
 use super::sizes::sizes;
 use super::training_graph::TrainingGraph;
 use super::{GRAD_SUFFIX, LOSS};
-use crate::backend::{BackendError, ExecOptions, Executable, Runtime};
+use crate::backend::{BackendError, Executable, Runtime, stage};
 use crate::onnx::SplitMix64;
 use crate::onnx::{self, ElementType};
-use differences::Differences;
-use feed::{Fed, fix_dims};
+use differences::{Differences, threads};
+use feed::{DEFAULT_SIZE, Fed};
+use search::Search;
 
 /// How to check.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CheckOptions {
     /// Samples in the random batch.
     pub batch: usize,
@@ -41,8 +55,14 @@ pub struct CheckOptions {
     pub seed: u64,
 }
 
+impl Default for CheckOptions {
+    fn default() -> Self {
+        Self { batch: 3, dims: HashMap::new(), seed: 0 }
+    }
+}
+
 /// What a check found.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Checked {
     pub loss: f64,
     pub params: Vec<CheckedParam>,
@@ -58,13 +78,15 @@ pub struct Checked {
 }
 
 /// How far a gradient is off.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CheckedParam {
     pub name: String,
     /// Euclidean norm of the gradient.
     pub norm: f64,
     /// Largest difference along a direction, relative to the norm; in float64 if the differences are.
     pub error: f64,
+    /// How many parameters were looked at together; the error is that of all of them.
+    pub together: usize,
     /// How far the gradient in float32 is from that in float64, relative to the norm; 0 if there is no float64.
     pub rounding: f64,
 }
@@ -86,14 +108,12 @@ impl Checked {
     }
 }
 
-/// Random directions in which each gradient is looked at, beside its own.
-const MIXED_DIRECTIONS: usize = 3;
 /// Gradients below this share of the largest are rounding errors of zero.
 const FLOOR: f64 = 1e-4;
 /// Most that float32 may change: some elements next to a kink may be on its other side.
 const MOST_ROUNDING: f64 = 5e-2;
 
-/// Derives the training graph with all axes fixed and checks it.
+/// Derives the training graph as for a job and checks it with all axes fixed.
 pub fn check(
     runtime: &Runtime,
     forward: &[u8],
@@ -101,14 +121,18 @@ pub fn check(
     derive_options: &DeriveOptions,
     options: &CheckOptions,
 ) -> Result<Checked, AutodiffError> {
-    let mut model = onnx::parse(forward)?;
-    fix_dims(&mut model, options);
-    feed::silence_dropout(&mut model);
-    let graph = derive(runtime, &model.to_bytes(), loss, derive_options)?;
+    let mut graph = derive(runtime, forward, loss, derive_options)?;
     let recomputing = DeriveOptions { recompute: true, ..derive_options.clone() };
-    let saving = derive(runtime, &model.to_bytes(), loss, &recomputing)?.saving;
+    let recomputing = derive(runtime, forward, loss, &recomputing)?;
+    let recomputing = feed::of_fixed_size(&recomputing, options, DEFAULT_SIZE)?;
+    if !feed::label_follows(&graph) {
+        // Only the model itself can tell what shape of labels goes with these sizes.
+        let mut model = onnx::parse(forward)?;
+        feed::fix_dims(&mut model, options, DEFAULT_SIZE);
+        graph = derive(runtime, &model.to_bytes(), loss, derive_options)?;
+    }
     let checked = check_graph(runtime, &graph, options)?;
-    Ok(Checked { recomputed: saving.map(|saving| saving.with), ..checked })
+    Ok(Checked { recomputed: Some(cost(runtime, &recomputing)?), ..checked })
 }
 
 /// Checks a training graph, derived or made elsewhere.
@@ -117,17 +141,18 @@ pub fn check_graph(
     graph: &TrainingGraph,
     options: &CheckOptions,
 ) -> Result<Checked, AutodiffError> {
-    let graph = &feed::of_fixed_size(graph, options)?;
-    refuse_randomness(graph)?;
+    let graph = &feed::of_fixed_size(graph, options, DEFAULT_SIZE)?;
     let cost = cost(runtime, graph)?;
     let mut random = SplitMix64::new(options.seed);
     let mut fed = feed::draw(graph, &mut random)?;
+    let graph = &frozen::freeze(runtime, graph, &fed)?;
+    stage::enter("run the training graph");
     let (value, rough) = gradients(runtime, graph, &fed)?;
-    let mut differences = Differences::new(runtime, graph, value)?;
-    let exact = differences.gradients(graph, &fed)?;
+    stage::enter("run the training graph in float64");
+    let differences = Differences::new(runtime, graph, &fed)?;
+    let exact = differences.gradients(runtime, graph, &fed)?;
     let grads = exact.as_ref().unwrap_or(&rough);
-    let largest = grads.iter().map(|grad| norm(grad)).fold(0.0, f64::max);
-    let floor = |least: f64| (largest * FLOOR).max(least * (1.0 + value.abs()));
+    let floor = |least: f64| floor(grads, value, least);
 
     let mut checked = Checked {
         loss: value,
@@ -138,28 +163,18 @@ pub fn check_graph(
         recomputed: None,
         batch: options.batch,
     };
-    for (index, grad) in grads.iter().enumerate() {
-        let scale = norm(grad).max(floor(differences.least_gradient()));
-        let mut error = 0.0f64;
-        for round in 0..=MIXED_DIRECTIONS {
-            let direction = direction(grad, &mut random, round > 0);
-            let expected: f64 = grad.iter().zip(&direction).map(|(g, d)| g * d).sum();
-            let mut closest = f64::INFINITY;
-            for step in differences.steps(scale) {
-                let slope = differences.slope(&mut fed, index, &direction, step)?;
-                closest = closest.min((slope - expected).abs() / scale);
-                if closest < checked.tolerance() / 10.0 {
-                    break;
-                }
-            }
-            error = error.max(closest);
-        }
+    let scales = sizes_of(grads, floor(differences.least_gradient()));
+    let tolerance = checked.tolerance();
+    let search = Search { differences, grads, scales: &scales, tolerance, random };
+    let found = search.run(&mut fed)?;
+    for (index, (grad, found)) in grads.iter().zip(found).enumerate() {
         let apart: Vec<f64> = grad.iter().zip(&rough[index]).map(|(exact, rough)| exact - rough).collect();
         let rounding = norm(&apart) / norm(grad).max(floor(1e-5));
         checked.params.push(CheckedParam {
             name: graph.params[index].name.clone(),
             norm: norm(grad),
-            error,
+            error: found.error,
+            together: found.together,
             // What is no number passes no comparison.
             rounding: if rounding.is_nan() { f64::INFINITY } else { rounding },
         });
@@ -171,31 +186,15 @@ fn norm(values: &[f64]) -> f64 {
     values.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// Refuses a graph of which no two runs compute the same.
-fn refuse_randomness(graph: &TrainingGraph) -> Result<(), AutodiffError> {
-    const RANDOM: [&str; 7] = [
-        "Bernoulli",
-        "Dropout",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    ];
-    let inner = onnx::parse(&graph.train_onnx)?.graph.unwrap_or_default();
-    let random = inner.node.into_iter().find(|node| RANDOM.contains(&node.op_type.as_str()));
-    random.map_or(Ok(()), |node| {
-        Err(AutodiffError::CheckRandom { node: node.label().to_owned(), op: node.op_type })
-    })
+/// The size below which a gradient is taken for zero; `least` is that for a loss of 1.
+fn floor(grads: &[Vec<f64>], loss: f64, least: f64) -> f64 {
+    let largest = grads.iter().map(|grad| norm(grad)).fold(0.0, f64::max);
+    (largest * FLOOR).max(least * (1.0 + loss.abs()))
 }
 
-/// A unit vector along the gradient, or half along it and half random.
-fn direction(grad: &[f64], random: &mut SplitMix64, mixed: bool) -> Vec<f64> {
-    let noise: Vec<f64> = grad.iter().map(|_| if mixed { random.normal() } else { 0.0 }).collect();
-    let (along, across) = (norm(grad).max(f64::MIN_POSITIVE), norm(&noise).max(f64::MIN_POSITIVE));
-    let mixed: Vec<f64> = grad.iter().zip(&noise).map(|(g, n)| g / along + n / across).collect();
-    let length = norm(&mixed).max(f64::MIN_POSITIVE);
-    mixed.into_iter().map(|x| x / length).collect()
+/// The norm of each gradient, `least` at least.
+fn sizes_of(grads: &[Vec<f64>], least: f64) -> Vec<f64> {
+    grads.iter().map(|grad| norm(grad).max(least)).collect()
 }
 
 fn cost(runtime: &Runtime, graph: &TrainingGraph) -> Result<Estimate, AutodiffError> {
@@ -210,7 +209,7 @@ fn gradients(
     graph: &TrainingGraph,
     fed: &[Fed],
 ) -> Result<(f64, Vec<Vec<f64>>), BackendError> {
-    let mut session = Executable::new(runtime, &graph.train_onnx, &ExecOptions::default())?;
+    let mut session = Executable::new(runtime, &graph.train_onnx, &threads())?;
     let inputs = feed::narrow(fed);
     let outputs = session.run(&inputs.views())?;
     let mut grads = Vec::with_capacity(graph.params.len());

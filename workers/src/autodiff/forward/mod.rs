@@ -1,5 +1,6 @@
 //! Preparing a forward model: weights become inputs, constants are folded, every value gets a type.
 
+mod barred;
 mod bounds;
 mod constant_names;
 mod exporter;
@@ -31,6 +32,7 @@ use crate::autodiff::training_graph::Param;
 use crate::backend::{Runtime, Types, infer_types, simplify};
 use crate::onnx::proto::{DimensionProto, DimensionValue, GraphProto, ModelProto, ValueInfoProto};
 use crate::onnx::{self, Dim, ElementType, TensorType};
+use barred::refuse_barred;
 use bounds::{check_bounds, check_types};
 use group_norm_form::write_out_group_norms;
 use idioms::rewrite;
@@ -69,6 +71,7 @@ impl Forward {
         }
         let selected = select(&model, options)?;
         let trained = selected.into_iter().filter(|weight| weight.reason.is_none()).map(|weight| weight.name);
+        let trained = trained.collect();
         // Remarks of exporters are many times the size of the graph, and nobody reads them from here on.
         model.metadata_props.clear();
         let mut graph = model.graph.take().unwrap_or_default();
@@ -78,10 +81,11 @@ impl Forward {
         }
         graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
         check_bounds(&graph)?;
+        refuse_barred(&graph, &trained, options.output.as_ref())?;
         if let Some(name) = &options.output {
             keep(&mut graph, name);
         }
-        let params = lift(&mut graph, &trained.collect())?;
+        let params = lift(&mut graph, &trained)?;
         if params.is_empty() {
             return Err(AutodiffError::NoParameters { held: numbers_in_attributes(&graph) });
         }

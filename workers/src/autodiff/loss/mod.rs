@@ -19,6 +19,8 @@ mod scores;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use super::emitter::Emitter;
 use super::error::AutodiffError;
 use crate::onnx::{Dim, ElementType, TensorType};
@@ -27,7 +29,7 @@ pub use options::LossOptions;
 pub(super) use scores::scores;
 
 /// What training makes small. Each is a weighted mean over the labels of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Loss {
     /// One of several classes: the output holds unnormalised scores, the label the number of the class.
     SoftmaxCrossEntropy,

@@ -1,12 +1,12 @@
 //! Settings of a loss.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Loss;
 use crate::autodiff::error::AutodiffError;
 
 /// Settings of a loss. Each belongs to some losses only; setting one that the chosen loss does not have is refused.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossOptions {
     /// Softmax cross-entropy: share of the probability that is spread evenly over all classes, at least 0 and below 1

@@ -30,10 +30,10 @@ use crate::backend::{BackendError, Runtime, Types, interface_types};
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::onnx::{ElementType, TensorType, attr_int};
 use low_nodes::{Table, element, low_nodes, operands};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Element type of the heavy part of a training graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
     #[default]

@@ -17,6 +17,8 @@ mod min_cut;
 
 use std::collections::{HashMap, HashSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::autodiff::emitter::captured;
 use crate::autodiff::error::AutodiffError;
 use crate::autodiff::estimate::{Estimate, estimate};
@@ -30,7 +32,7 @@ use keep::{Plan, ancestors};
 pub const NOMINAL_AXIS: usize = 32;
 
 /// What a step costs without and with recomputation, open axes counted as [`NOMINAL_AXIS`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saving {
     pub without: Estimate,
     pub with: Estimate,

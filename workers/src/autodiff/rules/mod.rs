@@ -215,7 +215,6 @@ pub(super) fn apply(node_grad: &mut NodeGrad<'_>) -> Result<InputGrads, Autodiff
         return Err(AutodiffError::Unsupported {
             op: if standard { node.op_type.clone() } else { format!("{}.{}", node.domain, node.op_type) },
             node: node.label().to_owned(),
-            supported: supported_operators(),
         });
     };
     if let Some(index) = outputs.iter().skip(1).position(Option::is_some) {

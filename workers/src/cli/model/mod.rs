@@ -3,6 +3,7 @@
 mod check;
 mod export;
 mod loss;
+mod progress;
 mod train_graph;
 
 use std::{

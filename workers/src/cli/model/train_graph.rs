@@ -7,10 +7,9 @@ use syncline_engine::cli::{Failure, print, print_json, say};
 
 use super::{autodiff_failure, loss::LossArgs, read, warn, write};
 use crate::{
-    autodiff::{
-        BatchAxis, DeriveOptions, Io, NEXT_SUFFIX, NOMINAL_AXIS, Saving, TrainingGraph, derive, open_batch,
-    },
-    cli::{load_runtime, model_failure},
+    apart::Care,
+    autodiff::{DeriveOptions, Io, NEXT_SUFFIX, NOMINAL_AXIS, Saving, TrainingGraph},
+    cli::{model_failure, models},
     onnx::TensorType,
 };
 
@@ -29,6 +28,9 @@ pub struct TrainGraphArgs {
     /// Make cheap values again in the backward pass instead of keeping them: less memory, a little more time
     #[arg(long)]
     recompute: bool,
+    /// Do not compare the gradients with a difference of the loss first
+    #[arg(long)]
+    no_check: bool,
     /// Where to write the training graph
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -42,19 +44,16 @@ pub(super) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
     let precision = args.precision.parse().map_err(autodiff_failure)?;
     let options = DeriveOptions { precision, recompute: args.recompute, ..options };
     let forward = read(&args.file)?;
-    let runtime = load_runtime()?;
     let mut warnings = warn(&forward, &options)?;
-    let forward = match open_batch(&runtime, &forward) {
-        Ok(BatchAxis::Opened { onnx, .. }) => onnx,
-        Ok(BatchAxis::Open) => forward,
-        Err(error) => {
-            let warning = format!("{error}; no job takes this graph");
-            say(&format!("warning: {warning}"));
-            warnings.push(warning);
-            forward
-        }
-    };
-    let graph = derive(&runtime, &forward, loss, &options).map_err(autodiff_failure)?;
+    let care = Care { look: !args.no_check, any_batch: false };
+    let derived = models()?.derive(&args.file.display().to_string(), &forward, loss, &options, care);
+    let derived = derived.map_err(autodiff_failure)?;
+    if let Some(reason) = derived.one_batch {
+        let warning = format!("{reason}; no job takes this graph");
+        say(&format!("warning: {warning}"));
+        warnings.push(warning);
+    }
+    let graph = derived.graph;
     write(&args.out, &graph.with_first_values().map_err(model_failure)?)?;
     if args.json { print_json(&report(&graph, &warnings)) } else { print(&text(&graph)) }
 }

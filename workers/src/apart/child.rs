@@ -1,0 +1,77 @@
+//! The child: one request from stdin, stages and one answer to stdout.
+
+use std::env;
+use std::io;
+use std::process::{self, ExitCode};
+
+use super::message::{Answer, Derived, Event, PARENT, Request, Told, Work, receive, send};
+use super::parent;
+use crate::autodiff::{AutodiffError, Precision, accept_ready, check, check_graph};
+use crate::backend::{ExecOptions, Executable, Optimize, Runtime, stage};
+use crate::onnx;
+
+/// Serves the parent that started this process for a model, and returns how to end; `None` in any other process.
+///
+/// To be called first in `main`, before anything is read or written. From then on this program loads models in processes
+/// of their own.
+pub fn serve_if_asked() -> Option<ExitCode> {
+    let asked = env::var(PARENT).ok().and_then(|parent| parent.parse().ok()) == parent_process();
+    if parent_process().is_none() || !asked {
+        parent::this_program_serves();
+        return None;
+    }
+    Some(match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        // The parent is gone; nobody is left to tell.
+        Err(_) => ExitCode::FAILURE,
+    })
+}
+
+#[cfg(unix)]
+fn parent_process() -> Option<u32> {
+    Some(std::os::unix::process::parent_id())
+}
+
+#[cfg(not(unix))]
+fn parent_process() -> Option<u32> {
+    None
+}
+
+fn serve() -> io::Result<()> {
+    let Some(request) = receive::<Request>(&mut io::stdin().lock())? else { return Ok(()) };
+    stage::watch(|stage| {
+        if send(&mut io::stdout().lock(), &Event::Stage(stage.to_owned())).is_err() {
+            process::exit(1);
+        }
+    });
+    let answer = work(request).map_err(|error| Told::from(&error));
+    send(&mut io::stdout().lock(), &Event::Done(answer))
+}
+
+fn work(request: Request) -> Result<Answer, AutodiffError> {
+    let Request { library, work, model } = request;
+    stage::enter("load ONNX Runtime");
+    let runtime = Runtime::load(&library)?;
+    match work {
+        Work::Derive { loss, options, care } => {
+            Derived::derive(&runtime, &model, loss, &options, care).map(Box::new).map(Answer::Graph)
+        }
+        Work::Ready { weights, look } => {
+            let graph = accept_ready(&runtime, &model, weights.as_ref().map(|bytes| bytes.as_slice()))?;
+            Derived::new(&runtime, graph, Precision::F32, look).map(Box::new).map(Answer::Graph)
+        }
+        Work::Check { loss: Some((loss, options)), how, .. } => {
+            check(&runtime, &model, loss, &options, &how).map(Answer::Checked)
+        }
+        Work::Check { loss: None, weights, how } => {
+            let graph = accept_ready(&runtime, &model, weights.as_ref().map(|bytes| bytes.as_slice()))?;
+            check_graph(&runtime, &graph, &how).map(Answer::Checked)
+        }
+        Work::Load { nodes } => {
+            let part = super::locate::first_nodes(onnx::parse(&model)?, nodes);
+            let options = ExecOptions { optimize: Optimize::Basic, ..ExecOptions::default() };
+            Executable::new(&runtime, &part.to_bytes(), &options)?;
+            Ok(Answer::Loaded)
+        }
+    }
+}

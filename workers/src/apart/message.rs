@@ -1,0 +1,179 @@
+//! What parent and child say to each other: postcard in frames with a length of eight bytes in front.
+
+use std::io::{self, Read, Write};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_bytes::ByteBuf;
+
+use crate::autodiff::{
+    AutodiffError, BatchAxis, CheckOptions, Checked, DeriveOptions, Loss, Precision, TrainingGraph, derive,
+    lacks_kernel, look, open_batch,
+};
+use crate::backend::Runtime;
+
+/// Environment variable that makes a program a child: the process id of the parent, so that no grandchild is one.
+pub(super) const PARENT: &str = "SYNCLINE_MODEL_PROCESS";
+
+/// What a child is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Request {
+    /// The ONNX Runtime to load.
+    pub(super) library: std::path::PathBuf,
+    pub(super) work: Work,
+    #[serde(with = "serde_bytes")]
+    pub(super) model: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Work {
+    /// Derive the training graph.
+    Derive { loss: Loss, options: Box<DeriveOptions>, care: Care },
+    /// Take the model as a training graph, with these first values; look at its gradients if asked.
+    Ready { weights: Option<ByteBuf>, look: bool },
+    /// Compare all gradients; the model is a training graph, with these first values, if no loss is named.
+    Check { loss: Option<(Loss, Box<DeriveOptions>)>, weights: Option<ByteBuf>, how: CheckOptions },
+    /// Load the first nodes.
+    Load { nodes: usize },
+}
+
+/// What a child says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Event {
+    /// It begins something, as in "simplify the model".
+    Stage(String),
+    Done(Result<Answer, Told>),
+}
+
+/// What came of the work.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Graph(Box<Derived>),
+    Checked(Checked),
+    Loaded,
+}
+
+/// What is refused besides what cannot be trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Care {
+    /// A graph whose gradients are not those of its loss, see [`look`].
+    pub look: bool,
+    /// A model that takes batches of one size only, see [`open_batch`].
+    pub any_batch: bool,
+}
+
+/// A model that was exported for batches of one size and takes any.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    pub from: usize,
+    #[serde(with = "serde_bytes")]
+    pub onnx: Vec<u8>,
+}
+
+/// A training graph that has been loaded and looked at.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Derived {
+    pub graph: TrainingGraph,
+    /// The model that it was derived from, if that is another one than was given.
+    pub opened: Option<Opened>,
+    /// Why the model takes batches of one size only, if it does.
+    pub one_batch: Option<String>,
+    /// The operator that a CPU has no kernel for in the graph's precision, if there is one.
+    pub cpu_lacks: Option<String>,
+}
+
+impl Derived {
+    /// Derives a graph and looks at it.
+    pub(super) fn derive(
+        runtime: &Runtime,
+        model: &[u8],
+        loss: Loss,
+        options: &DeriveOptions,
+        care: Care,
+    ) -> Result<Self, AutodiffError> {
+        let (opened, one_batch) = match open_batch(runtime, model) {
+            Ok(BatchAxis::Opened { from, onnx }) => (Some(Opened { from, onnx }), None),
+            Ok(BatchAxis::Open) => (None, None),
+            Err(error) if care.any_batch => return Err(error),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let model = opened.as_ref().map_or(model, |opened| &opened.onnx);
+        let graph = derive(runtime, model, loss, options)?;
+        let looked = Self::new(runtime, graph, options.precision, care.look)?;
+        Ok(Self { opened, one_batch, ..looked })
+    }
+
+    /// Looks at a graph of this precision: at its gradients if that is wanted, and at its kernels. Sums in 16 bits are too
+    /// coarse for differences.
+    pub(super) fn new(
+        runtime: &Runtime,
+        graph: TrainingGraph,
+        precision: Precision,
+        wanted: bool,
+    ) -> Result<Self, AutodiffError> {
+        let cpu_lacks = match precision {
+            Precision::F32 => None,
+            _ => lacks_kernel(runtime, &graph.train_onnx)?,
+        };
+        if wanted && precision == Precision::F32 {
+            look(runtime, &graph)?;
+        }
+        Ok(Self { graph, opened: None, one_batch: None, cpu_lacks })
+    }
+}
+
+/// An error that a child met: it stays what it is, in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    pub code: String,
+    pub text: String,
+    pub hint: Option<String>,
+}
+
+impl From<&AutodiffError> for Told {
+    fn from(error: &AutodiffError) -> Self {
+        Self { code: error.code().to_owned(), text: error.to_string(), hint: error.hint().map(str::to_owned) }
+    }
+}
+
+/// Writes one frame.
+pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    to.write_all(&(bytes.len() as u64).to_le_bytes())?;
+    to.write_all(&bytes)?;
+    to.flush()
+}
+
+/// Reads one frame; `None` at the end.
+pub(super) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
+    let mut length = [0; 8];
+    match from.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let mut bytes = Vec::new();
+    let length = u64::from_le_bytes(length);
+    if from.take(length).read_to_end(&mut bytes)? as u64 != length {
+        return Ok(None);
+    }
+    postcard::from_bytes(&bytes).map(Some).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_as_they_were_sent_and_a_cut_one_is_the_end() {
+        let mut pipe = Vec::new();
+        send(&mut pipe, &Event::Stage("load".to_owned())).unwrap();
+        send(&mut pipe, &Event::Done(Ok(Answer::Loaded))).unwrap();
+        let cut = &pipe[..pipe.len() - 1];
+        for (bytes, whole) in [(pipe.as_slice(), true), (cut, false)] {
+            let mut from = bytes;
+            let first: Option<Event> = receive(&mut from).unwrap();
+            assert!(matches!(first, Some(Event::Stage(stage)) if stage == "load"));
+            let second: Option<Event> = receive(&mut from).unwrap();
+            assert_eq!(matches!(second, Some(Event::Done(Ok(Answer::Loaded)))), whole);
+        }
+    }
+}

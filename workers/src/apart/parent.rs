@@ -1,0 +1,338 @@
+//! The parent: starts a child, listens to it, and says what became of it.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_bytes::ByteBuf;
+
+use super::locate::least;
+use super::message::{Answer, Care, Derived, Event, PARENT, Request, Work, receive, send};
+use crate::autodiff::{
+    AutodiffError, CheckOptions, Checked, DeriveOptions, Loss, Precision, accept_ready, check, check_graph,
+};
+use crate::backend::Runtime;
+use crate::onnx;
+
+/// Longest time that a child may spend at one stage.
+const SILENCE: Duration = Duration::from_secs(600);
+/// Longest time that is spent on finding the node.
+const SEARCH: Duration = Duration::from_secs(10);
+/// Most of what a child wrote to stderr that is kept.
+const LAST_WORDS: usize = 4096;
+
+static SERVES: AtomicBool = AtomicBool::new(false);
+
+/// Says that this program serves as its own child.
+pub(super) fn this_program_serves() {
+    SERVES.store(true, Ordering::Relaxed);
+}
+
+/// Where models that come from elsewhere are loaded.
+#[derive(Debug, Clone)]
+pub enum Models {
+    /// In this process, which a model may end.
+    Here(Runtime),
+    /// In a process for each call: this program, started again, loads the ONNX Runtime at this path.
+    Apart(PathBuf),
+}
+
+impl Models {
+    /// In a child if this program has called [`serve_if_asked`](super::serve_if_asked), else in this process.
+    pub fn of(runtime: &Runtime) -> Self {
+        match SERVES.load(Ordering::Relaxed) {
+            true => Self::Apart(runtime.path().to_owned()),
+            false => Self::Here(runtime.clone()),
+        }
+    }
+
+    /// Derives a training graph, see [`derive`](crate::autodiff::derive), from a model that takes any batch if it can be
+    /// made to. `name`: what the model is called if it ends the process.
+    pub fn derive(
+        &self,
+        name: &str,
+        model: &[u8],
+        loss: Loss,
+        options: &DeriveOptions,
+        care: Care,
+    ) -> Result<Derived, AutodiffError> {
+        match self {
+            Self::Here(runtime) => Derived::derive(runtime, model, loss, options, care),
+            Self::Apart(library) => {
+                let work = Work::Derive { loss, options: Box::new(options.clone()), care };
+                derived(ask(library, work, (name, model), &|_| {})?)
+            }
+        }
+    }
+
+    /// Takes a training graph from elsewhere, see [`accept_ready`]. With `look`, wrong gradients are refused.
+    pub fn accept_ready(
+        &self,
+        name: &str,
+        model: &[u8],
+        weights: Option<&[u8]>,
+        look: bool,
+    ) -> Result<Derived, AutodiffError> {
+        match self {
+            Self::Here(runtime) => {
+                Derived::new(runtime, accept_ready(runtime, model, weights)?, Precision::F32, look)
+            }
+            Self::Apart(library) => {
+                let work = Work::Ready { weights: weights.map(ByteBuf::from), look };
+                derived(ask(library, work, (name, model), &|_| {})?)
+            }
+        }
+    }
+
+    /// Compares all gradients with differences: those of a forward model with a loss, see [`check`], or of a training
+    /// graph with these first values. `stage` hears what is being done.
+    pub fn check(
+        &self,
+        name: &str,
+        model: &[u8],
+        loss: Option<(Loss, &DeriveOptions)>,
+        weights: Option<&[u8]>,
+        how: &CheckOptions,
+        stage: &dyn Fn(&str),
+    ) -> Result<Checked, AutodiffError> {
+        match (self, loss) {
+            (Self::Here(runtime), Some((loss, options))) => check(runtime, model, loss, options, how),
+            (Self::Here(runtime), None) => {
+                check_graph(runtime, &accept_ready(runtime, model, weights)?, how)
+            }
+            (Self::Apart(library), loss) => {
+                let loss = loss.map(|(loss, options)| (loss, Box::new(options.clone())));
+                let weights = weights.map(ByteBuf::from);
+                match ask(library, Work::Check { loss, weights, how: how.clone() }, (name, model), stage)? {
+                    Answer::Checked(checked) => Ok(checked),
+                    _ => Err(misunderstood()),
+                }
+            }
+        }
+    }
+}
+
+impl From<&Runtime> for Models {
+    fn from(runtime: &Runtime) -> Self {
+        Self::of(runtime)
+    }
+}
+
+fn derived(answer: Answer) -> Result<Derived, AutodiffError> {
+    match answer {
+        Answer::Graph(derived) => Ok(*derived),
+        _ => Err(misunderstood()),
+    }
+}
+
+fn misunderstood() -> AutodiffError {
+    not_started("it answered something else than was asked".to_owned())
+}
+
+fn not_started(reason: String) -> AutodiffError {
+    AutodiffError::Process { reason }
+}
+
+/// Has a child do the work. A crash is an error that names the node, if that is quickly found.
+fn ask(library: &Path, work: Work, model: &[u8], stage: &dyn Fn(&str)) -> Result<Answer, AutodiffError> {
+    let mut request = Request { library: library.to_owned(), work, model: model.to_vec() };
+    match hear(this_program()?, &request, SILENCE, stage) {
+        Err(Ending::Crashed { how, stage, words }) => {
+            request.work = Work::Load { nodes: 0 };
+            let node = locate(&mut request).map(|node| format!(", at {node}")).unwrap_or_default();
+            Err(AutodiffError::Crashed { how, stage, node, words })
+        }
+        Err(Ending::Silent { stage, seconds }) => Err(AutodiffError::Silent { stage, seconds }),
+        Err(Ending::NotStarted(reason)) => Err(not_started(reason)),
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(told)) => Err(AutodiffError::Told(told)),
+    }
+}
+
+/// The node at which the model as it came ends the process, as `node` (operator).
+fn locate(request: &mut Request) -> Option<String> {
+    let model = onnx::parse(&request.model).ok()?;
+    let nodes = model.graph.as_ref()?.node.clone();
+    let until = Instant::now() + SEARCH;
+    let count = least(nodes.len(), |count| {
+        let left = until.checked_duration_since(Instant::now())?;
+        request.work = Work::Load { nodes: count };
+        match hear(this_program().ok()?, request, left, &|_| {}) {
+            Err(Ending::Crashed { .. }) => Some(true),
+            Ok(_) => Some(false),
+            Err(_) => None,
+        }
+    })?;
+    let node = nodes.get(count - 1)?;
+    Some(format!("node `{}` ({})", node.label(), node.op_type))
+}
+
+/// How a child ended without an answer.
+#[derive(Debug, PartialEq, Eq)]
+enum Ending {
+    Crashed { how: String, stage: String, words: String },
+    Silent { stage: String, seconds: u64 },
+    NotStarted(String),
+}
+
+/// This program, to be started again, even if its file has been replaced.
+fn this_program() -> Result<Command, AutodiffError> {
+    let program = match cfg!(target_os = "linux") {
+        true => PathBuf::from("/proc/self/exe"),
+        false => std::env::current_exe().map_err(|error| not_started(error.to_string()))?,
+    };
+    Ok(Command::new(program))
+}
+
+/// Starts a child and listens until its answer. It is ended if it says nothing for `silence`.
+fn hear(
+    mut program: Command,
+    request: &Request,
+    silence: Duration,
+    stage: &dyn Fn(&str),
+) -> Result<Result<Answer, super::Told>, Ending> {
+    let failed = |error: io::Error| Ending::NotStarted(error.to_string());
+    program.env(PARENT, std::process::id().to_string());
+    program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Ended(program.spawn().map_err(failed)?);
+    let (stdin, stdout, stderr) = (child.0.stdin.take(), child.0.stdout.take(), child.0.stderr.take());
+    let (sender, events) = mpsc::channel();
+    let (mut done, mut last, mut words) = (None, "start".to_owned(), String::new());
+    let mut heard = Ok(());
+    thread::scope(|scope| {
+        let listening = scope.spawn(move || last_words(stderr));
+        scope.spawn(move || {
+            let Some(mut stdout) = stdout else { return };
+            while let Ok(Some(event)) = receive::<Event>(&mut stdout) {
+                if sender.send(event).is_err() {
+                    return;
+                }
+            }
+        });
+        // A child that has ended reads no more; what became of it says more than a broken pipe.
+        scope.spawn(move || stdin.map(|mut stdin| send(&mut stdin, request)));
+        loop {
+            match events.recv_timeout(silence) {
+                Ok(Event::Stage(next)) => {
+                    stage(&next);
+                    last = next;
+                }
+                Ok(Event::Done(answer)) => {
+                    done = Some(answer);
+                    break;
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    heard = Err(Ending::Silent { stage: last.clone(), seconds: silence.as_secs() });
+                    break;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if heard.is_err() || done.is_some() {
+            // Its pipes close with it, and the threads that listen end.
+            let _ = child.0.kill();
+        }
+        words = listening.join().unwrap_or_default();
+    });
+    heard?;
+    let status = child.0.wait().map_err(failed)?;
+    done.ok_or_else(|| Ending::Crashed { how: in_words(status), stage: last, words })
+}
+
+/// A child that is ended and collected in any case.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The last line that says something.
+fn last_words(stderr: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    let Some(mut stderr) = stderr else { return String::new() };
+    let mut part = [0; 1024];
+    while let Ok(count @ 1..) = stderr.read(&mut part) {
+        bytes.extend_from_slice(&part[..count]);
+        let surplus = bytes.len().saturating_sub(LAST_WORDS);
+        bytes.drain(..surplus);
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    line.map(|line| format!(": {line}")).unwrap_or_default()
+}
+
+#[cfg(unix)]
+fn in_words(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    const NAMES: [(i32, &str); 7] = [
+        (4, "SIGILL"),
+        (6, "SIGABRT"),
+        (7, "SIGBUS"),
+        (8, "SIGFPE"),
+        (9, "SIGKILL, as when memory runs out"),
+        (11, "SIGSEGV"),
+        (15, "SIGTERM"),
+    ];
+    match status.signal() {
+        Some(signal) => {
+            let name =
+                NAMES.iter().find(|(number, _)| *number == signal).map(|(_, name)| format!(" ({name})"));
+            format!("signal {signal}{}", name.unwrap_or_default())
+        }
+        None => status.to_string(),
+    }
+}
+
+#[cfg(not(unix))]
+fn in_words(status: ExitStatus) -> String {
+    status.to_string()
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn ending(script: &str, silence: Duration) -> Ending {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(script);
+        let request =
+            Request { library: PathBuf::new(), work: Work::Load { nodes: 0 }, model: vec![7; 1 << 20] };
+        hear(shell, &request, silence, &|_| {}).unwrap_err()
+    }
+
+    #[test]
+    fn a_child_that_ends_without_an_answer_is_told_by_its_end_and_its_last_words() {
+        let patience = Duration::from_secs(60);
+        #[rustfmt::skip]
+        let cases = [
+            ("kill -SEGV $$",                       "signal 11 (SIGSEGV)", ""),
+            ("echo 'what(): bad' >&2; kill -ABRT $$", "signal 6 (SIGABRT)",  ": what(): bad"),
+            ("exit 101",                            "exit status: 101",    ""),
+        ];
+        for (script, how, words) in cases {
+            let (how, words, stage) = (how.to_owned(), words.to_owned(), "start".to_owned());
+            assert_eq!(ending(script, patience), Ending::Crashed { how, stage, words }, "{script}");
+        }
+    }
+
+    #[test]
+    fn a_child_that_says_nothing_is_ended() {
+        let silent = ending("exec sleep 600", Duration::from_millis(50));
+        assert_eq!(silent, Ending::Silent { stage: "start".to_owned(), seconds: 0 });
+        let missing = hear(
+            Command::new("/no/such/program"),
+            &Request { library: PathBuf::new(), work: Work::Load { nodes: 0 }, model: Vec::new() },
+            Duration::from_secs(1),
+            &|_| {},
+        );
+        assert!(matches!(missing, Err(Ending::NotStarted(_))));
+    }
+}
