@@ -138,15 +138,22 @@ fn not_started(reason: String) -> AutodiffError {
 }
 
 /// Has a child do the work. A crash is an error that names the node, if that is quickly found.
-fn ask(library: &Path, work: Work, model: &[u8], stage: &dyn Fn(&str)) -> Result<Answer, AutodiffError> {
+fn ask(
+    library: &Path,
+    work: Work,
+    (name, model): (&str, &[u8]),
+    stage: &dyn Fn(&str),
+) -> Result<Answer, AutodiffError> {
     let mut request = Request { library: library.to_owned(), work, model: model.to_vec() };
     match hear(this_program()?, &request, SILENCE, stage) {
         Err(Ending::Crashed { how, stage, words }) => {
             request.work = Work::Load { nodes: 0 };
             let node = locate(&mut request).map(|node| format!(", at {node}")).unwrap_or_default();
-            Err(AutodiffError::Crashed { how, stage, node, words })
+            Err(AutodiffError::Crashed { model: name.to_owned(), how, stage, node, words })
         }
-        Err(Ending::Silent { stage, seconds }) => Err(AutodiffError::Silent { stage, seconds }),
+        Err(Ending::Silent { stage, seconds }) => {
+            Err(AutodiffError::Silent { model: name.to_owned(), stage, seconds })
+        }
         Err(Ending::NotStarted(reason)) => Err(not_started(reason)),
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(told)) => Err(AutodiffError::Told(told)),

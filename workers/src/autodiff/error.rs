@@ -80,11 +80,11 @@ pub enum AutodiffError {
     )]
     ResultShape { name: String, found: String, expected: String },
     /// The model ended the process that loaded it.
-    #[error("[E254] the model ended its process by {how} at the stage `{stage}`{node}{words}")]
-    Crashed { how: String, stage: String, node: String, words: String },
+    #[error("[E254] {model} ended onnx runtime by {how} at the stage `{stage}`{node}{words}")]
+    Crashed { model: String, how: String, stage: String, node: String, words: String },
     /// The process that loaded the model did not come to an end.
-    #[error("[E255] the model's process said nothing for {seconds} s at the stage `{stage}`")]
-    Silent { stage: String, seconds: u64 },
+    #[error("[E255] {model} kept onnx runtime for {seconds} s at the stage `{stage}`")]
+    Silent { model: String, stage: String, seconds: u64 },
     /// No process could be had for the model.
     #[error("[E257] cannot load the model in a process of its own: {reason}")]
     Process { reason: String },

@@ -61,6 +61,16 @@ pub enum Bytes {
     File(PathBuf),
 }
 
+impl Bytes {
+    /// What to call them in front of people.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Memory(_) => "the model".to_owned(),
+            Self::File(path) => path.display().to_string(),
+        }
+    }
+}
+
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {
         Self::Memory(bytes)

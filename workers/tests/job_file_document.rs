@@ -1,0 +1,213 @@
+//! docs/job-file.md lists every field of a job file, with what stands there if it is left out, and an example.
+//! `SYNCLINE_WRITE_DOCS=1` writes it anew. That no field is missing is asked of the reader itself: it answers a field that
+//! it does not know with those that it does.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use syncline_workers::submit::JobFile;
+
+/// A field: its name, its type, its default as it would be written (empty: none), an example, and what it is.
+type Field = (&'static str, &'static str, &'static str, &'static str, &'static str);
+
+/// A table of the file: its heading, where it stands, its fields. `@` in a frame is where fields are written.
+struct Table {
+    title: &'static str,
+    about: &'static str,
+    frame: &'static str,
+    fields: &'static [Field],
+}
+
+#[rustfmt::skip]
+const TABLES: &[Table] = &[
+    Table { title: "The file", about: "At the top of the file.", frame: "@\n", fields: &[
+        ("id",   "text", "", "id = 'digits'", "Name of the job: 1 to 64 of a-z, 0-9, `.`, `_`, `-`"),
+        ("node", "tables", "", "node = [{ name = 'n', do = 'snapshot' }]", "The nodes of the graph, usually written as `[[node]]`; exactly one trains"),
+    ]},
+    Table { title: "`[[node]]`", about: "One for each thing to do.", frame: "id = 'a'\n[[node]]\n@\n", fields: &[
+        ("name",     "text", "", "name = 'train'", "Name of the node, formed as the id"),
+        ("after",    "list of names", "[]", "after = ['train']", "Nodes that come before this one"),
+        ("do",       "`train`, `evaluate` or `snapshot`", "", "do = 'train'", "`evaluate` measures loss and metrics on the test part, `snapshot` writes the parameters"),
+        ("model",    "table", "", "model.ready = { onnx = 'train.onnx' }", "What is trained: `forward` or `ready`, see below; only where the node trains"),
+        ("data",     "table", "", "data = { source = { safetensors = { path = 'a.safetensors' } } }", "What it is trained on, see below; only where the node trains"),
+        ("settings", "table", "{}", "settings = { epochs = 3 }", "How it is trained, see below; only where the node trains"),
+    ]},
+    Table { title: "`model.forward`", about: "A model as a framework exports it ([models.md](models.md)).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\n[node.model.forward]\n@\n", fields: &[
+        ("onnx",         "path", "", "onnx = 'model.onnx'", "The file, relative to the job file; it may end in `.gz`"),
+        ("loss",         "text", "", "loss = 'softmax-cross-entropy'", "`softmax-cross-entropy`, `bce-with-logits`, `mse`, `l1` or `huber`"),
+        ("loss_options", "table", "{}", "loss_options = { label_smoothing = 0.1 }", "Settings of the loss, see below"),
+        ("output",       "text", "", "output = 'logits'", "Output, or another value, that the loss looks at; the first float output if left out"),
+    ]},
+    Table { title: "`model.forward.loss_options`", about: "Each belongs to some losses only.", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\n[node.model.forward]\nonnx = 'm'\nloss = 'mse'\n[node.model.forward.loss_options]\n@\n", fields: &[
+        ("label_smoothing", "number", "0.0", "label_smoothing = 0.1", "Share of the probability that is spread over all classes"),
+        ("class_weights",   "list of numbers", "[]", "class_weights = [1.0, 2.0]", "One weight for each class"),
+        ("ignore_index",    "integer", "", "ignore_index = -100", "Samples with this label count nothing"),
+        ("class_axis",      "integer", "", "class_axis = 1", "Axis of the classes; negative counts from the back"),
+        ("top_k",           "integer", "", "top_k = 5", "Also count the labels among the k best scores"),
+        ("perplexity",      "boolean", "false", "perplexity = true", "Also report the perplexity"),
+        ("pos_weight",      "list of numbers", "[]", "pos_weight = [2.0]", "`bce-with-logits`: how much a label 1 weighs against a label 0, one number or one for each class"),
+        ("delta",           "number", "", "delta = 1.5", "`huber`: where it turns from squared to absolute; 1 if left out"),
+    ]},
+    Table { title: "`model.ready`", about: "A training graph from elsewhere.", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\n[node.model.ready]\n@\n", fields: &[
+        ("onnx", "path", "", "onnx = 'train.onnx'", "The file, relative to the job file; it may end in `.gz`"),
+    ]},
+    Table { title: "`[node.data]`", about: "More in [data.md](data.md).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data]\n@\n", fields: &[
+        ("source",        "table", "", "source = { csv = { path = 'a.csv' } }", "Where the samples are: one of `csv`, `idx`, `cifar10`, `text`, `safetensors`, see below"),
+        ("test",          "table", "", "test = { csv = { path = 'b.csv' } }", "The test part, where it lies in files of its own; as `source`"),
+        ("scale",         "number", "1.0", "scale = 0.0625", "Floats are multiplied by this"),
+        ("mean",          "list of numbers", "[]", "mean = [0.5]", "Subtracted after that: one number for each channel, or one for all"),
+        ("std",           "list of numbers", "[]", "std = [0.25]", "Divided by after that, likewise"),
+        ("split",         "`all`, `{ test-every = N }` or `{ test-last-percent = N }`", "'all'", "split = { test-every = 5 }", "Which samples of `source` test"),
+        ("sample_shape",  "list of integers", "[]", "sample_shape = [1, 8, 8]", "Shape of one sample, where the file does not say it"),
+        ("digest",        "text", "", "digest = 'ab12'", "BLAKE3 of the files; filled in at submission"),
+        ("train_samples", "integer", "0", "train_samples = 100", "Filled in at submission"),
+    ]},
+    Table { title: "`source.csv`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.csv]\n@\n", fields: &[
+        ("path",          "path", "", "path = 'a.csv.gz'", "The file, relative to the job file"),
+        ("label_columns", "integer", "1", "label_columns = 2", "How many of the last columns are the label"),
+        ("skip_lines",    "integer", "0", "skip_lines = 1", "Lines at the top that are left out"),
+    ]},
+    Table { title: "`source.idx`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.idx]\n@\n", fields: &[
+        ("images", "path", "", "images = 'train-images.gz'", "The samples"),
+        ("labels", "path", "", "labels = 'train-labels.gz'", "The labels"),
+    ]},
+    Table { title: "`source.cifar10`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.cifar10]\n@\n", fields: &[
+        ("paths", "list of paths", "", "paths = ['data_batch_1.bin']", "The files, one after the other"),
+    ]},
+    Table { title: "`source.text`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.text]\n@\n", fields: &[
+        ("path",    "path", "", "path = 'a.txt'", "The file"),
+        ("context", "integer", "", "context = 64", "Characters of one sample"),
+        ("stride",  "integer", "0", "stride = 32", "Characters from one sample to the next; 0: as many as `context`"),
+    ]},
+    Table { title: "`source.safetensors`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.safetensors]\n@\n", fields: &[
+        ("path", "path", "", "path = 'a.safetensors'", "The file; arrays are called as the model's inputs, and `label`"),
+    ]},
+    Table { title: "`[node.settings]`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings]\n@\n", fields: &[
+        ("optimizer",     "text or table", "'sgd'", "optimizer = 'adam'", "`sgd`, `momentum` (0.9), `nesterov` (0.9), `adam`, `adamw` (decay 0.01); or a table with all settings, see below"),
+        ("learning_rate", "number", "0.1", "learning_rate = 0.03", "Learning rate at the start"),
+        ("decay",         "`constant` or `cosine`", "'constant'", "decay = 'cosine'", "How it goes down over the job's samples"),
+        ("policy",        "text", "'bsp'", "policy = 'elastic-bsp:15'", "When workers meet, see [policies.md](policies.md)"),
+        ("batch",         "integer", "32", "batch = 64", "Samples per iteration and worker"),
+        ("epochs",        "integer", "1", "epochs = 40", "How often each sample is seen"),
+        ("seed",          "integer", "0", "seed = 7", "Order of the samples, and Dropout"),
+        ("on_nan",        "`fail` or `skip`", "'fail'", "on_nan = 'skip'", "What becomes of an iteration whose loss or gradient is no number"),
+        ("clip_norm",     "number", "", "clip_norm = 1.0", "Longest gradient that is applied"),
+        ("min_workers",   "integer", "1", "min_workers = 2", "Workers without which the job does not start"),
+        ("max_workers",   "integer", "", "max_workers = 4", "Most workers that it gets; all there are if left out"),
+        ("ahead",         "integer", "", "ahead = 2", "Iterations that are granted ahead, 1 to 64"),
+        ("freeze",        "list of names", "[]", "freeze = ['features.*']", "Parameters that stay as they are; `*` stands for any characters"),
+        ("eval_mode",     "boolean", "false", "eval_mode = true", "Train as the model evaluates: remembered statistics, no Dropout"),
+        ("precision",     "`f32`, `bf16` or `fp16`", "'f32'", "precision = 'bf16'", "Type of products; parameters and gradients stay float32"),
+        ("recompute",     "boolean", "false", "recompute = true", "Make cheap values again in the backward pass: less memory, a little more time"),
+        ("check",         "boolean", "true", "check = false", "Compare the gradients with a difference of the loss at submission, and refuse wrong ones"),
+    ]},
+    Table { title: "`optimizer = { sgd = { ... } }`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.optimizer.sgd]\n@\n", fields: &[
+        ("weight_decay", "number", "0.0", "weight_decay = 1e-4", "Added to the gradient, times the weight"),
+    ]},
+    Table { title: "`optimizer = { momentum = { ... } }`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.optimizer.momentum]\n@\n", fields: &[
+        ("momentum",     "number", "", "momentum = 0.9", "Share of the velocity that is kept"),
+        ("nesterov",     "boolean", "false", "nesterov = true", "Look ahead"),
+        ("weight_decay", "number", "0.0", "weight_decay = 1e-4", "Added to the gradient, times the weight"),
+    ]},
+    Table { title: "`optimizer = { adam = { ... } }`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.optimizer.adam]\n@\n", fields: &[
+        ("beta1",        "number", "0.9", "beta1 = 0.8", "Share of the mean gradient that is kept"),
+        ("beta2",        "number", "0.999", "beta2 = 0.99", "Share of the mean square that is kept"),
+        ("epsilon",      "number", "1e-8", "epsilon = 1e-6", "Added to the root of the mean square"),
+        ("weight_decay", "number", "0.0", "weight_decay = 0.01", "Added to the gradient, times the weight"),
+        ("decoupled",    "boolean", "false", "decoupled = true", "Take the decay off the weight instead (AdamW)"),
+    ]},
+];
+
+/// What the reader says of a file, or what it understood.
+fn read(text: &str) -> Result<String, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("job.toml");
+    fs::write(&file, text).unwrap();
+    let read = JobFile::load(&file).map(|graph| format!("{graph:?}")).map_err(|error| error.to_string());
+    let place = folder.path().to_str().unwrap();
+    read.map(|text| text.replace(place, "")).map_err(|text| text.replace(place, ""))
+}
+
+/// The fields that the reader knows at this place.
+fn known(frame: &str) -> Vec<String> {
+    let error = read(&frame.replace('@', "zzz = 1")).unwrap_err();
+    assert!(error.contains("unknown field `zzz`"), "{error}");
+    let (_, list) = error.split_once("expected ").unwrap();
+    let mut names: Vec<String> =
+        list.lines().next().unwrap().split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    names.sort_unstable();
+    names
+}
+
+fn page() -> String {
+    let mut text = String::from(
+        "# The fields of a job file\n\nA job file is TOML. Paths in it are relative to the file. A field without a default has \
+         to be there, unless the text says otherwise; one that is not listed here is refused. Whole files: \
+         `examples/jobs`.\n\nThis page is written by workers/tests/job_file_document.rs.\n",
+    );
+    for Table { title, about, fields, .. } in TABLES {
+        writeln!(text, "\n## {title}\n").unwrap();
+        if !about.is_empty() {
+            writeln!(text, "{about}\n").unwrap();
+        }
+        text.push_str("| field | type | default | example | what |\n|---|---|---|---|---|\n");
+        for (name, ty, default, example, what) in *fields {
+            let default = if default.is_empty() { "—".to_owned() } else { format!("`{default}`") };
+            writeln!(text, "| `{name}` | {ty} | {default} | `{example}` | {what} |").unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn the_page_is_what_the_tables_say() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/job-file.md");
+    if std::env::var_os("SYNCLINE_WRITE_DOCS").is_some() {
+        fs::write(&path, page()).unwrap();
+    }
+    assert_eq!(fs::read_to_string(path).unwrap_or_default(), page(), "SYNCLINE_WRITE_DOCS=1 writes it anew");
+}
+
+#[test]
+fn every_field_that_the_reader_knows_is_listed_and_no_other() {
+    for Table { title, frame, fields, .. } in TABLES {
+        let mut listed: Vec<String> = fields.iter().map(|field| field.0.to_owned()).collect();
+        listed.sort_unstable();
+        assert_eq!(known(frame), listed, "{title}");
+    }
+}
+
+#[test]
+fn what_stands_for_a_field_that_is_left_out_is_its_default() {
+    for Table { title, frame, fields, .. } in TABLES {
+        let needed = |except: &str| -> String {
+            let given = fields.iter().filter(|field| field.2.is_empty() && field.0 != except);
+            // Of the fields without a default only those that cannot be left out.
+            given.map(|field| format!("{}\n", field.3)).collect()
+        };
+        for (name, _, default, example, _) in *fields {
+            let body = whole(frame, &needed(name));
+            if !default.is_empty() {
+                let stated = whole(frame, &format!("{}{name} = {default}\n", needed(name)));
+                assert_eq!(read(&stated), read(&body), "{title}: {name} = {default}");
+            }
+            let shown = read(&whole(frame, &format!("{}{example}\n", needed(name))));
+            assert!(shown.is_ok(), "{title}: {example}: {shown:?}");
+            if !default.is_empty() {
+                assert_ne!(shown, read(&body), "{title}: {example} is the default");
+            }
+        }
+    }
+}
+
+/// The file with these fields, and with what its place needs behind them.
+fn whole(frame: &str, fields: &str) -> String {
+    let text = frame.replace("@\n", fields);
+    match () {
+        () if text.contains("do = 'train'") && !text.contains("data") => {
+            format!("{text}\n[node.data.source.safetensors]\npath = 'd'\n")
+        }
+        () => text,
+    }
+}
