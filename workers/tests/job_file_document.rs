@@ -51,6 +51,7 @@ const TABLES: &[Table] = &[
     ]},
     Table { title: "`model.ready`", about: "A training graph from elsewhere.", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\n[node.model.ready]\n@\n", fields: &[
         ("onnx", "path", "", "onnx = 'train.onnx'", "The file, relative to the job file; it may end in `.gz`"),
+        ("weights", "path", "", "weights = 'first.safetensors'", "First values, where the graph does not hold them"),
     ]},
     Table { title: "`[node.data]`", about: "More in [data.md](data.md).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data]\n@\n", fields: &[
         ("source",        "table", "", "source = { csv = { path = 'a.csv' } }", "Where the samples are: one of `csv`, `idx`, `cifar10`, `text`, `safetensors`, see below"),
@@ -60,6 +61,7 @@ const TABLES: &[Table] = &[
         ("std",           "list of numbers", "[]", "std = [0.25]", "Divided by after that, likewise"),
         ("split",         "`all`, `{ test-every = N }` or `{ test-last-percent = N }`", "'all'", "split = { test-every = 5 }", "Which samples of `source` test"),
         ("sample_shape",  "list of integers", "[]", "sample_shape = [1, 8, 8]", "Shape of one sample, where the file does not say it"),
+        ("layout",        "`nhwc`", "", "layout = 'nhwc'", "Order of the axes of images in the files, where it is not channels, height, width"),
         ("digest",        "text", "", "digest = 'ab12'", "BLAKE3 of the files; filled in at submission"),
         ("train_samples", "integer", "0", "train_samples = 100", "Filled in at submission"),
     ]},
@@ -87,15 +89,17 @@ const TABLES: &[Table] = &[
         ("optimizer",     "text or table", "'sgd'", "optimizer = 'adam'", "`sgd`, `momentum` (0.9), `nesterov` (0.9), `adam`, `adamw` (decay 0.01); or a table with all settings, see below"),
         ("learning_rate", "number", "0.1", "learning_rate = 0.03", "Learning rate at the start"),
         ("decay",         "`constant` or `cosine`", "'constant'", "decay = 'cosine'", "How it goes down over the job's samples"),
-        ("policy",        "text", "'bsp'", "policy = 'elastic-bsp:15'", "When workers meet, see [policies.md](policies.md)"),
+        ("policy",        "text", "'elastic-bsp:15'", "policy = 'bsp'", "When workers meet, see [policies.md](policies.md)"),
         ("batch",         "integer", "32", "batch = 64", "Samples per iteration and worker"),
         ("epochs",        "integer", "1", "epochs = 40", "How often each sample is seen"),
+        ("drop_last",     "boolean", "false", "drop_last = true", "Leave out the samples of an epoch that do not fill a batch; other ones each time"),
         ("seed",          "integer", "0", "seed = 7", "Order of the samples, and Dropout"),
         ("on_nan",        "`fail` or `skip`", "'fail'", "on_nan = 'skip'", "What becomes of an iteration whose loss or gradient is no number"),
         ("clip_norm",     "number", "", "clip_norm = 1.0", "Longest gradient that is applied"),
         ("min_workers",   "integer", "1", "min_workers = 2", "Workers without which the job does not start"),
         ("max_workers",   "integer", "", "max_workers = 4", "Most workers that it gets; all there are if left out"),
         ("ahead",         "integer", "", "ahead = 2", "Iterations that are granted ahead, 1 to 64"),
+        ("params",        "path", "", "params = 'names.txt'", "The parameters to train, one name a line, as PyTorch prints them: they decide alone"),
         ("freeze",        "list of names", "[]", "freeze = ['features.*']", "Parameters that stay as they are; `*` stands for any characters"),
         ("eval_mode",     "boolean", "false", "eval_mode = true", "Train as the model evaluates: remembered statistics, no Dropout"),
         ("precision",     "`f32`, `bf16` or `fp16`", "'f32'", "precision = 'bf16'", "Type of products; parameters and gradients stay float32"),
@@ -132,10 +136,11 @@ fn read(text: &str) -> Result<String, String> {
 /// The fields that the reader knows at this place.
 fn known(frame: &str) -> Vec<String> {
     let error = read(&frame.replace('@', "zzz = 1")).unwrap_err();
-    assert!(error.contains("unknown field `zzz`"), "{error}");
-    let (_, list) = error.split_once("expected ").unwrap();
+    // The reader of TOML says it in one of two ways.
+    let list = error.split_once("expected ").or_else(|| error.split_once("available keys: ")).unwrap().1;
+    let list = list.lines().next().unwrap().replace("one of ", "").replace('`', "");
     let mut names: Vec<String> =
-        list.lines().next().unwrap().split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        list.split([',', ' ']).filter(|name| !name.is_empty() && *name != "or").map(str::to_owned).collect();
     names.sort_unstable();
     names
 }
@@ -204,10 +209,8 @@ fn what_stands_for_a_field_that_is_left_out_is_its_default() {
 /// The file with these fields, and with what its place needs behind them.
 fn whole(frame: &str, fields: &str) -> String {
     let text = frame.replace("@\n", fields);
-    match () {
-        () if text.contains("do = 'train'") && !text.contains("data") => {
-            format!("{text}\n[node.data.source.safetensors]\npath = 'd'\n")
-        }
-        () => text,
+    match text.contains("do = 'train'") && !text.contains("data") {
+        true => format!("{text}\n[node.data.source.safetensors]\npath = 'd'\n"),
+        false => text,
     }
 }

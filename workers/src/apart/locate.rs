@@ -13,7 +13,7 @@ pub(super) fn first_nodes(mut model: ModelProto, count: usize) -> ModelProto {
     let made = graph.node.iter().flat_map(|node| &node.output);
     let ends = made.filter(|name| !name.is_empty() && !read.contains(name.as_str()));
     let ends: Vec<ValueInfoProto> =
-        ends.map(|name| ValueInfoProto { name: name.clone(), r#type: None }).collect();
+        ends.map(|name| ValueInfoProto { name: name.clone(), ..Default::default() }).collect();
     graph.output = ends;
     graph.value_info.clear();
     model

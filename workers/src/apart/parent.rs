@@ -101,9 +101,7 @@ impl Models {
     ) -> Result<Checked, AutodiffError> {
         match (self, loss) {
             (Self::Here(runtime), Some((loss, options))) => check(runtime, model, loss, options, how),
-            (Self::Here(runtime), None) => {
-                check_graph(runtime, &accept_ready(runtime, model, weights)?, how)
-            }
+            (Self::Here(runtime), None) => check_graph(runtime, &accept_ready(runtime, model, weights)?, how),
             (Self::Apart(library), loss) => {
                 let loss = loss.map(|(loss, options)| (loss, Box::new(options.clone())));
                 let weights = weights.map(ByteBuf::from);

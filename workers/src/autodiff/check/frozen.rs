@@ -105,7 +105,7 @@ fn drawn(runtime: &Runtime, model: &ModelProto, fed: &[Fed]) -> Result<Vec<Tenso
                 node.output.resize(2, String::new());
                 node.output[1] = format!("{}/mask", number_name(index));
             }
-            graph.output.push(ValueInfoProto { name: node.output[1].clone(), r#type: None });
+            graph.output.push(ValueInfoProto { name: node.output[1].clone(), ..Default::default() });
         }
         let cast = attr_int("to", i64::from(ElementType::F32.code()));
         let made = NodeProto::named(&number_name(index), "Cast", &[&node.output[0]], &[cast]);
@@ -118,8 +118,11 @@ fn drawn(runtime: &Runtime, model: &ModelProto, fed: &[Fed]) -> Result<Vec<Tenso
         .filter(|name| nodes.iter().any(|n| n.op_type == "Dropout" && n.output.get(1) == Some(name)))
         .collect();
     graph.node = nodes;
-    graph.output =
-        names.iter().chain(&masks).map(|name| ValueInfoProto { name: name.clone(), r#type: None }).collect();
+    graph.output = names
+        .iter()
+        .chain(&masks)
+        .map(|name| ValueInfoProto { name: name.clone(), ..Default::default() })
+        .collect();
     keep_needed(graph);
     let options = ExecOptions { optimize: Optimize::Off, ..ExecOptions::default() };
     let mut session = Executable::new(runtime, &model.to_bytes(), &options)?;

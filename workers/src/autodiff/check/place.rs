@@ -99,7 +99,7 @@ fn repeated_scatter<'n>(
     for (index, node) in scatters.iter().enumerate() {
         let wide = attr_int("to", i64::from(ElementType::I64.code()));
         inner.node.push(NodeProto::named(&name(index), "Cast", &[&node.input[1]], &[wide]));
-        inner.output.push(ValueInfoProto { name: name(index), r#type: None });
+        inner.output.push(ValueInfoProto { name: name(index), ..Default::default() });
     }
     keep_needed(inner);
     let fed = feed::draw(graph, &mut SplitMix64::new(CheckOptions::default().seed))?;
