@@ -137,7 +137,7 @@ fn read(text: &str) -> Result<String, String> {
 fn known(frame: &str) -> Vec<String> {
     let error = read(&frame.replace('@', "zzz = 1")).unwrap_err();
     // The reader of TOML says it in one of two ways.
-    let list = error.split_once("expected ").or_else(|| error.split_once("available keys: ")).unwrap().1;
+    let list = error.split_once("available keys: ").or_else(|| error.split_once("expected ")).unwrap().1;
     let list = list.lines().next().unwrap().replace("one of ", "").replace('`', "");
     let mut names: Vec<String> =
         list.split([',', ' ']).filter(|name| !name.is_empty() && *name != "or").map(str::to_owned).collect();

@@ -4,7 +4,7 @@
 
 use std::{fs, path::Path};
 
-use crate::rig::{Up, folder, syncline};
+use crate::rig::{Ended, Up, folder, syncline};
 
 fn model(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/checks/{name}.onnx"));
@@ -27,6 +27,15 @@ fn job(dir: &Path, model: &str, settings: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
+/// What was said, warnings about the export in front of the refusal.
+#[track_caller]
+fn refused(ended: Ended, code: &str) -> String {
+    assert_eq!(ended.code, 2, "{ended:#?}");
+    assert!(ended.err.contains(&format!("error: [{code}]")), "{ended:#?}");
+    assert!(ended.err.lines().last().unwrap().starts_with("hint: "), "{ended:#?}");
+    ended.err
+}
+
 #[test]
 fn a_model_that_crashes_onnx_runtime_is_an_error_that_names_signal_model_stage_and_node() {
     let dir = folder();
@@ -43,7 +52,7 @@ fn a_model_that_crashes_onnx_runtime_is_an_error_that_names_signal_model_stage_a
         &["submit", &file, "--state-dir", place],
     ];
     for command in commands {
-        let said = syncline(command).refused(2, "E254").err;
+        let said = refused(syncline(command), "E254");
         for part in ["embedding_bag.dynamo.onnx", "signal 11 (SIGSEGV)", "`simplify the model`", "(Loop)"] {
             assert!(said.contains(part), "{part} is not in {said}");
         }
@@ -59,7 +68,7 @@ fn a_loop_between_a_weight_and_the_loss_is_refused_before_it_is_loaded() {
     let out = dir.path().join("train.onnx");
     for command in [&["check"][..], &["train-graph", "--out", out.to_str().unwrap()]] {
         let all = [&["model"], command, &[bag.as_str()], &LOSS[..]].concat();
-        let said = syncline(&all).refused(2, "E311").err;
+        let said = refused(syncline(&all), "E311");
         assert!(said.contains("Loop") && said.contains("control flow"), "{said}");
     }
 }
@@ -74,7 +83,7 @@ fn gradients_that_are_not_those_of_the_loss_are_refused_unless_nobody_looks() {
     let file = job(dir.path(), &lost, "batch = 4");
     let submit = ["submit", &file, "--state-dir", place];
     for command in [&graph[..], &submit] {
-        let said = syncline(command).refused(2, "E256").err;
+        let said = refused(syncline(command), "E256");
         for part in ["message.weight", "`/ScatterElements`", "`reduction` is none", "--no-check"] {
             assert!(said.contains(part), "{part} is not in {said}");
         }
