@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io;
+use std::os::unix::process::parent_id;
 use std::process::{self, ExitCode};
 
 use super::message::{Answer, Derived, Event, PARENT, Request, Told, Work, receive, send};
@@ -15,8 +16,8 @@ use crate::onnx;
 /// To be called first in `main`, before anything is read or written. From then on this program loads models in processes
 /// of their own.
 pub fn serve_if_asked() -> Option<ExitCode> {
-    let asked = env::var(PARENT).ok().and_then(|parent| parent.parse().ok()) == parent_process();
-    if parent_process().is_none() || !asked {
+    let asked_by = env::var(PARENT).ok().and_then(|parent| parent.parse().ok());
+    if asked_by != Some(parent_id()) {
         parent::this_program_serves();
         return None;
     }
@@ -25,16 +26,6 @@ pub fn serve_if_asked() -> Option<ExitCode> {
         // The parent is gone; nobody is left to tell.
         Err(_) => ExitCode::FAILURE,
     })
-}
-
-#[cfg(unix)]
-fn parent_process() -> Option<u32> {
-    Some(std::os::unix::process::parent_id())
-}
-
-#[cfg(not(unix))]
-fn parent_process() -> Option<u32> {
-    None
 }
 
 fn serve() -> io::Result<()> {

@@ -274,7 +274,6 @@ fn last_words(stderr: Option<impl Read>) -> String {
     line.map(|line| format!(": {line}")).unwrap_or_default()
 }
 
-#[cfg(unix)]
 fn in_words(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     const NAMES: [(i32, &str); 7] = [
@@ -296,12 +295,7 @@ fn in_words(status: ExitStatus) -> String {
     }
 }
 
-#[cfg(not(unix))]
-fn in_words(status: ExitStatus) -> String {
-    status.to_string()
-}
-
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

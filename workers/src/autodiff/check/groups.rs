@@ -43,7 +43,7 @@ pub(super) fn direction(
     let mut parts = Vec::with_capacity(group.len());
     let mut expected = 0.0;
     for &index in group {
-        let sign = if group.len() > 1 && random.next_u64() % 2 == 0 { -1.0 } else { 1.0 };
+        let sign = if group.len() > 1 && random.next_u64().is_multiple_of(2) { -1.0 } else { 1.0 };
         let weight = match group.len() {
             1 => 1.0,
             _ => WEIGHTS.start + (WEIGHTS.end - WEIGHTS.start) * random.uniform(),
