@@ -6,7 +6,7 @@
 //! bounds: a child that says nothing for long is ended.
 //!
 //! One child serves one call and brings ONNX Runtime along; the parent need not load it. In: the model and what to do,
-//! through a pipe. Out: what the child does, then the answer. See docs/adr/0012.
+//! through a pipe. Out: what the child does, then the answer. See docs/adr/0014.
 //!
 //! The binary `syncline` calls [`serve_if_asked`] first. A program that uses this library may do the same; one that does
 //! not loads models in its own process, see [`Models::of`].
