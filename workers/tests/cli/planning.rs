@@ -77,7 +77,7 @@ fn simulate_names_what_is_wrong() {
 #[test]
 fn plan_reads_both_forms_from_stdin() {
     let plan = |input: &str, args: &[&str]| {
-        let mut child = command(&[&["plan", "--json"], args].concat())
+        let mut child = command(&[&["plan"], args].concat())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -86,12 +86,12 @@ fn plan_reads_both_forms_from_stdin() {
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         Ended::from(child.wait_with_output().unwrap())
     };
-    let answer = plan(r#"{"points": [[10, 20, 30], [29, 58]]}"#, &[]).ok().json();
+    let answer = plan(r#"{"points": [[10, 20, 30], [29, 58]]}"#, &["--json"]).ok().json();
     assert_eq!((&answer["span"], &answer["sync_time"]), (&1.into(), &30.into()), "{answer}");
     assert_eq!(answer["iterations"], serde_json::json!([3, 1]));
     for algorithm in ["zipline", "zipline-opt", "zipline-opt-bs", "heap"] {
         let history = r#"{"history": [[0, 10], [0, 29]], "lookahead": 15}"#;
-        let answer = plan(history, &["--algorithm", algorithm]).ok().json();
+        let answer = plan(history, &["--json", "--algorithm", algorithm]).ok().json();
         assert_eq!(answer["span"], 2, "{algorithm}: {answer}");
     }
     plan("{", &[]).refused(2, "E564");

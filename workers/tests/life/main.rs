@@ -18,6 +18,5 @@ mod mistakes;
 mod other_machine;
 mod pauses;
 mod queue;
-
 mod stop;
 mod store;
