@@ -274,7 +274,8 @@ fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_el
 
 #[test]
 fn whoever_knows_of_more_than_the_store_proves_that_it_went_back() {
-    let cases: [(&str, &dyn Fn(&mut World, Incarnation)); 5] = [
+    type Happens<'a> = &'a dyn Fn(&mut World, Incarnation);
+    let cases: [(&str, Happens<'_>); 5] = [
         ("a push of a grant that is not known", &|w, worker| {
             w.give(attached(0, &[(worker, 99)]));
         }),
