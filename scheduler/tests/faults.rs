@@ -3,18 +3,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[allow(dead_code, reason = "each test binary uses its own part")]
+mod cluster;
+
 use std::collections::BTreeMap;
 
+use cluster::Settings;
 use syncline_scheduler::{
     core::{
-        Assignment, Blame, Core, Effect, Input, Iterated, Job, Outcome, Phase, Refused, SnapshotFile,
-        Submission, TaskFault, TaskReport, Work, WorkerAbout,
+        Assignment, Blame, Core, Effect, Input, Iterated, Job, Outcome, Phase, Refused, ShardStand,
+        SnapshotFile, Submission, TaskFault, TaskReport, Work, WorkerAbout,
     },
     ids::{Generation, Incarnation, JobId, ShardIndex},
-    spec::{
-        DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
-        Source, TrainSpec,
-    },
+    spec::{JobSpec, NodeKind},
 };
 
 fn id(name: &str) -> JobId {
@@ -23,43 +24,23 @@ fn id(name: &str) -> JobId {
 
 /// A job of `iterations` under ASP, and a snapshot.
 fn spec(name: &str, iterations: u64) -> JobSpec {
-    let model = ModelSpec {
-        training_graph: "t".into(),
-        evaluation_graph: "e".into(),
-        forward: "f".into(),
-        initial: "i".into(),
-        layout: Layout(vec![Parameter::trained("w", vec![4])]),
-        inputs: vec![],
-        label: None,
-        classes: None,
-        ignored_label: None,
-        label_shape: vec![],
-    };
-    let source = Source::Csv { path: "d.csv".into(), label_columns: 1, skip_lines: 0 };
-    let train = TrainSpec {
-        model,
-        data: DataSpec { train_samples: iterations, ..DataSpec::new(source) },
-        optimizer: Optimizer::Sgd { weight_decay: 0.0 },
-        learning_rate: LearningRate { base: 0.1, decay: Default::default() },
-        policy: "asp".parse().unwrap(),
-        batch: 1,
-        drop_last: false,
-        epochs: 1,
-        seed: 0,
-        on_nan: OnNan::Fail,
-        clip_norm: None,
-        min_workers: 1,
-        max_workers: u32::MAX,
-        ahead: None,
-    };
-    let node = |name: &str, after: &[&str], kind| Node {
-        name: id(name),
-        after: after.iter().map(|a| id(a)).collect(),
-        retries: 0,
-        kind,
-    };
-    let train = node("train", &[], NodeKind::Train(Box::new(train)));
-    JobSpec { id: id(name), nodes: vec![train, node("weights", &["train"], NodeKind::Snapshot)] }
+    let settings =
+        Settings { workers: 1, samples: iterations, epochs: 1, batch: 1, ..Settings::quiet("asp") };
+    let mut spec = cluster::spec(&settings);
+    spec.id = id(name);
+    spec.nodes.retain(|node| !matches!(node.kind, NodeKind::Evaluate));
+    spec.nodes.iter_mut().for_each(|node| node.retries = 0);
+    spec
+}
+
+/// The only shard has closed the first barrier of a job.
+fn closed(name: &str, nonce: u32) -> Input {
+    Input::BarrierClosed {
+        job: id(name),
+        generation: Generation::first(nonce),
+        shard: ShardIndex(0),
+        stand: ShardStand { closed: 1, closed_ago_us: 0, pushes: 1 },
+    }
 }
 
 /// A core with what has gone out of it and is not done.
@@ -221,13 +202,7 @@ fn the_next_job_starts_in_the_turn_in_which_the_one_before_it_ends() {
     world.submit(spec("second", 1), 2);
     assert_eq!(world.code("second"), "queued");
     world.report(worker, done);
-    let closed = Input::BarrierClosed {
-        job: id("first"),
-        generation: Generation::first(1),
-        shard: ShardIndex(0),
-        stand: syncline_scheduler::core::ShardStand { closed: 1, closed_ago_us: 0, pushes: 1 },
-    };
-    world.give(closed);
+    world.give(closed("first", 1));
     assert_eq!((world.code("first"), world.code("second")), ("done".into(), "running".into()));
     assert_eq!(world.hands[&worker].len(), 1, "its iteration is granted");
 }
@@ -322,13 +297,7 @@ fn a_snapshot_is_put_off_while_the_disk_is_full_and_no_longer() {
     let worker = world.join(1, "worker");
     world.submit(spec("job", 1), 5);
     world.report(worker, done);
-    let closed = Input::BarrierClosed {
-        job: id("job"),
-        generation: Generation::first(5),
-        shard: ShardIndex(0),
-        stand: syncline_scheduler::core::ShardStand { closed: 1, closed_ago_us: 0, pushes: 1 },
-    };
-    let mut effects = world.give(closed);
+    let mut effects = world.give(closed("job", 5));
     for attempt in 1..=10 {
         let Some(key) = effects.iter().find_map(|e| match e {
             Effect::Snapshot { key, .. } => Some(key.clone()),

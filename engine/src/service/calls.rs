@@ -57,8 +57,7 @@ impl Desk {
 
     /// Addresses of all shards in order, or how many are missing.
     fn all_shards(&self) -> Result<Vec<String>, EngineFault> {
-        let present = u32::try_from(self.shards.all().len()).unwrap_or(u32::MAX);
-        self.shards.addresses().ok_or(EngineFault::MissingShards { present, expected: self.shards.count() })
+        self.shards.addresses().ok_or_else(|| self.shards.missing())
     }
 
     /// Sends an input to the loop and waits for its commit; not while Redis takes no writes.
@@ -70,7 +69,8 @@ impl Desk {
     }
 }
 
-fn store_fault(error: StoreError) -> EngineFault {
+/// Redis did not answer, or refused.
+pub(super) fn store_fault(error: StoreError) -> EngineFault {
     EngineFault::Store { cause: error.to_string() }
 }
 
@@ -250,15 +250,15 @@ pub(super) struct ClientDesk(pub Desk);
 
 impl ClientDesk {
     async fn fields(&self, job: &JobId) -> Result<JobFields, EngineFault> {
-        let mut fields = self.0.look(self.0.store.hash("read job", &JobKeys::new(job).job)).await?;
-        if let Ok(hands) = self.0.hands()
-            && let Some(reason) = hands.damaged(job)
-        {
-            // What its own record says may be anything.
-            fields = [("state", "damaged".to_owned()), ("code", "E030".to_owned()), ("reason", reason)]
-                .map(|(k, v)| (k.to_owned(), v))
-                .into();
-        }
+        let mut fields = match self.0.hands().ok().and_then(|hands| hands.damaged(job)) {
+            // What its own record says may be anything: it is not even read.
+            Some(reason) => {
+                [("state", "damaged".to_owned()), ("code", "E030".to_owned()), ("reason", reason)]
+                    .map(|(k, v)| (k.to_owned(), v))
+                    .into()
+            }
+            None => self.0.look(self.0.store.hash("read job", &JobKeys::new(job).job)).await?,
+        };
         if fields.is_empty() {
             return Err(EngineFault::UnknownJob { job: job.clone() });
         }

@@ -6,10 +6,10 @@ use syncline_scheduler::core::Job;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::{effects::Hands, shards::Shards};
+use super::{calls::store_fault, effects::Hands};
 use crate::{
     rpc::{Collected, EngineFault, within},
-    store::{RedisStore, StoreError},
+    store::RedisStore,
 };
 
 /// A blob that came or was asked for within this time stays: whoever submits a job uploads first.
@@ -36,17 +36,15 @@ pub(super) async fn collect(
     older_than: Duration,
 ) -> Result<Collected, EngineFault> {
     let named: Vec<String> = named(store).await?.into_iter().collect();
-    let expected = hands.shards.count();
     let mut all = Collected::default();
     for shard in hands.shards.indices() {
         let (keep, epoch) = (named.clone(), hands.epoch);
         let call = hands.shards.try_call(shard, |c| async move {
             c.collect(within(CALL), epoch, keep, older_than.as_secs()).await
         });
-        let missing = |_| EngineFault::MissingShards { present: present(&hands.shards), expected };
         let here = call
             .await
-            .map_err(missing)?
+            .map_err(|_| hands.shards.missing())?
             .map_err(|fault| EngineFault::Shard { shard, cause: fault.to_string() })?;
         all.blobs += here.blobs;
         all.bytes += here.bytes;
@@ -54,16 +52,11 @@ pub(super) async fn collect(
     Ok(all)
 }
 
-fn present(shards: &Shards) -> u32 {
-    u32::try_from(shards.all().len()).unwrap_or(u32::MAX)
-}
-
 /// Every blob that some job names. A job that cannot be read may name any: then nothing is removed.
 async fn named(store: &RedisStore) -> Result<BTreeSet<String>, EngineFault> {
-    let fault = |error: StoreError| EngineFault::Store { cause: error.to_string() };
     let mut named = BTreeSet::new();
-    for id in store.jobs().await.map_err(fault)? {
-        let stored = store.read(&id).await.map_err(fault)?;
+    for id in store.jobs().await.map_err(store_fault)? {
+        let stored = store.read(&id).await.map_err(store_fault)?;
         if stored.spec.is_empty() {
             // Listed without keys: it has expired, or is about to be written and its blobs are young.
             continue;

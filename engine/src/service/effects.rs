@@ -17,7 +17,7 @@ use tokio::{sync::mpsc, task::AbortHandle};
 use tracing::warn;
 
 use super::{clock::Clock, message::Message, sessions::Sessions, shards::Shards, trouble::Trouble};
-use crate::rpc::{BarrierOrder, ClockOrder, OpenJob, ShardClient, ShardFault, within};
+use crate::rpc::{BarrierOrder, ClockOrder, OpenJob, ShardClient, ShardFault, SnapshotReport, within};
 
 const CALL: Duration = Duration::from_secs(10);
 const LONG_CALL: Duration = Duration::from_secs(600);
@@ -34,6 +34,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// A short lock whose holder never panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a shard says of a snapshot, as the core takes it.
+fn written(answer: Result<SnapshotReport, ShardFault>) -> Result<SnapshotFile, TaskFault> {
+    match answer {
+        Ok(r) => Ok(SnapshotFile { path: r.path, bytes: r.bytes, digest: r.digest }),
+        Err(fault) => Err(TaskFault { code: fault.code().to_owned(), reason: fault.to_string() }),
+    }
 }
 
 /// One life of a job.
@@ -116,7 +124,7 @@ impl Hands {
             Effect::Assign { worker, assignment } => self.sessions.assign(worker, assignment),
             Effect::Settle { worker, key } => self.sessions.settle(worker, &key),
             Effect::Revoke { worker, key } => self.sessions.revoke(worker, &key),
-            Effect::Drop { worker, reason } => self.drop_worker(worker, &reason),
+            Effect::Drop { worker, reason } => self.sessions.drop(worker, &reason),
             Effect::OpenShards { job, generation } => self.open(job, generation),
             Effect::Order { job, generation, barrier } => self.order(&job, generation, &barrier),
             Effect::Clocks { job, generation, roster } => self.clocks(&job, generation, roster),
@@ -330,16 +338,9 @@ impl Hands {
                     }
                 })
                 .await;
-            let outcome = match answer {
-                Ok(r) => Ok(SnapshotFile { path: r.path, bytes: r.bytes, digest: r.digest }),
-                Err(fault) => Err(TaskFault { code: fault.code().to_owned(), reason: fault.to_string() }),
-            };
+            let outcome = written(answer);
             hands.send(Input::SnapshotWritten { key, outcome });
         });
-    }
-
-    fn drop_worker(&self, worker: Incarnation, reason: &str) {
-        self.sessions.drop(worker, reason);
     }
 
     /// Stops everything that was started for one life of a job, and lets the shards forget it; before that the shards
@@ -372,7 +373,7 @@ impl Hands {
     async fn keep_weights(&self, job: &JobId, generation: Generation) -> Result<SnapshotFile, TaskFault> {
         let mut pause = Duration::from_secs(1);
         loop {
-            let written = self
+            let answer = self
                 .shards
                 .call_if_there(ShardIndex(0), |c| {
                     let job = job.clone();
@@ -382,14 +383,9 @@ impl Hands {
                     }
                 })
                 .await;
-            let fault = match written {
-                Some(Ok(Ok(r))) => {
-                    return Ok(SnapshotFile { path: r.path, bytes: r.bytes, digest: r.digest });
-                }
+            let fault = match answer {
                 Some(Ok(Err(fault @ ShardFault::Io { .. }))) => fault.to_string(),
-                Some(Ok(Err(fault))) => {
-                    return Err(TaskFault { code: fault.code().to_owned(), reason: fault.to_string() });
-                }
+                Some(Ok(answer)) => return written(answer),
                 Some(Err(error)) => error.to_string(),
                 None => "shard 0 is not there".to_owned(),
             };

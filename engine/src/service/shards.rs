@@ -10,7 +10,9 @@ use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 use tokio::{sync::watch, time::timeout};
 use tracing::debug;
 
-use crate::rpc::{CallError, Reconnecting, ShardClient, ShardHello, Token, connect, hello::Role, within};
+use crate::rpc::{
+    CallError, EngineFault, Reconnecting, ShardClient, ShardHello, Token, connect, hello::Role, within,
+};
 
 /// A shard that announced itself.
 #[derive(Clone)]
@@ -108,6 +110,12 @@ impl Shards {
 
     pub(super) fn all(&self) -> Vec<Known> {
         self.lock().values().cloned().collect()
+    }
+
+    /// What to answer where some are needed that are not there.
+    pub(super) fn missing(&self) -> EngineFault {
+        let present = u32::try_from(self.lock().len()).unwrap_or(u32::MAX);
+        EngineFault::MissingShards { present, expected: self.count }
     }
 
     /// Addresses of all shards in order, if all are there.

@@ -2,6 +2,7 @@
 
 use std::{
     num::NonZeroUsize,
+    panic::resume_unwind,
     sync::{Arc, Mutex, atomic::Ordering},
     thread,
 };
@@ -54,7 +55,7 @@ impl JobShard {
             let Some(clip) = self.clip(ledger, &order) else { break };
             if self.accumulated.swap(false, Ordering::Acquire) {
                 let (rule, rate) = (order.rule, order.learning_rate);
-                self.each_chunk(|chunk| lock(chunk).close_round(&self.optimizer, rule, rate, clip));
+                self.map_chunks(|chunk| lock(chunk).close_round(&self.optimizer, rule, rate, clip));
                 ledger.round_version = ledger.closed + 1;
             }
             if order.pin {
@@ -76,18 +77,22 @@ impl JobShard {
         values
     }
 
-    /// Runs `work` on every chunk, on several threads if there are enough of them.
-    fn each_chunk(&self, work: impl Fn(&Mutex<Chunk>) + Sync) {
+    /// What `work` makes of every chunk, in their order; on several threads if there are enough of them.
+    pub(super) fn map_chunks<T: Send>(&self, work: impl Fn(&Mutex<Chunk>) -> T + Sync) -> Vec<T> {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = cores.min(self.chunks.len() / CHUNKS_PER_THREAD);
         if threads < 2 {
-            return self.chunks.iter().for_each(work);
+            return self.chunks.iter().map(work).collect();
         }
+        let work = &work;
         thread::scope(|scope| {
-            for part in self.chunks.chunks(self.chunks.len().div_ceil(threads)) {
-                let work = &work;
-                scope.spawn(move || part.iter().for_each(work));
-            }
-        });
+            let parts = self.chunks.chunks(self.chunks.len().div_ceil(threads));
+            let run = |part: &'_ [Mutex<Chunk>]| part.iter().map(work).collect::<Vec<T>>();
+            let running: Vec<_> = parts.map(|part| scope.spawn(move || run(part))).collect();
+            running
+                .into_iter()
+                .flat_map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        })
     }
 }

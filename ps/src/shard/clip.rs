@@ -14,24 +14,16 @@
 //! Nobody blocks meanwhile: pushes are acknowledged, and the close happens when the last sum comes in. A worker that
 //! dies changes rosters as everywhere; a shard's sum is that of what it will apply, whole or torn. See ADR 13.
 
-use std::{
-    collections::BTreeMap,
-    num::NonZeroUsize,
-    sync::{Mutex, PoisonError, atomic::Ordering},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use serde::{Deserialize, Serialize};
 use syncline_engine::rpc::{BarrierOrder, ShardFault};
 use syncline_scheduler::sync::RoundRule;
 
-use super::{JobShard, chunk::Chunk, ledger::Ledger, lock};
+use super::{JobShard, ledger::Ledger, lock};
 
 /// Sums of the own rounds that are kept: nobody who applied a round can be further behind than the one before.
 const KEPT: usize = 4;
-/// How often somebody who waits for a sum is looked after.
-const LOOK_ROUND: Duration = Duration::from_millis(500);
 
 /// Sums of squares of rounds, by the barrier that ends them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -108,48 +100,13 @@ impl JobShard {
     }
 
     /// Waits for the own sum of a round. `present` is asked twice a second whether the caller still waits; it may block.
-    pub fn wait_norm(&self, round: u64, mut present: impl FnMut() -> bool) -> Result<f64, ShardFault> {
-        let mut looked = Instant::now();
-        let mut ledger = self.open_ledger()?;
-        loop {
-            if let Some(over) = ledger.over {
-                return Err(over.fault(&self.job, self.generation));
-            }
-            if let Some(squares) = ledger.norms.own(round, ledger.closed) {
-                return Ok(squares);
-            }
-            let woken = self.moved.wait_timeout(ledger, LOOK_ROUND);
-            ledger = woken.unwrap_or_else(PoisonError::into_inner).0;
-            if looked.elapsed() >= LOOK_ROUND {
-                drop(ledger);
-                if !present() {
-                    return Err(ShardFault::Invalid { what: "the caller hung up".into() });
-                }
-                looked = Instant::now();
-                ledger = lock(&self.ledger);
-            }
-        }
+    pub fn wait_norm(&self, round: u64, present: impl FnMut() -> bool) -> Result<f64, ShardFault> {
+        self.wait_until(present, |ledger| Ok(ledger.norms.own(round, ledger.closed)))
     }
 
     /// Sum of squares of the mean of the open round, parameters only. The order of summation is fixed.
     fn round_squares(&self) -> f64 {
-        let mut sums = vec![0.0; self.chunks.len()];
-        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let each = self.chunks.len().div_ceil(cores).max(8);
-        let run = |chunks: &[Mutex<Chunk>], sums: &mut [f64]| {
-            chunks.iter().zip(sums).for_each(|(chunk, sum)| *sum = lock(chunk).round_squares());
-        };
-        thread::scope(|scope| {
-            let mut parts = self.chunks.chunks(each).zip(sums.chunks_mut(each));
-            let first = parts.next();
-            for (chunks, sums) in parts {
-                scope.spawn(move || run(chunks, sums));
-            }
-            if let Some((chunks, sums)) = first {
-                run(chunks, sums);
-            }
-        });
-        sums.iter().sum()
+        self.map_chunks(|chunk| lock(chunk).round_squares()).iter().sum()
     }
 }
 

@@ -18,6 +18,7 @@ use super::{
     lane::Lane,
     ledger::{Ledger, Over},
     lock,
+    saved::read_numbers,
 };
 
 /// The parameters of one job in one generation, as far as this shard holds them.
@@ -71,10 +72,7 @@ impl JobShard {
         let mut chunks = Vec::with_capacity(left.div_ceil(CHUNK_ELEMENTS));
         while left > 0 {
             let elements = left.min(CHUNK_ELEMENTS);
-            let mut values = Vec::new();
-            values.try_reserve_exact(elements).map_err(io::Error::other)?;
-            values.resize(elements, 0.0f32);
-            source.read_exact(bytemuck::cast_slice_mut(&mut values))?;
+            let values = read_numbers(elements, source)?;
             let trained_here = trained_left.min(elements);
             chunks.push(Mutex::new(Chunk::new(values, trained_here, &order.optimizer)));
             left -= elements;

@@ -51,22 +51,40 @@ impl JobShard {
         &self,
         worker: Incarnation,
         want: Want,
-        mut present: impl FnMut() -> bool,
+        present: impl FnMut() -> bool,
     ) -> Result<Ready, ShardFault> {
         let started = Instant::now();
-        let (mut waited, mut looked) = (false, started);
+        let mut waited = false;
+        self.wait_until(present, |ledger| {
+            if ledger.sealed.contains(worker) {
+                return Err(ShardFault::Sealed { job: self.job.clone(), worker });
+            }
+            if !ledger.serves(want) {
+                waited = true;
+                return Ok(None);
+            }
+            let waited_us = if waited { started.elapsed().as_micros() as u64 } else { 0 };
+            self.ready(ledger, want, waited_us).map(Some)
+        })
+    }
+
+    /// Waits until there is an `answer`, which is looked for whenever something has moved. `present` is asked twice a
+    /// second whether the caller still waits; it may block, and nothing is locked meanwhile. Ends with a fault when the
+    /// job is over.
+    pub(super) fn wait_until<T>(
+        &self,
+        mut present: impl FnMut() -> bool,
+        mut answer: impl FnMut(&mut Ledger) -> Result<Option<T>, ShardFault>,
+    ) -> Result<T, ShardFault> {
+        let mut looked = Instant::now();
         let mut ledger = self.open_ledger()?;
         loop {
             if let Some(over) = ledger.over {
                 return Err(over.fault(&self.job, self.generation));
             }
-            if ledger.sealed.contains(worker) {
-                return Err(ShardFault::Sealed { job: self.job.clone(), worker });
+            if let Some(answer) = answer(&mut ledger)? {
+                return Ok(answer);
             }
-            if ledger.serves(want) {
-                break;
-            }
-            waited = true;
             let woken = self.moved.wait_timeout(ledger, LOOK_ROUND);
             ledger = woken.unwrap_or_else(PoisonError::into_inner).0;
             if looked.elapsed() >= LOOK_ROUND {
@@ -78,8 +96,6 @@ impl JobShard {
                 ledger = lock(&self.ledger);
             }
         }
-        let waited_us = if waited { started.elapsed().as_micros() as u64 } else { 0 };
-        self.ready(&ledger, want, waited_us)
     }
 
     fn ready(&self, ledger: &Ledger, want: Want, waited_us: u64) -> Result<Ready, ShardFault> {

@@ -68,9 +68,11 @@ impl Core {
 
     /// Ends exclusions whose time is over; whether there were any.
     pub(super) fn readmit(&mut self, now_us: u64) -> bool {
-        let running = self.jobs.values_mut().filter(|j| !j.central.phase.is_over());
-        // Every job is to be asked, also behind the first that says yes.
-        running.filter_map(|job| job.readmit(now_us).then_some(())).count() > 0
+        let mut any = false;
+        for job in self.jobs.values_mut().filter(|j| !j.central.phase.is_over()) {
+            any |= job.readmit(now_us);
+        }
+        any
     }
 }
 
@@ -86,18 +88,14 @@ impl Job {
         let times = self.central.excluded.get(&identity).map_or(1, |e| e.times.saturating_add(1));
         let pause_us = (FIRST_US << (times - 1).min(16)).min(LONGEST_US);
         let TaskFault { code, reason } = fault.clone();
-        self.event(
-            "worker_excluded",
-            now_us,
-            vec![
-                ("worker", worker.to_string()),
-                ("name", about.name.clone()),
-                ("host", about.host.clone()),
-                ("code", code.clone()),
-                ("reason", reason.clone()),
-                ("again_in_ms", (pause_us / 1000).to_string()),
-            ],
-        );
+        let mut fields = self.about_worker(worker);
+        fields.extend([
+            ("host", about.host.clone()),
+            ("code", code.clone()),
+            ("reason", reason.clone()),
+            ("again_in_ms", (pause_us / 1000).to_string()),
+        ]);
+        self.event("worker_excluded", now_us, fields);
         for id in self.leased_to(worker) {
             let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
             fx.push(Effect::Revoke { worker, key: self.key(id.clone(), attempt) });
@@ -121,20 +119,13 @@ impl Job {
     }
 
     fn readmit(&mut self, now_us: u64) -> bool {
-        let due: Vec<String> = self
-            .central
-            .excluded
-            .iter()
-            .filter(|(_, e)| !e.over && e.until_us <= now_us)
-            .map(|(k, _)| k.clone())
-            .collect();
-        for identity in &due {
-            if let Some(exclusion) = self.central.excluded.get_mut(identity) {
-                exclusion.over = true;
-                self.touched.central = true;
-            }
+        let mut any = false;
+        for exclusion in self.central.excluded.values_mut().filter(|e| !e.over && e.until_us <= now_us) {
+            exclusion.over = true;
+            any = true;
         }
-        !due.is_empty()
+        self.touched.central |= any;
+        any
     }
 
     /// Who cannot run this job for now and why, in words.

@@ -105,13 +105,14 @@ impl Job {
                 retry.reason
             ));
         }
-        let here = self.members.values().any(|m| m.standing != Standing::Gone);
-        let excluded = self.exclusions();
-        match (here, excluded.is_empty()) {
-            (true, _) => None,
-            (false, true) => Some("a worker: all have left".into()),
-            (false, false) => Some(format!("a worker that can run it: {excluded}")),
+        if self.members.values().any(|m| !m.is_gone()) {
+            return None;
         }
+        let excluded = self.exclusions();
+        Some(match excluded.is_empty() {
+            true => "a worker: all have left".into(),
+            false => format!("a worker that can run it: {excluded}"),
+        })
     }
 
     fn is_put_off(&self, id: &TaskId, now_us: u64) -> bool {

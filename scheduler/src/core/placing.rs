@@ -1,5 +1,7 @@
 //! Which worker serves which job, and why a job waits for workers.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::{
     fleet::Core,
     io::{Effect, WorkerAbout},
@@ -13,17 +15,21 @@ use crate::{
 };
 
 impl Core {
-    /// The job that a worker serves.
-    fn serves(&self, worker: Incarnation) -> Option<&JobId> {
-        let serves =
-            |j: &&Job| !j.central.phase.is_over() && j.members.get(&worker).is_some_and(|m| !m.is_gone());
-        self.jobs.values().find(serves).map(Job::id)
+    /// The job that each worker serves; who serves none is not in it.
+    fn serving(&self) -> BTreeMap<Incarnation, JobId> {
+        let of = |job: &Job| {
+            let id = job.id().clone();
+            let here = job.members.iter().filter(|(w, m)| !m.is_gone() && self.workers.contains_key(w));
+            here.map(|(w, _)| (*w, id.clone())).collect::<Vec<_>>()
+        };
+        self.jobs.values().filter(|j| !j.central.phase.is_over()).flat_map(of).collect()
     }
 
     /// Gives idle workers to the jobs that want more, oldest job first, and notes what each queued job waits for.
     pub(super) fn place(&mut self, now_us: u64, fx: &mut Vec<Effect>) {
+        let mut serving = self.serving();
         let mut idle: Vec<Incarnation> =
-            self.workers.keys().rev().filter(|w| self.serves(**w).is_none()).copied().collect();
+            self.workers.keys().rev().filter(|w| !serving.contains_key(w)).copied().collect();
         let mut order: Vec<(u64, JobId)> = self
             .jobs
             .values()
@@ -46,6 +52,7 @@ impl Core {
             let first = able.len() - able.len().min(most.saturating_sub(active));
             for worker in able.drain(first..).rev() {
                 idle.retain(|w| *w != worker);
+                serving.insert(worker, id.clone());
                 job.join(worker, about(&worker), now_us, fx);
             }
             // A job that may run without workers still needs one to begin.
@@ -55,16 +62,18 @@ impl Core {
                 fx.push(Effect::OpenShards { job: id.clone(), generation });
             }
         }
+        let there = there_in_words(self.workers.len(), idle.len(), &serving);
         for (_, id) in order {
-            let waits = self.waits_for_workers(&id, &idle);
+            let waits = self.waits_for_workers(&id, &there);
             if let Some(job) = self.jobs.get_mut(&id).filter(|j| j.central.phase != Phase::Running) {
                 job.wait_for(waits);
             }
         }
     }
 
-    /// Why a job has not begun, in words; `None` if it has all the workers it needs.
-    fn waits_for_workers(&self, id: &JobId, idle: &[Incarnation]) -> Option<String> {
+    /// Why a job has not begun, in words, given those on the workers that are `there`; `None` if it has all the workers
+    /// it needs.
+    fn waits_for_workers(&self, id: &JobId, there: &str) -> Option<String> {
         let job = self.jobs.get(id)?;
         match job.central.phase {
             Phase::Queued => {}
@@ -72,26 +81,27 @@ impl Core {
             _ => return None,
         }
         let least = job.train().min_workers;
-        let mut text = format!("{least} {}: ", if least == 1 { "worker" } else { "workers" });
-        if self.workers.is_empty() {
-            text.push_str("none is there");
-            return Some(text);
-        }
+        let mut text = format!("{least} {}: {there}", if least == 1 { "worker" } else { "workers" });
         let excluded = self.workers.values().filter(|about| job.excludes(about)).count();
-        let mut busy: Vec<String> =
-            self.workers.keys().filter_map(|w| self.serves(*w)).map(|j| format!("`{j}`")).collect();
-        let serving = busy.len();
-        busy.sort();
-        busy.dedup();
-        text.push_str(&format!("of {} that are there {} are idle", self.workers.len(), idle.len()));
-        if serving > 0 {
-            text.push_str(&format!(", {serving} serve {}", busy.join(", ")));
-        }
         if excluded > 0 {
             text.push_str(&format!(", {excluded} cannot run it ({})", job.exclusions()));
         }
         Some(text)
     }
+}
+
+/// Which workers are there and what they do, in words.
+fn there_in_words(all: usize, idle: usize, serving: &BTreeMap<Incarnation, JobId>) -> String {
+    if all == 0 {
+        return "none is there".into();
+    }
+    let mut text = format!("of {all} that are there {idle} are idle");
+    if !serving.is_empty() {
+        let jobs: BTreeSet<String> = serving.values().map(|job| format!("`{job}`")).collect();
+        let jobs: Vec<String> = jobs.into_iter().collect();
+        text.push_str(&format!(", {} serve {}", serving.len(), jobs.join(", ")));
+    }
+    text
 }
 
 impl Job {

@@ -4,7 +4,8 @@ use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
-    process::Stdio,
+    path::PathBuf,
+    process::{Child, Stdio},
     time::{Duration, Instant},
 };
 
@@ -44,6 +45,14 @@ impl Place {
         write_job(self.dir.path(), epochs);
         let file = self.dir.path().join("points.toml");
         self.run(&[&["submit", file.to_str().unwrap()], flags].concat())
+    }
+
+    /// Starts to watch the job; what is said goes into the file.
+    fn watch(&self) -> (Child, PathBuf) {
+        let out = self.dir.path().join("watched");
+        let mut watch = command(&self.args(&["watch", "points"]));
+        watch.stdout(Stdio::null()).stderr(fs::File::create(&out).unwrap());
+        (watch.spawn().unwrap(), out)
     }
 
     fn log(&self) -> String {
@@ -128,12 +137,7 @@ fn a_full_redis_is_said_at_once_by_every_command_and_nothing_is_lost() {
     let place = Place::start();
     place.submit(5_000, &[]).ok();
     wait_until("it runs", || place.field("state") == "running");
-    let out = place.dir.path().join("watched");
-    let mut watch = command(&place.args(&["watch", "points"]))
-        .stdout(Stdio::null())
-        .stderr(fs::File::create(&out).unwrap())
-        .spawn()
-        .unwrap();
+    let (mut watch, out) = place.watch();
 
     assert!(place.redis("CONFIG SET maxmemory 1").contains("+OK"));
     wait_until("doctor says so", || {
@@ -170,12 +174,7 @@ fn a_stuck_redis_ends_no_watch_and_is_said_at_once() {
     wait_until("it runs", || place.field("state") == "running");
     let redis = processes(place.dir.path()).into_iter().find(|(name, _)| name == "redis").unwrap().1;
     kill("STOP", redis);
-    let out = place.dir.path().join("watched");
-    let mut watch = command(&place.args(&["watch", "points"]))
-        .stdout(Stdio::null())
-        .stderr(fs::File::create(&out).unwrap())
-        .spawn()
-        .unwrap();
+    let (mut watch, out) = place.watch();
     let since = Instant::now();
     let status = place.run(&["status", "points"]).refused(4, "E135");
     assert!(since.elapsed() < AT_ONCE, "took {:?}", since.elapsed());
