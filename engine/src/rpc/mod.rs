@@ -24,7 +24,7 @@ pub use shard::{
 };
 pub use token::{InvalidToken, Token};
 pub use worker::{
-    Activity, JobTicket, Orders, Registered, ShardHello, ShardRegistry, ShardRegistryClient,
+    Activity, Enrolment, JobTicket, Orders, Registered, ShardHello, ShardRegistry, ShardRegistryClient,
     ShardRegistryRequest, ShardRegistryResponse, WorkerHello, WorkerService, WorkerServiceClient,
     WorkerServiceRequest, WorkerServiceResponse, hostname,
 };

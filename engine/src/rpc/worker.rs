@@ -37,6 +37,22 @@ pub struct Registered {
     pub silence_ms: u64,
 }
 
+/// Who calls. A worker's number means something only together with the engine that gave it: a Redis that has lost
+/// everything begins to count again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enrolment {
+    pub incarnation: Incarnation,
+    /// The epoch of the engine that gave the number.
+    pub since: EngineEpoch,
+}
+
+impl Registered {
+    /// How the worker calls itself from now on.
+    pub fn enrolment(&self) -> Enrolment {
+        Enrolment { incarnation: self.incarnation, since: self.epoch }
+    }
+}
+
 /// What a worker is doing, for `explain` and for people who look into Redis.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
@@ -86,12 +102,12 @@ pub struct ShardHello {
 pub trait WorkerService {
     async fn register(hello: WorkerHello) -> Result<Registered, EngineFault>;
     /// Waits up to `wait_ms` for tasks that the worker does not hold yet. Also the sign of life.
-    async fn poll(incarnation: Incarnation, activity: Activity, wait_ms: u64) -> Result<Orders, EngineFault>;
+    async fn poll(who: Enrolment, activity: Activity, wait_ms: u64) -> Result<Orders, EngineFault>;
     /// Acknowledged when the answer comes: committed in Redis. Send again until then.
-    async fn report(incarnation: Incarnation, reports: Vec<TaskReport>) -> Result<EngineEpoch, EngineFault>;
-    async fn ticket(incarnation: Incarnation, job: JobId) -> Result<JobTicket, EngineFault>;
+    async fn report(who: Enrolment, reports: Vec<TaskReport>) -> Result<EngineEpoch, EngineFault>;
+    async fn ticket(job: JobId) -> Result<JobTicket, EngineFault>;
     /// Says goodbye: nothing more will be pushed under this incarnation.
-    async fn leave(incarnation: Incarnation) -> Result<(), EngineFault>;
+    async fn leave(who: Enrolment) -> Result<(), EngineFault>;
 }
 
 /// Calls of shards.

@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{
     rpc::{
-        Activity, ClientService, Collected, EngineFault, JobFields, JobTicket, JobView, Orders, Registered,
-        ShardHello, ShardRegistry, WorkerFields, WorkerHello, WorkerService, within,
+        Activity, ClientService, Collected, EngineFault, Enrolment, JobFields, JobTicket, JobView, Orders,
+        Registered, ShardHello, ShardRegistry, WorkerFields, WorkerHello, WorkerService, within,
     },
     store::{RedisStore, StoreError, keys::JobKeys},
 };
@@ -133,9 +133,15 @@ pub(super) struct WorkerDesk {
 }
 
 impl WorkerDesk {
-    fn hear(&self, worker: Incarnation, sessions: &Sessions) {
+    /// Notes where a worker is heard. Refuses one whose number belongs to another by now.
+    fn hear(&self, who: Enrolment, sessions: &Sessions) -> Result<Incarnation, EngineFault> {
+        let worker = who.incarnation;
+        if sessions.belongs_to_another(who) {
+            return Err(EngineFault::Dropped);
+        }
         sessions.heard_on(worker, self.connection);
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
+        Ok(worker)
     }
 }
 
@@ -147,22 +153,23 @@ impl WorkerService for WorkerDesk {
         let WorkerHello { name, host, pid, device, max_batch } = hello;
         let about = WorkerAbout { name, host, device, pid, max_batch };
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
-        hands.sessions.open(incarnation, about.clone());
-        self.hear(incarnation, &hands.sessions);
-        ask(&hands.queue, Input::WorkerJoined { worker: incarnation, about }).await?;
         let silence_ms = u64::try_from(self.desk.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
-        Ok(Registered { epoch: hands.epoch, incarnation, silence_ms })
+        let registered = Registered { epoch: hands.epoch, incarnation, silence_ms };
+        hands.sessions.open(registered.enrolment(), about.clone());
+        self.hear(registered.enrolment(), &hands.sessions)?;
+        ask(&hands.queue, Input::WorkerJoined { worker: incarnation, about }).await?;
+        Ok(registered)
     }
 
     async fn poll(
         self,
         _: Context,
-        worker: Incarnation,
+        who: Enrolment,
         activity: Activity,
         wait_ms: u64,
     ) -> Result<Orders, EngineFault> {
         let hands = self.desk.hands()?;
-        self.hear(worker, &hands.sessions);
+        let worker = self.hear(who, &hands.sessions)?;
         let wait = Duration::from_millis(wait_ms).min(MAX_POLL);
         let (assignments, revoked) =
             hands.sessions.orders(worker, activity, wait).await.ok_or(EngineFault::Dropped)?;
@@ -172,11 +179,11 @@ impl WorkerService for WorkerDesk {
     async fn report(
         self,
         _: Context,
-        worker: Incarnation,
+        who: Enrolment,
         mut reports: Vec<TaskReport>,
     ) -> Result<EngineEpoch, EngineFault> {
         let hands = self.desk.hands()?;
-        self.hear(worker, &hands.sessions);
+        let worker = self.hear(who, &hands.sessions)?;
         // The report of a worker that was dropped may still be true: the core knows what to make of it.
         hands.sessions.touch(worker);
         hands.takes_writes()?;
@@ -192,15 +199,16 @@ impl WorkerService for WorkerDesk {
         Ok(hands.epoch)
     }
 
-    async fn ticket(self, _: Context, _worker: Incarnation, job: JobId) -> Result<JobTicket, EngineFault> {
+    async fn ticket(self, _: Context, job: JobId) -> Result<JobTicket, EngineFault> {
         let hands = self.desk.hands()?;
         let train = hands.train(&job).ok_or(EngineFault::UnknownJob { job })?;
         let shards = hands.shards.all_addresses().await;
         Ok(JobTicket { epoch: hands.epoch, train: (*train).clone(), shards })
     }
 
-    async fn leave(self, _: Context, worker: Incarnation) -> Result<(), EngineFault> {
+    async fn leave(self, _: Context, who: Enrolment) -> Result<(), EngineFault> {
         let hands = self.desk.hands()?;
+        let worker = self.hear(who, &hands.sessions)?;
         hands.sessions.close(worker);
         self.desk.ask(Input::WorkerGone { worker, reason: "said goodbye".into() }).await.map(drop)
     }

@@ -66,7 +66,7 @@ impl Active {
         }
         active.store.skip_incarnations(newest).await?;
         for (worker, about) in active.core.workers() {
-            active.hands.sessions.open(worker, about.clone());
+            active.hands.sessions.reopen(worker, about.clone());
         }
         effects.into_iter().for_each(|effect| active.hands.carry_out(effect));
         Ok(active)

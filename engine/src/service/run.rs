@@ -168,15 +168,24 @@ impl Engine {
             tokio::spawn(watch_silence(desk)),
             tokio::spawn(async move {
                 let leading = lead(options, store, shards, activate.clone(), address);
-                if let Err(panic) = AssertUnwindSafe(leading).catch_unwind().await {
-                    let reason = describe(panic.as_ref());
-                    error!(reason, "the engine has a bug and decides nothing any more");
-                    activate.send_replace(None);
-                    tell.send_replace(Some(reason));
-                }
+                tell_of_panic(leading, &activate, &tell).await;
             }),
         ];
         Ok(EngineHandle { address, tasks, active, panicked })
+    }
+}
+
+/// Runs until the end; a panic is told to whoever holds the engine, and leaves nobody active.
+async fn tell_of_panic(
+    leading: impl Future<Output = ()>,
+    activate: &watch::Sender<Option<Hands>>,
+    tell: &watch::Sender<Option<String>>,
+) {
+    if let Err(panic) = AssertUnwindSafe(leading).catch_unwind().await {
+        let reason = describe(panic.as_ref());
+        error!(reason, "the engine has a bug and decides nothing any more");
+        activate.send_replace(None);
+        tell.send_replace(Some(reason));
     }
 }
 
@@ -289,5 +298,24 @@ async fn renew(options: EngineOptions, store: RedisStore, epoch: EngineEpoch, ha
             // While Redis is away nobody can commit, nobody else can take the lead, and the loop waits.
             Err(error) => hands.trouble.set_lead(Some(error.to_string())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_where_an_engine_decides_leaves_nobody_active_and_says_why() {
+        let (queue, _inbox) = mpsc::unbounded_channel();
+        let shards = Shards::new(1, "0123456789abcdef".repeat(4).parse().unwrap());
+        let hands = Hands::new(EngineEpoch(1), Sessions::default(), shards, queue, Clock::start());
+        let (activate, active) = watch::channel(Some(hands));
+        let (tell, panicked) = watch::channel(None);
+        let (address, tasks) = (([127, 0, 0, 1], 0).into(), Vec::new());
+        let mut engine = EngineHandle { address, tasks, active: active.clone(), panicked };
+        tell_of_panic(async { panic!("a task without its node") }, &activate, &tell).await;
+        assert_eq!(engine.panicked().await, "a task without its node");
+        assert!(active.borrow().is_none());
     }
 }

@@ -11,17 +11,19 @@ use std::{
 use dashmap::DashMap;
 use syncline_scheduler::{
     core::{Assignment, TaskKey, WorkerAbout},
-    ids::Incarnation,
+    ids::{EngineEpoch, Incarnation},
 };
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tracing::warn;
 
-use crate::rpc::Activity;
+use crate::rpc::{Activity, Enrolment};
 
 /// One live worker.
 #[derive(Default)]
 struct Session {
     about: WorkerAbout,
+    /// The engine that gave it its number; `None` if a job in Redis named it, behind which the numbers go on.
+    since: Option<EngineEpoch>,
     /// Committed assignments whose report is not committed yet, in order.
     outbox: Mutex<Vec<Assignment>>,
     seen: Mutex<Option<Instant>>,
@@ -67,9 +69,25 @@ impl Seen {
 }
 
 impl Sessions {
-    pub(super) fn open(&self, worker: Incarnation, about: WorkerAbout) {
-        let session = Session { about, seen: Mutex::new(Some(Instant::now())), ..Session::default() };
+    /// A worker that registered.
+    pub(super) fn open(&self, who: Enrolment, about: WorkerAbout) {
+        self.insert(who.incarnation, about, Some(who.since));
+    }
+
+    /// A worker that a job in Redis names.
+    pub(super) fn reopen(&self, worker: Incarnation, about: WorkerAbout) {
+        self.insert(worker, about, None);
+    }
+
+    fn insert(&self, worker: Incarnation, about: WorkerAbout, since: Option<EngineEpoch>) {
+        let session = Session { about, since, seen: Mutex::new(Some(Instant::now())), ..Session::default() };
         self.0.insert(worker, Arc::new(session));
+    }
+
+    /// Whether the number was given to another worker since.
+    pub(super) fn belongs_to_another(&self, who: Enrolment) -> bool {
+        let since = self.get(who.incarnation).and_then(|session| session.since);
+        since.is_some_and(|since| since != who.since)
     }
 
     pub(super) fn close(&self, worker: Incarnation) {
@@ -188,5 +206,30 @@ impl Sessions {
             activity: lock(&s.activity).clone(),
         };
         self.0.iter().map(|entry| seen(*entry.key(), entry.value())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn who(incarnation: u64, since: u64) -> Enrolment {
+        Enrolment { incarnation: Incarnation(incarnation), since: EngineEpoch(since) }
+    }
+
+    #[test]
+    fn a_number_that_is_given_again_is_not_the_old_workers_any_more() {
+        let sessions = Sessions::default();
+        assert!(!sessions.belongs_to_another(who(101, 1)), "nobody has it yet");
+        sessions.open(who(101, 2), WorkerAbout::default());
+        assert!(sessions.belongs_to_another(who(101, 1)));
+        assert!(!sessions.belongs_to_another(who(101, 2)));
+    }
+
+    #[test]
+    fn a_worker_that_a_job_names_is_known_to_the_next_engine() {
+        let sessions = Sessions::default();
+        sessions.reopen(Incarnation(7), WorkerAbout::default());
+        assert!(!sessions.belongs_to_another(who(7, 1)));
     }
 }

@@ -6,13 +6,13 @@ use std::{
 };
 
 use syncline_engine::rpc::{
-    Activity, EngineFault, JobTicket, Reconnecting, Registered, WorkerHello, WorkerServiceClient, connect,
-    hello::Role, hostname, within,
+    Activity, EngineFault, Enrolment, JobTicket, Reconnecting, Registered, WorkerHello, WorkerServiceClient,
+    connect, hello::Role, hostname, within,
 };
 use syncline_ps::PsError;
 use syncline_scheduler::{
     core::{Assignment, TaskKey, TaskReport},
-    ids::{EngineEpoch, Incarnation, JobId},
+    ids::{EngineEpoch, JobId},
 };
 use tokio::{
     runtime::Handle,
@@ -90,7 +90,7 @@ struct Life {
     link: Link,
     /// Of the engine, for messages.
     address: String,
-    incarnation: Incarnation,
+    who: Enrolment,
     holding: Mutex<Vec<TaskKey>>,
     shared: Arc<Shared>,
     /// The highest epoch seen; answers of lower ones come from an engine that was deposed.
@@ -109,7 +109,7 @@ async fn live(
     let life = Arc::new(Life {
         link: link.clone(),
         address: options.engine.clone(),
-        incarnation,
+        who: registered.enrolment(),
         holding: Mutex::default(),
         shared: Arc::default(),
         epoch: Mutex::new(registered.epoch),
@@ -184,9 +184,9 @@ impl Life {
                 longest_ms,
             };
             let limit = CALL + Duration::from_millis(POLL_WAIT_MS);
-            let call = self.link.call(|c| async move {
-                c.poll(within(limit), self.incarnation, activity, POLL_WAIT_MS).await
-            });
+            let call = self
+                .link
+                .call(|c| async move { c.poll(within(limit), self.who, activity, POLL_WAIT_MS).await });
             match call.await {
                 Ok(Ok(orders)) => {
                     if !self.is_current(orders.epoch).await {
@@ -206,7 +206,7 @@ impl Life {
                     }
                 }
                 Ok(Err(EngineFault::Dropped)) => {
-                    warn!(worker = %self.incarnation, "dropped by the engine");
+                    warn!(worker = %self.who.incarnation, "dropped by the engine");
                     return;
                 }
                 Ok(Err(fault)) => {
@@ -245,8 +245,7 @@ impl Life {
                     outcome: f.outcome.clone(),
                 })
                 .collect();
-            let call =
-                self.link.call(|c| async move { c.report(within(CALL), self.incarnation, reports).await });
+            let call = self.link.call(|c| async move { c.report(within(CALL), self.who, reports).await });
             match call.await {
                 Ok(Ok(epoch)) if self.is_current(epoch).await => {
                     let done: Vec<TaskKey> = waiting.drain(..).map(|f| f.key).collect();
@@ -282,8 +281,7 @@ impl Life {
     async fn ticket(&self, job: &JobId) -> Result<JobTicket, WorkerError> {
         loop {
             let asked = job.clone();
-            let call =
-                self.link.call(|c| async move { c.ticket(within(CALL), self.incarnation, asked).await });
+            let call = self.link.call(|c| async move { c.ticket(within(CALL), asked).await });
             match call.await {
                 Ok(Ok(ticket)) => return Ok(ticket),
                 Ok(Err(EngineFault::NotActive)) => {}
@@ -298,9 +296,7 @@ impl Life {
     }
 
     async fn goodbye(&self) {
-        let call = self
-            .link
-            .call(|c| async move { c.leave(within(Duration::from_secs(2)), self.incarnation).await });
+        let call = self.link.call(|c| async move { c.leave(within(Duration::from_secs(2)), self.who).await });
         if let Err(error) = call.await {
             debug!(%error, "left without goodbye");
         }

@@ -165,7 +165,7 @@ pub fn check_graph(
     };
     let scales = sizes_of(grads, floor(differences.least_gradient()));
     let tolerance = checked.tolerance();
-    let search = Search { differences, grads, scales: &scales, tolerance, random };
+    let search = Search { differences, grads, scales: &scales, tolerance, random, step: 0 };
     let found = search.run(&mut fed)?;
     for (index, (grad, found)) in grads.iter().zip(found).enumerate() {
         let apart: Vec<f64> = grad.iter().zip(&rough[index]).map(|(exact, rough)| exact - rough).collect();

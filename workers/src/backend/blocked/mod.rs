@@ -40,7 +40,7 @@ const DOMAIN: &str = "com.microsoft.nchwc";
 pub(super) fn arrange(model: &ModelProto, lanes: i64) -> Option<ModelProto> {
     let graph = model.graph.as_ref()?;
     let arranged = graph.node.iter().any(|node| node.domain == DOMAIN);
-    if arranged || model.opset() < LEAST_OPSET || Writer::is_nested(graph) || has_half(graph) {
+    if arranged || model.opset() < LEAST_OPSET || Writer::is_nested(graph) || has_other_floats(graph) {
         return None;
     }
     let mut weights = Weights::of(graph);
@@ -69,14 +69,16 @@ pub(super) fn arrange(model: &ModelProto, lanes: i64) -> Option<ModelProto> {
     Some(model)
 }
 
-/// Whether some values have 16 bits: there are no blocked kernels for these.
-fn has_half(graph: &GraphProto) -> bool {
-    let half = [ElementType::F16, ElementType::Bf16].map(|element| i64::from(element.code()));
+/// Whether some values have 16 bits, or what is fed has 64: there are no blocked kernels for these.
+fn has_other_floats(graph: &GraphProto) -> bool {
+    let half = [ElementType::F16, ElementType::Bf16];
     let casts = graph.node.iter().filter(|node| node.op_type == "Cast");
-    let cast = casts.map(|node| node.int("to", 0)).any(|to| half.contains(&to));
-    let declared = graph.input.iter().filter_map(TensorType::from_value_info).map(|ty| ty.element);
-    let held = graph.initializer.iter().map(TensorProto::element);
-    cast || declared.chain(held).any(|element| half.contains(&i64::from(element.code())))
+    let cast =
+        casts.map(|node| node.int("to", 0)).any(|to| half.iter().any(|half| i64::from(half.code()) == to));
+    let mut held = graph.initializer.iter().map(TensorProto::element);
+    let mut fed = graph.input.iter().filter_map(TensorType::from_value_info).map(|ty| ty.element);
+    cast || held.any(|element| half.contains(&element))
+        || fed.any(|element| element == ElementType::F64 || half.contains(&element))
 }
 
 /// Writes a `Conv` in blocked form, if it has one.
@@ -213,10 +215,10 @@ mod tests {
             group: 1,
             axes: [axis; 2],
         };
-        let marked = |gradient: &WeightGradient| {
+        let marked_of = |element: ElementType, gradient: &WeightGradient| {
             let mut graph = GraphBuilder::new("marked");
-            let x = graph.input("x", ElementType::F32, &["batch".into(), 3.into(), 9.into(), 9.into()]);
-            graph.input("dy", ElementType::F32, &["batch".into(), 32.into(), 9.into(), 9.into()]);
+            let x = graph.input("x", element, &["batch".into(), 3.into(), 9.into(), 9.into()]);
+            graph.input("dy", element, &["batch".into(), 32.into(), 9.into(), 9.into()]);
             let long = graph.op("Exp", &[&x], &[]);
             let dw = graph.named("dw", "Neg", &[&long], &[]);
             graph.output(&dw);
@@ -224,6 +226,8 @@ mod tests {
             model.graph.as_mut().unwrap().node[1].metadata_props = gradient.remark();
             arrange(&model, 16)
         };
+        let marked = |gradient: &WeightGradient| marked_of(ElementType::F32, gradient);
+        assert!(marked_of(ElementType::F64, &right).is_none(), "no kernel for float64");
         let arranged = marked(&right).unwrap();
         assert!(!ops(&arranged).contains(&"Exp"));
         assert_eq!(arranged.graph.unwrap().node.last().unwrap().output, ["dw"]);
