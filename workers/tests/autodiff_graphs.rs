@@ -7,8 +7,9 @@ mod onnxruntime;
 
 use gradcheck::Check;
 use syncline_workers::autodiff::{DeriveOptions, Loss, TrainingGraph};
+use syncline_workers::backend::{ExecOptions, Executable, TensorView};
 use syncline_workers::onnx::{
-    self, ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, mlp,
+    self, ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_ints, mlp,
 };
 
 fn check(model: &ModelProto, loss: Loss, batches: &[&[(&str, &[usize])]]) -> TrainingGraph {
@@ -75,6 +76,36 @@ fn a_layer_on_sequences_folds_its_batch_into_one_product() {
     let graph = onnx::parse(&graph.train_onnx).unwrap().graph.unwrap();
     let grads = graph.node.iter().filter(|node| node.output[0].ends_with(".grad"));
     assert!(grads.map(|node| node.op_type.as_str()).eq(["Gemm", "Gemm"]), "one product for each weight");
+}
+
+#[test]
+fn a_transposed_matrix_times_a_vector_is_what_it_says() {
+    // ONNX Runtime 1.31.1 fuses the two and computes something else.
+    let mut graph = GraphBuilder::new("pooling");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 3.into(), 2.into()]);
+    let q = graph.weight("q", &[3], &[1.0, 10.0, 200.0]);
+    let turned = graph.op("Transpose", &[&x], &[attr_ints("perm", &[0, 2, 1])]);
+    let y = graph.op("MatMul", &[&turned, &q], &[]);
+    graph.output(&y);
+    let model = graph.finish();
+    let graph = check(&model, Loss::MeanSquaredError, &[&[("x", &[2, 3, 2])], &[("x", &[1, 3, 2])]]);
+
+    let runtime = onnxruntime::runtime();
+    let exported = syncline_workers::autodiff::with_columns(model).to_bytes();
+    for (what, onnx) in
+        [("training", graph.train_onnx), ("evaluation", graph.eval_onnx), ("exported", exported)]
+    {
+        let mut session = Executable::new(&runtime, &onnx, &ExecOptions::default()).unwrap();
+        let views = [
+            ("x", TensorView::F32 { shape: &[1, 3, 2], data: &[1.0, 4.0, 2.0, 5.0, 3.0, 6.0] }),
+            ("label", TensorView::F32 { shape: &[1, 2], data: &[0.0; 2] }),
+            ("q", TensorView::F32 { shape: &[3], data: &[1.0, 10.0, 200.0] }),
+        ];
+        let wanted: Vec<_> =
+            views.into_iter().filter(|(name, _)| session.input_names().iter().any(|n| n == name)).collect();
+        let outputs = session.run(&wanted).unwrap();
+        assert_eq!(outputs.f32(&y).unwrap(), [621.0, 1254.0], "{what}");
+    }
 }
 
 #[test]

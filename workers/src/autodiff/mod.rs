@@ -56,7 +56,9 @@ pub use check::{CheckOptions, Checked, CheckedParam, Looked, check, check_graph,
 pub use derive::derive;
 pub use error::AutodiffError;
 pub use estimate::{Estimate, estimate};
-pub use forward::{NEXT_SUFFIX, Selected, Statistic, TRAINABLE, inference_form, parse_forward, select};
+pub use forward::{
+    NEXT_SUFFIX, Selected, Statistic, TRAINABLE, inference_form, parse_forward, select, with_columns,
+};
 pub use loss::{Loss, LossOptions};
 pub use options::DeriveOptions;
 pub use param_list::names_of;

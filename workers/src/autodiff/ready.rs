@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use safetensors::{Dtype, SafeTensors};
 
 use super::error::AutodiffError;
-use super::forward::NEXT_SUFFIX;
+use super::forward::{NEXT_SUFFIX, with_columns};
 use super::training_graph::{Io, Param, TrainingGraph};
 use super::{CORRECT, CORRECT_TOP, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS};
 use crate::backend::{Runtime, Types, interface_types};
@@ -24,7 +24,7 @@ pub fn accept_ready(
     weights: Option<&[u8]>,
 ) -> Result<TrainingGraph, AutodiffError> {
     let mut weights = weights.map(Weights::read).transpose()?.unwrap_or_default();
-    let mut model = onnx::parse(bytes)?;
+    let mut model = with_columns(onnx::parse(bytes)?);
     let mut graph = model.graph.take().unwrap_or_default();
     // Remarks for the backend may be out of date: other tools copy them while they rewrite the nodes.
     graph.node.iter_mut().for_each(|node| node.metadata_props.clear());

@@ -181,6 +181,15 @@ impl Cluster {
         Process::spawn_by(starter, &args, false).0
     }
 
+    /// What `syncline COMMAND` prints for people.
+    pub fn print(&self, command: &str) -> String {
+        let flags =
+            words(&format!("--engine {} --token-file {}", self.engine_address, self.token_file().display()));
+        let done = Command::new(BINARY).args(words(command)).args(flags).output().unwrap();
+        assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    }
+
     pub fn client(&self) -> Client {
         Client::new(&self.engine_address, self.token.clone())
     }

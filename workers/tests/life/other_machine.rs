@@ -33,7 +33,7 @@ async fn a_worker_that_lacks_the_data_is_excluded_and_the_others_go_on() {
     let mut cluster = Cluster::start(1, 1, "--name here --step-ms 5 --slowdown 1").await;
     let folder = cluster.dir.path().join("data");
     std::fs::create_dir(&folder).unwrap();
-    let job = submit(&cluster, with_data("partial", &folder.join("d.csv"), 20)).await;
+    let job = submit(&cluster, with_data("partial", &folder.join("d.csv"), 60)).await;
     cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
     // It joins while the job runs.
     let elsewhere = worker_elsewhere(&cluster, &folder, "--name elsewhere");
@@ -42,6 +42,10 @@ async fn a_worker_that_lacks_the_data_is_excluded_and_the_others_go_on() {
         s.get("excluded").is_some_and(|e| e.contains("elsewhere on ") && e.contains("[E330]"))
     };
     cluster.until(&job, excluded).await;
+    for command in ["workers", "status partial"] {
+        let printed = cluster.print(command);
+        assert!(printed.contains("elsewhere on ") && printed.contains("[E330]"), "{command}:\n{printed}");
+    }
     let summary = cluster.until_over(&job).await;
     assert_eq!(summary["state"], "done", "{summary:?}");
     assert_eq!(number(&summary, "samples_applied"), number(&summary, "samples_total"));

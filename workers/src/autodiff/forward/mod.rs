@@ -2,6 +2,7 @@
 
 mod barred;
 mod bounds;
+mod columns;
 mod constant_names;
 mod exporter;
 mod formula;
@@ -16,6 +17,7 @@ mod shape_values;
 mod training_form;
 mod untie;
 
+pub use self::columns::with_columns;
 pub(in crate::autodiff) use self::exporter::{Exported, Exporter};
 pub use self::inference_form::inference_form;
 pub use self::remarks::TRAINABLE;
@@ -34,6 +36,7 @@ use crate::onnx::proto::{DimensionProto, DimensionValue, GraphProto, ModelProto,
 use crate::onnx::{self, Dim, ElementType, TensorType};
 use barred::refuse_barred;
 use bounds::{check_bounds, check_types};
+use columns::write_columns;
 use group_norm_form::write_out_group_norms;
 use idioms::rewrite;
 use scaler::write_out_scalers;
@@ -109,7 +112,8 @@ impl Forward {
         graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
         for _ in 0..MOST_ROUNDS {
             let (sequences, shapes) = (rewrite(&mut graph, &types), fix_shapes(&mut graph, &types));
-            if !(sequences || shapes) {
+            let columns = write_columns(&mut graph, |value| types.get(value).map(|ty| ty.dims.len()));
+            if !(sequences || shapes || columns) {
                 break;
             }
             let rewritten = ModelProto { graph: Some(graph.clone()), ..model.clone() };

@@ -2,8 +2,8 @@
 //!
 //! Matrices: one Gemm each. A batch against one matrix (a linear layer on a sequence): the batch axes are folded into
 //! the rows, so that dB is one large Gemm instead of many small ones and a sum. Otherwise a batched MatMul with a
-//! transposed operand, which ONNX Runtime fuses, summed over repeated batch axes. A vector counts as a matrix with one
-//! row (left) or column (right).
+//! transposed operand, which ONNX Runtime fuses, summed over repeated batch axes. A vector on the left counts as a matrix
+//! with one row; on the right there is none, see `forward::columns`.
 
 use super::gemm::product;
 use super::{InputGrads, NodeGrad};
@@ -16,15 +16,11 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     if (a_dims.len(), b_dims.len()) == (2, 2) {
         return Ok(matrices(n, dy));
     }
-    let (vector_a, vector_b) = (a_dims.len() == 1, b_dims.len() == 1);
+    let vector_a = a_dims.len() == 1;
     let a = Operand::new(n, 0, a_dims, vector_a.then_some(0));
-    let b = Operand::new(n, 1, b_dims, vector_b.then_some(1));
+    let b = Operand::new(n, 1, b_dims, None);
     let mut dy_dims = n.dims(n.output())?.to_vec();
     let mut dy = dy.to_owned();
-    if vector_b {
-        dy = unsqueeze(n, &dy, dy_dims.len());
-        dy_dims.push(Dim::Fixed(1));
-    }
     if vector_a {
         let at = dy_dims.len() - 1;
         dy = unsqueeze(n, &dy, at);

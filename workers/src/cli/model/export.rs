@@ -9,7 +9,7 @@ use syncline_scheduler::ids::JobId;
 
 use super::{read, write};
 use crate::{
-    autodiff::{inference_form, parse_forward},
+    autodiff::{inference_form, parse_forward, with_columns},
     cli::{model_failure, ps_failure},
     onnx::{ElementType, ModelProto, proto::TensorProto},
 };
@@ -106,8 +106,8 @@ fn fill(mut model: ModelProto, source: &str, snapshot: &[u8]) -> Result<(ModelPr
         **tensor = TensorProto::from_f32(name, view.shape(), &numbers);
         count += 1;
     }
-    // Whatever form it came in.
-    Ok((inference_form(model), count))
+    // Whatever form it came in, and so that ONNX Runtime computes with it what was evaluated.
+    Ok((with_columns(inference_form(model)), count))
 }
 
 #[cfg(test)]
