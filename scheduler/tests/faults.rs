@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use cluster::Settings;
 use syncline_scheduler::{
     core::{
-        Assignment, Blame, Core, Effect, Input, Iterated, Job, Outcome, Phase, Refused, ShardStand,
+        Assignment, Blame, Core, Effect, Floor, Input, Iterated, Job, Outcome, Phase, Refused, ShardStand,
         SnapshotFile, Submission, TaskFault, TaskReport, Work, WorkerAbout,
     },
     ids::{Generation, Incarnation, JobId, ShardIndex},
@@ -240,9 +240,11 @@ fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_el
     world.give(held(vec![mine.clone()], world.now_us));
     assert_eq!(world.code("job"), "running");
     let stranger = (id("job"), Generation::first(4));
-    let effects = world.give(held(vec![mine, stranger.clone()], world.now_us));
+    let effects = world.give(held(vec![mine.clone(), stranger.clone()], world.now_us));
     let close = Effect::CloseShards { job: stranger.0, generation: stranger.1, keep: false };
-    assert_eq!(effects, [close]);
+    let floor = Floor { closed: 0, pushes: [(Incarnation(1), 0)].into() };
+    let ask = Effect::Attach { job: mine.0, generation: mine.1, shard: ShardIndex(0), floor };
+    assert_eq!(effects, [close, ask]);
     world.give(held(vec![], world.now_us));
     assert_eq!(world.code("job"), "E220");
 }
@@ -288,6 +290,41 @@ fn attached(closed: u64, watermarks: &[(Incarnation, u64)]) -> Input {
         shard: ShardIndex(0),
         closed,
         watermarks: watermarks.iter().copied().collect(),
+        floor: Floor::default(),
+    }
+}
+
+#[test]
+fn a_shard_that_came_back_with_an_older_state_ends_the_job() {
+    // (barriers, pushes of the first worker) that every shard had, and that this one has.
+    #[rustfmt::skip]
+    let cases = [
+        ("asp", (0, 1), (0, 1), "running"),
+        ("asp", (0, 1), (0, 0), "E220"),
+        ("bsp", (1, 1), (1, 1), "running"),
+        ("bsp", (1, 1), (1, 0), "E220"),
+        ("bsp", (1, 1), (0, 1), "E220"),
+    ];
+    for (policy, had, has, code) in cases {
+        let mut world = World::new();
+        let worker = world.join(1, "worker");
+        let mut spec = spec("job", 100);
+        spec.nodes.iter_mut().for_each(|node| {
+            if let NodeKind::Train(train) = &mut node.kind {
+                train.policy = policy.parse().unwrap();
+            }
+        });
+        world.submit(spec, 5);
+        world.report(worker, done);
+        if had.0 > 0 {
+            world.give(closed("job", 5));
+        }
+        let floor = world.core.job(&id("job")).unwrap().floor();
+        assert_eq!((floor.closed, floor.pushes[&worker]), had, "{policy}");
+        let (generation, shard) = (Generation::first(5), ShardIndex(0));
+        let watermarks = [(worker, has.1)].into();
+        world.give(Input::Attached { job: id("job"), generation, shard, closed: has.0, watermarks, floor });
+        assert_eq!(world.code("job"), code, "{policy}: {had:?}, {has:?}");
     }
 }
 

@@ -193,6 +193,8 @@ pub trait Shard {
         version: Option<u64>,
         name: String,
     ) -> Result<SnapshotReport, ShardFault>;
+    /// Where all shards are now, in order: those of every job that is open here.
+    async fn moved(epoch: EngineEpoch, shards: Vec<String>) -> Result<(), ShardFault>;
     /// Every job that is open here.
     async fn held(epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault>;
     /// Forgets the job and wakes everybody who waits for it with [`ShardFault::Closed`]. Another generation stays.

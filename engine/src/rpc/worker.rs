@@ -74,6 +74,8 @@ pub struct Orders {
     pub assignments: Vec<Assignment>,
     /// Held tasks that are over: do not start them, drop their reports.
     pub revoked: Vec<TaskKey>,
+    /// Where all shards are now, in order; empty while some are not there.
+    pub shards: Vec<String>,
 }
 
 /// What a worker needs once per job.

@@ -173,7 +173,8 @@ impl WorkerService for WorkerDesk {
         let wait = Duration::from_millis(wait_ms).min(MAX_POLL);
         let (assignments, revoked) =
             hands.sessions.orders(worker, activity, wait).await.ok_or(EngineFault::Dropped)?;
-        Ok(Orders { epoch: hands.epoch, assignments, revoked })
+        let shards = hands.shards.addresses().unwrap_or_default();
+        Ok(Orders { epoch: hands.epoch, assignments, revoked, shards })
     }
 
     async fn report(
@@ -237,6 +238,7 @@ impl ShardRegistry for ShardDesk {
                 info!(shard = %index, address, "shard is there");
                 if let Some(hands) = hands {
                     hands.take_inventory(index);
+                    hands.tell_addresses();
                 }
             }
         }

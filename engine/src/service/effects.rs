@@ -19,7 +19,7 @@ use tracing::warn;
 use super::{clock::Clock, message::Message, sessions::Sessions, shards::Shards, trouble::Trouble};
 use crate::rpc::{BarrierOrder, ClockOrder, OpenJob, ShardClient, ShardFault, SnapshotReport, within};
 
-const CALL: Duration = Duration::from_secs(10);
+pub(super) const CALL: Duration = Duration::from_secs(10);
 const LONG_CALL: Duration = Duration::from_secs(600);
 /// How long a shard keeps a question about closed barriers open.
 const CLOSED_WAIT_MS: u64 = 2_000;
@@ -59,7 +59,7 @@ pub(super) struct Hands {
     /// Jobs whose records cannot be used, with what is wrong with them.
     damaged: Arc<Mutex<BTreeMap<JobId, String>>>,
     running: Arc<Mutex<HashMap<Life, Vec<AbortHandle>>>>,
-    clock: Clock,
+    pub(super) clock: Clock,
 }
 
 impl Hands {
@@ -105,13 +105,18 @@ impl Hands {
         lock(&self.specs).remove(job);
     }
 
-    fn send(&self, input: Input) {
+    pub(super) fn send(&self, input: Input) {
         // The loop is gone only when this engine is no longer active: then nobody wants the answer.
         let _ = self.queue.send(Message::Input(input));
     }
 
     /// Starts something for one life of a job.
-    fn start(&self, job: &JobId, generation: Generation, work: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn start(
+        &self,
+        job: &JobId,
+        generation: Generation,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
         let handle = tokio::spawn(work).abort_handle();
         let mut running = lock(&self.running);
         let handles = running.entry((job.clone(), generation)).or_default();
@@ -126,6 +131,7 @@ impl Hands {
             Effect::Revoke { worker, key } => self.sessions.revoke(worker, &key),
             Effect::Drop { worker, reason } => self.sessions.drop(worker, &reason),
             Effect::OpenShards { job, generation } => self.open(job, generation),
+            Effect::Attach { job, generation, shard, floor } => self.compare(job, generation, shard, floor),
             Effect::Order { job, generation, barrier } => self.order(&job, generation, &barrier),
             Effect::Clocks { job, generation, roster } => self.clocks(&job, generation, roster),
             Effect::Seal { job, generation, worker } => self.seal(&job, generation, worker),
@@ -192,42 +198,13 @@ impl Hands {
         });
     }
 
-    /// After a takeover: asks every shard where a running job stands, and goes on watching it.
-    pub(super) fn attach(&self, job: &JobId, generation: Generation) {
-        for shard in self.shards.indices() {
-            let (hands, job) = (self.clone(), job.clone());
-            self.start(&job.clone(), generation, async move {
-                let attached = hands
-                    .shards
-                    .call(shard, |c| {
-                        let job = job.clone();
-                        async move { c.attach(within(CALL), hands.epoch, job).await }
-                    })
-                    .await;
-                match attached {
-                    Ok(Some(state)) if state.generation == generation => {
-                        let (closed, watermarks) = (state.closed, state.watermarks.clone());
-                        let job_id = job.clone();
-                        hands.send(Input::Attached { job: job_id, generation, shard, closed, watermarks });
-                        let stand =
-                            ShardStand { closed: state.closed, closed_ago_us: 0, pushes: state.pushes };
-                        hands.closed(&job, generation, shard, stand);
-                        hands.watch(&job, generation, shard, state.closed);
-                    }
-                    Ok(_) => hands.failed(&job, generation, &ShardFault::UnknownJob { job: job.clone() }),
-                    Err(fault) => hands.failed(&job, generation, &fault),
-                }
-            });
-        }
-    }
-
-    fn closed(&self, job: &JobId, generation: Generation, shard: ShardIndex, stand: ShardStand) {
+    pub(super) fn closed(&self, job: &JobId, generation: Generation, shard: ShardIndex, stand: ShardStand) {
         if stand.closed > 0 {
             self.send(Input::BarrierClosed { job: job.clone(), generation, shard, stand });
         }
     }
 
-    fn watch(&self, job: &JobId, generation: Generation, shard: ShardIndex, mut seen: u64) {
+    pub(super) fn watch(&self, job: &JobId, generation: Generation, shard: ShardIndex, mut seen: u64) {
         let (hands, job) = (self.clone(), job.clone());
         self.start(&job.clone(), generation, async move {
             loop {
@@ -395,27 +372,7 @@ impl Hands {
         }
     }
 
-    /// Asks a shard that came, or came back, what it holds.
-    pub(super) fn take_inventory(&self, shard: ShardIndex) {
-        let hands = self.clone();
-        tokio::spawn(async move {
-            let asked_us = hands.clock.now_us();
-            let held =
-                hands.shards.call(shard, |c| async move { c.held(within(CALL), hands.epoch).await }).await;
-            match held {
-                Ok(held) => {
-                    let held = held.into_iter().map(|h| (h.job, h.generation)).collect();
-                    hands.send(Input::ShardHolds { shard, asked_us, held });
-                }
-                Err(ShardFault::Fenced { .. }) => {
-                    let _ = hands.queue.send(Message::Deposed);
-                }
-                Err(fault) => warn!(%shard, %fault, "the shard does not say what it holds"),
-            }
-        });
-    }
-
-    fn failed(&self, job: &JobId, generation: Generation, fault: &ShardFault) {
+    pub(super) fn failed(&self, job: &JobId, generation: Generation, fault: &ShardFault) {
         // A newer engine owns the shard: this one is about to find out, and the job is not to blame.
         if matches!(fault, ShardFault::Fenced { .. }) {
             let _ = self.queue.send(Message::Deposed);

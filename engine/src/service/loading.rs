@@ -57,11 +57,12 @@ impl Active {
                 active.note_over(&id);
             }
             newest = newest.max(job.newest_worker());
-            let (running, generation) = (*job.phase() == Phase::Running, job.generation());
+            let (running, generation, floor) =
+                (*job.phase() == Phase::Running, job.generation(), job.floor());
             info!(job = %id, state = job.phase().word(), seq, "job loaded");
             effects.extend(active.core.restore(job));
             if running {
-                active.hands.attach(&id, generation);
+                active.hands.attach(&id, generation, &floor);
             }
         }
         active.store.skip_incarnations(newest).await?;

@@ -1,6 +1,7 @@
 //! The engine as a service: one loop that decides, everything else moves messages.
 
 mod active;
+mod attaching;
 mod calls;
 mod clock;
 mod collecting;

@@ -271,6 +271,7 @@ async fn lead(
         for shard in shards.all() {
             hands.take_inventory(shard.hello.index);
         }
+        hands.tell_addresses();
         // Ends with this scope, in whatever way: a lead that nobody exercises must not be renewed.
         let mut renewal = JoinSet::new();
         renewal.spawn(keep_collecting(store.clone(), hands.clone()));

@@ -21,6 +21,7 @@
 //! A broken connection is opened again and the push goes on where it was cut, or the pull is asked again, until
 //! [`ClientOptions::patience`] has passed without progress.
 
+mod addresses;
 mod blob;
 mod cancel;
 mod gather;
@@ -30,6 +31,7 @@ mod pull;
 mod push;
 mod shards;
 
+pub use addresses::Addresses;
 pub use blob::{BlobClient, digest_from_hex};
 pub use cancel::Canceller;
 pub(crate) use link::{Link, Trouble, out_of_place};

@@ -8,7 +8,7 @@ use syncline_scheduler::{
     spec::ElementRange,
 };
 
-use super::{Canceller, Link, Trouble, patience::Patience};
+use super::{Addresses, Canceller, Link, Trouble, patience::Patience};
 use crate::{PsError, shard::Want, wire::At};
 
 /// How a client behaves when connections break.
@@ -36,6 +36,7 @@ pub struct Shards {
     pub(super) seats: Vec<Seat>,
     pub(super) options: ClientOptions,
     pub(super) canceller: Canceller,
+    addresses: Addresses,
     token: Token,
 }
 
@@ -59,27 +60,31 @@ impl Shards {
         elements: u64,
     ) -> Result<Self, PsError> {
         let at = At { job, generation, incarnation };
-        Self::connect_with(addresses, token, at, elements, ClientOptions::default(), Canceller::default())
+        let (options, canceller) = (ClientOptions::default(), Canceller::default());
+        Self::connect_with(&addresses.into(), token, at, elements, options, canceller)
     }
 
-    /// As [`Shards::connect`], with options, and only as long as nobody cancels.
+    /// As [`Shards::connect`], with addresses that may change, with options, and only as long as nobody cancels.
     pub fn connect_with(
-        addresses: &[String],
+        addresses: &Addresses,
         token: Token,
         at: At,
         elements: u64,
         options: ClientOptions,
         canceller: Canceller,
     ) -> Result<Self, PsError> {
-        let count = addresses.len() as u32;
-        let seat = |(index, address): (u32, &String)| Seat {
-            address: address.clone(),
+        addresses.forget_lost();
+        let now = addresses.get();
+        let count = now.len() as u32;
+        let seat = |(index, address): (u32, String)| Seat {
+            address,
             range: ElementRange::of_shard(elements, index, count),
             link: None,
             asked: None,
         };
-        let seats = (0..).zip(addresses).map(seat).collect();
-        let mut shards = Self { at, elements, seats, options, canceller, token };
+        let seats = (0..).zip(now).map(seat).collect();
+        let mut shards =
+            Self { at, elements, seats, options, canceller, addresses: addresses.clone(), token };
         let mut patience = Patience::new(options.patience);
         for index in 0..shards.seats.len() {
             while let Err(trouble) = shards.link(index) {
@@ -108,6 +113,7 @@ impl Shards {
             None => {
                 let link = Link::open(&seat.address, &self.token, self.options.silence)?;
                 self.canceller.watch(index, Some(link.socket()));
+                self.addresses.reached(index);
                 link
             }
         };
@@ -148,6 +154,11 @@ impl Shards {
             after_ms,
             cause: cause.to_string(),
         })?;
+        // It may have been started again elsewhere.
+        if let Some(address) = self.addresses.of(index) {
+            self.seats[index].address = address;
+        }
+        self.addresses.lost(index, &self.seats[index].address);
         self.canceller.check()
     }
 }

@@ -146,6 +146,10 @@ impl Shard for Control {
         .await
     }
 
+    async fn moved(self, _: Context, epoch: EngineEpoch, shards: Vec<String>) -> Result<(), ShardFault> {
+        self.0.house.moved_to(epoch, &shards)
+    }
+
     async fn held(self, _: Context, epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault> {
         self.0.house.held(epoch)
     }

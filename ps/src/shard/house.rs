@@ -96,6 +96,14 @@ impl House {
         Ok(open.collect())
     }
 
+    /// Takes note of where all shards are now: those of every open job, among which they are the only ones.
+    pub fn moved_to(&self, epoch: EngineEpoch, shards: &[String]) -> Result<(), ShardFault> {
+        self.fence.check(epoch)?;
+        let of_all = self.open_jobs().into_iter().filter(|job| job.shards().len() == shards.len());
+        of_all.for_each(|job| job.moved_to(shards));
+        Ok(())
+    }
+
     /// Opens a job in `generation` over `shards` with what `load` makes, which takes its time. The same generation stays
     /// as it is; an older one ends, and so does another job of the same name, which no engine can know any more; a newer
     /// one refuses.

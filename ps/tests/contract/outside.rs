@@ -69,9 +69,15 @@ fn a_shard_that_stays_away_is_an_error_within_the_callers_patience() {
     let mut rig = Rig::with_job(2, 100);
     let at = At { job: job(), generation: FIRST, incarnation: Incarnation(1) };
     let options = ClientOptions { patience: Duration::from_millis(50), ..ClientOptions::default() };
-    let mut worker =
-        Shards::connect_with(&rig.addresses(), rig.token.clone(), at, 100, options, Canceller::default())
-            .unwrap();
+    let mut worker = Shards::connect_with(
+        &rig.addresses().as_slice().into(),
+        rig.token.clone(),
+        at,
+        100,
+        options,
+        Canceller::default(),
+    )
+    .unwrap();
     worker.push(1, UNIT, &[&[1.0; 100]]).unwrap();
     let gone = rig.shards.remove(1);
     let address = gone.address().to_string();
@@ -88,9 +94,15 @@ fn a_stop_ends_blocked_pulls() {
     let mut rig = Rig::with_job(1, 100);
     let at = At { job: job(), generation: FIRST, incarnation: Incarnation(1) };
     let options = ClientOptions { patience: Duration::from_millis(50), ..ClientOptions::default() };
-    let mut worker =
-        Shards::connect_with(&rig.addresses(), rig.token.clone(), at, 100, options, Canceller::default())
-            .unwrap();
+    let mut worker = Shards::connect_with(
+        &rig.addresses().as_slice().into(),
+        rig.token.clone(),
+        at,
+        100,
+        options,
+        Canceller::default(),
+    )
+    .unwrap();
     std::thread::scope(|scope| {
         let blocked = scope.spawn(move || worker.pull(Want::version(1), &mut [0.0; 100]));
         rig.shards.remove(0).stop();

@@ -43,7 +43,8 @@ fn a_shard_that_greets_and_then_hangs_is_given_up_within_seconds() {
     });
     let options = options(Duration::from_millis(300));
     let canceller = Canceller::default();
-    let mut worker = Shards::connect_with(&[address], token, at(), 100, options, canceller).unwrap();
+    let mut worker =
+        Shards::connect_with(&[address].as_slice().into(), token, at(), 100, options, canceller).unwrap();
     let since = Instant::now();
     let pull = worker.pull(Want::version(1), &mut [0.0; 100]).unwrap_err();
     assert!(matches!(pull, PsError::Unreachable { .. }), "{pull}");
@@ -56,8 +57,15 @@ fn a_shard_that_waits_for_others_is_not_taken_for_one_that_hangs() {
     let mut silence = Duration::from_secs(2);
     let canceller = Canceller::default();
     let waiting = options(silence);
-    let mut worker =
-        Shards::connect_with(&rig.addresses(), rig.token.clone(), at(), 100, waiting, canceller).unwrap();
+    let mut worker = Shards::connect_with(
+        &rig.addresses().as_slice().into(),
+        rig.token.clone(),
+        at(),
+        100,
+        waiting,
+        canceller,
+    )
+    .unwrap();
     thread::scope(|scope| {
         let since = Instant::now();
         let blocked = scope.spawn(move || worker.pull(Want::version(1), &mut [0.0; 100]));

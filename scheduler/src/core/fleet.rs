@@ -104,9 +104,9 @@ impl Core {
             Input::ShardHolds { shard, asked_us, held } => {
                 self.shard_holds(shard, asked_us, &held, now_us, fx);
             }
-            Input::Attached { job, generation, shard, closed, watermarks } => {
+            Input::Attached { job, generation, shard, closed, watermarks, floor } => {
                 if let Some(job) = self.open_job(&job, generation) {
-                    job.attached(shard, closed, &watermarks, now_us, fx);
+                    job.attached(shard, closed, &watermarks, &floor, now_us, fx);
                 }
             }
             Input::ShardFailed { job, generation, code, reason } => {
@@ -178,7 +178,8 @@ impl Core {
         Ok(())
     }
 
-    /// A shard says what it holds: what nobody knows is dropped there, and what it should hold and does not is lost.
+    /// A shard says what it holds: what nobody knows is dropped there, what it should hold and does not is lost, and of
+    /// the rest it is asked how far it is.
     fn shard_holds(
         &mut self,
         shard: ShardIndex,
@@ -198,9 +199,16 @@ impl Core {
         }
         for (id, job) in &mut self.jobs {
             let opened_before = job.central.started_us.is_some_and(|started_us| started_us < asked_us);
-            let holds = held.contains(&(id.clone(), job.central.generation));
-            if job.central.phase == Phase::Running && opened_before && !holds {
-                job.lost_shard(shard, "its process was started again without them", now_us, fx);
+            let generation = job.central.generation;
+            match (job.central.phase == Phase::Running, held.contains(&(id.clone(), generation))) {
+                (true, true) => {
+                    let floor = job.floor();
+                    fx.push(Effect::Attach { job: id.clone(), generation, shard, floor });
+                }
+                (true, false) if opened_before => {
+                    job.lost_shard(shard, "its process was started again without them", now_us, fx);
+                }
+                _ => {}
             }
         }
     }

@@ -46,13 +46,15 @@ pub enum Input {
         asked_us: u64,
         held: Vec<(JobId, Generation)>,
     },
-    /// How far a shard came with a job that was loaded: the store must not know less.
+    /// How far a shard came with a job that was loaded, or that it held when it came back: the store must not know less,
+    /// nor the shard less than `floor`.
     Attached {
         job: JobId,
         generation: Generation,
         shard: ShardIndex,
         closed: u64,
         watermarks: BTreeMap<Incarnation, u64>,
+        floor: Floor,
     },
     /// A shard could not do what this job needs.
     ShardFailed {
@@ -182,6 +184,13 @@ pub enum Effect {
         job: JobId,
         generation: Generation,
     },
+    /// Ask a shard how far it is, and answer with [`Input::Attached`].
+    Attach {
+        job: JobId,
+        generation: Generation,
+        shard: ShardIndex,
+        floor: Floor,
+    },
     Order {
         job: JobId,
         generation: Generation,
@@ -244,4 +253,13 @@ pub enum Refused {
     Over { job: JobId, state: &'static str },
     #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]
     NotOver { job: JobId, state: &'static str },
+}
+
+/// What every shard has done of a job: it said so once, so that one which knows less has gone back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Floor {
+    /// Barriers that are closed on all shards.
+    pub closed: u64,
+    /// Last push of each worker that every shard has acknowledged.
+    pub pushes: BTreeMap<Incarnation, u64>,
 }

@@ -3,7 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{fleet::SHARD_LOST, io::Effect, job::Job, state::Phase};
+use super::{
+    fleet::SHARD_LOST,
+    io::{Effect, Floor},
+    job::Job,
+    state::Phase,
+};
 use crate::ids::{Incarnation, ShardIndex};
 
 /// Code of a job that ended because the store lost what it had acknowledged.
@@ -15,13 +20,21 @@ impl Job {
         self.end(Phase::Failed { code: SHARD_LOST.into(), reason }, now_us, fx);
     }
 
-    /// A shard says how far it came with a job that was loaded. What it applied was granted, and a grant is committed
-    /// before it is given: a shard that is ahead of the store proves that the store has gone back.
+    /// What a shard that is asked from now on must have.
+    pub fn floor(&self) -> Floor {
+        let pushes = self.active().filter_map(|worker| Some((worker, self.members.get(&worker)?.finished)));
+        Floor { closed: self.central.closed, pushes: pushes.collect() }
+    }
+
+    /// A shard says how far it came with a job. What it applied was granted, and a grant is committed before it is given: a
+    /// shard that is ahead of the store proves that the store has gone back. One that is behind `floor`, which was known
+    /// before it was asked, has gone back itself.
     pub(super) fn attached(
         &mut self,
         shard: ShardIndex,
         closed: u64,
         watermarks: &BTreeMap<Incarnation, u64>,
+        floor: &Floor,
         now_us: u64,
         fx: &mut Vec<Effect>,
     ) {
@@ -46,6 +59,8 @@ impl Job {
                 now_us,
                 fx,
             );
+        } else if let Some(what) = behind(floor, closed, watermarks) {
+            self.lost_shard(shard, &format!("it came back with an older state, {what}"), now_us, fx);
         }
     }
 
@@ -54,4 +69,14 @@ impl Job {
         let reason = format!("Redis has lost what it had acknowledged: {what}");
         self.end(Phase::Failed { code: STORE_LOST.into(), reason }, now_us, fx);
     }
+}
+
+/// What a shard had and has no more, in words.
+fn behind(floor: &Floor, closed: u64, watermarks: &BTreeMap<Incarnation, u64>) -> Option<String> {
+    if closed < floor.closed {
+        return Some(format!("in which {closed} of {} closed barriers are closed", floor.closed));
+    }
+    let applied = |worker| watermarks.get(worker).copied().unwrap_or(0);
+    let (worker, last) = floor.pushes.iter().find(|(worker, last)| applied(worker) < **last)?;
+    Some(format!("in which {} of {last} pushes of {worker} are applied", applied(worker)))
 }

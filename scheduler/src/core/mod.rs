@@ -31,8 +31,8 @@ pub use exclusion::Exclusion;
 pub use explain::{BarrierStory, SlowStory, TaskStory, WorkerStory};
 pub use fleet::Core;
 pub use io::{
-    Barrier, ClockRoster, Effect, Input, Refused, ShardStand, SnapshotFile, Stand, Submission, TaskFault,
-    WorkerAbout,
+    Barrier, ClockRoster, Effect, Floor, Input, Refused, ShardStand, SnapshotFile, Stand, Submission,
+    TaskFault, WorkerAbout,
 };
 pub use job::Job;
 pub use load::{Stored, Unreadable};

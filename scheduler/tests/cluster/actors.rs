@@ -17,7 +17,7 @@ pub struct Shard {
     /// Closes that the engine has been told of.
     pub told: u64,
     pub pushes: u64,
-    watermarks: BTreeMap<Incarnation, u64>,
+    pub watermarks: BTreeMap<Incarnation, u64>,
     begun: BTreeMap<Incarnation, u64>,
     sealed: BTreeSet<Incarnation>,
     barriers: BTreeMap<u64, Barrier>,

@@ -244,6 +244,11 @@ impl Cluster {
         }
         self.inputs.extend(inputs);
         self.shards.iter_mut().for_each(|s| s.told = 0);
+        // And each is asked what it holds, and how far it is: none has gone back.
+        for (shard, s) in (0..).map(ShardIndex).zip(&self.shards) {
+            let held = vec![("job".parse().unwrap(), s.generation)];
+            self.inputs.push(Input::ShardHolds { shard, asked_us: self.now_us, held });
+        }
     }
 
     /// One random micro-step; `false` if nothing can move.
@@ -392,6 +397,11 @@ impl Cluster {
             Effect::OpenShards { job, generation } => {
                 self.shards.iter_mut().for_each(|s| s.generation = generation);
                 self.inputs.push(Input::ShardsOpened { job, generation });
+            }
+            Effect::Attach { job, generation, shard, floor } => {
+                let Shard { closed, watermarks, .. } = &self.shards[shard.0 as usize];
+                let (closed, watermarks) = (*closed, watermarks.clone());
+                self.inputs.push(Input::Attached { job, generation, shard, closed, watermarks, floor });
             }
             Effect::Order { barrier, .. } => {
                 for shard in &mut self.shards {

@@ -194,6 +194,9 @@ impl Life {
                         sleep(RETRY).await;
                         continue;
                     }
+                    if !orders.shards.is_empty() {
+                        self.shared.shards.set(orders.shards);
+                    }
                     let mut holding = self.holding.lock().await;
                     holding.retain(|k| !orders.revoked.contains(k));
                     self.shared.revoke(&orders.revoked);

@@ -45,7 +45,7 @@ impl WorkerError {
     /// Whether another worker may succeed where this one failed.
     pub fn blame(&self) -> Blame {
         match self {
-            Self::NotFinite { .. } | Self::OutOfRound { .. } => Blame::Job,
+            Self::NotFinite { .. } => Blame::Job,
             Self::Ps(PsError::Refused { .. } | PsError::Length { .. }) => Blame::Job,
             // A file, a library, memory or a connection that this machine lacks.
             _ => Blame::Worker,

@@ -13,7 +13,7 @@ use std::{
 use syncline_engine::rpc::{EngineFault, JobTicket};
 use syncline_ps::{
     PsError,
-    client::{Canceller, Want},
+    client::{Addresses, Canceller, Want},
 };
 use syncline_scheduler::{
     core::{Assignment, Outcome, TaskKey, Update, Work},
@@ -43,6 +43,8 @@ pub(super) struct Shared {
     /// A report is there that must not wait for others.
     urgent: Notify,
     blocked_on: Mutex<Option<String>>,
+    /// Where the shards are, as the engine said last.
+    pub shards: Addresses,
     /// Ends the calls of the job that is open, or that opens.
     canceller: Mutex<Canceller>,
     /// This life is over.
@@ -87,7 +89,7 @@ impl Shared {
     }
 
     pub(super) fn blocked_on(&self) -> Option<String> {
-        lock(&self.blocked_on).clone()
+        self.shards.away().or_else(|| lock(&self.blocked_on).clone())
     }
 
     /// What the executor has in hand, for people.
@@ -235,8 +237,9 @@ fn run_one(
             // A worker serves one job at a time: what was open before is over.
             open.clear();
             let canceller = shared.begin_job();
-            let job =
-                JobRun::open(me, key, shared.busy.waiting(|| ticket(&key.job))?, canceller, &shared.busy)?;
+            let JobTicket { train, shards, .. } = shared.busy.waiting(|| ticket(&key.job))?;
+            shared.shards.set(shards);
+            let job = JobRun::open(me, key, train, shared.shards.clone(), canceller, &shared.busy)?;
             open.entry(place).or_insert(job)
         }
     };

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use syncline_engine::rpc::{JobTicket, Token};
+use syncline_engine::rpc::Token;
 use syncline_ps::{
     PsError,
-    client::{BlobClient, Canceller, ClientOptions, Pulled, Shards},
+    client::{Addresses, BlobClient, Canceller, ClientOptions, Pulled, Shards},
     optim::gradient_norm,
     shard::{PushHeader, Want},
     wire::At,
@@ -52,7 +52,7 @@ pub(super) struct Identity {
 pub(super) struct JobRun {
     me: Identity,
     train: TrainSpec,
-    addresses: Vec<String>,
+    addresses: Addresses,
     shards: Shards,
     params: Parameters,
     lanes: Lanes,
@@ -74,18 +74,18 @@ pub(super) struct Iteration {
 }
 
 impl JobRun {
-    /// Fetches the blobs, loads the sessions, opens the data and connects to the shards, unless `canceller` ends it. The
-    /// same one ends calls that block later.
+    /// Fetches the blobs, loads the sessions, opens the data and connects to the shards at `addresses`, unless `canceller`
+    /// ends it. The same one ends calls that block later.
     pub(super) fn open(
         me: &Identity,
         key: &TaskKey,
-        ticket: JobTicket,
+        train: TrainSpec,
+        addresses: Addresses,
         canceller: Canceller,
         busy: &Busy,
     ) -> Result<Self, WorkerError> {
-        let JobTicket { train, shards: addresses, .. } = ticket;
         let blobs = BlobClient::new(me.token.clone()).under(canceller.clone());
-        let graph = busy.waiting(|| blobs.get(&addresses, &train.model.training_graph))?;
+        let graph = busy.waiting(|| blobs.get(&addresses.get(), &train.model.training_graph))?;
         let (graph, scale) = LossScale::take(graph)?;
         let params = Parameters::new(&train);
         let lanes = Lanes::new(&me.runtime, &graph, &me.exec, me.split_batch, &params)?;
@@ -244,7 +244,8 @@ impl JobRun {
     fn evaluate_pinned(&mut self, version: u64) -> Result<Outcome, WorkerError> {
         self.busy.waiting(|| self.shards.pull(Want::Pinned(version), &mut self.params.values))?;
         let blobs = BlobClient::new(self.me.token.clone()).under(self.shards.canceller());
-        let graph = self.busy.waiting(|| blobs.get(&self.addresses, &self.train.model.evaluation_graph))?;
+        let graph =
+            self.busy.waiting(|| blobs.get(&self.addresses.get(), &self.train.model.evaluation_graph))?;
         let mut session = Executable::new(&self.me.runtime, &graph, &self.me.exec)?;
         let mut scores = Scores::of(session.output_names());
         for part in 0..self.data.as_ref().map_or(1, Feed::test_parts) {

@@ -129,13 +129,8 @@ impl Cluster {
         };
         cluster.start_engine();
         for index in 0..shards {
-            let args = words(&format!(
-                "ps --engine {} --token-file {} --state-dir {} --shard {index}/{shards}",
-                cluster.engine_address,
-                cluster.token_file().display(),
-                cluster.dir.path().join(format!("shard-{index}")).display(),
-            ));
-            cluster.shards.push(Process::spawn(&args, true).0);
+            let shard = cluster.spawn_shard(index);
+            cluster.shards.push(shard);
         }
         for _ in 0..workers {
             let worker = cluster.spawn_worker(worker_flags);
@@ -165,6 +160,32 @@ impl Cluster {
 
     pub fn kill_engine(&mut self) {
         self.engine.take().unwrap().kill();
+    }
+
+    fn spawn_shard(&self, index: u32) -> Process {
+        let args = words(&format!(
+            "ps --engine {} --token-file {} --state-dir {} --shard {index}/{}",
+            self.engine_address,
+            self.token_file().display(),
+            self.shard_folder(index).display(),
+            self.shard_count,
+        ));
+        Process::spawn(&args, true).0
+    }
+
+    /// Where a shard keeps what it must not forget.
+    pub fn shard_folder(&self, index: u32) -> PathBuf {
+        self.dir.path().join(format!("shard-{index}"))
+    }
+
+    /// Stops a shard in order and, after `meanwhile`, starts it again on another port.
+    pub fn restart_shard(&mut self, index: u32, meanwhile: impl FnOnce()) {
+        let place = index as usize;
+        self.shards[place].signal("TERM");
+        let ended = self.shards[place].0.wait().unwrap();
+        assert!(ended.success(), "{ended}");
+        meanwhile();
+        self.shards[place] = self.spawn_shard(index);
     }
 
     pub fn spawn_worker(&self, flags: &str) -> Process {

@@ -15,6 +15,7 @@ mod disk;
 mod hung;
 mod jobs;
 mod mistakes;
+mod moved;
 mod other_machine;
 mod pauses;
 mod queue;

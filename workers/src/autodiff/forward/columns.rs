@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use crate::autodiff::emitter::Emitter;
-use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 use crate::onnx::TensorType;
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 
 /// Oldest operator set whose Unsqueeze takes the axes as an input.
 const LEAST_OPSET: i64 = 13;

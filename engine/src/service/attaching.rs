@@ -1,0 +1,108 @@
+//! Shards that come, come back, or were there before this engine: what they hold, how far they are, and where they are
+//! now.
+
+use syncline_scheduler::{
+    core::{Floor, Input, ShardStand},
+    ids::{Generation, JobId, ShardIndex},
+};
+use tracing::warn;
+
+use super::{
+    effects::{CALL, Hands},
+    message::Message,
+};
+use crate::rpc::{ShardFault, ShardState, within};
+
+impl Hands {
+    /// After a takeover: asks every shard where a running job stands, and goes on watching it.
+    pub(super) fn attach(&self, job: &JobId, generation: Generation, floor: &Floor) {
+        for shard in self.shards.indices() {
+            let (hands, job, floor) = (self.clone(), job.clone(), floor.clone());
+            self.start(&job.clone(), generation, async move {
+                match hands.state_of(&job, shard).await {
+                    Ok(Some(state)) if state.generation == generation => {
+                        hands.attached(&job, shard, &state, floor);
+                        let stand =
+                            ShardStand { closed: state.closed, closed_ago_us: 0, pushes: state.pushes };
+                        hands.closed(&job, generation, shard, stand);
+                        hands.watch(&job, generation, shard, state.closed);
+                    }
+                    Ok(_) => hands.failed(&job, generation, &ShardFault::UnknownJob { job: job.clone() }),
+                    Err(fault) => hands.failed(&job, generation, &fault),
+                }
+            });
+        }
+    }
+
+    /// Asks a shard that holds a running job how far it is: it may have gone back.
+    pub(super) fn compare(&self, job: JobId, generation: Generation, shard: ShardIndex, floor: Floor) {
+        let hands = self.clone();
+        self.start(&job.clone(), generation, async move {
+            match hands.state_of(&job, shard).await {
+                Ok(Some(state)) if state.generation == generation => {
+                    hands.attached(&job, shard, &state, floor);
+                }
+                // It was closed meanwhile, or holds another life by now: others find out about that.
+                Ok(_) => {}
+                Err(fault) => hands.failed(&job, generation, &fault),
+            }
+        });
+    }
+
+    async fn state_of(&self, job: &JobId, shard: ShardIndex) -> Result<Option<ShardState>, ShardFault> {
+        let ask = self.shards.call(shard, |c| {
+            let job = job.clone();
+            async move { c.attach(within(CALL), self.epoch, job).await }
+        });
+        ask.await
+    }
+
+    fn attached(&self, job: &JobId, shard: ShardIndex, state: &ShardState, floor: Floor) {
+        let (closed, watermarks) = (state.closed, state.watermarks.clone());
+        let (job, generation) = (job.clone(), state.generation);
+        self.send(Input::Attached { job, generation, shard, closed, watermarks, floor });
+    }
+
+    /// Asks a shard that came, or came back, what it holds.
+    pub(super) fn take_inventory(&self, shard: ShardIndex) {
+        let hands = self.clone();
+        tokio::spawn(async move {
+            let asked_us = hands.clock.now_us();
+            let held =
+                hands.shards.call(shard, |c| async move { c.held(within(CALL), hands.epoch).await }).await;
+            match held {
+                Ok(held) => {
+                    let held = held.into_iter().map(|h| (h.job, h.generation)).collect();
+                    hands.send(Input::ShardHolds { shard, asked_us, held });
+                }
+                Err(ShardFault::Fenced { .. }) => {
+                    let _ = hands.queue.send(Message::Deposed);
+                }
+                Err(fault) => warn!(%shard, %fault, "the shard does not say what it holds"),
+            }
+        });
+    }
+
+    /// Tells all shards where each of them is now: they hear and fetch from each other. Workers learn it with their next
+    /// orders.
+    pub(super) fn tell_addresses(&self) {
+        for shard in self.shards.indices() {
+            let hands = self.clone();
+            tokio::spawn(async move {
+                let told = hands.shards.call(shard, |c| {
+                    // As they are when this one is reached. Who is missing makes all be told again when it comes.
+                    let addresses = hands.shards.addresses();
+                    async move {
+                        match addresses {
+                            Some(addresses) => c.moved(within(CALL), hands.epoch, addresses).await,
+                            None => Ok(Ok(())),
+                        }
+                    }
+                });
+                if let Err(fault) = told.await {
+                    warn!(%shard, %fault, "the shard does not take the addresses of the others");
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A shard that is stopped in order and comes back: at another address, or with the state of an earlier day.
+
+use std::{fs, path::Path};
+
+use crate::{
+    cluster::{Cluster, number},
+    jobs::{check_exact, check_next_job_runs, counting, submit},
+};
+
+const SAMPLES: u64 = 4_000;
+const WORKER: &str = "--step-ms 5 --slowdown 1";
+
+/// Moves every shard once in the middle of a job, whose counts are exact and of which nobody loses anything.
+async fn moves(policy: &str, clip_norm: Option<f32>) {
+    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let job = submit(&cluster, counting("moved", policy, SAMPLES, |s| s.clip_norm = clip_norm)).await;
+    for shard in 0..2 {
+        let far = SAMPLES * u64::from(shard + 1) / 4;
+        cluster.until(&job, |s| number(s, "samples_applied") > far).await;
+        cluster.restart_shard(shard, || {});
+    }
+    let summary = cluster.until_over(&job).await;
+    check_exact(&summary, SAMPLES);
+    assert_eq!(number(&summary, "iterations_lost") + number(&summary, "iterations_torn"), 0, "{summary:?}");
+    check_next_job_runs(&cluster, "next").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_find_a_shard_that_came_back_at_another_address_and_so_does_the_snapshot() {
+    moves("asp", None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shards_that_clip_rounds_together_find_each_other_again() {
+    // So large that nothing is scaled: the counts stay whole.
+    moves("bsp", Some(1e9)).await;
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+/// Gives a shard back the state of an earlier stop in the middle of a job.
+async fn goes_back(policy: &str, engine_too: bool) {
+    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let job = submit(&cluster, counting("back", policy, 100 * SAMPLES, |_| {})).await;
+    let (folder, kept) = (cluster.shard_folder(1), cluster.dir.path().join("kept"));
+    cluster.until(&job, |s| number(s, "samples_applied") > 500).await;
+    cluster.restart_shard(1, || copy(&folder, &kept));
+    let before = number(&cluster.summary(&job).await, "samples_applied");
+    cluster.until(&job, |s| number(s, "samples_applied") > before + 500).await;
+    if engine_too {
+        cluster.kill_engine();
+    }
+    cluster.restart_shard(1, || {
+        fs::remove_dir_all(&folder).unwrap();
+        fs::rename(&kept, &folder).unwrap();
+    });
+    if engine_too {
+        cluster.start_engine();
+    }
+    let summary = cluster.until_over(&job).await;
+    assert_eq!((summary["state"].as_str(), summary["code"].as_str()), ("failed", "E220"), "{summary:?}");
+    assert!(summary["reason"].contains("older state"), "{summary:?}");
+    check_next_job_runs(&cluster, "next").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_went_back_ends_a_job_of_steps_instead_of_losing_pushes_in_silence() {
+    goes_back("asp", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_went_back_while_the_engine_was_gone_ends_a_job_of_rounds() {
+    goes_back("bsp", true).await;
+}
