@@ -25,7 +25,7 @@ mod search;
 
 pub use look::{Looked, look};
 
-use std::collections::HashMap;
+use std::{collections::HashMap, panic::resume_unwind, thread};
 
 use serde::{Deserialize, Serialize};
 
@@ -121,18 +121,28 @@ pub fn check(
     derive_options: &DeriveOptions,
     options: &CheckOptions,
 ) -> Result<Checked, AutodiffError> {
-    let mut graph = derive(runtime, forward, loss, derive_options)?;
-    let recomputing = DeriveOptions { recompute: true, ..derive_options.clone() };
-    let recomputing = derive(runtime, forward, loss, &recomputing)?;
-    let recomputing = feed::of_fixed_size(&recomputing, options, DEFAULT_SIZE)?;
-    if !feed::label_follows(&graph) {
-        // Only the model itself can tell what shape of labels goes with these sizes.
-        let mut model = onnx::parse(forward)?;
-        feed::fix_dims(&mut model, options, DEFAULT_SIZE);
-        graph = derive(runtime, &model.to_bytes(), loss, derive_options)?;
-    }
-    let checked = check_graph(runtime, &graph, options)?;
-    Ok(Checked { recomputed: Some(cost(runtime, &recomputing)?), ..checked })
+    let compared = || {
+        let mut graph = derive(runtime, forward, loss, derive_options)?;
+        if !feed::label_follows(&graph) {
+            // Only the model itself can tell what shape of labels goes with these sizes.
+            let mut model = onnx::parse(forward)?;
+            feed::fix_dims(&mut model, options, DEFAULT_SIZE);
+            graph = derive(runtime, &model.to_bytes(), loss, derive_options)?;
+        }
+        check_graph(runtime, &graph, options)
+    };
+    let recomputed = || {
+        let recomputing = DeriveOptions { recompute: true, ..derive_options.clone() };
+        let recomputing = derive(runtime, forward, loss, &recomputing)?;
+        cost(runtime, &feed::of_fixed_size(&recomputing, options, DEFAULT_SIZE)?)
+    };
+    // Both are mostly loading, which takes one core; for large models the second takes half as long as the first.
+    thread::scope(|scope| {
+        let recomputed = scope.spawn(recomputed);
+        let checked = compared()?;
+        let recomputed = recomputed.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        Ok(Checked { recomputed: Some(recomputed), ..checked })
+    })
 }
 
 /// Checks a training graph, derived or made elsewhere.
