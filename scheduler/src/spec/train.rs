@@ -35,6 +35,9 @@ pub struct DataInput {
     pub element: DataElement,
     /// Shape of one sample.
     pub shape: Vec<u32>,
+    /// Rows of the table that its integers choose from, where they do so as they are: from 0 to this less one.
+    #[serde(default)]
+    pub rows: Option<u64>,
 }
 
 /// What numbers an input takes.

@@ -168,9 +168,7 @@ fn parse(source: &Source, contents: &[Vec<u8>], wanted: &Wanted) -> Result<Raw, 
         }
         (Source::Idx { .. }, [images, labels]) => idx::read(*images, *labels)?,
         (Source::Cifar10 { .. }, files) => cifar10::read(files)?,
-        (Source::Text { context, stride, .. }, [file]) => {
-            text::read(*file, *context, *stride, wanted.label.as_ref())?
-        }
+        (Source::Text { context, stride, .. }, [file]) => text::read(*file, *context, *stride, wanted)?,
         (Source::Safetensors { .. }, [file]) => return tensors::read(*file, wanted),
         _ => unreachable!("a source has as many contents as files"),
     };

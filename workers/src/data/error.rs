@@ -61,6 +61,9 @@ pub enum DataError {
     /// Something else than an integer where the model wants one; rows and columns count from 1.
     #[error("[E484] {} row {row}, column {column}: {number} is not an integer that the model's input takes", path.display())]
     Whole { path: PathBuf, row: usize, column: usize, number: String },
+    /// An id for which the model's table has no row; rows and columns count from 1.
+    #[error("[E488] {} row {row}, column {column}: {found} is not in the table of the model's input {input}, whose rows are 0 to {}", path.display(), rows.saturating_sub(1))]
+    Id { path: PathBuf, row: usize, column: usize, found: i64, input: String, rows: usize },
     /// A row that does not exist.
     #[error("[E339] row {index} was asked for, the data set has {rows} rows")]
     NoSuchRow { index: u32, rows: usize },
@@ -98,7 +101,13 @@ impl DataError {
             Self::NoTensor { .. } => "E482",
             Self::Vocabulary { .. } => "E483",
             Self::Whole { .. } => "E484",
+            Self::Id { .. } => "E488",
         }
+    }
+
+    /// Whether another machine may read the same data well: a file that is missing, or another one, on this machine.
+    pub fn is_of_the_machine(&self) -> bool {
+        matches!(self, Self::Io { .. } | Self::Remote { .. } | Self::Digest { .. } | Self::TooLarge { .. })
     }
 
     /// What the user can do about it, if there is something.
@@ -114,6 +123,12 @@ impl DataError {
             Self::Label { .. } => {
                 Some("classes count from 0; does the model have an output for each of them?")
             }
+            Self::Id { found: ..0, .. } => Some(
+                "ids count from 0, and as in PyTorch's Embedding none counts from the end; pad with an id that has a row",
+            ),
+            Self::Id { .. } => Some(
+                "ids count from 0; give the model's table a row for each of them, or clip the ids inside the model",
+            ),
             Self::Width { remedy: Remedy::Transpose, .. } => Some(
                 "the channels come last: set `layout = \"nhwc\"` under `data`, which transposes every sample",
             ),
@@ -128,7 +143,9 @@ impl DataError {
                 Some("write a safetensors file with one array for each input and the label")
             }
             Self::NoTensor { .. } => Some("arrays are called as the model's inputs; the label as `label`"),
-            Self::Vocabulary { .. } => Some("export the model with an output for each character"),
+            Self::Vocabulary { .. } => {
+                Some("export the model with a row of its embedding and an output for each character")
+            }
             _ => None,
         }
     }

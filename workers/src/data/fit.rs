@@ -38,7 +38,10 @@ pub(super) fn input(mut array: Array, wanted: &WantedInput, spec: &DataSpec) -> 
                 _ => Store::F32(scale(&mut array, &scalings)?),
             }
         }
-        element => whole(&mut array, element)?,
+        element => {
+            check_ids(&array, wanted)?;
+            whole(&mut array, element)?
+        }
     };
     Ok(Column { element: wanted.element, shape, offset: array.offset, stride: array.stride, store })
 }
@@ -197,6 +200,20 @@ fn whole(array: &mut Array, element: DataElement) -> Result<Store, DataError> {
         Numbers::F32(all) => Store::I32(all.into_iter().map(|number| number as i32).collect()),
         Numbers::F64(all) => Store::I32(all.into_iter().map(|number| number as i32).collect()),
     })
+}
+
+/// Whether every integer is a row of the table that the model looks it up in. Other numbers are not looked at.
+fn check_ids(array: &Array, wanted: &WantedInput) -> Result<(), DataError> {
+    let Some(rows) = wanted.rows else { return Ok(()) };
+    let missing = |id: &i64| usize::try_from(*id).map_or(true, |id| id >= rows);
+    for index in 0..array.numbers.len() {
+        if let Some(found) = array.numbers.whole(index).ok().filter(missing) {
+            let (row, column) = array.place(index);
+            let (path, input) = (array.path.clone(), wanted.name.clone());
+            return Err(DataError::Id { path, row, column, found, input, rows });
+        }
+    }
+    Ok(())
 }
 
 fn check_classes(array: &Array, count: usize, ignored: Option<i64>) -> Result<(), DataError> {

@@ -7,14 +7,14 @@ use std::path::Path;
 use super::array::{Array, Numbers};
 use super::error::DataError;
 use super::file::{MAX_ELEMENTS, too_large};
-use super::wanted::{Target, WantedLabel};
+use super::wanted::{Target, Wanted};
 
 /// Reads a text: what stands at each position, and what follows.
 pub(super) fn read(
     (path, bytes): (&Path, &[u8]),
     context: u32,
     stride: u32,
-    label: Option<&WantedLabel>,
+    wanted: &Wanted,
 ) -> Result<(Array, Array), DataError> {
     let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
     let text = std::str::from_utf8(bytes)
@@ -25,10 +25,8 @@ pub(super) fn read(
     let context = context as usize;
     let stride = if stride == 0 { context } else { stride as usize };
     let vocabulary = vocabulary(text);
-    if let Some(Target::Classes { count, .. }) = label.map(|label| label.target)
-        && vocabulary.len() > count
-    {
-        return Err(DataError::Vocabulary { path: path.to_owned(), found: vocabulary.len(), classes: count });
+    if let Some(classes) = told_apart(wanted).filter(|&classes| vocabulary.len() > classes) {
+        return Err(DataError::Vocabulary { path: path.to_owned(), found: vocabulary.len(), classes });
     }
     let numbers = encode(text, &vocabulary);
     let length = numbers.len();
@@ -50,6 +48,15 @@ pub(super) fn read(
         stride,
     };
     Ok((array(numbers.clone(), 0), array(numbers, 1)))
+}
+
+/// Characters that the model has a row and an output for, as far as it has a table and classes.
+fn told_apart(wanted: &Wanted) -> Option<usize> {
+    let classes = wanted.label.as_ref().and_then(|label| match label.target {
+        Target::Classes { count, .. } => Some(count),
+        Target::Values => None,
+    });
+    wanted.inputs.iter().filter_map(|input| input.rows).chain(classes).min()
 }
 
 /// The distinct characters, ascending.

@@ -16,6 +16,8 @@ pub struct WantedInput {
     pub name: String,
     pub element: DataElement,
     pub shape: Vec<Option<usize>>,
+    /// Rows of the table that its integers choose from, if they choose from one as they are.
+    pub rows: Option<usize>,
 }
 
 /// The label, in the same way; the empty shape is one label a sample.
@@ -43,6 +45,7 @@ impl Wanted {
             name: input.name.clone(),
             element: input.element,
             shape: shape(&input.shape),
+            rows: input.rows.map(|rows| usize::try_from(rows).unwrap_or(usize::MAX)),
         });
         let target = match model.classes {
             Some(count) => Target::Classes { count: count as usize, ignored: model.ignored_label },

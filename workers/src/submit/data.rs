@@ -2,11 +2,11 @@
 
 use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
 
-use super::{SubmitError, graph::Model};
+use super::{SubmitError, graph::Model, table::rows_of_table};
 use crate::{
-    autodiff::{Io, TrainingGraph},
+    autodiff::{AutodiffError, Io, TrainingGraph},
     data::{Dataset, Target, Wanted, WantedInput, WantedLabel},
-    onnx::{Dim, ElementType},
+    onnx::{self, Dim, ElementType},
 };
 
 /// The data as workers are told of it, and the shapes that model and data agree on.
@@ -18,9 +18,14 @@ pub(super) struct Described {
 
 /// What a training graph is fed with. `model`: what it was made from.
 pub(super) fn wanted(graph: &TrainingGraph, model: &Model) -> Result<Wanted, SubmitError> {
+    let nodes = onnx::parse(&graph.train_onnx).map_err(AutodiffError::from)?.graph.unwrap_or_default();
     let inputs = graph.data_inputs.iter().map(|input| {
         let element = element(input)?;
-        Ok(WantedInput { name: input.name.clone(), element, shape: sample_shape(&input.dims) })
+        let rows = match element {
+            DataElement::F32 => None,
+            DataElement::I32 | DataElement::I64 => rows_of_table(&nodes, graph, &input.name),
+        };
+        Ok(WantedInput { name: input.name.clone(), element, shape: sample_shape(&input.dims), rows })
     });
     let inputs = inputs.collect::<Result<_, SubmitError>>()?;
     let label = graph.label.as_ref().map(|label| -> Result<WantedLabel, SubmitError> {
@@ -66,6 +71,7 @@ pub(super) fn describe(data: &DataSpec, wanted: &Wanted) -> Result<Described, Su
         name: input.name.clone(),
         element: input.element,
         shape: sizes(shape),
+        rows: input.rows.map(|rows| rows as u64),
     });
     let inputs = inputs.collect();
     Ok(Described { spec, inputs, label_shape: set.label_shape().map(sizes).unwrap_or_default() })

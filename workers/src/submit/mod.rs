@@ -9,6 +9,7 @@ mod file;
 mod graph;
 mod optimizer;
 mod prepare;
+mod table;
 mod upload;
 
 pub use error::SubmitError;

@@ -47,6 +47,8 @@ impl WorkerError {
         match self {
             Self::NotFinite { .. } => Blame::Job,
             Self::Ps(PsError::Refused { .. } | PsError::Length { .. }) => Blame::Job,
+            // The digest says that the bytes are the job's.
+            Self::Data(e) if !e.is_of_the_machine() => Blame::Job,
             // A file, a library, memory or a connection that this machine lacks.
             _ => Blame::Worker,
         }
@@ -67,5 +69,23 @@ impl WorkerError {
                     .to_owned()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn data_that_no_worker_can_use_fails_the_job_and_a_missing_file_the_worker_alone() {
+        let path = || PathBuf::from("data.csv");
+        let id = DataError::Id { path: path(), row: 1, column: 1, found: 20, input: "ids".into(), rows: 20 };
+        assert_eq!(WorkerError::from(id).blame(), Blame::Job);
+        let missing = DataError::Io { path: path(), source: std::io::ErrorKind::NotFound.into() };
+        assert_eq!(WorkerError::from(missing).blame(), Blame::Worker);
+        let other = DataError::Digest { expected: "a".into(), found: "b".into() };
+        assert_eq!(WorkerError::from(other).blame(), Blame::Worker);
     }
 }

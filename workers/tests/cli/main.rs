@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod checks;
+mod data;
 mod job;
 mod model;
 mod operate;

@@ -55,7 +55,7 @@ fn idx(kind: u8, dims: &[u32], data: &[u8]) -> Vec<u8> {
 }
 
 fn input(name: &str, element: DataElement, shape: &[Option<usize>]) -> WantedInput {
-    WantedInput { name: name.to_owned(), element, shape: shape.to_vec() }
+    WantedInput { name: name.to_owned(), element, shape: shape.to_vec(), rows: None }
 }
 
 fn label(target: Target, shape: &[Option<usize>]) -> WantedLabel {
