@@ -99,6 +99,21 @@ impl Column {
         }
     }
 
+    /// Whether every number of these rows, which exist, is this integer.
+    pub(super) fn is_only(&self, number: i64, rows: &[u32]) -> bool {
+        let mut rows = rows.iter();
+        match &self.store {
+            Store::I64(all) => rows.all(|&row| self.sample(row, all).iter().all(|&found| found == number)),
+            Store::I32(all) => {
+                rows.all(|&row| self.sample(row, all).iter().all(|&found| i64::from(found) == number))
+            }
+            Store::U8(all) => {
+                rows.all(|&row| self.sample(row, all).iter().all(|&found| i64::from(found) == number))
+            }
+            Store::F32(_) | Store::Bytes(..) => false,
+        }
+    }
+
     fn sample<'a, T>(&self, row: u32, all: &'a [T]) -> &'a [T] {
         let start = self.offset + row as usize * self.stride;
         &all[start..start + self.width()]

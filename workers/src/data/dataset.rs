@@ -91,6 +91,11 @@ impl Dataset {
         self.label.as_ref().map(|column| column.shape.as_slice())
     }
 
+    /// Whether there are labels, and all those of these rows are the one that counts nothing.
+    pub fn is_all_ignored(&self, rows: &[u32], ignored: i64) -> bool {
+        self.label.as_ref().is_some_and(|label| !rows.is_empty() && label.is_only(ignored, rows))
+    }
+
     /// Rows that train and rows that test, each ascending. Rows from files of the test part test, whatever `split`.
     pub fn split(&self, split: Split) -> (Vec<u32>, Vec<u32>) {
         let count = self.test_from as u64;

@@ -64,6 +64,9 @@ pub enum DataError {
     /// An id for which the model's table has no row; rows and columns count from 1.
     #[error("[E488] {} row {row}, column {column}: {found} is not in the table of the model's input {input}, whose rows are 0 to {}", path.display(), rows.saturating_sub(1))]
     Id { path: PathBuf, row: usize, column: usize, found: i64, input: String, rows: usize },
+    /// Nothing to learn: the loss of every sample is zero.
+    #[error("[E489] all labels of the training data are {ignored}, which `ignore_index` says counts nothing")]
+    AllIgnored { ignored: i64 },
     /// A row that does not exist.
     #[error("[E339] row {index} was asked for, the data set has {rows} rows")]
     NoSuchRow { index: u32, rows: usize },
@@ -102,6 +105,7 @@ impl DataError {
             Self::Vocabulary { .. } => "E483",
             Self::Whole { .. } => "E484",
             Self::Id { .. } => "E488",
+            Self::AllIgnored { .. } => "E489",
         }
     }
 
@@ -139,6 +143,9 @@ impl DataError {
                 "write the data in the order of the model's axes, or export the model for this data; numbers in another \
                  order would train into nonsense",
             ),
+            Self::AllIgnored { .. } => {
+                Some("correct the labels, or name the one that really counts nothing as `ignore_index`")
+            }
             Self::Inputs { .. } => {
                 Some("write a safetensors file with one array for each input and the label")
             }

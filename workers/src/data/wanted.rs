@@ -67,6 +67,14 @@ impl Wanted {
         }
     }
 
+    /// The label that counts nothing, if there is one.
+    pub fn ignored_label(&self) -> Option<i64> {
+        match self.label.as_ref()?.target {
+            Target::Classes { ignored, .. } => ignored,
+            Target::Values => None,
+        }
+    }
+
     /// Whether the model needs no data at all.
     pub fn is_nothing(&self) -> bool {
         self.inputs.is_empty() && self.label.is_none()

@@ -5,7 +5,7 @@ use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
 use super::{SubmitError, graph::Model, table::rows_of_table};
 use crate::{
     autodiff::{AutodiffError, Io, TrainingGraph},
-    data::{Dataset, Target, Wanted, WantedInput, WantedLabel},
+    data::{DataError, Dataset, Target, Wanted, WantedInput, WantedLabel},
     onnx::{self, Dim, ElementType},
 };
 
@@ -55,7 +55,7 @@ fn sample_shape(dims: &[Dim]) -> Vec<Option<usize>> {
     dims.iter().skip(1).map(Dim::fixed).collect()
 }
 
-/// Opens the data once: wrong shapes and labels show here, and the workers get its digest.
+/// Opens the data once: wrong shapes, ids and labels show here, and the workers get its digest.
 pub(super) fn describe(data: &DataSpec, wanted: &Wanted) -> Result<Described, SubmitError> {
     let mut spec = data.clone();
     if wanted.is_nothing() {
@@ -65,7 +65,11 @@ pub(super) fn describe(data: &DataSpec, wanted: &Wanted) -> Result<Described, Su
     spec.digest = None;
     let (set, digest) = Dataset::open_hashed(&spec, wanted)?;
     spec.digest = Some(digest);
-    spec.train_samples = set.split(spec.split).0.len() as u64;
+    let (train_rows, _) = set.split(spec.split);
+    if let Some(ignored) = wanted.ignored_label().filter(|&label| set.is_all_ignored(&train_rows, label)) {
+        return Err(DataError::AllIgnored { ignored }.into());
+    }
+    spec.train_samples = train_rows.len() as u64;
     let sizes = |shape: &[usize]| shape.iter().map(|&size| size as u32).collect();
     let inputs = wanted.inputs.iter().zip(set.input_shapes()).map(|(input, shape)| DataInput {
         name: input.name.clone(),

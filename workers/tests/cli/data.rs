@@ -42,7 +42,7 @@ fn write_data(dir: &Path, ids: [i64; 8], labels: [i64; 8]) {
 }
 
 #[test]
-fn ids_without_a_row_in_the_embedding_make_no_job() {
+fn ids_without_a_row_and_labels_that_count_nothing_make_no_job() {
     let dir = folder();
     let _up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
     write_job(dir.path());
@@ -59,6 +59,8 @@ fn ids_without_a_row_in_the_embedding_make_no_job() {
         assert!(said.contains("tags.safetensors row 3, column 2: ") && said.contains(rows), "{said}");
         assert!(said.contains("input ids, whose rows are 0 to 19"), "{said}");
     }
+    let said = submit([0, 1, 2, 3, 4, 5, 6, 7], [-100; 8]).refused(2, "E489").err;
+    assert!(said.contains("all labels of the training data are -100"), "{said}");
     assert!(!syncline(&["jobs", "--state-dir", place]).ok().out.contains("tags"));
     submit([0, 1, 2, 3, 4, 19, 6, 7], labels).ok();
 }
