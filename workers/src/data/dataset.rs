@@ -142,24 +142,40 @@ fn check(spec: &DataSpec, wanted: &Wanted) -> Result<(), DataError> {
         return Err(DataError::Inputs { count: wanted.inputs.len(), names });
     }
     let text = sources().any(|source| matches!(source, Source::Text { .. }));
-    let wrong = match spec.split {
-        _ if !spec.scale.is_finite() => "`scale` is no number",
-        _ if spec.mean.iter().chain(&spec.std).any(|number| !number.is_finite()) => {
-            "`mean` and `std` are finite numbers"
-        }
-        _ if spec.std.iter().any(|&deviation| deviation <= 0.0) => "`std` is above 0",
+    let no_number = |list: &[f32]| list.iter().copied().find(|number| !number.is_finite());
+    let wrong_number = |name: &str, what: &str, found: Option<f32>| {
+        let what = format!("`{name}` must {what}, not {}", found?);
+        Some(DataError::Setting { what })
+    };
+    let wrong_number = wrong_number("scale", "be a finite number", no_number(&[spec.scale]))
+        .or_else(|| wrong_number("mean", "hold finite numbers", no_number(&spec.mean)))
+        .or_else(|| wrong_number("std", "hold finite numbers", no_number(&spec.std)))
+        .or_else(|| {
+            wrong_number("std", "be above 0", spec.std.iter().copied().find(|&number| number <= 0.0))
+        });
+    if let Some(error) = wrong_number {
+        return Err(error);
+    }
+    let what = match spec.split {
         _ if wanted.inputs.len() > 1 && !spec.sample_shape.is_empty() => {
-            "`sample_shape` does not say of which input"
+            let count = wanted.inputs.len();
+            format!(
+                "`sample_shape` must be left out for a model of {count} inputs: it does not say of which one"
+            )
         }
-        Split::TestEvery(0) => "`test-every` is at least 1",
-        Split::TestLastPercent(percent) if !(1..=99).contains(&percent) => "`test-last-percent` is 1 to 99",
+        Split::TestEvery(0) => "`test-every` must be at least 1, not 0".to_owned(),
+        Split::TestLastPercent(percent) if !(1..=99).contains(&percent) => {
+            format!("`test-last-percent` must be from 1 to 99, not {percent}")
+        }
         Split::TestEvery(_) | Split::TestLastPercent(_) if spec.test.is_some() => {
-            "the test part comes from `test` or from `split`, not from both"
+            "the test part must come from `test` or from `split`, not from both".to_owned()
         }
-        _ if text && spec.test.is_some() => "a text is one file; set `split = { test-last-percent = 10 }`",
+        _ if text && spec.test.is_some() => {
+            "a text must be one file; set `split = { test-last-percent = 10 }` in place of `test`".to_owned()
+        }
         _ => return Ok(()),
     };
-    Err(DataError::Setting { what: wrong.to_owned() })
+    Err(DataError::Setting { what })
 }
 
 /// Reads one source: `contents` are its files, in order.

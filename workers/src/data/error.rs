@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::remote::how_to_fetch;
+use super::{csv, remote::how_to_fetch};
 
 /// Why data could not be read. Codes are stable; lines, rows and columns count as the message says.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +123,7 @@ impl DataError {
                 "split the data into files of their own, or reduce it before; every worker holds it in memory",
             ),
             Self::Digest { .. } => Some("copy the same file to every machine, or submit the job again"),
-            Self::Number { line: 1, .. } => Some("if the first line is a header, set skip_lines = 1"),
+            Self::Number { line, text, .. } => csv::hint(*line, text),
             Self::Label { .. } => {
                 Some("classes count from 0; does the model have an output for each of them?")
             }

@@ -161,7 +161,9 @@ fn scalings(spec: &DataSpec, input: &str, shape: &[usize]) -> Result<Vec<Scaling
     // What lies between them becomes something between them.
     match scalings.iter().all(|scaling| scaling.apply(0.0).is_finite() && scaling.apply(255.0).is_finite()) {
         true => Ok(scalings),
-        false => Err(DataError::Setting { what: "`scale`, `mean` or `std` is out of range".to_owned() }),
+        false => Err(DataError::Setting {
+            what: "`scale`, `mean` and `std` must leave every byte finite, from 0 to 255".to_owned(),
+        }),
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) fn read(
     let text = std::str::from_utf8(bytes)
         .map_err(|error| format(format!("byte {} is not UTF-8", error.valid_up_to() + 1)))?;
     if context == 0 {
-        return Err(DataError::Setting { what: "`context` is at least 1".to_owned() });
+        return Err(DataError::Setting { what: "`context` must be at least 1, not 0".to_owned() });
     }
     let context = context as usize;
     let stride = if stride == 0 { context } else { stride as usize };

@@ -44,7 +44,10 @@ fn csv_refusals_say_where() {
         ("class negative",   "1,2,-1\n",         "E337", "row 1: label -1"),
         ("class broken",     "1,2,0.5\n",        "E337", "row 1: label 0.5"),
         ("class not finite", "1,2,nan\n",        "E337", "row 1: label NaN"),
-        ("no features",      "1\n",              "E333", "1 columns leave no feature"),
+        ("no features",      "1\n",              "E333", "line 1 has 1 column, which leaves no feature beside 1 column of the label"),
+        ("comments",         "#x\n# y\n1,2,0\n", "E333", "line 1 has 1 column, which leaves no feature beside 1 column of the label; it looks like a comment: set `skip_lines = 2`"),
+        ("semicolons",       "1;2;0\n",          "E333", "it looks as if semicolons separate its columns: only commas do"),
+        ("tabs",             "1\t2\t0\n",        "E333", "it looks as if tabs separate its columns: only commas do"),
         ("empty",            "",                 "E333", "it has no samples"),
         ("only newlines",    "\n\n\n",           "E333", "it has no samples"),
     ];
@@ -53,8 +56,44 @@ fn csv_refusals_say_where() {
         assert_eq!(error.code(), code, "{name}: {error}");
         assert!(error.to_string().contains(message), "{name}: {error}");
     }
-    let header = open_csv("a,b,c\n1,2,0\n", CLASSES).unwrap_err();
-    assert!(header.hint().unwrap().contains("skip_lines"));
+}
+
+#[test]
+fn the_hint_for_what_is_no_number_names_what_is_in_its_place() {
+    #[rustfmt::skip]
+    let cases = [
+        ("header",          "a,b,c\n1,2,0\n",             Some("skip_lines = 1")),
+        ("quoted header",   "\"a\",\"b\",\"c\"\n1,2,0\n", Some("skip_lines = 1")),
+        ("quotes",          "\"1\",\"2\",\"0\"\n",         Some("without quotes")),
+        ("quotes below",    "1,2,0\n1,'2',0\n",           Some("without quotes")),
+        ("decimal commas",  "1,5;2,5;0\n",                Some("separated by commas")),
+        ("word",            "1,2,0\n1,two,0\n",           None),
+    ];
+    for (name, text, want) in cases {
+        let hint = open_csv(text, CLASSES).unwrap_err().hint();
+        match want {
+            Some(words) => assert!(hint.is_some_and(|hint| hint.contains(words)), "{name}: {hint:?}"),
+            None => assert_eq!(hint, None, "{name}"),
+        }
+    }
+}
+
+#[test]
+fn a_setting_that_is_refused_is_said_with_what_it_must_be_and_what_was_given() {
+    let folder = TempDir::new().unwrap();
+    let spec = csv_spec(&write(&folder, "data.csv", b"1,2,0\n"), 1, 0);
+    let split = |split| DataSpec { split, ..spec.clone() };
+    #[rustfmt::skip]
+    let cases = [
+        (DataSpec { scale: f32::INFINITY, ..spec.clone() },    "`scale` must be a finite number, not inf"),
+        (DataSpec { mean: vec![0.0, f32::NAN], ..spec.clone() }, "`mean` must hold finite numbers, not NaN"),
+        (DataSpec { std: vec![1.0, -0.5], ..spec.clone() },    "`std` must be above 0, not -0.5"),
+        (split(Split::TestEvery(0)),                           "`test-every` must be at least 1, not 0"),
+        (split(Split::TestLastPercent(100)),                   "`test-last-percent` must be from 1 to 99, not 100"),
+    ];
+    for (spec, words) in cases {
+        refused(&spec, &wants(CLASSES), "E480", words);
+    }
 }
 
 #[test]
@@ -158,7 +197,12 @@ fn channels_are_shifted_and_scaled_alike_from_bytes_and_from_floats() {
         }
         let three = DataSpec { std: vec![1.0; 3], ..spec.clone() };
         refused(&three, &wanted, "E480", "`std` has 3 numbers, `x` has 2 channels");
-        refused(&DataSpec { std: vec![0.0], ..spec.clone() }, &wanted, "E480", "`std` is above 0");
+        refused(
+            &DataSpec { std: vec![0.0], ..spec.clone() },
+            &wanted,
+            "E480",
+            "`std` must be above 0, not 0",
+        );
         refused(&DataSpec { scale: f32::NAN, ..spec.clone() }, &wanted, "E480", "`scale`");
     }
 }

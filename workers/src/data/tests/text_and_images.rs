@@ -74,7 +74,7 @@ fn a_text_gives_each_character_with_the_one_that_follows() {
         &DataSpec { test: Some(text_spec(&path, 2, 0).source), ..text_spec(&path, 2, 0) },
         &wanted,
         "E480",
-        "a text is one file",
+        "a text must be one file",
     );
     let fixed = Wanted { inputs: vec![input("x", DataElement::I64, &[Some(3)])], ..wanted };
     refused(&text_spec(&path, 2, 0), &fixed, "E362", "[3], the data has [2]");
