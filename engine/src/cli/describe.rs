@@ -71,12 +71,13 @@ pub(super) fn age(job: &JobFields) -> String {
     if field(job, "submitted_ms").is_empty() {
         return UNKNOWN.to_owned();
     }
-    time_since(number(job, "submitted_ms"))
+    span(since_ms(number(job, "submitted_ms")) / 1e3)
 }
 
-/// Time since a moment in epoch milliseconds, in words.
-fn time_since(ms: f64) -> String {
-    span(since_ms(ms) / 1e3)
+/// Time since a moment in epoch milliseconds, in words; of a job that is over, until its end.
+fn time_since(ms: f64, job: &JobFields) -> String {
+    let ended = Some(number(job, "ended_ms")).filter(|&ended| ended > 0.0);
+    span(ended.map_or_else(|| since_ms(ms), |ended| (ended - ms).max(0.0)) / 1e3)
 }
 
 fn since_ms(ms: f64) -> f64 {
@@ -239,7 +240,7 @@ fn workers(view: &JobView) -> String {
     let slow = members.iter().filter(|(_, m)| m.standing == Standing::Active && !is_over(&view.job));
     for (id, m, slow) in slow.filter_map(|(id, m)| Some((id, m, m.slow?))) {
         let called = called(&m.about.name, id);
-        text += &format!("\n{}", slow_worker(&called, slow.factor, slow.since_us as f64 / 1e3));
+        text += &format!("\n{}", slow_worker(&called, slow.factor, slow.since_us as f64 / 1e3, &view.job));
     }
     text
 }
@@ -249,10 +250,11 @@ pub(super) fn called(name: &str, id: &str) -> String {
     if name.is_empty() { id.to_owned() } else { format!("{name} ({id})") }
 }
 
-/// Who is slow, how much, and since when.
-pub(super) fn slow_worker(called: &str, factor: f64, since_ms: f64) -> String {
-    let since = time_since(since_ms);
-    format!("{called} has been {factor:.1} times as slow per sample as most for {since}")
+/// Who is slow, how much, and since when; or who was until the job ended.
+pub(super) fn slow_worker(called: &str, factor: f64, since_ms: f64, job: &JobFields) -> String {
+    let since = time_since(since_ms, job);
+    let been = if is_over(job) { "was" } else { "has been" };
+    format!("{called} {been} {factor:.1} times as slow per sample as most for {since}")
 }
 
 /// How to look at the same job without Syncline.
@@ -297,6 +299,17 @@ mod tests {
         assert!(progress(&view).ends_with("  waits for: room on the disk  trouble: shard 1 is silent"));
         view.job.extend(fields(&[("state", "done"), ("epoch", "3")]));
         assert_eq!(progress(&view), "done  epoch 3/3  9.5 samples/s  loss 0.5");
+    }
+
+    #[test]
+    fn how_long_a_worker_was_slow_ends_with_its_job() {
+        let now = since_ms(0.0);
+        let running = fields(&[("state", "running"), ("ended_ms", "")]);
+        let words = slow_worker("worker-3 (w3)", 2.5, now - 30_000.0, &running);
+        assert_eq!(words, "worker-3 (w3) has been 2.5 times as slow per sample as most for 30 s");
+        let done = fields(&[("state", "done"), ("ended_ms", "1700000005000")]);
+        let words = slow_worker("worker-3 (w3)", 2.5, 1_700_000_000_000.0, &done);
+        assert_eq!(words, "worker-3 (w3) was 2.5 times as slow per sample as most for 5 s");
     }
 
     #[test]

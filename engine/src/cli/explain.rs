@@ -11,6 +11,7 @@ use super::{
     describe::{called, slow_worker},
     log_as_command, print, print_json, table,
 };
+use crate::rpc::JobFields;
 
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["task", "barrier"]))]
@@ -39,7 +40,10 @@ pub(super) fn run(args: &ExplainArgs) -> Result<(), Failure> {
             None => None,
         };
         let barrier = match args.barrier {
-            Some(barrier) => Some(client.explain_barrier(&args.job, barrier).await?),
+            Some(barrier) => {
+                let story = client.explain_barrier(&args.job, barrier).await?;
+                Some((story, client.job(&args.job).await?.job))
+            }
             None => None,
         };
         Ok((task, barrier))
@@ -47,8 +51,8 @@ pub(super) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     match (task, barrier) {
         (Some(story), _) if args.json => print_json(&story),
         (Some(story), _) => print(&task_in_words(&story)),
-        (None, Some(story)) if args.json => print_json(&story),
-        (None, Some(story)) => print(&barrier_in_words(&story)),
+        (None, Some((story, _))) if args.json => print_json(&story),
+        (None, Some((story, job))) => print(&barrier_in_words(&story, &job)),
         (None, None) => Ok(()),
     }
 }
@@ -67,7 +71,7 @@ fn ms(us: Option<u64>) -> String {
     us.map_or_else(|| "-".into(), |us| format!("{:.1}", us as f64 / 1000.0))
 }
 
-fn barrier_in_words(story: &BarrierStory) -> String {
+fn barrier_in_words(story: &BarrierStory, job: &JobFields) -> String {
     let mut lines = vec![
         format!("barrier/{}: {}", story.barrier, story.state),
         format!("rule     {}", story.why.rule),
@@ -105,7 +109,8 @@ fn barrier_in_words(story: &BarrierStory) -> String {
         lines.push(format!("waits for {}", called(&w.name, &w.worker.to_string())));
     }
     for (w, slow) in story.workers.iter().filter_map(|w| Some((w, w.slow?))) {
-        let words = slow_worker(&called(&w.name, &w.worker.to_string()), slow.factor, slow.since_ms as f64);
+        let called = called(&w.name, &w.worker.to_string());
+        let words = slow_worker(&called, slow.factor, slow.since_ms as f64, job);
         lines.push(format!("slow: {words}"));
     }
     lines.join("\n")
