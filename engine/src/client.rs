@@ -10,8 +10,8 @@ use syncline_scheduler::{
 };
 
 use crate::rpc::{
-    CallError, ClientServiceClient, Collected, EngineFault, JobFields, JobView, Reconnecting, Token,
-    WorkerFields, connect, hello::Role, within,
+    CallError, ClientServiceClient, Collected, EngineAddresses, EngineFault, EngineLink, Idle, JobFields,
+    JobView, Token, WorkerFields, hello::Role, within,
 };
 
 const CALL: Duration = Duration::from_secs(15);
@@ -25,11 +25,10 @@ const GC_CALL: Duration = Duration::from_secs(120);
 /// How long one look at it may take: who watches wants to know that nothing answers.
 const LOOK_CALL: Duration = Duration::from_secs(5);
 
-/// A connection to the engine that comes back after it was lost; cheap to clone.
+/// A connection to the engine that leads, which comes back after it was lost; cheap to clone.
 #[derive(Clone)]
 pub struct Client {
-    address: String,
-    link: Reconnecting<ClientServiceClient>,
+    link: EngineLink<ClientServiceClient>,
 }
 
 /// Why a call of a client failed.
@@ -38,6 +37,7 @@ pub struct Client {
 pub enum ClientError {
     #[error("[E300] the engine at {address} cannot be reached")]
     Unreachable {
+        /// With several engines all their addresses.
         address: String,
         #[source]
         source: CallError,
@@ -51,15 +51,26 @@ impl ClientError {
     fn is_away(&self) -> bool {
         match self {
             Self::Unreachable { source, .. } => source.is_passing(),
+            Self::Refused(EngineFault::NotActive { why: Idle::Store { .. } }) => false,
             Self::Refused(fault) => {
-                matches!(fault, EngineFault::NotActive | EngineFault::MissingShards { .. })
+                matches!(fault, EngineFault::NotActive { .. } | EngineFault::MissingShards { .. })
             }
+        }
+    }
+
+    /// Whether nothing was asked yet: another engine may be asked instead.
+    fn is_unasked(&self) -> bool {
+        match self {
+            Self::Unreachable { source: CallError::Hello(_), .. } => self.is_passing(),
+            Self::Unreachable { .. } => false,
+            Self::Refused(fault) => matches!(fault, EngineFault::NotActive { .. }),
         }
     }
 
     /// Whether the same call may succeed later: the engine is away, or Redis does not do its part.
     pub fn is_passing(&self) -> bool {
-        self.is_away() || matches!(self, Self::Refused(EngineFault::Store { .. }))
+        use EngineFault::{NotActive, Store};
+        self.is_away() || matches!(self, Self::Refused(Store { .. } | NotActive { .. }))
     }
 
     /// What the user can do about it.
@@ -74,25 +85,41 @@ impl ClientError {
 }
 
 impl Client {
-    /// Does not connect yet: the first call does.
-    pub fn new(address: &str, token: Token) -> Self {
-        let target = address.to_owned();
-        let link = Reconnecting::new(move || {
-            let (target, token) = (target.clone(), token.clone());
-            async move {
-                let transport = connect(&target, Role::Client, &token).await?;
-                Ok(ClientServiceClient::new(tarpc::client::Config::default(), transport).spawn())
-            }
-        });
-        Self { address: address.to_owned(), link }
+    /// Does not connect yet: the first call does. With several engines whoever leads is asked.
+    pub fn new(engines: impl Into<EngineAddresses>, token: Token) -> Self {
+        let open = |transport| ClientServiceClient::new(tarpc::client::Config::default(), transport).spawn();
+        Self { link: EngineLink::new(engines.into(), Role::Client, token, open) }
     }
 
-    async fn once<T, F>(&self, call: impl FnOnce(ClientServiceClient) -> F) -> Result<T, ClientError>
+    async fn ask<T, F>(&self, call: impl FnOnce(ClientServiceClient) -> F) -> Result<T, ClientError>
     where
         F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
     {
-        let unreachable = |source| ClientError::Unreachable { address: self.address.clone(), source };
+        let address = || self.link.addresses().to_string();
+        let unreachable = |source| ClientError::Unreachable { address: address(), source };
         Ok(self.link.call(call).await.map_err(unreachable)??)
+    }
+
+    /// Asks each engine once at most, until one leads.
+    async fn once<T, F>(&self, call: impl Fn(ClientServiceClient) -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
+    {
+        for _ in 1..self.link.addresses().count() {
+            match self.ask(&call).await {
+                Err(error) if error.is_unasked() => {}
+                answered => return answered,
+            }
+        }
+        self.ask(&call).await
+    }
+
+    /// Whether waiting cannot help: the one engine that was named stands by for another.
+    fn is_misled(&self, error: &ClientError) -> bool {
+        let standby = |e: &ClientError| {
+            matches!(e, ClientError::Refused(EngineFault::NotActive { why: Idle::Standby { .. } }))
+        };
+        self.link.addresses().count() == 1 && standby(error)
     }
 
     /// A call that changes nothing is repeated while the engine is away. What is wrong with Redis is said at once: that
@@ -119,7 +146,8 @@ impl Client {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            if !passes(&error) || tokio::time::Instant::now() >= deadline {
+            let late = tokio::time::Instant::now() >= deadline;
+            if !passes(&error) || self.is_misled(&error) || late {
                 return Err(error);
             }
             tokio::time::sleep(RETRY).await;
@@ -158,8 +186,11 @@ impl Client {
 
     /// Removes a job that is over or damaged, with all that is stored of it but its snapshot files.
     pub async fn delete(&self, job: &JobId) -> Result<(), ClientError> {
-        let job = job.clone();
-        self.once(|c| async move { c.delete(within(CALL), job).await }).await
+        self.once(|c| {
+            let job = job.clone();
+            async move { c.delete(within(CALL), job).await }
+        })
+        .await
     }
 
     /// Removes blobs from the shards that no job names and that came, or were asked for, longer ago than this.
@@ -180,8 +211,11 @@ impl Client {
 
     /// One job with its workers as of right now: nothing is repeated.
     pub async fn look(&self, job: &JobId) -> Result<JobView, ClientError> {
-        let job = job.clone();
-        self.once(|c| async move { c.job(within(LOOK_CALL), job).await }).await
+        self.once(|c| {
+            let job = job.clone();
+            async move { c.job(within(LOOK_CALL), job).await }
+        })
+        .await
     }
 
     /// One job with its workers.
@@ -217,8 +251,11 @@ impl Client {
 
     /// Cancels a job.
     pub async fn cancel(&self, job: &JobId) -> Result<(), ClientError> {
-        let job = job.clone();
-        self.once(|c| async move { c.cancel(within(CALL), job).await }).await
+        self.once(|c| {
+            let job = job.clone();
+            async move { c.cancel(within(CALL), job).await }
+        })
+        .await
     }
 
     /// Waits until the job is over, showing every look to `seen`. Gives up when it could not be looked at for some time.

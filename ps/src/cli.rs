@@ -12,7 +12,10 @@ use std::{
     thread,
 };
 
-use syncline_engine::{folder, rpc::Token};
+use syncline_engine::{
+    folder,
+    rpc::{EngineAddresses, Token},
+};
 use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},
@@ -32,9 +35,9 @@ pub struct PsArgs {
     /// Address to listen on; port 0 picks a free one. Beyond loopback, --token-file is required.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDR")]
     pub listen: SocketAddr,
-    /// Engine to announce to.
-    #[arg(long, value_name = "ADDR")]
-    pub engine: Option<String>,
+    /// Engine to announce to, HOST:PORT, or all engines, A,B: whoever leads is told.
+    #[arg(long, value_name = "ADDR,..")]
+    pub engine: Option<EngineAddresses>,
     /// File with the cluster's token; made in the state directory if not named.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,

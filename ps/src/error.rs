@@ -135,7 +135,7 @@ impl PsError {
             Self::WrongPlace { .. } => "give --shard INDEX/COUNT with the count of the engine's --shards",
             Self::Taken { .. } => "stop the other process, or give this one another index with --shard",
             Self::EngineAway { .. } => {
-                "nothing if the engine is about to start; otherwise see whether --engine names it and can be reached"
+                "nothing if the engine is about to start; otherwise see whether --engine names it, or all engines, and can be reached"
             }
             Self::Digest { .. } => "use a digest that `syncline submit` or `BlobClient::put` printed",
         }

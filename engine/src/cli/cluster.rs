@@ -12,14 +12,19 @@ use super::{
     CliError, Failure,
     places::{load_token, state_dir, token_file},
 };
-use crate::{client::Client, kit::redis_cli, rpc::Token};
+use crate::{
+    client::Client,
+    kit::redis_cli,
+    rpc::{EngineAddresses, Token},
+};
 
 /// Flags of every command that talks to an engine.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Connection {
-    /// Address of the engine, HOST:PORT; without it the cluster of `syncline up` in the state directory
-    #[arg(long, value_name = "ADDR", env = "SYNCLINE_ENGINE")]
-    pub engine: Option<String>,
+    /// Address of the engine, HOST:PORT, or of all engines, A,B: whoever leads is asked; without it the cluster of
+    /// `syncline up` in the state directory
+    #[arg(long, value_name = "ADDR,..", env = "SYNCLINE_ENGINE")]
+    pub engine: Option<EngineAddresses>,
     /// File with the secret of the cluster
     #[arg(long, value_name = "FILE", env = "SYNCLINE_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
@@ -84,10 +89,10 @@ impl Running {
     }
 }
 
-/// Address and secret of a cluster.
+/// Addresses and secret of a cluster.
 #[derive(Debug, Clone)]
 pub struct Cluster {
-    pub address: String,
+    pub engines: EngineAddresses,
     pub token: Token,
 }
 
@@ -102,15 +107,15 @@ impl Connection {
                 Running::load(&dir).map_err(|source| CliError::Place { path: path.clone(), source })?;
             known.ok_or(CliError::NoCluster { path })
         };
-        let (address, token_path) = match (&self.engine, &self.token_file) {
-            (Some(address), Some(path)) => (address.clone(), path.clone()),
-            (Some(address), None) => (address.clone(), token_file(&dir()?)),
+        let (engines, token_path) = match (&self.engine, &self.token_file) {
+            (Some(engines), Some(path)) => (engines.clone(), path.clone()),
+            (Some(engines), None) => (engines.clone(), token_file(&dir()?)),
             (None, path) => {
                 let running = running()?;
-                (running.engine.to_string(), path.clone().unwrap_or(running.token_file))
+                (running.engine.into(), path.clone().unwrap_or(running.token_file))
             }
         };
-        Ok(Cluster { address, token: load_token(&token_path)? })
+        Ok(Cluster { engines, token: load_token(&token_path)? })
     }
 
     /// `redis-cli` for the Redis server that an engine says it uses, for a shell.
@@ -128,7 +133,7 @@ impl Cluster {
     /// A client that has met the engine once: from here on it is patient, but an engine that is not there shows at
     /// once.
     pub async fn meet(&self) -> Result<(Client, About), Failure> {
-        let client = Client::new(&self.address, self.token.clone());
+        let client = Client::new(self.engines.clone(), self.token.clone());
         let about = About(client.ping().await?);
         Ok((client, about))
     }

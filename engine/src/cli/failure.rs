@@ -13,7 +13,7 @@ use super::{CliError, output::say};
 use crate::{
     client::ClientError,
     kit::KitError,
-    rpc::{CallError, EngineFault, hello::HelloError},
+    rpc::{CallError, EngineFault, Idle, hello::HelloError},
     service::EngineError,
     store::StoreError,
 };
@@ -184,8 +184,8 @@ impl From<ClientError> for Failure {
 fn exit_of(fault: &EngineFault) -> Exit {
     match fault {
         EngineFault::InvalidJob(_) => Exit::Usage,
-        EngineFault::MissingShards { .. } | EngineFault::NotActive => Exit::Unreachable,
-        EngineFault::Store { .. } => Exit::Redis,
+        EngineFault::Store { .. } | EngineFault::NotActive { why: Idle::Store { .. } } => Exit::Redis,
+        EngineFault::MissingShards { .. } | EngineFault::NotActive { .. } => Exit::Unreachable,
         _ => Exit::JobFailed,
     }
 }

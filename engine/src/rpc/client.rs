@@ -28,6 +28,20 @@ pub struct JobView {
     pub notes: Vec<String>,
 }
 
+/// Why an engine does not lead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+pub enum Idle {
+    /// It waits for the other's lead to end.
+    #[error("it is on standby, engine {instance} at {address} leads")]
+    Standby { instance: String, address: String },
+    #[error("Redis does not let it lead, it keeps trying: {cause}")]
+    Store { cause: String },
+    /// It takes the lead, gives it up, or ends.
+    #[error("it starts, stops, or changes places with another; try again")]
+    Changing,
+}
+
 /// Why the engine refused or could not answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
@@ -47,8 +61,8 @@ pub enum EngineFault {
     Dropped,
     #[error("[E135] Redis does not do its part, the engine keeps trying: {cause}")]
     Store { cause: String },
-    #[error("[E136] this engine is on standby or stopping; try again")]
-    NotActive,
+    #[error("[E136] this engine is not active: {why}")]
+    NotActive { why: Idle },
     #[error("[E137] job {job} is over ({state}) and cannot be canceled")]
     Over { job: JobId, state: String },
     #[error("[E138] job {job} has no {what}{kept}")]
@@ -78,7 +92,9 @@ impl EngineFault {
             Self::MissingShards { .. } => "start the missing `syncline ps` processes, or wait for them",
             Self::Dropped => "restart the worker; it takes part again under a new incarnation",
             Self::Store { .. } => "look at the Redis server; `syncline doctor` checks it",
-            Self::NotActive => "wait a few seconds; a standby takes over when the active engine is gone",
+            Self::NotActive { .. } => {
+                "name all engines, --engine A,B: whoever is active is asked; a standby takes over seconds after the active one is gone"
+            }
             Self::Over { .. } => {
                 "nothing needs to be done; `syncline delete JOB` forgets it and makes its id free"
             }
@@ -115,8 +131,9 @@ pub trait ClientService {
     async fn explain_barrier(job: JobId, barrier: Superstep) -> Result<BarrierStory, EngineFault>;
     /// Why a task is in the state it is in.
     async fn explain_task(job: JobId, task: TaskId) -> Result<TaskStory, EngineFault>;
-    /// The engine about itself: `version`, `address`, `instance`, `redis` (without password), `shards`,
-    /// `shards_present`, and if it is the active one `epoch`, `workers` and `worker_pids`.
+    /// The engine about itself: `version`, `address`, `instance`, `redis` (without password), `shards`, and
+    /// `store_trouble` if there is any. If it is the active one `epoch`, `shards_present`, `shard_trouble`, `workers` and
+    /// `worker_pids`; else `idle`, why it is not, and `leader`, the address of the one that is.
     async fn about() -> Result<BTreeMap<String, String>, EngineFault>;
     /// Every live worker, oldest first.
     async fn workers() -> Result<Vec<WorkerFields>, EngineFault>;

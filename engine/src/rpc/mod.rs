@@ -1,21 +1,27 @@
 //! The wire: greeting, codec, connections, and the services that travel over them.
 
+mod addresses;
 mod client;
 mod codec;
 mod connection;
+mod engine_link;
 pub mod hello;
+mod outage;
 mod reconnecting;
 mod refusals;
 mod shard;
 mod token;
 mod worker;
 
+pub use addresses::{EngineAddresses, InvalidAddress};
 pub use client::{
-    ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse, EngineFault, JobFields,
-    JobView, WorkerFields,
+    ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse, EngineFault, Idle,
+    JobFields, JobView, WorkerFields,
 };
 pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect};
+pub use engine_link::EngineLink;
+pub use outage::Outage;
 pub use reconnecting::{CallError, Reconnecting, within};
 pub use refusals::Refusals;
 pub use shard::{

@@ -14,23 +14,36 @@ use tokio::sync::Mutex;
 
 use super::hello::HelloError;
 
-type Dial<C> = dyn Fn() -> Pin<Box<dyn Future<Output = Result<C, HelloError>> + Send>> + Send + Sync;
+type Dial<C> = dyn Fn(usize) -> Pin<Box<dyn Future<Output = Result<C, HelloError>> + Send>> + Send + Sync;
 
 /// Holds at most one live client; cheap to clone. Calls that may be repeated go through [`Reconnecting::call`].
 pub struct Reconnecting<C> {
     dial: Arc<Dial<C>>,
-    current: Arc<Mutex<Option<C>>>,
+    current: Arc<Mutex<Current<C>>>,
     /// Calls in a row that were not answered in time.
     unanswered: Arc<AtomicU32>,
+    /// After so many calls without an answer in time the connection counts as lost: its other end may be gone without a
+    /// word.
+    most_unanswered: u32,
 }
 
-/// After so many calls without an answer in time the connection counts as lost: its other end may be gone without a word.
+/// The connection, and the how manieth it is: who finds an old one lost has nothing against the present one.
+struct Current<C> {
+    turn: usize,
+    client: Option<C>,
+}
+
 const UNANSWERED: u32 = 2;
 
 impl<C> Clone for Reconnecting<C> {
     fn clone(&self) -> Self {
-        let Self { dial, current, unanswered } = self;
-        Self { dial: dial.clone(), current: current.clone(), unanswered: unanswered.clone() }
+        let Self { dial, current, unanswered, most_unanswered } = self;
+        Self {
+            dial: dial.clone(),
+            current: current.clone(),
+            unanswered: unanswered.clone(),
+            most_unanswered: *most_unanswered,
+        }
     }
 }
 
@@ -50,8 +63,25 @@ impl<C: Clone> Reconnecting<C> {
     where
         F: Future<Output = Result<C, HelloError>> + Send + 'static,
     {
-        let (current, unanswered) = Default::default();
-        Self { dial: Arc::new(move || Box::pin(dial())), current, unanswered }
+        Self::in_turn(move |_| dial())
+    }
+
+    /// The same; `dial` is told how many connections were lost, or could not be opened, before.
+    pub(super) fn in_turn<F>(dial: impl Fn(usize) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<C, HelloError>> + Send + 'static,
+    {
+        Self {
+            dial: Arc::new(move |turn| Box::pin(dial(turn))),
+            current: Arc::new(Mutex::new(Current { turn: 0, client: None })),
+            unanswered: Arc::default(),
+            most_unanswered: UNANSWERED,
+        }
+    }
+
+    /// Takes the connection for lost after one call without an answer.
+    pub(super) fn impatient(self) -> Self {
+        Self { most_unanswered: 1, ..self }
     }
 
     /// One call, over the present connection or a new one. A lost connection is forgotten, so that the next call
@@ -60,26 +90,54 @@ impl<C: Clone> Reconnecting<C> {
     where
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
-        let client = {
-            let mut current = self.current.lock().await;
-            match &*current {
-                Some(client) => client.clone(),
-                None => current.insert((self.dial)().await?).clone(),
-            }
+        self.call_in_turn(call).await.1
+    }
+
+    /// The same, with the turn in which the call was made.
+    pub(super) async fn call_in_turn<T, F>(&self, call: impl FnOnce(C) -> F) -> (usize, Result<T, CallError>)
+    where
+        F: Future<Output = Result<T, tarpc::client::RpcError>>,
+    {
+        let (turn, client) = match self.connected().await {
+            (turn, Ok(client)) => (turn, client),
+            (turn, Err(error)) => return (turn, Err(error.into())),
         };
-        match call(client).await {
+        let answer = match call(client).await {
             Ok(value) => {
                 self.unanswered.store(0, Ordering::Relaxed);
                 Ok(value)
             }
             Err(error) => {
                 let late = matches!(error, tarpc::client::RpcError::DeadlineExceeded);
-                if !late || self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED {
-                    self.unanswered.store(0, Ordering::Relaxed);
-                    *self.current.lock().await = None;
+                if !late || self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= self.most_unanswered {
+                    self.next_turn(turn).await;
                 }
                 Err(CallError::Lost(error))
             }
+        };
+        (turn, answer)
+    }
+
+    async fn connected(&self) -> (usize, Result<C, HelloError>) {
+        let mut current = self.current.lock().await;
+        let turn = current.turn;
+        if let Some(client) = &current.client {
+            return (turn, Ok(client.clone()));
+        }
+        let dialed = (self.dial)(turn).await;
+        match &dialed {
+            Ok(client) => current.client = Some(client.clone()),
+            Err(_) => current.turn += 1,
+        }
+        (turn, dialed)
+    }
+
+    /// Gives up the connection of that turn, if it is still the present one.
+    pub(super) async fn next_turn(&self, turn: usize) {
+        let mut current = self.current.lock().await;
+        if current.turn == turn {
+            *current = Current { turn: turn + 1, client: None };
+            self.unanswered.store(0, Ordering::Relaxed);
         }
     }
 }

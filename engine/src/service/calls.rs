@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{
     rpc::{
-        Activity, ClientService, Collected, EngineFault, Enrolment, JobFields, JobTicket, JobView, Orders,
-        Registered, ShardHello, ShardRegistry, WorkerFields, WorkerHello, WorkerService, within,
+        Activity, ClientService, Collected, EngineFault, Enrolment, Idle, JobFields, JobTicket, JobView,
+        Orders, Registered, ShardHello, ShardRegistry, WorkerFields, WorkerHello, WorkerService, within,
     },
     store::{RedisStore, StoreError, keys::JobKeys},
 };
@@ -42,8 +42,8 @@ const MAX_POLL: Duration = Duration::from_secs(20);
 /// What every connection shares.
 #[derive(Clone)]
 pub(super) struct Desk {
-    /// The hands of the active engine; `None` on standby.
-    pub active: watch::Receiver<Option<Hands>>,
+    /// The hands of the active engine, or why this one is not.
+    pub active: watch::Receiver<Result<Hands, Idle>>,
     pub store: RedisStore,
     pub shards: Shards,
     pub limits: Limits,
@@ -52,7 +52,7 @@ pub(super) struct Desk {
 
 impl Desk {
     pub(super) fn hands(&self) -> Result<Hands, EngineFault> {
-        self.active.borrow().clone().ok_or(EngineFault::NotActive)
+        self.active.borrow().clone().map_err(|why| EngineFault::NotActive { why })
     }
 
     /// Addresses of all shards in order, or how many are missing.
@@ -84,7 +84,7 @@ impl Hands {
 impl Desk {
     /// Reads from Redis; briefly, if it is known to be in trouble.
     async fn look<T>(&self, read: impl Future<Output = Result<T, StoreError>>) -> Result<T, EngineFault> {
-        let Some(cause) = self.hands().ok().and_then(|h| h.trouble.get()) else {
+        let Some(cause) = self.hands()?.trouble.get() else {
             return read.await.map_err(store_fault);
         };
         match tokio::time::timeout(QUICK, read).await {
@@ -99,6 +99,13 @@ impl Desk {
         if let Some(cause) = self.hands().ok().and_then(|h| h.trouble.get()) {
             notes.push(format!("Redis takes no writes, nothing is granted until it does: {cause}"));
         }
+        notes.extend(self.shard_notes());
+        notes
+    }
+
+    /// Which shards are missing or silent, in words.
+    fn shard_notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
         let known = self.shards.all();
         for index in self.shards.indices() {
             match known.iter().find(|k| k.hello.index == index) {
@@ -118,8 +125,13 @@ impl Desk {
 
 async fn ask(queue: &mpsc::UnboundedSender<Message>, input: Input) -> Result<(), EngineFault> {
     let (answer, asked) = oneshot::channel();
-    queue.send(Message::Asked(input, answer)).map_err(|_| EngineFault::NotActive)?;
-    asked.await.map_err(|_| EngineFault::NotActive)?
+    queue.send(Message::Asked(input, answer)).map_err(|_| changing())?;
+    asked.await.map_err(|_| changing())?
+}
+
+/// The loop ended while something was asked of it.
+fn changing() -> EngineFault {
+    EngineFault::NotActive { why: Idle::Changing }
 }
 
 /// Serves one worker's connection.
@@ -193,7 +205,7 @@ impl WorkerService for WorkerDesk {
         if let Some(last) = reports.pop() {
             for report in reports {
                 let input = Input::Report { worker, report };
-                hands.queue.send(Message::Input(input)).map_err(|_| EngineFault::NotActive)?;
+                hands.queue.send(Message::Input(input)).map_err(|_| changing())?;
             }
             ask(&hands.queue, Input::Report { worker, report: last }).await?;
         }
@@ -226,8 +238,9 @@ impl ShardRegistry for ShardDesk {
             return Err(EngineFault::MissingShards { present: hello.count, expected });
         }
         let (index, address) = (hello.index, hello.address.clone());
-        let hands = self.0.hands().ok();
-        let epoch = hands.as_ref().map_or(EngineEpoch(0), |h| h.epoch);
+        // The active engine must hear of it, and there may be one elsewhere.
+        let hands = self.0.hands()?;
+        let epoch = hands.epoch;
         match self.0.shards.announce(hello, epoch).await {
             Announced::Again => {}
             Announced::Taken(holder) => {
@@ -236,10 +249,8 @@ impl ShardRegistry for ShardDesk {
             }
             Announced::New => {
                 info!(shard = %index, address, "shard is there");
-                if let Some(hands) = hands {
-                    hands.take_inventory(index);
-                    hands.tell_addresses();
-                }
+                hands.take_inventory(index);
+                hands.tell_addresses();
             }
         }
         Ok(epoch)
@@ -260,7 +271,8 @@ pub(super) struct ClientDesk(pub Desk);
 
 impl ClientDesk {
     async fn fields(&self, job: &JobId) -> Result<JobFields, EngineFault> {
-        let mut fields = match self.0.hands().ok().and_then(|hands| hands.damaged(job)) {
+        // On standby nobody knows what is wrong with a job, and whether anything is.
+        let mut fields = match self.0.hands()?.damaged(job) {
             // What its own record says may be anything: it is not even read.
             Some(reason) => {
                 [("state", "damaged".to_owned()), ("code", "E030".to_owned()), ("reason", reason)]
@@ -272,7 +284,12 @@ impl ClientDesk {
         if fields.is_empty() {
             return Err(EngineFault::UnknownJob { job: job.clone() });
         }
-        fields.insert("id".into(), job.to_string());
+        let over = |state: &String| ["done", "failed", "canceled", "damaged"].contains(&state.as_str());
+        let trouble = match fields.get("state").is_some_and(over) {
+            true => String::new(),
+            false => self.0.notes().join("; "),
+        };
+        fields.extend([("id".to_owned(), job.to_string()), ("trouble".to_owned(), trouble)]);
         Ok(fields)
     }
 }
@@ -290,11 +307,13 @@ impl ClientDesk {
 
 impl ClientService for ClientDesk {
     async fn shards(self, _: Context) -> Result<Vec<String>, EngineFault> {
+        self.0.hands()?;
         self.0.all_shards()
     }
 
     async fn submit(self, _: Context, spec: JobSpec, nonce: u32, replace: bool) -> Result<(), EngineFault> {
         spec.validate().map_err(|e| EngineFault::InvalidJob(e.to_string()))?;
+        self.0.hands()?;
         self.0.all_shards()?;
         let expected = self.0.shards.count();
         if let Some((_, train)) = spec.train() {
@@ -374,17 +393,30 @@ impl ClientService for ClientDesk {
 
     async fn about(self, _: Context) -> Result<BTreeMap<String, String>, EngineFault> {
         let mut about = (*self.0.about).clone();
-        about.insert("shards_present".into(), self.0.shards.all().len().to_string());
-        // On standby nobody is registered here.
-        if let Ok(hands) = self.0.hands() {
-            let workers = hands.sessions.all();
-            // After a change of engines the number of the process is not known: 0.
-            let pids: Vec<String> = workers.iter().map(|w| w.about.pid.to_string()).collect();
-            about.insert("epoch".into(), hands.epoch.to_string());
-            about.insert("workers".into(), workers.len().to_string());
-            about.insert("worker_pids".into(), pids.join(" "));
-            about.insert("store_trouble".into(), hands.trouble.get().unwrap_or_default());
-        }
+        let hands = match self.0.active.borrow().clone() {
+            Ok(hands) => hands,
+            Err(why) => {
+                about.insert("idle".into(), why.to_string());
+                match why {
+                    Idle::Standby { address, .. } => about.insert("leader".into(), address),
+                    Idle::Store { cause } => about.insert("store_trouble".into(), cause),
+                    Idle::Changing => None,
+                };
+                return Ok(about);
+            }
+        };
+        let workers = hands.sessions.all();
+        // After a change of engines the number of the process is not known: 0.
+        let pids: Vec<String> = workers.iter().map(|w| w.about.pid.to_string()).collect();
+        let told = [
+            ("epoch", hands.epoch.to_string()),
+            ("shards_present", self.0.shards.all().len().to_string()),
+            ("shard_trouble", self.0.shard_notes().join("; ")),
+            ("store_trouble", hands.trouble.get().unwrap_or_default()),
+            ("workers", workers.len().to_string()),
+            ("worker_pids", pids.join(" ")),
+        ];
+        about.extend(told.map(|(name, value)| (name.to_owned(), value)));
         Ok(about)
     }
 

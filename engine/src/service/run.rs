@@ -35,8 +35,11 @@ use super::{
     watching::{drop_worker, watch_silence},
 };
 use crate::{
-    rpc::{ClientService, ShardRegistry, Token, WorkerService, accept, answer_calls, channel, hello::Role},
-    store::{RedisStore, StoreError},
+    rpc::{
+        ClientService, Idle, Outage, ShardRegistry, Token, WorkerService, accept, answer_calls, channel,
+        hello::Role,
+    },
+    store::{RedisStore, StoreError, keys},
 };
 
 /// Length of the leadership lease; renewed three times in it.
@@ -103,7 +106,7 @@ pub struct Engine;
 pub struct EngineHandle {
     address: SocketAddr,
     tasks: Vec<JoinHandle<()>>,
-    active: watch::Receiver<Option<Hands>>,
+    active: watch::Receiver<Result<Hands, Idle>>,
     panicked: watch::Receiver<Option<String>>,
 }
 
@@ -116,7 +119,7 @@ impl EngineHandle {
     /// Waits until this engine is the active one.
     pub async fn active(&mut self) {
         // The sender lives as long as the engine's own task.
-        let _ = self.active.wait_for(Option::is_some).await;
+        let _ = self.active.wait_for(Result::is_ok).await;
     }
 
     /// Waits until this engine has a bug, and says which: it decides nothing any more and should end as a process, so that
@@ -131,7 +134,7 @@ impl EngineHandle {
 
 impl Drop for EngineHandle {
     fn drop(&mut self) {
-        if let Some(hands) = &*self.active.borrow() {
+        if let Ok(hands) = &*self.active.borrow() {
             hands.stop();
         }
         self.tasks.iter().for_each(JoinHandle::abort);
@@ -149,7 +152,7 @@ impl Engine {
             .map_err(|source| EngineError::Listen { address: options.listen, source })?;
         let store = RedisStore::connect(&options.redis).await?;
         let shards = Shards::new(options.shards, options.token.clone());
-        let (activate, active) = watch::channel(None);
+        let (activate, active) = watch::channel(Err(Idle::Changing));
         let (tell, panicked) = watch::channel(None);
         let desk = Desk {
             active: active.clone(),
@@ -178,13 +181,13 @@ impl Engine {
 /// Runs until the end; a panic is told to whoever holds the engine, and leaves nobody active.
 async fn tell_of_panic(
     leading: impl Future<Output = ()>,
-    activate: &watch::Sender<Option<Hands>>,
+    activate: &watch::Sender<Result<Hands, Idle>>,
     tell: &watch::Sender<Option<String>>,
 ) {
     if let Err(panic) = AssertUnwindSafe(leading).catch_unwind().await {
         let reason = describe(panic.as_ref());
         error!(reason, "the engine has a bug and decides nothing any more");
-        activate.send_replace(None);
+        drop(activate.send_replace(Err(Idle::Changing)));
         tell.send_replace(Some(reason));
     }
 }
@@ -233,24 +236,34 @@ async fn lead(
     options: EngineOptions,
     store: RedisStore,
     shards: Shards,
-    activate: watch::Sender<Option<Hands>>,
+    activate: watch::Sender<Result<Hands, Idle>>,
     address: SocketAddr,
 ) {
     let clock = Clock::start();
     let address = address.to_string();
+    let mut outage = Outage::default();
     loop {
         let epoch = match store.lead(&options.instance, LEASE, None, &address).await {
             Ok(Some(epoch)) => epoch,
             Ok(None) => {
+                outage.is_over("Redis answers");
+                drop(activate.send_replace(Err(standby(&store, &address).await)));
                 sleep(LEASE / 10).await;
                 continue;
             }
             Err(error) => {
-                warn!(instance = options.instance, %error, "cannot take the lead yet");
+                outage.goes_on(
+                    &error,
+                    "this engine cannot lead until Redis lets it: `syncline doctor` checks it",
+                );
+                drop(activate.send_replace(Err(Idle::Store { cause: error.to_string() })));
                 sleep(LEASE / 10).await;
                 continue;
             }
         };
+        outage.is_over("Redis answers");
+        // They talk to whoever led meanwhile, and announce themselves again once they find us.
+        shards.forget_all();
         let (queue, inbox) = mpsc::unbounded_channel();
         let hands = Hands::new(epoch, Sessions::default(), shards.clone(), queue, clock);
         let leads = || async {
@@ -261,13 +274,14 @@ async fn lead(
             Ok(active) => active,
             Err(error) => {
                 warn!(instance = options.instance, %epoch, %error, "cannot load the jobs yet");
+                drop(activate.send_replace(Err(Idle::Store { cause: error.to_string() })));
                 hands.stop();
                 sleep(LEASE / 10).await;
                 continue;
             }
         };
         info!(%epoch, "this engine is active");
-        activate.send_replace(Some(hands.clone()));
+        drop(activate.send_replace(Ok(hands.clone())));
         for shard in shards.all() {
             hands.take_inventory(shard.hello.index);
         }
@@ -278,12 +292,25 @@ async fn lead(
         renewal.spawn(renew(options.clone(), store.clone(), epoch, hands, address.clone()));
         let ended = active.run(inbox).await;
         drop(renewal);
-        activate.send_replace(None);
+        drop(activate.send_replace(Err(Idle::Changing)));
         warn!(instance = options.instance, %epoch, ?ended, "this engine is no longer active");
         if matches!(ended, Ended::Stopped) {
             return;
         }
     }
+}
+
+/// Who leads instead of this engine.
+async fn standby(store: &RedisStore, mine: &str) -> Idle {
+    let mut leader = match store.hash("read the lead", keys::ENGINE).await {
+        Ok(leader) => leader,
+        Err(error) => return Idle::Store { cause: error.to_string() },
+    };
+    let mut field = |name| leader.remove(name).unwrap_or_default();
+    let (instance, address) = (field("instance"), field("address"));
+    // Two that listen everywhere have one address; otherwise it was this one before it was started again.
+    let unspecified = address.parse::<SocketAddr>().is_ok_and(|a| a.ip().is_unspecified());
+    if address == mine && !unspecified { Idle::Changing } else { Idle::Standby { instance, address } }
 }
 
 /// Keeps the lead, and tells the loop when somebody else has it.
@@ -311,12 +338,12 @@ mod tests {
         let (queue, _inbox) = mpsc::unbounded_channel();
         let shards = Shards::new(1, "0123456789abcdef".repeat(4).parse().unwrap());
         let hands = Hands::new(EngineEpoch(1), Sessions::default(), shards, queue, Clock::start());
-        let (activate, active) = watch::channel(Some(hands));
+        let (activate, active) = watch::channel(Ok(hands));
         let (tell, panicked) = watch::channel(None);
         let (address, tasks) = (([127, 0, 0, 1], 0).into(), Vec::new());
         let mut engine = EngineHandle { address, tasks, active: active.clone(), panicked };
         tell_of_panic(async { panic!("a task without its node") }, &activate, &tell).await;
         assert_eq!(engine.panicked().await, "a task without its node");
-        assert!(active.borrow().is_none());
+        assert!(active.borrow().is_err());
     }
 }

@@ -108,6 +108,11 @@ impl Shards {
         self.lock().remove(&index);
     }
 
+    /// Forgets all: what was heard in an earlier term is old.
+    pub(super) fn forget_all(&self) {
+        self.lock().clear();
+    }
+
     pub(super) fn all(&self) -> Vec<Known> {
         self.lock().values().cloned().collect()
     }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use syncline_engine::{
     client::Client,
     kit::{self, RedisOptions, RedisServer},
-    rpc::Token,
+    rpc::{EngineAddresses, Token},
     store::{RedisStore, keys::JobKeys},
 };
 use syncline_scheduler::{core::Member, spec::DataSpec};
@@ -65,7 +65,7 @@ impl Cluster {
             processes.push(("shards", Process::listening(&words)?.0));
         }
         processes.push(("worker", Process::start(&words(&format!("worker --engine {address}"), &secret))?));
-        let client = Client::new(&address, token.clone());
+        let client = Client::new(address.parse::<EngineAddresses>()?, token.clone());
         client.shards().await?;
         let store = RedisStore::connect(&redis_url).await?;
         Ok(Self { name: format!("s{shards}"), client, store, token, jobs: 0, processes, redis })

@@ -36,7 +36,7 @@ use std::{
 
 use syncline_engine::{
     folder,
-    rpc::{Refusals, Token},
+    rpc::{EngineAddresses, Refusals, Token},
 };
 use syncline_scheduler::ids::JobId;
 use tokio::{runtime::Runtime, sync::oneshot};
@@ -60,8 +60,8 @@ pub struct Options {
     /// This shard's position among `count`.
     pub index: u32,
     pub count: u32,
-    /// The engine to announce to.
-    pub engine: Option<String>,
+    /// The engine to announce to, or all of them.
+    pub engine: Option<EngineAddresses>,
     /// Where others reach this shard, if not at the address it listens on.
     pub advertise: Option<String>,
 }

@@ -39,7 +39,7 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
         state_dir: dir.path().into(),
         index: 1,
         count: 2,
-        engine: Some(engine.to_string()),
+        engine: Some(engine.into()),
         advertise: None,
     })
     .unwrap();

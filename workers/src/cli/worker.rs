@@ -69,7 +69,7 @@ pub(super) fn run(args: WorkerArgs) -> Result<(), Failure> {
             () = stop.asked() => return Ok(()),
         };
         let options = WorkerOptions {
-            engine: cluster.address,
+            engine: cluster.engines,
             token: cluster.token,
             name: args.name.unwrap_or_else(|| format!("worker-{}", std::process::id())),
             runtime,

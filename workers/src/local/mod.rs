@@ -140,7 +140,7 @@ impl LocalCluster {
         if tokio::time::timeout(LEAD_PATIENCE, engine.active()).await.is_err() {
             return Err(LocalError::Standby { redis: redacted(&redis_url) });
         }
-        let address = engine.address().to_string();
+        let address = engine.address();
         let mut shards = Vec::new();
         for index in 0..options.shards {
             shards.push(server::Server::start(server::Options {
@@ -149,7 +149,7 @@ impl LocalCluster {
                 state_dir: state_dir.join(format!("shard-{index}")),
                 index,
                 count: options.shards,
-                engine: Some(address.clone()),
+                engine: Some(address.into()),
                 advertise: None,
             })?);
         }
@@ -175,7 +175,7 @@ impl LocalCluster {
     pub fn add_worker(&mut self, pace: Pace) -> usize {
         let place = self.workers.len();
         let options = WorkerOptions {
-            engine: self.engine.address().to_string(),
+            engine: self.engine.address().into(),
             token: self.token.clone(),
             name: format!("worker-{place}"),
             runtime: self.runtime.clone(),
@@ -191,7 +191,7 @@ impl LocalCluster {
 
     /// A client of this cluster.
     pub fn client(&self) -> Client {
-        Client::new(&self.engine.address().to_string(), self.token.clone())
+        Client::new(self.engine.address(), self.token.clone())
     }
 
     /// The cluster's secret.

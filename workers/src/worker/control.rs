@@ -1,13 +1,15 @@
 //! The side of a worker that talks to the engine.
 
 use std::{
+    error::Error,
+    fmt,
     sync::{Arc, mpsc},
     time::Duration,
 };
 
 use syncline_engine::rpc::{
-    Activity, EngineFault, Enrolment, JobTicket, Reconnecting, Registered, WorkerHello, WorkerServiceClient,
-    connect, hello::Role, hostname, within,
+    Activity, CallError, EngineAddresses, EngineFault, EngineLink, Enrolment, JobTicket, Outage, Registered,
+    WorkerHello, WorkerServiceClient, hello::Role, hostname, within,
 };
 use syncline_ps::PsError;
 use syncline_scheduler::{
@@ -37,18 +39,12 @@ const ENDS_WHEN_STOPPED: Duration = Duration::from_secs(4);
 /// The same after the engine has dropped us: long steps are worth waiting for, because we go on afterwards.
 const ENDS_WHEN_DROPPED: Duration = Duration::from_secs(30);
 
-type Link = Reconnecting<WorkerServiceClient>;
+type Link = EngineLink<WorkerServiceClient>;
 
 /// Works until `stop` becomes true. Returns early only if the engine turns this worker away for good.
 pub async fn run(options: WorkerOptions, mut stop: watch::Receiver<bool>) -> Result<(), WorkerError> {
-    let (address, token) = (options.engine.clone(), options.token.clone());
-    let link: Link = Reconnecting::new(move || {
-        let (address, token) = (address.clone(), token.clone());
-        async move {
-            let transport = connect(&address, Role::Worker, &token).await?;
-            Ok(WorkerServiceClient::new(tarpc::client::Config::default(), transport).spawn())
-        }
-    });
+    let open = |transport| WorkerServiceClient::new(tarpc::client::Config::default(), transport).spawn();
+    let link = Link::new(options.engine.clone(), Role::Worker, options.token.clone(), open);
     while !*stop.borrow() {
         let registered = tokio::select! {
             registered = register(&options, &link) => registered?,
@@ -65,6 +61,28 @@ async fn told(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|s| *s).await;
 }
 
+/// What to do about an engine that is away, beside waiting.
+const AWAY_HINT: &str = "nothing if the engine is about to start; otherwise see whether --engine names it, or all engines, and can be reached";
+
+fn away(engines: &EngineAddresses, cause: &dyn fmt::Display) -> WorkerError {
+    WorkerError::EngineAway { address: engines.to_string(), cause: cause.to_string() }
+}
+
+/// An error of a call with what is below it.
+struct Cause<'a>(&'a CallError);
+
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut below = self.0.source();
+        while let Some(cause) = below {
+            write!(f, ": {cause}")?;
+            below = cause.source();
+        }
+        Ok(())
+    }
+}
+
 async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, WorkerError> {
     let hello = WorkerHello {
         name: options.name.clone(),
@@ -73,14 +91,21 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
         device: options.exec.device.to_string(),
         max_batch: options.max_batch,
     };
+    let mut outage = Outage::default();
     loop {
         let hello = hello.clone();
-        match link.call(|c| async move { c.register(within(CALL), hello).await }).await {
-            Ok(Ok(registered)) => return Ok(registered),
-            Ok(Err(fault)) => debug!(%fault, "not registered yet"),
-            Err(error) if error.is_passing() => debug!(%error, "engine is not there yet"),
-            Err(source) => return Err(WorkerError::Unreachable { address: options.engine.clone(), source }),
-        }
+        let trouble = match link.call(|c| async move { c.register(within(CALL), hello).await }).await {
+            Ok(Ok(registered)) => {
+                outage.is_over("the engine is there");
+                return Ok(registered);
+            }
+            Ok(Err(fault)) => away(&options.engine, &fault),
+            Err(error) if error.is_passing() => away(&options.engine, &Cause(&error)),
+            Err(source) => {
+                return Err(WorkerError::Unreachable { address: options.engine.to_string(), source });
+            }
+        };
+        outage.goes_on(&trouble, AWAY_HINT);
         sleep(RETRY).await;
     }
 }
@@ -88,8 +113,6 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
 /// What the loops of one life share.
 struct Life {
     link: Link,
-    /// Of the engine, for messages.
-    address: String,
     who: Enrolment,
     holding: Mutex<Vec<TaskKey>>,
     shared: Arc<Shared>,
@@ -108,7 +131,6 @@ async fn live(
     info!(worker = %incarnation, name = options.name, "registered");
     let life = Arc::new(Life {
         link: link.clone(),
-        address: options.engine.clone(),
         who: registered.enrolment(),
         holding: Mutex::default(),
         shared: Arc::default(),
@@ -175,6 +197,7 @@ async fn live(
 impl Life {
     /// Takes tasks from the engine; returns when the engine has dropped this incarnation.
     async fn poll(&self, give: &mpsc::Sender<Assignment>) {
+        let mut outage = Outage::default();
         loop {
             let (running_ms, longest_ms) = self.shared.busy.running_and_longest_ms();
             let activity = Activity {
@@ -189,6 +212,7 @@ impl Life {
                 .call(|c| async move { c.poll(within(limit), self.who, activity, POLL_WAIT_MS).await });
             match call.await {
                 Ok(Ok(orders)) => {
+                    outage.is_over("the engine is there");
                     if !self.is_current(orders.epoch).await {
                         // A deposed engine that does not know it yet: it will not answer for long.
                         sleep(RETRY).await;
@@ -213,11 +237,11 @@ impl Life {
                     return;
                 }
                 Ok(Err(fault)) => {
-                    debug!(%fault, "engine cannot give tasks now");
+                    outage.goes_on(&away(self.link.addresses(), &fault), AWAY_HINT);
                     sleep(RETRY).await;
                 }
                 Err(error) => {
-                    debug!(%error, "engine is away");
+                    outage.goes_on(&away(self.link.addresses(), &Cause(&error)), AWAY_HINT);
                     sleep(RETRY).await;
                 }
             }
@@ -287,11 +311,14 @@ impl Life {
             let call = self.link.call(|c| async move { c.ticket(within(CALL), asked).await });
             match call.await {
                 Ok(Ok(ticket)) => return Ok(ticket),
-                Ok(Err(EngineFault::NotActive)) => {}
+                Ok(Err(EngineFault::NotActive { .. })) => {}
                 Ok(Err(fault)) => return Err(fault.into()),
                 Err(error) if error.is_passing() => {}
                 Err(source) => {
-                    return Err(WorkerError::Unreachable { address: self.address.clone(), source });
+                    return Err(WorkerError::Unreachable {
+                        address: self.link.addresses().to_string(),
+                        source,
+                    });
                 }
             }
             sleep(RETRY).await;

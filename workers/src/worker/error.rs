@@ -34,6 +34,9 @@ pub enum WorkerError {
     Graph { what: String },
     #[error("[E353] the executor thread ended: {cause}")]
     Executor { cause: String },
+    /// The worker waits for it.
+    #[error("[E355] the engine at {address} cannot be used yet: {cause}")]
+    EngineAway { address: String, cause: String },
     /// The process should end, so that it is started anew: nothing can end the thread that hangs.
     #[error("[E354] worker {worker} still hangs in {task}, {after_s} s after it should have ended")]
     Stuck { worker: String, task: String, after_s: u64 },

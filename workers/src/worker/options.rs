@@ -1,6 +1,6 @@
 //! Settings of one worker.
 
-use syncline_engine::rpc::Token;
+use syncline_engine::rpc::{EngineAddresses, Token};
 
 use super::Pace;
 use crate::backend::{ExecOptions, Runtime};
@@ -8,8 +8,8 @@ use crate::backend::{ExecOptions, Runtime};
 /// Settings of one worker.
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
-    /// Address of the engine.
-    pub engine: String,
+    /// Address of the engine, or of all engines.
+    pub engine: EngineAddresses,
     pub token: Token,
     /// For people: shown in Redis and in tables.
     pub name: String,

@@ -7,14 +7,14 @@ use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader},
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
 use syncline_engine::{
     client::Client,
     kit::{self, RedisOptions, RedisServer},
-    rpc::Token,
+    rpc::{EngineAddresses, Token},
     store::{RedisStore, keys::JobKeys},
 };
 use syncline_scheduler::ids::JobId;
@@ -29,6 +29,10 @@ pub struct Cluster {
     pub redis: RedisServer,
     pub engine: Option<Process>,
     pub engine_address: String,
+    /// A second engine, where one was asked for.
+    pub standby: Option<Process>,
+    /// Addresses of all engines, as everybody is told them.
+    pub engines: String,
     pub shards: Vec<Process>,
     pub workers: Vec<Process>,
     pub store: RedisStore,
@@ -105,6 +109,21 @@ impl Cluster {
 
     /// The same, with flags for the engine.
     pub async fn start_with(shards: u32, workers: u32, worker_flags: &str, engine_flags: &str) -> Self {
+        Self::start_all(shards, workers, worker_flags, engine_flags, false).await
+    }
+
+    /// With a second engine that stands by; shards, workers and clients are told of both.
+    pub async fn start_with_standby(shards: u32, workers: u32, worker_flags: &str) -> Self {
+        Self::start_all(shards, workers, worker_flags, "", true).await
+    }
+
+    async fn start_all(
+        shards: u32,
+        workers: u32,
+        worker_flags: &str,
+        engine_flags: &str,
+        standby: bool,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let redis_dir = dir.path().join("redis");
         let redis = tokio::task::spawn_blocking(move || {
@@ -120,6 +139,8 @@ impl Cluster {
             redis,
             engine: None,
             engine_address: "127.0.0.1:0".into(),
+            standby: None,
+            engines: String::new(),
             shards: Vec::new(),
             workers: Vec::new(),
             store,
@@ -128,6 +149,11 @@ impl Cluster {
             engine_flags: engine_flags.to_owned(),
         };
         cluster.start_engine();
+        if standby {
+            let (process, address) = cluster.spawn_engine("127.0.0.1:0", "standby");
+            cluster.standby = Some(process);
+            cluster.engines = format!("{},{address}", cluster.engine_address);
+        }
         for index in 0..shards {
             let shard = cluster.spawn_shard(index);
             cluster.shards.push(shard);
@@ -145,17 +171,22 @@ impl Cluster {
 
     /// Starts the engine, again at the same address if it ran before.
     pub fn start_engine(&mut self) {
+        let (process, address) = self.spawn_engine(&self.engine_address, "test");
+        self.engine = Some(process);
+        self.engines.clone_from(&address);
+        self.engine_address = address;
+    }
+
+    /// An engine on the same Redis server, and where it listens.
+    fn spawn_engine(&self, listen: &str, instance: &str) -> (Process, String) {
         let args = words(&format!(
-            "engine --listen {} --token-file {} --redis {} --instance test --shards {} --silence-ms 3000 {}",
-            self.engine_address,
+            "engine --listen {listen} --token-file {} --redis {} --instance {instance} --shards {} --silence-ms 3000 {}",
             self.token_file().display(),
             self.redis.url(),
             self.shard_count,
             self.engine_flags,
         ));
-        let (process, address) = Process::spawn(&args, true);
-        self.engine = Some(process);
-        self.engine_address = address;
+        Process::spawn(&args, true)
     }
 
     pub fn kill_engine(&mut self) {
@@ -165,7 +196,7 @@ impl Cluster {
     fn spawn_shard(&self, index: u32) -> Process {
         let args = words(&format!(
             "ps --engine {} --token-file {} --state-dir {} --shard {index}/{}",
-            self.engine_address,
+            self.engines,
             self.token_file().display(),
             self.shard_folder(index).display(),
             self.shard_count,
@@ -196,7 +227,7 @@ impl Cluster {
     pub fn spawn_worker_by(&self, starter: &[&str], flags: &str) -> Process {
         let args = words(&format!(
             "worker --engine {} --token-file {} {flags}",
-            self.engine_address,
+            self.engines,
             self.token_file().display(),
         ));
         Process::spawn_by(starter, &args, false).0
@@ -204,15 +235,19 @@ impl Cluster {
 
     /// What `syncline COMMAND` prints for people.
     pub fn print(&self, command: &str) -> String {
-        let flags =
-            words(&format!("--engine {} --token-file {}", self.engine_address, self.token_file().display()));
-        let done = Command::new(BINARY).args(words(command)).args(flags).output().unwrap();
+        let done = self.ask(&self.engines, command);
         assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8(done.stdout).unwrap()
     }
 
+    /// Runs `syncline COMMAND --engine ENGINES` to its end.
+    pub fn ask(&self, engines: &str, command: &str) -> Output {
+        let flags = words(&format!("--engine {engines} --token-file {}", self.token_file().display()));
+        Command::new(BINARY).args(words(command)).args(flags).output().unwrap()
+    }
+
     pub fn client(&self) -> Client {
-        Client::new(&self.engine_address, self.token.clone())
+        Client::new(self.engines.parse::<EngineAddresses>().unwrap(), self.token.clone())
     }
 
     /// The job's summary as it stands in Redis.

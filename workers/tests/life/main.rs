@@ -21,3 +21,4 @@ mod pauses;
 mod queue;
 mod stop;
 mod store;
+mod two_engines;

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use syncline_engine::{client::Client, rpc::Token};
+use syncline_engine::{
+    client::Client,
+    rpc::{EngineAddresses, Token},
+};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::submit;
 
@@ -18,7 +21,8 @@ const CLUSTER: &[&str] = &["--workers", "2", "--shards", "2", "--step-ms", "4"];
 
 fn client(up: &Up) -> (Client, Token) {
     let token = Token::load(Path::new(up.about["token_file"].as_str().unwrap())).unwrap();
-    (Client::new(up.about["engine"].as_str().unwrap(), token.clone()), token)
+    let engine: EngineAddresses = up.about["engine"].as_str().unwrap().parse().unwrap();
+    (Client::new(engine, token.clone()), token)
 }
 
 /// Starts a job, stops the cluster `stops` times in its middle, and checks its counts at the end.

@@ -4,7 +4,7 @@ use super::{Exit, Finding};
 use crate::{
     cli::{
         Connection, Failure,
-        cluster::{About, Running},
+        cluster::{About, Cluster, Running},
         places::state_dir,
     },
     store::{RedisStore, StoreError, redacted},
@@ -18,74 +18,111 @@ const OLDEST_REDIS: (u32, u32) = (6, 2);
 pub(super) async fn check(connection: &Connection, redis: Option<&str>) -> Vec<Finding> {
     let running =
         state_dir(connection.state_dir.as_deref()).ok().and_then(|d| Running::load(&d).ok().flatten());
-    let mut findings = Vec::new();
-    if running.is_none() && connection.engine.is_none() {
-        let hint = "start a cluster with `syncline up`, or name an engine with --engine";
-        findings.push(Finding::warn("engine", "no cluster runs on this state directory", hint));
-    } else {
-        findings.extend(engine(connection).await);
-    }
     let url = redis.map(str::to_owned).or_else(|| running.as_ref()?.redis_url());
-    match (url, running) {
-        (None, Some(running)) => findings.push(Finding::warn(
+    let nothing_runs = running.is_none() && connection.engine.is_none();
+    // What the engine needs comes before the engine: whoever reads meets the cause first.
+    let mut findings = match (url, running) {
+        (None, Some(running)) => vec![Finding::warn(
             "redis",
             running.redis,
             "its address holds a password, which is not written down: name it with --redis",
-        )),
-        (None, None) => findings.push(Finding::warn(
-            "redis",
-            "no address is known",
-            "name one with --redis to have it checked",
-        )),
-        (Some(url), _) => findings.extend(redis_settings(&url).await),
+        )],
+        (None, None) => {
+            vec![Finding::warn("redis", "no address is known", "name one with --redis to have it checked")]
+        }
+        (Some(url), _) => redis_settings(&url).await,
+    };
+    if nothing_runs {
+        let hint = "start a cluster with `syncline up`, or name an engine with --engine";
+        findings.push(Finding::warn("engine", "no cluster runs on this state directory", hint));
+    } else {
+        findings.extend(engines(connection).await);
     }
     findings
 }
 
-async fn engine(connection: &Connection) -> Vec<Finding> {
-    let about = match meet(connection).await {
-        Ok(about) => about,
+/// Each engine that was named, and what the one that leads knows. Causes come before what follows from them.
+async fn engines(connection: &Connection) -> Vec<Finding> {
+    let cluster = match connection.find() {
+        Ok(cluster) => cluster,
         Err(failure) => return vec![Finding::fail("engine", failure.exit(), failure.line(), failure.hint())],
     };
-    let (theirs, ours) = (about.get("version"), env!("CARGO_PKG_VERSION"));
-    let found = format!("{} at {}, instance {}", theirs, about.get("address"), about.get("instance"));
-    let mut findings = vec![match (theirs == ours, about.get("epoch").is_empty()) {
-        (false, _) => {
-            Finding::warn("engine", found, format!("this is {ours}; use the same release everywhere"))
-        }
-        (true, true) => Finding::warn(
-            "engine",
-            format!("{found}, on standby"),
-            "another engine is active, or Redis does not answer",
-        ),
-        (true, false) => Finding::ok("engine", found),
-    }];
-    if !about.get("store_trouble").is_empty() {
-        findings.push(Finding::fail(
-            "redis writes",
-            Exit::Redis,
-            about.get("store_trouble"),
-            "nothing is submitted and nothing is granted until Redis takes writes again; the engine keeps trying",
-        ));
+    let mut met = Vec::new();
+    for engines in cluster.engines.each() {
+        let one = Cluster { engines, token: cluster.token.clone() };
+        met.push(one.meet().await.map(|(_, about)| about));
     }
-    let (present, expected) = (about.number("shards_present"), about.number("shards"));
-    let found = format!("{present} of {expected}");
-    findings.push(match present == expected {
-        true => Finding::ok("shards", found),
-        false => {
-            Finding::fail("shards", Exit::Unreachable, found, "start the missing `syncline ps` processes")
-        }
-    });
-    let workers = about.number("workers");
-    findings.push(match workers {
-        0 => Finding::warn("workers", "none", "jobs wait until a worker is there: start `syncline worker`"),
-        n => Finding::ok("workers", n.to_string()),
-    });
+    let active = met.iter().flatten().find(|about| !about.get("epoch").is_empty());
+    let mut findings: Vec<Finding> = met.iter().map(|one| engine(one, active.is_some())).collect();
+    if let Some(active) = active {
+        findings.splice(0..0, store_trouble(active));
+        findings.extend([shards(active), workers(active)]);
+    }
     findings
 }
 
-async fn meet(connection: &Connection) -> Result<About, Failure> {
-    Ok(connection.find()?.meet().await?.1)
+/// One engine. Where another leads, one that stands by is as it should be.
+fn engine(met: &Result<About, Failure>, led: bool) -> Finding {
+    let about = match met {
+        Ok(about) => about,
+        Err(failure) if led => {
+            let hint = "another one leads; start this one again, to have a standby";
+            return Finding::warn("engine", failure.line(), hint);
+        }
+        Err(failure) => return Finding::fail("engine", failure.exit(), failure.line(), failure.hint()),
+    };
+    let (theirs, ours) = (about.get("version"), env!("CARGO_PKG_VERSION"));
+    let found = format!("{theirs} at {}, instance {}", about.get("address"), about.get("instance"));
+    if theirs != ours {
+        return Finding::warn("engine", found, format!("this is {ours}; use the same release everywhere"));
+    }
+    let idle = about.get("idle");
+    let idles = format!("{found}: {idle}");
+    match (idle.is_empty(), about.get("leader")) {
+        (true, _) => Finding::ok("engine", found),
+        (false, leader) if led && !leader.is_empty() => Finding::ok("engine", idles),
+        (false, leader) if !leader.is_empty() => {
+            let hint = format!("name both, here and for every shard and worker: --engine {leader},...");
+            Finding::warn("engine", idles, hint)
+        }
+        (false, _) if !about.get("store_trouble").is_empty() => Finding::fail(
+            "engine",
+            Exit::Redis,
+            idles,
+            "see that Redis runs; if its password was changed, start the engine again with the new one",
+        ),
+        (false, _) => Finding::warn("engine", idles, "ask again in a few seconds"),
+    }
+}
+
+fn store_trouble(about: &About) -> Option<Finding> {
+    let trouble = Some(about.get("store_trouble")).filter(|trouble| !trouble.is_empty())?;
+    let hint =
+        "nothing is submitted and nothing is granted until Redis takes writes again; the engine keeps trying";
+    Some(Finding::fail("redis writes", Exit::Redis, trouble, hint))
+}
+
+fn shards(about: &About) -> Finding {
+    let (present, expected) = (about.number("shards_present"), about.number("shards"));
+    let (found, trouble) = (format!("{present} of {expected}"), about.get("shard_trouble"));
+    if present != expected {
+        let hint = "start the missing `syncline ps` processes; they name this engine with --engine";
+        return Finding::fail("shards", Exit::Unreachable, format!("{found}; {trouble}"), hint);
+    }
+    match trouble.is_empty() {
+        true => Finding::ok("shards", found),
+        false => {
+            let hint = "see whether that process is stopped or cut off; its jobs wait for it";
+            Finding::warn("shards", format!("{found}; {trouble}"), hint)
+        }
+    }
+}
+
+fn workers(about: &About) -> Finding {
+    match about.number("workers") {
+        0 => Finding::warn("workers", "none", "jobs wait until a worker is there: start `syncline worker`"),
+        n => Finding::ok("workers", n.to_string()),
+    }
 }
 
 async fn redis_settings(url: &str) -> Vec<Finding> {

@@ -83,7 +83,7 @@ pub(super) async fn start(
     for (index, (slowdown, device)) in plan.slowdowns.iter().zip(&plan.devices).enumerate() {
         crew.start(Rank::Worker, hire.worker(plan, native, engine, index, *slowdown, *device));
     }
-    let cluster = Cluster { address: engine.to_string(), token };
+    let cluster = Cluster { engines: engine.into(), token };
     loop {
         let missing = missing(&cluster, plan, &seen).await;
         if missing.is_empty() {
@@ -147,6 +147,9 @@ impl Seen {
 /// What is not there yet, in words; empty when everything is.
 async fn missing(cluster: &Cluster, plan: &Plan, seen: &Seen) -> String {
     let Ok((_, about)) = cluster.meet().await else { return "the engine does not answer".into() };
+    if !about.get("idle").is_empty() {
+        return format!("the engine is not active: {}", about.get("idle"));
+    }
     let shards = about.number("shards_present");
     if shards < plan.shards {
         return format!("{shards} of {} shards are there", plan.shards);

@@ -1,0 +1,96 @@
+//! Two engines on one Redis server: whoever leads is found by everybody, however often the lead changes.
+
+use std::{collections::BTreeMap, process::Output, time::Duration};
+
+use syncline_engine::store::keys;
+
+use crate::{
+    cluster::{Cluster, PATIENCE, Process, number},
+    jobs::{check_exact, check_next_job_runs, counting, submit},
+};
+
+const SAMPLES: u64 = 6_000;
+/// How often somebody looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Waits until the engine of this name leads.
+async fn until_led_by(cluster: &Cluster, instance: &str) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let lead: BTreeMap<String, String> = cluster.store.hash("look", keys::ENGINE).await.unwrap();
+        if lead["instance"] == instance {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "{instance} does not lead: {lead:?}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Stops an engine until the other one leads, then lets it go on.
+async fn depose(cluster: &Cluster, engine: &Process, other: &str) {
+    engine.signal("STOP");
+    until_led_by(cluster, other).await;
+    engine.signal("CONT");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lead_that_goes_to_the_standby_and_back_takes_shards_workers_and_clients_along() {
+    let cluster = Cluster::start_with_standby(2, 2, "--step-ms 10 --slowdown 1").await;
+    until_led_by(&cluster, "test").await;
+    let job = submit(&cluster, counting("led", "bsp", SAMPLES, |_| {})).await;
+    let engines = [(&cluster.engine, "standby"), (&cluster.standby, "test")];
+    for (n, (engine, other)) in (1..).zip(engines) {
+        cluster.until(&job, |s| number(s, "samples_applied") > n * SAMPLES / 4).await;
+        depose(&cluster, engine.as_ref().unwrap(), other).await;
+        // It goes on under the other one.
+        let before = number(&cluster.summary(&job).await, "samples_applied");
+        cluster.until(&job, |s| number(s, "samples_applied") > before + 50).await;
+        let state = cluster.client().job(&job).await.unwrap().job["state"].clone();
+        assert_eq!(state, "running");
+    }
+    check_exact(&cluster.until_over(&job).await, SAMPLES);
+    check_next_job_runs(&cluster, "next").await;
+    assert!(cluster.print("jobs").contains("next"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_hangs_for_ever_costs_its_jobs_nothing() {
+    let cluster = Cluster::start_with_standby(2, 2, "--step-ms 10 --slowdown 1").await;
+    until_led_by(&cluster, "test").await;
+    let job = submit(&cluster, counting("left", "asp", SAMPLES, |_| {})).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
+    cluster.engine.as_ref().unwrap().signal("STOP");
+    check_exact(&cluster.until_over(&job).await, SAMPLES);
+    check_next_job_runs(&cluster, "next").await;
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_says_what_it_is_and_where_to_ask() {
+    let cluster = Cluster::start_with_standby(1, 1, "").await;
+    until_led_by(&cluster, "test").await;
+    let job = submit(&cluster, counting("seen", "asp", 100, |_| {})).await;
+    cluster.until_over(&job).await;
+    let (leader, standby) = cluster.engines.split_once(',').unwrap();
+    for command in ["jobs", "status seen", "workers", "cancel seen", "delete seen"] {
+        let since = std::time::Instant::now();
+        let answer = cluster.ask(standby, command);
+        let said = text(&answer);
+        assert_eq!(answer.status.code(), Some(3), "{command}: {said}");
+        assert!(said.contains("[E136]") && said.contains(leader) && said.contains("--engine A,B"), "{said}");
+        assert!(since.elapsed() < Duration::from_secs(10), "{command} took {:?}", since.elapsed());
+    }
+    let said = text(&cluster.ask(standby, "doctor"));
+    assert!(said.contains("on standby") && said.contains(leader), "{said}");
+    assert!(!said.contains("start the missing"), "{said}");
+    assert!(!said.contains("syncline worker"), "{said}");
+    // Whoever names both gets an answer, in whatever order.
+    for engines in [&cluster.engines, &format!("{standby},{leader}")] {
+        let said = text(&cluster.ask(engines, "doctor"));
+        assert!(said.contains("on standby") && said.contains("ok    shards        1 of 1"), "{said}");
+        assert!(text(&cluster.ask(engines, "status seen")).contains("seen (done)"), "{engines}");
+    }
+}
