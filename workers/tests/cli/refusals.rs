@@ -4,7 +4,7 @@ use std::{fs, io, net::TcpListener, path::Path, process::Command, time::Instant}
 
 use serde_json::Value;
 
-use crate::rig::{Up, command, folder, syncline};
+use crate::rig::{Ended, Up, command, folder, syncline};
 
 /// An address at which nobody listens.
 fn nobody() -> String {
@@ -44,6 +44,16 @@ fn mistakes_at_the_keyboard_are_usage_errors() {
         syncline(&[command, "--state-dir", place, "--device", "gpu"]).refused(2, "E490");
     }
     syncline(&["up", "--state-dir", place, "--workers", "3", "--device", "cpu,cpu"]).refused(2, "E509");
+    let engine = ["--engine", "nonsense"];
+    for command in [&["worker"][..], &["ps"], &["jobs"], &["status", "a"], &["doctor"], &["submit", "a.toml"]]
+    {
+        syncline(&[command, &["--state-dir", place], &engine].concat()).refused(2, "E127");
+    }
+    for wrong in ["a:1,b", "a:1,", "http://a:1", "a:0"] {
+        syncline(&["jobs", "--state-dir", place, "--engine", wrong]).refused(2, "E127");
+    }
+    let named = command(&["jobs", "--state-dir", place]).env("SYNCLINE_ENGINE", "nonsense").output();
+    Ended::from(named.unwrap()).refused(2, "E127");
     for few in [&[][..], &["--threads", "1"], &["--threads", "2", "--device", "cuda:0"]] {
         let args = ["worker", "--state-dir", place, "--split-batch"];
         syncline(&[&args, few].concat()).refused(2, "E509");

@@ -59,3 +59,23 @@ fn an_engine_that_is_not_there_is_named_at_once_and_waited_for() {
     kill("TERM", child.id());
     assert!(child.wait().unwrap().success(), "{}", text());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_says_soon_that_its_engine_is_away_and_when_it_is_back() {
+    let mut cluster = Cluster::start(1, 0, "").await;
+    cluster.kill_engine();
+    let said = cluster.dir.path().join("said");
+    let token = cluster.dir.path().join("token");
+    let args = ["worker", "--engine", &cluster.engine_address, "--token-file", token.to_str().unwrap()];
+    let stderr = fs::File::create(&said).unwrap();
+    let mut worker = command(&args).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+    let text = || fs::read_to_string(&said).unwrap();
+    wait_until("it says what is wrong", || text().contains("[E355]"));
+    let line = text().lines().find(|line| line.contains("[E355]")).unwrap().to_owned();
+    assert!(line.contains(&cluster.engine_address) && line.contains("hint="), "{line}");
+    cluster.start_engine();
+    wait_until("it says that the engine is back", || text().contains("the engine is there again"));
+    assert!(text().contains("registered"), "{}", text());
+    kill("TERM", worker.id());
+    assert!(worker.wait().unwrap().success(), "{}", text());
+}
