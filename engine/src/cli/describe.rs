@@ -57,6 +57,13 @@ fn obstacles(view: &JobView) -> Vec<(&'static str, String)> {
     waits.into_iter().chain(view.notes.iter().map(|note| ("trouble", note.clone()))).collect()
 }
 
+/// The same in one cell of a table.
+pub(super) fn waits_for(job: &JobFields) -> String {
+    let told = [field(job, "waiting_for"), field(job, "trouble")];
+    let told: Vec<&str> = told.into_iter().filter(|text| !text.is_empty() && !is_over(job)).collect();
+    told.join("; ")
+}
+
 /// `3/20`, the epoch that runs of all.
 pub(super) fn epoch(job: &JobFields) -> String {
     if field(job, "epochs").is_empty() {
@@ -310,6 +317,18 @@ mod tests {
         let done = fields(&[("state", "done"), ("ended_ms", "1700000005000")]);
         let words = slow_worker("worker-3 (w3)", 2.5, 1_700_000_000_000.0, &done);
         assert_eq!(words, "worker-3 (w3) was 2.5 times as slow per sample as most for 5 s");
+    }
+
+    #[test]
+    fn a_table_says_what_a_job_waits_for_and_what_stops_every_job() {
+        let mut job = fields(&[("state", "running"), ("waiting_for", ""), ("trouble", "")]);
+        assert_eq!(waits_for(&job), "");
+        job.extend(fields(&[("trouble", "Redis takes no writes")]));
+        assert_eq!(waits_for(&job), "Redis takes no writes");
+        job.extend(fields(&[("waiting_for", "room on the disk")]));
+        assert_eq!(waits_for(&job), "room on the disk; Redis takes no writes");
+        job.extend(fields(&[("state", "done")]));
+        assert_eq!(waits_for(&job), "");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(super) fn run(args: &JobsArgs) -> Result<(), Failure> {
             let f = |name| describe::field(job, name).to_owned();
             let (epoch, age) = (describe::epoch(job), describe::age(job));
             let speed = describe::samples_per_s_lately(job).unwrap_or_else(|| f("samples_per_s"));
-            let waits = if describe::is_over(job) { String::new() } else { f("waiting_for") };
+            let waits = describe::waits_for(job);
             vec![f("id"), f("state"), f("policy"), epoch, speed, f("loss"), f("workers"), age, waits]
         })
         .collect();

@@ -52,6 +52,12 @@ async fn a_silent_shard_is_shown_before_it_is_lost_and_may_come_back() {
         assert!(std::time::Instant::now() < deadline, "nobody says that the shard is silent");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    for command in ["doctor", "jobs", "jobs --json", "status silent", "status silent --json"] {
+        let asked = cluster.ask(&cluster.engines, command);
+        let said = String::from_utf8_lossy(&asked.stdout);
+        assert!(said.contains("parameter shard s1") && said.contains("silent for"), "{command}: {said}");
+        assert!(command != "doctor" || said.contains("warn  shards        2 of 2; "), "{said}");
+    }
     cluster.shards[1].signal("CONT");
     check_exact(&cluster.until_over(&job).await, SAMPLES);
 }
