@@ -147,6 +147,8 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
         ("batch too large",     graph("bad", Training::new(model(2), good.clone()).with(|s| s.batch = 49)), &["E028", "49", "48"]),
         ("zero epochs",         graph("bad", Training::new(model(2), good.clone()).with(|s| s.epochs = 0)), &["E027", "epochs"]),
         ("rate not positive",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.learning_rate = f32::NAN)), &["E027", "NaN"]),
+        ("clip not positive",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.clip_norm = Some(0.0))), &["E027", "clip_norm 0,"]),
+        ("ahead too far",       graph("bad", Training::new(model(2), good.clone()).with(|s| s.ahead = Some(65))), &["E027", "ahead 65,"]),
     ];
     for (name, graph, wanted) in cases {
         let error = try_job(&cluster, &graph).await.unwrap_err();

@@ -123,8 +123,8 @@ impl JobSpec {
         if !(rate.is_finite() && rate > 0.0) {
             return Err(fault(format!("learning rate {rate}, expected a positive number")));
         }
-        if train.clip_norm.is_some_and(|c| !(c.is_finite() && c > 0.0)) {
-            return Err(fault(format!("clip_norm {:?}, expected a positive number", train.clip_norm)));
+        if let Some(norm) = train.clip_norm.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
+            return Err(fault(format!("clip_norm {norm}, expected a positive number")));
         }
         for (name, value) in
             [("batch", train.batch), ("epochs", train.epochs), ("max_workers", train.max_workers)]
@@ -139,8 +139,8 @@ impl JobSpec {
                 train.min_workers, train.max_workers
             )));
         }
-        if train.ahead.is_some_and(|a| !(1..=64).contains(&a)) {
-            return Err(fault(format!("ahead {:?}, expected 1 to 64", train.ahead)));
+        if let Some(ahead) = train.ahead.filter(|ahead| !(1..=64).contains(ahead)) {
+            return Err(fault(format!("ahead {ahead}, expected 1 to 64")));
         }
         let layout = &train.model.layout;
         if layout.elements().is_none() || layout.trained_elements() == 0 {

@@ -70,8 +70,32 @@ impl JobFile {
 
     fn parse(text: &str, folder: &Path) -> Result<JobGraph, String> {
         let file: Self = toml::from_str(text).map_err(|e| e.to_string())?;
+        let written: toml::Table = toml::from_str(text).map_err(|e| e.to_string())?;
+        if let Some((place, number)) = too_large(&toml::Value::Table(written)) {
+            let most = f32::MAX;
+            return Err(format!("{place} = {number:e} is too large, numbers go up to {most:.1e}"));
+        }
         let nodes = file.node.into_iter().map(|node| node.resolve(folder)).collect::<Result<_, _>>()?;
         Ok(JobGraph { id: file.id, nodes })
+    }
+}
+
+/// The first number that would become infinite as float32, and where it stands: what is wrong with it is said in the words
+/// of whoever wrote it.
+fn too_large(value: &toml::Value) -> Option<(String, f64)> {
+    let below = |name: String, value| {
+        let (place, number) = too_large(value)?;
+        Some((if place.is_empty() { name } else { format!("{name}.{place}") }, number))
+    };
+    match value {
+        toml::Value::Float(number) => {
+            (number.is_finite() && (*number as f32).is_infinite()).then(|| (String::new(), *number))
+        }
+        toml::Value::Array(items) => {
+            (1..).zip(items).find_map(|(n, item): (usize, _)| below(n.to_string(), item))
+        }
+        toml::Value::Table(table) => table.iter().find_map(|(name, item)| below(name.clone(), item)),
+        _ => None,
     }
 }
 
@@ -152,6 +176,18 @@ mod tests {
             let error = JobFile::parse(text, Path::new("/")).unwrap_err();
             assert!(error.contains(want), "{name}: {error}");
         }
+    }
+
+    #[test]
+    fn a_number_that_float32_cannot_hold_is_named_as_it_was_written() {
+        let settings = ["learning_rate = 1e308", "optimizer = { sgd = { weight_decay = -2.5e40 } }"];
+        let said = settings.map(|settings| {
+            let head = "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel = { ready = { onnx = 'm' } }\n";
+            let data = "data = { source = { csv = { path = 'a.csv' } } }\n";
+            JobFile::parse(&format!("{head}{data}settings = {{ {settings} }}"), Path::new("/")).unwrap_err()
+        });
+        assert_eq!(said[0], "node.1.settings.learning_rate = 1e308 is too large, numbers go up to 3.4e38");
+        assert!(said[1].starts_with("node.1.settings.optimizer.sgd.weight_decay = -2.5e40 "), "{}", said[1]);
     }
 
     #[test]
