@@ -67,9 +67,16 @@ impl Place {
         status.json()["job"][name].as_str().unwrap_or_default().to_owned()
     }
 
+    fn redis_password(&self) -> String {
+        fs::read_to_string(self.up.about["redis_password_file"].as_str().unwrap()).unwrap().trim().to_owned()
+    }
+
     /// Sends a command to Redis and returns what it said.
     fn redis(&self, words: &str) -> String {
-        let password = fs::read_to_string(self.up.about["redis_password_file"].as_str().unwrap()).unwrap();
+        self.redis_as(&self.redis_password(), words)
+    }
+
+    fn redis_as(&self, password: &str, words: &str) -> String {
         let address = self.up.about["redis"].as_str().unwrap().trim_start_matches("redis://");
         let mut stream = TcpStream::connect(address.trim_end_matches('/')).unwrap();
         stream.write_all(format!("AUTH {password}\r\n{words}\r\nQUIT\r\n").as_bytes()).unwrap();
@@ -147,6 +154,9 @@ fn a_full_redis_is_said_at_once_by_every_command_and_nothing_is_lost() {
     let since = Instant::now();
     let status = place.run(&["status", "points"]).ok();
     assert!(status.out.contains("trouble") && status.out.contains("OOM"), "{status:#?}");
+    assert!(place.field("trouble").contains("OOM"));
+    let jobs = place.run(&["jobs"]).ok().out;
+    assert!(jobs.contains("Redis takes no writes") && jobs.contains("OOM"), "{jobs}");
     place.run(&["cancel", "points"]).refused(4, "E135");
     assert!(since.elapsed() < AT_ONCE, "took {:?}", since.elapsed());
 
@@ -190,4 +200,35 @@ fn a_stuck_redis_ends_no_watch_and_is_said_at_once() {
     wait_until("it goes on", || place.run(&["doctor"]).code == 0);
     place.run(&["cancel", "points"]).ok();
     assert_eq!(watch.wait().unwrap().code(), Some(1), "{}", said());
+}
+
+#[test]
+fn a_password_of_redis_that_was_changed_is_named_as_the_cause_and_nothing_else_is_claimed() {
+    let place = Place::start();
+    place.submit(5_000, &[]).ok();
+    wait_until("it runs", || place.field("state") == "running");
+    let password = place.redis_password();
+    assert!(place.redis("CONFIG SET requirepass changed").contains("+OK"));
+    place.redis_as("changed", "CLIENT KILL TYPE normal SKIPME yes");
+    let mut said = String::new();
+    wait_until("the engine has noticed", || {
+        said = place.run(&["doctor"]).out;
+        said.contains("Redis does not let it lead")
+    });
+    let failed = said.lines().find(|line| line.starts_with("fail")).unwrap();
+    assert!(failed.starts_with("fail  redis ") && !said.contains("another engine"), "{said}");
+    assert!(
+        !said.contains("workers ") && !said.contains("shards ") && !said.contains("ok    engine"),
+        "{said}"
+    );
+    let since = Instant::now();
+    place.run(&["status", "points"]).refused(4, "E136");
+    assert!(since.elapsed() < AT_ONCE, "took {:?}", since.elapsed());
+
+    assert!(place.redis_as("changed", &format!("CONFIG SET requirepass {password}")).contains("+OK"));
+    // A connection that was refused once stays so.
+    let engine = processes(place.dir.path()).into_iter().find(|(name, _)| name == "engine").unwrap().1;
+    kill("KILL", engine);
+    wait_until("it goes on", || place.run(&["doctor"]).code == 0);
+    place.run(&["cancel", "points"]).ok();
 }
