@@ -27,7 +27,7 @@ pub struct Reconnecting<C> {
     most_unanswered: u32,
 }
 
-/// The connection, and the how manieth it is: who finds an old one lost has nothing against the present one.
+/// The connection, and which one it is, counted from the first: who finds an old one lost has nothing against the present one.
 struct Current<C> {
     turn: usize,
     client: Option<C>,
@@ -154,4 +154,32 @@ pub fn within(limit: Duration) -> tarpc::context::Context {
     let mut context = tarpc::context::current();
     context.deadline = std::time::Instant::now() + limit;
     context
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn same(turn: usize) -> Result<usize, tarpc::client::RpcError> {
+        Ok(turn)
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_an_old_connection_leaves_the_present_one() {
+        let link = Reconnecting::in_turn(|turn| async move { Ok(turn) });
+        assert_eq!(link.call(same).await.unwrap(), 0);
+        link.next_turn(0).await;
+        assert_eq!(link.call(same).await.unwrap(), 1);
+        link.next_turn(0).await;
+        assert_eq!(link.call(same).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn who_cannot_be_reached_loses_its_turn() {
+        let link = Reconnecting::in_turn(|turn| async move {
+            if turn == 0 { Err(std::io::Error::other("away").into()) } else { Ok(turn) }
+        });
+        assert!(link.call(same).await.unwrap_err().is_passing());
+        assert_eq!(link.call(same).await.unwrap(), 1);
+    }
 }

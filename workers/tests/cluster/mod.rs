@@ -149,6 +149,7 @@ impl Cluster {
             engine_flags: engine_flags.to_owned(),
         };
         cluster.start_engine();
+        cluster.engines.clone_from(&cluster.engine_address);
         if standby {
             let (process, address) = cluster.spawn_engine("127.0.0.1:0", "standby");
             cluster.standby = Some(process);
@@ -173,7 +174,6 @@ impl Cluster {
     pub fn start_engine(&mut self) {
         let (process, address) = self.spawn_engine(&self.engine_address, "test");
         self.engine = Some(process);
-        self.engines.clone_from(&address);
         self.engine_address = address;
     }
 
