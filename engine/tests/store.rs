@@ -6,7 +6,10 @@ use std::{path::Path, time::Duration};
 
 use syncline_engine::{
     kit::{self, RedisOptions, RedisServer},
-    store::{Claimed, Committed, Mode, RedisStore, StoreError, keys::JobKeys},
+    store::{
+        Claimed, Committed, Mode, RedisStore, StoreError,
+        keys::{self, JobKeys},
+    },
 };
 use syncline_scheduler::{
     core::Commit,
@@ -124,6 +127,24 @@ async fn keys_that_cannot_be_those_of_a_job_are_damage_and_nothing_else() {
     }
     let _: String = store.query("spoil", &["SET", &state, "text"]).await.unwrap();
     assert!(matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Damaged { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_lost_its_state_alone_is_damaged_and_fenced_and_one_without_keys_never_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "stateless".parse().unwrap();
+    let fenced = |r: Result<Committed, StoreError>| matches!(r, Err(StoreError::Fenced { .. }));
+    store.commit(&job, FIRST, 1, Mode::New, &commit("a")).await.unwrap();
+    let _: u64 = store.query("spoil", &["DEL", &JobKeys::new(&job).state]).await.unwrap();
+    // The next engine finds the fence of the one before, and no state either.
+    for _ in 0..2 {
+        assert!(matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Damaged { .. }));
+        assert!(fenced(store.commit(&job, FIRST, 2, Mode::Whole, &commit("b")).await));
+    }
+    store.erase(&job).await.unwrap();
+    assert!(matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Nothing));
 }
 
 #[tokio::test(flavor = "multi_thread")]

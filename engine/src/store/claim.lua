@@ -1,6 +1,6 @@
 -- Makes a job belong to a newer engine: from now on commits of lower epochs are refused, also of a job that is listed
 -- and has no keys yet, so that an engine that was deposed meanwhile cannot bring it in.
--- KEYS  1 state   ARGV  1 epoch  2 seconds for which a fence without a job stays
+-- KEYS  1 state  2 to 8 the other keys of the job   ARGV  1 epoch  2 seconds for which a fence without a job stays
 -- Returns {'ok', seq}, {'none'}, {'fenced', epoch}, or {'damaged', what}.
 local found = redis.call('TYPE', KEYS[1]).ok
 if found ~= 'hash' and found ~= 'none' then return {'damaged', 'its state key holds a ' .. found} end
@@ -11,6 +11,8 @@ if not stored[2] then
   end
   redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
   redis.call('EXPIRE', KEYS[1], ARGV[2])
+  -- A submission writes all of them at once, and they expire at once.
+  if redis.call('EXISTS', unpack(KEYS, 2)) > 0 then return {'damaged', 'its state is gone'} end
   return {'none'}
 end
 local epoch, seq = tonumber(stored[1] or ''), tonumber(stored[2])

@@ -230,7 +230,10 @@ impl RedisStore {
     pub async fn claim(&self, job: &JobId, epoch: EngineEpoch) -> Result<Claimed, StoreError> {
         let names = JobKeys::new(job);
         let mut call = self.claim.prepare_invoke();
-        call.key(&names.state).arg(epoch.0).arg(FENCE_EXPIRY_S);
+        for key in names.all() {
+            call.key(key);
+        }
+        call.arg(epoch.0).arg(FENCE_EXPIRY_S);
         let answer: Vec<String> = Self::bounded("claim", || {
             let (call, mut connection) = (&call, self.connection.clone());
             async move { call.invoke_async(&mut connection).await }

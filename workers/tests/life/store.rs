@@ -131,7 +131,8 @@ async fn until_there(cluster: &Cluster, enough: impl Fn(&[String]) -> bool) -> V
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_jobs_are_parked_and_the_others_go_on() {
     let mut cluster = Cluster::start(1, 2, WORKER).await;
-    let damaged = ["no-seq", "bad-seq", "far-epoch", "no-central", "no-workers", "wrong-type", "garbage"];
+    let damaged =
+        ["no-seq", "bad-seq", "far-epoch", "no-central", "no-workers", "wrong-type", "no-state", "garbage"];
     // The first one runs, with one of the workers; "no-workers" runs with the other; the rest waits.
     let running = submit(&cluster, counting("running", "asp", SAMPLES, |s| s.max_workers = 1)).await;
     let other = submit(&cluster, counting("no-workers", "bsp", 1_000_000, |s| s.max_workers = 1)).await;
@@ -160,6 +161,7 @@ async fn damaged_jobs_are_parked_and_the_others_go_on() {
     spoil("wrong-type", &["DEL", "TASKS"]).await;
     spoil("wrong-type", &["RPUSH", "TASKS", "text"]).await;
     spoil("no-workers", &["DEL", "WORKERS"]).await;
+    spoil("no-state", &["DEL", "STATE"]).await;
     spoil("garbage", &["HSET", "STATE", "spec", "{"]).await;
     cluster.start_engine();
 
