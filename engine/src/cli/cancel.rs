@@ -18,10 +18,23 @@ pub struct CancelArgs {
 pub(super) fn run(args: &CancelArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    block_on(async { Ok(cluster.meet().await?.0.cancel(&args.job).await?) })?;
+    let damaged = block_on(async {
+        let (client, _) = cluster.meet().await?;
+        // Nothing of it can be kept: canceling removes it.
+        let damaged = client
+            .job(&args.job)
+            .await
+            .is_ok_and(|view| view.job.get("state").is_some_and(|state| state == "damaged"));
+        client.cancel(&args.job).await?;
+        Ok(damaged)
+    })?;
+    let (state, words) = match damaged {
+        true => ("deleted", "was damaged and is removed"),
+        false => ("canceled", "is canceled"),
+    };
     if args.json {
-        return print_json(&serde_json::json!({ "id": args.job, "state": "canceled" }));
+        return print_json(&serde_json::json!({ "id": args.job, "state": state }));
     }
-    say(&format!("job {} is canceled", args.job));
+    say(&format!("job {} {words}", args.job));
     Ok(())
 }

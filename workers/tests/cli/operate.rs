@@ -123,6 +123,27 @@ fn an_id_is_free_again_once_its_job_is_over_and_the_log_tells_the_story() {
 }
 
 #[test]
+fn a_running_job_that_lost_its_state_is_listed_as_damaged_and_cancel_says_that_it_is_removed() {
+    let place = Place::start();
+    place.submit(5_000, &[]).ok();
+    wait_until("it runs", || place.field("state") == "running");
+    let engine = || processes(place.dir.path()).into_iter().find(|(name, _)| name == "engine").unwrap().1;
+    let first = engine();
+    // A living engine would write again what it knows.
+    kill("STOP", first);
+    assert!(place.redis("DEL syncline:{points}:state").contains(":1"));
+    kill("KILL", first);
+    wait_until("its successor knows", || place.field("state") == "damaged");
+    let jobs = place.run(&["jobs"]).ok().out;
+    assert!(jobs.lines().any(|line| line.contains("points") && line.contains("damaged")), "{jobs}");
+    let canceled = place.run(&["cancel", "points"]).ok();
+    assert!(canceled.err.contains("job points was damaged and is removed"), "{canceled:?}");
+    assert!(!place.run(&["jobs"]).ok().out.contains("points"));
+    place.run(&["delete", "points"]).refused(1, "E131");
+    place.submit(1, &["--watch"]).ok();
+}
+
+#[test]
 fn gc_removes_what_no_job_names_and_nothing_else() {
     let place = Place::start();
     place.submit(1, &["--watch"]).ok();
