@@ -148,6 +148,25 @@ async fn a_job_that_lost_its_state_alone_is_damaged_and_fenced_and_one_without_k
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_listed_again_in_their_order_by_the_engine_that_leads_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let lead = store.lead("a", Duration::from_secs(60), None, "127.0.0.1:1").await.unwrap().unwrap();
+    let jobs = ["zebra", "ape", "mouse"].map(|name| name.parse::<JobId>().unwrap());
+    for words in [&["LPUSH", keys::JOBS, "text"][..], &["DEL", keys::JOBS]] {
+        let _: u64 = store.query("spoil", words).await.unwrap();
+        store.list_again(&jobs, lead, 1_000).await.unwrap();
+        assert_eq!(store.jobs().await.unwrap(), jobs, "{words:?}");
+    }
+    let _: u64 = store.query("spoil", &["ZREM", keys::JOBS, "ape"]).await.unwrap();
+    store.list_again(&jobs, lead, 2_000).await.unwrap();
+    let names: Vec<String> = store.jobs().await.unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["zebra", "mouse", "ape"], "those that are listed stay where they are");
+    assert!(matches!(store.list_again(&jobs, FIRST, 1).await, Err(StoreError::Fenced { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_thinned_curve_keeps_its_first_point_and_its_shape() {
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());

@@ -24,6 +24,9 @@ const INPUTS_PER_TURN: usize = 256;
 /// Pause between two tries of a commit while Redis is away.
 const RETRY: Duration = Duration::from_millis(250);
 
+/// Somebody may have taken jobs off the list, or the list away.
+const LIST_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
 /// Why the loop ended.
 #[derive(Debug)]
 pub(super) enum Ended {
@@ -42,6 +45,10 @@ pub(super) struct Active {
     pub(super) clock: Clock,
     /// Last committed seq of each job.
     pub(super) seqs: BTreeMap<JobId, u64>,
+    /// Jobs that are to be listed, in their order.
+    pub(super) listed: Vec<JobId>,
+    /// When they were made sure to be.
+    pub(super) listed_at: Instant,
     /// Jobs that are over, oldest first, with the time when they may be forgotten.
     pub(super) over: BTreeMap<JobId, Instant>,
 }
@@ -102,6 +109,17 @@ impl Active {
             }
         }
         self.forget_expired();
+        self.list_again().await
+    }
+
+    /// Lists all jobs again, now and then.
+    async fn list_again(&mut self) -> Result<(), Ended> {
+        let (Some(first), true) = (self.listed.first(), self.listed_at.elapsed() > LIST_AGAIN_AFTER) else {
+            return Ok(());
+        };
+        let (store, epoch, now_ms) = (&self.store, self.epoch, self.clock.now_us() / 1000);
+        self.persist("list jobs", first, || store.list_again(&self.listed, epoch, now_ms)).await?;
+        self.listed_at = Instant::now();
         Ok(())
     }
 
@@ -156,10 +174,13 @@ impl Active {
             return Ok(None);
         }
         self.persist("unlist job", id, || store.unlist_job(id, epoch)).await?;
+        self.listed.retain(|listed| listed != id);
         Ok(Some(Ok(())))
     }
 
-    async fn list(&self, job: &JobId, now_us: u64) -> Result<(), Ended> {
+    async fn list(&mut self, job: &JobId, now_us: u64) -> Result<(), Ended> {
+        self.listed.retain(|listed| listed != job);
+        self.listed.push(job.clone());
         let (store, epoch) = (&self.store, self.epoch);
         self.persist("list job", job, || store.list_job(job, epoch, now_us / 1000)).await
     }
@@ -170,6 +191,7 @@ impl Active {
         self.hands.unlearn(job);
         self.seqs.remove(job);
         self.over.remove(job);
+        self.listed.retain(|listed| listed != job);
         Ok(())
     }
 
@@ -214,6 +236,7 @@ impl Active {
             self.hands.unlearn(&job);
             self.over.remove(&job);
             self.seqs.remove(&job);
+            self.listed.retain(|listed| *listed != job);
         }
     }
 

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
+    time::Instant,
 };
 
 use syncline_scheduler::{
@@ -34,11 +35,16 @@ impl Active {
     ) -> Result<Self, StoreError> {
         let core = Core::new(hands.shards.count());
         let (seqs, over) = (BTreeMap::new(), BTreeMap::new());
-        let mut active = Self { core, store, epoch, hands, clock, seqs, over };
+        let (listed, listed_at) = (Vec::new(), Instant::now());
+        let mut active = Self { core, store, epoch, hands, clock, seqs, listed, listed_at, over };
         let mut effects = Vec::new();
         let mut newest = Incarnation(0);
         for id in active.store.jobs().await? {
-            let (job, seq) = match active.read(&id, &leads).await? {
+            let read = active.read(&id, &leads).await?;
+            if !matches!(read, Read::Nothing) {
+                active.listed.push(id.clone());
+            }
+            let (job, seq) = match read {
                 Read::Job(job, seq) => (*job, seq),
                 Read::Nothing => {
                     active.store.unlist_job(&id, epoch).await?;

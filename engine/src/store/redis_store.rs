@@ -162,23 +162,32 @@ impl RedisStore {
 
     /// Lists a job before its first commit: a listed job without keys is harmless, an unlisted one would be lost.
     pub async fn list_job(&self, job: &JobId, epoch: EngineEpoch, at_ms: u64) -> Result<(), StoreError> {
-        self.change_list("list job", job, epoch, &at_ms.to_string()).await
+        self.change_list("list job", epoch, &["add", &at_ms.to_string(), job.as_str()]).await
+    }
+
+    /// Lists jobs in this order that are not listed any more, because somebody took them off; the others stay as they
+    /// are.
+    pub async fn list_again(&self, jobs: &[JobId], epoch: EngineEpoch, at_ms: u64) -> Result<(), StoreError> {
+        let first_ms = at_ms.saturating_sub(jobs.len() as u64);
+        let scores: Vec<String> = (first_ms..at_ms).map(|ms| ms.to_string()).collect();
+        let pairs = scores.iter().zip(jobs).flat_map(|(ms, job)| [ms.as_str(), job.as_str()]);
+        let words: Vec<&str> = ["again"].into_iter().chain(pairs).collect();
+        self.change_list("list jobs again", epoch, &words).await
     }
 
     /// Takes a job off the list.
     pub async fn unlist_job(&self, job: &JobId, epoch: EngineEpoch) -> Result<(), StoreError> {
-        self.change_list("unlist job", job, epoch, "").await
+        self.change_list("unlist job", epoch, &["remove", job.as_str()]).await
     }
 
     async fn change_list(
         &self,
         op: &'static str,
-        job: &JobId,
         epoch: EngineEpoch,
-        at_ms: &str,
+        words: &[&str],
     ) -> Result<(), StoreError> {
         let mut call = self.list.prepare_invoke();
-        call.key(keys::ENGINE).key(keys::JOBS).arg(epoch.0).arg(job.as_str()).arg(at_ms);
+        call.key(keys::ENGINE).key(keys::JOBS).arg(epoch.0).arg(words);
         let done: u64 = Self::bounded(op, || {
             let (call, mut connection) = (&call, self.connection.clone());
             async move { call.invoke_async(&mut connection).await }

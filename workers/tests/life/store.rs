@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use syncline_engine::{
     kit::{self, RedisOptions, RedisServer},
-    store::keys::JobKeys,
+    store::keys::{self, JobKeys},
 };
+use syncline_scheduler::ids::JobId;
 
 use crate::{
     cluster::{Cluster, number},
@@ -182,4 +183,28 @@ async fn damaged_jobs_are_parked_and_the_others_go_on() {
     assert!(damaged.iter().all(|name| !left.iter().any(|l| l == name)), "{left:?}");
     check_next_job_runs(&cluster, "next").await;
     check_next_job_runs(&cluster, "garbage").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_jobs_that_was_removed_or_overwritten_is_made_whole_by_the_engine_that_lives() {
+    let mut cluster = Cluster::start(1, 1, WORKER).await;
+    let job = submit(&cluster, counting("listed", "asp", SAMPLES, |_| {})).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > 0).await;
+    let _: i64 = cluster.store.query("spoil", &["DEL", keys::JOBS]).await.unwrap();
+    until_listed(&cluster, &job).await;
+    let _: String = cluster.store.query("spoil", &["SET", keys::JOBS, "text"]).await.unwrap();
+    until_listed(&cluster, &job).await;
+    cluster.kill_engine();
+    cluster.start_engine();
+    check_exact(&cluster.until_over(&job).await, SAMPLES);
+    until_listed(&cluster, &job).await;
+    check_next_job_runs(&cluster, "next").await;
+}
+
+async fn until_listed(cluster: &Cluster, job: &JobId) {
+    let deadline = std::time::Instant::now() + crate::cluster::PATIENCE;
+    while !cluster.client().jobs().await.is_ok_and(|jobs| jobs.iter().any(|j| j["id"] == job.as_str())) {
+        assert!(std::time::Instant::now() < deadline, "{job} is not listed again");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
 }
