@@ -12,7 +12,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use syncline_engine::rpc::{Collected, ShardFault};
+use syncline_engine::{
+    folder,
+    rpc::{Collected, ShardFault},
+};
 
 use super::caller::Caller;
 use crate::wire::{Digest, Duplex, Reply};
@@ -37,7 +40,7 @@ pub(super) fn disk_fault(verb: &str, path: &Path, cause: &io::Error) -> ShardFau
 
 impl BlobStore {
     pub(super) fn open(dir: PathBuf) -> io::Result<Self> {
-        fs::create_dir_all(&dir)?;
+        folder::make_or_close(&dir)?;
         for entry in fs::read_dir(&dir)? {
             let path = entry?.path();
             if path.extension().is_some_and(|e| e == UNFINISHED) {
@@ -77,7 +80,12 @@ impl BlobStore {
     /// Removes what is older than `age` and not among `keep`.
     pub(super) fn collect(&self, keep: &HashSet<Digest>, age: Duration) -> Result<Collected, ShardFault> {
         let mut collected = Collected::default();
-        let entries = fs::read_dir(&self.dir).map_err(|e| disk_fault("read", &self.dir, &e))?;
+        let entries = match fs::read_dir(&self.dir) {
+            Ok(entries) => entries,
+            // Removed by somebody: it is made again with the next blob.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(collected),
+            Err(e) => return Err(disk_fault("read", &self.dir, &e)),
+        };
         for entry in entries {
             let path = entry.map_err(|e| disk_fault("read", &self.dir, &e))?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -101,7 +109,8 @@ impl BlobStore {
 
     /// Keeps a file that was written elsewhere on the same disk under its digest too.
     pub(super) fn adopt(&self, digest: &Digest, file: &Path) -> io::Result<()> {
-        match fs::hard_link(file, self.path(digest)) {
+        let path = self.path(digest);
+        match in_its_folder(&path, || fs::hard_link(file, &path)) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             other => other,
         }
@@ -123,8 +132,9 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
+    /// Makes its folder again if somebody has removed it.
     pub(super) fn create(path: PathBuf) -> Result<Self, ShardFault> {
-        match File::create(&path) {
+        match in_its_folder(&path, || File::create(&path)) {
             Ok(file) => Ok(Self { path, file, hasher: blake3::Hasher::new(), bytes: 0 }),
             Err(e) => Err(disk_fault("create", &path, &e)),
         }
@@ -157,6 +167,14 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         // Gone already if it got its name.
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Makes something at `path`; once more with its folder, if that is gone.
+fn in_its_folder<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    match (make(), path.parent()) {
+        (Err(e), Some(dir)) if e.kind() == io::ErrorKind::NotFound => folder::make(dir).and_then(|()| make()),
+        (made, _) => made,
     }
 }
 

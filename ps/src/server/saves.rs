@@ -10,7 +10,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use syncline_scheduler::spec::ElementRange;
+use syncline_engine::folder;
+use syncline_scheduler::{ids::JobId, spec::ElementRange};
+use tracing::error;
 
 use super::blobs::{Incoming, UNFINISHED};
 use crate::{PsError, shard::JobShard};
@@ -42,7 +44,7 @@ pub(super) struct Found {
 
 impl Saves {
     pub(super) fn open(dir: PathBuf) -> Result<Self, PsError> {
-        fs::create_dir_all(&dir).map_err(|source| fault("make", &dir, source))?;
+        folder::make_or_close(&dir).map_err(|source| fault("make", &dir, source))?;
         Ok(Self { dir })
     }
 

@@ -1,6 +1,6 @@
 //! A shard that is stopped in order goes on with its jobs, exactly where they stood.
 
-use std::{fs, io::Write, net::TcpStream};
+use std::{fs, io::Write, net::TcpStream, os::unix::fs::PermissionsExt};
 
 use crate::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, job, look, options};
 use syncline_engine::rpc::{
@@ -166,6 +166,26 @@ fn a_job_that_cannot_be_written_down_is_named_and_the_others_are_kept() {
     assert_eq!(error.code(), "E419");
     assert!(error.to_string().contains("digits") && error.to_string().contains("jobs"), "{error}");
     assert!(rig.dir.path().join("0/jobs/letters.job").exists());
+}
+
+#[test]
+fn a_state_directory_that_was_removed_is_made_again_for_its_owner_alone() {
+    let mut rig = Rig::with_job(1, 100);
+    let places: Vec<_> = rig.shards.iter().map(|s| s.address()).collect();
+    let state = rig.dir.path().join("0");
+    let lose = || fs::remove_dir_all(&state).unwrap();
+    lose();
+    assert_eq!(rig.collect(0, &[], 0), Ok(Default::default()));
+    let digest = rig.blob(&[1.0; 100]);
+    assert!(rig.blob_path(0, &digest).exists());
+    lose();
+    std::mem::take(&mut rig.shards).into_iter().for_each(|s| drop(s.stop_and_save(|_| false).unwrap()));
+    for folder in ["", "jobs"] {
+        let mode = fs::metadata(state.join(folder)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{folder}");
+    }
+    rig.start_again(&places);
+    assert_eq!(look(&rig, 100), vec![0.0; 100]);
 }
 
 #[test]
