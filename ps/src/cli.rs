@@ -1,8 +1,8 @@
 //! `syncline ps`: one shard as a process.
 //!
 //! Prints `listening ADDRESS` on stdout when it is ready. Ends with an error when the engine will never have it. Stops
-//! on SIGTERM and Ctrl-C, and with
-//! `--exit-with-parent` also when its stdin closes, which the system does when the parent dies in whatever way.
+//! on SIGTERM and Ctrl-C, and with `--exit-with-parent` also when its parent says so or dies. A job that cannot be kept is
+//! tried again until it can, or until a second SIGTERM or Ctrl-C.
 
 use std::{
     io::{self, Read, Write},
@@ -10,6 +10,7 @@ use std::{
     path::PathBuf,
     str::FromStr,
     thread,
+    time::{Duration, Instant},
 };
 
 use syncline_engine::{
@@ -19,10 +20,10 @@ use syncline_engine::{
 use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},
-    sync::oneshot,
+    sync::mpsc,
+    time::timeout,
 };
-
-use tracing::info;
+use tracing::{error, info};
 
 use crate::{
     PsError,
@@ -50,7 +51,7 @@ pub struct PsArgs {
     /// Address under which others reach this shard, if not the one it listens on.
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<String>,
-    /// Stop when stdin closes.
+    /// Stop when a line comes on stdin or it closes; closing it after a line gives up what cannot be kept.
     #[arg(long)]
     pub exit_with_parent: bool,
 }
@@ -91,26 +92,32 @@ pub fn run(args: &PsArgs) -> Result<(), PsError> {
         .enable_all()
         .build()
         .map_err(io("cannot wait for signals".into()))?;
+    let (ask, mut asked) = mpsc::unbounded_channel();
     let refused = waiting
         .block_on(async {
             // Before the line that says we are ready: whoever reads it may stop us at once.
-            let mut terminate = signal(SignalKind::terminate())?;
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            let orphaned = orphaned(args.exit_with_parent)?;
+            for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+                let (mut signals, ask) = (signal(kind)?, ask.clone());
+                tokio::spawn(async move {
+                    while signals.recv().await.is_some() && ask.send(Wish::Now).is_ok() {}
+                });
+            }
+            if args.exit_with_parent {
+                hear_parent(ask.clone())?;
+            }
             let mut out = io::stdout().lock();
             writeln!(out, "listening {}", handle.address())?;
             out.flush()?;
             drop(out);
             tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-                _ = orphaned => {}
+                _ = asked.recv() => {}
                 refused = handle.refused() => return Ok(Some(refused)),
             }
             Ok(None)
         })
         .map_err(io("cannot wait for signals".into()))?;
-    for job in handle.stop_and_save()? {
+    let mut patience = Patience { waiting, asked, tells_parent: args.exit_with_parent, said: None };
+    for job in handle.stop_and_save(|error| patience.again(error))? {
         info!(%job, "kept until the next start");
     }
     refused.map_or(Ok(()), Err)
@@ -133,23 +140,55 @@ fn token(args: &PsArgs) -> Result<Token, PsError> {
     })
 }
 
-/// Ends when stdin does; never, if nobody asked for that.
-fn orphaned(watch: bool) -> io::Result<impl Future<Output = ()>> {
-    let (parent, gone) = oneshot::channel::<()>();
-    let mut unwatched = Some(parent);
-    if watch {
-        let parent = unwatched.take();
-        thread::Builder::new().name("ps-parent".into()).spawn(move || {
-            let mut drain = [0; 64];
-            while matches!(io::stdin().read(&mut drain), Ok(1..)) {}
-            drop(parent);
-        })?;
+/// What whoever stops us wants.
+enum Wish {
+    /// To stop, and to keep every job.
+    Stop,
+    /// The same; the second time, not to wait any longer for what cannot be kept.
+    Now,
+}
+
+/// Hears from a parent: a line asks to stop, and so does the end of stdin, which comes in whatever way the parent dies.
+/// The end after a line means that nobody waits any more.
+fn hear_parent(ask: mpsc::UnboundedSender<Wish>) -> io::Result<()> {
+    let hear = move || {
+        let (mut heard, mut asked) = ([0; 64], false);
+        while matches!(io::stdin().read(&mut heard), Ok(1..)) {
+            let _ = ask.send(Wish::Stop);
+            asked = true;
+        }
+        let _ = ask.send(if asked { Wish::Now } else { Wish::Stop });
+    };
+    thread::Builder::new().name("ps-parent".into()).spawn(hear).map(drop)
+}
+
+/// Waits for a disk that does not take a job, until somebody asks a second time to stop.
+struct Patience {
+    waiting: runtime::Runtime,
+    asked: mpsc::UnboundedReceiver<Wish>,
+    /// A parent that keeps our log in a file repeats to people what it hears on stdout.
+    tells_parent: bool,
+    /// The last trouble that was said, and when.
+    said: Option<(String, Instant)>,
+}
+
+impl Patience {
+    /// Whether to try again, a moment later.
+    fn again(&mut self, error: &PsError) -> bool {
+        let (text, hint) = (error.to_string(), error.hint());
+        let is_old = |(said, at): &(String, Instant)| *said == text && at.elapsed() < SAY_AGAIN;
+        if !self.said.as_ref().is_some_and(is_old) {
+            error!(error = %text, hint, "job not kept yet");
+            if self.tells_parent {
+                // A parent that has gone hears nothing.
+                let _ = writeln!(io::stdout(), "trouble {text}; {hint}");
+            }
+            self.said = Some((text, Instant::now()));
+        }
+        let asked = &mut self.asked;
+        let given_up = async { while !matches!(asked.recv().await, Some(Wish::Now) | None) {} };
+        self.waiting.block_on(async { timeout(TRY_AGAIN, given_up).await.is_err() })
     }
-    Ok(async move {
-        let _ = gone.await;
-        // Held until here, so that nothing is heard unless the thread above drops its end.
-        drop(unwatched);
-    })
 }
 
 #[cfg(test)]

@@ -40,6 +40,9 @@ pub enum PsError {
     Io { what: String, source: std::io::Error },
     #[error("[E417] {given} is not a BLAKE3 digest of 64 hexadecimal digits")]
     Digest { given: String },
+    /// It is tried again.
+    #[error("[E428] job {job} cannot be kept at {path} yet: {cause}")]
+    NotSavedYet { job: JobId, path: String, cause: String },
     /// The job ends here: its next start does not have it.
     #[error("[E419] job {job} could not be kept at {path} and is lost: {cause}")]
     NotSaved { job: JobId, path: String, cause: String },
@@ -92,6 +95,7 @@ impl PsError {
             Self::WrongPlace { .. } => "E424",
             Self::Taken { .. } => "E425",
             Self::EngineAway { .. } => "E426",
+            Self::NotSavedYet { .. } => "E428",
         }
     }
 
@@ -120,6 +124,9 @@ impl PsError {
             Self::Damaged { .. } => "upload the blob again, and check the disk of that shard",
             Self::Io { .. } => "correct what the system names, then try again",
             Self::OpenBind { .. } => "give --token-file with the cluster's token, or listen on 127.0.0.1",
+            Self::NotSavedYet { .. } => {
+                "make room on the disk of the state directory, it is tried again every second; stopping once more gives the job up"
+            }
             Self::NotSaved { .. } => {
                 "make room on the disk of the state directory; `syncline model export` has the job's last snapshot"
             }

@@ -176,8 +176,9 @@ impl Handle {
     }
 
     /// Stops the shard and keeps its jobs in the state directory: the next start on it goes on with them. Returns their
-    /// names, or the first reason why one could not be kept; the others are.
-    pub fn stop_and_save(mut self) -> Result<Vec<JobId>, PsError> {
+    /// names. While some cannot be kept, `again` hears why, waits for better times and answers whether to try once more;
+    /// if not, they are lost, and the first reason is returned.
+    pub fn stop_and_save(mut self, again: impl FnMut(&PsError) -> bool) -> Result<Vec<JobId>, PsError> {
         self.hang_up();
         // What the engine was answered must be in what is kept, so nothing may answer it any more.
         if let Some(runtime) = self.runtime.take() {
@@ -189,17 +190,7 @@ impl Handle {
         if !self.shared.callers.gone_within(ENDS_WITHIN) && !jobs.is_empty() {
             return Err(PsError::StillServing { after_ms: ENDS_WITHIN.as_millis() as u64 });
         }
-        let mut outcome = Ok(Vec::new());
-        for job in jobs {
-            match (self.shared.saves.keep(&job), &mut outcome) {
-                (Ok(()), Ok(kept)) => kept.push(job.job().clone()),
-                (Ok(()), Err(_)) => {}
-                (Err(error), _) => {
-                    error!(job = %job.job(), %error, hint = error.hint(), "job lost");
-                    outcome = outcome.and(Err(error));
-                }
-            }
-        }
+        let outcome = self.shared.saves.keep_all(jobs, again);
         self.stop_now();
         outcome
     }

@@ -34,6 +34,27 @@ pub(super) struct Damaged {
     pub cause: io::Error,
 }
 
+/// A job that could not be written down, and why.
+pub(super) struct Unkept {
+    job: JobId,
+    path: PathBuf,
+    cause: String,
+}
+
+impl Unkept {
+    /// It is still tried.
+    pub(super) fn for_now(&self) -> PsError {
+        let Self { job, path, cause } = self;
+        PsError::NotSavedYet { job: job.clone(), path: path.display().to_string(), cause: cause.clone() }
+    }
+
+    /// It is given up.
+    pub(super) fn for_ever(&self) -> PsError {
+        let Self { job, path, cause } = self;
+        PsError::NotSaved { job: job.clone(), path: path.display().to_string(), cause: cause.clone() }
+    }
+}
+
 /// Jobs that were read and are still on disk.
 #[derive(Default)]
 pub(super) struct Found {
@@ -88,14 +109,31 @@ impl Saves {
             .map_err(|source| fault("write", &self.dir, source))
     }
 
+    /// Keeps these jobs and returns their names, as [`Handle::stop_and_save`](super::Handle::stop_and_save) says.
+    pub(super) fn keep_all(
+        &self,
+        mut jobs: Vec<Arc<JobShard>>,
+        mut again: impl FnMut(&PsError) -> bool,
+    ) -> Result<Vec<JobId>, PsError> {
+        let names = jobs.iter().map(|job| job.job().clone()).collect();
+        loop {
+            // All of them each time: where one finds no room, another may.
+            let mut left = Vec::new();
+            jobs.retain(|job| self.keep(job).map_err(|unkept| left.push(unkept)).is_err());
+            let Some(first) = left.first() else { return Ok(names) };
+            if !again(&first.for_now()) {
+                for unkept in &left {
+                    let error = unkept.for_ever();
+                    error!(job = %unkept.job, %error, hint = error.hint(), "job lost");
+                }
+                return Err(first.for_ever());
+            }
+        }
+    }
+
     /// Keeps a job. Nobody may push to it meanwhile.
-    pub(super) fn keep(&self, job: &JobShard) -> Result<(), PsError> {
+    pub(super) fn keep(&self, job: &JobShard) -> Result<(), Unkept> {
         let path = self.dir.join(format!("{}.{SAVED}", job.job()));
-        let lost = |cause: String| PsError::NotSaved {
-            job: job.job().clone(),
-            path: path.display().to_string(),
-            cause,
-        };
         let write = || {
             let mut file = Incoming::create(self.dir.join(format!("{}.{UNFINISHED}", job.job())))?;
             job.save(&mut Whole(&mut file)).map_err(|e| super::blobs::disk_fault("write", &path, &e))?;
@@ -103,7 +141,11 @@ impl Saves {
             file.write(&digest)?;
             file.finish(&path)
         };
-        write().map_err(|fault| lost(fault.to_string()))
+        write().map_err(|fault| Unkept {
+            job: job.job().clone(),
+            path: path.clone(),
+            cause: fault.to_string(),
+        })
     }
 }
 

@@ -138,7 +138,7 @@ fn a_damaged_job_is_set_aside_and_the_shard_starts() {
     for harm in [0, 40, 4000] {
         let mut rig = Rig::with_job(1, 1000);
         let places: Vec<_> = rig.shards.iter().map(|s| s.address()).collect();
-        std::mem::take(&mut rig.shards).into_iter().for_each(|s| drop(s.stop_and_save().unwrap()));
+        std::mem::take(&mut rig.shards).into_iter().for_each(|s| drop(s.stop_and_save(|_| false).unwrap()));
         let path = rig.dir.path().join("0/jobs/digits.job");
         let mut bytes = fs::read(&path).unwrap();
         bytes[harm] ^= 1;
@@ -162,10 +162,31 @@ fn a_job_that_cannot_be_written_down_is_named_and_the_others_are_kept() {
     rig.open_one(EPOCH, second).unwrap();
     // A directory stands where the file should be written.
     fs::create_dir(rig.dir.path().join("0/jobs/digits.part")).unwrap();
-    let error = rig.shards.remove(0).stop_and_save().unwrap_err();
+    let error = rig.shards.remove(0).stop_and_save(|_| false).unwrap_err();
     assert_eq!(error.code(), "E419");
     assert!(error.to_string().contains("digits") && error.to_string().contains("jobs"), "{error}");
     assert!(rig.dir.path().join("0/jobs/letters.job").exists());
+}
+
+#[test]
+fn a_job_is_tried_until_it_can_be_kept_and_leaves_nothing_unfinished() {
+    let mut rig = Rig::with_job(1, 100);
+    let places: Vec<_> = rig.shards.iter().map(|s| s.address()).collect();
+    rig.worker(1, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
+    let in_the_way = rig.dir.path().join("0/jobs/digits.part");
+    fs::create_dir(&in_the_way).unwrap();
+    let mut said = Vec::new();
+    let kept = rig.shards.remove(0).stop_and_save(|error| {
+        said.push(error.code());
+        if said.len() == 3 {
+            fs::remove_dir(&in_the_way).unwrap();
+        }
+        true
+    });
+    assert_eq!((kept.unwrap(), said), (vec![job()], vec!["E428"; 3]));
+    assert!(!in_the_way.exists());
+    rig.start_again(&places);
+    assert_eq!(look(&rig, 100), vec![-1.0; 100]);
 }
 
 #[test]

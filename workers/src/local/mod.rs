@@ -240,7 +240,7 @@ impl LocalCluster {
             for shard in shards {
                 if stays {
                     // What could not be kept has been said in the log.
-                    let _ = shard.stop_and_save();
+                    let _ = shard.stop_and_save(|_| false);
                 } else {
                     shard.stop();
                 }

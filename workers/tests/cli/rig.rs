@@ -18,7 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// `syncline ARGS` without any `SYNCLINE_*` of ours; the cache of native parts stays where it is.
 pub fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
+    command_by(&[], args)
+}
+
+fn command_by(starter: &[&str], args: &[&str]) -> Command {
+    let mut words = starter.iter().copied().chain([env!("CARGO_BIN_EXE_syncline")]);
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words);
     for name in ["ENGINE", "TOKEN_FILE", "STATE_DIR", "REDIS", "LOG"] {
         command.env_remove(format!("SYNCLINE_{name}"));
     }
@@ -110,10 +116,16 @@ impl Up {
 
     /// The same in any folder.
     pub fn start_in(dir: &Path, args: &[&str]) -> Self {
+        Self::start_by(&[], dir, args)
+    }
+
+    /// The same, started by a command that ends in executing what follows.
+    pub fn start_by(starter: &[&str], dir: &Path, args: &[&str]) -> Self {
         let dir = dir.to_str().unwrap();
         let mut all = vec!["up", "--json", "--state-dir", dir, "--listen", "127.0.0.1:0"];
         all.extend(args);
-        let mut child = command(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            command_by(starter, &all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::new(Mutex::new(String::new()));
         let (stderr, heard) = (child.stderr.take().unwrap(), said.clone());
         thread::spawn(move || {

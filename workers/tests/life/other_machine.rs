@@ -10,7 +10,7 @@ use crate::{
 const ELSEWHERE: &str = "mount -t tmpfs none \"$1\" && shift && exec \"$@\"";
 
 /// Whether this machine lets us hide a folder from a process.
-fn can_hide_folders() -> bool {
+pub fn can_hide_folders() -> bool {
     let mut unshare = std::process::Command::new("unshare");
     let tried = unshare.args(["-m", "sh", "-c", ELSEWHERE, "sh", "/mnt", "true"]).output();
     let can = tried.is_ok_and(|done| done.status.success());

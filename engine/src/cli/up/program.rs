@@ -11,13 +11,14 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::{Child, Command},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
     sync::{mpsc, watch},
     task::JoinHandle,
     time::{sleep, timeout},
 };
 
+use super::say;
 use crate::cli::Exit;
 
 /// Pause before a child that ended is started again; doubled each time.
@@ -25,7 +26,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// A child that ran for this long has recovered.
 const STEADY: Duration = Duration::from_secs(10);
-/// From the closed pipe to SIGKILL, unless the program says otherwise.
+/// From the wish that a child end to SIGKILL, unless its program says otherwise.
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(6);
 /// A log longer than this is begun anew.
 const LOG_BYTES: u64 = 8 << 20;
@@ -41,8 +42,10 @@ pub(super) struct Program {
     pub log: PathBuf,
     /// What it is told with `--listen`; from its first word on the address that it really took.
     pub listen: Option<SocketAddr>,
-    /// From the closed pipe to SIGKILL.
+    /// From the wish that it end to SIGKILL.
     pub stop_limit: Duration,
+    /// It has something to keep first. A line asks it to end; once the pipe closes as well nobody waits any more.
+    pub keeps: bool,
 }
 
 /// What happened to a child.
@@ -144,36 +147,64 @@ impl Program {
         stop: &mut watch::Receiver<bool>,
     ) -> Option<ExitStatus> {
         // Out of `child`, because its `wait` closes what it finds there.
-        let pipe = child.stdin.take();
+        let mut pipe = child.stdin.take();
         let mut words = child.stdout.take().map(|out| BufReader::new(out).lines());
         let _ = events.send(Event::Started { name: self.name.clone(), pid: child.id().unwrap_or(0) });
         loop {
-            let word = async {
-                match &mut words {
-                    Some(lines) => lines.next_line().await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                word = word => match word {
-                    Ok(Some(line)) => self.hear(&line, events),
-                    _ => words = None,
+                word = next(&mut words) => match word {
+                    Some(line) => self.hear(&line, events),
+                    None => words = None,
                 },
                 status = child.wait() => return Some(status.unwrap_or_default()),
                 () = told(stop) => break,
             }
         }
-        drop(pipe);
-        if timeout(self.stop_limit, child.wait()).await.is_err() {
-            let _ = child.kill().await;
+        match &mut pipe {
+            Some(pipe) if self.keeps => drop(pipe.write_all(b"stop\n").await),
+            _ => drop(pipe.take()),
+        }
+        let limit = self.stop_limit;
+        let ended = async {
+            loop {
+                tokio::select! {
+                    word = next(&mut words) => match word {
+                        Some(line) => self.hear(&line, events),
+                        None => words = None,
+                    },
+                    status = child.wait() => return status.unwrap_or_default(),
+                }
+            }
+        };
+        let ended = timeout(limit, ended).await;
+        match ended {
+            Ok(status) if self.keeps && !status.success() => {
+                say(&format!("{} ended with {status}; see {}", self.name, self.log.display()));
+            }
+            Ok(_) => {}
+            Err(_) => {
+                say(&format!("{} did not end within {} s and is killed", self.name, limit.as_secs()));
+                let _ = child.kill().await;
+            }
         }
         None
     }
 
     fn hear(&mut self, line: &str, events: &mpsc::UnboundedSender<Event>) {
+        if let Some(trouble) = line.strip_prefix("trouble ") {
+            say(&format!("{}: {trouble}", self.name));
+        }
         let Some(address) = line.strip_prefix("listening ").and_then(|a| a.parse().ok()) else { return };
         self.listen = Some(address);
         let _ = events.send(Event::Listening { name: self.name.clone(), address });
+    }
+}
+
+/// The next line; never, once there are no more.
+async fn next(words: &mut Option<Lines<BufReader<ChildStdout>>>) -> Option<String> {
+    match words {
+        Some(lines) => lines.next_line().await.ok().flatten(),
+        None => std::future::pending().await,
     }
 }
 

@@ -205,6 +205,7 @@ impl Hire<'_> {
             log,
             listen: None,
             stop_limit: STOP_LIMIT,
+            keeps: false,
         }
     }
 
@@ -232,6 +233,7 @@ impl Hire<'_> {
         let mut program = self.program(name, self.bin, args);
         program.listen = Some(before.unwrap_or(SocketAddr::new(engine.ip(), 0)));
         program.stop_limit = SAVING_LIMIT;
+        program.keeps = true;
         program
     }
 

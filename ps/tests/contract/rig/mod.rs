@@ -69,7 +69,7 @@ impl Rig {
     pub fn restart(&mut self) {
         let places: Vec<SocketAddr> = self.shards.iter().map(Handle::address).collect();
         for shard in std::mem::take(&mut self.shards) {
-            shard.stop_and_save().unwrap();
+            shard.stop_and_save(|_| false).unwrap();
         }
         self.start_again(&places);
     }
