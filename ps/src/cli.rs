@@ -8,7 +8,6 @@ use std::{
     io::{self, Read, Write},
     net::SocketAddr,
     path::PathBuf,
-    str::FromStr,
     thread,
     time::{Duration, Instant},
 };
@@ -29,6 +28,13 @@ use crate::{
     PsError,
     server::{Options, Server},
 };
+
+pub use crate::shard::ShardPlace;
+
+/// Pause before a job that could not be kept is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// A trouble that stays the same is said again after this long.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// Runs one shard of the parameter server.
 #[derive(Debug, Clone, clap::Args)]
@@ -54,25 +60,6 @@ pub struct PsArgs {
     /// Stop when a line comes on stdin or it closes; closing it after a line gives up what cannot be kept.
     #[arg(long)]
     pub exit_with_parent: bool,
-}
-
-/// `INDEX/COUNT`, with the index from 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ShardPlace {
-    pub index: u32,
-    pub count: u32,
-}
-
-impl FromStr for ShardPlace {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parsed = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
-        match parsed {
-            Some((index, count)) if index < count => Ok(Self { index, count }),
-            _ => Err(format!("`{text}` is not INDEX/COUNT with an index from 0, such as 0/2")),
-        }
-    }
 }
 
 /// Serves until it is told to stop.

@@ -3,7 +3,7 @@
 use syncline_engine::rpc::{ShardFault, hello::HelloError};
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 
-use crate::wire::WireError;
+use crate::{shard::ShardPlace, wire::WireError};
 
 /// Why a shard could not be used. Conditions that a shard reports keep the code of [`ShardFault`].
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +65,9 @@ pub enum PsError {
     Taken { engine: String, index: u32, address: String },
     #[error("[E426] the engine at {engine} cannot be used yet: {cause}")]
     EngineAway { engine: String, cause: String },
+    /// Its file stays as it is.
+    #[error("[E427] this was started as shard {here}, and {path} holds a job of shard {saved}")]
+    SavedElsewhere { here: ShardPlace, path: String, saved: ShardPlace },
     #[error("[E418] listening on {listen} would serve other machines, which needs a token named on purpose")]
     OpenBind { listen: std::net::SocketAddr },
 }
@@ -95,6 +98,7 @@ impl PsError {
             Self::WrongPlace { .. } => "E424",
             Self::Taken { .. } => "E425",
             Self::EngineAway { .. } => "E426",
+            Self::SavedElsewhere { .. } => "E427",
             Self::NotSavedYet { .. } => "E428",
         }
     }
@@ -143,6 +147,9 @@ impl PsError {
             Self::Taken { .. } => "stop the other process, or give this one another index with --shard",
             Self::EngineAway { .. } => {
                 "nothing if the engine is about to start; otherwise see whether --engine names it, or all engines, and can be reached"
+            }
+            Self::SavedElsewhere { .. } => {
+                "start it with --shard and the engine with --shards as before; the job goes on then, and removing its file gives it up"
             }
             Self::Digest { .. } => "use a digest that `syncline submit` or `BlobClient::put` printed",
         }

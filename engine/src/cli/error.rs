@@ -55,6 +55,8 @@ pub enum CliError {
     },
     #[error("[E514] {failed} of {checks} checks failed")]
     Unhealthy { failed: usize, checks: usize, exit: Exit },
+    #[error("[E516] {dir} holds saved jobs of {before} shards ({jobs}), and --shards says {told}")]
+    SavedJobs { dir: PathBuf, jobs: String, before: u32, told: u32 },
     #[error("[E515] the engine has a bug: {reason}")]
     Bug { reason: String },
 }
@@ -66,7 +68,7 @@ impl CliError {
             Self::OpenBind { .. } | Self::TokenFile { .. } | Self::Setting { .. } | Self::NoStateDir => {
                 Exit::Usage
             }
-            Self::Running { .. } => Exit::Usage,
+            Self::Running { .. } | Self::SavedJobs { .. } => Exit::Usage,
             Self::JobFailed { .. } | Self::JobCanceled { .. } => Exit::JobFailed,
             Self::NoCluster { .. } => Exit::Unreachable,
             Self::Unhealthy { exit, .. } | Self::ChildEnded { exit, .. } => *exit,
@@ -98,6 +100,9 @@ impl CliError {
             }
             Self::NoStateDir => "name a folder with --state-dir".into(),
             Self::Runtime { .. } => "the machine may be out of threads or open files".into(),
+            Self::SavedJobs { before, .. } => {
+                format!("start it with --shards {before}, or without; the jobs go on then, or `syncline cancel JOB` gives them up first")
+            }
             Self::Bug { .. } => "start it again: jobs go on from Redis; please report the lines above it in the log".into(),
             Self::Unhealthy { .. } => "do what the lines marked `fail` say".into(),
         }

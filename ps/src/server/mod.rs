@@ -43,7 +43,10 @@ use tokio::{runtime::Runtime, sync::oneshot};
 use tracing::{error, info};
 
 use self::{blobs::BlobStore, listen::Callers, saves::Saves};
-use crate::{PsError, shard::House};
+use crate::{
+    PsError,
+    shard::{House, ShardPlace},
+};
 
 /// What still runs when the shard stops may take this long to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
@@ -124,7 +127,7 @@ impl Server {
             hearing: RwLock::default(),
         });
         // Last of all that can fail: once taken, only we have them.
-        shared.take_saved(options.index, options.count)?;
+        shared.take_saved(ShardPlace { index: options.index, count: options.count })?;
         let control = runtime.handle().clone();
         let (refuse, refused) = oneshot::channel();
         for job in shared.house.open_jobs() {
@@ -228,13 +231,17 @@ impl Drop for Handle {
 
 impl Shared {
     /// Goes on with the jobs that were kept at the last stop.
-    fn take_saved(&self, index: u32, count: u32) -> Result<(), PsError> {
-        let mut found = self.saves.read(index, count)?;
-        self.saves.take(&mut found)?;
-        for saves::Damaged { path, cause } in found.damaged {
+    fn take_saved(&self, here: ShardPlace) -> Result<(), PsError> {
+        let mut found = self.saves.read(here)?;
+        for saves::Damaged { path, cause } in std::mem::take(&mut found.damaged) {
             let error = PsError::DamagedSave { path: path.display().to_string(), cause: cause.to_string() };
             error!(%error, hint = error.hint(), "job lost");
         }
+        // Without its job this shard would make the engine give the job up.
+        if let Some(error) = found.elsewhere {
+            return Err(error);
+        }
+        self.saves.take(&mut found)?;
         for job in found.jobs {
             info!(job = %job.job(), version = job.version(), "goes on");
             self.house.restore(job);

@@ -2,12 +2,14 @@
 //!
 //! A file is whole or not there: it is written beside its place, brought to disk, and renamed; BLAKE3 of what comes
 //! before it ends it. All of them are taken out before the shard serves anybody, so that none is ever read twice: a job
-//! that has gone on since would go back.
+//! that has gone on since would go back. A job of another shard, or of another number of shards, is nobody's here: its
+//! file stays as it is until the shard comes that it belongs to.
 
 use std::{
     fs::{self, File},
     io::{self, BufReader, Read, Write},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use syncline_engine::folder;
@@ -15,7 +17,10 @@ use syncline_scheduler::{ids::JobId, spec::ElementRange};
 use tracing::error;
 
 use super::blobs::{Incoming, UNFINISHED};
-use crate::{PsError, shard::JobShard};
+use crate::{
+    PsError,
+    shard::{JobShard, ShardPlace},
+};
 
 /// Ending of a saved job.
 const SAVED: &str = "job";
@@ -60,6 +65,8 @@ impl Unkept {
 pub(super) struct Found {
     pub jobs: Vec<JobShard>,
     pub damaged: Vec<Damaged>,
+    /// A job that belongs to another shard.
+    pub elsewhere: Option<PsError>,
     files: Vec<PathBuf>,
 }
 
@@ -69,8 +76,8 @@ impl Saves {
         Ok(Self { dir })
     }
 
-    /// Reads every saved job of shard `index` of `count`. One that is damaged is set aside.
-    pub(super) fn read(&self, index: u32, count: u32) -> Result<Found, PsError> {
+    /// Reads every saved job of the shard `here`. One that is damaged is set aside.
+    pub(super) fn read(&self, here: ShardPlace) -> Result<Found, PsError> {
         let mut found = Found::default();
         let entries = fs::read_dir(&self.dir).map_err(|source| fault("read", &self.dir, source))?;
         for entry in entries {
@@ -79,10 +86,16 @@ impl Saves {
                 Some(UNFINISHED) => {
                     fs::remove_file(&path).map_err(|source| fault("remove", &path, source))?
                 }
-                Some(SAVED) => match load(&path, index, count) {
+                Some(SAVED) => match load(&path) {
                     Ok(job) => {
-                        found.jobs.push(job);
-                        found.files.push(path);
+                        let saved = job.position();
+                        if saved == here {
+                            found.jobs.push(job);
+                            found.files.push(path);
+                        } else {
+                            let path = path.display().to_string();
+                            found.elsewhere = Some(PsError::SavedElsewhere { here, path, saved });
+                        }
                     }
                     Err(cause) if is_damage(&cause) => {
                         let aside = path.with_extension(DAMAGED);
@@ -163,7 +176,7 @@ impl Write for Whole<'_> {
     }
 }
 
-fn load(path: &Path, index: u32, count: u32) -> io::Result<JobShard> {
+fn load(path: &Path) -> io::Result<JobShard> {
     let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let file = File::open(path)?;
     let bytes = file.metadata()?.len().saturating_sub(DIGEST_BYTES);
@@ -177,9 +190,9 @@ fn load(path: &Path, index: u32, count: u32) -> io::Result<JobShard> {
         return Err(damaged("its digest is another".into()));
     }
     let elements = job.layout().elements().unwrap_or(0);
-    let shards = job.shards().len();
-    if shards != count as usize || job.range() != ElementRange::of_shard(elements, index, count) {
-        return Err(damaged(format!("it is no part of shard {index} of {count}, but of {shards} shards")));
+    let ShardPlace { index, count } = job.position();
+    if index >= count || job.range() != ElementRange::of_shard(elements, index, count) {
+        return Err(damaged(format!("its parameters are not those of shard {index} of {count}")));
     }
     Ok(job)
 }

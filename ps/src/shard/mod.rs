@@ -26,6 +26,7 @@ mod house;
 mod job;
 mod lane;
 mod ledger;
+mod place;
 mod pull;
 mod push;
 mod saved;
@@ -35,6 +36,7 @@ pub use chunk::{CHUNK_BYTES, CHUNK_ELEMENTS};
 pub use fence::Fence;
 pub use house::{House, Opened};
 pub use job::JobShard;
+pub use place::ShardPlace;
 pub use pull::{Ready, Want};
 pub use push::{Admission, Place, PushHeader, Tally};
 

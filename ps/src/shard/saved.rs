@@ -29,6 +29,7 @@ use super::{
     lane::Lane,
     ledger::{Ledger, Record},
     lock,
+    place::ShardPlace,
     sealed::Sealed,
 };
 
@@ -106,6 +107,11 @@ impl JobShard {
             Some((_, values)) => out.write_all(bytemuck::cast_slice(values)),
             None => Ok(()),
         }
+    }
+
+    /// Which shard of how many this is.
+    pub(crate) fn position(&self) -> ShardPlace {
+        ShardPlace { index: self.index, count: self.shards().len() as u32 }
     }
 
     /// Reads what [`JobShard::save`] wrote. Bytes of another version, or that make no sense, are an error.

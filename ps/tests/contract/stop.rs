@@ -9,7 +9,7 @@ use syncline_engine::rpc::{
 };
 use syncline_ps::{
     client::{PushHeader, Want},
-    server::Server,
+    server::{Options, Server},
     wire::{At, Request},
 };
 use syncline_scheduler::{
@@ -150,6 +150,25 @@ fn a_damaged_job_is_set_aside_and_the_shard_starts() {
         assert_eq!(rig.attach(0, EPOCH), Ok(None));
         assert!(path.with_extension("damaged").exists() && !path.exists());
     }
+}
+
+#[test]
+fn a_job_of_another_shard_or_number_of_shards_stays_until_its_own_shard_comes() {
+    let mut rig = Rig::with_job(2, 1000);
+    rig.worker(1, 1000).push(1, UNIT, &[&[1.0; 1000]]).unwrap();
+    let places: Vec<_> = rig.shards.iter().map(|s| s.address()).collect();
+    std::mem::take(&mut rig.shards).into_iter().for_each(|s| drop(s.stop_and_save(|_| false).unwrap()));
+    let path = rig.dir.path().join("0/jobs/digits.job");
+    let bytes = fs::read(&path).unwrap();
+    for (index, count) in [(0, 1), (0, 4), (1, 2)] {
+        let wrong = Options { index, count, ..options(&rig.token, rig.dir.path(), places[0], 0, 2) };
+        let error = Server::start(wrong).err().unwrap();
+        assert_eq!(error.code(), "E427");
+        assert!(error.to_string().contains("a job of shard 0/2"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), bytes, "as {index} of {count}");
+    }
+    rig.start_again(&places);
+    assert_eq!(look(&rig, 1000), vec![-1.0; 1000]);
 }
 
 #[test]

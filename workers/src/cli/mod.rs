@@ -69,6 +69,7 @@ pub fn ps_failure(error: PsError) -> Failure {
     let exit = match &error {
         PsError::OpenBind { .. }
         | PsError::Occupied { .. }
+        | PsError::SavedElsewhere { .. }
         | PsError::WrongPlace { .. }
         | PsError::Taken { .. } => Exit::Usage,
         PsError::EngineRefuses { .. } | PsError::Unreachable { .. } | PsError::Greeting { .. } => {

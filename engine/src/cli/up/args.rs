@@ -16,9 +16,9 @@ pub struct UpArgs {
     /// Number of workers
     #[arg(long, value_name = "N", default_value_t = 4)]
     workers: u32,
-    /// Number of shards of the parameter server
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
-    shards: u32,
+    /// Number of shards of the parameter server [default: as before, else 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    shards: Option<u32>,
     /// How many times slower each worker is than the fastest, such as 1,1,1,2.5; emulated by sleeping
     #[arg(long, value_name = "F,F,...", value_delimiter = ',')]
     slowdown: Vec<f64>,
@@ -57,7 +57,8 @@ pub(super) struct Plan {
     /// What each worker computes on; as many as there are slowdowns.
     pub devices: Vec<Device>,
     pub step_ms: u64,
-    pub shards: u32,
+    /// `None`: as many as before, else two.
+    pub shards: Option<u32>,
     pub redis: Option<String>,
     pub state_dir: PathBuf,
     /// Other commands need the flag as well.

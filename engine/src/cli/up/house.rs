@@ -1,7 +1,7 @@
 //! The state directory of a running cluster: one `up` at a time, ports and secret that stay the same.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write},
     net::SocketAddr,
@@ -28,6 +28,9 @@ pub(super) struct Kept {
     /// Addresses of the shards by name.
     pub shards: BTreeMap<String, SocketAddr>,
 }
+
+/// So many if nobody says how many.
+const DEFAULT_SHARDS: u32 = 2;
 
 /// A state directory that is ours until we end.
 pub(super) struct House {
@@ -87,6 +90,35 @@ impl House {
         self.write(&self.dir.join("kept.json"), kept)
     }
 
+    /// How many shards there are: as told, as before, or the default. What shards have saved is of use only to as many.
+    pub(super) fn shards(&self, told: Option<u32>) -> Result<u32, CliError> {
+        let before = u32::try_from(self.kept().shards.len()).unwrap_or(u32::MAX);
+        let told = match (told, before) {
+            (None, 0) => return Ok(DEFAULT_SHARDS),
+            (None, before) => return Ok(before),
+            (Some(told), _) => told,
+        };
+        let saved = self.saved_jobs(before);
+        match told == before || saved.is_empty() {
+            true => Ok(told),
+            false => Err(CliError::SavedJobs { dir: self.dir.clone(), jobs: saved.join(", "), before, told }),
+        }
+    }
+
+    /// Jobs that the shards wrote down at the last stop.
+    fn saved_jobs(&self, shards: u32) -> Vec<String> {
+        let dirs = (0..shards).map(|index| self.shard(index).join("jobs"));
+        let files = dirs.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten().map(|file| file.path());
+        let saved = files.filter(|path| path.extension().is_some_and(|e| e == "job"));
+        let names = saved.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()));
+        names.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The state directory of a shard.
+    pub(super) fn shard(&self, index: u32) -> PathBuf {
+        self.dir.join(format!("shard-{index}"))
+    }
+
     /// Tells other commands where the cluster is.
     pub(super) fn publish(&self, running: &Running) -> Result<(), CliError> {
         self.write(&Running::path(&self.dir), running)
@@ -126,6 +158,26 @@ fn close_rooms(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_number_of_shards_stays_and_changes_only_while_none_has_saved_a_job() {
+        let dir = tempfile::tempdir().unwrap();
+        let house = House::open(dir.path()).unwrap();
+        assert_eq!(house.shards(None).unwrap(), DEFAULT_SHARDS);
+        let mut kept = house.kept();
+        kept.shards = (0..4).map(|i| (format!("ps-{i}"), ([127, 0, 0, 1], 1).into())).collect();
+        house.keep(&kept).unwrap();
+        let counts = || [None, Some(4), Some(3)].map(|told| house.shards(told).map_err(|e| e.to_string()));
+        assert_eq!(counts(), [Ok(4), Ok(4), Ok(3)]);
+        let jobs = house.shard(3).join("jobs");
+        fs::create_dir_all(&jobs).unwrap();
+        for file in ["digits.job", "old.damaged"] {
+            fs::write(jobs.join(file), "").unwrap();
+        }
+        let [asked, same, other] = counts();
+        assert_eq!((asked, same), (Ok(4), Ok(4)));
+        assert!(other.unwrap_err().contains("of 4 shards (digits), and --shards says 3"));
+    }
 
     #[test]
     fn one_at_a_time_and_ports_stay() {

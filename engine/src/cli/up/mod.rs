@@ -31,6 +31,7 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
     log_as_command();
     let plan = args.plan()?;
     let house = House::open(&plan.state_dir)?;
+    let shards = house.shards(plan.shards)?;
     block_on(async move {
         let mut stop = Stop::listen(false)?;
         let (tell, mut events) = mpsc::unbounded_channel();
@@ -39,7 +40,7 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
             () = stop.asked() => return Ok(()),
         };
         let mut crew = Crew::new(tell);
-        let outcome = serve(&plan, &house, &native, &mut crew, &mut events, &mut stop).await;
+        let outcome = serve(&plan, shards, &house, &native, &mut crew, &mut events, &mut stop).await;
         house.clear();
         if outcome.is_ok() {
             say("stopping");
@@ -53,6 +54,7 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
 /// Starts everything, says so when it is ready, and keeps it running until told to stop.
 async fn serve(
     plan: &Plan,
+    shards: u32,
     house: &House,
     native: &Native,
     crew: &mut Crew,
@@ -60,7 +62,7 @@ async fn serve(
     stop: &mut Stop,
 ) -> Result<(), Failure> {
     let mut running = tokio::select! {
-        running = ready::start(plan, house, native, crew, events) => running?,
+        running = ready::start(plan, shards, house, native, crew, events) => running?,
         () = stop.asked() => return Ok(()),
     };
     house.publish(&running)?;

@@ -47,6 +47,7 @@ struct Seen {
 /// Starts engine, shards and workers, and waits until all are registered.
 pub(super) async fn start(
     plan: &Plan,
+    shards: u32,
     house: &House,
     native: &Native,
     crew: &mut Crew,
@@ -65,11 +66,11 @@ pub(super) async fn start(
     let listen = engine_address(plan, &kept).await?;
     let bin =
         std::env::current_exe().map_err(|source| CliError::Place { path: "this program".into(), source })?;
-    let hire = Hire { house, token_file: &token_file, bin: &bin };
+    let hire = Hire { house, shards, token_file: &token_file, bin: &bin };
     let deadline = Instant::now() + READY_LIMIT;
     let mut seen = Seen::default();
 
-    crew.start(Rank::Engine, hire.engine(plan, native, &kept, listen));
+    crew.start(Rank::Engine, hire.engine(native, &kept, listen));
     let engine = loop {
         if let Some(address) = seen.addresses.get("engine") {
             break *address;
@@ -77,15 +78,15 @@ pub(super) async fn start(
         seen.next(events, deadline, "the engine does not listen").await?;
     };
     kept.engine = Some(engine);
-    for index in 0..plan.shards {
-        crew.start(Rank::Shard, hire.shard(plan, &kept, engine, index));
+    for index in 0..shards {
+        crew.start(Rank::Shard, hire.shard(&kept, engine, index));
     }
     for (index, (slowdown, device)) in plan.slowdowns.iter().zip(&plan.devices).enumerate() {
         crew.start(Rank::Worker, hire.worker(plan, native, engine, index, *slowdown, *device));
     }
     let cluster = Cluster { engines: engine.into(), token };
     loop {
-        let missing = missing(&cluster, plan, &seen).await;
+        let missing = missing(&cluster, plan, shards, &seen).await;
         if missing.is_empty() {
             break;
         }
@@ -97,9 +98,8 @@ pub(super) async fn start(
     while let Ok(event) = events.try_recv() {
         seen.note(event)?;
     }
-    kept.shards.extend(
-        seen.addresses.iter().filter(|(name, _)| name.starts_with("ps-")).map(|(n, a)| (n.clone(), *a)),
-    );
+    let of_shards = seen.addresses.iter().filter(|(name, _)| name.starts_with("ps-"));
+    kept.shards = of_shards.map(|(name, address)| (name.clone(), *address)).collect();
     house.keep(&kept)?;
     Ok(Running {
         pid: std::process::id(),
@@ -108,7 +108,7 @@ pub(super) async fn start(
         redis: native.redis.clone(),
         redis_password_file: native.redis_password_file.clone(),
         state_dir: house.dir().to_owned(),
-        shards: plan.shards,
+        shards,
         workers: plan.slowdowns.len() as u32,
         processes: seen.pids,
     })
@@ -145,14 +145,14 @@ impl Seen {
 }
 
 /// What is not there yet, in words; empty when everything is.
-async fn missing(cluster: &Cluster, plan: &Plan, seen: &Seen) -> String {
+async fn missing(cluster: &Cluster, plan: &Plan, shards: u32, seen: &Seen) -> String {
     let Ok((_, about)) = cluster.meet().await else { return "the engine does not answer".into() };
     if !about.get("idle").is_empty() {
         return format!("the engine is not active: {}", about.get("idle"));
     }
-    let shards = about.number("shards_present");
-    if shards < plan.shards {
-        return format!("{shards} of {} shards are there", plan.shards);
+    let present = about.number("shards_present");
+    if present < shards {
+        return format!("{present} of {shards} shards are there");
     }
     let registered: BTreeSet<&str> = about.get("worker_pids").split(' ').collect();
     let ours = seen.pids.iter().filter(|(name, _)| name.starts_with("worker-"));
@@ -190,6 +190,7 @@ fn is_free(address: SocketAddr) -> bool {
 /// How each kind of child is started.
 struct Hire<'a> {
     house: &'a House,
+    shards: u32,
     token_file: &'a Path,
     bin: &'a Path,
 }
@@ -215,8 +216,8 @@ impl Hire<'_> {
         args
     }
 
-    fn engine(&self, plan: &Plan, native: &Native, kept: &Kept, listen: SocketAddr) -> Program {
-        let args = [("--instance", kept.instance.clone()), ("--shards", plan.shards.to_string())];
+    fn engine(&self, native: &Native, kept: &Kept, listen: SocketAddr) -> Program {
+        let args = [("--instance", kept.instance.clone()), ("--shards", self.shards.to_string())];
         let mut program = self.program("engine".into(), self.bin, self.args("engine", &args));
         // Not as an argument: everybody on this machine can read those, and the address may hold a password.
         program.env.push(("SYNCLINE_REDIS", native.redis_url.clone().into()));
@@ -224,12 +225,12 @@ impl Hire<'_> {
         program
     }
 
-    fn shard(&self, plan: &Plan, kept: &Kept, engine: SocketAddr, index: u32) -> Program {
+    fn shard(&self, kept: &Kept, engine: SocketAddr, index: u32) -> Program {
         let name = format!("ps-{index}");
         let before = kept.shards.get(&name).copied().filter(|a| a.ip() == engine.ip() && is_free(*a));
-        let mut args = self
-            .args("ps", &[("--engine", engine.to_string()), ("--shard", format!("{index}/{}", plan.shards))]);
-        args.extend(["--state-dir".into(), self.house.dir().join(format!("shard-{index}")).into()]);
+        let place = format!("{index}/{}", self.shards);
+        let mut args = self.args("ps", &[("--engine", engine.to_string()), ("--shard", place)]);
+        args.extend(["--state-dir".into(), self.house.shard(index).into()]);
         let mut program = self.program(name, self.bin, args);
         program.listen = Some(before.unwrap_or(SocketAddr::new(engine.ip(), 0)));
         program.stop_limit = SAVING_LIMIT;

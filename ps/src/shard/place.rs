@@ -1,0 +1,28 @@
+//! Which shard of how many.
+
+use std::{fmt, str::FromStr};
+
+/// `INDEX/COUNT`, with the index from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShardPlace {
+    pub index: u32,
+    pub count: u32,
+}
+
+impl fmt::Display for ShardPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.index, self.count)
+    }
+}
+
+impl FromStr for ShardPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
+        match parsed {
+            Some((index, count)) if index < count => Ok(Self { index, count }),
+            _ => Err(format!("`{text}` is not INDEX/COUNT with an index from 0, such as 0/2")),
+        }
+    }
+}
