@@ -7,10 +7,10 @@
 
 use std::collections::HashSet;
 
+use super::remarks::{SCOPES, SIGNATURE};
 use crate::onnx::ModelProto;
-use crate::onnx::proto::{GraphProto, NodeProto, StringStringEntryProto};
+use crate::onnx::proto::{GraphProto, NodeProto, StringStringEntryProto, remark};
 
-const SIGNATURE: &str = "pkg.torch.export.ExportedProgram.graph_signature";
 const SOURCE: &str = "pkg.torch.onnx.stack_trace";
 /// PyTorch's operator for BatchNormalization that evaluates; it is a part of node names and remarks.
 const EVALUATING: &str = "batch_norm_legit_no_training";
@@ -87,14 +87,19 @@ fn names_dropout(remark: &StringStringEntryProto) -> bool {
     remark.key == SOURCE && remark.value.to_lowercase().contains("dropout")
 }
 
-/// Modules whose running variance was an input of the program and is no constant of the graph.
+/// Modules whose running variance was an input of the program and is no constant of the graph, and that do not normalise
+/// any more.
 fn lost_statistics(graph: &GraphProto) -> Vec<String> {
     let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
     let signature = graph.metadata_props.iter().find(|remark| remark.key == SIGNATURE);
     let targets = signature.map_or("", |remark| remark.value.as_str()).split(": BUFFER target='").skip(1);
     let targets = targets.filter_map(|rest| rest.split('\'').next());
     let lost = targets.filter(|target| !constants.contains(target));
-    lost.filter_map(|target| target.strip_suffix(".running_var")).map(str::to_owned).collect()
+    let modules = lost.filter_map(|target| target.strip_suffix(".running_var"));
+    let norms = graph.node.iter().filter(|node| node.op_type == "BatchNormalization");
+    let scopes: Vec<&str> = norms.filter_map(|node| remark(&node.metadata_props, SCOPES)).collect();
+    let normalises = |module: &str| scopes.iter().any(|scopes| scopes.contains(&format!("'{module}'")));
+    modules.filter(|module| !normalises(module)).map(str::to_owned).collect()
 }
 
 /// Weights of convolutions under a name of the older exporter's own: it renames those that it has computed.

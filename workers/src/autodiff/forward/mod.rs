@@ -9,6 +9,8 @@ mod formula;
 mod group_norm_form;
 mod idioms;
 mod inference_form;
+mod meanings;
+mod merged;
 mod pattern;
 mod remarks;
 mod scaler;

@@ -19,9 +19,9 @@ use crate::onnx::proto::{NodeProto, remark};
 pub const TRAINABLE: &str = "syncline.trainable";
 
 const KIND: &str = "pkg.torch.export.graph_signature.InputSpec.kind";
-const SIGNATURE: &str = "pkg.torch.export.ExportedProgram.graph_signature";
-const SCOPES: &str = "pkg.torch.onnx.name_scopes";
-const FOLDED_FROM: &str = "pkg.onnxscript.optimizer.folded_from";
+pub(super) const SIGNATURE: &str = "pkg.torch.export.ExportedProgram.graph_signature";
+pub(super) const SCOPES: &str = "pkg.torch.onnx.name_scopes";
+pub(super) const FOLDED_FROM: &str = "pkg.onnxscript.optimizer.folded_from";
 
 /// What a constant was in PyTorch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
