@@ -11,6 +11,7 @@ mod idioms;
 mod inference_form;
 mod meanings;
 mod merged;
+mod padding;
 mod pattern;
 mod remarks;
 mod scaler;
@@ -41,6 +42,7 @@ use bounds::{check_bounds, check_types};
 use columns::write_columns;
 use group_norm_form::write_out_group_norms;
 use idioms::rewrite;
+use padding::hold_padding;
 use scaler::write_out_scalers;
 use shape_values::fix_shapes;
 use training_form::{activate_dropout, statistics};
@@ -77,6 +79,9 @@ impl Forward {
         let selected = select(&model, options)?;
         let trained = selected.into_iter().filter(|weight| weight.reason.is_none()).map(|weight| weight.name);
         let trained = trained.collect();
+        if let Some(graph) = &mut model.graph {
+            hold_padding(graph, &trained);
+        }
         // Remarks of exporters are many times the size of the graph, and nobody reads them from here on.
         model.metadata_props.clear();
         let mut graph = model.graph.take().unwrap_or_default();
