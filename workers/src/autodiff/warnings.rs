@@ -1,13 +1,16 @@
 //! What a file does not say about a model, in sentences for people: who trains it should know before it is trained.
 
 use super::error::AutodiffError;
-use super::forward::{Exported, Exporter, TRAINABLE, select};
+use super::forward::{Exported, Exporter, Shared, TRAINABLE, select, shared, trained_padding};
 use super::options::DeriveOptions;
 use crate::onnx::ModelProto;
 use crate::onnx::proto::remark;
 
 /// Most constants that are named one by one.
 const MOST_NAMED: usize = 8;
+
+/// Most weights that are named one by one where several are one.
+const MOST_SHARED: usize = 2;
 
 /// Says what is doubtful about the selection of parameters and about the form of an exported model, and the lines that
 /// settle it. Nothing where nothing is doubtful. `model` is what [`parse_forward`](super::parse_forward) reads.
@@ -17,7 +20,21 @@ pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Strin
     if let Some(exported) = exported.as_ref().filter(|_| !options.eval_mode) {
         said.extend(of_form(exported));
     }
-    let doubtful: Vec<_> = select(model, options)?.into_iter().filter(|selected| selected.doubtful).collect();
+    let selected = select(model, options)?;
+    let trained = |name: &str| selected.iter().any(|one| one.name == name && one.reason.is_none());
+    if let Some((graph, exported)) = model.graph.as_ref().zip(exported.as_ref()) {
+        let of_trained: Vec<Shared> =
+            shared(graph).into_iter().filter(|one| trained(&one.constant)).collect();
+        said.extend(of_shared(&of_trained, exported.by));
+        let padding = trained_padding(graph).into_iter().filter(|(table, _)| trained(table)).take(MOST_NAMED);
+        said.extend(padding.map(|(table, row)| {
+            format!(
+                "row {row} of `{table}` is padding, which PyTorch keeps as it is, and is trained here: it is not zeros, or \
+                 others read the table as well"
+            )
+        }));
+    }
+    let doubtful: Vec<_> = selected.iter().filter(|selected| selected.doubtful).collect();
     for selected in doubtful.iter().take(MOST_NAMED) {
         let (name, reason) = (&selected.name, selected.reason.unwrap_or_default());
         said.push(format!(
@@ -65,6 +82,27 @@ fn of_form(exported: &Exported) -> Vec<String> {
         ));
     }
     said
+}
+
+/// Weights that are one in the file.
+fn of_shared(shared: &[Shared], by: Exporter) -> Option<String> {
+    let pair = |one: &Shared| format!("`{}` is `{}` as well", one.tensors[0], one.tensors[1]);
+    let first: Vec<String> = shared.iter().take(MOST_SHARED).map(pair).collect();
+    let more = match shared.len().saturating_sub(MOST_SHARED) {
+        0 => String::new(),
+        count => format!(", and {count} more are several"),
+    };
+    let how = match by {
+        Exporter::Dynamo => "optimize=False",
+        Exporter::Script => "model.train() and training=torch.onnx.TrainingMode.TRAINING",
+    };
+    (!first.is_empty()).then(|| {
+        format!(
+            "{}{more}: the exporter made equal weights one, which train as one; unless they are tied on purpose, export \
+             again with {how}",
+            first.join(", ")
+        )
+    })
 }
 
 /// What cannot be known of a model without Dropout; `None` where it is known or [`warnings`] warns.

@@ -23,6 +23,8 @@ mod untie;
 pub use self::columns::with_columns;
 pub(in crate::autodiff) use self::exporter::{Exported, Exporter};
 pub use self::inference_form::inference_form;
+pub(in crate::autodiff) use self::merged::{Shared, shared};
+pub(in crate::autodiff) use self::padding::trained_padding;
 pub use self::remarks::TRAINABLE;
 pub use self::select::{Selected, select};
 pub use self::training_form::{NEXT_SUFFIX, Statistic};
