@@ -299,6 +299,29 @@ fn a_quick_look_refuses_a_sum_that_its_exporter_lost_and_says_where() {
 }
 
 #[test]
+fn a_loss_whose_gradients_are_no_numbers_is_refused_with_the_node_and_what_helps() {
+    let (runtime, how) = (onnxruntime::runtime(), DeriveOptions::default());
+    let graph = derive(&runtime, &made("distance.script"), Loss::SoftmaxCrossEntropy, &how).unwrap();
+    let error = look(&runtime, &graph).unwrap_err();
+    assert_eq!(error.code(), "E263", "{error}");
+    let text = error.to_string();
+    assert!(text.contains("place.weight, place.bias are not, at node `/Pow_1` (Pow)"), "{text}");
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("epsilon") && !hint.contains("exporter"), "{hint}");
+}
+
+#[test]
+fn another_exporter_is_advised_only_where_one_may_have_lost_a_sum() {
+    let (runtime, how) = (onnxruntime::runtime(), DeriveOptions::default());
+    let advised =
+        |graph: &TrainingGraph| look(&runtime, graph).unwrap_err().hint().unwrap().contains("exporter");
+    let graph = derive(&runtime, &made("index_add.script"), Loss::SoftmaxCrossEntropy, &how).unwrap();
+    assert!(advised(&graph));
+    let graph = derive(&runtime, &mlp(&[5, 6, 3], 2).to_bytes(), Loss::SoftmaxCrossEntropy, &how).unwrap();
+    assert!(!advised(&spoiled(&graph, "fc1.weight", "Mul", number(-1.0))));
+}
+
+#[test]
 fn a_quick_look_passes_right_graphs_and_finds_each_wrong_parameter_with_its_place() {
     let runtime = onnxruntime::runtime();
     let how = DeriveOptions::default();

@@ -64,7 +64,10 @@ pub enum AutodiffError {
     CheckRandom { op: String, node: String },
     /// The gradients are not those of the loss.
     #[error("[E256] gradients are not those of the loss, for {params}{place}")]
-    WrongGradients { params: String, place: String },
+    WrongGradients { params: String, place: String, scatters: bool },
+    /// The loss is a number, and gradients of it are not.
+    #[error("[E263] the loss is a number, but the gradients of {params} are not{place}")]
+    NoGradients { params: String, place: String },
     /// A node asks for absurd memory.
     #[error("[E248] node `{node}` ({op}) makes {elements} numbers, at most {limit} are accepted")]
     TooLarge { op: String, node: String, elements: u64, limit: u64 },
@@ -99,6 +102,11 @@ pub enum AutodiffError {
     Backend(#[from] BackendError),
 }
 
+/// What to do where a gradient is no number and the loss is one.
+pub const NO_GRADIENTS: &str = "the square root, norm, power or logarithm of a zero has no finite derivative (the distance of \
+                            a point from itself, a norm of zeros): add a small epsilon to it in the model, as in \
+                            sqrt(x + 1e-12), and export it again; a first step of training would fail";
+
 impl AutodiffError {
     /// The stable code, as in the message.
     pub fn code(&self) -> &str {
@@ -121,6 +129,7 @@ impl AutodiffError {
             Self::CheckInput { .. } => "E243",
             Self::CheckRandom { .. } => "E253",
             Self::WrongGradients { .. } => "E256",
+            Self::NoGradients { .. } => "E263",
             Self::TooLarge { .. } => "E248",
             Self::UnknownPrecision { .. } => "E471",
             Self::AlreadyHalf { .. } => "E472",
@@ -169,6 +178,11 @@ impl AutodiffError {
                 "export it with an open first axis: dynamic_shapes=({0: torch.export.Dim(\"batch\")},) with dynamo=True, \
                  dynamic_axes={\"x\": {0: \"batch\"}} with dynamo=False; a job's batches differ, in evaluations at least",
             ),
+            Self::WrongGradients { scatters: false, .. } => Some(
+                "`syncline model check` shows how far each gradient is off, and --no-check uses the graph as it is; report it \
+                 with the model",
+            ),
+            Self::NoGradients { .. } => Some(NO_GRADIENTS),
             Self::WrongGradients { .. } => Some(
                 "export the model with PyTorch's other exporter (dynamo=True); `syncline model check` shows how far each \
                  gradient is off, and --no-check uses the graph as it is",

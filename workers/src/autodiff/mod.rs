@@ -52,9 +52,9 @@ mod warnings;
 
 pub use batch_axis::{BatchAxis, open_batch};
 pub use catalogue::{NONE_NEEDED, REFUSED, REWRITTEN, Support, support};
-pub use check::{CheckOptions, Checked, CheckedParam, Looked, check, check_graph, look};
+pub use check::{CheckOptions, Checked, CheckedParam, Looked, check, check_graph, look, scatters};
 pub use derive::derive;
-pub use error::AutodiffError;
+pub use error::{AutodiffError, NO_GRADIENTS};
 pub use estimate::{Estimate, estimate};
 pub use forward::{
     NEXT_SUFFIX, Selected, Statistic, TRAINABLE, inference_form, parse_forward, select, with_columns,

@@ -7,6 +7,8 @@ pass, or to survive.
 `embedding_bag`  dynamo exporter: a Loop, at which ONNX Runtime 1.31.1 ends by SIGSEGV where its backward pass is written
 `index_add`      old exporter: a scatter whose indices repeat and that has no reduction, so that it adds nothing up
 `zero_init`      a residual network whose blocks start at zero (zero-initialised normalisation), each sum then on a kink
+`distance`       old exporter: distances of points from points, some of them from themselves; it writes the root out, whose
+                 derivative at zero is none
 `dropout`        Dropout in training form, by both exporters
 
 Torch's own seed decides every number, so that a second run writes the same files up to torch's version.
@@ -87,7 +89,18 @@ class Dropping(nn.Module):
         return self.net(x)
 
 
+class Distance(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.place, self.head = nn.Linear(4, 4), nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        places = self.place(x)
+        return self.head(torch.cdist(places, places[:, :2]).flatten(1))
+
+
 MODELS = {
+    "distance.script": (Distance, torch.randn(3, 3, 4), "x"),
     "embedding_bag.dynamo": (EmbeddingBag, torch.randint(20, (3, 5)), "ids"),
     "index_add.script": (IndexAdd, torch.randn(3, 5, 6), "x"),
     "zero_init.dynamo": (ZeroInit, torch.randn(3, 3, 8, 8), "x"),

@@ -2,19 +2,19 @@
 //!
 //! In a second at most, whatever the model: what would take longer is left to [`check_graph`](super::check_graph). Only
 //! where the difference disagrees, everything is looked at closely, so that nothing right is refused for a kink or for
-//! rounding.
+//! rounding. Where the loss is a number and its gradients at two random points are none, no training goes anywhere.
 
 use std::time::{Duration, Instant};
 
 use super::differences::Differences;
 use super::feed::Fed;
 use super::groups::{Direction, direction};
-use super::place::place;
+use super::place::{place, zero_root};
 use super::{CheckOptions, Checked, check_graph, feed, floor, frozen, gradients, sizes_of};
 use crate::autodiff::error::AutodiffError;
 use crate::autodiff::training_graph::{Param, TrainingGraph};
 use crate::backend::{Runtime, stage};
-use crate::onnx::{self, SplitMix64};
+use crate::onnx::{self, ModelProto, SplitMix64};
 
 /// What a quick look says.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +40,9 @@ const SUSPICIOUS_ROUGHLY: f64 = 0.1;
 const MOST_NODES: usize = 1000;
 const MOST_NUMBERS: usize = 1 << 17;
 
+/// Most parameters without gradients that are named.
+const MOST_PARAMS: usize = 6;
+
 /// Compares the gradients with one difference of the loss. Refuses a graph whose gradients are wrong.
 pub fn look(runtime: &Runtime, graph: &TrainingGraph) -> Result<Looked, AutodiffError> {
     stage::enter("compare the gradients along one direction");
@@ -47,9 +50,10 @@ pub fn look(runtime: &Runtime, graph: &TrainingGraph) -> Result<Looked, Autodiff
     let mut unknown = Looked::Unknown(String::new());
     for axis in AXES {
         match look_at(runtime, graph, axis, began) {
-            Ok(Some(suspicious)) if suspicious => return closely(runtime, graph, axis),
-            Ok(Some(_)) => return Ok(Looked::Right),
-            Ok(None) => {
+            Ok(Seen::Suspicious) => return closely(runtime, graph, axis),
+            Ok(Seen::NoNumbers(params)) => return no_gradients(runtime, graph, axis, &params),
+            Ok(Seen::Right) => return Ok(Looked::Right),
+            Ok(Seen::Unknown) => {
                 let reason = "its loss is no number, or a step of it takes too long for a quick look";
                 return Ok(Looked::Unknown(reason.to_owned()));
             }
@@ -63,27 +67,81 @@ pub fn look(runtime: &Runtime, graph: &TrainingGraph) -> Result<Looked, Autodiff
     Ok(unknown)
 }
 
-/// Whether the difference disagrees; `None` if there is no time to find out, or the loss is no number.
+/// What was seen at random numbers.
+enum Seen {
+    Right,
+    /// The difference disagrees.
+    Suspicious,
+    /// The loss is a number, and the gradients of these parameters are not.
+    NoNumbers(Vec<String>),
+    /// There is no time to find out, or the loss is no number.
+    Unknown,
+}
+
 fn look_at(
     runtime: &Runtime,
     graph: &TrainingGraph,
     axis: usize,
     began: Instant,
-) -> Result<Option<bool>, AutodiffError> {
+) -> Result<Seen, AutodiffError> {
     let options = CheckOptions { batch: BATCH, ..CheckOptions::default() };
     let graph = &feed::of_fixed_size(graph, &options, axis)?;
     let mut random = SplitMix64::new(options.seed);
     let mut fed = feed::draw(graph, &mut random)?;
     let graph = &frozen::freeze(runtime, graph, &fed)?;
     let (value, grads) = gradients(runtime, graph, &fed)?;
-    let finite = value.is_finite() && grads.iter().flatten().all(|number| number.is_finite());
-    let small = is_small(graph)?;
-    if !finite || (!small && began.elapsed() > PATIENCE) {
-        return Ok(None);
+    if !value.is_finite() {
+        return Ok(Seen::Unknown);
     }
-    match small {
-        true => exactly(runtime, graph, &mut fed, value, &grads),
-        false => roughly(runtime, graph, &mut fed, &grads),
+    let broken = no_numbers(graph, &grads);
+    if !broken.is_empty() {
+        // One point may lie on a kink or beyond float32; two hardly do.
+        let mut random = SplitMix64::new(options.seed + 1);
+        let (value, grads) = gradients(runtime, graph, &feed::draw(graph, &mut random)?)?;
+        let again = no_numbers(graph, &grads);
+        let both: Vec<String> = broken.into_iter().filter(|name| again.contains(name)).collect();
+        return Ok(if value.is_finite() && !both.is_empty() { Seen::NoNumbers(both) } else { Seen::Unknown });
+    }
+    let small = is_small(graph)?;
+    if !small && began.elapsed() > PATIENCE {
+        return Ok(Seen::Unknown);
+    }
+    let disagrees = match small {
+        true => exactly(runtime, graph, &mut fed, value, &grads)?,
+        false => roughly(runtime, graph, &mut fed, &grads)?,
+    };
+    Ok(match disagrees {
+        Some(true) => Seen::Suspicious,
+        Some(false) => Seen::Right,
+        None => Seen::Unknown,
+    })
+}
+
+/// Parameters whose gradients are no numbers.
+fn no_numbers(graph: &TrainingGraph, grads: &[Vec<f64>]) -> Vec<String> {
+    let broken = graph.params.iter().zip(grads);
+    let broken = broken.filter(|(_, grad)| !grad.iter().all(|number| number.is_finite()));
+    broken.map(|(param, _)| param.name.clone()).collect()
+}
+
+fn no_gradients(
+    runtime: &Runtime,
+    graph: &TrainingGraph,
+    axis: usize,
+    params: &[String],
+) -> Result<Looked, AutodiffError> {
+    let options = CheckOptions { batch: BATCH, ..CheckOptions::default() };
+    let fixed = feed::of_fixed_size(graph, &options, axis)?;
+    let place = zero_root(runtime, &fixed, params);
+    Err(AutodiffError::NoGradients { params: some_of(params), place })
+}
+
+/// The names, as far as a line has place for them.
+fn some_of(params: &[String]) -> String {
+    let first = params.iter().take(MOST_PARAMS).cloned().collect::<Vec<_>>().join(", ");
+    match params.len().saturating_sub(MOST_PARAMS) {
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }
 
@@ -173,9 +231,16 @@ fn closely(runtime: &Runtime, graph: &TrainingGraph, axis: usize) -> Result<Look
         wrong if wrong.is_empty() => Ok(Looked::Right),
         wrong => {
             let place = place(runtime, &fixed, &wrong)?;
-            Err(AutodiffError::WrongGradients { params: wrong.join(", "), place })
+            let scatters = scatters(&onnx::parse(&graph.eval_onnx)?);
+            Err(AutodiffError::WrongGradients { params: wrong.join(", "), place, scatters })
         }
     }
+}
+
+/// Whether a model has a scatter, in which exporters may have lost a sum.
+pub fn scatters(model: &ModelProto) -> bool {
+    let nodes = model.graph.iter().flat_map(|graph| &graph.node);
+    nodes.into_iter().any(|node| node.op_type.starts_with("Scatter"))
 }
 
 /// What is refused: far above all rounding, and below what changes a training.

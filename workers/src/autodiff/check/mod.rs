@@ -23,7 +23,7 @@ mod look;
 mod place;
 mod search;
 
-pub use look::{Looked, look};
+pub use look::{Looked, look, scatters};
 
 use std::{collections::HashMap, panic::resume_unwind, thread};
 

@@ -12,7 +12,7 @@ use super::frozen::keep_needed;
 use crate::autodiff::emitter::captured;
 use crate::autodiff::error::AutodiffError;
 use crate::autodiff::training_graph::TrainingGraph;
-use crate::backend::{ExecOptions, Executable, Optimize, Runtime};
+use crate::backend::{ExecOptions, Executable, Optimize, Outputs, Runtime};
 use crate::onnx::proto::{GraphProto, NodeProto, ValueInfoProto};
 use crate::onnx::{self, ElementType, ModelProto, SplitMix64, attr_int};
 
@@ -92,14 +92,78 @@ fn repeated_scatter<'n>(
     if scatters.is_empty() {
         return Ok(None);
     }
+    let inputs: Vec<&str> = scatters.iter().map(|node| node.input[1].as_str()).collect();
+    values(runtime, graph, loss, &inputs, ElementType::I64, |outputs| {
+        for (index, node) in scatters.into_iter().enumerate() {
+            let (numbers, shape) = (outputs.i64(&value(index))?, outputs.shape(&value(index))?);
+            let repeats = match node.op_type.as_str() {
+                "ScatterND" => repeats(numbers.chunks(shape.last().copied().unwrap_or(1).max(1))),
+                _ => along_axis_repeats(numbers, &shape, node.int("axis", 0)),
+            };
+            if repeats {
+                return Ok(Some(node));
+            }
+        }
+        Ok(None)
+    })
+}
+
+/// Says which node takes a root, power or logarithm of zero, in words that go on behind a comma; empty if none is found.
+pub(super) fn zero_root(runtime: &Runtime, graph: &TrainingGraph, broken: &[String]) -> String {
+    let found = || -> Result<Option<String>, AutodiffError> {
+        let model = loss_alone(onnx::parse(&graph.train_onnx)?);
+        let inner = model.graph.clone().unwrap_or_default();
+        let roots = suspects(&inner, graph, broken);
+        let roots: Vec<&NodeProto> =
+            roots.into_iter().filter(|node| SINGULAR.contains(&node.op_type.as_str())).collect();
+        // What each reads, and the exponents of powers.
+        let read = |node: &'_ &NodeProto| {
+            [0, usize::from(node.op_type == "Pow")].map(|input| node.input[input].clone())
+        };
+        let inputs: Vec<String> = roots.iter().flat_map(read).collect();
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        values(runtime, graph, &model, &inputs, ElementType::F32, |outputs| {
+            for (index, node) in roots.iter().enumerate() {
+                let (bases, exponents) =
+                    (outputs.f32(&value(2 * index))?, outputs.f32(&value(2 * index + 1))?);
+                let root = node.op_type != "Pow" || exponents.iter().any(|exponent| *exponent < 1.0);
+                if root && bases.contains(&0.0) {
+                    let (name, op) = (node.label(), &node.op_type);
+                    return Ok(Some(format!(", at node `{name}` ({op}), which reads zeros")));
+                }
+            }
+            Ok(None)
+        })
+    };
+    // Words are worth no failure.
+    found().ok().flatten().unwrap_or_default()
+}
+
+/// Operators that have no finite derivative at zero.
+const SINGULAR: [&str; 7] =
+    ["Sqrt", "Pow", "Log", "Reciprocal", "ReduceL2", "LpNormalization", "ReduceLogSum"];
+
+/// Name of the `index`th of the values that are read off.
+fn value(index: usize) -> String {
+    format!("syncline/value_{index}")
+}
+
+/// Computes values of the loss graph on random numbers, as this type, and reads them.
+fn values<T>(
+    runtime: &Runtime,
+    graph: &TrainingGraph,
+    loss: &ModelProto,
+    names: &[&str],
+    element: ElementType,
+    read: impl FnOnce(&Outputs<'_>) -> Result<T, AutodiffError>,
+) -> Result<T, AutodiffError> {
     let mut model = loss.clone();
     let inner = model.graph.get_or_insert_default();
     inner.output.clear();
-    let name = |index: usize| format!("syncline/indices_{index}");
-    for (index, node) in scatters.iter().enumerate() {
-        let wide = attr_int("to", i64::from(ElementType::I64.code()));
-        inner.node.push(NodeProto::named(&name(index), "Cast", &[&node.input[1]], &[wide]));
-        inner.output.push(ValueInfoProto { name: name(index), ..Default::default() });
+    for (index, name) in names.iter().enumerate() {
+        let to = attr_int("to", i64::from(element.code()));
+        inner.node.push(NodeProto::named(&value(index), "Cast", &[name], &[to]));
+        inner.output.push(ValueInfoProto { name: value(index), ..Default::default() });
     }
     keep_needed(inner);
     let fed = feed::draw(graph, &mut SplitMix64::new(CheckOptions::default().seed))?;
@@ -108,18 +172,7 @@ fn repeated_scatter<'n>(
     let inputs: HashSet<String> = session.input_names().iter().cloned().collect();
     let narrow = feed::narrow(&fed);
     let views: Vec<_> = narrow.views().into_iter().filter(|(name, _)| inputs.contains(*name)).collect();
-    let outputs = session.run(&views)?;
-    for (index, node) in scatters.into_iter().enumerate() {
-        let (numbers, shape) = (outputs.i64(&name(index))?, outputs.shape(&name(index))?);
-        let repeats = match node.op_type.as_str() {
-            "ScatterND" => repeats(numbers.chunks(shape.last().copied().unwrap_or(1).max(1))),
-            _ => along_axis_repeats(numbers, &shape, node.int("axis", 0)),
-        };
-        if repeats {
-            return Ok(Some(node));
-        }
-    }
-    Ok(None)
+    read(&session.run(&views)?)
 }
 
 fn repeats<T: std::hash::Hash + Eq>(mut all: impl Iterator<Item = T>) -> bool {

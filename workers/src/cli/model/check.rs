@@ -10,7 +10,7 @@ use syncline_engine::cli::{Exit, Failure, print, print_json, table};
 
 use super::{autodiff_failure, loss::LossArgs, progress::Progress, read, warn};
 use crate::{
-    autodiff::{CheckOptions, Checked, Support, support},
+    autodiff::{CheckOptions, Checked, NO_GRADIENTS, Support, scatters, support},
     cli::{model_failure, models},
     onnx::{self, ModelProto},
 };
@@ -112,8 +112,14 @@ pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let text = format!("[E245] gradients differ from differences of the loss: {}", wrong.join(", "));
-    let hint = "compare with another --seed; if it stays, export the model with PyTorch's other exporter, which may have \
-                lost a sum (index_add), or report it with the model";
+    let hint = match (report.parameters.iter().any(|row| !row.gradient_norm.is_finite()), scatters(&model)) {
+        (true, _) => NO_GRADIENTS,
+        (false, true) => {
+            "compare with another --seed; if it stays, export the model with PyTorch's other exporter, which may have lost a \
+             sum (index_add), or report it with the model"
+        }
+        (false, false) => "compare with another --seed; if it stays, report it with the model",
+    };
     Err(Failure::new(Exit::JobFailed, text, hint))
 }
 
