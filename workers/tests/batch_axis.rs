@@ -18,7 +18,7 @@ use syncline_scheduler::spec::{DataSpec, Source, Split};
 use syncline_workers::{
     autodiff::{BatchAxis, DeriveOptions, Loss, derive, open_batch},
     local::{LocalCluster, LocalOptions},
-    onnx::SplitMix64,
+    onnx::{self, Dim, SplitMix64, TensorType},
     submit::{self, JobGraph, Model, Training},
     worker::Pace,
 };
@@ -36,10 +36,16 @@ fn a_fixed_batch_axis_is_opened_where_the_graph_allows() {
         for exporter in ["script", "dynamo"] {
             let name = format!("{name}.{exporter}");
             let bytes = fs::read(path(&name)).unwrap();
-            match open_batch(&runtime, &bytes).unwrap_or_else(|error| panic!("{name}: {error}")) {
+            match open_batch(&runtime, &bytes, &DeriveOptions::default())
+                .unwrap_or_else(|error| panic!("{name}: {error}"))
+            {
                 BatchAxis::Opened { from, onnx } => {
                     assert_eq!(from, size, "{name}");
-                    assert_eq!(open_batch(&runtime, &onnx).unwrap(), BatchAxis::Open, "{name}");
+                    assert_eq!(
+                        open_batch(&runtime, &onnx, &DeriveOptions::default()).unwrap(),
+                        BatchAxis::Open,
+                        "{name}"
+                    );
                 }
                 BatchAxis::Open => panic!("{name} is fixed"),
             }
@@ -48,10 +54,24 @@ fn a_fixed_batch_axis_is_opened_where_the_graph_allows() {
 }
 
 #[test]
+fn a_loop_between_a_weight_and_the_loss_is_refused_before_a_fixed_batch_is_opened() {
+    let bag = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/checks/embedding_bag.dynamo.onnx");
+    let mut bag = onnx::parse(&fs::read(bag).unwrap()).unwrap();
+    let ids = &mut bag.graph.as_mut().unwrap().input[0];
+    let shape = TensorType::from_value_info(ids).unwrap();
+    *ids = TensorType::new(shape.element, [vec![Dim::Fixed(3)], shape.dims[1..].to_vec()].concat())
+        .to_value_info(&ids.name);
+    // ONNX Runtime would end this process.
+    let error = open_batch(&onnxruntime::runtime(), &bag.to_bytes(), &DeriveOptions::default()).unwrap_err();
+    assert_eq!(error.code(), "E311", "{error}");
+    assert!(error.to_string().contains("Loop"), "{error}");
+}
+
+#[test]
 fn what_depends_on_the_size_of_the_batch_is_refused_with_the_reason_and_the_line() {
     for exporter in ["script", "dynamo"] {
         let bytes = fs::read(path(&format!("memory.{exporter}"))).unwrap();
-        let error = open_batch(&onnxruntime::runtime(), &bytes).unwrap_err();
+        let error = open_batch(&onnxruntime::runtime(), &bytes, &DeriveOptions::default()).unwrap_err();
         assert_eq!(error.code(), "E262", "{error}");
         assert!(error.to_string().contains("batches of 4 samples"), "{error}");
         assert!(error.hint().unwrap().contains("dynamic_axes"), "{error}");

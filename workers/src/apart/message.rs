@@ -90,7 +90,7 @@ impl Derived {
         options: &DeriveOptions,
         care: Care,
     ) -> Result<Self, AutodiffError> {
-        let (opened, one_batch) = match open_batch(runtime, model) {
+        let (opened, one_batch) = match open_batch(runtime, model, options) {
             Ok(BatchAxis::Opened { from, onnx }) => (Some(Opened { from, onnx }), None),
             Ok(BatchAxis::Open) => (None, None),
             Err(error) if care.any_batch => return Err(error),

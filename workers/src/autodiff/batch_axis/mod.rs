@@ -11,7 +11,8 @@ mod rewrite;
 use std::collections::HashSet;
 
 use super::error::AutodiffError;
-use super::forward::{inference_form, parse_forward};
+use super::forward::{inference_form, parse_forward, refuse_unloaded};
+use super::options::DeriveOptions;
 use crate::backend::{Runtime, folded_value_types};
 use crate::onnx::proto::{DimensionProto, DimensionValue, GraphProto, ValueInfoProto};
 use crate::onnx::{Dim, TensorType};
@@ -30,10 +31,16 @@ pub enum BatchAxis {
     Opened { from: usize, onnx: Vec<u8> },
 }
 
-/// Opens the batch axis of a forward model. Where it is fixed this costs three or four session loads and two runs.
-pub fn open_batch(runtime: &Runtime, onnx: &[u8]) -> Result<BatchAxis, AutodiffError> {
+/// Opens the batch axis of a forward model that is to be trained with these options. Where it is fixed this costs three or
+/// four session loads and two runs.
+pub fn open_batch(
+    runtime: &Runtime,
+    onnx: &[u8],
+    options: &DeriveOptions,
+) -> Result<BatchAxis, AutodiffError> {
     let model = parse_forward(onnx)?;
     let Some(size) = fixed_batch(model.graph.as_ref())? else { return Ok(BatchAxis::Open) };
+    refuse_unloaded(&model, options)?;
     let types = folded_value_types(runtime, inference_form(model.clone()))?;
     let mut opened = model.clone();
     if let Some(graph) = opened.graph.as_mut() {

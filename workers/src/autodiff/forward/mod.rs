@@ -79,8 +79,7 @@ impl Forward {
             return Err(AutodiffError::Opset { found: model.opset(), least: LEAST_OPSET });
         }
         let selected = select(&model, options)?;
-        let trained = selected.into_iter().filter(|weight| weight.reason.is_none()).map(|weight| weight.name);
-        let trained = trained.collect();
+        let trained = trained_of(selected);
         if let Some(graph) = &mut model.graph {
             hold_padding(graph, &trained);
         }
@@ -136,6 +135,19 @@ impl Forward {
     pub(in crate::autodiff) fn type_of(&self, name: &str) -> TensorType {
         self.types.get(name).cloned().unwrap_or_else(|| TensorType::new(ElementType::F32, Vec::new()))
     }
+}
+
+/// Refuses what no gradient flows through, before anything of the model is loaded.
+pub(in crate::autodiff) fn refuse_unloaded(
+    model: &ModelProto,
+    options: &DeriveOptions,
+) -> Result<(), AutodiffError> {
+    let trained = trained_of(select(model, options)?);
+    model.graph.as_ref().map_or(Ok(()), |graph| refuse_barred(graph, &trained, options.output.as_ref()))
+}
+
+fn trained_of(selected: Vec<Selected>) -> HashSet<String> {
+    selected.into_iter().filter(|weight| weight.reason.is_none()).map(|weight| weight.name).collect()
 }
 
 /// A parameter that has numbers.
