@@ -40,7 +40,10 @@ fn patterns_freeze_and_choose_weights() {
         let inner = onnx::parse(&graph.train_onnx).unwrap().graph.unwrap();
         assert!(inner.initializer.iter().all(|tensor| !want.contains(&tensor.name.as_str())));
     }
-    assert_eq!(derived(&model, &with(&["*"], None)).unwrap_err().code(), "E315");
+    let error = derived(&model, &with(&["*"], None)).unwrap_err();
+    assert_eq!(error.code(), "E315");
+    assert!(error.to_string().ends_with("the settings freeze all 6"), "{error}");
+    assert!(error.hint().unwrap().contains("`freeze`"), "{error}");
     assert_eq!(derived(&model, &with(&["conv*"], None)).unwrap_err().code(), "E317");
 }
 

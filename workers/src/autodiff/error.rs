@@ -30,6 +30,9 @@ pub enum AutodiffError {
     /// Nothing to train.
     #[error("[E315] model has no trainable float32 weight{held}")]
     NoParameters { held: String },
+    /// Nothing is left to train.
+    #[error("[E315] model has no trainable float32 weight: the settings freeze all {count}")]
+    AllFrozen { count: usize },
     /// A name that the training graph needs is taken.
     #[error("[E316] name `{name}` is used by the model, but has a meaning of its own in a training graph")]
     ReservedName { name: String },
@@ -117,7 +120,7 @@ impl AutodiffError {
             Self::NoOutput { .. } => "E313",
             Self::LossShape { .. } => "E314",
             Self::Probabilities { .. } => "E252",
-            Self::NoParameters { .. } => "E315",
+            Self::NoParameters { .. } | Self::AllFrozen { .. } => "E315",
             Self::ReservedName { .. } => "E316",
             Self::NoSuchParameter { .. } => "E317",
             Self::UnknownParameters { .. } => "E260",
@@ -162,6 +165,9 @@ impl AutodiffError {
                 Some("train it in its own framework, or export a model whose weights are tensors")
             }
             Self::NoParameters { .. } => Some("export the model with its weights, and not as float16"),
+            Self::AllFrozen { .. } => {
+                Some("let `freeze` name fewer of them, or `train` or the list of parameters more")
+            }
             Self::UnknownParameters { .. } => Some(
                 "exporters leave out what the model does not use, and rename what they fold: export with \
                  optimize=False, or do_constant_folding=False, and list the names of the module that was exported",

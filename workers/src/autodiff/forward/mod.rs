@@ -79,6 +79,7 @@ impl Forward {
             return Err(AutodiffError::Opset { found: model.opset(), least: LEAST_OPSET });
         }
         let selected = select(&model, options)?;
+        let frozen = selected.iter().filter(|weight| weight.by_settings()).count();
         let trained = trained_of(selected);
         if let Some(graph) = &mut model.graph {
             hold_padding(graph, &trained);
@@ -98,7 +99,10 @@ impl Forward {
         }
         let params = lift(&mut graph, &trained)?;
         if params.is_empty() {
-            return Err(AutodiffError::NoParameters { held: numbers_in_attributes(&graph) });
+            return Err(match frozen {
+                0 => AutodiffError::NoParameters { held: numbers_in_attributes(&graph) },
+                count => AutodiffError::AllFrozen { count },
+            });
         }
         let state = if options.eval_mode { HashSet::new() } else { statistics(&graph) };
         let state = lift(&mut graph, &state)?;

@@ -39,6 +39,16 @@ pub struct Selected {
     pub doubtful: bool,
 }
 
+impl Selected {
+    /// Whether the settings or a list leave it out, which would be trained otherwise.
+    pub(super) fn by_settings(&self) -> bool {
+        self.reason.is_some_and(|reason| [FROZEN, NOT_LISTED].contains(&reason))
+    }
+}
+
+const FROZEN: &str = "frozen";
+const NOT_LISTED: &str = "not among those to train";
+
 /// Whether a constant is trained, and how sure that is.
 type Verdict = (Option<&'static str>, bool);
 const TRAINED: Verdict = (None, false);
@@ -122,14 +132,14 @@ impl File<'_> {
             return sure("not float32");
         }
         if any(&options.freeze) {
-            return sure("frozen");
+            return sure(FROZEN);
         }
         let chosen = match (&self.listed, &options.train) {
             (Some(listed), _) => listed.contains(&tensor.name),
             (None, Some(train)) => any(train),
             (None, None) => return self.by_itself(tensor),
         };
-        if chosen { TRAINED } else { sure("not among those to train") }
+        if chosen { TRAINED } else { sure(NOT_LISTED) }
     }
 
     /// Without a list.
