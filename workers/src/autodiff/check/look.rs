@@ -11,6 +11,7 @@ use super::feed::Fed;
 use super::groups::{Direction, direction};
 use super::place::{place, zero_root};
 use super::{CheckOptions, Checked, check_graph, feed, floor, frozen, gradients, sizes_of};
+use crate::autodiff::LOSS_SCALE;
 use crate::autodiff::error::AutodiffError;
 use crate::autodiff::training_graph::{Param, TrainingGraph};
 use crate::backend::{Runtime, stage};
@@ -94,6 +95,10 @@ fn look_at(
         return Ok(Seen::Unknown);
     }
     let broken = no_numbers(graph, &grads);
+    if !broken.is_empty() && has_loss_scale(graph)? {
+        // The first scale is too large for many models, and sinks until it fits.
+        return Ok(Seen::Unknown);
+    }
     if !broken.is_empty() {
         // One point may lie on a kink or beyond float32; two hardly do.
         let mut random = SplitMix64::new(options.seed + 1);
@@ -122,6 +127,12 @@ fn no_numbers(graph: &TrainingGraph, grads: &[Vec<f64>]) -> Vec<String> {
     let broken = graph.params.iter().zip(grads);
     let broken = broken.filter(|(_, grad)| !grad.iter().all(|number| number.is_finite()));
     broken.map(|(param, _)| param.name.clone()).collect()
+}
+
+/// Whether the gradients are those of the loss times a scale, which a job lowers where they overflow.
+fn has_loss_scale(graph: &TrainingGraph) -> Result<bool, AutodiffError> {
+    let inner = onnx::parse(&graph.train_onnx)?.graph.unwrap_or_default();
+    Ok(inner.initializer.iter().any(|tensor| tensor.name == LOSS_SCALE))
 }
 
 fn no_gradients(
