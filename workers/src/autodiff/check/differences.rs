@@ -93,13 +93,14 @@ impl Differences {
 
     /// Steps along a unit vector, for a slope of about this size, widest first: kinks spoil wide ones, rounding narrow
     /// ones, and a wrong gradient agrees with none.
-    pub(super) fn steps(&self, slope: f64) -> [f64; 3] {
+    pub(super) fn steps(&self, slope: f64) -> Vec<f64> {
         if self.element == ElementType::F64 {
-            return [1e-5, 1e-6, 1e-7];
+            // A million activations have some within a ten millionth of a kink.
+            return vec![1e-5, 1e-6, 1e-7, 1e-8];
         }
         // Between the rounding of the loss and its curvature.
         let widest = (5e-4 * (1.0 + self.loss.abs()) / slope).clamp(1e-4, 3e-2);
-        [1.0, 0.25, 0.0625].map(|share| widest * share)
+        [1.0, 0.25, 0.0625].map(|share| widest * share).to_vec()
     }
 
     /// The slope of the loss along a direction, by its values `step` to either side.
