@@ -84,13 +84,16 @@ impl Hands {
     }
 
     /// Tells all shards where each of them is now: they hear and fetch from each other. Workers learn it with their next
-    /// orders.
+    /// orders. Who is missing makes all be told when it comes.
     pub(super) fn tell_addresses(&self) {
+        if self.shards.addresses().is_none() {
+            return;
+        }
         for shard in self.shards.indices() {
             let hands = self.clone();
             tokio::spawn(async move {
                 let told = hands.shards.call(shard, |c| {
-                    // As they are when this one is reached. Who is missing makes all be told again when it comes.
+                    // As they are when this one is reached.
                     let addresses = hands.shards.addresses();
                     async move {
                         match addresses {

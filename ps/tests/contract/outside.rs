@@ -64,20 +64,18 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
     assert_eq!(heard.blocking_recv().unwrap(), hellos[0]);
 }
 
+/// A worker that puts up with a broken connection for a moment only.
+fn impatient(rig: &Rig) -> Shards {
+    let at = At { job: job(), generation: FIRST, incarnation: Incarnation(1) };
+    let options = ClientOptions { patience: Duration::from_millis(50), ..ClientOptions::default() };
+    let addresses = rig.addresses().as_slice().into();
+    Shards::connect_with(&addresses, rig.token.clone(), at, 100, options, Canceller::default()).unwrap()
+}
+
 #[test]
 fn a_shard_that_stays_away_is_an_error_within_the_callers_patience() {
     let mut rig = Rig::with_job(2, 100);
-    let at = At { job: job(), generation: FIRST, incarnation: Incarnation(1) };
-    let options = ClientOptions { patience: Duration::from_millis(50), ..ClientOptions::default() };
-    let mut worker = Shards::connect_with(
-        &rig.addresses().as_slice().into(),
-        rig.token.clone(),
-        at,
-        100,
-        options,
-        Canceller::default(),
-    )
-    .unwrap();
+    let mut worker = impatient(&rig);
     worker.push(1, UNIT, &[&[1.0; 100]]).unwrap();
     let gone = rig.shards.remove(1);
     let address = gone.address().to_string();
@@ -92,17 +90,7 @@ fn a_shard_that_stays_away_is_an_error_within_the_callers_patience() {
 #[test]
 fn a_stop_ends_blocked_pulls() {
     let mut rig = Rig::with_job(1, 100);
-    let at = At { job: job(), generation: FIRST, incarnation: Incarnation(1) };
-    let options = ClientOptions { patience: Duration::from_millis(50), ..ClientOptions::default() };
-    let mut worker = Shards::connect_with(
-        &rig.addresses().as_slice().into(),
-        rig.token.clone(),
-        at,
-        100,
-        options,
-        Canceller::default(),
-    )
-    .unwrap();
+    let mut worker = impatient(&rig);
     std::thread::scope(|scope| {
         let blocked = scope.spawn(move || worker.pull(Want::version(1), &mut [0.0; 100]));
         rig.shards.remove(0).stop();

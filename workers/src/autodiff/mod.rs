@@ -47,6 +47,7 @@ mod recompute;
 mod rules;
 mod sizes;
 mod sweep;
+mod table;
 mod training_graph;
 mod warnings;
 
@@ -66,6 +67,7 @@ pub use precision::{FIRST_LOSS_SCALE, Precision, lacks_kernel};
 pub use ready::accept_ready;
 pub use recompute::{NOMINAL_AXIS, Saving};
 pub use rules::supported_operators;
+pub use table::rows_of_table;
 pub use training_graph::{Io, Param, TrainingGraph};
 pub use warnings::{unknown_dropout, warnings};
 

@@ -2,9 +2,9 @@
 
 use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
 
-use super::{SubmitError, graph::Model, table::rows_of_table};
+use super::{SubmitError, graph::Model};
 use crate::{
-    autodiff::{AutodiffError, Io, TrainingGraph},
+    autodiff::{AutodiffError, Io, TrainingGraph, rows_of_table},
     data::{DataError, Dataset, Target, Wanted, WantedInput, WantedLabel},
     onnx::{self, Dim, ElementType},
 };

@@ -9,7 +9,6 @@ mod file;
 mod graph;
 mod optimizer;
 mod prepare;
-mod table;
 mod upload;
 
 pub use error::SubmitError;

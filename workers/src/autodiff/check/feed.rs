@@ -2,9 +2,10 @@
 
 use super::CheckOptions;
 use crate::autodiff::error::AutodiffError;
+use crate::autodiff::table::rows_of_table;
 use crate::autodiff::training_graph::{Io, Param, TrainingGraph};
 use crate::backend::TensorView;
-use crate::onnx::proto::{DimensionValue, GraphProto, TypeProto};
+use crate::onnx::proto::{DimensionValue, TypeProto};
 use crate::onnx::{self, ElementType, ModelProto, SplitMix64, TensorType};
 
 /// Size of an open axis that nobody has named.
@@ -194,23 +195,4 @@ pub(super) fn label_follows(graph: &TrainingGraph) -> bool {
     let named = |dim: &onnx::Dim| graph.data_inputs.iter().any(|input| input.dims.contains(dim));
     let dims = graph.label.iter().flat_map(|label| label.dims.iter().skip(1));
     dims.into_iter().all(|dim| dim.fixed().is_some() || (*dim != onnx::Dim::Unknown && named(dim)))
-}
-
-/// Rows of the table that the integers of an input choose from.
-fn rows_of_table(graph: &GraphProto, training: &TrainingGraph, input: &str) -> Option<usize> {
-    let reads = |node: &&onnx::proto::NodeProto| {
-        node.op_type == "Gather"
-            && node.input.get(1).is_some_and(|index| index == input)
-            && node.int("axis", 0) == 0
-    };
-    let tables = graph.node.iter().filter(reads).filter_map(|node| node.input.first());
-    let rows = |table: &String| {
-        let param = training.params.iter().find(|param| param.name == *table);
-        let rows = param.map(|param| param.shape.first().copied());
-        rows.or_else(|| {
-            let constant = graph.initializer.iter().find(|tensor| tensor.name == *table)?;
-            Some(constant.shape().first().copied())
-        })?
-    };
-    tables.filter_map(rows).min()
 }

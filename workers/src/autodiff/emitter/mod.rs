@@ -55,19 +55,22 @@ impl Emitter {
         emitter
     }
 
-    /// Takes over a node as it is, behind those that are here. Its outputs must have been kept free.
+    /// Starts a graph with the inputs and constants of another, whose nodes come one by one, as they are or written otherwise.
+    pub(in crate::autodiff) fn rewriting(graph: &GraphProto) -> Self {
+        let mut emitter = Self::new(&GraphProto { node: Vec::new(), ..graph.clone() });
+        // Nodes bring their names along.
+        emitter.taken.extend(graph.node.iter().flat_map(|node| &node.output).cloned());
+        emitter
+    }
+
+    /// The graph that was rewritten, with everything written so far in the place of its nodes and constants.
+    pub(in crate::autodiff) fn rewritten(self, graph: &GraphProto) -> GraphProto {
+        GraphProto { node: self.nodes, initializer: self.constants, ..graph.clone() }
+    }
+
+    /// Takes over a node as it is, behind those that are here. Its outputs are those of a node of the graph that is rewritten.
     pub(in crate::autodiff) fn adopt(&mut self, node: NodeProto) {
         self.nodes.push(node);
-    }
-
-    /// Keeps names free that nodes will bring along.
-    pub(in crate::autodiff) fn keep_free(&mut self, names: &[String]) {
-        self.taken.extend(names.iter().cloned());
-    }
-
-    /// Everything written so far: nodes in order, and constants.
-    pub(in crate::autodiff) fn into_parts(self) -> (Vec<NodeProto>, Vec<TensorProto>) {
-        (self.nodes, self.constants)
     }
 
     /// Applies an operator with one output and returns its value.

@@ -21,15 +21,12 @@ pub(super) fn write_columns(graph: &mut GraphProto, rank: impl Fn(&str) -> Optio
     if !graph.node.iter().any(reads_vector) {
         return false;
     }
-    let mut emitter = Emitter::new(&GraphProto { node: Vec::new(), ..graph.clone() });
-    for node in &graph.node {
-        emitter.keep_free(&node.output);
-    }
-    for node in std::mem::take(&mut graph.node) {
+    let mut emitter = Emitter::rewriting(graph);
+    for node in graph.node.clone() {
         let node = if reads_vector(&node) { with_column(&mut emitter, node) } else { node };
         emitter.adopt(node);
     }
-    (graph.node, graph.initializer) = emitter.into_parts();
+    *graph = emitter.rewritten(graph);
     true
 }
 

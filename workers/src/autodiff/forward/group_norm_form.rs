@@ -39,18 +39,14 @@ fn is_group_norm(node: &NodeProto) -> bool {
 }
 
 fn written_out(graph: &GraphProto, types: &Types) -> GraphProto {
-    let mut emitter = Emitter::new(&GraphProto { node: Vec::new(), ..graph.clone() });
-    for node in &graph.node {
-        emitter.keep_free(&node.output);
-    }
+    let mut emitter = Emitter::rewriting(graph);
     for node in &graph.node {
         match parts(&mut emitter, node, types) {
             Some(last) => emitter.adopt(last),
             None => emitter.adopt(node.clone()),
         }
     }
-    let (nodes, constants) = emitter.into_parts();
-    GraphProto { node: nodes, initializer: constants, ..graph.clone() }
+    emitter.rewritten(graph)
 }
 
 /// Writes everything but the last node, which it returns under the name of the node it replaces.

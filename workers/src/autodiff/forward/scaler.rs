@@ -14,16 +14,12 @@ pub(in crate::autodiff) fn write_out_scalers(graph: GraphProto) -> GraphProto {
     if !graph.node.iter().any(is_scaler) {
         return graph;
     }
-    let mut emitter = Emitter::new(&GraphProto { node: Vec::new(), ..graph.clone() });
-    for node in &graph.node {
-        emitter.keep_free(&node.output);
-    }
+    let mut emitter = Emitter::rewriting(&graph);
     for node in &graph.node {
         let last = if is_scaler(node) { parts(&mut emitter, node) } else { None };
         emitter.adopt(last.unwrap_or_else(|| node.clone()));
     }
-    let (nodes, constants) = emitter.into_parts();
-    GraphProto { node: nodes, initializer: constants, ..graph }
+    emitter.rewritten(&graph)
 }
 
 /// Writes everything but the last node, which it returns under the name of the node it replaces.

@@ -110,10 +110,7 @@ pub(in crate::autodiff) fn training_form(
     graph: &GraphProto,
     types: &mut Types,
 ) -> Result<(GraphProto, Vec<Statistic>), AutodiffError> {
-    let mut emitter = Emitter::new(&GraphProto { node: Vec::new(), ..graph.clone() });
-    for node in &graph.node {
-        emitter.keep_free(&node.output);
-    }
+    let mut emitter = Emitter::rewriting(graph);
     let mut statistics: Vec<Statistic> = Vec::new();
     for node in &graph.node {
         if !is(node, "BatchNormalization") {
@@ -141,13 +138,13 @@ pub(in crate::autodiff) fn training_form(
         node.input[4] = variance;
         emitter.adopt(node);
     }
-    let (nodes, constants) = emitter.into_parts();
-    let made = nodes.iter().flat_map(|node| &node.output);
+    let written = emitter.rewritten(graph);
+    let made = written.node.iter().flat_map(|node| &node.output);
     for value in made.filter(|value| !graph.node.iter().any(|node| node.output.contains(value))) {
         // Only their being float tensors matters; no rule looks at them.
         types.entry(value.clone()).or_insert_with(|| TensorType::new(ElementType::F32, Vec::new()));
     }
-    Ok((GraphProto { node: nodes, initializer: constants, ..graph.clone() }, statistics))
+    Ok((written, statistics))
 }
 
 /// Whether mean and variance are those of the batch `x`, as [`training_form`] writes them.

@@ -26,10 +26,7 @@ use crate::onnx::{Dim, ElementType, attr_int, attr_ints};
 
 /// The graph with those operators written out.
 pub(in crate::autodiff) fn float64_form(graph: &GraphProto, types: &Types) -> GraphProto {
-    let mut emitter = Emitter::new(&GraphProto { node: Vec::new(), ..graph.clone() });
-    for node in &graph.node {
-        emitter.keep_free(&node.output);
-    }
+    let mut emitter = Emitter::rewriting(graph);
     for node in &graph.node {
         let mut part = NodeGrad { emitter: &mut emitter, node, types, outputs: &[], needs: &[] };
         match written_out(&mut part) {
@@ -44,8 +41,7 @@ pub(in crate::autodiff) fn float64_form(graph: &GraphProto, types: &Types) -> Gr
             _ => emitter.adopt(node.clone()),
         }
     }
-    let (nodes, constants) = emitter.into_parts();
-    GraphProto { node: nodes, initializer: constants, ..graph.clone() }
+    emitter.rewritten(graph)
 }
 
 /// The values of the node's outputs.

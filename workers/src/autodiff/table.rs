@@ -5,10 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{
-    autodiff::TrainingGraph,
-    onnx::proto::{GraphProto, NodeProto},
-};
+use super::training_graph::TrainingGraph;
+use crate::onnx::proto::{GraphProto, NodeProto};
 
 /// Operators that pass on every number of their first input. A Cast passes on what a table has rows for.
 const PASSING: [&str; 8] =
@@ -16,7 +14,7 @@ const PASSING: [&str; 8] =
 
 /// Rows of the smallest table that the numbers of `input` choose from as they are; `None` if they choose from none, or only
 /// after something has changed them, such as a Clip. `graph` is that of `training`, its nodes in the order of their use.
-pub(super) fn rows_of_table(graph: &GraphProto, training: &TrainingGraph, input: &str) -> Option<usize> {
+pub fn rows_of_table(graph: &GraphProto, training: &TrainingGraph, input: &str) -> Option<usize> {
     let mut ids = BTreeSet::from([input]);
     let mut tables = shapes_of_tables(graph, training);
     let mut fewest: Option<usize> = None;
