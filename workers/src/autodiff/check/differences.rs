@@ -7,11 +7,9 @@ use super::frozen::keep_needed;
 use super::groups::Direction;
 use super::{GRAD_SUFFIX, LOSS, double};
 use crate::autodiff::error::AutodiffError;
-use crate::autodiff::recompute::NOMINAL_AXIS;
 use crate::autodiff::rules::float64_form;
-use crate::autodiff::sizes::sizes;
 use crate::autodiff::training_graph::TrainingGraph;
-use crate::backend::{BackendError, ExecOptions, Executable, Runtime};
+use crate::backend::{BackendError, ExecOptions, Executable, Runtime, Types};
 use crate::onnx::{self, ElementType, ModelProto};
 
 /// The loss of a training graph in the widest form that ONNX Runtime runs.
@@ -26,27 +24,35 @@ pub(super) struct Differences {
 }
 
 /// All cores: whoever asks for a check waits for it.
-pub(super) fn threads() -> ExecOptions {
-    let intra_threads = thread::available_parallelism().map_or(1, usize::from);
-    ExecOptions { intra_threads, ..ExecOptions::default() }
+pub(super) fn threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// As a job runs it, on all cores.
+pub(super) fn as_trained() -> ExecOptions {
+    ExecOptions { intra_threads: threads(), ..ExecOptions::default() }
 }
 
 impl Differences {
-    /// In float64 if every operator of the loss has a float64 form. `fed`: where the differences are taken.
-    pub(super) fn new(runtime: &Runtime, graph: &TrainingGraph, fed: &[Fed]) -> Result<Self, AutodiffError> {
-        let training = onnx::parse(&graph.train_onnx)?;
-        let types = sizes(runtime, &training, NOMINAL_AXIS)?;
-        let mut wide = training.clone();
-        wide.graph.iter_mut().for_each(|graph| *graph = float64_form(graph, &types));
+    /// In float64 if every operator of the loss has a float64 form. `types`: of the graph's values; `fed`: where the
+    /// differences are taken.
+    pub(super) fn new(
+        runtime: &Runtime,
+        graph: &TrainingGraph,
+        types: &Types,
+        fed: &[Fed],
+    ) -> Result<Self, AutodiffError> {
+        let mut wide = onnx::parse(&graph.train_onnx)?;
+        wide.graph.iter_mut().for_each(|graph| *graph = float64_form(graph, types));
         let wide = double::to_f64(&wide);
-        let session = Executable::new(runtime, &loss_alone(wide.clone()).to_bytes(), &threads());
+        let session = Executable::new(runtime, &loss_alone(wide.clone()).to_bytes(), &as_trained());
         let first = first_parameter(graph);
         match session {
             Ok(session) => {
                 let new = Self { session, wide: Some(wide), element: ElementType::F64, loss: 0.0, first };
                 Ok(new.started(fed)?)
             }
-            Err(_) => Self::narrow(runtime, graph, fed),
+            Err(_) => Self::narrow(runtime, graph, fed, &as_trained()),
         }
     }
 
@@ -55,9 +61,10 @@ impl Differences {
         runtime: &Runtime,
         graph: &TrainingGraph,
         fed: &[Fed],
+        options: &ExecOptions,
     ) -> Result<Self, AutodiffError> {
         let training = onnx::parse(&graph.train_onnx)?;
-        let session = Executable::new(runtime, &loss_alone(training).to_bytes(), &threads())?;
+        let session = Executable::new(runtime, &loss_alone(training).to_bytes(), options)?;
         let first = first_parameter(graph);
         Ok(Self { session, wide: None, element: ElementType::F32, loss: 0.0, first }.started(fed)?)
     }
@@ -85,7 +92,7 @@ impl Differences {
         fed: &[Fed],
     ) -> Result<Option<Vec<Vec<f64>>>, BackendError> {
         let Some(wide) = &self.wide else { return Ok(None) };
-        let Ok(mut session) = Executable::new(runtime, &wide.to_bytes(), &threads()) else { return Ok(None) };
+        let Ok(mut session) = Executable::quick(runtime, wide.clone(), threads()) else { return Ok(None) };
         let outputs = session.run(&feed::views(fed))?;
         let grad = |name: &str| Ok(outputs.f64(&format!("{name}{GRAD_SUFFIX}"))?.to_vec());
         graph.params.iter().map(|param| grad(&param.name)).collect::<Result<_, _>>().map(Some)

@@ -151,7 +151,7 @@ pub(super) fn draw(graph: &TrainingGraph, random: &mut SplitMix64) -> Result<Vec
         let size = (squares / param.initial.len().max(1) as f64).sqrt() + LEAST_SIZE;
         let width = if blank { 0.3 } else { SHAKE * size };
         let numbers =
-            param.initial.iter().map(|&x| f64::from((f64::from(x) + width * random.normal()) as f32));
+            param.initial.iter().map(|&x| f64::from((f64::from(x) + width * random.spread()) as f32));
         fed.push(Fed::numbers_of(param, numbers.collect()));
     }
     for param in &graph.state {

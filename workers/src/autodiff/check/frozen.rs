@@ -28,14 +28,14 @@ const RANDOM: [&str; 7] = [
 /// The graph with fixed numbers wherever it draws; `fed` is what the first run is fed with.
 pub(super) fn freeze(
     runtime: &Runtime,
-    graph: &TrainingGraph,
+    graph: TrainingGraph,
     fed: &[Fed],
 ) -> Result<TrainingGraph, AutodiffError> {
     let mut model = onnx::parse(&graph.train_onnx)?;
     let inner = model.graph.get_or_insert_default();
     refuse_hidden(inner)?;
     if !inner.node.iter().any(draws) {
-        return Ok(graph.clone());
+        return Ok(graph);
     }
     let mut numbers = drawn(runtime, &model, fed)?.into_iter();
     let inner = model.graph.get_or_insert_default();
@@ -49,7 +49,7 @@ pub(super) fn freeze(
         replace(&node, tensor, inner, &mut nodes);
     }
     inner.node = nodes;
-    Ok(TrainingGraph { train_onnx: model.to_bytes(), ..graph.clone() })
+    Ok(TrainingGraph { train_onnx: model.to_bytes(), ..graph })
 }
 
 fn draws(node: &NodeProto) -> bool {

@@ -63,7 +63,7 @@ pub(super) fn direction(
 
 /// A unit vector along the gradient, or half along it and half random.
 fn one(grad: &[f64], random: &mut SplitMix64, mixed: bool) -> Vec<f64> {
-    let noise: Vec<f64> = grad.iter().map(|_| if mixed { random.normal() } else { 0.0 }).collect();
+    let noise: Vec<f64> = grad.iter().map(|_| if mixed { random.spread() } else { 0.0 }).collect();
     let (along, across) = (norm(grad).max(f64::MIN_POSITIVE), norm(&noise).max(f64::MIN_POSITIVE));
     let mixed: Vec<f64> = grad.iter().zip(&noise).map(|(g, n)| g / along + n / across).collect();
     let length = norm(&mixed).max(f64::MIN_POSITIVE);

@@ -6,15 +6,17 @@
 
 use std::time::{Duration, Instant};
 
-use super::differences::Differences;
+use super::differences::{Differences, as_trained, threads};
 use super::feed::Fed;
 use super::groups::{Direction, direction};
 use super::place::{place, zero_root};
 use super::{CheckOptions, Checked, check_graph, feed, floor, frozen, gradients, sizes_of};
 use crate::autodiff::LOSS_SCALE;
 use crate::autodiff::error::AutodiffError;
+use crate::autodiff::recompute::NOMINAL_AXIS;
+use crate::autodiff::sizes::sizes;
 use crate::autodiff::training_graph::{Param, TrainingGraph};
-use crate::backend::{Runtime, stage};
+use crate::backend::{ExecOptions, Executable, Optimize, Runtime, stage};
 use crate::onnx::{self, ModelProto, SplitMix64};
 
 /// What a quick look says.
@@ -31,13 +33,13 @@ const BATCH: usize = 2;
 /// Sizes that open axes are tried with: small ones are quick, but no window may be larger than its image.
 const AXES: [usize; 3] = [4, 16, 64];
 /// When a large graph is left alone.
-const PATIENCE: Duration = Duration::from_millis(400);
+const PATIENCE: Duration = Duration::from_millis(700);
 /// Most that the difference may be off, in units of one gradient, before everything is looked at closely.
 const SUSPICIOUS: f64 = 2e-2;
 
 /// The same for a difference in float32, as a share of all that the direction changes.
 const SUSPICIOUS_ROUGHLY: f64 = 0.1;
-/// Graphs up to this size are quickly written and loaded in float64.
+/// Graphs up to this size are quickly loaded as they are trained, and written and loaded in float64.
 const MOST_NODES: usize = 1000;
 const MOST_NUMBERS: usize = 1 << 17;
 
@@ -86,11 +88,16 @@ fn look_at(
     began: Instant,
 ) -> Result<Seen, AutodiffError> {
     let options = CheckOptions { batch: BATCH, ..CheckOptions::default() };
-    let graph = &feed::of_fixed_size(graph, &options, axis)?;
+    let graph = feed::of_fixed_size(graph, &options, axis)?;
     let mut random = SplitMix64::new(options.seed);
-    let mut fed = feed::draw(graph, &mut random)?;
+    let mut fed = feed::draw(&graph, &mut random)?;
     let graph = &frozen::freeze(runtime, graph, &fed)?;
-    let (value, grads) = gradients(runtime, graph, &fed)?;
+    let small = is_small(graph)?;
+    let load = || match small {
+        true => Executable::new(runtime, &graph.train_onnx, &as_trained()),
+        false => Executable::quick(runtime, onnx::parse(&graph.train_onnx)?, threads()),
+    };
+    let (value, grads) = gradients(load()?, graph, &fed)?;
     if !value.is_finite() {
         return Ok(Seen::Unknown);
     }
@@ -102,18 +109,20 @@ fn look_at(
     if !broken.is_empty() {
         // One point may lie on a kink or beyond float32; two hardly do.
         let mut random = SplitMix64::new(options.seed + 1);
-        let (value, grads) = gradients(runtime, graph, &feed::draw(graph, &mut random)?)?;
+        let (value, grads) = gradients(load()?, graph, &feed::draw(graph, &mut random)?)?;
         let again = no_numbers(graph, &grads);
         let both: Vec<String> = broken.into_iter().filter(|name| again.contains(name)).collect();
         return Ok(if value.is_finite() && !both.is_empty() { Seen::NoNumbers(both) } else { Seen::Unknown });
     }
-    let small = is_small(graph)?;
     if !small && began.elapsed() > PATIENCE {
         return Ok(Seen::Unknown);
     }
     let disagrees = match small {
         true => exactly(runtime, graph, &mut fed, value, &grads)?,
-        false => roughly(runtime, graph, &mut fed, &grads)?,
+        false => {
+            let options = ExecOptions { optimize: Optimize::Off, ..as_trained() };
+            roughly(runtime, graph, &mut fed, &grads, &options)?
+        }
     };
     Ok(match disagrees {
         Some(true) => Seen::Suspicious,
@@ -156,7 +165,7 @@ fn some_of(params: &[String]) -> String {
     }
 }
 
-/// Whether the graph is quickly written and loaded in float64.
+/// Whether the graph is quickly loaded as it is trained, and written and loaded in float64.
 fn is_small(graph: &TrainingGraph) -> Result<bool, AutodiffError> {
     let nodes = onnx::parse(&graph.train_onnx)?.graph.map_or(0, |graph| graph.node.len());
     let numbers: usize = graph.params.iter().map(|param| param.initial.len()).sum();
@@ -171,9 +180,10 @@ fn exactly(
     value: f64,
     grads: &[Vec<f64>],
 ) -> Result<Option<bool>, AutodiffError> {
-    let mut differences = Differences::new(runtime, graph, fed)?;
+    let types = sizes(runtime, &onnx::parse(&graph.train_onnx)?, NOMINAL_AXIS)?;
+    let mut differences = Differences::new(runtime, graph, &types, fed)?;
     if !differences.is_exact() {
-        return roughly(runtime, graph, fed, grads);
+        return roughly(runtime, graph, fed, grads, &as_trained());
     }
     let scales = sizes_of(grads, floor(grads, value, differences.least_gradient()));
     let all: Vec<usize> = (0..grads.len()).collect();
@@ -188,8 +198,9 @@ fn roughly(
     graph: &TrainingGraph,
     fed: &mut [Fed],
     grads: &[Vec<f64>],
+    options: &ExecOptions,
 ) -> Result<Option<bool>, AutodiffError> {
-    let mut differences = Differences::narrow(runtime, graph, fed)?;
+    let mut differences = Differences::narrow(runtime, graph, fed, options)?;
     let size = |param: &Param| {
         let squares: f64 = param.initial.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
         squares.sqrt().max(1e-3)

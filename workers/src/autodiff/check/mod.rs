@@ -38,10 +38,10 @@ use super::recompute::NOMINAL_AXIS;
 use super::sizes::sizes;
 use super::training_graph::TrainingGraph;
 use super::{GRAD_SUFFIX, LOSS};
-use crate::backend::{BackendError, Executable, Runtime, stage};
+use crate::backend::{BackendError, Executable, Runtime, Types, stage};
 use crate::onnx::SplitMix64;
 use crate::onnx::{self, ElementType};
-use differences::{Differences, threads};
+use differences::{Differences, as_trained};
 use feed::{DEFAULT_SIZE, Fed};
 use search::Search;
 
@@ -134,7 +134,8 @@ pub fn check(
     let recomputed = || {
         let recomputing = DeriveOptions { recompute: true, ..derive_options.clone() };
         let recomputing = derive(runtime, forward, loss, &recomputing)?;
-        cost(runtime, &feed::of_fixed_size(&recomputing, options, DEFAULT_SIZE)?)
+        let (cost, _) = cost(runtime, &feed::of_fixed_size(&recomputing, options, DEFAULT_SIZE)?)?;
+        Ok::<_, AutodiffError>(cost)
     };
     // Both are mostly loading, which takes one core; for large models the second takes half as long as the first.
     thread::scope(|scope| {
@@ -151,15 +152,15 @@ pub fn check_graph(
     graph: &TrainingGraph,
     options: &CheckOptions,
 ) -> Result<Checked, AutodiffError> {
-    let graph = &feed::of_fixed_size(graph, options, DEFAULT_SIZE)?;
-    let cost = cost(runtime, graph)?;
+    let graph = feed::of_fixed_size(graph, options, DEFAULT_SIZE)?;
+    let (cost, types) = cost(runtime, &graph)?;
     let mut random = SplitMix64::new(options.seed);
-    let mut fed = feed::draw(graph, &mut random)?;
+    let mut fed = feed::draw(&graph, &mut random)?;
     let graph = &frozen::freeze(runtime, graph, &fed)?;
     stage::enter("run the training graph");
-    let (value, rough) = gradients(runtime, graph, &fed)?;
+    let (value, rough) = gradients(Executable::new(runtime, &graph.train_onnx, &as_trained())?, graph, &fed)?;
     stage::enter("run the training graph in float64");
-    let differences = Differences::new(runtime, graph, &fed)?;
+    let differences = Differences::new(runtime, graph, &types, &fed)?;
     let exact = differences.gradients(runtime, graph, &fed)?;
     let grads = exact.as_ref().unwrap_or(&rough);
     let floor = |least: f64| floor(grads, value, least);
@@ -207,19 +208,19 @@ fn sizes_of(grads: &[Vec<f64>], least: f64) -> Vec<f64> {
     grads.iter().map(|grad| norm(grad).max(least)).collect()
 }
 
-fn cost(runtime: &Runtime, graph: &TrainingGraph) -> Result<Estimate, AutodiffError> {
+/// Also the types of all values, which take long to infer. They stay what they are where nodes that draw are replaced.
+fn cost(runtime: &Runtime, graph: &TrainingGraph) -> Result<(Estimate, Types), AutodiffError> {
     let model = onnx::parse(&graph.train_onnx)?;
     let types = sizes(runtime, &model, NOMINAL_AXIS)?;
-    Ok(estimate(&model.graph.unwrap_or_default(), &types))
+    Ok((estimate(&model.graph.unwrap_or_default(), &types), types))
 }
 
 /// The loss and the gradient of each parameter by the training graph.
 fn gradients(
-    runtime: &Runtime,
+    mut session: Executable,
     graph: &TrainingGraph,
     fed: &[Fed],
 ) -> Result<(f64, Vec<Vec<f64>>), BackendError> {
-    let mut session = Executable::new(runtime, &graph.train_onnx, &threads())?;
     let inputs = feed::narrow(fed);
     let outputs = session.run(&inputs.views())?;
     let mut grads = Vec::with_capacity(graph.params.len());

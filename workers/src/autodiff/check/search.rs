@@ -11,7 +11,7 @@ use crate::onnx::SplitMix64;
 /// Random directions in which each group is looked at, beside that of its gradients.
 const MIXED_DIRECTIONS: usize = 3;
 /// About how long evaluations of the loss may take, if no gradient is wrong.
-const BUDGET: Duration = Duration::from_secs(6);
+const BUDGET: Duration = Duration::from_secs(4);
 /// When groups that differ are not taken apart any more.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -81,7 +81,7 @@ impl Search<'_> {
                 if error < closest {
                     (closest, self.step) = (error, step);
                 }
-                if closest < self.tolerance / 10.0 {
+                if closest < self.tolerance / 3.0 {
                     break;
                 }
             }
