@@ -1,4 +1,4 @@
-//! The room that remembers and talks: Redis store, leases, tarpc services, client, native parts.
+//! The room that remembers and talks: Redis store, leases, tarpc services, client.
 //!
 //! By default this is the client only, without Redis. Feature `server` adds [`store`] and [`service`], feature `cli`
 //! adds [`cli`], the subcommands of `syncline` that need no tensors.
@@ -8,7 +8,6 @@ pub mod cli;
 pub mod client;
 pub mod folder;
 pub mod input;
-pub mod kit;
 pub mod rpc;
 #[cfg(feature = "server")]
 pub mod service;

@@ -4,10 +4,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use syncline_engine::{
-    kit::{self, RedisOptions, RedisServer},
-    store::{Mode, RedisStore, keys::JobKeys},
-};
+use syncline_engine::store::{Mode, RedisStore, keys::JobKeys};
+use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{
     core::{
         Assignment, Barrier, Core, Effect, Input, Iterated, Outcome, ShardStand, Submission, TaskReport,
@@ -223,7 +221,7 @@ fn spec(id: JobId, policy: &str) -> JobSpec {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_thousand_iterations_need_no_more_room_than_five_thousand() {
     let dir = tempfile::tempdir().unwrap();
-    let server = kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+    let server = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
     let redis = RedisServer::start(&server.path, RedisOptions::new(dir.path())).unwrap();
     for policy in ["bsp", "asp", "ssp:3", "elastic-bsp:15"] {
         let store = RedisStore::connect(&redis.url()).await.unwrap();

@@ -5,11 +5,11 @@
 use std::{net::Ipv4Addr, time::Duration};
 
 use syncline_engine::{
-    kit::{self, RedisOptions, RedisServer},
     rpc::Token,
     service::{Engine, EngineHandle, EngineOptions, Limits},
     store::{RedisStore, keys},
 };
+use syncline_kit::{RedisOptions, RedisServer};
 use tokio::time::timeout;
 
 /// Twice the length of the lease, and room for a busy machine.
@@ -31,7 +31,7 @@ async fn engine(redis: &RedisServer, instance: &str) -> EngineHandle {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_engine_stops_renewing_its_lead_and_a_standby_takes_over() {
     let dir = tempfile::tempdir().unwrap();
-    let program = kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+    let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
     let redis = RedisServer::start(&program.path, RedisOptions::new(dir.path())).unwrap();
     let mut first = engine(&redis, "first").await;
     timeout(PATIENCE, first.active()).await.unwrap();

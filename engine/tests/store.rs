@@ -4,20 +4,18 @@
 
 use std::{path::Path, time::Duration};
 
-use syncline_engine::{
-    kit::{self, RedisOptions, RedisServer},
-    store::{
-        Claimed, Committed, Mode, RedisStore, StoreError,
-        keys::{self, JobKeys},
-    },
+use syncline_engine::store::{
+    Claimed, Committed, Mode, RedisStore, StoreError,
+    keys::{self, JobKeys},
 };
+use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{
     core::Commit,
     ids::{EngineEpoch, JobId},
 };
 
 fn server(dir: &Path) -> RedisServer {
-    let program = kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+    let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
     RedisServer::start(&program.path, RedisOptions::new(dir)).unwrap()
 }
 

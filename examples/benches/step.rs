@@ -29,7 +29,6 @@ use cluster::Cluster;
 use direct::Direct;
 use lean::Lean;
 use report::{Report, Round};
-use syncline_engine::kit;
 use syncline_workers::backend::Runtime;
 use work::{Case, Step};
 
@@ -84,7 +83,7 @@ fn main() -> ExitCode {
 
 async fn compare(flags: &Flags) -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let runtime = Runtime::load(&kit::onnxruntime(&|line| eprintln!("{line}"))?.path)?;
+    let runtime = Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}"))?.path)?;
     let mut clusters = Vec::new();
     for &shards in &flags.shards {
         clusters.push(Cluster::start(shards, dir.path()).await?);

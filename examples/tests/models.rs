@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use syncline_engine::{kit, rpc::JobView};
+use syncline_engine::rpc::JobView;
 use syncline_examples::{
     Run, chargpt, cifar10,
     mnist::{self, Net},
@@ -104,7 +104,8 @@ fn packed_files_and_some_of_the_batches_will_do() {
 
 #[test]
 fn the_job_files_describe_the_same_jobs() {
-    let runtime = Runtime::load(&kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
+    let runtime =
+        Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
     let run =
         |id, policy: &str, epochs| Run { id, policy: policy.parse().unwrap(), epochs, seed: 0, workers: 1 };
     let jobs = [

@@ -2,9 +2,9 @@
 
 #![no_main]
 
-#[path = "../../workers/tests/support/hostile.rs"]
+#[path = "../../workers/autodiff/tests/support/hostile.rs"]
 mod hostile;
-#[path = "../../workers/tests/support/mutation.rs"]
+#[path = "../../workers/autodiff/tests/support/mutation.rs"]
 mod mutation;
 #[path = "../../workers/tests/support/onnxruntime.rs"]
 mod onnxruntime;

@@ -20,7 +20,6 @@ use std::{env, fs};
 use clap::Parser;
 use peer::Peer;
 use step::{Halves, Step};
-use syncline_engine::kit;
 use syncline_workers::autodiff::{DeriveOptions, Loss, TrainingGraph, derive};
 use syncline_workers::backend::Runtime;
 
@@ -66,7 +65,7 @@ fn main() -> Outcome<()> {
     let kept = tempfile::tempdir()?;
     let folder = flags.models.clone().unwrap_or_else(|| kept.path().to_owned());
     let mut torch = flags.python.as_deref().map(|python| Peer::start(python, &folder)).transpose()?;
-    let runtime = Runtime::load(&kit::onnxruntime(&|line| eprintln!("{line}"))?.path)?;
+    let runtime = Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}"))?.path)?;
 
     println!(
         "| model, batch | threads | syncline ms | two halves ms | torch ms | torch / syncline | torch / halves |"

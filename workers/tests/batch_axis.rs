@@ -16,7 +16,8 @@ use std::{
 use safetensors::{Dtype, tensor::TensorView as Saved};
 use syncline_scheduler::spec::{DataSpec, Source, Split};
 use syncline_workers::{
-    autodiff::{BatchAxis, DeriveOptions, Loss, derive, open_batch},
+    autodiff::{DeriveOptions, Loss, derive},
+    batch_axis::{BatchAxis, open_batch},
     local::{LocalCluster, LocalOptions},
     onnx::{self, Dim, SplitMix64, TensorType},
     submit::{self, JobGraph, Model, Training},

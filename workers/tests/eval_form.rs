@@ -10,12 +10,12 @@ mod onnxruntime;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use syncline_workers::autodiff::{
-    DeriveOptions, Looked, Loss, derive, inference_form, look, parse_forward, select, unknown_dropout,
-    warnings,
+use syncline_autodiff::{
+    DeriveOptions, Loss, derive, inference_form, parse_forward, select, unknown_dropout, warnings,
 };
-use syncline_workers::backend::{ExecOptions, Executable, TensorView};
-use syncline_workers::onnx::ModelProto;
+use syncline_onnx::ModelProto;
+use syncline_runtime::{ExecOptions, Executable, TensorView};
+use syncline_workers::check::{Looked, look};
 
 fn file(name: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/eval_form/{name}.onnx"))).unwrap()
@@ -145,7 +145,7 @@ fn a_model_whose_tensors_were_taken_apart_predicts_what_it_did() {
     let runtime = onnxruntime::runtime();
     let numbers: Vec<f32> = (0_u8..72).map(|number| (f32::from(number) * 0.7).sin()).collect();
     for name in ["merged.dynamo", "copied.dynamo", "copied.script", "twice.dynamo", "twice.script"] {
-        let original = inference_form(syncline_workers::onnx::parse(&file(name)).unwrap());
+        let original = inference_form(syncline_onnx::parse(&file(name)).unwrap());
         let [before, after] = [original, inference_form(model(name))].map(|model| {
             let mut session = Executable::new(&runtime, &model.to_bytes(), &ExecOptions::default()).unwrap();
             let x = TensorView::F32 { shape: &[2, 1, 6, 6], data: &numbers };

@@ -19,7 +19,7 @@ use syncline_workers::{
     backend::{ExecOptions, Executable, TensorView},
     data::{Dataset, Wanted},
     local::{LocalCluster, LocalOptions},
-    onnx::{self, SplitMix64},
+    onnx::SplitMix64,
     submit::{self, JobGraph, Model, Training},
     worker::Pace,
 };
@@ -92,7 +92,7 @@ fn exported(dir: &Path) -> Vec<Case> {
             let source = Source::Safetensors { path: data.to_string_lossy().into_owned() };
             cases.push(Case {
                 name: format!("{name}-{exporter}"),
-                model: folder().join(format!("tests/{of}/{name}.{exporter}.onnx")),
+                model: folder().join(format!("autodiff/tests/{of}/{name}.{exporter}.onnx")),
                 data: DataSpec { split: Split::TestEvery(5), ..DataSpec::new(source) },
             });
         }
@@ -170,7 +170,7 @@ async fn an_exported_model_predicts_at_batch_one_what_the_job_measured() {
         assert_eq!(view.job["state"], "done", "{name}: {:?}", view.job);
 
         let plain = dir.path().join("forward.onnx");
-        fs::write(&plain, onnx::read(&case.model).unwrap()).unwrap();
+        fs::write(&plain, submit::read_model(&case.model).unwrap()).unwrap();
         let out = dir.path().join("out.onnx");
         let command = Command::new(env!("CARGO_BIN_EXE_syncline"))
             .args(["model", "export", "--snapshot", &view.job["snapshot"], "--model"])

@@ -8,10 +8,8 @@ mod counting;
 use std::{collections::BTreeMap, path::Path};
 
 use cluster::{Cluster, number, runtime};
-use syncline_engine::{
-    kit::{self, RedisOptions, RedisServer},
-    store::keys::{self, JobKeys},
-};
+use syncline_engine::store::keys::{self, JobKeys};
+use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{
     core::{Member, Standing},
     ids::JobId,
@@ -115,7 +113,7 @@ async fn the_job_outlives_a_redis_that_goes_away_and_comes_back() {
     let job = submit(&cluster, "outage", "elastic-bsp:15", 2).await;
     let before = cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 2).await;
     let (dir, port) = (cluster.redis.dir().to_owned(), cluster.redis.port());
-    let program = kit::redis_server(&|_| {}).unwrap().path;
+    let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
     let redis = &mut cluster.redis;
     // Stopped in order, so that its append-only file is complete; then the same files at the same place.
     tokio::task::block_in_place(|| {

@@ -5,13 +5,11 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use syncline_engine::{
-    kit::{self, RedisOptions, RedisServer},
-    store::{
-        RedisStore,
-        keys::{self, JobKeys},
-    },
+use syncline_engine::store::{
+    RedisStore,
+    keys::{self, JobKeys},
 };
+use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::spec::{DataSpec, OnNan, Source, Split};
 use syncline_workers::{
     autodiff::Precision,
@@ -226,7 +224,7 @@ async fn a_damaged_job_is_left_aside_and_keeps_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let redis_dir = dir.path().join("redis");
     let redis = tokio::task::spawn_blocking(move || {
-        let program = kit::redis_server(&|line| eprintln!("{line}")).unwrap().path;
+        let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap().path;
         RedisServer::start(&program, RedisOptions::new(redis_dir)).unwrap()
     })
     .await

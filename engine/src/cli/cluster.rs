@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     client::Client,
-    kit::redis_cli,
     rpc::{EngineAddresses, Token},
 };
+use syncline_kit::redis_cli;
 
 /// Flags of every command that talks to an engine.
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -12,11 +12,11 @@ use clap::error::ErrorKind;
 use super::{CliError, output::say};
 use crate::{
     client::ClientError,
-    kit::KitError,
     rpc::{CallError, EngineFault, Idle, hello::HelloError},
     service::EngineError,
     store::StoreError,
 };
+use syncline_kit::KitError;
 
 const USAGE_HINT: &str = "`syncline --help` lists the commands, `syncline COMMAND --help` their options";
 

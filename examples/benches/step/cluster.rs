@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, fs, path::Path};
 use anyhow::{Context, Result, bail};
 use syncline_engine::{
     client::Client,
-    kit::{self, RedisOptions, RedisServer},
     rpc::{EngineAddresses, Token},
     store::{RedisStore, keys::JobKeys},
 };
+use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{core::Member, spec::DataSpec};
 use syncline_workers::{backend::Runtime, submit};
 
@@ -48,7 +48,7 @@ impl Cluster {
     pub async fn start(shards: usize, dir: &Path) -> Result<Self> {
         let dir = dir.join(format!("cluster-{shards}"));
         fs::create_dir_all(&dir)?;
-        let program = kit::redis_server(&|line| eprintln!("{line}"))?;
+        let program = syncline_kit::redis_server(&|line| eprintln!("{line}"))?;
         let redis = RedisServer::start(&program.path, RedisOptions::new(dir.join("redis")))?;
         let (secret, redis_url) = (dir.join("token"), redis.url());
         let token = Token::load_or_create(&secret)?;

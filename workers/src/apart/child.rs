@@ -5,11 +5,13 @@ use std::io;
 use std::os::unix::process::parent_id;
 use std::process::{self, ExitCode};
 
+use syncline_autodiff::{Precision, accept_ready};
+use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime, stage};
+
+use super::error::ModelError;
 use super::message::{Answer, Derived, Event, PARENT, Request, Told, Work, receive, send};
 use super::parent;
-use crate::autodiff::{AutodiffError, Precision, accept_ready, check, check_graph};
-use crate::backend::{ExecOptions, Executable, Optimize, Runtime, stage};
-use crate::onnx;
+use crate::check::{check, check_graph};
 
 /// Serves the parent that started this process for a model, and returns how to end; `None` in any other process.
 ///
@@ -39,7 +41,7 @@ fn serve() -> io::Result<()> {
     send(&mut io::stdout().lock(), &Event::Done(answer))
 }
 
-fn work(request: Request) -> Result<Answer, AutodiffError> {
+fn work(request: Request) -> Result<Answer, ModelError> {
     let Request { library, work, model } = request;
     stage::enter("load ONNX Runtime");
     let runtime = Runtime::load(&library)?;
@@ -52,14 +54,14 @@ fn work(request: Request) -> Result<Answer, AutodiffError> {
             Derived::new(&runtime, graph, Precision::F32, look).map(Box::new).map(Answer::Graph)
         }
         Work::Check { loss: Some((loss, options)), how, .. } => {
-            check(&runtime, &model, loss, &options, &how).map(Answer::Checked)
+            Ok(Answer::Checked(check(&runtime, &model, loss, &options, &how)?))
         }
         Work::Check { loss: None, weights, how } => {
             let graph = accept_ready(&runtime, &model, weights.as_ref().map(|bytes| bytes.as_slice()))?;
-            check_graph(&runtime, &graph, &how).map(Answer::Checked)
+            Ok(Answer::Checked(check_graph(&runtime, &graph, &how)?))
         }
         Work::Load { nodes } => {
-            let part = super::locate::first_nodes(onnx::parse(&model)?, nodes);
+            let part = super::locate::first_nodes(syncline_onnx::parse(&model)?, nodes);
             let options = ExecOptions { optimize: Optimize::Basic, ..ExecOptions::default() };
             Executable::new(&runtime, &part.to_bytes(), &options)?;
             Ok(Answer::Loaded)

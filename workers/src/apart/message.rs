@@ -5,11 +5,12 @@ use std::io::{self, Read, Write};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_bytes::ByteBuf;
 
-use crate::autodiff::{
-    AutodiffError, BatchAxis, CheckOptions, Checked, DeriveOptions, Loss, Precision, TrainingGraph, derive,
-    lacks_kernel, look, open_batch,
-};
-use crate::backend::Runtime;
+use syncline_autodiff::{DeriveOptions, Loss, Precision, TrainingGraph, derive};
+use syncline_runtime::{Runtime, lacks_kernel};
+
+use super::error::ModelError;
+use crate::batch_axis::{BatchAxis, open_batch};
+use crate::check::{CheckOptions, Checked, look};
 
 /// Environment variable that makes a program a child: the process id of the parent, so that no grandchild is one.
 pub(super) const PARENT: &str = "SYNCLINE_MODEL_PROCESS";
@@ -89,11 +90,11 @@ impl Derived {
         loss: Loss,
         options: &DeriveOptions,
         care: Care,
-    ) -> Result<Self, AutodiffError> {
+    ) -> Result<Self, ModelError> {
         let (opened, one_batch) = match open_batch(runtime, model, options) {
             Ok(BatchAxis::Opened { from, onnx }) => (Some(Opened { from, onnx }), None),
             Ok(BatchAxis::Open) => (None, None),
-            Err(error) if care.any_batch => return Err(error),
+            Err(error) if care.any_batch => return Err(error.into()),
             Err(error) => (None, Some(error.to_string())),
         };
         let model = opened.as_ref().map_or(model, |opened| &opened.onnx);
@@ -109,7 +110,7 @@ impl Derived {
         graph: TrainingGraph,
         precision: Precision,
         wanted: bool,
-    ) -> Result<Self, AutodiffError> {
+    ) -> Result<Self, ModelError> {
         let cpu_lacks = match precision {
             Precision::F32 => None,
             _ => lacks_kernel(runtime, &graph.train_onnx)?,
@@ -129,8 +130,8 @@ pub struct Told {
     pub hint: Option<String>,
 }
 
-impl From<&AutodiffError> for Told {
-    fn from(error: &AutodiffError) -> Self {
+impl From<&ModelError> for Told {
+    fn from(error: &ModelError) -> Self {
         Self { code: error.code().to_owned(), text: error.to_string(), hint: error.hint().map(str::to_owned) }
     }
 }

@@ -12,10 +12,12 @@
 //! not loads models in its own process, see [`Models::of`].
 
 mod child;
+mod error;
 mod locate;
 mod message;
 mod parent;
 
 pub use child::serve_if_asked;
+pub use error::ModelError;
 pub use message::{Care, Derived, Opened, Told};
 pub use parent::Models;

@@ -9,14 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_bytes::ByteBuf;
+use syncline_autodiff::{DeriveOptions, Loss, Precision, accept_ready};
+use syncline_runtime::Runtime;
 
+use super::error::ModelError;
 use super::locate::least;
 use super::message::{Answer, Care, Derived, Event, PARENT, Request, Work, receive, send};
-use crate::autodiff::{
-    AutodiffError, CheckOptions, Checked, DeriveOptions, Loss, Precision, accept_ready, check, check_graph,
-};
-use crate::backend::Runtime;
-use crate::onnx;
+use crate::check::{CheckOptions, Checked, check, check_graph};
 
 /// Longest time that a child may spend at one stage.
 const SILENCE: Duration = Duration::from_secs(600);
@@ -59,7 +58,7 @@ impl Models {
         loss: Loss,
         options: &DeriveOptions,
         care: Care,
-    ) -> Result<Derived, AutodiffError> {
+    ) -> Result<Derived, ModelError> {
         match self {
             Self::Here(runtime) => Derived::derive(runtime, model, loss, options, care),
             Self::Apart(library) => {
@@ -76,7 +75,7 @@ impl Models {
         model: &[u8],
         weights: Option<&[u8]>,
         look: bool,
-    ) -> Result<Derived, AutodiffError> {
+    ) -> Result<Derived, ModelError> {
         match self {
             Self::Here(runtime) => {
                 Derived::new(runtime, accept_ready(runtime, model, weights)?, Precision::F32, look)
@@ -98,10 +97,12 @@ impl Models {
         weights: Option<&[u8]>,
         how: &CheckOptions,
         stage: &dyn Fn(&str),
-    ) -> Result<Checked, AutodiffError> {
+    ) -> Result<Checked, ModelError> {
         match (self, loss) {
-            (Self::Here(runtime), Some((loss, options))) => check(runtime, model, loss, options, how),
-            (Self::Here(runtime), None) => check_graph(runtime, &accept_ready(runtime, model, weights)?, how),
+            (Self::Here(runtime), Some((loss, options))) => Ok(check(runtime, model, loss, options, how)?),
+            (Self::Here(runtime), None) => {
+                Ok(check_graph(runtime, &accept_ready(runtime, model, weights)?, how)?)
+            }
             (Self::Apart(library), loss) => {
                 let loss = loss.map(|(loss, options)| (loss, Box::new(options.clone())));
                 let weights = weights.map(ByteBuf::from);
@@ -120,19 +121,19 @@ impl From<&Runtime> for Models {
     }
 }
 
-fn derived(answer: Answer) -> Result<Derived, AutodiffError> {
+fn derived(answer: Answer) -> Result<Derived, ModelError> {
     match answer {
         Answer::Graph(derived) => Ok(*derived),
         _ => Err(misunderstood()),
     }
 }
 
-fn misunderstood() -> AutodiffError {
+fn misunderstood() -> ModelError {
     not_started("it answered something else than was asked".to_owned())
 }
 
-fn not_started(reason: String) -> AutodiffError {
-    AutodiffError::Process { reason }
+fn not_started(reason: String) -> ModelError {
+    ModelError::Process { reason }
 }
 
 /// Has a child do the work. A crash is an error that names the node, if that is quickly found.
@@ -141,26 +142,26 @@ fn ask(
     work: Work,
     (name, model): (&str, &[u8]),
     stage: &dyn Fn(&str),
-) -> Result<Answer, AutodiffError> {
+) -> Result<Answer, ModelError> {
     let mut request = Request { library: library.to_owned(), work, model: model.to_vec() };
     match hear(this_program()?, &request, SILENCE, stage) {
         Err(Ending::Crashed { how, stage, words }) => {
             request.work = Work::Load { nodes: 0 };
             let node = locate(&mut request).map(|node| format!(", at {node}")).unwrap_or_default();
-            Err(AutodiffError::Crashed { model: name.to_owned(), how, stage, node, words })
+            Err(ModelError::Crashed { model: name.to_owned(), how, stage, node, words })
         }
         Err(Ending::Silent { stage, seconds }) => {
-            Err(AutodiffError::Silent { model: name.to_owned(), stage, seconds })
+            Err(ModelError::Silent { model: name.to_owned(), stage, seconds })
         }
         Err(Ending::NotStarted(reason)) => Err(not_started(reason)),
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(told)) => Err(AutodiffError::Told(told)),
+        Ok(Err(told)) => Err(ModelError::Told(told)),
     }
 }
 
 /// The node at which the model as it came ends the process, as `node` (operator).
 fn locate(request: &mut Request) -> Option<String> {
-    let model = onnx::parse(&request.model).ok()?;
+    let model = syncline_onnx::parse(&request.model).ok()?;
     let nodes = model.graph.as_ref()?.node.clone();
     let until = Instant::now() + SEARCH;
     let count = least(nodes.len(), |count| {
@@ -185,7 +186,7 @@ enum Ending {
 }
 
 /// This program, to be started again, even if its file has been replaced.
-fn this_program() -> Result<Command, AutodiffError> {
+fn this_program() -> Result<Command, ModelError> {
     let program = match cfg!(target_os = "linux") {
         true => PathBuf::from("/proc/self/exe"),
         false => std::env::current_exe().map_err(|error| not_started(error.to_string()))?,

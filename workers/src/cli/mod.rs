@@ -7,7 +7,7 @@ mod submit;
 mod worker;
 
 use syncline_engine::cli::{Exit, Failure, say};
-use syncline_engine::kit::{self, Device};
+use syncline_kit::Device;
 use syncline_ps::PsError;
 
 use crate::{
@@ -43,12 +43,12 @@ impl Command {
 
 /// Where models are loaded that come from elsewhere: in a child, with the ONNX Runtime that is found or fetched here.
 fn models() -> Result<Models, Failure> {
-    Ok(Models::Apart(kit::for_device(Device::Cpu, &say)?.onnxruntime.path))
+    Ok(Models::Apart(syncline_kit::for_device(Device::Cpu, &say)?.onnxruntime.path))
 }
 
 /// Finds ONNX Runtime for a device, fetching it if need be, loads it, and tries it there.
 fn load_runtime_for(device: Device) -> Result<Runtime, Failure> {
-    let parts = kit::for_device(device, &say)?;
+    let parts = syncline_kit::for_device(device, &say)?;
     Runtime::load_for(device, &parts).map_err(backend_failure)
 }
 

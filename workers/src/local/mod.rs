@@ -12,11 +12,11 @@ use std::{
 use syncline_engine::{
     client::Client,
     folder,
-    kit::{self, KitError, RedisOptions, RedisServer},
     rpc::Token,
     service::{Engine, EngineError, EngineHandle, EngineOptions, Limits},
     store::redacted,
 };
+use syncline_kit::{KitError, RedisOptions, RedisServer};
 use syncline_ps::{PsError, server};
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -116,9 +116,11 @@ impl LocalCluster {
 
         let (dir, own_redis, device) = (state_dir.join("redis"), options.redis.is_none(), options.device);
         let (runtime, redis) = blocking(move || -> Result<_, LocalError> {
-            let runtime = Runtime::load_for(device, &kit::for_device(device, &say)?)?;
+            let runtime = Runtime::load_for(device, &syncline_kit::for_device(device, &say)?)?;
             let redis = match own_redis {
-                true => Some(RedisServer::start(&kit::redis_server(&say)?.path, RedisOptions::new(dir))?),
+                true => {
+                    Some(RedisServer::start(&syncline_kit::redis_server(&say)?.path, RedisOptions::new(dir))?)
+                }
                 false => None,
             };
             Ok((runtime, redis))

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use syncline_autodiff::AutodiffError;
 use syncline_engine::client::ClientError;
 use syncline_ps::PsError;
 use syncline_scheduler::{
@@ -9,7 +10,7 @@ use syncline_scheduler::{
     spec::{InvalidJob, InvalidPolicy},
 };
 
-use crate::{autodiff::AutodiffError, data::DataError};
+use crate::{apart::ModelError, data::DataError};
 
 /// Why a job could not be submitted. Nothing of it has been stored.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +23,7 @@ pub enum SubmitError {
     #[error(transparent)]
     Job(#[from] InvalidJob),
     #[error(transparent)]
-    Model(#[from] AutodiffError),
+    Model(#[from] ModelError),
     #[error(transparent)]
     Data(#[from] DataError),
     #[error(transparent)]
@@ -76,5 +77,11 @@ impl SubmitError {
             Self::InputType { .. } => "cast inside the model, and export it again".to_owned(),
             _ => "correct the job and submit it again; nothing was stored".to_owned(),
         }
+    }
+}
+
+impl From<AutodiffError> for SubmitError {
+    fn from(error: AutodiffError) -> Self {
+        Self::Model(error.into())
     }
 }

@@ -12,6 +12,7 @@ use super::{
     SubmitError,
     data::{describe, wanted},
     graph::{Bytes, JobGraph, Model, NodeWork, ParamList, Training},
+    model_file::read_model,
 };
 use crate::{
     apart::{Care, Models, Opened},
@@ -19,7 +20,7 @@ use crate::{
         self, AutodiffError, DeriveOptions, Param, Precision, TrainingGraph, names_of, parse_forward,
     },
     data::{DataError, is_url},
-    onnx::{self, Dim},
+    onnx::Dim,
 };
 
 /// Attempts after the first that a node without training gets.
@@ -189,7 +190,7 @@ fn read(bytes: &Bytes) -> Result<Cow<'_, [u8]>, SubmitError> {
         Bytes::File(path) if path.to_str().is_some_and(is_url) => {
             Err(DataError::Remote { url: path.display().to_string() }.into())
         }
-        Bytes::File(path) => match onnx::read(path) {
+        Bytes::File(path) => match read_model(path) {
             Ok(bytes) => Ok(Cow::Owned(bytes)),
             Err(source) => Err(SubmitError::Read { path: path.clone(), source }),
         },

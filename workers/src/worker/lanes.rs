@@ -172,8 +172,6 @@ fn part<'o>(outputs: &'o Outputs<'_>, samples: usize, pushed: &[Pushed]) -> Resu
 mod tests {
     use std::sync::OnceLock;
 
-    use syncline_engine::kit;
-
     use super::*;
     use crate::{
         autodiff::{DeriveOptions, Loss, LossOptions, TrainingGraph, derive},
@@ -186,7 +184,8 @@ mod tests {
 
     fn runtime() -> Runtime {
         static LOADED: OnceLock<Runtime> = OnceLock::new();
-        let load = || Runtime::load(&kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
+        let load =
+            || Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
         LOADED.get_or_init(load).clone()
     }
 

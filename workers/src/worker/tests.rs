@@ -7,12 +7,9 @@ use std::{
     thread,
 };
 
-use syncline_engine::{
-    kit,
-    rpc::{
-        BarrierOrder, JobTicket, OpenJob, ShardClient, ShardRequest, ShardResponse, ShardState, Token,
-        connect, hello::Role,
-    },
+use syncline_engine::rpc::{
+    BarrierOrder, JobTicket, OpenJob, ShardClient, ShardRequest, ShardResponse, ShardState, Token, connect,
+    hello::Role,
 };
 use syncline_ps::{
     client::{BlobClient, Shards, Want},
@@ -89,7 +86,8 @@ impl Rig {
             s.clip_norm = Some(CLIP);
             s.batch = 4;
         });
-        let onnx = Runtime::load(&kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
+        let onnx =
+            Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
         let prepared = prepare(&onnx, &JobGraph::new("line").train("train", training)).unwrap();
         let (token, runtime) = (Token::generate(), tokio::runtime::Runtime::new().unwrap());
         let start = |index: u32| {

@@ -13,10 +13,10 @@ use std::{
 
 use syncline_engine::{
     client::Client,
-    kit::{self, RedisOptions, RedisServer},
     rpc::{EngineAddresses, Token},
     store::{RedisStore, keys::JobKeys},
 };
+use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::backend::Runtime;
 
@@ -127,7 +127,7 @@ impl Cluster {
         let dir = tempfile::tempdir().unwrap();
         let redis_dir = dir.path().join("redis");
         let redis = tokio::task::spawn_blocking(move || {
-            let server = kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+            let server = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
             RedisServer::start(&server.path, RedisOptions::new(redis_dir)).unwrap()
         })
         .await
@@ -286,5 +286,5 @@ pub fn number(summary: &BTreeMap<String, String>, field: &str) -> u64 {
 }
 
 pub fn runtime() -> Runtime {
-    Runtime::load(&kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap()
+    Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap()
 }

@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use syncline_engine::{
-    kit::{self, RedisOptions, RedisServer},
-    store::keys::{self, JobKeys},
-};
+use syncline_engine::store::keys::{self, JobKeys};
+use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::ids::JobId;
 
 use crate::{
@@ -19,7 +17,7 @@ const WORKER: &str = "--step-ms 5 --slowdown 1";
 /// Kills the Redis server, takes the last `bytes` from its append-only file, and starts it again.
 fn cut_tail(cluster: &mut Cluster, bytes: u64) {
     let (dir, port) = (cluster.redis.dir().to_owned(), cluster.redis.port());
-    let program = kit::redis_server(&|_| {}).unwrap().path;
+    let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
     let redis = &mut cluster.redis;
     tokio::task::block_in_place(|| {
         // Killed first: one that is stopped in order would write what it still has in mind.

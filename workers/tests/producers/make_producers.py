@@ -1,4 +1,4 @@
-"""Exports a tiny model with each tool that writes ONNX files, for tests/autodiff_producers.rs.
+"""Exports a tiny model with each tool that writes ONNX files, for tests/producers.rs.
 
     python3 -m pip install scikit-learn skl2onnx                        && python3 make_producers.py sklearn
     python3 -m pip install tensorflow-cpu tf2onnx                       && python3 make_producers.py keras

@@ -2,8 +2,7 @@
 
 use std::sync::OnceLock;
 
-use syncline_engine::kit;
-use syncline_workers::backend::Runtime;
+use syncline_runtime::Runtime;
 
 /// Finds the library (fetching it if need be) and loads it, once per test process.
 pub fn runtime() -> Runtime {
@@ -12,7 +11,7 @@ pub fn runtime() -> Runtime {
 }
 
 fn load() -> Runtime {
-    let found = kit::onnxruntime(&|line| eprintln!("{line}"));
+    let found = syncline_kit::onnxruntime(&|line| eprintln!("{line}"));
     let found = found.unwrap_or_else(|error| panic!("{error}\nhint: {}", error.hint()));
     Runtime::load(&found.path)
         .unwrap_or_else(|error| panic!("{error}\nhint: {}", error.hint().unwrap_or("none")))

@@ -16,8 +16,8 @@ use crate::{
         places::{load_token, state_dir, token_file},
     },
     folder,
-    kit::{self, Device, Found, KitError},
 };
+use syncline_kit::{Device, Found, KitError};
 
 /// A worker needs a few descriptors, an engine one per connection.
 const FEW_OPEN_FILES: u64 = 1_024;
@@ -26,7 +26,7 @@ const LITTLE_DISK_BYTES: u64 = 1 << 30;
 pub(super) fn check(connection: &Connection, device: Device) -> Vec<Finding> {
     let mut findings = device_parts(device);
     findings.extend([
-        part("redis server", kit::redis_server(&say), |found| server_version(&found.path)),
+        part("redis server", syncline_kit::redis_server(&say), |found| server_version(&found.path)),
         open_files(),
     ]);
     match state_dir(connection.state_dir.as_deref()) {
@@ -42,7 +42,7 @@ pub(super) fn check(connection: &Connection, device: Device) -> Vec<Finding> {
 
 /// What computing on the device needs. Whether it works shows when a worker starts.
 fn device_parts(device: Device) -> Vec<Finding> {
-    let parts = match kit::for_device(device, &say) {
+    let parts = match syncline_kit::for_device(device, &say) {
         Ok(parts) => parts,
         Err(error @ (KitError::NoDriver { .. } | KitError::MissingCuda { .. })) => {
             return vec![Finding::fail("gpu", Exit::Internal, error.to_string(), error.hint())];

@@ -6,7 +6,7 @@ mod machine;
 use serde::Serialize;
 
 use super::{CliError, Connection, Exit, Failure, block_on, log_as_command, print, print_json};
-use crate::kit::Device;
+use syncline_kit::Device;
 
 #[derive(Debug, clap::Args)]
 pub struct DoctorArgs {

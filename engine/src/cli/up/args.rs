@@ -3,10 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::DEFAULT_LISTEN;
-use crate::{
-    cli::{CliError, check_open_bind, places},
-    kit::Device,
-};
+use crate::cli::{CliError, check_open_bind, places};
+use syncline_kit::Device;
 
 /// Iterations are stretched to this unless told otherwise, when machines of different speed are emulated.
 const EMULATED_STEP_MS: u64 = 10;

@@ -19,9 +19,9 @@ use super::{
 };
 use crate::{
     cli::{Exit, Failure},
-    kit::{self, Device, KitError, RedisOptions, RedisServer},
     store::redacted,
 };
+use syncline_kit::{Device, KitError, RedisOptions, RedisServer};
 
 /// How often our Redis server is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -51,8 +51,8 @@ impl Native {
         let device = plan.devices.iter().copied().find(|device| *device != Device::Cpu).unwrap_or_default();
         let find = move || -> Result<_, KitError> {
             // What else a GPU needs each worker finds again; here it is looked for so that nothing starts without it.
-            let onnxruntime = kit::for_device(device, &say)?.onnxruntime.path;
-            Ok((onnxruntime, if own { Some(kit::redis_server(&say)?.path) } else { None }))
+            let onnxruntime = syncline_kit::for_device(device, &say)?.onnxruntime.path;
+            Ok((onnxruntime, if own { Some(syncline_kit::redis_server(&say)?.path) } else { None }))
         };
         let (onnxruntime, program) = blocking(find).await?;
         let Some(program) = program else {

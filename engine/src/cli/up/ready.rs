@@ -19,10 +19,10 @@ use super::{
 };
 use crate::{
     cli::{CliError, Cluster, Failure},
-    kit::Device,
     rpc::Token,
     service::EngineError,
 };
+use syncline_kit::Device;
 
 /// Everything must be there within this time.
 const READY_LIMIT: Duration = Duration::from_secs(60);

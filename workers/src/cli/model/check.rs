@@ -10,7 +10,8 @@ use syncline_engine::cli::{Exit, Failure, print, print_json, table};
 
 use super::{autodiff_failure, loss::LossArgs, progress::Progress, read, warn};
 use crate::{
-    autodiff::{CheckOptions, Checked, NO_GRADIENTS, Support, scatters, support},
+    autodiff::{Support, support},
+    check::{CheckOptions, Checked, NO_GRADIENTS, scatters},
     cli::{model_failure, models},
     onnx::{self, ModelProto},
 };

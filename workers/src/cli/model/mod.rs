@@ -15,9 +15,8 @@ use syncline_engine::cli::{Exit, Failure, log_as_command, print, print_json, say
 
 use super::{model_failure, onnx_report, snapshot_report, submit_failure};
 use crate::{
-    autodiff::{AutodiffError, DeriveOptions, parse_forward, warnings},
-    onnx,
-    submit::SubmitError,
+    autodiff::{DeriveOptions, parse_forward, warnings},
+    submit::{SubmitError, read_model},
 };
 
 #[derive(Debug, clap::Subcommand)]
@@ -74,7 +73,7 @@ fn warn(bytes: &[u8], options: &DeriveOptions) -> Result<Vec<String>, Failure> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    onnx::read(path).map_err(|source| submit_failure(SubmitError::Read { path: path.to_owned(), source }))
+    read_model(path).map_err(|source| submit_failure(SubmitError::Read { path: path.to_owned(), source }))
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
@@ -84,6 +83,6 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     })
 }
 
-fn autodiff_failure(error: AutodiffError) -> Failure {
-    submit_failure(SubmitError::Model(error))
+fn autodiff_failure(error: impl Into<SubmitError>) -> Failure {
+    submit_failure(error.into())
 }

@@ -1,0 +1,379 @@
+//! A Redis-compatible server of our own on a loopback port: started, watched until it answers, stopped.
+//!
+//! Everybody on this machine can reach the port, so the server wants a password. It lies in a file in the server's
+//! folder, which only its owner may enter, and reaches the server in a configuration file beside it: never in an
+//! argument, which everybody can read.
+
+use crate::password::Password;
+use crate::{KitError, program};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A server that loads a large file answers "-LOADING", which starts this anew.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+/// How long a predecessor on the same directory may take to end.
+const PREDECESSOR_LIMIT: Duration = Duration::from_secs(3);
+/// From SIGTERM to SIGKILL; a server syncs its file meanwhile.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// A log longer than this is begun anew at the next start.
+const LOG_BYTES: u64 = 8 << 20;
+/// Free ports that are tried when others grab them in between.
+const PORTS: usize = 8;
+
+/// How to run a [`RedisServer`].
+#[derive(Debug, Clone)]
+pub struct RedisOptions {
+    /// Where it keeps its data, `redis.log` and its password; created if absent, for nobody but us. One server at a
+    /// time.
+    pub dir: PathBuf,
+    /// The port on 127.0.0.1; `None`: a free one.
+    pub port: Option<u16>,
+    /// Write each change to an append-only file, synced every second. Without it nothing survives a restart.
+    pub appendonly: bool,
+    /// Log only warnings.
+    pub quiet: bool,
+}
+
+impl RedisOptions {
+    /// Durable, on a free port.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), port: None, appendonly: true, quiet: false }
+    }
+}
+
+/// A running server. Dropping it stops the server; if this process is killed, the kernel stops it (Linux).
+#[derive(Debug)]
+pub struct RedisServer {
+    child: Child,
+    port: u16,
+    dir: PathBuf,
+    password: Password,
+    /// Disconnected by the drop, after the child has ended: lets the thread go that started the child.
+    _parent: mpsc::Sender<()>,
+}
+
+impl RedisServer {
+    /// Starts `program` (see [`redis_server`](super::redis_server)) and waits until it answers.
+    ///
+    /// Blocks for some 50 ms, for longer if there is much to load.
+    pub fn start(program: &Path, options: RedisOptions) -> Result<Self, KitError> {
+        make_private(&options.dir).map_err(KitError::io("create", &options.dir))?;
+        let dir = options.dir.canonicalize().map_err(KitError::io("resolve", &options.dir))?;
+        let lock = lock(&dir)?;
+        let password = password(&dir)?;
+        let options = RedisOptions { dir, ..options };
+        let mut ports_left = if options.port.is_some() { 1 } else { PORTS };
+        loop {
+            ports_left -= 1;
+            let port =
+                options.port.map_or_else(free_port, Ok).map_err(KitError::io("listen in", &options.dir))?;
+            match Self::start_on(port, program, &options, &lock, &password) {
+                Err(KitError::PortTaken { .. }) if ports_left > 0 => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn start_on(
+        port: u16,
+        program: &Path,
+        options: &RedisOptions,
+        lock: &File,
+        password: &Password,
+    ) -> Result<Self, KitError> {
+        let log = log_path(&options.dir);
+        let (log_file, log_start) = open_log(&log).map_err(KitError::io("write", &log))?;
+        let stderr = log_file.try_clone().map_err(KitError::io("write", &log))?;
+        let mut command = Command::new(program);
+        command.args(arguments(port, options)).stdin(Stdio::null()).stdout(log_file).stderr(stderr);
+        // Ctrl-C goes to the whole process group; the server must outlive those who still write to it.
+        command.process_group(0);
+        tie_to_us(&mut command, lock.as_raw_fd());
+        let (child, parent) = spawn_from_own_thread(command).map_err(KitError::io("run", program))?;
+        let (dir, password) = (options.dir.clone(), password.clone());
+        let mut server = Self { child, port, dir, password, _parent: parent };
+
+        let mut silent_since = Instant::now();
+        let mut pause = Duration::from_millis(2);
+        loop {
+            if let Some(status) = server.ended() {
+                let tail = tail(&log, log_start);
+                return Err(if tail.contains("ddress already in use") {
+                    KitError::PortTaken { port, log, tail }
+                } else {
+                    KitError::ServerEnded { program: program.into(), status: status.to_string(), log, tail }
+                });
+            }
+            match ping(port, &server.password) {
+                // Not the pid of another server that was faster on this port: then ours is about to end.
+                Ok(Answer::Ready { pid }) if pid == server.child.id() => return Ok(server),
+                Ok(Answer::Loading { pid }) if pid == server.child.id() => silent_since = Instant::now(),
+                _ => {}
+            }
+            if silent_since.elapsed() > ANSWER_LIMIT {
+                let after_ms = ANSWER_LIMIT.as_millis() as u64;
+                let tail = tail(&log, log_start);
+                return Err(KitError::NoAnswer { port, after_ms, log, tail });
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    /// With the password: for programs, not to be shown.
+    pub fn url(&self) -> String {
+        format!("redis://:{}@127.0.0.1:{}/", self.password.reveal(), self.port)
+    }
+
+    /// `redis://127.0.0.1:PORT/`, without the password.
+    pub fn address(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// The file with the password, mode 0600.
+    pub fn password_file(&self) -> PathBuf {
+        password_path(&self.dir)
+    }
+
+    /// How a person calls `redis-cli` for this server: a command for a shell, to be followed by what is asked.
+    pub fn redis_cli(&self) -> String {
+        redis_cli(&self.password_file(), self.port)
+    }
+
+    /// The port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where the data lies.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What the server logged, in all runs on this directory.
+    pub fn log(&self) -> PathBuf {
+        log_path(&self.dir)
+    }
+
+    /// How the server ended, if it did.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        if self.ended().is_some() {
+            return;
+        }
+        terminate(&self.child);
+        let since = Instant::now();
+        while self.ended().is_none() {
+            if since.elapsed() > STOP_LIMIT {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// How a person calls `redis-cli` for a server on a port of this machine whose password lies in a file: a command for a
+/// shell, which hands it over in the environment because everybody can read arguments.
+pub fn redis_cli(password_file: &Path, port: u16) -> String {
+    let file = password_file.display().to_string().replace('\'', r"'\''");
+    format!("REDISCLI_AUTH=$(cat '{file}') redis-cli -p {port}")
+}
+
+/// Makes the folder for its owner alone; one that is there, from an earlier release perhaps, is closed to others.
+fn make_private(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    fs::set_permissions(dir, Permissions::from_mode(0o700))
+}
+
+fn password_path(dir: &Path) -> PathBuf {
+    dir.join("password")
+}
+
+/// The password of this folder's server: made once, and written into the configuration that the server reads.
+fn password(dir: &Path) -> Result<Password, KitError> {
+    let path = password_path(dir);
+    let password = Password::load_or_create(&path).map_err(KitError::io("keep the password in", &path))?;
+    let path = config_path(dir);
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
+        writeln!(file, "requirepass {}", password.reveal())
+    };
+    write().map_err(KitError::io("write", &path))?;
+    Ok(password)
+}
+
+fn config_path(dir: &Path) -> PathBuf {
+    dir.join("redis.conf")
+}
+
+fn log_path(dir: &Path) -> PathBuf {
+    dir.join("redis.log")
+}
+
+fn arguments(port: u16, options: &RedisOptions) -> Vec<std::ffi::OsString> {
+    let pairs = [
+        ("--port", port.to_string()),
+        ("--bind", "127.0.0.1".into()),
+        ("--protected-mode", "yes".into()),
+        ("--appendonly", if options.appendonly { "yes" } else { "no" }.into()),
+        ("--appendfsync", "everysec".into()),
+        ("--save", String::new()),
+        ("--loglevel", if options.quiet { "warning" } else { "notice" }.into()),
+        ("--daemonize", "no".into()),
+    ];
+    let mut all: Vec<std::ffi::OsString> = vec![config_path(&options.dir).into()];
+    all.extend(pairs.into_iter().flat_map(|(k, v)| [k.into(), v.into()]));
+    all.extend(["--dir".into(), options.dir.clone().into()]);
+    all
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// The lock of a data directory. The server inherits it and is its only holder once it runs: so it is the server's
+/// end that lets a successor in, also when the starter was killed before.
+fn lock(dir: &Path) -> Result<File, KitError> {
+    let path = dir.join("redis.lock");
+    let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = open.map_err(KitError::io("open", &path))?;
+    let since = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => return Ok(file),
+            Err(TryLockError::Error(e)) => return Err(KitError::io("lock", &path)(e)),
+            Err(TryLockError::WouldBlock) if since.elapsed() > PREDECESSOR_LIMIT => {
+                return Err(KitError::DirInUse { dir: dir.into() });
+            }
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// The log, to be appended to, and where this run's part of it begins.
+fn open_log(path: &Path) -> io::Result<(File, u64)> {
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    if file.metadata()?.len() > LOG_BYTES {
+        file.set_len(0)?;
+    }
+    let start = file.metadata()?.len();
+    Ok((file, start))
+}
+
+/// The last lines that were logged since `start`.
+fn tail(log: &Path, start: u64) -> String {
+    let read = || -> io::Result<String> {
+        let mut file = File::open(log)?;
+        let end = file.metadata()?.len();
+        file.seek(SeekFrom::Start(start.max(end.saturating_sub(4096))))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<_> = text.lines().collect();
+        Ok(lines[lines.len().saturating_sub(15)..].join("\n"))
+    };
+    read().unwrap_or_else(|e| format!("({e})"))
+}
+
+enum Answer {
+    Ready { pid: u32 },
+    Loading { pid: u32 },
+}
+
+/// Asks whoever listens on `port`: ready to serve, and with which process id?
+fn ping(port: u16, password: &Password) -> io::Result<Answer> {
+    let limit = Duration::from_millis(500);
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), limit)?;
+    stream.set_read_timeout(Some(limit))?;
+    let words = format!("AUTH {}\r\nPING\r\nINFO server\r\n", password.reveal());
+    stream.write_all(words.as_bytes())?;
+    let mut lines = BufReader::new(stream.take(64 * 1024)).lines();
+    let let_in = lines.next().transpose()?.unwrap_or_default();
+    if let_in != "+OK" {
+        return Err(io::Error::other(let_in));
+    }
+    let pong = lines.next().transpose()?.unwrap_or_default();
+    for line in lines {
+        if let Some(pid) = line?.strip_prefix("process_id:").and_then(|pid| pid.trim().parse().ok()) {
+            match pong.as_str() {
+                "+PONG" => return Ok(Answer::Ready { pid }),
+                pong if pong.starts_with("-LOADING") => return Ok(Answer::Loading { pid }),
+                _ => break,
+            }
+        }
+    }
+    Err(io::Error::other(pong))
+}
+
+/// Runs `command` from a thread that lives until the returned sender is dropped.
+///
+/// Linux ties the child to the *thread* that started it: from a thread of a pool, which ends when idle, the server
+/// would be stopped in the middle of its work.
+fn spawn_from_own_thread(mut command: Command) -> io::Result<(Child, mpsc::Sender<()>)> {
+    let (child_out, child_in) = mpsc::channel();
+    let (alive, until_dropped) = mpsc::channel();
+    thread::Builder::new().name("redis-server".into()).spawn(move || {
+        let _ = child_out.send(program::spawn(&mut command));
+        drop(command);
+        let _ = until_dropped.recv();
+    })?;
+    let child = child_in.recv().map_err(io::Error::other)??;
+    Ok((child, alive))
+}
+
+/// Has the kernel stop the child with this process, and hands it the lock.
+#[expect(
+    unsafe_code,
+    reason = "pre_exec runs between fork and exec; it makes nothing but async-signal-safe calls"
+)]
+fn tie_to_us(command: &mut Command, lock: i32) {
+    let us = std::process::id();
+    let prepare = move || {
+        // SAFETY: fcntl, prctl and getppid touch no memory; `lock` is open in the child, which copied our files.
+        unsafe {
+            if libc::fcntl(lock, libc::F_SETFD, 0) == -1 {
+                return Err(io::Error::last_os_error());
+            }
+            #[cfg(target_os = "linux")]
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) == -1 {
+                return Err(io::Error::last_os_error());
+            }
+            // We may have died before the line above; then nobody sends the signal.
+            if libc::getppid() as u32 != us {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: `prepare` neither allocates nor locks.
+    unsafe { command.pre_exec(prepare) };
+}
+
+#[expect(unsafe_code, reason = "the standard library can only send SIGKILL, after which nothing is synced")]
+fn terminate(child: &Child) {
+    // SAFETY: no memory is touched. The child has not been waited for, so the id is still its own.
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+}

@@ -1,0 +1,218 @@
+//! Preparing a forward model: weights become inputs, constants are folded, every value gets a type.
+
+mod barred;
+mod bounds;
+mod columns;
+mod constant_names;
+mod exporter;
+mod formula;
+mod group_norm_form;
+mod idioms;
+mod inference_form;
+mod meanings;
+mod merged;
+mod padding;
+mod pattern;
+mod remarks;
+mod scaler;
+mod select;
+mod shape_values;
+mod training_form;
+mod untie;
+
+pub use self::columns::with_columns;
+pub(crate) use self::exporter::{Exported, Exporter};
+pub use self::inference_form::inference_form;
+pub(crate) use self::merged::{Shared, shared};
+pub(crate) use self::padding::trained_padding;
+pub use self::remarks::TRAINABLE;
+pub use self::select::{Selected, select};
+pub use self::training_form::{NEXT_SUFFIX, Statistic};
+pub(crate) use self::training_form::{evaluation_form, is_of_batch, training_form};
+pub use self::untie::parse_forward;
+
+use std::collections::HashSet;
+
+use crate::error::AutodiffError;
+use crate::options::DeriveOptions;
+use crate::training_graph::Param;
+use barred::refuse_barred;
+use bounds::{check_bounds, check_types};
+use columns::write_columns;
+use group_norm_form::write_out_group_norms;
+use idioms::rewrite;
+use padding::hold_padding;
+use scaler::write_out_scalers;
+use shape_values::fix_shapes;
+use syncline_onnx::proto::{DimensionProto, DimensionValue, GraphProto, ModelProto, ValueInfoProto};
+use syncline_onnx::{Compiler, Types, infer_types};
+use syncline_onnx::{Dim, ElementType, TensorType};
+use training_form::{activate_dropout, statistics};
+
+/// Oldest operator set the rules know: from 13 on, axes of reductions are inputs and Softmax has one axis.
+const LEAST_OPSET: i64 = 13;
+
+/// Most times that a graph is looked at again because more of its shapes became known; one for each normalisation that
+/// stands behind another, in the worst of cases.
+const MOST_ROUNDS: usize = 100;
+
+/// A forward model whose parameters are inputs and whose values all have types.
+#[derive(Debug)]
+pub(crate) struct Forward {
+    pub(crate) model: ModelProto,
+    pub(crate) graph: GraphProto,
+    pub(crate) types: Types,
+    pub(crate) params: Vec<Param>,
+    /// Running statistics, inputs as well.
+    pub(crate) state: Vec<Param>,
+    pub(crate) data_inputs: Vec<String>,
+}
+
+impl Forward {
+    pub(crate) fn prepare(
+        compiler: &dyn Compiler,
+        bytes: &[u8],
+        options: &DeriveOptions,
+    ) -> Result<Self, AutodiffError> {
+        let mut model = parse_forward(bytes)?;
+        if model.opset() < LEAST_OPSET {
+            return Err(AutodiffError::Opset { found: model.opset(), least: LEAST_OPSET });
+        }
+        let selected = select(&model, options)?;
+        let frozen = selected.iter().filter(|weight| weight.by_settings()).count();
+        let trained = trained_of(selected);
+        if let Some(graph) = &mut model.graph {
+            hold_padding(graph, &trained);
+        }
+        // Remarks of exporters are many times the size of the graph, and nobody reads them from here on.
+        model.metadata_props.clear();
+        let mut graph = model.graph.take().unwrap_or_default();
+        graph.metadata_props.clear();
+        for value in graph.value_info.iter_mut().chain(&mut graph.input).chain(&mut graph.output) {
+            value.metadata_props.clear();
+        }
+        graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
+        check_bounds(&graph)?;
+        refuse_barred(&graph, &trained, options.output.as_ref())?;
+        if let Some(name) = &options.output {
+            keep(&mut graph, name);
+        }
+        let params = lift(&mut graph, &trained)?;
+        if params.is_empty() {
+            return Err(match frozen {
+                0 => AutodiffError::NoParameters { held: numbers_in_attributes(&graph) },
+                count => AutodiffError::AllFrozen { count },
+            });
+        }
+        let state = if options.eval_mode { HashSet::new() } else { statistics(&graph) };
+        let state = lift(&mut graph, &state)?;
+        let data_inputs = name_batch(&mut graph, params.len() + state.len());
+        if !options.eval_mode {
+            activate_dropout(&mut graph, options.seed, never_empty(&params));
+        }
+        model.graph = Some(write_out_scalers(graph));
+        write_out_group_norms(compiler, &mut model)?;
+
+        let mut bytes = model.to_bytes();
+        if options.simplify {
+            bytes = compiler.simplify(&bytes)?;
+            model = syncline_onnx::parse(&bytes)?;
+        }
+        let mut types = infer_types(compiler, &bytes)?;
+        let mut graph = model.graph.take().unwrap_or_default();
+        // ONNX Runtime adds its own.
+        graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
+        for _ in 0..MOST_ROUNDS {
+            let (sequences, shapes) = (rewrite(&mut graph, &types), fix_shapes(&mut graph, &types));
+            let columns = write_columns(&mut graph, |value| types.get(value).map(|ty| ty.dims.len()));
+            if !(sequences || shapes || columns) {
+                break;
+            }
+            let rewritten = ModelProto { graph: Some(graph.clone()), ..model.clone() };
+            types = infer_types(compiler, &rewritten.to_bytes())?;
+        }
+        check_types(&graph, &types)?;
+        Ok(Self { model, graph, types, params, state, data_inputs })
+    }
+
+    /// The type of a graph input.
+    pub(crate) fn type_of(&self, name: &str) -> TensorType {
+        self.types.get(name).cloned().unwrap_or_else(|| TensorType::new(ElementType::F32, Vec::new()))
+    }
+}
+
+/// Refuses what no gradient flows through, before anything of the model is loaded.
+pub fn refuse_unloaded(model: &ModelProto, options: &DeriveOptions) -> Result<(), AutodiffError> {
+    let trained = trained_of(select(model, options)?);
+    model.graph.as_ref().map_or(Ok(()), |graph| refuse_barred(graph, &trained, options.output.as_ref()))
+}
+
+fn trained_of(selected: Vec<Selected>) -> HashSet<String> {
+    selected.into_iter().filter(|weight| weight.reason.is_none()).map(|weight| weight.name).collect()
+}
+
+/// A parameter that has numbers.
+pub(crate) fn never_empty(params: &[Param]) -> &str {
+    let full = params.iter().find(|param| !param.initial.is_empty());
+    full.or(params.first()).map_or("", |param| param.name.as_str())
+}
+
+/// Makes an inner value an output, so that it is still there when the model has been simplified.
+fn keep(graph: &mut GraphProto, name: &String) {
+    let made = graph.node.iter().any(|node| node.output.contains(name));
+    if made && !graph.output.iter().any(|output| output.name == *name) {
+        graph.output.push(ValueInfoProto::untyped(name.clone()));
+    }
+}
+
+/// Turns the named constants into inputs; returns them in the order of the model. Other constants stay.
+fn lift(graph: &mut GraphProto, names: &HashSet<String>) -> Result<Vec<Param>, AutodiffError> {
+    let (weights, constants): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut graph.initializer).into_iter().partition(|tensor| names.contains(&tensor.name));
+    // Old models list their constants as inputs too; a constant that nobody can override is easier to fold.
+    let constant_names: HashSet<&str> =
+        weights.iter().chain(&constants).map(|tensor| tensor.name.as_str()).collect();
+    graph.input.retain(|input| !constant_names.contains(input.name.as_str()));
+    graph.initializer = constants.clone();
+
+    let mut params = Vec::with_capacity(weights.len());
+    for tensor in &weights {
+        let shape = tensor.shape();
+        let dims = shape.iter().copied().map(Dim::Fixed).collect();
+        graph.input.push(TensorType::new(ElementType::F32, dims).to_value_info(&tensor.name));
+        params.push(Param { name: tensor.name.clone(), shape, initial: tensor.to_f32()? });
+    }
+    Ok(params)
+}
+
+/// Which node keeps what it has learnt in its attributes, as the operators of classical models do.
+fn numbers_in_attributes(graph: &GraphProto) -> String {
+    let classical = graph.node.iter().find(|node| {
+        node.domain == "ai.onnx.ml" && node.attribute.iter().any(|attribute| attribute.floats.len() > 1)
+    });
+    classical.map_or_else(String::new, |node| {
+        format!("; node `{}` ({}) keeps its numbers in attributes", node.label(), node.op_type)
+    })
+}
+
+/// Names the first axis of each data input `batch` where the model leaves it open; returns the data inputs' names.
+fn name_batch(graph: &mut GraphProto, params: usize) -> Vec<String> {
+    let count = graph.input.len() - params;
+    for input in &mut graph.input[..count] {
+        if let Some(DimensionProto { value }) = first_dimension(input) {
+            let open = match value {
+                None => true,
+                Some(DimensionValue::Param(symbol)) => symbol.is_empty(),
+                Some(DimensionValue::Value(size)) => *size < 0,
+            };
+            if open {
+                *value = Some(DimensionValue::Param("batch".to_owned()));
+            }
+        }
+    }
+    graph.input[..count].iter().map(|input| input.name.clone()).collect()
+}
+
+fn first_dimension(input: &mut ValueInfoProto) -> Option<&mut DimensionProto> {
+    input.r#type.as_mut()?.tensor_type.as_mut()?.shape.as_mut()?.dim.first_mut()
+}

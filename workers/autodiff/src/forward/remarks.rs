@@ -1,0 +1,141 @@
+//! What a file says itself about which of its constants are parameters.
+//!
+//! ONNX has no place for it, but models may carry remarks:
+//!
+//! * [`TRAINABLE`] in the model's metadata, as `docs/models.md` shows it: the names that train, one a line.
+//! * PyTorch's exporter of today (`dynamo=True`) notes what each input of its program was: parameter, buffer or lifted
+//!   constant; in the remarks of the value, and in the signature of the graph, which outlives its optimiser. What that
+//!   folded says what it was folded from. `requires_grad` is in neither.
+//!
+//! PyTorch's older exporter notes nothing; see [`is_silent`](Remarks::is_silent).
+
+use std::collections::{HashMap, HashSet};
+
+use crate::param_list::names_of;
+use syncline_onnx::ModelProto;
+use syncline_onnx::proto::{NodeProto, remark};
+
+/// Key of the model's metadata that holds the names of the parameters to train, one a line.
+pub const TRAINABLE: &str = "syncline.trainable";
+
+const KIND: &str = "pkg.torch.export.graph_signature.InputSpec.kind";
+pub(super) const SIGNATURE: &str = "pkg.torch.export.ExportedProgram.graph_signature";
+pub(super) const SCOPES: &str = "pkg.torch.onnx.name_scopes";
+pub(super) const FOLDED_FROM: &str = "pkg.onnxscript.optimizer.folded_from";
+
+/// What a constant was in PyTorch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Parameter,
+    Buffer,
+    /// Neither: the exporter made it.
+    Constant,
+}
+
+/// The remarks of one model.
+#[derive(Debug)]
+pub(super) struct Remarks {
+    /// The names that the model itself wants trained.
+    pub(super) trainable: Option<Vec<String>>,
+    /// Kinds by name; `None` if no exporter has noted any.
+    kinds: Option<HashMap<String, Kind>>,
+    /// Parameters that the exporter has made one with another of the same tensor, and that other one.
+    aliases: HashMap<String, String>,
+    /// Whether PyTorch wrote the file.
+    torch: bool,
+}
+
+impl Remarks {
+    pub(super) fn of(model: &ModelProto) -> Self {
+        Self {
+            trainable: remark(&model.metadata_props, TRAINABLE).map(names_of),
+            kinds: kinds(model),
+            aliases: aliases(model),
+            torch: model.producer_name == "pytorch",
+        }
+    }
+
+    /// What the exporter says of this constant; `None` if it says nothing at all.
+    pub(super) fn kind(&self, name: &str) -> Option<Kind> {
+        let kinds = self.kinds.as_ref()?;
+        // Where the optimiser folds a normalisation into `a.weight` without a bias, it makes `a.weight_bias`.
+        let known = kinds.get(name).or_else(|| kinds.get(name.strip_suffix("_bias")?));
+        Some(known.copied().unwrap_or(Kind::Constant))
+    }
+
+    /// The name under which a parameter is in the file: that of a tied one may be another's.
+    pub(super) fn name_in_file<'a>(&'a self, name: &'a str) -> &'a str {
+        self.aliases.get(name).map_or(name, String::as_str)
+    }
+
+    /// Whether PyTorch wrote the file, parameters and buffers alike.
+    pub(super) fn is_silent(&self) -> bool {
+        self.torch && self.kinds.is_none()
+    }
+}
+
+fn kinds(model: &ModelProto) -> Option<HashMap<String, Kind>> {
+    let graph = model.graph.as_ref()?;
+    let mut kinds: HashMap<String, Kind> = HashMap::new();
+    for line in remark(&graph.metadata_props, SIGNATURE).unwrap_or_default().lines() {
+        // b_bn_running_mean: BUFFER target='bn.running_mean' persistent=True
+        let Some((_, said)) = line.split_once(": ") else { continue };
+        let target = said.split_once("target='").and_then(|(_, rest)| rest.split('\'').next());
+        if let Some((kind, target)) = kind_of(said).zip(target) {
+            kinds.insert(target.to_owned(), kind);
+        }
+    }
+    for value in graph.value_info.iter().chain(&graph.input) {
+        if let Some(kind) = remark(&value.metadata_props, KIND).and_then(kind_of) {
+            kinds.insert(value.name.clone(), kind);
+        }
+    }
+    if kinds.is_empty() {
+        return None;
+    }
+    let folded: Vec<(String, Kind)> = graph
+        .value_info
+        .iter()
+        .filter_map(|value| {
+            let origins = remark(&value.metadata_props, FOLDED_FROM).map(names_of)?;
+            let made_of = |kind| origins.iter().any(|origin| kinds.get(origin) == Some(&kind));
+            let kind = [Kind::Parameter, Kind::Buffer].into_iter().find(|&kind| made_of(kind))?;
+            Some((value.name.clone(), kind))
+        })
+        .collect();
+    kinds.extend(folded);
+    Some(kinds)
+}
+
+/// Tied parameters, of which the exporter keeps the last. A node still says in which module it was: one of the module
+/// `tokens` that reads `head.weight` stands for `tokens.weight`.
+fn aliases(model: &ModelProto) -> HashMap<String, String> {
+    let Some(graph) = &model.graph else { return HashMap::new() };
+    let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+    let signature = remark(&graph.metadata_props, SIGNATURE).unwrap_or_default();
+    let parameters =
+        signature.split(": PARAMETER target='").skip(1).filter_map(|rest| rest.split('\'').next());
+    let missing = parameters.filter(|target| !constants.contains(target));
+    let alias = |target: &str| {
+        let (module, last) = target.rsplit_once('.')?;
+        let is_there = |node: &&NodeProto| {
+            remark(&node.metadata_props, SCOPES).is_some_and(|scopes| scopes.contains(&format!("'{module}'")))
+        };
+        let read = graph.node.iter().filter(is_there).flat_map(|node| &node.input);
+        let mut others = read.filter(|input| constants.contains(input.as_str()));
+        let other = others.find(|input| {
+            input.rsplit_once('.').is_some_and(|(owner, name)| owner != module && name == last)
+        })?;
+        Some((target.to_owned(), other.clone()))
+    };
+    missing.filter_map(alias).collect()
+}
+
+fn kind_of(said: &str) -> Option<Kind> {
+    match said.split_whitespace().next()? {
+        "PARAMETER" => Some(Kind::Parameter),
+        "BUFFER" => Some(Kind::Buffer),
+        "CONSTANT_TENSOR" => Some(Kind::Constant),
+        _ => None,
+    }
+}

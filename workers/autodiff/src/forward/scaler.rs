@@ -1,0 +1,40 @@
+//! scikit-learn's StandardScaler in plain operators.
+//!
+//! It is exported as `ai.onnx.ml.Scaler`, y = (x - offset) * scale, of which ONNX Runtime does not infer a shape, so that
+//! nothing behind it would have one. Offset and scale are attributes, one number for all features or one for each. They
+//! stay constants: preprocessing is no parameter.
+
+use crate::emitter::Emitter;
+use syncline_onnx::ElementType;
+use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
+
+/// Writes every Scaler as a difference and a product; the graph is left alone if there is none.
+pub(crate) fn write_out_scalers(graph: GraphProto) -> GraphProto {
+    let is_scaler = |node: &NodeProto| node.op_type == "Scaler" && node.domain == "ai.onnx.ml";
+    if !graph.node.iter().any(is_scaler) {
+        return graph;
+    }
+    let mut emitter = Emitter::rewriting(&graph);
+    for node in &graph.node {
+        let last = if is_scaler(node) { parts(&mut emitter, node) } else { None };
+        emitter.adopt(last.unwrap_or_else(|| node.clone()));
+    }
+    emitter.rewritten(&graph)
+}
+
+/// Writes everything but the last node, which it returns under the name of the node it replaces.
+fn parts(e: &mut Emitter, node: &NodeProto) -> Option<NodeProto> {
+    let [x] = node.input.as_slice() else { return None };
+    let numbers = |name: &str| node.attribute(name).map(|attribute| attribute.floats.clone());
+    let (offset, scale) = (numbers("offset")?, numbers("scale")?);
+    let mut constant = |numbers: &[f32]| e.constant(TensorProto::from_f32("", &[numbers.len()], numbers));
+    let (offset, scale) = (constant(&offset), constant(&scale));
+    // The operator takes any numbers and gives float32.
+    let x = e.cast(x, ElementType::F32);
+    let centred = e.op("Sub", &[&x, &offset], &[]);
+    Some(NodeProto {
+        output: node.output.clone(),
+        name: node.label().to_owned(),
+        ..NodeProto::unnamed("Mul", &[&centred, &scale], &[])
+    })
+}

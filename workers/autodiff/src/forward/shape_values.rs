@@ -1,0 +1,250 @@
+//! Sizes that exporters compute while the model runs, as constants.
+//!
+//! `Reshape(y, Shape(x))` and `Resize` to `Concat(Shape(x)[0:2], [8, 8])` leave ONNX Runtime without the sizes of the
+//! result, though all but the batch are numbers. Here integer lists are followed through the operators that take shapes
+//! apart and put them together; an entry is a number or the size of an open axis. Where a list tells enough, a reshape
+//! gets a constant target (0 for an axis that stays, -1 for one that follows from the others), and a resize to sizes
+//! becomes one by scales.
+
+use std::collections::{HashMap, HashSet};
+
+use super::idioms::Constants;
+use syncline_onnx::Dim;
+use syncline_onnx::Types;
+use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
+
+/// An entry of an integer list.
+#[derive(Debug, Clone, PartialEq)]
+enum Entry {
+    Known(i64),
+    /// The size of an axis that has this name.
+    Open(Dim),
+}
+
+/// Writes constants where it can; returns whether anything has changed. Values behind them may have known sizes then,
+/// so that a second time finds more.
+pub(crate) fn fix_shapes(graph: &mut GraphProto, types: &Types) -> bool {
+    let constants = Constants::of(graph);
+    let mut lists: HashMap<String, Vec<Entry>> = HashMap::new();
+    let (taken, mut made) = (names(graph), Vec::new());
+    for node in graph.node.iter_mut().filter(|node| node.domain.is_empty()) {
+        let list = |position: usize| {
+            let name = node.input.get(position)?;
+            let constant =
+                constants.get(name).map(|list| list.iter().map(|&size| Entry::Known(size)).collect());
+            constant.or_else(|| lists.get(name).cloned())
+        };
+        if let (Some(entries), Some(output)) = (follow(node, &list, types), node.output.first()) {
+            lists.insert(output.clone(), entries);
+            continue;
+        }
+        let computed =
+            |position: usize| node.input.get(position).is_some_and(|name| constants.get(name).is_none());
+        let (target, position) = match node.op_type.as_str() {
+            "Reshape" if computed(1) => (list(1).and_then(|sizes| target(node, &sizes, types)), 1),
+            "Resize" if computed(3) => (list(3).and_then(|sizes| scales(node, &sizes, types)), 2),
+            _ => continue,
+        };
+        let Some(mut tensor) = target else { continue };
+        tensor.name = format!("{}/sizes", node.output.first().map_or("", String::as_str));
+        if taken.contains(&tensor.name) {
+            continue;
+        }
+        node.input.truncate(position + 1);
+        node.input[position].clone_from(&tensor.name);
+        made.push(tensor);
+    }
+    let changed = !made.is_empty();
+    graph.initializer.extend(made);
+    changed
+}
+
+/// Every name that stands for a value.
+fn names(graph: &GraphProto) -> HashSet<String> {
+    let inputs = graph.input.iter().map(|input| &input.name);
+    let constants = graph.initializer.iter().map(|tensor| &tensor.name);
+    inputs.chain(constants).chain(graph.node.iter().flat_map(|node| &node.output)).cloned().collect()
+}
+
+/// The list that a node makes of others.
+fn follow(node: &NodeProto, list: &dyn Fn(usize) -> Option<Vec<Entry>>, types: &Types) -> Option<Vec<Entry>> {
+    match node.op_type.as_str() {
+        "Shape" => {
+            let dims = &types.get(node.input.first()?)?.dims;
+            let end = bounded(node.int("end", i64::MAX), dims.len());
+            let entry = |dim: &Dim| match dim.fixed() {
+                Some(size) => Entry::Known(i64::try_from(size).unwrap_or(i64::MAX)),
+                None => Entry::Open(dim.clone()),
+            };
+            Some(dims.get(bounded(node.int("start", 0), dims.len())..end)?.iter().map(entry).collect())
+        }
+        "Identity" | "Unsqueeze" | "Squeeze" => list(0),
+        "Cast" if node.int("to", 0) == 7 => list(0),
+        "Concat" => (0..node.input.len()).map(list).collect::<Option<Vec<_>>>().map(|lists| lists.concat()),
+        "Gather" => {
+            let (from, places) = (list(0)?, list(1)?);
+            let pick = |place: &Entry| match place {
+                Entry::Known(place) if *place < from.len() as i64 => {
+                    let place = if *place < 0 { place + from.len() as i64 } else { *place };
+                    from.get(usize::try_from(place).ok()?).cloned()
+                }
+                _ => None,
+            };
+            places.iter().map(pick).collect()
+        }
+        "Slice" => {
+            let from = list(0)?;
+            let one = |position: usize| match list(position)?.as_slice() {
+                [Entry::Known(number)] => Some(*number),
+                _ => None,
+            };
+            let stepped = node.input.get(4).is_some_and(|name| !name.is_empty()) && one(4)? != 1;
+            let (start, end) = (bounded(one(1)?, from.len()), bounded(one(2)?, from.len()));
+            from.get(start..end).filter(|_| !stepped).map(<[Entry]>::to_vec)
+        }
+        _ => None,
+    }
+}
+
+/// A position in a list of this length; negative ones count from the back.
+fn bounded(position: i64, length: usize) -> usize {
+    let length = i64::try_from(length).unwrap_or(i64::MAX);
+    let front = if position < 0 { position.saturating_add(length) } else { position };
+    usize::try_from(front.clamp(0, length)).unwrap_or(0)
+}
+
+/// The target of a reshape, if one entry at most is left to ONNX Runtime.
+fn target(node: &NodeProto, sizes: &[Entry], types: &Types) -> Option<TensorProto> {
+    let from = &types.get(node.input.first()?)?.dims;
+    if node.int("allowzero", 0) != 0 {
+        return None;
+    }
+    let stays = |at: usize, dim: &Dim| from.get(at).is_some_and(|from| from.same(dim));
+    let entry = |(at, entry): (usize, &Entry)| match entry {
+        Entry::Known(size) => *size,
+        Entry::Open(dim) if stays(at, dim) => 0,
+        Entry::Open(_) => -1,
+    };
+    let entries: Vec<i64> = sizes.iter().enumerate().map(entry).collect();
+    let left = entries.iter().filter(|&&size| size < 0).count();
+    (left <= 1).then(|| TensorProto::from_i64("", &[entries.len()], &entries))
+}
+
+/// The scales of a resize to these sizes, if every axis that changes has a known size before and after.
+fn scales(node: &NodeProto, sizes: &[Entry], types: &Types) -> Option<TensorProto> {
+    let from = &types.get(node.input.first()?)?.dims;
+    let plain =
+        node.ints("axes").is_none() && node.string("keep_aspect_ratio_policy", "stretch") == "stretch";
+    if !plain || from.len() != sizes.len() {
+        return None;
+    }
+    let scale = |(from, to): (&Dim, &Entry)| match (from.fixed(), to) {
+        (Some(from), Entry::Known(to)) if from > 0 && *to > 0 => {
+            let scale = *to as f32 / from as f32;
+            // ONNX Runtime rounds the product down: a scale whose product falls short would lose an element.
+            ((scale * from as f32).floor() == *to as f32).then_some(scale)
+        }
+        (None, Entry::Open(to)) if from.same(to) => Some(1.0),
+        _ => None,
+    };
+    let scales: Option<Vec<f32>> = from.iter().zip(sizes).map(scale).collect();
+    scales.map(|scales| TensorProto::from_f32("", &[scales.len()], &scales))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use syncline_onnx::{ElementType, GraphBuilder, TensorType, attr_int};
+
+    /// x `[batch, 6, time, 8]` with what `then` makes of it; the types of x and of `like`, which has the same shape.
+    fn graph(then: impl FnOnce(&mut GraphBuilder, &str) -> String) -> (GraphProto, Types) {
+        let mut graph = GraphBuilder::new("shapes").with_opset(18);
+        let dims = ["batch".into(), 6.into(), "time".into(), 8.into()];
+        let ty = TensorType::new(ElementType::F32, dims.to_vec());
+        let x = graph.input("x", ElementType::F32, &dims);
+        let y = then(&mut graph, &x);
+        graph.output(&y);
+        (graph.finish().graph.unwrap(), Types::from([(x, ty)]))
+    }
+
+    /// The constant that the last node reads at this position after the rewriting.
+    fn constant(graph: &GraphProto, position: usize) -> Option<&TensorProto> {
+        let name = graph.node.last()?.input.get(position)?;
+        graph.initializer.iter().find(|tensor| tensor.name == *name)
+    }
+
+    #[test]
+    fn targets_of_reshapes() {
+        #[rustfmt::skip]
+        #[allow(clippy::type_complexity, reason = "a table")]
+        let cases: [(&str, fn(&mut GraphBuilder, &str) -> String, Option<&[i64]>); 6] = [
+            ("the whole shape", |g, x| g.op("Shape", &[x], &[]), Some(&[0, 6, 0, 8])),
+            ("a part of it", |g, x| g.op("Shape", &[x], &[attr_int("start", -3), attr_int("end", 3)]),
+                Some(&[6, -1])),
+            ("gathered and put together", |g, x| {
+                let shape = g.op("Shape", &[x], &[]);
+                let (first, rest, zero) = (g.ints("first", &[0]), g.ints("rest", &[-1]), g.ints("zero", &[0]));
+                let batch = g.op("Gather", &[&shape, &first], &[]);
+                let batch = g.op("Squeeze", &[&batch, &zero], &[]);
+                let batch = g.op("Unsqueeze", &[&batch, &zero], &[]);
+                g.op("Concat", &[&batch, &rest], &[attr_int("axis", 0)])
+            }, Some(&[0, -1])),
+            ("sliced", |g, x| {
+                let shape = g.op("Shape", &[x], &[]);
+                let (start, end) = (g.ints("start", &[1]), g.ints("end", &[i64::MAX]));
+                g.op("Slice", &[&shape, &start, &end], &[])
+            }, Some(&[6, -1, 8])),
+            ("two open sizes that moved", |g, x| {
+                let shape = g.op("Shape", &[x], &[]);
+                let places = g.ints("places", &[2, 0, 1]);
+                g.op("Gather", &[&shape, &places], &[])
+            }, None),
+            ("computed otherwise", |g, x| {
+                let shape = g.op("Shape", &[x], &[]);
+                g.op("Add", &[&shape, &shape], &[])
+            }, None),
+        ];
+        for (name, sizes, want) in cases {
+            let (mut graph, types) = graph(|graph, x| {
+                let sizes = sizes(graph, x);
+                graph.op("Reshape", &[x, &sizes], &[])
+            });
+            assert_eq!(fix_shapes(&mut graph, &types), want.is_some(), "{name}");
+            let found = constant(&graph, 1).and_then(TensorProto::to_i64);
+            assert_eq!(found.as_deref(), want, "{name}");
+            assert!(!fix_shapes(&mut graph, &types), "{name}: a second time finds nothing");
+        }
+    }
+
+    #[test]
+    fn sizes_of_a_resize_become_scales() {
+        let resize = |time: usize, width: i64| {
+            let (mut graph, types) = graph(|graph, x| {
+                let shape = graph.op("Shape", &[x], &[]);
+                let places = graph.ints("places", &[0, 1, time as i64]);
+                let kept = graph.op("Gather", &[&shape, &places], &[]);
+                let width = graph.ints("width", &[width]);
+                let sizes = graph.op("Concat", &[&kept, &width], &[attr_int("axis", 0)]);
+                graph.op("Resize", &[x, "", "", &sizes], &[])
+            });
+            fix_shapes(&mut graph, &types);
+            constant(&graph, 2).and_then(|tensor| tensor.to_f32().ok())
+        };
+        assert_eq!(resize(2, 20), Some(vec![1.0, 1.0, 1.0, 2.5]));
+        assert_eq!(resize(0, 20), None, "the open axis would get another size");
+        assert_eq!(resize(2, 0), None);
+    }
+
+    #[test]
+    fn hostile_positions_are_left_alone() {
+        for place in [i64::MIN, i64::MAX, 4, -5] {
+            let (mut graph, types) = graph(|graph, x| {
+                let shape = graph.op("Shape", &[x], &[]);
+                let places = graph.ints("places", &[place]);
+                let sizes = graph.op("Gather", &[&shape, &places], &[]);
+                graph.op("Reshape", &[x, &sizes], &[])
+            });
+            assert!(!fix_shapes(&mut graph, &types), "{place}");
+        }
+    }
+}

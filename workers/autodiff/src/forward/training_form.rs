@@ -1,0 +1,246 @@
+//! Training form and evaluation form of a forward graph: what BatchNormalization and Dropout do in each.
+//!
+//! A model is most often exported for evaluation, where BatchNormalization uses statistics that were gathered before and
+//! Dropout does nothing. In the training form:
+//!
+//! * Dropout is active, with a seed, so that a run can be repeated: [`activate_dropout`], before ONNX Runtime simplifies
+//!   the model (which would take an idle Dropout away).
+//! * BatchNormalization uses the statistics of the batch, written as mean = sum(x) / n and variance = sum(x^2) / n -
+//!   mean^2, at least 0, in front of the operator as it is for evaluation (in ONNX Runtime its own training mode is the
+//!   slower one, and absent on GPUs): [`training_form`]. What it remembers of them follows as
+//!   new = running * momentum + batch * (1 - momentum), with the unbiased variance n / (n - 1), as every framework has it;
+//!   see [`Statistic`].
+//!
+//! [`evaluation_form`] goes the other way, for a model that was exported for training.
+//! Source: Ioffe and Szegedy, Batch normalization, arXiv:1502.03167, algorithms 1 and 2; the ONNX operator's text.
+
+use std::collections::HashSet;
+
+use crate::emitter::Emitter;
+use crate::error::AutodiffError;
+use syncline_onnx::Types;
+use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
+use syncline_onnx::{Dim, ElementType, TensorType, attr_int};
+
+/// What follows the name of a running statistic in the name of its next value.
+pub const NEXT_SUFFIX: &str = ".new";
+/// What is kept of a running statistic at each step, if the node does not say.
+const MOMENTUM: f32 = 0.9;
+
+/// A running mean or variance that a training step changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statistic {
+    /// The tensor of the forward model that holds it.
+    pub name: String,
+    /// The value of the training form that takes its place after a step; to be published as `<name>.new`.
+    pub(crate) next: String,
+}
+
+/// Names of the tensors that BatchNormalization nodes read as mean and variance: no weights, whatever their type.
+pub(crate) fn statistics(graph: &GraphProto) -> HashSet<String> {
+    let norms = graph.node.iter().filter(|node| is(node, "BatchNormalization"));
+    norms.flat_map(|node| node.input.iter().skip(3).map(|value| origin(graph, value).to_owned())).collect()
+}
+
+/// Makes every Dropout of the graph drop, each with a seed of its own. `param` is an input that is never empty.
+///
+/// ONNX Runtime 1.31 takes away every Dropout whose mask nobody reads, even one that is told to train by a constant or an
+/// input. So they are told by a value that only the run knows to be true: b or not b, for the first number of `param`.
+pub(crate) fn activate_dropout(graph: &mut GraphProto, seed: i64, param: &str) {
+    let mut found = false;
+    let [list, first, flat, number, truth, lie, active] =
+        ["list", "first", "flat", "number", "truth", "lie", "active"]
+            .map(|part| format!("syncline/dropout_{part}"));
+    for (index, node) in (0..).zip(graph.node.iter_mut().filter(|node| is(node, "Dropout"))) {
+        found = true;
+        node.input.resize(3, String::new());
+        node.input[2].clone_from(&active);
+        node.attribute.retain(|attribute| attribute.name != "seed");
+        node.attribute.push(attr_int("seed", seed.wrapping_add(index)));
+    }
+    if !found {
+        return;
+    }
+    graph.initializer.push(TensorProto::from_i64(&list, &[1], &[-1]));
+    graph.initializer.push(TensorProto::from_i64(&first, &[], &[0]));
+    let to_bool = attr_int("to", i64::from(ElementType::Bool.code()));
+    let nodes = [
+        NodeProto::named(&flat, "Reshape", &[param, &list], &[]),
+        NodeProto::named(&number, "Gather", &[&flat, &first], &[]),
+        NodeProto::named(&truth, "Cast", &[&number], &[to_bool]),
+        NodeProto::named(&lie, "Not", &[&truth], &[]),
+        NodeProto::named(&active, "Or", &[&truth, &lie], &[]),
+    ];
+    graph.node.splice(0..0, nodes);
+}
+
+/// The graph as it evaluates: no Dropout, and BatchNormalization with the statistics that it remembers.
+pub(crate) fn evaluation_form(graph: &GraphProto) -> GraphProto {
+    let mut graph = graph.clone();
+    let mut remembered = Vec::new();
+    for node in &mut graph.node {
+        if is(node, "Dropout") {
+            // Without its third input it passes everything; one with a mask stays for the sake of the mask.
+            node.input.truncate(2);
+            if node.output.len() <= 1 {
+                node.input.truncate(1);
+                node.attribute.clear();
+                "Identity".clone_into(&mut node.op_type);
+            }
+        }
+        if is(node, "BatchNormalization") {
+            node.attribute.retain(|attribute| attribute.name != "training_mode");
+            let statistics = node.input.iter().skip(3).zip(node.output.iter().skip(1));
+            remembered.extend(
+                statistics.filter(|(_, next)| !next.is_empty()).map(|(old, next)| identity(old, next)),
+            );
+            node.output.truncate(1);
+        }
+    }
+    // In front, where statistics that come from outside are known; what reads them may be anywhere.
+    graph.node.splice(0..0, remembered);
+    graph
+}
+
+/// The graph with every BatchNormalization in training form, and what becomes of the running statistics.
+///
+/// `types` has the types of the graph's values and receives those of the new ones. A statistic that is no input of the
+/// graph is a constant of the model, and stays one.
+pub(crate) fn training_form(
+    graph: &GraphProto,
+    types: &mut Types,
+) -> Result<(GraphProto, Vec<Statistic>), AutodiffError> {
+    let mut emitter = Emitter::rewriting(graph);
+    let mut statistics: Vec<Statistic> = Vec::new();
+    for node in &graph.node {
+        if !is(node, "BatchNormalization") {
+            emitter.adopt(node.clone());
+            continue;
+        }
+        let batch = Batch::emit(&mut emitter, node, types)?;
+        let (mean, variance) = (batch.mean.clone(), batch.variance.clone());
+        let nexts = [(&mean, 3, 1), (&batch.unbiased, 4, 2)];
+        for (seen, input, output) in nexts {
+            let next = batch.next(&mut emitter, &node.input[input], seen);
+            if let Some(name) = node.output.get(output).filter(|name| !name.is_empty()) {
+                emitter.adopt(identity(&next, name));
+            }
+            let name = origin(graph, &node.input[input]).to_owned();
+            let held = graph.input.iter().any(|input| input.name == name);
+            if held && !statistics.iter().any(|known| known.name == name) {
+                statistics.push(Statistic { name, next });
+            }
+        }
+        let mut node = node.clone();
+        node.output.truncate(1);
+        node.attribute.retain(|attribute| attribute.name == "epsilon");
+        node.input[3] = mean;
+        node.input[4] = variance;
+        emitter.adopt(node);
+    }
+    let written = emitter.rewritten(graph);
+    let made = written.node.iter().flat_map(|node| &node.output);
+    for value in made.filter(|value| !graph.node.iter().any(|node| node.output.contains(value))) {
+        // Only their being float tensors matters; no rule looks at them.
+        types.entry(value.clone()).or_insert_with(|| TensorType::new(ElementType::F32, Vec::new()));
+    }
+    Ok((written, statistics))
+}
+
+/// Whether mean and variance are those of the batch `x`, as [`training_form`] writes them.
+pub(crate) fn is_of_batch(emitter: &Emitter, x: &str, mean: &str, variance: &str) -> bool {
+    let made_by = |value: &str, op: &str| emitter.producer(value).filter(|node| node.op_type == op);
+    let mean_of = |value: &str| {
+        let total = made_by(value, "Div").and_then(|node| made_by(&node.input[0], "ReduceSum"));
+        total.map(|node| node.input[0].as_str())
+    };
+    let squares = |value: &str| {
+        made_by(value, "Mul").filter(|node| node.input[0] == node.input[1]).map(|node| node.input[0].as_str())
+    };
+    let difference = made_by(variance, "Relu").and_then(|node| made_by(&node.input[0], "Sub"));
+    let fits = |node: &NodeProto| {
+        mean_of(&node.input[0]).and_then(squares) == Some(x) && squares(&node.input[1]) == Some(mean)
+    };
+    mean_of(mean) == Some(x) && difference.is_some_and(fits)
+}
+
+/// Statistics of one batch, per channel.
+struct Batch {
+    mean: String,
+    variance: String,
+    unbiased: String,
+    momentum: f32,
+}
+
+impl Batch {
+    fn emit(e: &mut Emitter, node: &NodeProto, types: &Types) -> Result<Self, AutodiffError> {
+        let refuse = |reason: &str| AutodiffError::UnsupportedUse {
+            op: node.op_type.clone(),
+            node: node.label().to_owned(),
+            reason: reason.to_owned(),
+        };
+        let [x, _, _, _, _] = node.input.as_slice() else {
+            return Err(refuse("it does not have five inputs"));
+        };
+        let ty = types.get(x).ok_or_else(|| refuse("the shape of its input is not known"))?;
+        let channels = ty.dims.get(1).and_then(Dim::fixed);
+        let channels = channels.ok_or_else(|| refuse("its number of channels is not known"))?;
+        let axes: Vec<i64> = (0..ty.dims.len() as i64).filter(|axis| *axis != 1).collect();
+        let axes = e.ints(&axes);
+        let all = e.op("Size", &[x], &[]);
+        let all = e.cast(&all, ty.element);
+        let channels = e.float(ty.element, channels as f64);
+        let count = e.op("Div", &[&all, &channels], &[]);
+        let mut mean_of = |value: &str| {
+            let total = e.op("ReduceSum", &[value, &axes], &[attr_int("keepdims", 0)]);
+            e.op("Div", &[&total, &count], &[])
+        };
+        let mean = mean_of(x);
+        let square = e.op("Mul", &[x, x], &[]);
+        let total = e.op("ReduceSum", &[&square, &axes], &[attr_int("keepdims", 0)]);
+        let power = e.op("Div", &[&total, &count], &[]);
+        let level = e.op("Mul", &[&mean, &mean], &[]);
+        let difference = e.op("Sub", &[&power, &level], &[]);
+        let variance = e.op("Relu", &[&difference], &[]);
+        let one = e.float(ty.element, 1.0);
+        let rest = e.op("Sub", &[&count, &one], &[]);
+        let rest = e.op("Max", &[&rest, &one], &[]);
+        let factor = e.op("Div", &[&count, &rest], &[]);
+        let unbiased = e.op("Mul", &[&variance, &factor], &[]);
+        Ok(Self { mean, variance, unbiased, momentum: node.float("momentum", MOMENTUM) })
+    }
+
+    /// running * momentum + seen * (1 - momentum).
+    fn next(&self, e: &mut Emitter, running: &str, seen: &str) -> String {
+        let (kept, added) = (
+            e.float(ElementType::F32, self.momentum.into()),
+            e.float(ElementType::F32, 1.0 - f64::from(self.momentum)),
+        );
+        let (old, new) = (e.op("Mul", &[running, &kept], &[]), e.op("Mul", &[seen, &added], &[]));
+        e.op("Add", &[&old, &new], &[])
+    }
+}
+
+fn is(node: &NodeProto, op: &str) -> bool {
+    node.op_type == op && (node.domain.is_empty() || node.domain == "ai.onnx")
+}
+
+fn identity(from: &str, to: &str) -> NodeProto {
+    NodeProto::named(to, "Identity", &[from], &[])
+}
+
+/// Where a value comes from, behind nodes that do not change its numbers (exporters write casts and reshapes around the
+/// statistics).
+fn origin<'a>(graph: &'a GraphProto, value: &'a str) -> &'a str {
+    const SAME_NUMBERS: [&str; 6] = ["Identity", "Cast", "CastLike", "Expand", "Reshape", "Squeeze"];
+    let mut value = value;
+    // The graph has no cycles, and each step goes to an earlier node.
+    for node in graph.node.iter().rev() {
+        if node.output.first().is_some_and(|output| output == value)
+            && SAME_NUMBERS.contains(&node.op_type.as_str())
+        {
+            value = node.input.first().map_or(value, String::as_str);
+        }
+    }
+    value
+}

@@ -1,0 +1,93 @@
+//! Reverse-mode differentiation of ONNX models, ONNX in and ONNX out.
+//!
+//! [`derive()`] takes a forward model and a loss and returns a *training graph*: standard ONNX operators that compute
+//! the loss, its gradient for every parameter, and metrics, so that an ordinary ONNX Runtime trains the model. The
+//! steps, one file each:
+//!
+//! 1. `forward` — weights become inputs, constants are folded, every value gets a type (by ONNX Runtime).
+//! 2. `loss/` — the loss and its gradient for the model's output, one file per family.
+//! 3. `sweep` — from the loss back to the parameters: each node's rule turns gradients of its outputs into
+//!    gradients of its inputs. A value that is read twice gets the sum.
+//! 4. `emitter` — where rules write their nodes: equal nodes are made once, nodes that nothing needs are dropped.
+//!
+//! The rules live in `rules/`, an operator or a family of like ones per file, listed in one table. To teach Syncline an
+//! operator: write the rule, add the line, add a case to one of `tests/rules*.rs`, which check it against finite
+//! differences. [`accept_ready`] takes a training graph that somebody else has made.
+//!
+//! # Names in a training graph
+//!
+//! | name | what |
+//! |---|---|
+//! | `label`, or another name from the options | input; int64 for softmax cross-entropy, else float with the shape of the model's output |
+//! | each parameter, under its own name | input |
+//! | `loss_scale` | input of a float16 graph, with a default; a float scalar, see [`Precision`] |
+//! | `loss` | output; weighted mean over the labels, a scalar |
+//! | `loss_weight` | output; the sum of the labels' weights, a scalar |
+//! | `<parameter>.grad` | output; gradient of `loss`, the parameter's shape |
+//! | `correct` | output for classification; number of right predictions, a float scalar |
+//! | `predictions` | output; number of predictions, where it is not that of the samples |
+//! | `correct_topk`, `perplexity` | outputs on request, see [`LossOptions`] |
+//! | the forward model's outputs | under their own names |
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod broadcast;
+mod catalogue;
+mod derive;
+mod emitter;
+mod error;
+mod estimate;
+mod forward;
+mod loss;
+mod options;
+mod param_list;
+mod precision;
+mod ready;
+mod recompute;
+mod rules;
+mod sizes;
+mod sweep;
+mod table;
+mod training_graph;
+mod warnings;
+
+pub use catalogue::{NONE_NEEDED, REFUSED, REWRITTEN, Support, support};
+pub use derive::derive;
+pub use error::AutodiffError;
+pub use estimate::{Estimate, estimate};
+pub use forward::{
+    NEXT_SUFFIX, Selected, Statistic, TRAINABLE, inference_form, parse_forward, refuse_unloaded, select,
+    with_columns,
+};
+pub use loss::{Loss, LossOptions};
+pub use options::DeriveOptions;
+pub use param_list::names_of;
+pub use precision::{FIRST_LOSS_SCALE, Precision};
+pub use ready::accept_ready;
+pub use recompute::{NOMINAL_AXIS, Saving};
+pub use rules::{float64_form, supported_operators};
+pub use sizes::sizes;
+pub use table::rows_of_table;
+pub use training_graph::{Io, Param, TrainingGraph};
+pub use warnings::{unknown_dropout, warnings};
+
+/// Input that holds the wanted answers, unless the options name another.
+pub const LABEL: &str = "label";
+/// Output: mean loss.
+pub const LOSS: &str = "loss";
+/// Output: sum of sample weights.
+pub const LOSS_WEIGHT: &str = "loss_weight";
+/// Input of a training graph in float16: what the gradients inside are multiplied by. Has a default.
+pub const LOSS_SCALE: &str = "loss_scale";
+/// Output: number of right predictions.
+pub const CORRECT: &str = "correct";
+/// Output: number of predictions among which `correct` counts the right ones.
+pub const PREDICTIONS: &str = "predictions";
+/// Output: exp of the mean negative log-likelihood.
+pub const PERPLEXITY: &str = "perplexity";
+/// What precedes k in the name of the output that counts labels among the k best scores.
+pub const CORRECT_TOP: &str = "correct_top";
+/// What follows a parameter's name in the name of its gradient.
+pub const GRAD_SUFFIX: &str = ".grad";

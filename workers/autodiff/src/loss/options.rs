@@ -1,0 +1,77 @@
+//! Settings of a loss.
+
+use serde::{Deserialize, Serialize};
+
+use super::Loss;
+use crate::error::AutodiffError;
+
+/// Settings of a loss. Each belongs to some losses only; setting one that the chosen loss does not have is refused.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LossOptions {
+    /// Softmax cross-entropy: share of the probability that is spread evenly over all classes, at least 0 and below 1
+    /// (Szegedy et al., CVPR 2016, doi:10.1109/CVPR.2016.308).
+    pub label_smoothing: f32,
+    /// Softmax cross-entropy: one weight per class, finite and not negative; empty if all count alike. A sample weighs
+    /// as much as the class of its label.
+    pub class_weights: Vec<f32>,
+    /// Softmax cross-entropy: samples with this label weigh nothing.
+    pub ignore_index: Option<i64>,
+    /// Softmax cross-entropy: the axis of the classes; negative counts from the back. By default the last one of
+    /// `[batch, classes]` and `[batch, time, classes]`, and axis 1 of `[batch, classes, height, width]` and the like.
+    pub class_axis: Option<i64>,
+    /// Softmax cross-entropy: also count the labels that are among the k best scores, as output `correct_topk`.
+    pub top_k: Option<u32>,
+    /// Softmax cross-entropy: also report exp of the mean negative log-likelihood, as output `perplexity`.
+    pub perplexity: bool,
+    /// Binary cross-entropy: how much a label 1 weighs against a label 0, above 0; one number, or one for each class, along
+    /// the axis where softmax cross-entropy has its classes by default. Empty if both weigh the same.
+    pub pos_weight: Vec<f32>,
+    /// Huber: where the loss turns from squared to absolute, above 0; 1 if not given.
+    pub delta: Option<f32>,
+}
+
+impl LossOptions {
+    /// The axis of the classes of scores with this many axes, as it is stated or by default.
+    pub(super) fn class_axis(&self, rank: i64) -> i64 {
+        self.class_axis.unwrap_or(if rank < 4 { -1 } else { 1 })
+    }
+
+    /// Refuses values out of range, and options of other losses.
+    pub(super) fn check(&self, loss: Loss) -> Result<(), AutodiffError> {
+        let refuse = |option: &'static str, reason: String| Err(AutodiffError::LossOption { option, reason });
+        let classes = [
+            ("label_smoothing", self.label_smoothing != 0.0),
+            ("class_weights", !self.class_weights.is_empty()),
+            ("ignore_index", self.ignore_index.is_some()),
+            ("class_axis", self.class_axis.is_some()),
+            ("top_k", self.top_k.is_some()),
+            ("perplexity", self.perplexity),
+        ];
+        let foreign = match loss {
+            Loss::SoftmaxCrossEntropy => None,
+            _ => classes.into_iter().find(|(_, set)| *set),
+        };
+        let weighted = loss != Loss::BinaryCrossEntropy && !self.pos_weight.is_empty();
+        let foreign = foreign.or(weighted.then_some(("pos_weight", true)));
+        let foreign = foreign.or((loss != Loss::Huber && self.delta.is_some()).then_some(("delta", true)));
+        if let Some((option, _)) = foreign {
+            return refuse(option, format!("loss {loss} has no such option"));
+        }
+        if !(0.0..1.0).contains(&self.label_smoothing) {
+            return refuse("label_smoothing", format!("{} is not in [0, 1)", self.label_smoothing));
+        }
+        if let Some(weight) = self.class_weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
+            return refuse("class_weights", format!("{weight} is no weight"));
+        }
+        if let Some(weight) = self.pos_weight.iter().find(|weight| !weight.is_finite() || **weight <= 0.0) {
+            return refuse("pos_weight", format!("{weight} is not above 0"));
+        }
+        match self.delta {
+            Some(delta) if !delta.is_finite() || delta <= 0.0 => {
+                refuse("delta", format!("{delta} is not above 0"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

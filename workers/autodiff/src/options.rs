@@ -1,0 +1,54 @@
+//! What can be chosen about a training graph.
+
+use serde::{Deserialize, Serialize};
+
+use crate::LABEL;
+use crate::loss::LossOptions;
+use crate::precision::Precision;
+
+/// How to derive a training graph.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DeriveOptions {
+    /// The model's output, or another float32 value of it, that the loss looks at; the first float32 output if not given.
+    /// Where that is probabilities, a cross-entropy looks at what they are made of, see
+    /// [`TrainingGraph::loss_at`](super::TrainingGraph::loss_at).
+    pub output: Option<String>,
+    /// Name of the input that holds the wanted answers. Default `label`.
+    pub label: String,
+    /// Settings of the loss.
+    pub loss: LossOptions,
+    /// Names of the parameters to train, as PyTorch prints them: they decide alone, and all of them have to exist.
+    pub params: Option<Vec<String>>,
+    /// Weights to train, as names or patterns with `*`. If neither is given, [`select`](super::select()) decides.
+    pub train: Option<Vec<String>>,
+    /// Weights that stay as they are, as names or patterns with `*`.
+    pub freeze: Vec<String>,
+    /// Whether the model trains as it evaluates: BatchNormalization with the statistics that it remembers, no Dropout.
+    pub eval_mode: bool,
+    /// Seed of the Dropout nodes.
+    pub seed: i64,
+    /// Element type of products and what stands between them; everything that goes in and out stays float32.
+    pub precision: Precision,
+    /// Makes cheap values again in the backward pass instead of keeping them: less memory, a little more time.
+    pub recompute: bool,
+    /// Lets ONNX Runtime fold constants and inline functions first. Default yes.
+    pub simplify: bool,
+}
+
+impl Default for DeriveOptions {
+    fn default() -> Self {
+        Self {
+            output: None,
+            label: LABEL.to_owned(),
+            loss: LossOptions::default(),
+            params: None,
+            train: None,
+            freeze: Vec::new(),
+            eval_mode: false,
+            seed: 0,
+            precision: Precision::F32,
+            recompute: false,
+            simplify: true,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! y = x resized along some axes. Each axis is a matrix of weights that is known when the graph is written (see
+//! `interpolation`), so dx is dy times each of them, transposed; where each element was repeated a whole number of times,
+//! a sum of the repetitions.
+
+use super::interpolation::Resized;
+use super::{InputGrads, NodeGrad};
+use crate::AutodiffError;
+use crate::broadcast::sum;
+use syncline_onnx::{Dim, attr_ints};
+
+/// Most numbers in the matrix of weights of an axis.
+const MOST_WEIGHTS: usize = 1 << 24;
+
+pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
+    let (rank, mut sizes) = (n.dims(n.input(0))?.len(), n.dims(n.output())?.to_vec());
+    let mut dx = dy.to_owned();
+    for Matrix { axis, input, output, weights } in matrices(n)?.into_iter().rev() {
+        dx = match output.checked_div(input).filter(|times| repeats(&weights, input, *times)) {
+            Some(times) => shrunk(n, &dx, &sizes, axis, input, times)?,
+            None => product(n, &dx, axis, rank, [output, input], &weights),
+        };
+        sizes[axis] = Dim::Fixed(input);
+    }
+    Ok(vec![Some(dx)])
+}
+
+/// The node itself, as products.
+pub(super) fn forward(n: &mut NodeGrad<'_>) -> Result<String, AutodiffError> {
+    let rank = n.dims(n.input(0))?.len();
+    let mut y = n.input(0).to_owned();
+    for Matrix { axis, input, output, weights } in matrices(n)? {
+        let transposed = (0..input).flat_map(|from| (0..output).map(move |to| (from, to)));
+        let transposed: Vec<f32> = transposed.map(|(from, to)| weights[to * input + from]).collect();
+        y = product(n, &y, axis, rank, [input, output], &transposed);
+    }
+    Ok(y)
+}
+
+/// What happens along one axis: row o of the weights says what output o is made of.
+struct Matrix {
+    axis: usize,
+    input: usize,
+    output: usize,
+    weights: Vec<f32>,
+}
+
+/// One for each axis that changes, in ascending order.
+fn matrices(n: &NodeGrad<'_>) -> Result<Vec<Matrix>, AutodiffError> {
+    let (from, to) = (n.dims(n.input(0))?, n.dims(n.output())?);
+    let scales = scales(n, from.len())?;
+    let mut matrices = Vec::new();
+    for (axis, (from, to)) in from.iter().zip(to).enumerate() {
+        let open = from.fixed().is_none();
+        let untouched = match &scales {
+            Some(scales) => scales[axis] == 1.0,
+            // A node that resizes to sizes states all of them; those of batch and channels are the old ones.
+            None => from.same(to) || (open && axis < 2),
+        };
+        if untouched {
+            continue;
+        }
+        let (input, output) = (n.fixed(n.input(0), from)?, n.fixed(n.output(), to)?);
+        let (input, output) = (usize::try_from(input).unwrap_or(0), usize::try_from(output).unwrap_or(0));
+        let scale = scales.as_ref().map_or(output as f32 / input as f32, |scales| scales[axis]);
+        if input == 0 || output.saturating_mul(input) > MOST_WEIGHTS {
+            return Err(n.refuse(format!("it resizes {input} elements to {output}")));
+        }
+        let resized = resized(n, input, output, scale);
+        let weights = resized.weights().ok_or_else(|| {
+            let (mode, coordinates) = (resized.mode, resized.coordinates);
+            n.refuse(format!("mode {mode} with coordinates {coordinates}"))
+        })?;
+        matrices.push(Matrix { axis, input, output, weights });
+    }
+    Ok(matrices)
+}
+
+fn resized<'a>(n: &NodeGrad<'a>, input: usize, output: usize, scale: f32) -> Resized<'a> {
+    Resized {
+        input,
+        output,
+        scale,
+        mode: n.node.string("mode", "nearest"),
+        coordinates: n.node.string("coordinate_transformation_mode", "half_pixel"),
+        nearest: n.node.string("nearest_mode", "round_prefer_floor"),
+        cubic_coefficient: n.node.float("cubic_coeff_a", -0.75),
+        exclude_outside: n.node.int("exclude_outside", 0) != 0,
+        antialias: n.node.int("antialias", 0) != 0,
+    }
+}
+
+/// The scale of every axis, if the node gives scales, or sizes within which the image keeps its proportions.
+fn scales(n: &NodeGrad<'_>, rank: usize) -> Result<Option<Vec<f32>>, AutodiffError> {
+    let axes = match n.node.ints("axes").filter(|axes| !axes.is_empty()) {
+        Some(axes) => axes.iter().map(|axis| n.axis(*axis, rank)).collect::<Result<_, _>>()?,
+        None => (0..rank).collect::<Vec<usize>>(),
+    };
+    let given = match n.input(3) {
+        "" if n.input(2).is_empty() => return Ok(None),
+        "" => {
+            let given = n.emitter.known(n.input(2)).and_then(|tensor| tensor.to_f32().ok());
+            given.ok_or_else(|| n.refuse("its scales are not constant".to_owned()))?
+        }
+        sizes => match common_scale(n, sizes, &axes)? {
+            Some(scale) => vec![scale; axes.len()],
+            None => return Ok(None),
+        },
+    };
+    let mut scales = vec![1.0; rank];
+    axes.iter().zip(given).for_each(|(axis, scale)| scales[*axis] = scale);
+    Ok(Some(scales))
+}
+
+/// The one scale of all axes where the node keeps the proportions of the image.
+fn common_scale(n: &NodeGrad<'_>, sizes: &str, axes: &[usize]) -> Result<Option<f32>, AutodiffError> {
+    let choose = match n.node.string("keep_aspect_ratio_policy", "stretch") {
+        "not_larger" => f32::min,
+        "not_smaller" => f32::max,
+        _ => return Ok(None),
+    };
+    let sizes = n.known_ints(sizes).filter(|sizes| sizes.len() == axes.len());
+    let sizes = sizes.ok_or_else(|| n.refuse("its sizes are not constant".to_owned()))?;
+    let dims = n.dims(n.input(0))?;
+    let mut common = None;
+    for (axis, size) in axes.iter().zip(sizes) {
+        let scale = size as f32 / n.fixed(n.input(0), &dims[*axis])? as f32;
+        common = Some(common.map_or(scale, |other| choose(other, scale)));
+    }
+    Ok(common)
+}
+
+/// Whether output o is input o / times.
+fn repeats(weights: &[f32], input: usize, times: usize) -> bool {
+    let copies = |(output, row): (usize, &[f32])| {
+        row.iter()
+            .enumerate()
+            .all(|(at, weight)| *weight == f32::from(u8::from(times > 0 && at == output / times)))
+    };
+    weights.len() == input * input * times && weights.chunks(input.max(1)).enumerate().all(copies)
+}
+
+/// Sums `times` neighbours along an axis of `value`, which has shape `sizes`.
+fn shrunk(
+    n: &mut NodeGrad<'_>,
+    value: &str,
+    sizes: &[Dim],
+    axis: usize,
+    input: usize,
+    times: usize,
+) -> Result<String, AutodiffError> {
+    let behind: Result<Vec<i64>, _> = sizes[axis + 1..].iter().map(|dim| n.fixed(n.output(), dim)).collect();
+    let shape = [vec![0; axis], vec![input as i64, times as i64], behind?].concat();
+    let parted = n.reshaped(value, &shape);
+    Ok(sum(n.emitter, &parted, &[axis as i64 + 1]))
+}
+
+/// Multiplies one axis of `value` by the matrix `weights`.
+fn product(
+    n: &mut NodeGrad<'_>,
+    value: &str,
+    axis: usize,
+    rank: usize,
+    shape: [usize; 2],
+    weights: &[f32],
+) -> String {
+    let weights = n.tensor(&shape, weights);
+    if axis + 2 == rank {
+        let turned = n.emitter.op("Transpose", &[&weights], &[attr_ints("perm", &[1, 0])]);
+        return n.emitter.op("MatMul", &[&turned, value], &[]);
+    }
+    let mut perm: Vec<i64> = (0..).take(rank).collect();
+    perm.swap(axis, rank - 1);
+    let turn = |n: &mut NodeGrad<'_>, value: &str| match axis + 1 == rank {
+        true => value.to_owned(),
+        false => n.emitter.op("Transpose", &[value], &[attr_ints("perm", &perm)]),
+    };
+    let turned = turn(n, value);
+    let result = n.emitter.op("MatMul", &[&turned, &weights], &[]);
+    turn(n, &result)
+}

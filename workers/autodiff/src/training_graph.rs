@@ -1,0 +1,86 @@
+//! A training graph and what a worker has to know of it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::recompute::Saving;
+use syncline_onnx::proto::TensorProto;
+use syncline_onnx::{Dim, ElementType, OnnxError, TensorType};
+
+/// An input or output of a training graph.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Io {
+    pub name: String,
+    pub element: ElementType,
+    pub dims: Vec<Dim>,
+}
+
+impl Io {
+    pub(super) fn new(name: &str, ty: TensorType) -> Self {
+        Self { name: name.to_owned(), element: ty.element, dims: ty.dims }
+    }
+}
+
+/// A trained parameter with its first value, in row-major order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Param {
+    pub name: String,
+    pub shape: Vec<usize>,
+    #[serde(with = "as_bytes")]
+    pub initial: Vec<f32>,
+}
+
+/// A model that can be trained. The module's documentation lists the names of its inputs and outputs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TrainingGraph {
+    /// Computes loss, metrics and gradients.
+    #[serde(with = "serde_bytes")]
+    pub train_onnx: Vec<u8>,
+    /// Computes loss and metrics.
+    #[serde(with = "serde_bytes")]
+    pub eval_onnx: Vec<u8>,
+    /// The parameters, in the order of the forward model.
+    pub params: Vec<Param>,
+    /// Running statistics, fed as parameters are; a step gives their next values as `<name>.new`.
+    pub state: Vec<Param>,
+    /// The value that the loss looks at: the output that was asked for, or the scores of which a Softmax or Sigmoid makes
+    /// it. A ready-made graph does not say.
+    pub loss_at: Option<String>,
+    /// What is fed besides parameters and label.
+    pub data_inputs: Vec<Io>,
+    /// The label. A ready-made graph may have none.
+    pub label: Option<Io>,
+    /// The outputs of the forward model, or of a ready-made graph what is neither loss nor gradient.
+    pub forward_outputs: Vec<Io>,
+    /// Whether there is an output `correct`.
+    pub has_correct: bool,
+    /// What recomputation saves, where the options ask for it.
+    pub saving: Option<Saving>,
+    /// Number of classes, where the label is one of several.
+    pub classes: Option<usize>,
+}
+
+impl TrainingGraph {
+    /// The training graph as a file that stands for itself: the first values of parameters and running statistics are the
+    /// defaults of their inputs.
+    pub fn with_first_values(&self) -> Result<Vec<u8>, OnnxError> {
+        let mut model = syncline_onnx::parse(&self.train_onnx)?;
+        let held = self.params.iter().chain(&self.state);
+        let first = held.map(|param| TensorProto::from_f32(&param.name, &param.shape, &param.initial));
+        model.graph.get_or_insert_default().initializer.extend(first);
+        Ok(model.to_bytes())
+    }
+}
+
+/// Many numbers, as the bytes that they are in memory: between processes of one machine.
+mod as_bytes {
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(numbers: &[f32], to: S) -> Result<S::Ok, S::Error> {
+        serde_bytes::serialize(bytemuck::cast_slice::<f32, u8>(numbers), to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
+        let bytes: Vec<u8> = serde_bytes::deserialize(from)?;
+        Ok(bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect())
+    }
+}

@@ -1,0 +1,70 @@
+//! Attributes of nodes: making them and reading them.
+
+use crate::proto::{
+    ATTRIBUTE_FLOAT, ATTRIBUTE_INT, ATTRIBUTE_INTS, ATTRIBUTE_STRING, AttributeProto, NodeProto,
+};
+
+/// An integer attribute.
+pub fn attr_int(name: &str, value: i64) -> AttributeProto {
+    AttributeProto { name: name.to_owned(), i: Some(value), kind: ATTRIBUTE_INT, ..Default::default() }
+}
+
+/// A float attribute.
+pub fn attr_float(name: &str, value: f32) -> AttributeProto {
+    AttributeProto { name: name.to_owned(), f: Some(value), kind: ATTRIBUTE_FLOAT, ..Default::default() }
+}
+
+/// An attribute that is a list of integers.
+pub fn attr_ints(name: &str, values: &[i64]) -> AttributeProto {
+    AttributeProto {
+        name: name.to_owned(),
+        ints: values.to_vec(),
+        kind: ATTRIBUTE_INTS,
+        ..Default::default()
+    }
+}
+
+/// A string attribute.
+pub fn attr_string(name: &str, value: &str) -> AttributeProto {
+    AttributeProto {
+        name: name.to_owned(),
+        s: Some(value.as_bytes().to_vec()),
+        kind: ATTRIBUTE_STRING,
+        ..Default::default()
+    }
+}
+
+impl NodeProto {
+    /// The integer attribute `name`, or `default` if the node does not state it.
+    pub fn int(&self, name: &str, default: i64) -> i64 {
+        self.attribute(name).and_then(|attribute| attribute.i).unwrap_or(default)
+    }
+
+    /// The float attribute `name`, or `default` if the node does not state it.
+    pub fn float(&self, name: &str, default: f32) -> f32 {
+        self.attribute(name).and_then(|attribute| attribute.f).unwrap_or(default)
+    }
+
+    /// The list of integers `name`, if the node states it.
+    pub fn ints(&self, name: &str) -> Option<&[i64]> {
+        self.attribute(name).map(|attribute| attribute.ints.as_slice())
+    }
+
+    /// The string attribute `name`, or `default` if the node does not state it or it is no text.
+    pub fn string<'a>(&'a self, name: &str, default: &'a str) -> &'a str {
+        let bytes = self.attribute(name).and_then(|attribute| attribute.s.as_deref());
+        bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or(default)
+    }
+
+    /// The name to show to people: the node's own, else that of its first output.
+    pub fn label(&self) -> &str {
+        match (self.name.is_empty(), self.output.first()) {
+            (true, Some(output)) => output,
+            _ => &self.name,
+        }
+    }
+
+    pub fn attribute(&self, name: &str) -> Option<&AttributeProto> {
+        self.attribute.iter().find(|attribute| attribute.name == name)
+    }
+}

@@ -1,0 +1,37 @@
+//! ONNX models as plain data: read them, check them, build them. Nothing here runs a model.
+//!
+//! A model file is untrusted input. [`parse`] is the only way in: it bounds sizes before anything is allocated for
+//! them, refuses external data (which would let a model read any file of the machine), checks that every value is
+//! produced exactly once and before it is used, and leaves the nodes in topological order, so that every later pass
+//! may simply walk them. The protobuf structs in [`proto`] are written by hand: no protoc at build time.
+//!
+//! [`GraphBuilder`] writes small forward models by hand, for tests, examples and [`mlp`].
+//!
+//! [`infer_types`] and its neighbours tell the types of all values. The shape rules of the operators are those of an ONNX
+//! implementation behind the trait [`Compiler`]; this crate has none of its own.
+
+mod attributes;
+mod build;
+mod captured;
+mod compiler;
+mod element;
+mod error;
+mod infer;
+mod mlp;
+mod parse;
+pub mod proto;
+mod scan;
+mod tensor;
+mod weight_gradient;
+
+pub use attributes::{attr_float, attr_int, attr_ints, attr_string};
+pub use build::GraphBuilder;
+pub use captured::captured;
+pub use compiler::{CompileError, Compiler, Types};
+pub use element::{Dim, ElementType, TensorType};
+pub use error::OnnxError;
+pub use infer::{check_loads, declare_every_value, folded_value_types, infer_types};
+pub use mlp::{SplitMix64, mlp};
+pub use parse::{MAX_ELEMENTS, MAX_MODEL_BYTES, parse};
+pub use proto::ModelProto;
+pub use weight_gradient::{Extent, WeightGradient};

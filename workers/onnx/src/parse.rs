@@ -1,0 +1,260 @@
+//! Reading a model and checking that it is one.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+
+use prost::Message;
+
+use crate::error::OnnxError;
+use crate::proto::{AttributeProto, GraphProto, ModelProto, NodeProto};
+use crate::scan::check_parts;
+
+/// Largest model file that is read, in bytes. Protobuf itself ends at 2 GiB.
+pub const MAX_MODEL_BYTES: usize = 1 << 30;
+/// Most elements of one constant tensor.
+pub const MAX_ELEMENTS: u64 = 1 << 31;
+
+/// Reads a model from the bytes of a `.onnx` file and checks it.
+///
+/// Afterwards every value has one producer, every read value exists, constant tensors hold as many numbers as their
+/// shapes say, and the nodes are in topological order (kept as they were if they already are). Subgraphs are checked
+/// as well. Never panics; allocates at most a small multiple of the file's size.
+pub fn parse(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
+    if bytes.len() > MAX_MODEL_BYTES {
+        return Err(OnnxError::TooLarge { bytes: bytes.len(), limit: MAX_MODEL_BYTES });
+    }
+    check_parts(bytes)?;
+    let mut model =
+        ModelProto::decode(bytes).map_err(|source| OnnxError::Malformed { reason: source.to_string() })?;
+    for function in &model.functions {
+        for attribute in function.node.iter().flat_map(|node| &node.attribute) {
+            check_tensors(attribute)?;
+        }
+    }
+    let graph = model.graph.as_mut().ok_or(OnnxError::NoGraph)?;
+    check_graph(graph, None)?;
+    Ok(model)
+}
+
+/// Names that a subgraph may read from the graphs around it.
+struct Scope<'a> {
+    names: HashSet<String>,
+    outer: Option<&'a Scope<'a>>,
+}
+
+impl Scope<'_> {
+    fn contains(&self, name: &str) -> bool {
+        self.names.contains(name) || self.outer.is_some_and(|outer| outer.contains(name))
+    }
+}
+
+/// Checks and sorts one graph; returns the names it reads from the graphs around it.
+fn check_graph(graph: &mut GraphProto, outer: Option<&Scope<'_>>) -> Result<HashSet<String>, OnnxError> {
+    for tensor in &graph.initializer {
+        tensor.check()?;
+    }
+    let scope = Scope { names: defined_names(graph)?, outer };
+    let mut reads = Vec::with_capacity(graph.node.len());
+    for node in &mut graph.node {
+        let mut names: HashSet<String> = node.input.iter().filter(|name| !name.is_empty()).cloned().collect();
+        for attribute in &mut node.attribute {
+            check_tensors(attribute)?;
+            for subgraph in attribute.g.iter_mut().chain(&mut attribute.graphs) {
+                names.extend(check_graph(subgraph, Some(&scope))?);
+            }
+        }
+        if let Some(value) = names.iter().find(|name| !scope.contains(name)) {
+            return Err(OnnxError::UndefinedValue { value: value.clone(), user: describe(node) });
+        }
+        reads.push(names);
+    }
+    let outputs = graph.output.iter().map(|output| &output.name);
+    if let Some(value) = outputs.clone().find(|name| !scope.contains(name)) {
+        return Err(OnnxError::UndefinedValue { value: value.clone(), user: "the output list".to_owned() });
+    }
+    let captured =
+        reads.iter().flatten().chain(outputs).filter(|name| !scope.names.contains(*name)).cloned().collect();
+    sort(&mut graph.node, &reads)?;
+    Ok(captured)
+}
+
+/// Every name the graph itself defines. An initialiser may share its name with an input: a default value.
+fn defined_names(graph: &GraphProto) -> Result<HashSet<String>, OnnxError> {
+    let duplicate = |value: &str, by: String| OnnxError::DuplicateValue { value: value.to_owned(), by };
+    let mut names = HashSet::new();
+    for input in &graph.input {
+        if input.name.is_empty() || !names.insert(input.name.clone()) {
+            return Err(duplicate(&input.name, "a graph input".to_owned()));
+        }
+    }
+    let mut constants = HashSet::new();
+    for tensor in &graph.initializer {
+        if tensor.name.is_empty() || !constants.insert(&tensor.name) {
+            return Err(duplicate(&tensor.name, "an initialiser".to_owned()));
+        }
+        names.insert(tensor.name.clone());
+    }
+    for node in &graph.node {
+        for output in node.output.iter().filter(|output| !output.is_empty()) {
+            if !names.insert(output.clone()) {
+                return Err(duplicate(output, describe(node)));
+            }
+        }
+    }
+    // ONNX Runtime is given names as C strings, and would take the part before the zero.
+    if let Some(name) = names.iter().find(|name| name.contains('\0')) {
+        return Err(OnnxError::Malformed { reason: format!("the name {name:?} holds a zero byte") });
+    }
+    Ok(names)
+}
+
+/// Kahn's algorithm; among ready nodes the earliest goes first, so that a sorted graph stays as it is.
+fn sort(nodes: &mut Vec<NodeProto>, reads: &[HashSet<String>]) -> Result<(), OnnxError> {
+    let mut producer = HashMap::new();
+    for (index, node) in nodes.iter().enumerate() {
+        producer
+            .extend(node.output.iter().filter(|name| !name.is_empty()).map(|name| (name.as_str(), index)));
+    }
+    let mut users: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
+    let mut unmet = vec![0usize; nodes.len()];
+    for (index, names) in reads.iter().enumerate() {
+        let before: HashSet<usize> =
+            names.iter().filter_map(|name| producer.get(name.as_str()).copied()).collect();
+        unmet[index] = before.len();
+        before.into_iter().for_each(|earlier| users[earlier].push(index));
+    }
+    let mut ready: BinaryHeap<Reverse<usize>> =
+        (0..nodes.len()).filter(|&index| unmet[index] == 0).map(Reverse).collect();
+    let mut order = Vec::with_capacity(nodes.len());
+    while let Some(Reverse(index)) = ready.pop() {
+        order.push(index);
+        for &user in &users[index] {
+            unmet[user] -= 1;
+            if unmet[user] == 0 {
+                ready.push(Reverse(user));
+            }
+        }
+    }
+    if let Some(stuck) = unmet.iter().position(|&count| count > 0) {
+        let node = &nodes[stuck];
+        return Err(OnnxError::Cycle { node: node.label().to_owned(), op: node.op_type.clone() });
+    }
+    let sorted = order.into_iter().map(|index| std::mem::take(&mut nodes[index])).collect();
+    *nodes = sorted;
+    Ok(())
+}
+
+fn check_tensors(attribute: &AttributeProto) -> Result<(), OnnxError> {
+    attribute.t.iter().chain(&attribute.tensors).try_for_each(|tensor| tensor.check())
+}
+
+fn describe(node: &NodeProto) -> String {
+    format!("node `{}` ({})", node.label(), node.op_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ElementType, GraphBuilder, mlp};
+
+    fn model() -> ModelProto {
+        mlp(&[3, 4, 2], 1)
+    }
+
+    fn edited(edit: impl FnOnce(&mut GraphProto)) -> Result<ModelProto, OnnxError> {
+        let mut model = model();
+        edit(model.graph.as_mut().unwrap());
+        parse(&model.to_bytes())
+    }
+
+    #[test]
+    fn a_model_survives_the_round_trip() {
+        assert_eq!(parse(&model().to_bytes()).unwrap(), model());
+    }
+
+    #[test]
+    fn unsorted_nodes_are_sorted() {
+        assert_eq!(edited(|graph| graph.node.reverse()).unwrap(), model());
+    }
+
+    #[test]
+    fn a_cycle_names_a_node() {
+        let refused = edited(|graph| {
+            let last = graph.output[0].name.clone();
+            graph.node[0].input[0] = last;
+        });
+        assert_eq!(refused.unwrap_err().to_string(), "[E306] node `fc1` (Gemm) is part of a cycle");
+    }
+
+    #[test]
+    fn hostile_graphs_are_refused() {
+        #[rustfmt::skip]
+        #[allow(clippy::type_complexity, reason = "a table")]
+        let cases: [(&str, &str, fn(&mut GraphProto)); 9] = [
+            ("missing value",      "E305", |g| g.node[0].input[0] = "nobody".into()),
+            ("missing output",     "E305", |g| g.output[0].name = "nobody".into()),
+            ("value twice",        "E304", |g| g.node[1].output[0] = g.node[0].output[0].clone()),
+            ("constant twice",     "E304", |g| g.initializer.push(g.initializer[0].clone())),
+            ("external data",      "E307", |g| g.initializer[0].data_location = 1),
+            ("data too short",     "E308", |g| { g.initializer[0].raw_data.as_mut().unwrap().pop(); }),
+            ("overflowing shape",  "E308", |g| g.initializer[0].dims = vec![i64::MAX, i64::MAX]),
+            ("a zero in a name",   "E302", |g| g.input[0].name = "x\0y".into()),
+            ("negative shape",     "E308", |g| g.initializer[0].dims = vec![-1, -12]),
+        ];
+        for (name, code, edit) in cases {
+            assert_eq!(edited(edit).unwrap_err().code(), code, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_subgraph_may_read_outer_values_and_counts_as_a_reader() {
+        let mut builder = GraphBuilder::new("outer");
+        let x = builder.input("x", ElementType::F32, &[2.into()]);
+        let y = builder.op("Relu", &[&x], &[]);
+        let z = builder.op("If", &[&x], &[]);
+        builder.output(&z);
+        let mut model = builder.finish();
+        let graph = model.graph.as_mut().unwrap();
+        let inner = GraphProto {
+            output: vec![crate::proto::ValueInfoProto::untyped(y.clone())],
+            ..Default::default()
+        };
+        graph.node[1].attribute.push(AttributeProto {
+            name: "then_branch".into(),
+            g: Some(inner),
+            ..Default::default()
+        });
+        let sorted = model.clone();
+        model.graph.as_mut().unwrap().node.reverse();
+        assert_eq!(parse(&model.to_bytes()).unwrap(), sorted);
+    }
+
+    #[test]
+    fn a_file_of_empty_messages_is_refused_before_it_is_decoded() {
+        let nodes = vec![[0x0a, 0x00]; 2 << 20].concat();
+        let mut bytes = vec![0x3a];
+        prost::encoding::encode_varint(nodes.len() as u64, &mut bytes);
+        bytes.extend(nodes);
+        assert_eq!(
+            parse(&bytes).unwrap_err().to_string(),
+            "[E302] bytes are not an ONNX model: it has too many parts"
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn random_bytes_never_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
+            let _ = parse(&bytes);
+        }
+
+        #[test]
+        fn damaged_models_never_panic(at in 0usize..400, byte in proptest::prelude::any::<u8>(), keep in 0usize..400) {
+            let mut bytes = model().to_bytes();
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let _ = parse(&bytes);
+            bytes.truncate(keep);
+            let _ = parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Counts the parts of a model before it is decoded.
+//!
+//! An empty message costs two bytes in the file and a few hundred in memory, so that a small hostile file could ask
+//! for a hundred times its size. This walk over the wire format allocates nothing and refuses such files early.
+
+use crate::error::OnnxError;
+
+/// Most messages, strings and byte fields in one model. A transformer of 200 layers has some 50,000.
+const MAX_PARTS: usize = 1 << 20;
+/// prost's own nesting limit.
+const MAX_DEPTH: usize = 100;
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Model,
+    Graph,
+    Node,
+    Attribute,
+    Function,
+    ValueInfo,
+    Type,
+    TensorType,
+    Shape,
+    Leaf,
+}
+
+impl Kind {
+    fn child(self, field: u64) -> Self {
+        match (self, field) {
+            (Self::Model, 7) | (Self::Attribute, 6 | 11) => Self::Graph,
+            (Self::Model, 25) => Self::Function,
+            (Self::Graph, 1) | (Self::Function, 7) => Self::Node,
+            (Self::Graph, 11..=13) => Self::ValueInfo,
+            (Self::Node, 5) | (Self::Function, 11) => Self::Attribute,
+            (Self::ValueInfo, 2) => Self::Type,
+            (Self::Type, 1) => Self::TensorType,
+            (Self::TensorType, 2) => Self::Shape,
+            _ => Self::Leaf,
+        }
+    }
+}
+
+/// Refuses bytes that would decode to more than `MAX_PARTS` messages and strings.
+pub(super) fn check_parts(bytes: &[u8]) -> Result<(), OnnxError> {
+    let mut left = MAX_PARTS;
+    walk(bytes, Kind::Model, 0, &mut left)
+        .map_err(|reason| OnnxError::Malformed { reason: reason.to_owned() })
+}
+
+fn walk(mut bytes: &[u8], kind: Kind, depth: usize, left: &mut usize) -> Result<(), &'static str> {
+    if depth > MAX_DEPTH {
+        return Err("messages are nested too deeply");
+    }
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes)?;
+        match key & 7 {
+            0 => {
+                varint(&mut bytes)?;
+            }
+            1 => skip(&mut bytes, 8)?,
+            5 => skip(&mut bytes, 4)?,
+            2 => {
+                let length = usize::try_from(varint(&mut bytes)?).map_err(|_| "a field is too long")?;
+                let Some((field, rest)) = bytes.split_at_checked(length) else {
+                    return Err("the file ends inside a field");
+                };
+                *left = left.checked_sub(1).ok_or("it has too many parts")?;
+                let child = kind.child(key >> 3);
+                if !matches!(child, Kind::Leaf) {
+                    walk(field, child, depth + 1, left)?;
+                }
+                bytes = rest;
+            }
+            _ => return Err("unknown wire type"),
+        }
+    }
+    Ok(())
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64, &'static str> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let Some((&byte, rest)) = bytes.split_first() else {
+            return Err("the file ends inside a number");
+        };
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Ok(value);
+        }
+    }
+    Err("a number is too long")
+}
+
+fn skip(bytes: &mut &[u8], count: usize) -> Result<(), &'static str> {
+    *bytes = bytes.get(count..).ok_or("the file ends inside a number")?;
+    Ok(())
+}

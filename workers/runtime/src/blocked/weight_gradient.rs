@@ -1,0 +1,146 @@
+//! The gradient of the weights of a two-dimensional convolution, as a convolution itself.
+//!
+//! dW[m, c, t] = sum over batch n and positions o of signal[n, m, o] * image[n, c, o * stride + t * dilation - begin].
+//! With batch and channels exchanged this is the convolution of the image with the signal as its kernel, whose taps lie
+//! `stride` apart and whose windows lie `dilation` apart. The textbook form, and slow with ordinary kernels, which copy the
+//! whole image once per element of the result; the blocked ones copy nothing, and add up over blocks of samples. A batch
+//! that is no whole number of blocks is filled up with zeros.
+//!
+//! Depthwise, no channels are added up, and samples take the place of positions: the images of a batch stand upon each
+//! other as one tall image, the signals as one tall kernel, with zeros in between so that no window reads two images.
+
+use syncline_onnx::proto::NodeProto;
+use syncline_onnx::{Extent, WeightGradient, attr_int, attr_ints};
+
+use crate::writer::{Writer, bare};
+
+/// No axis of an image is longer; keeps products of two far from overflow.
+const LONGEST: i64 = 1 << 24;
+
+/// Writes the blocked form under the name of the node's output; `None` if there is none.
+pub(super) fn write(
+    gradient: &WeightGradient,
+    writer: &mut Writer,
+    node: &NodeProto,
+    lanes: i64,
+) -> Option<()> {
+    let [channels, per_group, height, width] = gradient.weights;
+    let extents = gradient.axes.iter().flat_map(|a| [a.output, a.stride, a.dilation]);
+    let sound = gradient.weights.into_iter().chain(extents).all(|size| (1..LONGEST).contains(&size))
+        && gradient.axes.iter().all(|a| a.begin.abs() < LONGEST && a.end.abs() < LONGEST)
+        && gradient.axes.iter().zip([height, width]).all(|(axis, kernel)| reach(axis, kernel) < LONGEST);
+    let known = writer.has(&gradient.image) && writer.has(&gradient.signal);
+    if !sound || !known || channels % lanes != 0 || height * width == 1 {
+        return None;
+    }
+    let output = node.output.first()?;
+    match (gradient.group, per_group) {
+        (1, _) => dense(gradient, writer, output, lanes),
+        (group, 1) if group == channels => depthwise(gradient, writer, output, lanes)?,
+        _ => return None,
+    }
+    Some(())
+}
+
+fn dense(gradient: &WeightGradient, writer: &mut Writer, output: &str, lanes: i64) {
+    let (channels, [rows, columns]) = (gradient.weights[0], gradient.axes);
+    let missing = missing(writer, &gradient.image, lanes);
+    let image = [rows.begin, columns.begin, rows.end, columns.end];
+    let image = filled(writer, &gradient.image, &missing, image);
+    let image = writer.transposed(&image, &[1, 0, 2, 3]);
+    let image = writer.in_blocks(&image);
+
+    let signal = filled(writer, &gradient.signal, &missing, [0; 4]);
+    let signal = writer.in_blocks(&signal);
+    // [blocks of samples, lanes, blocks of channels, positions, lanes], to be weights in blocks.
+    let positions = rows.output * columns.output;
+    let signal = writer.reshaped(&signal, &[-1, lanes, channels / lanes, positions, lanes]);
+    let signal = writer.transposed(&signal, &[2, 0, 3, 1, 4]);
+    let signal = writer.reshaped(&signal, &[channels, -1, rows.output, columns.output]);
+
+    let sums = convolved(gradient, writer, &image, &signal, 1, 0);
+    let sums = writer.blocked("ReorderOutput", &[&sums], &[attr_int("channels", channels)]);
+    let last = bare("", "Transpose", &[&sums], &[attr_ints("perm", &[1, 0, 2, 3])]);
+    writer.finish_with(last, output);
+}
+
+fn depthwise(gradient: &WeightGradient, writer: &mut Writer, output: &str, lanes: i64) -> Option<()> {
+    let ([channels, _, height, width], [rows, columns]) = (gradient.weights, gradient.axes);
+    // Zeros below the tall image, where the windows of the last taps end.
+    let below = (height - 1) * rows.dilation + 1 - rows.stride;
+    if below < 0 {
+        return None;
+    }
+    // Rows of an image as it stands in the tall one, a whole number of strides; and of a signal in the tall kernel.
+    let steps = (reach(&rows, height) + rows.stride - 1) / rows.stride;
+    let high = steps * rows.stride;
+    let inside = reach(&rows, height) - rows.begin - rows.end;
+    let wide = reach(&columns, width);
+    let begin = [rows.begin, columns.begin, high - rows.begin - inside, columns.end];
+    let image = upright(writer, &gradient.image, begin, channels / lanes, high * wide * lanes);
+    let image = writer.reshaped(&image, &[1, channels, -1, wide]);
+    let (blocks, size) = (channels / lanes, steps * columns.output * lanes);
+    let signal = upright(writer, &gradient.signal, [0, 0, steps - rows.output, 0], blocks, size);
+    let signal = writer.reshaped(&signal, &[channels, 1, -1, columns.output]);
+
+    let sums = convolved(gradient, writer, &image, &signal, channels, below);
+    let sums = writer.blocked("ReorderOutput", &[&sums], &[attr_int("channels", channels)]);
+    let shape = writer.ints(&gradient.weights);
+    writer.finish_with(bare("", "Reshape", &[&sums, &shape], &[]), output);
+    Some(())
+}
+
+/// The convolution of the image with the signal as its kernel, both in blocks, with zeros below the image.
+fn convolved(
+    gradient: &WeightGradient,
+    writer: &mut Writer,
+    image: &str,
+    signal: &str,
+    group: i64,
+    below: i64,
+) -> String {
+    let each =
+        |name: &str, number: fn(&Extent) -> i64| attr_ints(name, &gradient.axes.each_ref().map(number));
+    let attributes = [
+        each("strides", |axis| axis.dilation),
+        each("dilations", |axis| axis.stride),
+        attr_ints("pads", &[0, 0, below, 0]),
+        attr_int("group", group),
+    ];
+    writer.blocked("Conv", &[image, signal], &attributes)
+}
+
+/// Length of what the windows of a kernel touch.
+fn reach(axis: &Extent, kernel: i64) -> i64 {
+    (axis.output - 1) * axis.stride + (kernel - 1) * axis.dilation + 1
+}
+
+/// How many samples are missing to whole blocks: a list of one integer.
+fn missing(writer: &mut Writer, value: &str, lanes: i64) -> String {
+    let samples = writer.op("Shape", &[value], &[attr_int("start", 0), attr_int("end", 1)]);
+    let less = writer.op("Neg", &[&samples], &[]);
+    let lanes = writer.ints(&[lanes]);
+    writer.op("Mod", &[&less, &lanes], &[])
+}
+
+/// A value with zeros above, left of, below and right of each image, and so many samples of zeros behind the last.
+fn filled(writer: &mut Writer, value: &str, samples: &str, [above, left, below, right]: [i64; 4]) -> String {
+    let (front, behind) = (writer.ints(&[0, 0, above, left]), writer.ints(&[0, below, right]));
+    let pads = writer.op("Concat", &[&front, samples, &behind], &[attr_int("axis", 0)]);
+    writer.op("Pad", &[value, &pads], &[])
+}
+
+/// The images of a batch, with zeros around each, in blocks of channels: `[blocks, samples, size of a block]`.
+fn upright(
+    writer: &mut Writer,
+    value: &str,
+    [above, left, below, right]: [i64; 4],
+    blocks: i64,
+    size: i64,
+) -> String {
+    let pads = writer.ints(&[0, 0, above, left, 0, 0, below, right]);
+    let padded = writer.op("Pad", &[value, &pads], &[]);
+    let padded = writer.in_blocks(&padded);
+    let padded = writer.reshaped(&padded, &[-1, blocks, size]);
+    writer.transposed(&padded, &[1, 0, 2])
+}

@@ -1,0 +1,111 @@
+//! Why ONNX Runtime could not be used, or did not do what it was asked.
+
+use std::path::PathBuf;
+
+use syncline_kit::Device;
+
+use syncline_onnx::{CompileError, ElementType, OnnxError};
+
+/// Why loading or running failed. Codes are stable.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// No file where the library should be.
+    #[error("[E320] no ONNX Runtime library at {}", path.display())]
+    NotFound { path: PathBuf },
+    /// The file is there, but is no ONNX Runtime that can be used.
+    #[error("[E321] cannot load ONNX Runtime from {}: {reason}", path.display())]
+    Load { path: PathBuf, reason: String },
+    /// A process has one ONNX Runtime, and another one is loaded already.
+    #[error("[E322] ONNX Runtime is loaded from {}, cannot load {} as well", loaded.display(), asked.display())]
+    AlreadyLoaded { loaded: PathBuf, asked: PathBuf },
+    /// The bytes are no model.
+    #[error("model refused: {0}")]
+    Model(#[from] OnnxError),
+    /// ONNX Runtime does not accept the model.
+    #[error("[E323] onnx runtime refused the model: {reason}")]
+    Compile { reason: String },
+    /// A model that would end the process.
+    #[error("[E251] node `{node}` ({op}) would crash onnx runtime: {reason}")]
+    Hazard { op: String, node: String, reason: String },
+    /// An input that the model does not have.
+    #[error("[E324] model has no input `{name}`, its inputs are {known}")]
+    UnknownInput { name: String, known: String },
+    /// An input that was not given, or given twice.
+    #[error("[E325] input `{name}` was given {times} times")]
+    InputCount { name: String, times: usize },
+    /// Data and shape of an input do not agree.
+    #[error("[E326] input `{name}` has {found} elements, its shape {shape:?} needs another number")]
+    InputSize { name: String, shape: Vec<usize>, found: usize },
+    /// The run itself failed.
+    #[error("[E327] onnx runtime failed to run the model: {reason}")]
+    Run { reason: String },
+    /// An output that the model does not have.
+    #[error("[E328] model has no output `{name}`")]
+    UnknownOutput { name: String },
+    /// An output of another type.
+    #[error("[E329] output `{name}` is {found}, not {expected}")]
+    OutputType { name: String, expected: ElementType, found: String },
+    /// A library that the device needs is there and cannot be loaded.
+    #[error("[E493] cannot load {}: {reason}", path.display())]
+    Preload { path: PathBuf, reason: String },
+    /// ONNX Runtime cannot compute on the device.
+    #[error("[E494] cannot compute on {device}: {reason}")]
+    Device { device: Device, reason: String },
+    /// ONNX Runtime would have run all of it on the CPU.
+    #[error("[E495] no part of the model runs on {device}: {placement}")]
+    Unplaced { device: Device, placement: String },
+}
+
+impl BackendError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "E320",
+            Self::Load { .. } => "E321",
+            Self::AlreadyLoaded { .. } => "E322",
+            Self::Model(source) => source.code(),
+            Self::Compile { .. } => "E323",
+            Self::Hazard { .. } => "E251",
+            Self::UnknownInput { .. } => "E324",
+            Self::InputCount { .. } => "E325",
+            Self::InputSize { .. } => "E326",
+            Self::Run { .. } => "E327",
+            Self::UnknownOutput { .. } => "E328",
+            Self::OutputType { .. } => "E329",
+            Self::Preload { .. } => "E493",
+            Self::Device { .. } => "E494",
+            Self::Unplaced { .. } => "E495",
+        }
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NotFound { .. } | Self::Load { .. } => Some(
+                "set ORT_DYLIB_PATH to libonnxruntime.so of ONNX Runtime 1.24 or newer; the Python package \
+                 onnxruntime holds it as onnxruntime/capi/libonnxruntime.so.*",
+            ),
+            Self::AlreadyLoaded { .. } => Some("use one library for the whole process"),
+            Self::Model(source) => source.hint(),
+            Self::Preload { .. } => Some(
+                "it may belong to another release or machine; install it again, or name the folder of a good one in \
+                 LD_LIBRARY_PATH",
+            ),
+            Self::Device { .. } => Some(
+                "`nvidia-smi` lists the GPUs, counted from 0, and the newest CUDA that the driver can run; \
+                 CUDA_VISIBLE_DEVICES hides some",
+            ),
+            Self::Unplaced { .. } => {
+                Some("compute with --device cpu, or export the model with other operators")
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<BackendError> for CompileError {
+    fn from(error: BackendError) -> Self {
+        Self { code: error.code(), text: error.to_string(), hint: error.hint() }
+    }
+}

@@ -1,0 +1,37 @@
+//! ONNX Runtime behind a small door: the only module that imports `ort`.
+//!
+//! [`Runtime`] is the loaded library, one per process. [`Executable`] is one model ready to run, owned by one executor
+//! thread: `run` borrows the inputs (nothing is copied) and lends the outputs. [`infer_types`] and [`simplify`] use
+//! the library as a compiler: full shape inference and constant folding without any shape code of our own.
+//!
+//! [`Runtime::load_for`] and [`ExecOptions::device`] bring a model to a GPU; [`Placement`] tells what became of it.
+//!
+//! A step of a small network takes about a millisecond, so the path of `run` avoids formatting, maps and copies;
+//! it costs a few microseconds.
+
+mod blocked;
+mod device;
+mod error;
+mod executable;
+mod hazards;
+mod infer;
+mod outputs;
+mod placement;
+mod proof;
+mod row_sums;
+mod runtime;
+mod session;
+pub mod stage;
+mod staged;
+mod view;
+mod writer;
+
+pub use error::BackendError;
+pub use executable::Executable;
+pub use infer::lacks_kernel;
+pub use outputs::Outputs;
+pub use placement::Placement;
+pub use runtime::Runtime;
+pub use session::{ExecOptions, Optimize};
+pub use syncline_kit::Device;
+pub use view::TensorView;

@@ -1,0 +1,50 @@
+//! Proof that a device computes, before anything relies on it.
+
+use syncline_kit::{Device, DeviceParts};
+
+use crate::device::refused;
+use crate::error::BackendError;
+use crate::executable::Executable;
+use crate::runtime::Runtime;
+use crate::session::ExecOptions;
+use crate::view::TensorView;
+use syncline_onnx::{ElementType, GraphBuilder};
+
+impl Runtime {
+    /// Loads all that `device` needs and proves that models are computed there, not elsewhere. Takes seconds for a GPU.
+    pub fn load_for(device: Device, parts: &DeviceParts) -> Result<Self, BackendError> {
+        for path in &parts.preload {
+            // Whoever asks for a library by its name from now on gets this one, wherever it lies.
+            ort::util::preload_dylib(path)
+                .map_err(|source| BackendError::Preload { path: path.clone(), reason: source.to_string() })?;
+        }
+        let runtime = Self::load(&parts.onnxruntime.path)?;
+        verify(&runtime, device)?;
+        Ok(runtime)
+    }
+}
+
+/// Computes a product of two matrices on `device` and sees that it was computed there, and correctly.
+///
+/// The first use of a GPU by a process takes seconds.
+fn verify(runtime: &Runtime, device: Device) -> Result<(), BackendError> {
+    let mut graph = GraphBuilder::new("probe");
+    let a = graph.input("a", ElementType::F32, &["rows".into(), 2.into()]);
+    let b = graph.input("b", ElementType::F32, &[2.into(), 1.into()]);
+    graph.named("product", "MatMul", &[&a, &b], &[]);
+    graph.output("product");
+    let options = ExecOptions { device, ..ExecOptions::default() };
+    let run = || -> Result<Vec<f32>, BackendError> {
+        let mut probe = Executable::new(runtime, &graph.finish().to_bytes(), &options)?;
+        let a = TensorView::F32 { shape: &[2, 2], data: &[1.0, 2.0, 3.0, 4.0] };
+        let b = TensorView::F32 { shape: &[2, 1], data: &[5.0, 6.0] };
+        Ok(probe.run(&[("a", a), ("b", b)])?.f32("product")?.to_vec())
+    };
+    match run() {
+        Ok(product) if product == [17.0, 39.0] => Ok(()),
+        Ok(product) => Err(refused(device, format!("it multiplies wrongly: {product:?}"))),
+        Err(error @ BackendError::Device { .. }) => Err(error),
+        Err(BackendError::Compile { reason } | BackendError::Run { reason }) => Err(refused(device, reason)),
+        Err(error) => Err(refused(device, error.to_string())),
+    }
+}

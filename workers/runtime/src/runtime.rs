@@ -1,0 +1,55 @@
+//! The loaded library.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use ort::environment::Environment;
+use ort::logging::LogLevel;
+
+use crate::error::BackendError;
+
+/// ONNX Runtime, loaded. A process has one; copies are handles to it.
+#[derive(Debug, Clone)]
+pub struct Runtime {
+    environment: Environment,
+    path: PathBuf,
+}
+
+static LOADED: Mutex<Option<Runtime>> = Mutex::new(None);
+
+impl Runtime {
+    /// Loads `libonnxruntime` from a file, once per process: loading the same file again gives the same runtime.
+    ///
+    /// Sends no telemetry. Fails if the file is missing, is no ONNX Runtime or too old a one, or if the process has
+    /// already loaded another file.
+    pub fn load(path: &Path) -> Result<Self, BackendError> {
+        let path = path.canonicalize().map_err(|_| BackendError::NotFound { path: path.to_owned() })?;
+        // A panic while loading leaves `None` behind, which is as good as never having tried.
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        match loaded.as_ref() {
+            Some(runtime) if runtime.path == path => return Ok(runtime.clone()),
+            Some(runtime) => {
+                return Err(BackendError::AlreadyLoaded { loaded: runtime.path.clone(), asked: path });
+            }
+            None => {}
+        }
+        let refused = |reason: String| BackendError::Load { path: path.clone(), reason };
+        let environment = ort::init_from(&path)
+            .map_err(|source| refused(source.to_string()))?
+            .with_telemetry(false)
+            .build()
+            .map_err(|source| refused(source.to_string()))?;
+        // Its warnings speak of our generated graphs to people who cannot act on them; errors are returned.
+        environment.set_log_level(LogLevel::Error);
+        Ok(loaded.insert(Self { environment, path }).clone())
+    }
+
+    /// The file that was loaded.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn environment(&self) -> &Environment {
+        &self.environment
+    }
+}

@@ -1,0 +1,78 @@
+//! Why a model from elsewhere is not used.
+
+use syncline_autodiff::AutodiffError;
+use syncline_onnx::OnnxError;
+use syncline_runtime::BackendError;
+
+use super::message::Told;
+use crate::check::CheckError;
+
+/// What speaks against a model, or what became of the process that loaded it. Codes are stable.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// It cannot be trained, or its gradients are wrong.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    /// The model ended the process that loaded it.
+    #[error("[E254] {model} ended onnx runtime by {how} at the stage `{stage}`{node}{words}")]
+    Crashed { model: String, how: String, stage: String, node: String, words: String },
+    /// The process that loaded the model did not come to an end.
+    #[error("[E255] {model} kept onnx runtime for {seconds} s at the stage `{stage}`")]
+    Silent { model: String, stage: String, seconds: u64 },
+    /// No process could be had for the model.
+    #[error("[E257] cannot load the model in a process of its own: {reason}")]
+    Process { reason: String },
+    /// What another process met, in its words.
+    #[error("{}", .0.text)]
+    Told(Told),
+}
+
+impl ModelError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Check(source) => source.code(),
+            Self::Crashed { .. } => "E254",
+            Self::Silent { .. } => "E255",
+            Self::Process { .. } => "E257",
+            Self::Told(told) => &told.code,
+        }
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Check(source) => source.hint(),
+            Self::Crashed { .. } => Some(
+                "ONNX Runtime cannot load this model; write the part that is named with other operators and export it again, \
+                 with PyTorch's other exporter perhaps",
+            ),
+            Self::Silent { .. } => {
+                Some("export the model with fewer nodes, or without loops that run while it is loaded")
+            }
+            Self::Process { .. } => {
+                Some("the system refused another process; see its limits and free memory")
+            }
+            Self::Told(told) => told.hint.as_deref(),
+        }
+    }
+}
+
+impl From<AutodiffError> for ModelError {
+    fn from(error: AutodiffError) -> Self {
+        Self::Check(error.into())
+    }
+}
+
+impl From<BackendError> for ModelError {
+    fn from(error: BackendError) -> Self {
+        Self::Check(error.into())
+    }
+}
+
+impl From<OnnxError> for ModelError {
+    fn from(error: OnnxError) -> Self {
+        Self::Check(error.into())
+    }
+}

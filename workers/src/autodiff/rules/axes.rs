@@ -1,8 +1,0 @@
-//! y = x with axes of size one taken away or put in (Squeeze, Unsqueeze): dx = dy in the shape of x.
-
-use super::{InputGrads, NodeGrad};
-use crate::autodiff::AutodiffError;
-
-pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
-    Ok(vec![Some(n.reshape_to_input(dy, 0)?)])
-}

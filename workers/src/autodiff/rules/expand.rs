@@ -1,8 +1,0 @@
-//! y = x repeated to a shape: dx = dy summed over what was repeated.
-
-use super::{InputGrads, NodeGrad};
-use crate::autodiff::AutodiffError;
-
-pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
-    Ok(vec![Some(n.summed_for(dy, 0)?)])
-}

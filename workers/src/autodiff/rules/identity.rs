@@ -1,8 +1,0 @@
-//! y = x.
-
-use super::{InputGrads, NodeGrad};
-use crate::autodiff::AutodiffError;
-
-pub(super) fn rule(_: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
-    Ok(vec![Some(dy.to_owned())])
-}

@@ -1,8 +1,0 @@
-//! y = x with other axes; the second input, the wanted shape, has no gradient.
-
-use super::{InputGrads, NodeGrad};
-use crate::autodiff::AutodiffError;
-
-pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
-    Ok(vec![Some(n.reshape_to_input(dy, 0)?), None])
-}

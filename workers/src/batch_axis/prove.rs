@@ -1,0 +1,126 @@
+//! Whether an opened model makes of each sample what the original makes of it, and takes one sample more.
+
+use syncline_onnx::{ElementType, ModelProto, SplitMix64, TensorType};
+use syncline_runtime::{BackendError, ExecOptions, Executable, Runtime, TensorView};
+
+/// Size of another axis that is open.
+const NOMINAL: usize = 4;
+/// Most numbers that one input is tried with.
+const MOST_NUMBERS: usize = 1 << 26;
+/// Allowed difference, relative to the largest number of an output.
+const TOLERANCE: f32 = 1e-3;
+
+/// Both models predict: nothing drops, and statistics are remembered ones. `Err` says what speaks against it.
+pub(super) fn prove(
+    runtime: &Runtime,
+    original: &ModelProto,
+    opened: &ModelProto,
+    size: usize,
+) -> Result<(), String> {
+    let inputs = draw(opened, size + 1)?;
+    let before = run(runtime, original, &inputs, size).map_err(|error| error.to_string())?;
+    let after = run(runtime, opened, &inputs, size + 1)
+        .map_err(|error| format!("{} samples do not pass through it: {error}", size + 1))?;
+    for (before, after) in before.iter().zip(&after) {
+        let name = &before.name;
+        let rows = |output: &Output| output.shape.first().copied();
+        if (rows(before), rows(after)) != (Some(size), Some(size + 1))
+            || before.shape[1..] != after.shape[1..]
+        {
+            let (found, was) = (&after.shape, &before.shape);
+            return Err(format!(
+                "output `{name}` of {} samples would be {found:?}, of {size} it is {was:?}",
+                size + 1
+            ));
+        }
+        let largest =
+            before.numbers.iter().fold(f32::MIN_POSITIVE, |largest, number| largest.max(number.abs()));
+        let same =
+            |(a, b): (&f32, &f32)| (a - b).abs() <= TOLERANCE * largest || (!a.is_finite() && !b.is_finite());
+        if !before.numbers.iter().zip(&after.numbers).all(same) {
+            return Err(format!("output `{name}` of a sample would depend on the size of its batch"));
+        }
+    }
+    Ok(())
+}
+
+/// What an input is fed with, for one sample more than the original takes.
+struct Input {
+    name: String,
+    shape: Vec<usize>,
+    numbers: Numbers,
+}
+
+enum Numbers {
+    F32(Vec<f32>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+}
+
+/// What came out.
+struct Output {
+    name: String,
+    shape: Vec<usize>,
+    numbers: Vec<f32>,
+}
+
+fn draw(model: &ModelProto, rows: usize) -> Result<Vec<Input>, String> {
+    let mut random = SplitMix64::new(0);
+    let graph = model.graph.as_ref().ok_or("it has no graph")?;
+    let data =
+        graph.input.iter().filter(|input| !graph.initializer.iter().any(|tensor| tensor.name == input.name));
+    data.map(|input| {
+        let name = input.name.clone();
+        let unknown = || format!("input `{name}` is of unknown shape");
+        let ty = TensorType::from_value_info(input).ok_or_else(unknown)?;
+        let rest = ty.dims.iter().skip(1).map(|dim| dim.fixed().unwrap_or(NOMINAL));
+        let shape: Vec<usize> = [rows].into_iter().chain(rest).collect();
+        let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
+        let count = count
+            .filter(|&count| count <= MOST_NUMBERS)
+            .ok_or_else(|| format!("input `{name}` is too large to try"))?;
+        // Every table has two rows, and every set of classes two.
+        let mut whole = || random.next_u64() & 1;
+        let numbers = match ty.element {
+            ElementType::I32 => Numbers::I32((0..count).map(|_| whole() as i32).collect()),
+            ElementType::I64 => Numbers::I64((0..count).map(|_| whole() as i64).collect()),
+            ElementType::F32 => Numbers::F32((0..count).map(|_| random.normal() as f32).collect()),
+            other => return Err(format!("input `{name}` takes {other}")),
+        };
+        Ok(Input { name, shape, numbers })
+    })
+    .collect()
+}
+
+/// The float outputs for the first `rows` samples.
+fn run(
+    runtime: &Runtime,
+    model: &ModelProto,
+    inputs: &[Input],
+    rows: usize,
+) -> Result<Vec<Output>, BackendError> {
+    let mut session = Executable::new(runtime, &model.to_bytes(), &ExecOptions::default())?;
+    let types = session.types();
+    let float = |name: &&String| types.get(*name).is_some_and(|ty| ty.element == ElementType::F32);
+    let names: Vec<String> = session.output_names().iter().filter(float).cloned().collect();
+    let shapes: Vec<Vec<usize>> = inputs.iter().map(|input| [&[rows], &input.shape[1..]].concat()).collect();
+    let views: Vec<(&str, TensorView<'_>)> = inputs
+        .iter()
+        .zip(&shapes)
+        .map(|(input, shape)| {
+            let count = shape.iter().product();
+            let view = match &input.numbers {
+                Numbers::F32(data) => TensorView::F32 { shape, data: &data[..count] },
+                Numbers::I32(data) => TensorView::I32 { shape, data: &data[..count] },
+                Numbers::I64(data) => TensorView::I64 { shape, data: &data[..count] },
+            };
+            (input.name.as_str(), view)
+        })
+        .collect();
+    let outputs = session.run(&views)?;
+    let output = |name: String| {
+        let (shape, numbers) = (outputs.shape(&name)?, outputs.f32(&name)?.to_vec());
+        Ok(Output { name, shape, numbers })
+    };
+    names.into_iter().map(output).collect()
+}

@@ -1,0 +1,81 @@
+//! What a check found wrong, or why there could be none.
+
+use syncline_autodiff::AutodiffError;
+use syncline_onnx::{CompileError, OnnxError};
+use syncline_runtime::BackendError;
+
+/// Why a training graph is not used. Codes are stable.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// Random numbers cannot be drawn for an input.
+    #[error("[E243] cannot check with random numbers for input `{name}`: {reason}")]
+    CheckInput { name: String, reason: String },
+    /// Two runs on the same numbers would differ.
+    #[error(
+        "[E253] cannot check a graph with {op} (node `{node}`) inside a loop or branch: no two runs are the same"
+    )]
+    CheckRandom { op: String, node: String },
+    /// The gradients are not those of the loss.
+    #[error("[E256] gradients are not those of the loss, for {params}{place}")]
+    WrongGradients { params: String, place: String, scatters: bool },
+    /// The loss is a number, and gradients of it are not.
+    #[error("[E263] the loss is a number, but the gradients of {params} are not{place}")]
+    NoGradients { params: String, place: String },
+    /// There is no training graph.
+    #[error(transparent)]
+    Autodiff(#[from] AutodiffError),
+    /// ONNX Runtime did not accept the graph, or did not run it.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+/// What to do where a gradient is no number and the loss is one.
+pub const NO_GRADIENTS: &str = "the square root, norm, power or logarithm of a zero has no finite derivative (the distance of \
+                            a point from itself, a norm of zeros): add a small epsilon to it in the model, as in \
+                            sqrt(x + 1e-12), and export it again; a first step of training would fail";
+
+impl CheckError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::CheckInput { .. } => "E243",
+            Self::CheckRandom { .. } => "E253",
+            Self::WrongGradients { .. } => "E256",
+            Self::NoGradients { .. } => "E263",
+            Self::Autodiff(source) => source.code(),
+            Self::Backend(source) => source.code(),
+        }
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::WrongGradients { scatters: false, .. } => Some(
+                "`syncline model check` shows how far each gradient is off, and --no-check uses the graph as it is; report it \
+                 with the model",
+            ),
+            Self::WrongGradients { .. } => Some(
+                "export the model with PyTorch's other exporter (dynamo=True); `syncline model check` shows how far each \
+                 gradient is off, and --no-check uses the graph as it is",
+            ),
+            Self::NoGradients { .. } => Some(NO_GRADIENTS),
+            Self::CheckInput { .. } => Some("give the model's inputs fixed sizes, or name them with --dim"),
+            Self::CheckRandom { .. } => None,
+            Self::Autodiff(source) => source.hint(),
+            Self::Backend(source) => source.hint(),
+        }
+    }
+}
+
+impl From<OnnxError> for CheckError {
+    fn from(error: OnnxError) -> Self {
+        Self::Autodiff(error.into())
+    }
+}
+
+impl From<CompileError> for CheckError {
+    fn from(error: CompileError) -> Self {
+        Self::Autodiff(error.into())
+    }
+}

@@ -1,0 +1,196 @@
+//! Random numbers for the inputs of a training graph.
+
+use super::{CheckError, CheckOptions};
+use syncline_autodiff::rows_of_table;
+use syncline_autodiff::{Io, Param, TrainingGraph};
+use syncline_onnx::proto::{DimensionValue, TypeProto};
+use syncline_onnx::{ElementType, ModelProto, SplitMix64, TensorType};
+use syncline_runtime::TensorView;
+
+/// Size of an open axis that nobody has named.
+pub(super) const DEFAULT_SIZE: usize = 4;
+/// Most elements of one random input.
+const MOST_ELEMENTS: usize = 1 << 26;
+
+/// A fed tensor.
+pub(super) struct Fed {
+    name: String,
+    shape: Vec<usize>,
+    data: Data,
+}
+
+enum Data {
+    Numbers(Vec<f64>),
+    Integers(Vec<i64>),
+    Short(Vec<i32>),
+}
+
+impl Fed {
+    fn numbers_of(param: &Param, numbers: Vec<f64>) -> Self {
+        Self { name: param.name.clone(), shape: param.shape.clone(), data: Data::Numbers(numbers) }
+    }
+
+    pub(super) fn numbers(&self) -> &[f64] {
+        match &self.data {
+            Data::Numbers(numbers) => numbers,
+            Data::Integers(_) | Data::Short(_) => &[],
+        }
+    }
+
+    pub(super) fn set_numbers(&mut self, numbers: Vec<f64>) {
+        self.data = Data::Numbers(numbers);
+    }
+}
+
+/// What is fed, in float64.
+pub(super) fn views(fed: &[Fed]) -> Vec<(&str, TensorView<'_>)> {
+    fed.iter()
+        .map(|fed| {
+            let shape = fed.shape.as_slice();
+            let view = match &fed.data {
+                Data::Numbers(data) => TensorView::F64 { shape, data },
+                Data::Integers(data) => TensorView::I64 { shape, data },
+                Data::Short(data) => TensorView::I32 { shape, data },
+            };
+            (fed.name.as_str(), view)
+        })
+        .collect()
+}
+
+/// What is fed, in float32.
+pub(super) struct Narrow<'a> {
+    fed: &'a [Fed],
+    numbers: Vec<Vec<f32>>,
+}
+
+pub(super) fn narrow(fed: &[Fed]) -> Narrow<'_> {
+    let numbers = fed.iter().map(|fed| fed.numbers().iter().map(|&x| x as f32).collect()).collect();
+    Narrow { fed, numbers }
+}
+
+impl Narrow<'_> {
+    pub(super) fn views(&self) -> Vec<(&str, TensorView<'_>)> {
+        self.fed
+            .iter()
+            .zip(&self.numbers)
+            .map(|(fed, data)| {
+                let shape = fed.shape.as_slice();
+                let view = match &fed.data {
+                    Data::Numbers(_) => TensorView::F32 { shape, data },
+                    Data::Integers(data) => TensorView::I64 { shape, data },
+                    Data::Short(data) => TensorView::I32 { shape, data },
+                };
+                (fed.name.as_str(), view)
+            })
+            .collect()
+    }
+}
+
+/// Gives every open axis of the inputs a size: the first one is the batch, others are `axis` unless the options name them.
+pub(super) fn fix_dims(model: &mut ModelProto, options: &CheckOptions, axis: usize) {
+    let Some(graph) = &mut model.graph else { return };
+    for input in &mut graph.input {
+        let Some(TypeProto { tensor_type: Some(tensor) }) = &mut input.r#type else { continue };
+        let dims = tensor.shape.iter_mut().flat_map(|shape| &mut shape.dim);
+        for (position, dim) in dims.enumerate() {
+            let open = if position == 0 { options.batch } else { axis };
+            let size = match &dim.value {
+                Some(DimensionValue::Value(size)) if *size >= 0 => continue,
+                Some(DimensionValue::Param(name)) => options.dims.get(name).copied().unwrap_or(open),
+                _ => open,
+            };
+            dim.value = Some(DimensionValue::Value(i64::try_from(size).unwrap_or(i64::MAX)));
+        }
+    }
+}
+
+/// The graph with a size for every open axis of what is fed.
+pub(super) fn of_fixed_size(
+    graph: &TrainingGraph,
+    options: &CheckOptions,
+    axis: usize,
+) -> Result<TrainingGraph, CheckError> {
+    let mut model = syncline_onnx::parse(&graph.train_onnx)?;
+    fix_dims(&mut model, options, axis);
+    let mut fixed = graph.clone();
+    let inputs = model.graph.as_ref().map(|graph| graph.input.as_slice()).unwrap_or_default();
+    for io in fixed.data_inputs.iter_mut().chain(&mut fixed.label) {
+        let input = inputs.iter().find(|input| input.name == io.name);
+        if let Some(ty) = input.and_then(TensorType::from_value_info) {
+            io.dims = ty.dims;
+        }
+    }
+    fixed.train_onnx = model.to_bytes();
+    Ok(fixed)
+}
+
+/// How far a parameter is moved away from its first value, relative to its size.
+const SHAKE: f64 = 0.02;
+/// What the size of a parameter is taken to be besides: those that begin at zero are moved as well.
+const LEAST_SIZE: f64 = 0.1;
+
+/// Data inputs, label, parameters and running statistics, in this order.
+///
+/// Parameters are shaken a little: first values are made by rules, and some put the model right upon a kink (x + 0 behind
+/// a Relu, where a block begins with a zero), at which a loss has no gradient to compare with.
+pub(super) fn draw(graph: &TrainingGraph, random: &mut SplitMix64) -> Result<Vec<Fed>, CheckError> {
+    let inner = syncline_onnx::parse(&graph.train_onnx)?.graph.unwrap_or_default();
+    let mut fed = Vec::new();
+    for io in &graph.data_inputs {
+        let bound = rows_of_table(&inner, graph, &io.name).unwrap_or(2);
+        fed.push(one(io, bound, random, SplitMix64::normal)?);
+    }
+    if let Some(label) = &graph.label {
+        fed.push(one(label, graph.classes.unwrap_or(2), random, SplitMix64::uniform)?);
+    }
+    // A ready-made graph may come without values, and from zeros some gradients are zero whatever the graph does.
+    let blank = graph.params.iter().flat_map(|param| &param.initial).all(|&number| number == 0.0);
+    for param in &graph.params {
+        let squares: f64 = param.initial.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+        let size = (squares / param.initial.len().max(1) as f64).sqrt() + LEAST_SIZE;
+        let width = if blank { 0.3 } else { SHAKE * size };
+        let numbers =
+            param.initial.iter().map(|&x| f64::from((f64::from(x) + width * random.spread()) as f32));
+        fed.push(Fed::numbers_of(param, numbers.collect()));
+    }
+    for param in &graph.state {
+        fed.push(Fed::numbers_of(param, param.initial.iter().copied().map(f64::from).collect()));
+    }
+    Ok(fed)
+}
+
+fn one(
+    io: &Io,
+    bound: usize,
+    random: &mut SplitMix64,
+    number: fn(&mut SplitMix64) -> f64,
+) -> Result<Fed, CheckError> {
+    let refuse = |reason: &str| CheckError::CheckInput { name: io.name.clone(), reason: reason.to_owned() };
+    let shape: Option<Vec<usize>> = io.dims.iter().map(syncline_onnx::Dim::fixed).collect();
+    let shape = shape.ok_or_else(|| refuse("the size of an axis is not known"))?;
+    let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
+    let count =
+        count.filter(|&count| count <= MOST_ELEMENTS).ok_or_else(|| refuse("it is too large for a check"))?;
+    let data = match io.element {
+        // Rounded, so that both precisions see the same numbers.
+        ElementType::F32 => Data::Numbers((0..count).map(|_| f64::from(number(random) as f32)).collect()),
+        ElementType::I64 => {
+            Data::Integers((0..count).map(|_| (random.next_u64() % bound.max(1) as u64) as i64).collect())
+        }
+        ElementType::I32 => {
+            let bound = i32::try_from(bound.max(1)).unwrap_or(i32::MAX);
+            Data::Short((0..count).map(|_| (random.next_u64() % bound as u64) as i32).collect())
+        }
+        other => {
+            return Err(refuse(&format!("{other} inputs cannot be drawn, only float32, int64 and int32")));
+        }
+    };
+    Ok(Fed { name: io.name.clone(), shape, data })
+}
+
+/// Whether the sizes of the label's axes follow from those of the data inputs.
+pub(super) fn label_follows(graph: &TrainingGraph) -> bool {
+    let named = |dim: &syncline_onnx::Dim| graph.data_inputs.iter().any(|input| input.dims.contains(dim));
+    let dims = graph.label.iter().flat_map(|label| label.dims.iter().skip(1));
+    dims.into_iter().all(|dim| dim.fixed().is_some() || (*dim != syncline_onnx::Dim::Unknown && named(dim)))
+}
