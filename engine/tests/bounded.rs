@@ -192,10 +192,7 @@ fn spec(id: JobId, policy: &str) -> JobSpec {
     };
     let train = TrainSpec {
         model,
-        data: DataSpec {
-            train_samples: 60_000,
-            ..DataSpec::new(Source::Csv { path: "nothing.csv".into(), label_columns: 1, skip_lines: 0 })
-        },
+        data: DataSpec { train_samples: 60_000, ..DataSpec::new(Source::csv("nothing.csv")) },
         optimizer: Optimizer::Sgd { weight_decay: 0.0 },
         learning_rate: LearningRate { base: 0.1, decay: Default::default() },
         policy: policy.parse().unwrap(),

@@ -16,7 +16,7 @@ const HIDDEN: usize = 256;
 /// The file that comes with the repository.
 pub fn data() -> DataSpec {
     let path = files::samples("digits.csv.gz").to_string_lossy().into_owned();
-    let source = Source::Csv { path, label_columns: 1, skip_lines: 0 };
+    let source = Source::csv(path);
     DataSpec { scale: 1.0 / 16.0, split: Split::TestEvery(5), ..DataSpec::new(source) }
 }
 

@@ -44,10 +44,7 @@ fn spec(policy: &str) -> Result<JobSpec, Box<dyn std::error::Error>> {
     };
     let train = TrainSpec {
         model,
-        data: DataSpec {
-            train_samples: 1 << 40,
-            ..DataSpec::new(Source::Csv { path: "d.csv".into(), label_columns: 1, skip_lines: 0 })
-        },
+        data: DataSpec { train_samples: 1 << 40, ..DataSpec::new(Source::csv("d.csv")) },
         optimizer: Optimizer::Sgd { weight_decay: 0.0 },
         learning_rate: LearningRate { base: 0.1, decay: Default::default() },
         policy: policy.parse()?,

@@ -51,7 +51,7 @@ fn examples() -> Vec<Case> {
         ..DataSpec::new(idx("mnist/train-images-idx3-ubyte.gz", "mnist/train-labels-idx1-ubyte.gz"))
     };
     let cifar = |name: &str| Source::Cifar10 { paths: vec![path(&data, name)] };
-    let digits = Source::Csv { path: path(&data, "digits.csv.gz"), label_columns: 1, skip_lines: 0 };
+    let digits = Source::csv(path(&data, "digits.csv.gz"));
     let text = Source::Text { path: path(&data, "moby-dick.txt"), context: 64, stride: 256 };
     let case = |name: &str, file: &str, data| Case { name: name.to_owned(), model: models.join(file), data };
     vec![

@@ -68,6 +68,7 @@ const TABLES: &[Table] = &[
     Table { title: "`source.csv`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.csv]\n@\n", fields: &[
         ("path",          "path", "", "path = 'a.csv.gz'", "The file, relative to the job file"),
         ("label_columns", "integer", "1", "label_columns = 2", "How many of the last columns are the label"),
+        ("label_names",   "list of names", "[]", "label_names = ['class']", "The columns that are the label, by their names in the header, instead of the last ones"),
         ("skip_lines",    "integer", "0", "skip_lines = 1", "Lines at the top that are left out"),
     ]},
     Table { title: "`source.idx`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.idx]\n@\n", fields: &[

@@ -22,7 +22,7 @@ fn write_data(path: &Path) -> DataSpec {
         writeln!(text, "{a},{b},{}", u8::from(a > b)).unwrap();
     }
     fs::write(path, text).unwrap();
-    let source = Source::Csv { path: path.to_string_lossy().into_owned(), label_columns: 1, skip_lines: 0 };
+    let source = Source::csv(path.to_string_lossy().into_owned());
     DataSpec { split: Split::TestEvery(5), ..DataSpec::new(source) }
 }
 

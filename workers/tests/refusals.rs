@@ -31,14 +31,7 @@ fn write_data(path: &Path, change: impl Fn(usize, &mut String)) -> DataSpec {
         text.push('\n');
     }
     fs::write(path, text).unwrap();
-    DataSpec {
-        split: Split::TestEvery(5),
-        ..DataSpec::new(Source::Csv {
-            path: path.to_string_lossy().into_owned(),
-            label_columns: 1,
-            skip_lines: 0,
-        })
-    }
+    DataSpec { split: Split::TestEvery(5), ..DataSpec::new(Source::csv(path.to_string_lossy().into_owned())) }
 }
 
 fn model(inputs: usize) -> Model {

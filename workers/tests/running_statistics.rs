@@ -49,7 +49,7 @@ fn data(dir: &Path) -> DataSpec {
     fs::write(&path, lines.collect::<String>()).unwrap();
     let path = path.to_string_lossy().into_owned();
     let split = Split::TestEvery(5);
-    DataSpec { split, ..DataSpec::new(Source::Csv { path, label_columns: 1, skip_lines: 0 }) }
+    DataSpec { split, ..DataSpec::new(Source::csv(path)) }
 }
 
 fn tensor(file: &SafeTensors<'_>, name: &str) -> Vec<f64> {

@@ -78,12 +78,16 @@ impl DataSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Source {
-    /// Numbers separated by commas, one sample a line, no header; the last `label_columns` columns are the label.
+    /// Numbers separated by commas, one sample a record; a header is skipped.
     Csv {
         path: String,
+        /// How many of the last columns are the label, where `label_names` is empty.
         #[serde(default = "one_column")]
         label_columns: u32,
-        /// Rows to skip at the top.
+        /// The columns that are the label, by their names in the header.
+        #[serde(default)]
+        label_names: Vec<String>,
+        /// Lines to skip at the top.
         #[serde(default)]
         skip_lines: u32,
     },
@@ -105,6 +109,11 @@ pub enum Source {
 }
 
 impl Source {
+    /// A CSV file whose last column is the label.
+    pub fn csv(path: impl Into<String>) -> Self {
+        Self::Csv { path: path.into(), label_columns: 1, label_names: Vec::new(), skip_lines: 0 }
+    }
+
     /// The files, in the order in which they are read and hashed.
     pub fn paths(&self) -> Vec<&str> {
         match self {

@@ -87,10 +87,7 @@ pub fn spec(s: &Settings) -> JobSpec {
     };
     let train = TrainSpec {
         model,
-        data: DataSpec {
-            train_samples: s.samples,
-            ..DataSpec::new(Source::Csv { path: "d.csv".into(), label_columns: 1, skip_lines: 0 })
-        },
+        data: DataSpec { train_samples: s.samples, ..DataSpec::new(Source::csv("d.csv")) },
         optimizer: Optimizer::Sgd { weight_decay: 0.0 },
         learning_rate: LearningRate { base: 0.1, decay: Default::default() },
         policy: s.policy.parse().unwrap(),

@@ -24,6 +24,8 @@ pub(super) struct Array {
     /// Where the first sample begins, and how far the next one is from it. Samples may overlap.
     pub(super) offset: usize,
     pub(super) stride: usize,
+    /// The column of the file, from 0, that each number of a sample comes from; empty: from the column of its index.
+    columns: Vec<usize>,
 }
 
 /// Everything that a model wants of one source; as many arrays as the model has inputs.
@@ -37,7 +39,23 @@ impl Array {
     /// Samples side by side.
     pub(super) fn new(path: &Path, numbers: Numbers, shape: Vec<usize>, rows: usize) -> Self {
         let stride = shape.iter().product();
-        Self { path: path.to_owned(), numbers, shape, rows, offset: 0, stride }
+        Self::overlapping(path, numbers, shape, rows, (0, stride))
+    }
+
+    /// Samples that may overlap: where the first one begins, and how far the next one is from it.
+    pub(super) fn overlapping(
+        path: &Path,
+        numbers: Numbers,
+        shape: Vec<usize>,
+        rows: usize,
+        (offset, stride): (usize, usize),
+    ) -> Self {
+        Self { path: path.to_owned(), numbers, shape, rows, offset, stride, columns: Vec::new() }
+    }
+
+    /// The same, read from these columns of the file, as many as a sample has numbers.
+    pub(super) fn with_columns(self, columns: Vec<usize>) -> Self {
+        Self { columns, ..self }
     }
 
     /// Numbers of one sample.
@@ -45,9 +63,10 @@ impl Array {
         self.shape.iter().product()
     }
 
-    /// Row and column, both from 1, of the number at `index`.
+    /// Row and column in the file, both from 1, of the number at `index`.
     pub(super) fn place(&self, index: usize) -> (usize, usize) {
-        (index / self.stride.max(1) + 1, index % self.stride.max(1) + 1)
+        let (row, index) = (index / self.stride.max(1), index % self.stride.max(1));
+        (row + 1, self.columns.get(index).copied().unwrap_or(index) + 1)
     }
 }
 

@@ -7,9 +7,10 @@ use syncline_scheduler::spec::{DataSpec, Source, Split};
 use super::array::{Array, Raw};
 use super::batch::Batch;
 use super::column::Column;
+use super::csv::{self, LabelColumns};
 use super::error::DataError;
 use super::wanted::Wanted;
-use super::{cifar10, csv, file, fit, idx, tensors, text};
+use super::{cifar10, file, fit, idx, tensors, text};
 
 /// What a model wants of every sample: all floats are finite, all classes in range.
 #[derive(Debug, Clone, PartialEq)]
@@ -156,7 +157,14 @@ fn check(spec: &DataSpec, wanted: &Wanted) -> Result<(), DataError> {
     if let Some(error) = wrong_number {
         return Err(error);
     }
+    let label_twice = |source: &Source| {
+        matches!(source, Source::Csv { label_columns, label_names, .. }
+            if *label_columns != 1 && !label_names.is_empty() && label_names.len() != *label_columns as usize)
+    };
     let what = match spec.split {
+        _ if sources().any(label_twice) => {
+            "`label_columns` must be left out where `label_names` says which columns are the label".to_owned()
+        }
         _ if wanted.inputs.len() > 1 && !spec.sample_shape.is_empty() => {
             let count = wanted.inputs.len();
             format!(
@@ -184,8 +192,12 @@ fn parse(source: &Source, contents: &[Vec<u8>], wanted: &Wanted) -> Result<Raw, 
     let files: Vec<(&Path, &[u8])> =
         paths.iter().map(Path::new).zip(contents.iter().map(Vec::as_slice)).collect();
     let (samples, labels) = match (source, files.as_slice()) {
-        (Source::Csv { label_columns, skip_lines, .. }, [file]) => {
-            csv::read(*file, *label_columns, *skip_lines)?
+        (Source::Csv { label_columns, label_names, skip_lines, .. }, [file]) => {
+            let label = match label_names.as_slice() {
+                [] => LabelColumns::Last(*label_columns),
+                names => LabelColumns::Named(names),
+            };
+            csv::read(*file, label, *skip_lines)?
         }
         (Source::Idx { .. }, [images, labels]) => idx::read(*images, *labels)?,
         (Source::Cifar10 { .. }, files) => cifar10::read(files)?,

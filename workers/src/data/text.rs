@@ -39,14 +39,7 @@ pub(super) fn read(
         )));
     }
     let rows = (length - 1 - context) / stride + 1;
-    let array = |numbers, offset| Array {
-        path: path.to_owned(),
-        numbers,
-        shape: vec![context],
-        rows,
-        offset,
-        stride,
-    };
+    let array = |numbers, offset| Array::overlapping(path, numbers, vec![context], rows, (offset, stride));
     Ok((array(numbers.clone(), 0), array(numbers, 1)))
 }
 

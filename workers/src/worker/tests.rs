@@ -80,7 +80,7 @@ impl Rig {
         graph.output(&y);
         let model = Model::forward(graph.finish().to_bytes(), "mse");
         let path = data.display().to_string();
-        let data = DataSpec::new(Source::Csv { path, label_columns: 1, skip_lines: 0 });
+        let data = DataSpec::new(Source::csv(path));
         let training = Training::new(model, data).with(|s| {
             s.optimizer = Optimizer::Momentum { momentum: MOMENTUM, nesterov: false, weight_decay: 0.0 };
             s.clip_norm = Some(CLIP);

@@ -35,10 +35,7 @@ fn graph() -> Vec<u8> {
 
 /// `samples` imaginary samples in batches of `batch`.
 pub fn job(id: &str, policy: PolicySpec, samples: u64, batch: u32, epochs: u32, seed: u64) -> JobGraph {
-    let data = DataSpec {
-        train_samples: samples,
-        ..DataSpec::new(Source::Csv { path: "nothing.csv".into(), label_columns: 1, skip_lines: 0 })
-    };
+    let data = DataSpec { train_samples: samples, ..DataSpec::new(Source::csv("nothing.csv")) };
     let training = Training::new(Model::ready(graph()), data).with(|s| {
         s.learning_rate = 1.0;
         s.policy = policy;

@@ -34,7 +34,7 @@ pub fn counting(id: &str, policy: &str, samples: u64, change: impl FnOnce(&mut T
 pub fn with_data(id: &str, data: &Path, epochs: u32) -> Prepared {
     let lines: String = (0..60).map(|i| format!("{},{},{}\n", i % 7, i % 5, i % 3)).collect();
     fs::write(data, lines).unwrap();
-    let source = Source::Csv { path: data.to_string_lossy().into_owned(), label_columns: 1, skip_lines: 0 };
+    let source = Source::csv(data.to_string_lossy().into_owned());
     let model = Model::forward(onnx::mlp(&[2, 8, 3], 1).to_bytes(), "softmax-cross-entropy");
     let training = Training::new(model, DataSpec::new(source)).with(|s| {
         s.batch = 4;

@@ -1,5 +1,6 @@
 //! Readers from the file to the batch.
 
+mod csv;
 mod named_arrays;
 mod tables;
 mod text_and_images;
@@ -35,7 +36,14 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn csv_spec(path: &Path, label_columns: u32, skip_lines: u32) -> DataSpec {
-    DataSpec::new(Source::Csv { path: text(path), label_columns, skip_lines })
+    let label_names = Vec::new();
+    DataSpec::new(Source::Csv { path: text(path), label_columns, label_names, skip_lines })
+}
+
+/// A CSV file with a header that names the label.
+fn named_csv_spec(path: &Path, label_names: &[&str]) -> DataSpec {
+    let label_names = label_names.iter().copied().map(str::to_owned).collect();
+    DataSpec::new(Source::Csv { path: text(path), label_columns: 1, label_names, skip_lines: 0 })
 }
 
 fn idx_source(images: &Path, labels: &Path) -> Source {

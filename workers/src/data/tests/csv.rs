@@ -1,0 +1,203 @@
+//! CSV.
+
+use super::*;
+
+#[test]
+fn csv_plain_and_packed() {
+    let folder = TempDir::new().unwrap();
+    let text = b"1,2,0\r\n 3, -4.5 ,2\n5e0,6,1.0\n\n";
+    let plain = csv_spec(&write(&folder, "data.csv", text), 1, 0);
+    let packed = csv_spec(&write(&folder, "data.csv.gz", &gzip(text)), 1, 0);
+    let headed = csv_spec(&write(&folder, "head.csv", &[b"a,b,class\n".as_slice(), text].concat()), 1, 1);
+    let marked = csv_spec(&write(&folder, "marked.csv", &["\u{feff}".as_bytes(), text].concat()), 1, 0);
+    for spec in [plain, packed, headed, marked] {
+        let data = Dataset::open(&DataSpec { scale: 0.5, ..spec }, &wants(CLASSES)).unwrap();
+        assert_eq!((data.len(), data.input_shapes().next()), (3, Some([2].as_slice())));
+        assert_eq!(samples(&data), [0.5, 1.0, 1.5, -2.25, 2.5, 3.0]);
+        assert_eq!(labels(&data), [0.0, 2.0, 1.0]);
+    }
+}
+
+#[test]
+fn csv_with_float_targets() {
+    let folder = TempDir::new().unwrap();
+    let spec = csv_spec(&write(&folder, "data.csv", b"1,0.5,-1\n2,0.25,3\n"), 2, 0);
+    let wanted = Wanted { label: Some(label(Target::Values, &[Some(2)])), ..wants(CLASSES) };
+    let data = Dataset::open(&DataSpec { scale: 2.0, ..spec }, &wanted).unwrap();
+    assert_eq!((samples(&data), labels(&data)), (vec![2.0, 4.0], vec![0.5, -1.0, 0.25, 3.0]));
+    assert_eq!(data.label_shape(), Some([2].as_slice()));
+}
+
+#[test]
+fn csv_refusals_say_where() {
+    #[rustfmt::skip]
+    let cases = [
+        ("too few columns",  "1,2,0\n1,2\n",     "E334", "line 2: 2 columns, expected 3"),
+        ("too many columns", "1,2,0\n1,2,3,0\n", "E334", "line 2: 4 columns, expected 3"),
+        ("empty line",       "1,2,0\n\n1,2,0\n", "E334", "line 2: 0 columns, expected 3"),
+        ("text",             "1,2,0\n1,two,0\n", "E335", "line 2, column 2: `two` is not a number"),
+        ("empty field",      "1,,0\n",           "E335", "line 1, column 2: `` is not a number"),
+        ("not a number",     "1,2,0\n1,NaN,0\n", "E336", "row 2, column 2: NaN is not finite"),
+        ("infinite",         "1,2,0\n-inf,2,0\n","E336", "row 2, column 1: -inf is not finite"),
+        ("too large",        "1e39,2,0\n",       "E336", "row 1, column 1: inf is not finite"),
+        ("class too large",  "1,2,0\n1,2,3\n",   "E337", "row 2: label 3 is not one of the classes 0 to 2"),
+        ("class negative",   "1,2,-1\n",         "E337", "row 1: label -1"),
+        ("class broken",     "1,2,0.5\n",        "E337", "row 1: label 0.5"),
+        ("class not finite", "1,2,nan\n",        "E337", "row 1: label NaN"),
+        ("no features",      "1\n",              "E333", "line 1 has 1 column, which leaves no feature beside 1 column of the label"),
+        ("comments",         "#x\n# y\n1,2,0\n", "E333", "line 1 has 1 column, which leaves no feature beside 1 column of the label; it looks like a comment: set `skip_lines = 2`"),
+        ("semicolons",       "1;2;0\n",          "E333", "it looks as if semicolons separate its columns: only commas do"),
+        ("tabs",             "1\t2\t0\n",        "E333", "it looks as if tabs separate its columns: only commas do"),
+        ("empty",            "",                 "E333", "it has no samples"),
+        ("only newlines",    "\n\n\n",           "E333", "it has no samples"),
+    ];
+    for (name, text, code, message) in cases {
+        let error = open_csv(text, CLASSES).unwrap_err();
+        assert_eq!(error.code(), code, "{name}: {error}");
+        assert!(error.to_string().contains(message), "{name}: {error}");
+    }
+}
+
+#[test]
+fn the_hint_for_what_is_no_number_names_what_is_in_its_place() {
+    #[rustfmt::skip]
+    let cases = [
+        ("header",          "a,2,c\n1,2,0\n",             Some("skip_lines = 1")),
+        ("quoted header",   "\"a\",\"2\",\"c\"\n1,2,0\n", Some("skip_lines = 1")),
+        ("quotes",          "1, \"2\",0\n",              Some("without quotes")),
+        ("quotes below",    "1,2,0\n1,'2',0\n",           Some("without quotes")),
+        ("decimal commas",  "1,5;2,5;0\n",                Some("separated by commas")),
+        ("word",            "1,2,0\n1,two,0\n",           None),
+    ];
+    for (name, text, want) in cases {
+        let hint = open_csv(text, CLASSES).unwrap_err().hint();
+        match want {
+            Some(words) => assert!(hint.is_some_and(|hint| hint.contains(words)), "{name}: {hint:?}"),
+            None => assert_eq!(hint, None, "{name}"),
+        }
+    }
+}
+
+#[test]
+fn quoted_numbers_are_read_as_numbers() {
+    let data = open_csv("\"1\",2,\"0\"\r\n\" 3 \",\"4\",2\r\n", CLASSES).unwrap();
+    assert_eq!((samples(&data), labels(&data)), (vec![1.0, 2.0, 3.0, 4.0], vec![0.0, 2.0]));
+}
+
+#[test]
+fn a_first_record_without_a_number_is_a_header() {
+    let body = "1,2,0\n3,4,2\n";
+    #[rustfmt::skip]
+    let headers = [
+        "a,b,class\n", "\"a\",\"b\",\"class\"\r\n", "\"width, cm\",\"of\nthe leaf\",\"say \"\"class\"\"\"\n",
+        "\u{feff}a,b,class\n", "\u{feff}\"a\",b,class\n", ",b,class\n",
+    ];
+    for header in headers {
+        let data = open_csv(&format!("{header}{body}"), CLASSES).unwrap();
+        assert_eq!((samples(&data), labels(&data)), (vec![1.0, 2.0, 3.0, 4.0], vec![0.0, 2.0]), "{header}");
+    }
+}
+
+#[test]
+fn label_columns_are_found_by_their_names_wherever_they_are() {
+    let folder = TempDir::new().unwrap();
+    let text = b"y,a,\"class, of it\",b,1998\n0.5,1,2,3,4\n-1,5,6,7,8\n";
+    let path = write(&folder, "named.csv", text);
+    let open = |names: &[&str]| {
+        let wanted = Wanted { label: Some(label(Target::Values, &[Some(names.len())])), ..wants(CLASSES) };
+        Dataset::open(&named_csv_spec(&path, names), &wanted).unwrap()
+    };
+    let two = open(&["class, of it", "y"]);
+    assert_eq!(
+        (samples(&two), labels(&two)),
+        (vec![1.0, 3.0, 4.0, 5.0, 7.0, 8.0], vec![2.0, 0.5, 6.0, -1.0])
+    );
+    let number = open(&["1998"]);
+    assert_eq!(labels(&number), [4.0, 8.0]);
+    assert_eq!(samples(&number), [0.5, 1.0, 2.0, 3.0, -1.0, 5.0, 6.0, 7.0]);
+}
+
+#[test]
+fn a_named_label_that_is_not_there_once_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "named.csv", b"a,b,b,c\n1,2,3,0\n");
+    #[rustfmt::skip]
+    let cases: [(&[&str], &str); 4] = [
+        (&["d"],      "named.csv names a, b, b, c in line 1, and no `d`"),
+        (&["C"],      "names a, b, b, c in line 1, and no `C`"),
+        (&["b"],      "named.csv has 2 columns of the name `b`"),
+        (&["c", "c"], "`label_names` must name each column once, not `c` twice"),
+    ];
+    for (names, words) in cases {
+        refused(&named_csv_spec(&path, names), &wants(CLASSES), "E480", words);
+    }
+    let narrow = write(&folder, "narrow.csv", b"a,b\n1,0\n");
+    refused(&named_csv_spec(&narrow, &["a", "b"]), &wants(CLASSES), "E333", "leaves no feature");
+    let wide = write(&folder, "wide.csv", &[vec![b'x'], b",x".repeat(30)].concat());
+    refused(&named_csv_spec(&wide, &["y"]), &wants(CLASSES), "E480", "x, x, ... in line 1, and no `y`");
+    let source =
+        Source::Csv { path: text(&path), label_columns: 2, label_names: vec!["c".into()], skip_lines: 0 };
+    refused(&DataSpec::new(source), &wants(CLASSES), "E480", "`label_columns` must be left out");
+}
+
+#[test]
+fn lines_and_columns_of_errors_are_those_of_the_file() {
+    #[rustfmt::skip]
+    let cases = [
+        ("below a header",     "a,b,c\n1,2,0\n1,x,0\n",          "E335", "line 3, column 2: `x`"),
+        ("below CRLF",         "1,2,0\r\n1,2,0\r\n1,x,0\r\n",    "E335", "line 3, column 2: `x`"),
+        ("below a long name",  "\"a\nb\nc\",b,c\n1,2,0\n1,x,0",  "E335", "line 5, column 2: `x`"),
+        ("a number over two lines", "1,2,0\n1,\"2\n3\",0\n",     "E335", "line 2, column 2: `2\n3`"),
+        ("a comma in quotes",  "1,2,0\n\"1,5\",2,0\n",           "E335", "line 2, column 1: `1,5`"),
+        ("ragged below CRLF",  "1,2,0\r\n1,2\r\n",              "E334", "line 2: 2 columns, expected 3"),
+        ("ragged and a word",  "1,2,0\n1,two\n",                 "E334", "line 2: 2 columns, expected 3"),
+        ("ragged by a quote",  "1,2,0\n\"1,2\",0\n",             "E334", "line 2: 2 columns, expected 3"),
+        ("wider than header",  "a,b\n1,2,0\n",                   "E334", "line 2: 3 columns, expected 2"),
+        ("empty, CRLF",        "1,2,0\r\n\r\n1,2,0\r\n",        "E334", "line 2: 0 columns, expected 3"),
+        ("white line",         "1,2,0\n  \n1,2,0\n",             "E334", "line 2: 0 columns, expected 3"),
+        ("empty at the end",   "1,2,\n",                          "E335", "line 1, column 3: ``"),
+        ("only a header",      "a,b,c\n",                         "E333", "it has no samples"),
+        ("only a mark",        "\u{feff}\n",                      "E333", "it has no samples"),
+        ("a quote left open",  "1,2,0\n1,\"2,0\n3,4,0\n",        "E333", "line 2, column 2: a quote opens here, and nothing closes it"),
+    ];
+    for (name, text, code, message) in cases {
+        let error = open_csv(text, CLASSES).unwrap_err();
+        assert_eq!(error.code(), code, "{name}: {error}");
+        assert!(error.to_string().contains(message), "{name}: {error}");
+    }
+}
+
+#[test]
+fn numbers_that_are_refused_later_keep_their_column_of_the_file() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "first.csv", b"y,a,b\n0,1,2\n1,2,inf\n");
+    refused(&named_csv_spec(&path, &["y"]), &wants(CLASSES), "E336", "row 2, column 3: inf is not finite");
+    let last = csv_spec(&write(&folder, "last.csv", b"1,2,inf\n"), 1, 0);
+    refused(&last, &wants(Target::Values), "E336", "row 1, column 3: inf is not finite");
+}
+
+#[test]
+fn skipped_lines_may_hold_anything() {
+    let folder = TempDir::new().unwrap();
+    let text = b"# made by \"x\n\n\"\n1,2,0\n1,x,0\n";
+    let spec = |skip_lines| csv_spec(&write(&folder, "data.csv", text), 1, skip_lines);
+    refused(&spec(3), &wants(CLASSES), "E335", "line 5, column 2: `x`");
+    refused(&spec(9), &wants(CLASSES), "E333", "it has no samples");
+}
+
+#[test]
+fn a_field_takes_no_more_memory_than_a_number_needs() {
+    let long = "1".repeat(1 << 20);
+    let quoted = format!("\"{}\"", "1,2,0\n".repeat(1 << 18));
+    for (text, place) in [
+        (format!("1,2,0\n1,{long},0\n"), "line 2, column 2"),
+        (format!("{quoted},2,0\n"), "line 1, column 1"),
+        (format!("a,{long}"), "line 1, column 2"),
+    ] {
+        let error = open_csv(&text, CLASSES).unwrap_err();
+        assert_eq!(error.code(), "E333");
+        assert!(error.to_string().contains(&format!("{place}: a field of 4096 bytes or more")), "{error}");
+    }
+    let exact = format!("{},2,0\n", "1".repeat(4000));
+    assert_eq!(open_csv(&exact, CLASSES).unwrap_err().code(), "E336");
+}
