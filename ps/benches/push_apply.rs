@@ -15,8 +15,8 @@ use criterion::{Criterion, Throughput};
 use socket2::SockRef;
 use syncline_engine::rpc::{OpenJob, ShardClient, ShardRequest, ShardResponse, Token, connect, hello::Role};
 use syncline_ps::{
-    client::{BlobClient, PushHeader, Shards, Want, gradient_norm},
-    optim::{self, Slots},
+    client::{BlobClient, PushHeader, ReadCondition, Shards, gradient_norm},
+    optim::{self, OptimizerState},
     server::{Handle, Options, Server},
     shard::CHUNK_ELEMENTS,
 };
@@ -57,14 +57,14 @@ impl Lean {
             let (mut stream, _) = listener.accept().expect("a caller");
             let mut values = vec![0.0f32; ELEMENTS];
             let mut buffer = vec![0.0f32; CHUNK_ELEMENTS];
-            let (rule, mut slots) = (sgd(), Slots::new(&sgd(), 0));
+            let (rule, mut state) = (sgd(), OptimizerState::new(&sgd(), 0));
             loop {
                 for chunk in values.chunks_mut(CHUNK_ELEMENTS) {
                     let gradient = &mut buffer[..chunk.len()];
                     if stream.read_exact(bytemuck::cast_slice_mut(gradient)).is_err() {
                         return;
                     }
-                    optim::step(&rule, chunk, &mut slots, gradient, HEADER.learning_rate, HEADER.scale);
+                    optim::step(&rule, chunk, &mut state, gradient, HEADER.learning_rate, HEADER.scale);
                 }
                 stream.write_all(&[1]).expect("the caller waits");
             }
@@ -182,7 +182,7 @@ fn main() {
     group.bench_function("push", |b| b.iter(|| ours.push(&gradient)));
     let mut values = vec![0.0f32; ELEMENTS];
     group.bench_function("pull", |b| {
-        b.iter(|| ours.worker.pull(Want::version(0), &mut values).expect("a pull"))
+        b.iter(|| ours.worker.pull(ReadCondition::version(0), &mut values).expect("a pull"))
     });
     group.bench_function("gradient norm", |b| b.iter(|| gradient_norm(black_box(&[&gradient]))));
     let rules = [
@@ -194,9 +194,9 @@ fn main() {
         ),
     ];
     for (name, rule) in rules {
-        let mut slots = Slots::new(&rule, ELEMENTS);
+        let mut state = OptimizerState::new(&rule, ELEMENTS);
         group.bench_function(name, |b| {
-            b.iter(|| optim::step(&rule, &mut values, &mut slots, &gradient, 1e-3, 1.0))
+            b.iter(|| optim::step(&rule, &mut values, &mut state, &gradient, 1e-3, 1.0))
         });
     }
     group.finish();
@@ -207,7 +207,7 @@ fn main() {
     criterion.bench_function("20 kB/push and pull", |b| {
         b.iter(|| {
             small.push(&few);
-            small.worker.pull(Want::version(0), &mut values).expect("a pull")
+            small.worker.pull(ReadCondition::version(0), &mut values).expect("a pull")
         });
     });
 }

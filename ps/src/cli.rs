@@ -29,12 +29,12 @@ use crate::{
     server::{Options, Server},
 };
 
-pub use crate::shard::ShardPlace;
+pub use crate::shard::ShardPosition;
 
 /// Pause before a job that could not be kept is tried again.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// A trouble that stays the same is said again after this long.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// A warning that stays the same is printed again after this long.
+const REPEAT_WARNING_AFTER: Duration = Duration::from_secs(60);
 
 /// Runs one shard of the parameter server.
 #[derive(Debug, Clone, clap::Args)]
@@ -53,7 +53,7 @@ pub struct PsArgs {
     pub state_dir: PathBuf,
     /// Which shard this is, of how many.
     #[arg(long, default_value = "0/1", value_name = "INDEX/COUNT")]
-    pub shard: ShardPlace,
+    pub shard: ShardPosition,
     /// Address under which others reach this shard, if not the one it listens on.
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<String>,
@@ -86,11 +86,11 @@ pub fn run(args: &PsArgs) -> Result<(), PsError> {
             for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
                 let (mut signals, ask) = (signal(kind)?, ask.clone());
                 tokio::spawn(async move {
-                    while signals.recv().await.is_some() && ask.send(Wish::Now).is_ok() {}
+                    while signals.recv().await.is_some() && ask.send(StopRequest::GiveUpUnsaved).is_ok() {}
                 });
             }
             if args.exit_with_parent {
-                hear_parent(ask.clone())?;
+                watch_parent(ask.clone())?;
             }
             let mut out = io::stdout().lock();
             writeln!(out, "listening {}", handle.address())?;
@@ -103,8 +103,8 @@ pub fn run(args: &PsArgs) -> Result<(), PsError> {
             Ok(None)
         })
         .map_err(io("cannot wait for signals".into()))?;
-    let mut patience = Patience { waiting, asked, tells_parent: args.exit_with_parent, said: None };
-    for job in handle.stop_and_save(|error| patience.again(error))? {
+    let mut retry = SaveRetry { waiting, asked, tells_parent: args.exit_with_parent, last_warning: None };
+    for job in handle.stop_and_save(|error| retry.wait_and_retry(error))? {
         info!(%job, "kept until the next start");
     }
     refused.map_or(Ok(()), Err)
@@ -114,7 +114,9 @@ pub fn run(args: &PsArgs) -> Result<(), PsError> {
 fn token(args: &PsArgs) -> Result<Token, PsError> {
     let (path, loaded) = match &args.token_file {
         Some(path) => (path.clone(), Token::load(path)),
-        None if !args.listen.ip().is_loopback() => return Err(PsError::OpenBind { listen: args.listen }),
+        None if !args.listen.ip().is_loopback() => {
+            return Err(PsError::BindWithoutToken { listen: args.listen });
+        }
         None => {
             let path = args.state_dir.join("token");
             let made = folder::make(&args.state_dir).and_then(|()| Token::load_or_create(&path));
@@ -127,54 +129,55 @@ fn token(args: &PsArgs) -> Result<Token, PsError> {
     })
 }
 
-/// What whoever stops us wants.
-enum Wish {
+/// What a signal or the parent asks for.
+enum StopRequest {
     /// To stop, and to keep every job.
-    Stop,
+    SaveJobs,
     /// The same; the second time, not to wait any longer for what cannot be kept.
-    Now,
+    GiveUpUnsaved,
 }
 
-/// Hears from a parent: a line asks to stop, and so does the end of stdin, which comes in whatever way the parent dies.
-/// The end after a line means that nobody waits any more.
-fn hear_parent(ask: mpsc::UnboundedSender<Wish>) -> io::Result<()> {
-    let hear = move || {
-        let (mut heard, mut asked) = ([0; 64], false);
-        while matches!(io::stdin().read(&mut heard), Ok(1..)) {
-            let _ = ask.send(Wish::Stop);
+/// Reads stdin: a line asks to stop, and so does the end of stdin, which comes in whatever way the parent dies. The end
+/// after a line means that nobody waits any more.
+fn watch_parent(ask: mpsc::UnboundedSender<StopRequest>) -> io::Result<()> {
+    let watch = move || {
+        let (mut line, mut asked) = ([0; 64], false);
+        while matches!(io::stdin().read(&mut line), Ok(1..)) {
+            let _ = ask.send(StopRequest::SaveJobs);
             asked = true;
         }
-        let _ = ask.send(if asked { Wish::Now } else { Wish::Stop });
+        let _ = ask.send(if asked { StopRequest::GiveUpUnsaved } else { StopRequest::SaveJobs });
     };
-    thread::Builder::new().name("ps-parent".into()).spawn(hear).map(drop)
+    thread::Builder::new().name("ps-parent".into()).spawn(watch).map(drop)
 }
 
 /// Waits for a disk that does not take a job, until somebody asks a second time to stop.
-struct Patience {
+struct SaveRetry {
     waiting: runtime::Runtime,
-    asked: mpsc::UnboundedReceiver<Wish>,
+    asked: mpsc::UnboundedReceiver<StopRequest>,
     /// A parent that keeps our log in a file repeats to people what it hears on stdout.
     tells_parent: bool,
-    /// The last trouble that was said, and when.
-    said: Option<(String, Instant)>,
+    /// The last warning, and when it was printed.
+    last_warning: Option<(String, Instant)>,
 }
 
-impl Patience {
+impl SaveRetry {
     /// Whether to try again, a moment later.
-    fn again(&mut self, error: &PsError) -> bool {
+    fn wait_and_retry(&mut self, error: &PsError) -> bool {
         let (text, hint) = (error.to_string(), error.hint());
-        let is_old = |(said, at): &(String, Instant)| *said == text && at.elapsed() < SAY_AGAIN;
-        if !self.said.as_ref().is_some_and(is_old) {
+        let is_old = |(said, at): &(String, Instant)| *said == text && at.elapsed() < REPEAT_WARNING_AFTER;
+        if !self.last_warning.as_ref().is_some_and(is_old) {
             error!(error = %text, hint, "job not kept yet");
             if self.tells_parent {
-                // A parent that has gone hears nothing.
+                // A parent that has ended reads nothing.
                 let _ = writeln!(io::stdout(), "trouble {text}; {hint}");
             }
-            self.said = Some((text, Instant::now()));
+            self.last_warning = Some((text, Instant::now()));
         }
         let asked = &mut self.asked;
-        let given_up = async { while !matches!(asked.recv().await, Some(Wish::Now) | None) {} };
-        self.waiting.block_on(async { timeout(TRY_AGAIN, given_up).await.is_err() })
+        let given_up =
+            async { while !matches!(asked.recv().await, Some(StopRequest::GiveUpUnsaved) | None) {} };
+        self.waiting.block_on(async { timeout(RETRY_INTERVAL, given_up).await.is_err() })
     }
 }
 
@@ -197,7 +200,7 @@ mod tests {
     #[test]
     fn a_shard_place_is_an_index_below_a_count() {
         let args = parse("ps --state-dir d --shard 1/2").unwrap();
-        assert_eq!(args.shard, ShardPlace { index: 1, count: 2 });
+        assert_eq!(args.shard, ShardPosition { index: 1, count: 2 });
         for bad in ["2/2", "0/0", "1", "a/b", "-1/2"] {
             assert!(parse(&format!("ps --state-dir d --shard={bad}")).is_err(), "{bad}");
         }

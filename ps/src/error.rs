@@ -3,7 +3,7 @@
 use syncline_engine::rpc::{ShardFault, hello::HelloError};
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 
-use crate::{shard::ShardPlace, wire::WireError};
+use crate::{shard::ShardPosition, wire::WireError};
 
 /// Why a shard could not be used. Conditions that a shard reports keep the code of [`ShardFault`].
 #[derive(Debug, thiserror::Error)]
@@ -49,27 +49,27 @@ pub enum PsError {
     #[error(
         "[E420] a job that was kept at the last stop cannot be read and is lost; it was set aside as {path}: {cause}"
     )]
-    DamagedSave { path: String, cause: String },
+    SaveDamaged { path: String, cause: String },
     #[error("[E421] the state directory {dir} is in use by another process")]
-    Occupied { dir: String },
+    StateDirInUse { dir: String },
     #[error("[E422] no job could be kept: connections were still served after {after_ms} ms")]
     StillServing { after_ms: u64 },
     /// Waiting cannot help: the engine will never have this shard as it was started.
     #[error("[E423] the engine at {engine} refuses this shard: {source}")]
-    EngineRefuses { engine: String, source: HelloError },
+    EngineRefused { engine: String, source: HelloError },
     #[error(
         "[E424] this was started as shard {index} of {count}, and the engine at {engine} has {expected} shards"
     )]
-    WrongPlace { engine: String, index: u32, count: u32, expected: u32 },
+    WrongPosition { engine: String, index: u32, count: u32, expected: u32 },
     #[error("[E425] shard {index} of the engine at {engine} is another process, at {address}")]
-    Taken { engine: String, index: u32, address: String },
+    PositionTaken { engine: String, index: u32, address: String },
     #[error("[E426] the engine at {engine} cannot be used yet: {cause}")]
-    EngineAway { engine: String, cause: String },
+    EngineUnavailable { engine: String, cause: String },
     /// Its file stays as it is.
     #[error("[E427] this was started as shard {here}, and {path} holds a job of shard {saved}")]
-    SavedElsewhere { here: ShardPlace, path: String, saved: ShardPlace },
+    SavedByOtherShard { here: ShardPosition, path: String, saved: ShardPosition },
     #[error("[E418] listening on {listen} would serve other machines, which needs a token named on purpose")]
-    OpenBind { listen: std::net::SocketAddr },
+    BindWithoutToken { listen: std::net::SocketAddr },
 }
 
 impl PsError {
@@ -89,23 +89,23 @@ impl PsError {
             Self::Damaged { .. } => "E415",
             Self::Io { .. } => "E416",
             Self::Digest { .. } => "E417",
-            Self::OpenBind { .. } => "E418",
+            Self::BindWithoutToken { .. } => "E418",
             Self::NotSaved { .. } => "E419",
-            Self::DamagedSave { .. } => "E420",
-            Self::Occupied { .. } => "E421",
+            Self::SaveDamaged { .. } => "E420",
+            Self::StateDirInUse { .. } => "E421",
             Self::StillServing { .. } => "E422",
-            Self::EngineRefuses { .. } => "E423",
-            Self::WrongPlace { .. } => "E424",
-            Self::Taken { .. } => "E425",
-            Self::EngineAway { .. } => "E426",
-            Self::SavedElsewhere { .. } => "E427",
+            Self::EngineRefused { .. } => "E423",
+            Self::WrongPosition { .. } => "E424",
+            Self::PositionTaken { .. } => "E425",
+            Self::EngineUnavailable { .. } => "E426",
+            Self::SavedByOtherShard { .. } => "E427",
             Self::NotSavedYet { .. } => "E428",
         }
     }
 
     /// Whether an announcement that failed so will never be taken.
-    pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::EngineRefuses { .. } | Self::WrongPlace { .. } | Self::Taken { .. })
+    pub(crate) fn is_permanent(&self) -> bool {
+        matches!(self, Self::EngineRefused { .. } | Self::WrongPosition { .. } | Self::PositionTaken { .. })
     }
 
     /// What the user can do about it.
@@ -127,28 +127,32 @@ impl PsError {
             Self::Length { .. } => "the model and the job's layout differ; submit the job again",
             Self::Damaged { .. } => "upload the blob again, and check the disk of that shard",
             Self::Io { .. } => "correct what the system names, then try again",
-            Self::OpenBind { .. } => "give --token-file with the cluster's token, or listen on 127.0.0.1",
+            Self::BindWithoutToken { .. } => {
+                "give --token-file with the cluster's token, or listen on 127.0.0.1"
+            }
             Self::NotSavedYet { .. } => {
                 "make room on the disk of the state directory, it is tried again every second; stopping once more gives the job up"
             }
             Self::NotSaved { .. } => {
                 "make room on the disk of the state directory; `syncline model export` has the job's last snapshot"
             }
-            Self::DamagedSave { .. } => "look at the disk of the state directory; submit the job again",
-            Self::Occupied { .. } => "stop the other process, or give this one a --state-dir of its own",
+            Self::SaveDamaged { .. } => "look at the disk of the state directory; submit the job again",
+            Self::StateDirInUse { .. } => "stop the other process, or give this one a --state-dir of its own",
             Self::StillServing { .. } => "this should not happen; please report it with the shard's log",
-            Self::EngineRefuses { source: HelloError::Token, .. } => {
+            Self::EngineRefused { source: HelloError::Token, .. } => {
                 "give --token-file with the file that the engine was started with"
             }
-            Self::EngineRefuses { .. } => {
+            Self::EngineRefused { .. } => {
                 "name the engine with --engine, and use the same release everywhere"
             }
-            Self::WrongPlace { .. } => "give --shard INDEX/COUNT with the count of the engine's --shards",
-            Self::Taken { .. } => "stop the other process, or give this one another index with --shard",
-            Self::EngineAway { .. } => {
+            Self::WrongPosition { .. } => "give --shard INDEX/COUNT with the count of the engine's --shards",
+            Self::PositionTaken { .. } => {
+                "stop the other process, or give this one another index with --shard"
+            }
+            Self::EngineUnavailable { .. } => {
                 "nothing if the engine is about to start; otherwise see whether --engine names it, or all engines, and can be reached"
             }
-            Self::SavedElsewhere { .. } => {
+            Self::SavedByOtherShard { .. } => {
                 "start it with --shard and the engine with --shards as before; the job goes on then, and removing its file gives it up"
             }
             Self::Digest { .. } => "use a digest that `syncline submit` or `BlobClient::put` printed",

@@ -1,4 +1,4 @@
-//! The room that holds the parameters: shards, optimizers, push and pull, barriers, blobs, snapshots.
+//! The parameter server: shards, optimizers, push and pull, barriers, blobs, snapshots.
 //!
 //! A job's parameters are one flat array of f32, cut over the shards by
 //! [`ElementRange::of_shard`](syncline_scheduler::spec::ElementRange::of_shard). Each `syncline ps` process serves

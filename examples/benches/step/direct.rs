@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use syncline_engine::rpc::{
     OpenJob, ShardClient, ShardRequest, ShardResponse, Token, connect, hello::Role, within,
 };
-use syncline_ps::client::{BlobClient, PushHeader, Shards, Want};
+use syncline_ps::client::{BlobClient, PushHeader, ReadCondition, Shards};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, ShardIndex},
     sync::UpdateMode,
@@ -20,7 +20,7 @@ use super::{
     work::{LEARNING_RATE, RULE, Step},
 };
 
-const NOW: Want = Want::version(0);
+const NOW: ReadCondition = ReadCondition::version(0);
 
 /// A shard with one open job, and a connection to it.
 pub struct Direct {
@@ -73,7 +73,7 @@ impl Direct {
             covers: 1,
         };
         step.run(|values, gradients| {
-            shards.push_and_ask(seq, header, gradients, Some(NOW))?;
+            shards.push_and_request(seq, header, gradients, Some(NOW))?;
             shards.pull(NOW, values)
         })??;
         Ok(())

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result};
 use socket2::SockRef;
 use syncline_ps::{
-    optim::{self, Slots},
+    optim::{self, OptimizerState},
     shard::CHUNK_ELEMENTS,
 };
 
@@ -74,7 +74,7 @@ pub fn serve() -> Result<()> {
     let mut values = vec![0.0f32; u64::from_le_bytes(elements) as usize];
     stream.read_exact(bytemuck::cast_slice_mut(&mut values))?;
     let mut buffer = vec![0.0f32; CHUNK_ELEMENTS];
-    let mut slots = Slots::new(&RULE, 0);
+    let mut slots = OptimizerState::new(&RULE, 0);
     loop {
         for chunk in values.chunks_mut(CHUNK_ELEMENTS) {
             let gradient = &mut buffer[..chunk.len()];

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
-use syncline_ps::optim::{self, Slots};
+use syncline_ps::optim::{self, OptimizerState};
 use syncline_scheduler::{
     samples::permutation,
     spec::{DataSpec, Optimizer, PolicyRule, PolicySpec, Source},
@@ -126,7 +126,7 @@ impl Step {
 
     /// The bare loop's step: the optimizer in place, no network.
     pub fn bare(&mut self) -> Result<()> {
-        let mut slots = Slots::new(&RULE, 0);
+        let mut slots = OptimizerState::new(&RULE, 0);
         self.run(|values, gradients| {
             let mut at = 0;
             for gradient in gradients {

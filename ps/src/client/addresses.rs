@@ -1,24 +1,24 @@
-//! Where the shards are, which may change while a worker trains.
+//! Addresses of the shards, which may change while a worker trains.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Addresses of all shards, in order. Clones share them: whoever hears that a shard has moved says it here, and a
-/// connection that breaks is opened again where the shard is by then.
+/// Addresses of all shards, in order. Clones share them: when a shard has moved, the new address is set here, and a
+/// connection that breaks is opened again at that address.
 #[derive(Debug, Clone, Default)]
-pub struct Addresses(Arc<Mutex<Book>>);
+pub struct Addresses(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
-struct Book {
+struct Known {
     addresses: Vec<String>,
     /// Shards that a caller has lost and not reached again, with the address that was tried last.
-    away: BTreeMap<usize, String>,
+    unreachable: BTreeMap<usize, String>,
 }
 
 impl Addresses {
-    fn lock(&self) -> MutexGuard<'_, Book> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -27,15 +27,15 @@ impl Addresses {
         self.lock().addresses.clone()
     }
 
-    /// Takes note of where the shards are.
+    /// Replaces the addresses.
     pub fn set(&self, addresses: Vec<String>) {
         self.lock().addresses = addresses;
     }
 
     /// A shard that a caller tries to reach in vain, in words.
-    pub fn away(&self) -> Option<String> {
-        let book = self.lock();
-        let (index, address) = book.away.first_key_value()?;
+    pub fn unreachable(&self) -> Option<String> {
+        let known = self.lock();
+        let (index, address) = known.unreachable.first_key_value()?;
         Some(format!("shard s{index}, which does not answer at {address}"))
     }
 
@@ -44,23 +44,23 @@ impl Addresses {
         self.lock().addresses.get(index).cloned()
     }
 
-    /// Whoever begins afresh has lost nobody yet.
-    pub(super) fn forget_lost(&self) {
-        self.lock().away.clear();
+    /// A new client has lost no shard yet.
+    pub(super) fn clear_unreachable(&self) {
+        self.lock().unreachable.clear();
     }
 
-    pub(super) fn lost(&self, index: usize, address: &str) {
-        self.lock().away.insert(index, address.to_owned());
+    pub(super) fn mark_unreachable(&self, index: usize, address: &str) {
+        self.lock().unreachable.insert(index, address.to_owned());
     }
 
-    pub(super) fn reached(&self, index: usize) {
-        self.lock().away.remove(&index);
+    pub(super) fn mark_reached(&self, index: usize) {
+        self.lock().unreachable.remove(&index);
     }
 }
 
 impl From<&[String]> for Addresses {
     fn from(addresses: &[String]) -> Self {
-        let book = Book { addresses: addresses.to_vec(), away: BTreeMap::new() };
-        Self(Arc::new(Mutex::new(book)))
+        let known = Known { addresses: addresses.to_vec(), unreachable: BTreeMap::new() };
+        Self(Arc::new(Mutex::new(known)))
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use syncline_engine::rpc::{ShardFault, Token};
 
-use super::{Canceller, Link, Trouble, cancel::BLOB, out_of_place};
+use super::{Canceller, Link, LinkError, cancel::BLOB_SOCKET, unexpected_reply};
 use crate::{
     PsError,
     wire::{Digest, MAX_BLOB_BYTES, Reply, Request},
@@ -49,13 +49,13 @@ impl BlobClient {
         for address in addresses {
             self.canceller.check()?;
             let got = self.get_from(address, wanted);
-            self.canceller.watch(BLOB, None);
+            self.canceller.register(BLOB_SOCKET, None);
             self.canceller.check()?;
             match got {
                 Ok(Some(bytes)) if *blake3::hash(&bytes).as_bytes() == wanted => return Ok(bytes),
                 Ok(Some(_)) => last = PsError::Damaged { digest: digest.into(), address: address.clone() },
                 Ok(None) => {}
-                Err(trouble) => last = trouble.into_error(address),
+                Err(error) => last = error.into_error(address),
             }
         }
         Err(last)
@@ -68,7 +68,7 @@ impl BlobClient {
         found.map(|size| size.is_some()).map_err(|t| t.into_error(address))
     }
 
-    pub(crate) fn put_as(&self, address: &str, digest: Digest, bytes: &[u8]) -> Result<(), Trouble> {
+    pub(crate) fn put_as(&self, address: &str, digest: Digest, bytes: &[u8]) -> Result<(), LinkError> {
         let mut link = Link::open(address, &self.token, self.limit)?;
         if link.stat_blob(digest)?.is_some() {
             return Ok(());
@@ -81,13 +81,13 @@ impl BlobClient {
         link.limit_reads(None)?;
         match link.answer()? {
             (Reply::BlobStored, 0) => Ok(()),
-            (reply, _) => Err(out_of_place(&reply)),
+            (reply, _) => Err(unexpected_reply(&reply)),
         }
     }
 
-    fn get_from(&self, address: &str, digest: Digest) -> Result<Option<Vec<u8>>, Trouble> {
+    fn get_from(&self, address: &str, digest: Digest) -> Result<Option<Vec<u8>>, LinkError> {
         let mut link = Link::open(address, &self.token, self.limit)?;
-        self.canceller.watch(BLOB, Some(link.socket()));
+        self.canceller.register(BLOB_SOCKET, Some(link.socket()));
         let Some(total) = link.stat_blob(digest)? else { return Ok(None) };
         let total = total.min(MAX_BLOB_BYTES);
         link.ask_blob(digest, 0, total)?;

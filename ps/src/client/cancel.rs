@@ -18,12 +18,12 @@ pub struct Canceller(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     canceled: AtomicBool,
-    /// One place per shard, and one for blobs; a connection that is replaced leaves it.
+    /// By shard, and one for blobs.
     sockets: Mutex<BTreeMap<usize, Tcp>>,
 }
 
-/// Place of the connection that a blob comes over.
-pub(super) const BLOB: usize = usize::MAX;
+/// Key of the connection that a blob is fetched over.
+pub(super) const BLOB_SOCKET: usize = usize::MAX;
 
 impl Canceller {
     /// Shuts every connection down. Calls that block, and all later ones, fail with [`PsError::Canceled`].
@@ -41,8 +41,8 @@ impl Canceller {
         if self.is_canceled() { Err(PsError::Canceled) } else { Ok(()) }
     }
 
-    /// Puts the connection of shard `index` within reach; one that comes too late is shut down at once.
-    pub(crate) fn watch(&self, index: usize, socket: Option<&Tcp>) {
+    /// Registers the connection of shard `index`, to be shut down by a cancel; after one it is shut down at once.
+    pub(crate) fn register(&self, index: usize, socket: Option<&Tcp>) {
         let mut sockets = self.sockets();
         match socket {
             Some(socket) => sockets.insert(index, socket.clone()),

@@ -25,7 +25,7 @@ pub(crate) struct Link {
 
 /// What went wrong on one connection.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum LinkError {
     /// Connect again and try again.
     Broken(io::Error),
     /// The shard refuses; trying again changes nothing.
@@ -35,13 +35,13 @@ pub(crate) enum Trouble {
     Protocol(WireError),
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for LinkError {
     fn from(error: io::Error) -> Self {
         Self::Broken(error)
     }
 }
 
-impl From<WireError> for Trouble {
+impl From<WireError> for LinkError {
     fn from(error: WireError) -> Self {
         match error {
             WireError::Io(error) => Self::Broken(error),
@@ -50,7 +50,7 @@ impl From<WireError> for Trouble {
     }
 }
 
-impl Trouble {
+impl LinkError {
     /// The error for a caller who does not try again.
     pub(crate) fn into_error(self, address: &str) -> PsError {
         let address = address.to_owned();
@@ -65,15 +65,15 @@ impl Trouble {
 
 impl Link {
     /// Connects and greets. `limit` bounds each of connecting, sending, and reading what must come at once.
-    pub(crate) fn open(address: &str, token: &Token, limit: Duration) -> Result<Self, Trouble> {
+    pub(crate) fn open(address: &str, token: &Token, limit: Duration) -> Result<Self, LinkError> {
         let mut socket = Tcp::connect(address, limit)?;
         socket.stream().set_write_timeout(Some(limit))?;
         let mut link = Self { socket: socket.clone(), scratch: Vec::new(), read_limit: None };
         link.limit_reads(Some(limit.min(GREETING_TIMEOUT)))?;
         match hello::greet_blocking(&mut socket, Role::Tensor, token) {
             Ok(()) => Ok(link),
-            Err(HelloError::Io(error)) => Err(Trouble::Broken(error)),
-            Err(refused) => Err(Trouble::Greeting(refused)),
+            Err(HelloError::Io(error)) => Err(LinkError::Broken(error)),
+            Err(refused) => Err(LinkError::Greeting(refused)),
         }
     }
 
@@ -100,47 +100,47 @@ impl Link {
     }
 
     /// Sends a question without a body.
-    pub(crate) fn ask(&mut self, request: &Request) -> Result<(), Trouble> {
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<(), LinkError> {
         request.encode(0, &mut self.scratch);
         Ok(self.socket.write_all(&self.scratch)?)
     }
 
     /// Reads an answer, and passes over those that say that it is still to come; a fault is an error here.
-    pub(crate) fn answer(&mut self) -> Result<(Reply, u64), Trouble> {
+    pub(crate) fn answer(&mut self) -> Result<(Reply, u64), LinkError> {
         loop {
             match Reply::read(&mut self.socket, &mut self.scratch)? {
                 (Reply::Waiting, _) => {}
-                (Reply::Fault(fault), _) => return Err(Trouble::Fault(fault)),
+                (Reply::Fault(fault), _) => return Err(LinkError::Fault(fault)),
                 reply => return Ok(reply),
             }
         }
     }
 
     /// The next part of a body.
-    pub(crate) fn read_body(&mut self, into: &mut [u8]) -> Result<(), Trouble> {
+    pub(crate) fn read_body(&mut self, into: &mut [u8]) -> Result<(), LinkError> {
         Ok(self.socket.read_exact(into)?)
     }
 
     /// Size of a blob on this shard, if it is there.
-    pub(crate) fn stat_blob(&mut self, digest: Digest) -> Result<Option<u64>, Trouble> {
+    pub(crate) fn stat_blob(&mut self, digest: Digest) -> Result<Option<u64>, LinkError> {
         self.ask(&Request::StatBlob { digest })?;
         match self.answer()? {
             (Reply::BlobStat { bytes }, 0) => Ok(bytes),
-            (reply, _) => Err(out_of_place(&reply)),
+            (reply, _) => Err(unexpected_reply(&reply)),
         }
     }
 
     /// Asks for a piece of a blob that is known to be there; its bytes must be read next.
-    pub(crate) fn ask_blob(&mut self, digest: Digest, offset: u64, length: u64) -> Result<(), Trouble> {
+    pub(crate) fn ask_blob(&mut self, digest: Digest, offset: u64, length: u64) -> Result<(), LinkError> {
         self.ask(&Request::GetBlob { digest, offset, length })?;
         match self.answer()? {
             (Reply::Blob { .. }, body) if body == length => Ok(()),
-            (reply, _) => Err(out_of_place(&reply)),
+            (reply, _) => Err(unexpected_reply(&reply)),
         }
     }
 }
 
 /// An answer that does not belong to the question.
-pub(crate) fn out_of_place(reply: &Reply) -> Trouble {
-    Trouble::Protocol(WireError::Unexpected(format!("{reply:?}")))
+pub(crate) fn unexpected_reply(reply: &Reply) -> LinkError {
+    LinkError::Protocol(WireError::Unexpected(format!("{reply:?}")))
 }

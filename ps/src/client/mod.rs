@@ -1,14 +1,14 @@
 //! What workers hold: blocking connections to all shards of a job, and access to blobs.
 //!
 //! ```no_run
-//! # use syncline_ps::{PsError, client::{PushHeader, Shards, Want}};
+//! # use syncline_ps::{PsError, client::{PushHeader, Shards, ReadCondition}};
 //! # use syncline_scheduler::sync::UpdateMode;
 //! # fn step(token: syncline_engine::rpc::Token, job: syncline_scheduler::ids::JobId) -> Result<(), PsError> {
 //! # let (generation, incarnation) = Default::default();
 //! let shards = ["127.0.0.1:4001".to_owned(), "127.0.0.1:4002".to_owned()];
 //! let mut ps = Shards::connect(&shards, token, job, generation, incarnation, 4810)?;
 //! let mut parameters = vec![0.0; 4810];
-//! let pulled = ps.pull(Want::version(0), &mut parameters)?;
+//! let pulled = ps.pull(ReadCondition::version(0), &mut parameters)?;
 //! let gradient = vec![0.1; 4810];
 //! let mode = UpdateMode::PerPush;
 //! let header = PushHeader { learning_rate: 0.1, weight: 32.0, scale: 1.0, skip: false, mode, covers: 1 };
@@ -19,27 +19,27 @@
 //! ```
 //!
 //! A broken connection is opened again and the push goes on where it was cut, or the pull is asked again, until
-//! [`ClientOptions::patience`] has passed without progress.
+//! [`ClientOptions::retry_limit`] has passed without progress.
 
 mod addresses;
 mod blob;
 mod cancel;
 mod gather;
 mod link;
-mod patience;
 mod pull;
 mod push;
+mod retry;
 mod shards;
 
 pub use addresses::Addresses;
 pub use blob::{BlobClient, digest_from_hex};
 pub use cancel::Canceller;
-pub(crate) use link::{Link, Trouble, out_of_place};
+pub(crate) use link::{Link, LinkError, unexpected_reply};
 pub use pull::Pulled;
 pub use push::Pushed;
 pub use shards::{ClientOptions, Shards};
 
 pub use crate::{
     optim::gradient_norm,
-    shard::{PushHeader, Want},
+    shard::{PushHeader, ReadCondition},
 };

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::{Shards, Trouble, out_of_place, patience::Patience};
+use super::{LinkError, Shards, retry::RetryBudget, unexpected_reply};
 use crate::{
     PsError,
-    shard::Want,
+    shard::ReadCondition,
     wire::{Reply, Request},
 };
 
@@ -27,9 +27,9 @@ pub struct Pulled {
 
 /// How far the pull from one shard has come.
 #[derive(Clone, Copy)]
-enum Part {
-    Unasked,
-    Asked,
+enum PullState {
+    Idle,
+    Requested,
     Reading { got: Answer, at: usize },
     Done(Answer),
 }
@@ -45,26 +45,26 @@ struct Answer {
 }
 
 impl Shards {
-    /// Waits for `want` on every shard and reads the parameters into `into`, which has [`Shards::elements`] places.
+    /// Waits for `condition` on every shard and reads the parameters into `into`, which has [`Shards::elements`] places.
     ///
     /// No barrier that applied a round lies between any two of them; single pushes may, chunk by chunk.
-    pub fn pull(&mut self, want: Want, into: &mut [f32]) -> Result<Pulled, PsError> {
+    pub fn pull(&mut self, condition: ReadCondition, into: &mut [f32]) -> Result<Pulled, PsError> {
         self.canceller.check()?;
         if into.len() as u64 != self.elements {
             return Err(PsError::Length { what: "buffer", got: into.len() as u64, expected: self.elements });
         }
         let started = Instant::now();
-        let mut patience = Patience::new(self.options.patience);
-        let mut want = want;
+        let mut retry = RetryBudget::new(self.options.retry_limit);
+        let mut condition = condition;
         let mut waited_us = 0;
         loop {
-            let answers = self.pull_once(want, into, &mut patience)?;
+            let answers = self.pull_once(condition, into, &mut retry)?;
             waited_us += answers.iter().map(|a| a.waited_us).max().unwrap_or(0);
             let low = answers.iter().map(|a| a.version).min().unwrap_or(0);
             let newest_round = answers.iter().map(|a| a.round_version).max().unwrap_or(0);
             if newest_round > low {
                 // Some shards were a round ahead: meet them there.
-                want = Want::version(newest_round);
+                condition = ReadCondition::version(newest_round);
                 continue;
             }
             let took_us = started.elapsed().as_micros() as u64;
@@ -76,106 +76,112 @@ impl Shards {
 
     fn pull_once(
         &mut self,
-        want: Want,
+        condition: ReadCondition,
         into: &mut [f32],
-        patience: &mut Patience,
+        retry: &mut RetryBudget,
     ) -> Result<Vec<Answer>, PsError> {
-        let mut parts = vec![Part::Unasked; self.seats.len()];
+        let mut parts = vec![PullState::Idle; self.conns.len()];
         let mut waiting = true;
         while waiting {
             waiting = false;
             // Ask everybody before waiting for anybody.
             for (index, part) in parts.iter_mut().enumerate() {
-                while matches!(part, Part::Unasked) {
-                    let asked = match self.seats[index].asked {
-                        Some(before) if before == want => Ok(()),
+                while matches!(part, PullState::Idle) {
+                    let requested = match self.conns[index].requested {
+                        Some(before) if before == condition => Ok(()),
                         Some(_) => {
                             self.drop_link(index);
-                            self.ask_pull(index, want)
+                            self.request_pull(index, condition)
                         }
-                        None => self.ask_pull(index, want),
+                        None => self.request_pull(index, condition),
                     };
-                    match asked {
-                        Ok(()) => *part = Part::Asked,
-                        Err(trouble) => self.pull_trouble(index, trouble, patience)?,
+                    match requested {
+                        Ok(()) => *part = PullState::Requested,
+                        Err(error) => self.recover_pull(index, error, retry)?,
                     }
                 }
             }
             for (index, part) in parts.iter_mut().enumerate() {
                 let step = match *part {
-                    Part::Asked => self.pull_answer(index),
-                    Part::Reading { got, at } => self.read_turn(index, got, at, into),
-                    Part::Unasked | Part::Done(_) => continue,
+                    PullState::Requested => self.pull_answer(index),
+                    PullState::Reading { got, at } => self.read_turn(index, got, at, into),
+                    PullState::Idle | PullState::Done(_) => continue,
                 };
                 waiting = true;
                 match step {
                     Ok(next) => {
                         *part = next;
-                        patience.progress();
+                        retry.progress();
                     }
-                    Err(trouble) => {
-                        *part = Part::Unasked;
-                        self.pull_trouble(index, trouble, patience)?;
+                    Err(error) => {
+                        *part = PullState::Idle;
+                        self.recover_pull(index, error, retry)?;
                     }
                 }
             }
         }
         Ok(parts
             .iter()
-            .filter_map(|p| if let Part::Done(answer) = p { Some(*answer) } else { None })
+            .filter_map(|p| if let PullState::Done(answer) = p { Some(*answer) } else { None })
             .collect())
     }
 
-    /// After trouble with one shard: try again, or hang up on all that still owe an answer.
-    fn pull_trouble(
+    /// After an error with one shard: tries again, or closes every connection that still owes an answer.
+    fn recover_pull(
         &mut self,
         index: usize,
-        trouble: Trouble,
-        patience: &mut Patience,
+        error: LinkError,
+        retry: &mut RetryBudget,
     ) -> Result<(), PsError> {
-        self.recover(index, trouble, patience).inspect_err(|_| self.forget_asked())
+        self.recover(index, error, retry).inspect_err(|_| self.drop_requested())
     }
 
-    pub(super) fn ask_pull(&mut self, index: usize, want: Want) -> Result<(), Trouble> {
-        let at = self.at.clone();
+    pub(super) fn request_pull(&mut self, index: usize, condition: ReadCondition) -> Result<(), LinkError> {
+        let session = self.session.clone();
         let (link, _) = self.link(index)?;
-        link.ask(&Request::Pull { at, want })?;
-        self.seats[index].asked = Some(want);
+        link.ask(&Request::Pull { session, condition })?;
+        self.conns[index].requested = Some(condition);
         Ok(())
     }
 
-    fn pull_answer(&mut self, index: usize) -> Result<Part, Trouble> {
-        let (range, silence) = (self.seats[index].range, self.options.silence);
+    fn pull_answer(&mut self, index: usize) -> Result<PullState, LinkError> {
+        let (range, silence) = (self.conns[index].range, self.options.silence_limit);
         let (link, _) = self.link(index)?;
         // The version may take as long as the slowest worker; a shard that waits for it says so.
         link.limit_reads(Some(silence))?;
         match link.answer()? {
             (Reply::Pulled { version, pushes, waited_us }, body) if body == range.len() * 4 => {
-                Ok(Part::Reading { got: Answer { version, pushes, waited_us, round_version: 0 }, at: 0 })
+                Ok(PullState::Reading { got: Answer { version, pushes, waited_us, round_version: 0 }, at: 0 })
             }
-            (reply, _) => Err(out_of_place(&reply)),
+            (reply, _) => Err(unexpected_reply(&reply)),
         }
     }
 
-    fn read_turn(&mut self, index: usize, got: Answer, at: usize, into: &mut [f32]) -> Result<Part, Trouble> {
-        let range = self.seats[index].range;
-        let alone = self.seats.len() == 1;
+    fn read_turn(
+        &mut self,
+        index: usize,
+        got: Answer,
+        at: usize,
+        into: &mut [f32],
+    ) -> Result<PullState, LinkError> {
+        let range = self.conns[index].range;
+        let alone = self.conns.len() == 1;
         let (link, _) = self.link(index)?;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut into[range.start as usize..range.end as usize]);
         let until = if alone { bytes.len() } else { (at + TURN_BYTES).min(bytes.len()) };
         link.read_body(&mut bytes[at..until])?;
         if until < bytes.len() {
-            return Ok(Part::Reading { got, at: until });
+            return Ok(PullState::Reading { got, at: until });
         }
         let end = link.answer()?;
-        self.seats[index].asked = None;
+        self.conns[index].requested = None;
         match end {
             (Reply::PullEnd { round_version }, 0) if round_version <= got.version => {
-                Ok(Part::Done(Answer { round_version, ..got }))
+                Ok(PullState::Done(Answer { round_version, ..got }))
             }
             // A round was applied while the values were read: ask again.
-            (Reply::PullEnd { .. }, 0) => Ok(Part::Unasked),
-            (reply, _) => Err(out_of_place(&reply)),
+            (Reply::PullEnd { .. }, 0) => Ok(PullState::Idle),
+            (reply, _) => Err(unexpected_reply(&reply)),
         }
     }
 }

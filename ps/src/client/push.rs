@@ -5,17 +5,17 @@
 
 use std::{io, time::Instant};
 
-use super::{Link, Shards, Trouble, gather::Gather, out_of_place, patience::Patience};
+use super::{Link, LinkError, Shards, gather::Gather, retry::RetryBudget, unexpected_reply};
 use crate::{
     PsError,
-    shard::{CHUNK_BYTES, PushHeader, Tally, Want},
+    shard::{CHUNK_BYTES, PushAck, PushHeader, ReadCondition},
     wire::{Reply, Request},
 };
 
 /// Bytes that one shard gets in its turn.
 const TURN_BYTES: u64 = 1 << 20;
 /// How many times the silence a push may take to be acknowledged: it may close a barrier first.
-const ACKNOWLEDGES: u32 = 4;
+const ACK_SILENCE_LIMITS: u32 = 4;
 
 /// A push that every shard has acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +28,9 @@ pub struct Pushed {
 }
 
 /// How far the push to one shard has come.
-enum Part {
-    /// To be placed: the connection may be new, so the shard is asked.
-    Unplaced,
+enum PushState {
+    /// The connection may be new: if it is, the shard is asked where to begin.
+    Unstarted,
     /// Frame and bytes of the flat array that are still to be sent.
     Sending {
         head: Vec<u8>,
@@ -51,21 +51,21 @@ impl Shards {
     ///
     /// `gradients`: slices in layout order, together [`Shards::elements`]; ignored if `header.skip`.
     pub fn push(&mut self, seq: u64, header: PushHeader, gradients: &[&[f32]]) -> Result<Pushed, PsError> {
-        self.push_and_ask(seq, header, gradients, None)
+        self.push_and_request(seq, header, gradients, None)
     }
 
     /// As [`Shards::push`]; each shard is also asked for `next`, behind the push and before its acknowledgement, so
     /// that it goes from one to the other without waiting for us. The values, which contain this push, must be read at
-    /// once with [`Shards::pull`] for the same version, or given up with [`Shards::forget_asked`].
-    pub fn push_and_ask(
+    /// once with [`Shards::pull`] for the same version, or given up with [`Shards::drop_requested`].
+    pub fn push_and_request(
         &mut self,
         seq: u64,
         header: PushHeader,
         gradients: &[&[f32]],
-        next: Option<Want>,
+        next: Option<ReadCondition>,
     ) -> Result<Pushed, PsError> {
         self.canceller.check()?;
-        self.forget_asked();
+        self.drop_requested();
         let started = Instant::now();
         let gather = Gather::new(gradients);
         if !header.skip && gather.elements() != self.elements {
@@ -75,17 +75,17 @@ impl Shards {
                 expected: self.elements,
             });
         }
-        let mut parts: Vec<Part> = self.seats.iter().map(|_| Part::Unplaced).collect();
+        let mut parts: Vec<PushState> = self.conns.iter().map(|_| PushState::Unstarted).collect();
         let outcome = self.push_parts(seq, &header, &gather, next, &mut parts);
         if let Err(error) = outcome {
             // What a shard has still to say about this push must not be taken for the answer to another.
-            for index in (0..parts.len()).filter(|&i| !matches!(parts[i], Part::Done { .. })) {
+            for index in (0..parts.len()).filter(|&i| !matches!(parts[i], PushState::Done { .. })) {
                 self.drop_link(index);
             }
             return Err(error);
         }
-        let done = |part: &Part| match part {
-            Part::Done { pushes, lead } => Some((*pushes, *lead)),
+        let done = |part: &PushState| match part {
+            PushState::Done { pushes, lead } => Some((*pushes, *lead)),
             _ => None,
         };
         let pushes = parts.first().and_then(done).map_or(0, |(pushes, _)| pushes);
@@ -98,84 +98,84 @@ impl Shards {
         seq: u64,
         header: &PushHeader,
         gather: &Gather<'_>,
-        next: Option<Want>,
-        parts: &mut [Part],
+        next: Option<ReadCondition>,
+        parts: &mut [PushState],
     ) -> Result<(), PsError> {
-        let mut patience = Patience::new(self.options.patience);
+        let mut retry = RetryBudget::new(self.options.retry_limit);
         loop {
             let mut moving = false;
             for (index, part) in parts.iter_mut().enumerate() {
                 let turn = match part {
-                    Part::Unplaced => self.place(index, seq, header),
-                    Part::Sending { .. } => self.send_turn(index, part, gather, next),
-                    Part::Sent | Part::Done { .. } => continue,
+                    PushState::Unstarted => self.begin(index, seq, header),
+                    PushState::Sending { .. } => self.send_turn(index, part, gather, next),
+                    PushState::Sent | PushState::Done { .. } => continue,
                 };
                 moving = true;
                 match turn {
                     Ok(next) => *part = next,
-                    Err(trouble) => {
-                        *part = Part::Unplaced;
-                        self.recover(index, trouble, &mut patience)?;
+                    Err(error) => {
+                        *part = PushState::Unstarted;
+                        self.recover(index, error, &mut retry)?;
                     }
                 }
             }
             if moving {
                 continue;
             }
-            for (index, part) in parts.iter_mut().enumerate().filter(|(_, p)| matches!(p, Part::Sent)) {
+            for (index, part) in parts.iter_mut().enumerate().filter(|(_, p)| matches!(p, PushState::Sent)) {
                 match self.acknowledged(index, seq) {
-                    Ok(tally) => {
-                        *part = Part::Done { pushes: tally.pushes, lead: tally.lead };
-                        patience.progress();
+                    Ok(ack) => {
+                        *part = PushState::Done { pushes: ack.pushes, lead: ack.lead };
+                        retry.progress();
                     }
-                    Err(trouble) => {
-                        *part = Part::Unplaced;
-                        self.recover(index, trouble, &mut patience)?;
+                    Err(error) => {
+                        *part = PushState::Unstarted;
+                        self.recover(index, error, &mut retry)?;
                     }
                 }
             }
-            if parts.iter().all(|p| matches!(p, Part::Done { .. })) {
+            if parts.iter().all(|p| matches!(p, PushState::Done { .. })) {
                 return Ok(());
             }
         }
     }
 
-    /// Finds out where to begin. A connection that stood through the last push begins at the front.
-    fn place(&mut self, index: usize, seq: u64, header: &PushHeader) -> Result<Part, Trouble> {
-        let (at, range) = (self.at.clone(), self.seats[index].range);
+    /// Finds the first chunk to send: 0 on a connection that carried the last push, else what the shard answers.
+    fn begin(&mut self, index: usize, seq: u64, header: &PushHeader) -> Result<PushState, LinkError> {
+        let (session, range) = (self.session.clone(), self.conns[index].range);
         let (link, fresh) = self.link(index)?;
         let mut first_chunk = 0;
         if fresh {
-            link.ask(&Request::Where { at: at.clone() })?;
-            let place = match link.answer()? {
-                (Reply::Where(place), 0) => place,
-                (reply, _) => return Err(out_of_place(&reply)),
+            link.ask(&Request::PushCursor { session: session.clone() })?;
+            let cursor = match link.answer()? {
+                (Reply::PushCursor(cursor), 0) => cursor,
+                (reply, _) => return Err(unexpected_reply(&reply)),
             };
-            if place.watermark >= seq {
-                return Ok(Part::Done { pushes: place.pushes, lead: 0 });
+            if cursor.watermark >= seq {
+                return Ok(PushState::Done { pushes: cursor.pushes, lead: 0 });
             }
-            if seq.checked_sub(header.covers.into()) == Some(place.watermark) {
-                first_chunk = place.next_chunk;
+            if seq.checked_sub(header.covers.into()) == Some(cursor.watermark) {
+                first_chunk = cursor.next_chunk;
             }
         }
         let (start, end) = (range.start * 4, range.end * 4);
         let at_byte =
             if header.skip { end } else { (start + u64::from(first_chunk) * CHUNK_BYTES as u64).min(end) };
         let mut head = Vec::with_capacity(160);
-        Request::Push { at, seq, first_chunk, header: *header }.encode(end - at_byte, &mut head);
-        Ok(Part::Sending { head, head_sent: 0, at: at_byte, end })
+        Request::Push { session, seq, first_chunk, header: *header }.encode(end - at_byte, &mut head);
+        Ok(PushState::Sending { head, head_sent: 0, at: at_byte, end })
     }
 
     fn send_turn(
         &mut self,
         index: usize,
-        part: &mut Part,
+        part: &mut PushState,
         gather: &Gather<'_>,
-        next: Option<Want>,
-    ) -> Result<Part, Trouble> {
-        let Part::Sending { head, head_sent, at, end } = part else { return Ok(Part::Sent) };
+        next: Option<ReadCondition>,
+    ) -> Result<PushState, LinkError> {
+        let PushState::Sending { head, head_sent, at, end } = part else { return Ok(PushState::Sent) };
         // Alone, a shard gets all there is.
-        let turn = if self.seats.len() == 1 { u64::MAX } else { TURN_BYTES };
+        let turn = if self.conns.len() == 1 { u64::MAX } else { TURN_BYTES };
         let until = at.saturating_add(turn).min(*end);
         let (link, _) = self.link(index)?;
         while *head_sent < head.len() || *at < until {
@@ -191,21 +191,21 @@ impl Shards {
             *at += (sent - of_head) as u64;
         }
         if *at == *end {
-            if let Some(want) = next {
-                self.ask_pull(index, want)?;
+            if let Some(condition) = next {
+                self.request_pull(index, condition)?;
             }
-            return Ok(Part::Sent);
+            return Ok(PushState::Sent);
         }
-        Ok(Part::Sending { head: std::mem::take(head), head_sent: *head_sent, at: *at, end: *end })
+        Ok(PushState::Sending { head: std::mem::take(head), head_sent: *head_sent, at: *at, end: *end })
     }
 
-    fn acknowledged(&mut self, index: usize, seq: u64) -> Result<Tally, Trouble> {
-        let limit = self.options.silence * ACKNOWLEDGES;
+    fn acknowledged(&mut self, index: usize, seq: u64) -> Result<PushAck, LinkError> {
+        let limit = self.options.silence_limit * ACK_SILENCE_LIMITS;
         let (link, _): (&mut Link, bool) = self.link(index)?;
         link.limit_reads(Some(limit))?;
         match link.answer()? {
-            (Reply::Pushed(tally), 0) if tally.watermark >= seq => Ok(tally),
-            (reply, _) => Err(out_of_place(&reply)),
+            (Reply::Pushed(ack), 0) if ack.watermark >= seq => Ok(ack),
+            (reply, _) => Err(unexpected_reply(&reply)),
         }
     }
 }

@@ -8,22 +8,22 @@ use syncline_scheduler::{
     spec::ElementRange,
 };
 
-use super::{Addresses, Canceller, Link, Trouble, patience::Patience};
-use crate::{PsError, shard::Want, wire::At};
+use super::{Addresses, Canceller, Link, LinkError, retry::RetryBudget};
+use crate::{PsError, shard::ReadCondition, wire::SessionKey};
 
 /// How a client behaves when connections break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientOptions {
     /// A shard that cannot be reached for this long is an error.
-    pub patience: Duration,
+    pub retry_limit: Duration,
     /// A shard that says nothing for this long, while it owes an answer, is connected to again. Shards that wait for
     /// others say so every second.
-    pub silence: Duration,
+    pub silence_limit: Duration,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10), silence: Duration::from_secs(5) }
+        Self { retry_limit: Duration::from_secs(10), silence_limit: Duration::from_secs(5) }
     }
 }
 
@@ -31,22 +31,22 @@ impl Default for ClientOptions {
 ///
 /// Not shared between threads; [`Shards::canceller`] ends its calls from outside.
 pub struct Shards {
-    pub(super) at: At,
+    pub(super) session: SessionKey,
     pub(super) elements: u64,
-    pub(super) seats: Vec<Seat>,
+    pub(super) conns: Vec<ShardConn>,
     pub(super) options: ClientOptions,
     pub(super) canceller: Canceller,
     addresses: Addresses,
     token: Token,
 }
 
-/// One shard's address and part, connected or not.
-pub(super) struct Seat {
+/// One shard's address and range, connected or not.
+pub(super) struct ShardConn {
     pub address: String,
     pub range: ElementRange,
     pub link: Option<Link>,
     /// The pull whose answer is still to come over `link`.
-    pub asked: Option<Want>,
+    pub requested: Option<ReadCondition>,
 }
 
 impl Shards {
@@ -59,36 +59,36 @@ impl Shards {
         incarnation: Incarnation,
         elements: u64,
     ) -> Result<Self, PsError> {
-        let at = At { job, generation, incarnation };
+        let session = SessionKey { job, generation, incarnation };
         let (options, canceller) = (ClientOptions::default(), Canceller::default());
-        Self::connect_with(&addresses.into(), token, at, elements, options, canceller)
+        Self::connect_with(&addresses.into(), token, session, elements, options, canceller)
     }
 
     /// As [`Shards::connect`], with addresses that may change, with options, and only as long as nobody cancels.
     pub fn connect_with(
         addresses: &Addresses,
         token: Token,
-        at: At,
+        session: SessionKey,
         elements: u64,
         options: ClientOptions,
         canceller: Canceller,
     ) -> Result<Self, PsError> {
-        addresses.forget_lost();
+        addresses.clear_unreachable();
         let now = addresses.get();
         let count = now.len() as u32;
-        let seat = |(index, address): (u32, String)| Seat {
+        let conn = |(index, address): (u32, String)| ShardConn {
             address,
             range: ElementRange::of_shard(elements, index, count),
             link: None,
-            asked: None,
+            requested: None,
         };
-        let seats = (0..).zip(now).map(seat).collect();
+        let conns = (0..).zip(now).map(conn).collect();
         let mut shards =
-            Self { at, elements, seats, options, canceller, addresses: addresses.clone(), token };
-        let mut patience = Patience::new(options.patience);
-        for index in 0..shards.seats.len() {
-            while let Err(trouble) = shards.link(index) {
-                shards.recover(index, trouble, &mut patience)?;
+            Self { session, elements, conns, options, canceller, addresses: addresses.clone(), token };
+        let mut retry = RetryBudget::new(options.retry_limit);
+        for index in 0..shards.conns.len() {
+            while let Err(error) = shards.link(index) {
+                shards.recover(index, error, &mut retry)?;
             }
         }
         Ok(shards)
@@ -105,60 +105,60 @@ impl Shards {
     }
 
     /// The connection to shard `index`, opened if need be; the flag says whether it is new.
-    pub(super) fn link(&mut self, index: usize) -> Result<(&mut Link, bool), Trouble> {
-        let seat = &mut self.seats[index];
-        let fresh = seat.link.is_none();
-        let link = match seat.link.take() {
+    pub(super) fn link(&mut self, index: usize) -> Result<(&mut Link, bool), LinkError> {
+        let conn = &mut self.conns[index];
+        let fresh = conn.link.is_none();
+        let link = match conn.link.take() {
             Some(link) => link,
             None => {
-                let link = Link::open(&seat.address, &self.token, self.options.silence)?;
-                self.canceller.watch(index, Some(link.socket()));
-                self.addresses.reached(index);
+                let link = Link::open(&conn.address, &self.token, self.options.silence_limit)?;
+                self.canceller.register(index, Some(link.socket()));
+                self.addresses.mark_reached(index);
                 link
             }
         };
-        Ok((seat.link.insert(link), fresh))
+        Ok((conn.link.insert(link), fresh))
     }
 
-    /// Hangs up on shard `index`, whose connection is out of step.
+    /// Closes the connection to shard `index`, which is out of step.
     pub(super) fn drop_link(&mut self, index: usize) {
-        self.seats[index].asked = None;
-        if self.seats[index].link.take().is_some() {
-            self.canceller.watch(index, None);
+        self.conns[index].requested = None;
+        if self.conns[index].link.take().is_some() {
+            self.canceller.register(index, None);
         }
     }
 
-    /// Drops the answers to pulls that [`Shards::push_and_ask`] asked for, with the connections they come on.
-    pub fn forget_asked(&mut self) {
-        for index in 0..self.seats.len() {
-            if self.seats[index].asked.is_some() {
+    /// Drops the answers to pulls that [`Shards::push_and_request`] asked for, with the connections they come on.
+    pub fn drop_requested(&mut self) {
+        for index in 0..self.conns.len() {
+            if self.conns[index].requested.is_some() {
                 self.drop_link(index);
             }
         }
     }
 
-    /// Decides after trouble with shard `index`: pause and try again (`Ok`), or give up.
+    /// Decides after an error with shard `index`: pause and try again (`Ok`), or give up.
     pub(super) fn recover(
         &mut self,
         index: usize,
-        trouble: Trouble,
-        patience: &mut Patience,
+        error: LinkError,
+        retry: &mut RetryBudget,
     ) -> Result<(), PsError> {
         self.drop_link(index);
         self.canceller.check()?;
-        let address = &self.seats[index].address;
-        let Trouble::Broken(cause) = trouble else { return Err(trouble.into_error(address)) };
-        tracing::debug!(%address, %cause, job = %self.at.job, "connection to a shard broke");
-        patience.pause().map_err(|after_ms| PsError::Unreachable {
+        let address = &self.conns[index].address;
+        let LinkError::Broken(cause) = error else { return Err(error.into_error(address)) };
+        tracing::debug!(%address, %cause, job = %self.session.job, "connection to a shard broke");
+        retry.pause().map_err(|after_ms| PsError::Unreachable {
             address: address.clone(),
             after_ms,
             cause: cause.to_string(),
         })?;
         // It may have been started again elsewhere.
         if let Some(address) = self.addresses.of(index) {
-            self.seats[index].address = address;
+            self.conns[index].address = address;
         }
-        self.addresses.lost(index, &self.seats[index].address);
+        self.addresses.mark_unreachable(index, &self.conns[index].address);
         self.canceller.check()
     }
 }

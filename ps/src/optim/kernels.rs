@@ -1,8 +1,8 @@
 //! The loops. Each reads and writes every array once.
 
-use super::wide::wide;
+use super::vectorize::vectorize;
 
-wide! {
+vectorize! {
     /// `w -= lr * (scale * g + decay * w)`
     pub(super) fn sgd(w: &mut [f32], g: &[f32], lr: f32, scale: f32, decay: f32) {
         for (w, g) in w.iter_mut().zip(g) {
@@ -11,7 +11,7 @@ wide! {
     }
 }
 
-wide! {
+vectorize! {
     /// `v = momentum * v + g'`, `w -= lr * v` with `g' = scale * g + decay * w`
     pub(super) fn momentum(
         w: &mut [f32], v: &mut [f32], g: &[f32], lr: f32, scale: f32, momentum: f32, decay: f32,
@@ -23,7 +23,7 @@ wide! {
     }
 }
 
-wide! {
+vectorize! {
     /// `v = momentum * v + g'`, `w -= lr * (g' + momentum * v)` with `g' = scale * g + decay * w`
     pub(super) fn nesterov(
         w: &mut [f32], v: &mut [f32], g: &[f32], lr: f32, scale: f32, momentum: f32, decay: f32,
@@ -56,7 +56,7 @@ pub(super) struct AdamStep {
     pub shrink: f32,
 }
 
-wide! {
+vectorize! {
     /// Kingma and Ba 2015, algorithm 1, with the bias corrections folded into `rate` and `root`.
     pub(super) fn adam(w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], k: AdamStep) {
         for (((w, m), v), g) in w.iter_mut().zip(m).zip(v).zip(g) {
@@ -68,38 +68,29 @@ wide! {
     }
 }
 
-wide! {
-    /// `w -= k * d`: the mean of changes, no optimizer between.
-    pub(crate) fn subtract(w: &mut [f32], d: &[f32], k: f32) {
-        for (w, d) in w.iter_mut().zip(d) {
-            *w -= k * d;
-        }
-    }
-}
-
-wide! {
-    /// `v = (1 - k) v + k t`: towards `t` by the share `k`, all the way at 1.
-    pub(crate) fn approach(v: &mut [f32], t: &[f32], k: f32) {
+vectorize! {
+    /// Linear interpolation: `v = (1 - k) v + k t`.
+    pub(crate) fn lerp(v: &mut [f32], t: &[f32], k: f32) {
         for (v, t) in v.iter_mut().zip(t) {
             *v = (1.0 - k) * *v + k * t;
         }
     }
 }
 
-wide! {
-    /// First gradient of a round: `sum = k * g`
-    pub(crate) fn begin_sum(sum: &mut [f32], g: &[f32], k: f32) {
-        for (s, g) in sum.iter_mut().zip(g) {
-            *s = k * g;
+vectorize! {
+    /// `out = k * x`
+    pub(crate) fn scale_into(out: &mut [f32], x: &[f32], k: f32) {
+        for (out, x) in out.iter_mut().zip(x) {
+            *out = k * x;
         }
     }
 }
 
-wide! {
-    /// Every later one: `sum += k * g`
-    pub(crate) fn add_to_sum(sum: &mut [f32], g: &[f32], k: f32) {
-        for (s, g) in sum.iter_mut().zip(g) {
-            *s += k * g;
+vectorize! {
+    /// `y += k * x`
+    pub(crate) fn axpy(y: &mut [f32], x: &[f32], k: f32) {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y += k * x;
         }
     }
 }

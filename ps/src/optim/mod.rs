@@ -14,9 +14,9 @@
 
 mod kernels;
 mod norm;
-mod wide;
+mod vectorize;
 
-pub(crate) use kernels::{add_to_sum, approach, begin_sum, subtract};
+pub(crate) use kernels::{axpy, lerp, scale_into};
 pub use norm::gradient_norm;
 pub(crate) use norm::squares;
 
@@ -24,7 +24,7 @@ use syncline_scheduler::spec::Optimizer;
 
 /// What an optimizer remembers about one slice of parameters.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Slots {
+pub struct OptimizerState {
     /// Velocity or first moment; empty where the rule has none.
     first: Vec<f32>,
     /// Second moment; empty where the rule has none.
@@ -33,7 +33,7 @@ pub struct Slots {
     steps: u64,
 }
 
-impl Slots {
+impl OptimizerState {
     /// State before the first step on `elements` parameters.
     pub fn new(rule: &Optimizer, elements: usize) -> Self {
         let (first, second) = match rule {
@@ -60,30 +60,30 @@ impl Slots {
     }
 }
 
-/// One step: moves `values` along `scale * gradient`. All slices have the length that `slots` was made for.
+/// One step: moves `values` along `scale * gradient`. All slices have the length that `state` was made for.
 ///
 /// # Panics
 /// If the lengths differ: the caller cuts all of them by the same layout.
 pub fn step(
     rule: &Optimizer,
     values: &mut [f32],
-    slots: &mut Slots,
+    state: &mut OptimizerState,
     gradient: &[f32],
     learning_rate: f32,
     scale: f32,
 ) {
     assert_eq!(values.len(), gradient.len(), "parameters and gradient are cut by the same layout");
-    slots.steps += 1;
+    state.steps += 1;
     match *rule {
         Optimizer::Sgd { weight_decay } => kernels::sgd(values, gradient, learning_rate, scale, weight_decay),
         Optimizer::Momentum { momentum, nesterov, weight_decay } => {
-            assert_eq!(values.len(), slots.first.len(), "state was made for this slice");
+            assert_eq!(values.len(), state.first.len(), "state was made for this slice");
             let run = if nesterov { kernels::nesterov } else { kernels::momentum };
-            run(values, &mut slots.first, gradient, learning_rate, scale, momentum, weight_decay);
+            run(values, &mut state.first, gradient, learning_rate, scale, momentum, weight_decay);
         }
         Optimizer::Adam { beta1, beta2, epsilon, weight_decay, decoupled } => {
-            assert_eq!(values.len(), slots.first.len(), "state was made for this slice");
-            let t = slots.steps.min(i32::MAX as u64) as i32;
+            assert_eq!(values.len(), state.first.len(), "state was made for this slice");
+            let t = state.steps.min(i32::MAX as u64) as i32;
             let corrected = |beta: f32| 1.0 - f64::from(beta).powi(t);
             let k = kernels::AdamStep {
                 beta1,
@@ -98,7 +98,7 @@ pub fn step(
                 coupled: if decoupled { 0.0 } else { weight_decay },
                 shrink: if decoupled { 1.0 - learning_rate * weight_decay } else { 1.0 },
             };
-            kernels::adam(values, &mut slots.first, &mut slots.second, gradient, k);
+            kernels::adam(values, &mut state.first, &mut state.second, gradient, k);
         }
     }
 }
@@ -171,20 +171,20 @@ mod tests {
         ) {
             for rule in rules() {
                 let mut w = start.clone();
-                let mut slots = Slots::new(&rule, w.len());
+                let mut state = OptimizerState::new(&rule, w.len());
                 let mut want: Vec<f64> = start.iter().map(|&x| f64::from(x)).collect();
                 let mut reference = Reference::default();
                 for &(seed, lr, scale) in &steps {
                     let g: Vec<f32> = (0..w.len() as u32)
                         .map(|i| (seed.wrapping_mul(i + 7) % 2001) as f32 / 1000.0 - 1.0)
                         .collect();
-                    step(&rule, &mut w, &mut slots, &g, lr, scale);
+                    step(&rule, &mut w, &mut state, &g, lr, scale);
                     reference.step(&rule, &mut want, &g, lr, scale);
                 }
                 for (got, want) in w.iter().zip(&want) {
                     prop_assert!((f64::from(*got) - want).abs() < 2e-5, "{rule:?}: {got} for {want}");
                 }
-                prop_assert_eq!(slots.steps(), steps.len() as u64);
+                prop_assert_eq!(state.steps(), steps.len() as u64);
             }
         }
 
@@ -195,10 +195,10 @@ mod tests {
             for rule in rules() {
                 let mut whole = vec![0.5; len];
                 let (mut left, mut right) = (vec![0.5; at], vec![0.5; len - at]);
-                let mut slots = Slots::new(&rule, len);
-                let (mut a, mut b) = (Slots::new(&rule, at), Slots::new(&rule, len - at));
+                let mut state = OptimizerState::new(&rule, len);
+                let (mut a, mut b) = (OptimizerState::new(&rule, at), OptimizerState::new(&rule, len - at));
                 for _ in 0..3 {
-                    step(&rule, &mut whole, &mut slots, &g, 0.1, 0.7);
+                    step(&rule, &mut whole, &mut state, &g, 0.1, 0.7);
                     step(&rule, &mut left, &mut a, &g[..at], 0.1, 0.7);
                     step(&rule, &mut right, &mut b, &g[at..], 0.1, 0.7);
                 }

@@ -1,6 +1,6 @@
 //! The gradient's norm and finiteness in one pass, on the worker, before anything is sent.
 
-use super::wide::wide;
+use super::vectorize::vectorize;
 
 /// Independent sums, so that the loop vectorises and the result does not depend on the machine.
 const LANES: usize = 32;
@@ -13,7 +13,7 @@ pub fn gradient_norm(gradients: &[&[f32]]) -> f64 {
     gradients.iter().map(|slice| squares(slice)).sum::<f64>().sqrt()
 }
 
-wide! {
+vectorize! {
     pub(crate) fn squares(slice: &[f32]) -> f64 {
         let mut sums = [0.0f64; LANES];
         let blocks = slice.chunks_exact(LANES);

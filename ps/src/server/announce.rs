@@ -1,4 +1,4 @@
-//! Telling the engine that leads that this shard is there, for ever, unless the engine will never have it.
+//! Announces this shard to the engine that leads, until the process ends or an engine refuses it for good.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -14,10 +14,10 @@ use tracing::info;
 use super::{Options, Shared};
 use crate::PsError;
 
-/// Time between two signs of life.
-const BEAT: Duration = Duration::from_millis(500);
+/// Time between two announcements.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest wait for one answer.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -42,31 +42,33 @@ pub(super) async fn keep_announcing(
     let link = EngineLink::new(engines, Role::Shard, shared.token.clone(), open);
     let mut outage = Outage::default();
     let mut pause = FIRST_PAUSE;
-    let mut heard: Option<EngineEpoch> = None;
+    let mut last_epoch: Option<EngineEpoch> = None;
     loop {
         let answer = {
             let hello = hello.clone();
-            link.call(|c| async move { c.announce(within(ANSWERS_WITHIN), hello).await }).await
+            link.call(|c| async move { c.announce(within(ANSWER_TIMEOUT), hello).await }).await
         };
-        let trouble = match answer {
+        let failure = match answer {
             Ok(Ok(epoch)) => {
                 outage.is_over("announced");
-                if heard.replace(epoch) != Some(epoch) {
+                if last_epoch.replace(epoch) != Some(epoch) {
                     info!(%epoch, engine = %link.addresses(), address = %hello.address, "announced");
                 }
                 // An engine of a past term may still answer; its epoch changes nothing.
-                let _ = shared.house.fence().check(epoch);
+                let _ = shared.jobs.fence().check(epoch);
                 pause = FIRST_PAUSE;
-                tokio::time::sleep(BEAT).await;
+                tokio::time::sleep(HEARTBEAT_INTERVAL).await;
                 continue;
             }
             Ok(Err(fault)) => refused(fault, link.addresses(), &hello),
             Err(error) => unreached(error, link.addresses()),
         };
-        if trouble.is_final() && (heard.is_none() || matches!(trouble, PsError::Taken { .. })) {
-            return trouble;
+        if failure.is_permanent()
+            && (last_epoch.is_none() || matches!(failure, PsError::PositionTaken { .. }))
+        {
+            return failure;
         }
-        outage.goes_on(&trouble, trouble.hint());
+        outage.goes_on(&failure, failure.hint());
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -77,18 +79,20 @@ fn refused(fault: EngineFault, engines: &EngineAddresses, hello: &ShardHello) ->
     match fault {
         // This call is answered so only where the numbers differ.
         EngineFault::MissingShards { expected, .. } => {
-            PsError::WrongPlace { engine, index, count: hello.count, expected }
+            PsError::WrongPosition { engine, index, count: hello.count, expected }
         }
-        EngineFault::ShardTaken { address, .. } => PsError::Taken { engine, index, address },
-        fault => PsError::EngineAway { engine, cause: fault.to_string() },
+        EngineFault::ShardTaken { address, .. } => PsError::PositionTaken { engine, index, address },
+        fault => PsError::EngineUnavailable { engine, cause: fault.to_string() },
     }
 }
 
 fn unreached(error: CallError, engines: &EngineAddresses) -> PsError {
     let engine = engines.to_string();
     match error {
-        CallError::Hello(HelloError::Io(cause)) => PsError::EngineAway { engine, cause: cause.to_string() },
-        CallError::Hello(source) => PsError::EngineRefuses { engine, source },
-        lost => PsError::EngineAway { engine, cause: lost.to_string() },
+        CallError::Hello(HelloError::Io(cause)) => {
+            PsError::EngineUnavailable { engine, cause: cause.to_string() }
+        }
+        CallError::Hello(source) => PsError::EngineRefused { engine, source },
+        lost => PsError::EngineUnavailable { engine, cause: lost.to_string() },
     }
 }

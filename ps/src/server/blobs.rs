@@ -17,7 +17,7 @@ use syncline_engine::{
     rpc::{Collected, ShardFault},
 };
 
-use super::caller::Caller;
+use super::connection::Connection;
 use crate::wire::{Digest, Duplex, Reply};
 
 const PIECE_BYTES: usize = 256 << 10;
@@ -30,7 +30,7 @@ pub(super) struct BlobStore {
     /// Makes the names of files that are being written unique.
     written: AtomicU64,
     /// Held while a blob is looked at in order to be used, or to be removed.
-    gate: Mutex<()>,
+    touch_or_remove: Mutex<()>,
 }
 
 /// Names what the disk did, with the path.
@@ -47,7 +47,7 @@ impl BlobStore {
                 fs::remove_file(path)?;
             }
         }
-        Ok(Self { dir, written: AtomicU64::new(0), gate: Mutex::default() })
+        Ok(Self { dir, written: AtomicU64::new(0), touch_or_remove: Mutex::default() })
     }
 
     pub(super) fn path(&self, digest: &Digest) -> PathBuf {
@@ -64,9 +64,10 @@ impl BlobStore {
         }
     }
 
-    /// As [`BlobStore::stat`], for a caller that is about to need the blob: it is as good as new.
-    pub(super) fn claim(&self, digest: &Digest) -> Result<Option<u64>, ShardFault> {
-        let _still = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+    /// As [`BlobStore::stat`]; also sets the modification time to now, so that the blob is not collected before the caller
+    /// uses it.
+    pub(super) fn stat_and_touch(&self, digest: &Digest) -> Result<Option<u64>, ShardFault> {
+        let _guard = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.stat(digest)?;
         if found.is_some() {
             let path = self.path(digest);
@@ -94,9 +95,9 @@ impl BlobStore {
             if keep.contains(digest.as_bytes()) {
                 continue;
             }
-            let _still = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+            let _guard = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
             let Ok(about) = fs::metadata(&path) else { continue };
-            // A time to come is that of another clock: as new as can be.
+            // A time in the future comes from another clock: such a blob counts as new.
             let old = about.modified().is_ok_and(|at| at.elapsed().is_ok_and(|since| since >= age));
             if old {
                 fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, &e))?;
@@ -107,34 +108,34 @@ impl BlobStore {
         Ok(collected)
     }
 
-    /// Keeps a file that was written elsewhere on the same disk under its digest too.
-    pub(super) fn adopt(&self, digest: &Digest, file: &Path) -> io::Result<()> {
+    /// Stores a file that lies elsewhere on the same disk as a blob, as a hard link.
+    pub(super) fn link(&self, digest: &Digest, file: &Path) -> io::Result<()> {
         let path = self.path(digest);
-        match in_its_folder(&path, || fs::hard_link(file, &path)) {
+        match with_parent_dir(&path, || fs::hard_link(file, &path)) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             other => other,
         }
     }
 
     /// A file in `dir`, on the same disk, that will get its name when it is whole. Two never share one.
-    pub(super) fn begin_in(&self, dir: &Path) -> Result<Incoming, ShardFault> {
+    pub(super) fn begin_in(&self, dir: &Path) -> Result<PendingFile, ShardFault> {
         let number = self.written.fetch_add(1, Ordering::Relaxed);
-        Incoming::create(dir.join(format!("{}-{number}.{UNFINISHED}", std::process::id())))
+        PendingFile::create(dir.join(format!("{}-{number}.{UNFINISHED}", std::process::id())))
     }
 }
 
 /// A file that becomes visible under its name only when it is whole and on disk.
-pub(super) struct Incoming {
+pub(super) struct PendingFile {
     path: PathBuf,
     file: File,
     hasher: blake3::Hasher,
     bytes: u64,
 }
 
-impl Incoming {
+impl PendingFile {
     /// Makes its folder again if somebody has removed it.
     pub(super) fn create(path: PathBuf) -> Result<Self, ShardFault> {
-        match in_its_folder(&path, || File::create(&path)) {
+        match with_parent_dir(&path, || File::create(&path)) {
             Ok(file) => Ok(Self { path, file, hasher: blake3::Hasher::new(), bytes: 0 }),
             Err(e) => Err(disk_fault("create", &path, &e)),
         }
@@ -153,17 +154,17 @@ impl Incoming {
 
     /// Brings everything to disk and gives the file its name.
     pub(super) fn finish(self, name: &Path) -> Result<(), ShardFault> {
-        let settle = || {
+        let sync_and_rename = || {
             self.file.sync_all()?;
             fs::rename(&self.path, name)?;
             // The name itself is on disk only when the directory is.
             name.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
         };
-        settle().map_err(|e| disk_fault("keep", name, &e))
+        sync_and_rename().map_err(|e| disk_fault("keep", name, &e))
     }
 }
 
-impl Drop for Incoming {
+impl Drop for PendingFile {
     fn drop(&mut self) {
         // Gone already if it got its name.
         let _ = fs::remove_file(&self.path);
@@ -171,7 +172,7 @@ impl Drop for Incoming {
 }
 
 /// Makes something at `path`; once more with its folder, if that is gone.
-fn in_its_folder<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> io::Result<T> {
+fn with_parent_dir<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match (make(), path.parent()) {
         (Err(e), Some(dir)) if e.kind() == io::ErrorKind::NotFound => folder::make(dir).and_then(|()| make()),
         (made, _) => made,
@@ -181,16 +182,16 @@ fn in_its_folder<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> io::Result
 /// Takes a blob in. A full disk does not end the connection: the rest is read and dropped, the fault answered.
 pub(super) fn serve_put<D: Duplex>(
     store: &BlobStore,
-    caller: &mut Caller<'_, D>,
+    connection: &mut Connection<'_, D>,
     digest: Digest,
     bytes: u64,
 ) -> io::Result<()> {
     let mut incoming = store.begin_in(&store.dir);
     let mut left = bytes;
     while left > 0 {
-        let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut caller.chunk);
+        let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut connection.chunk);
         let piece = &mut buffer[..left.min(PIECE_BYTES as u64) as usize];
-        caller.conn.read_exact(piece)?;
+        connection.duplex.read_exact(piece)?;
         left -= piece.len() as u64;
         incoming = incoming.and_then(|mut file| file.write(piece).map(|()| file));
     }
@@ -201,13 +202,13 @@ pub(super) fn serve_put<D: Duplex>(
         }
         file.finish(&store.path(&digest))
     });
-    caller.answer(stored.map(|()| Reply::BlobStored))
+    connection.answer(stored.map(|()| Reply::BlobStored))
 }
 
 /// Sends a piece of a blob.
 pub(super) fn serve_get<D: Duplex>(
     store: &BlobStore,
-    caller: &mut Caller<'_, D>,
+    connection: &mut Connection<'_, D>,
     digest: Digest,
     offset: u64,
     length: u64,
@@ -216,23 +217,23 @@ pub(super) fn serve_get<D: Duplex>(
         Ok(Some(total)) => total,
         Ok(None) => {
             let digest = blake3::Hash::from_bytes(digest).to_hex().to_string();
-            return caller.answer(Err(ShardFault::MissingBlob { digest }));
+            return connection.answer(Err(ShardFault::MissingBlob { digest }));
         }
-        Err(fault) => return caller.answer(Err(fault)),
+        Err(fault) => return connection.answer(Err(fault)),
     };
     let mut file = match File::open(store.path(&digest)) {
         Ok(file) => file,
-        Err(e) => return caller.answer(Err(disk_fault("open", &store.path(&digest), &e))),
+        Err(e) => return connection.answer(Err(disk_fault("open", &store.path(&digest), &e))),
     };
     file.seek(SeekFrom::Start(offset))?;
     let mut left = length.min(total.saturating_sub(offset));
-    caller.reply_ahead(&Reply::Blob { total }, left)?;
+    connection.reply_corked(&Reply::Blob { total }, left)?;
     while left > 0 {
-        let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut caller.chunk);
+        let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut connection.chunk);
         let piece = &mut buffer[..left.min(PIECE_BYTES as u64) as usize];
         // A file that fails now ends the connection: its length has been promised.
         file.read_exact(piece)?;
-        caller.conn.write_all(piece)?;
+        connection.duplex.write_all(piece)?;
         left -= piece.len() as u64;
     }
     Ok(())

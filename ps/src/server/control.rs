@@ -43,15 +43,15 @@ impl Shard for Control {
         epoch: EngineEpoch,
         job: JobId,
     ) -> Result<Option<ShardState>, ShardFault> {
-        self.blocking(move |s| s.house.attach(epoch, &job)).await
+        self.blocking(move |s| s.jobs.attach(epoch, &job)).await
     }
 
     async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
         self.blocking(move |s| {
             let opened =
-                s.house.open(epoch, &job.job, job.generation, &job.shards, || open::load(s, &job, epoch))?;
-            if let Some(fresh) = &opened.fresh {
-                norms::hear(s, fresh)?;
+                s.jobs.open(epoch, &job.job, job.generation, &job.shards, || open::load(s, &job, epoch))?;
+            if let Some(fresh) = &opened.created {
+                norms::follow_peers(s, fresh)?;
             }
             Ok(opened.state)
         })
@@ -67,8 +67,8 @@ impl Shard for Control {
         order: BarrierOrder,
     ) -> Result<(), ShardFault> {
         self.blocking(move |s| {
-            s.house.fence().check(epoch)?;
-            s.house.find(&job, generation)?.order(epoch, order)
+            s.jobs.fence().check(epoch)?;
+            s.jobs.find(&job, generation)?.order(epoch, order)
         })
         .await
     }
@@ -82,8 +82,8 @@ impl Shard for Control {
         roster: ClockOrder,
     ) -> Result<(), ShardFault> {
         self.blocking(move |s| {
-            s.house.fence().check(epoch)?;
-            s.house.find(&job, generation)?.clocks(epoch, roster)
+            s.jobs.fence().check(epoch)?;
+            s.jobs.find(&job, generation)?.clocks(epoch, roster)
         })
         .await
     }
@@ -97,8 +97,8 @@ impl Shard for Control {
         worker: Incarnation,
     ) -> Result<SealAnswer, ShardFault> {
         self.blocking(move |s| {
-            s.house.fence().check(epoch)?;
-            s.house.find(&job, generation)?.seal(epoch, worker)
+            s.jobs.fence().check(epoch)?;
+            s.jobs.find(&job, generation)?.seal(epoch, worker)
         })
         .await
     }
@@ -113,8 +113,8 @@ impl Shard for Control {
         wait_ms: u64,
     ) -> Result<Vec<ClosedBarrier>, ShardFault> {
         let until = time::Instant::now() + Duration::from_millis(wait_ms).min(MAX_WAIT);
-        self.0.house.fence().check(epoch)?;
-        let shard = self.0.house.find(&job, generation)?;
+        self.0.jobs.fence().check(epoch)?;
+        let shard = self.0.jobs.find(&job, generation)?;
         let mut moved = shard.watch();
         loop {
             let look = shard.clone();
@@ -140,18 +140,18 @@ impl Shard for Control {
         name: String,
     ) -> Result<SnapshotReport, ShardFault> {
         self.blocking(move |s| {
-            s.house.fence().check(epoch)?;
+            s.jobs.fence().check(epoch)?;
             snapshot::write(s, &job, generation, version, &name)
         })
         .await
     }
 
     async fn moved(self, _: Context, epoch: EngineEpoch, shards: Vec<String>) -> Result<(), ShardFault> {
-        self.0.house.moved_to(epoch, &shards)
+        self.0.jobs.set_addresses(epoch, &shards)
     }
 
     async fn held(self, _: Context, epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault> {
-        self.0.house.held(epoch)
+        self.0.jobs.held(epoch)
     }
 
     async fn close(
@@ -161,7 +161,7 @@ impl Shard for Control {
         job: JobId,
         generation: Generation,
     ) -> Result<(), ShardFault> {
-        self.blocking(move |s| s.house.close(epoch, &job, generation)).await
+        self.blocking(move |s| s.jobs.close(epoch, &job, generation)).await
     }
 
     async fn collect(
@@ -172,7 +172,7 @@ impl Shard for Control {
         older_than_s: u64,
     ) -> Result<Collected, ShardFault> {
         self.blocking(move |s| {
-            s.house.fence().check(epoch)?;
+            s.jobs.fence().check(epoch)?;
             let invalid = |e: PsError| ShardFault::Invalid { what: e.to_string() };
             let keep = keep.iter().map(|hex| digest_from_hex(hex).map_err(invalid));
             s.blobs.collect(&keep.collect::<Result<_, _>>()?, Duration::from_secs(older_than_s))
@@ -182,8 +182,9 @@ impl Shard for Control {
 
     async fn has_blobs(self, _: Context, digests: Vec<String>) -> Vec<bool> {
         let look = self.blocking(move |s| {
-            let has =
-                |hex: &String| digest_from_hex(hex).is_ok_and(|d| matches!(s.blobs.claim(&d), Ok(Some(_))));
+            let has = |hex: &String| {
+                digest_from_hex(hex).is_ok_and(|d| matches!(s.blobs.stat_and_touch(&d), Ok(Some(_))))
+            };
             Ok(digests.iter().map(has).collect())
         });
         look.await.unwrap_or_default()

@@ -26,19 +26,19 @@ use crate::wire::{Tcp, size_buffers};
 
 /// Connections of all kinds at the same time, greeted or not; each but the engine's is a thread.
 const MAX_CONNECTIONS: usize = 8192;
-/// Those among them whose greeting is still to come: strangers cannot take the places of everybody else.
+/// Those among them whose greeting is still to come: strangers cannot use up the connections of everybody else.
 const MAX_GREETING: usize = 64;
 const BACKLOG: i32 = 1024;
 /// A tensor thread's buffers live on the heap.
 const STACK_BYTES: usize = 512 << 10;
 /// A caller that takes nothing, or stops in the middle of what it sends, is hung up on after this long.
-const STALLED: Duration = Duration::from_secs(20);
+const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause between two looks at connections that are to end.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Everybody who is connected.
+/// All open connections.
 #[derive(Default)]
-pub(super) struct Callers {
+pub(super) struct Connections {
     /// Connections with a thread, so that a stop can end them.
     threads: DashMap<u64, Tcp>,
     /// Those among them that have not greeted, by number and so by age.
@@ -47,7 +47,7 @@ pub(super) struct Callers {
     controls: AtomicUsize,
 }
 
-impl Callers {
+impl Connections {
     /// Ends every connection that has a thread.
     pub(super) fn shut_down(&self) {
         for connection in &self.threads {
@@ -56,13 +56,13 @@ impl Callers {
     }
 
     /// Waits until no connection has a thread any more; whether it came to that.
-    pub(super) fn gone_within(&self, limit: Duration) -> bool {
+    pub(super) fn wait_until_closed(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         while !self.threads.is_empty() {
             if Instant::now() >= deadline {
                 return false;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         true
     }
@@ -75,8 +75,8 @@ impl Callers {
         self.threads.len() + self.controls.load(Ordering::Relaxed) >= MAX_CONNECTIONS
     }
 
-    /// Gives a newcomer its place. Where too many have not greeted, the one that has taken longest loses its own.
-    fn enter(&self, number: u64, tcp: &Tcp) {
+    /// Adds a connection. Where too many have not greeted, the oldest of those is closed.
+    fn register(&self, number: u64, tcp: &Tcp) {
         self.threads.insert(number, tcp.clone());
         let mut greeting = self.greeting();
         greeting.insert(number);
@@ -87,41 +87,41 @@ impl Callers {
         }
     }
 
-    fn greeted(&self, number: u64) {
+    fn mark_greeted(&self, number: u64) {
         self.greeting().remove(&number);
     }
 
-    fn leave(&self, number: u64) {
-        self.greeted(number);
+    fn remove(&self, number: u64) {
+        self.mark_greeted(number);
         self.threads.remove(&number);
     }
 }
 
-/// The place of a connection with a thread.
-struct Place {
+/// Removes a connection that has a thread from [`Connections`] when dropped.
+struct Registered {
     shared: Arc<Shared>,
     number: u64,
 }
 
-impl Drop for Place {
+impl Drop for Registered {
     fn drop(&mut self) {
-        self.shared.callers.leave(self.number);
+        self.shared.connections.remove(self.number);
     }
 }
 
-/// The place of a connection without one.
-struct ControlPlace(Arc<Shared>);
+/// Counts a connection that was handed to the control runtime, until it is dropped.
+struct CountedControl(Arc<Shared>);
 
-impl ControlPlace {
-    fn take(shared: Arc<Shared>) -> Self {
-        shared.callers.controls.fetch_add(1, Ordering::Relaxed);
+impl CountedControl {
+    fn new(shared: Arc<Shared>) -> Self {
+        shared.connections.controls.fetch_add(1, Ordering::Relaxed);
         Self(shared)
     }
 }
 
-impl Drop for ControlPlace {
+impl Drop for CountedControl {
     fn drop(&mut self) {
-        self.0.callers.controls.fetch_sub(1, Ordering::Relaxed);
+        self.0.connections.controls.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -159,17 +159,17 @@ pub(super) fn spawn(
                     continue;
                 }
             };
-            if shared.callers.is_full() {
+            if shared.connections.is_full() {
                 debug!(%peer, "too many connections");
                 continue;
             }
             let Ok(tcp) = Tcp::new(stream) else { continue };
             // Within reach of a stop before anything can block.
-            shared.callers.enter(number, &tcp);
-            let place = Place { shared: shared.clone(), number };
+            shared.connections.register(number, &tcp);
+            let registered = Registered { shared: shared.clone(), number };
             let control = control.clone();
             let serve = move || {
-                if let Err(error) = serve(place, tcp, &control) {
+                if let Err(error) = serve(registered, tcp, &control) {
                     debug!(%peer, %error, "connection ended");
                 }
             };
@@ -184,8 +184,8 @@ pub(super) fn spawn(
 }
 
 /// Greets one caller and serves it to its end, or hands it to the control runtime.
-fn serve(place: Place, mut tcp: Tcp, control: &runtime::Handle) -> io::Result<()> {
-    let shared = place.shared.clone();
+fn serve(registered: Registered, mut tcp: Tcp, control: &runtime::Handle) -> io::Result<()> {
+    let shared = registered.shared.clone();
     let peer = tcp.stream().peer_addr()?;
     shared.stopping()?;
     tcp.stream().set_read_timeout(Some(GREETING_TIMEOUT))?;
@@ -196,15 +196,15 @@ fn serve(place: Place, mut tcp: Tcp, control: &runtime::Handle) -> io::Result<()
             io::Error::other(refused)
         },
     )?;
-    shared.callers.greeted(place.number);
+    shared.connections.mark_greeted(registered.number);
     if role == Role::Tensor {
-        tcp.stream().set_write_timeout(Some(STALLED))?;
+        tcp.stream().set_write_timeout(Some(STALL_TIMEOUT))?;
         return tensor::serve(&shared, &mut tcp);
     }
     tcp.stream().set_read_timeout(None)?;
     tcp.stream().set_write_timeout(None)?;
-    let counted = ControlPlace::take(shared.clone());
-    drop(place);
+    let counted = CountedControl::new(shared.clone());
+    drop(registered);
     let Some(stream) = tcp.into_stream() else { return shared.stopping() };
     stream.set_nonblocking(true)?;
     let _entered = control.enter();

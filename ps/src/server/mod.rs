@@ -10,7 +10,7 @@
 
 mod announce;
 mod blobs;
-mod caller;
+mod connection;
 mod control;
 mod listen;
 mod norms;
@@ -42,14 +42,14 @@ use syncline_scheduler::ids::JobId;
 use tokio::{runtime::Runtime, sync::oneshot};
 use tracing::{error, info};
 
-use self::{blobs::BlobStore, listen::Callers, saves::Saves};
+use self::{blobs::BlobStore, listen::Connections, saves::Saves};
 use crate::{
     PsError,
-    shard::{House, ShardPlace},
+    shard::{JobTable, ShardPosition},
 };
 
 /// What still runs when the shard stops may take this long to end.
-const ENDS_WITHIN: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a shard process is told at its start.
 #[derive(Debug, Clone)]
@@ -79,31 +79,31 @@ pub struct Handle {
     accepting: Option<JoinHandle<()>>,
     /// `None` only after the stop.
     runtime: Option<Runtime>,
-    /// Hears that the engine will never have this shard.
+    /// Receives the reason if the engine will never accept this shard.
     refused: Option<oneshot::Receiver<PsError>>,
     /// The lock on the state directory.
-    _mine: File,
+    _state_lock: File,
 }
 
 /// What all threads of a shard see.
 struct Shared {
-    house: House,
+    jobs: JobTable,
     blobs: BlobStore,
     token: Token,
     state_dir: PathBuf,
-    callers: Callers,
+    connections: Connections,
     saves: Saves,
     stopping: AtomicBool,
     refusals: Refusals,
-    /// Held while another shard's word about a job is taken in.
-    hearing: RwLock<()>,
+    /// Held for reading while a norm from another shard is applied: a stop waits for that.
+    norm_intake: RwLock<()>,
 }
 
 impl Server {
     /// Starts to serve. Errors are about the address or the state directory.
     pub fn start(options: Options) -> Result<Handle, PsError> {
         let io = |what: String| move |source| PsError::Io { what, source };
-        let mine = occupy(&options.state_dir)?;
+        let state_lock = lock_state_dir(&options.state_dir)?;
         let blobs = BlobStore::open(options.state_dir.join("blobs"))
             .map_err(io(format!("cannot use the state directory {}", options.state_dir.display())))?;
         let saves = Saves::open(options.state_dir.join("jobs"))?;
@@ -116,22 +116,22 @@ impl Server {
             .build()
             .map_err(io("cannot start the control runtime".into()))?;
         let shared = Arc::new(Shared {
-            house: House::default(),
+            jobs: JobTable::default(),
             blobs,
             token: options.token.clone(),
             state_dir: options.state_dir.clone(),
-            callers: Callers::default(),
+            connections: Connections::default(),
             saves,
             stopping: AtomicBool::new(false),
             refusals: Refusals::default(),
-            hearing: RwLock::default(),
+            norm_intake: RwLock::default(),
         });
         // Last of all that can fail: once taken, only we have them.
-        shared.take_saved(ShardPlace { index: options.index, count: options.count })?;
+        shared.restore_saved(ShardPosition { index: options.index, count: options.count })?;
         let control = runtime.handle().clone();
         let (refuse, refused) = oneshot::channel();
-        for job in shared.house.open_jobs() {
-            norms::hear(&shared, &job).map_err(|fault| PsError::Refused { fault })?;
+        for job in shared.jobs.open_jobs() {
+            norms::follow_peers(&shared, &job).map_err(|fault| PsError::Refused { fault })?;
         }
         let accepting = listen::spawn(listener, shared.clone(), control)
             .map_err(io("cannot start the listening thread".into()))?;
@@ -149,7 +149,7 @@ impl Server {
             address,
             accepting: Some(accepting),
             runtime: Some(runtime),
-            _mine: mine,
+            _state_lock: state_lock,
         })
     }
 }
@@ -179,47 +179,47 @@ impl Handle {
     }
 
     /// Stops the shard and keeps its jobs in the state directory: the next start on it goes on with them. Returns their
-    /// names. While some cannot be kept, `again` hears why, waits for better times and answers whether to try once more;
+    /// names. While some cannot be kept, `retry` is called with the reason; it waits and returns whether to try once more;
     /// if not, they are lost, and the first reason is returned.
-    pub fn stop_and_save(mut self, again: impl FnMut(&PsError) -> bool) -> Result<Vec<JobId>, PsError> {
-        self.hang_up();
+    pub fn stop_and_save(mut self, retry: impl FnMut(&PsError) -> bool) -> Result<Vec<JobId>, PsError> {
+        self.close_connections();
         // What the engine was answered must be in what is kept, so nothing may answer it any more.
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(ENDS_WITHIN);
+            runtime.shutdown_timeout(STOP_TIMEOUT);
         }
-        drop(self.shared.hearing.write().unwrap_or_else(PoisonError::into_inner));
-        let jobs = self.shared.house.open_jobs();
-        jobs.iter().for_each(|job| job.wake());
-        if !self.shared.callers.gone_within(ENDS_WITHIN) && !jobs.is_empty() {
-            return Err(PsError::StillServing { after_ms: ENDS_WITHIN.as_millis() as u64 });
+        drop(self.shared.norm_intake.write().unwrap_or_else(PoisonError::into_inner));
+        let jobs = self.shared.jobs.open_jobs();
+        jobs.iter().for_each(|job| job.notify());
+        if !self.shared.connections.wait_until_closed(STOP_TIMEOUT) && !jobs.is_empty() {
+            return Err(PsError::StillServing { after_ms: STOP_TIMEOUT.as_millis() as u64 });
         }
-        let outcome = self.shared.saves.keep_all(jobs, again);
+        let outcome = self.shared.saves.save_all(jobs, retry);
         self.stop_now();
         outcome
     }
 
-    /// Ends every connection and takes no new one.
-    fn hang_up(&mut self) {
+    /// Closes every connection and accepts no new one.
+    fn close_connections(&mut self) {
         if self.shared.stopping.swap(true, Ordering::SeqCst) {
             return;
         }
-        self.shared.callers.shut_down();
+        self.shared.connections.shut_down();
         // The listening thread sits in accept: a caller wakes it.
-        let _ = TcpStream::connect_timeout(&knock(self.address), Duration::from_secs(1));
+        let _ = TcpStream::connect_timeout(&reachable_address(self.address), Duration::from_secs(1));
         if let Some(thread) = self.accepting.take() {
             let _ = thread.join();
         }
         // One that was accepted while we looked.
-        self.shared.callers.shut_down();
+        self.shared.connections.shut_down();
     }
 
     fn stop_now(&mut self) {
-        self.hang_up();
+        self.close_connections();
         // First the runtime: the engine must not hear that its jobs were closed.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-        self.shared.house.close_all();
+        self.shared.jobs.close_all();
     }
 }
 
@@ -230,21 +230,21 @@ impl Drop for Handle {
 }
 
 impl Shared {
-    /// Goes on with the jobs that were kept at the last stop.
-    fn take_saved(&self, here: ShardPlace) -> Result<(), PsError> {
-        let mut found = self.saves.read(here)?;
-        for saves::Damaged { path, cause } in std::mem::take(&mut found.damaged) {
-            let error = PsError::DamagedSave { path: path.display().to_string(), cause: cause.to_string() };
+    /// Restores the jobs that were saved at the last stop.
+    fn restore_saved(&self, here: ShardPosition) -> Result<(), PsError> {
+        let mut loaded = self.saves.load_all(here)?;
+        for saves::Damaged { path, cause } in std::mem::take(&mut loaded.damaged) {
+            let error = PsError::SaveDamaged { path: path.display().to_string(), cause: cause.to_string() };
             error!(%error, hint = error.hint(), "job lost");
         }
         // Without its job this shard would make the engine give the job up.
-        if let Some(error) = found.elsewhere {
+        if let Some(error) = loaded.other_shard {
             return Err(error);
         }
-        self.saves.take(&mut found)?;
-        for job in found.jobs {
+        self.saves.delete_loaded(&mut loaded)?;
+        for job in loaded.jobs {
             info!(job = %job.job(), version = job.version(), "goes on");
-            self.house.restore(job);
+            self.jobs.restore(job);
         }
         Ok(())
     }
@@ -255,7 +255,7 @@ impl Shared {
 }
 
 /// An address at which a listener on `bound` can be reached from here.
-fn knock(bound: SocketAddr) -> SocketAddr {
+fn reachable_address(bound: SocketAddr) -> SocketAddr {
     let ip = match bound.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -264,8 +264,8 @@ fn knock(bound: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, bound.port())
 }
 
-/// Makes the state directory ours until we end; the file stays, its lock does not.
-fn occupy(dir: &Path) -> Result<File, PsError> {
+/// Locks the state directory until the file is dropped; the lock file itself stays.
+fn lock_state_dir(dir: &Path) -> Result<File, PsError> {
     let path = dir.join("lock");
     let open = || {
         folder::make(dir)?;
@@ -277,7 +277,7 @@ fn occupy(dir: &Path) -> Result<File, PsError> {
     })?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(PsError::Occupied { dir: dir.display().to_string() }),
+        Err(fs::TryLockError::WouldBlock) => Err(PsError::StateDirInUse { dir: dir.display().to_string() }),
         Err(fs::TryLockError::Error(source)) => {
             Err(PsError::Io { what: format!("cannot lock {}", path.display()), source })
         }

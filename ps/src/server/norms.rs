@@ -1,8 +1,7 @@
-//! Hearing from the other shards how large their parts of a round are, see [`shard::clip`](crate::shard).
+//! Fetching the other shards' sums of squares of each round, see [`shard::clip`](crate::shard).
 //!
-//! One thread per other shard asks for one round after the other; the answer comes when the other one knows. So it is
-//! on its way the moment it exists. A broken connection is opened again: sums do not change, every question may be
-//! repeated. Ends with the job.
+//! One thread per other shard asks for one round after the other; the peer answers as soon as it knows the sum. A broken
+//! connection is opened again: sums do not change, so every request may be repeated. The threads end with the job.
 
 use std::{
     sync::{Arc, PoisonError},
@@ -13,52 +12,52 @@ use std::{
 use syncline_engine::rpc::ShardFault;
 use tracing::{debug, warn};
 
-use super::{Shared, caller::Caller, pull::Presence, snapshot::SHARD_ITSELF};
+use super::{Shared, connection::Connection, pull::PresenceCheck, snapshot::SHARD_ITSELF};
 use crate::{
-    client::{Link, Trouble, out_of_place},
-    shard::{House, JobShard},
-    wire::{At, Duplex, Reply, Request},
+    client::{Link, LinkError, unexpected_reply},
+    shard::{JobShard, JobTable},
+    wire::{Duplex, Reply, Request, SessionKey},
 };
 
-/// Bounds connecting and every silence; who waits for a round says so every second.
+/// Bounds connecting and every read; a shard that waits for a round sends a frame every second.
 const PEER_LIMIT: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Begins to hear about a job that was opened or restored, if it needs that.
-pub(super) fn hear(shared: &Arc<Shared>, job: &Arc<JobShard>) -> Result<(), ShardFault> {
-    if !job.hears_norms() {
+/// Starts the threads for a job that was opened or restored, if its rounds are clipped over several shards.
+pub(super) fn follow_peers(shared: &Arc<Shared>, job: &Arc<JobShard>) -> Result<(), ShardFault> {
+    if !job.needs_peer_norms() {
         return Ok(());
     }
     for shard in (0..job.shards().len() as u32).filter(|shard| *shard != job.index()) {
         let (shared, job) = (shared.clone(), job.clone());
         let started =
-            thread::Builder::new().name("ps-norms".into()).spawn(move || hear_one(&shared, &job, shard));
+            thread::Builder::new().name("ps-norms".into()).spawn(move || follow_peer(&shared, &job, shard));
         started.map_err(|e| ShardFault::Io {
-            what: "cannot start a thread that hears another shard".into(),
+            what: "cannot start a thread that follows another shard".into(),
             cause: e.to_string(),
         })?;
     }
     Ok(())
 }
 
-fn hear_one(shared: &Shared, job: &JobShard, shard: u32) {
+fn follow_peer(shared: &Shared, job: &JobShard, shard: u32) {
     let mut round = job.version();
     let mut pause = FIRST_PAUSE;
-    while shared.stopping().is_ok() && !job.is_over() {
+    while shared.stopping().is_ok() && !job.has_ended() {
         // Looked up anew: a shard may have moved.
         let Some(address) = job.shards().get(shard as usize).cloned() else { return };
         let before = round;
-        match hear_rounds(shared, job, shard, &address, &mut round) {
-            Trouble::Fault(ShardFault::UnknownJob { .. } | ShardFault::WrongGeneration { .. }) => {
+        match fetch_rounds(shared, job, shard, &address, &mut round) {
+            LinkError::Fault(ShardFault::UnknownJob { .. } | ShardFault::WrongGeneration { .. }) => {
                 debug!(%address, job = %job.job(), "that shard has not opened the job yet");
             }
-            Trouble::Broken(cause) => {
+            LinkError::Broken(cause) => {
                 debug!(%address, %cause, job = %job.job(), "connection to a shard broke")
             }
-            Trouble::Fault(ShardFault::Closed { .. }) => {}
+            LinkError::Fault(ShardFault::Closed { .. }) => {}
             other => {
-                warn!(error = %other.into_error(&address), job = %job.job(), "cannot hear another shard")
+                warn!(error = %other.into_error(&address), job = %job.job(), "cannot fetch norms from another shard")
             }
         }
         pause = if round > before { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
@@ -66,40 +65,42 @@ fn hear_one(shared: &Shared, job: &JobShard, shard: u32) {
     }
 }
 
-/// Asks for one round after the other until something is in the way.
-fn hear_rounds(shared: &Shared, job: &JobShard, shard: u32, address: &str, round: &mut u64) -> Trouble {
-    let at = At { job: job.job().clone(), generation: job.generation(), incarnation: SHARD_ITSELF };
-    let mut hear = || -> Result<(), Trouble> {
+/// Fetches one round after the other until an error.
+fn fetch_rounds(shared: &Shared, job: &JobShard, shard: u32, address: &str, round: &mut u64) -> LinkError {
+    let session =
+        SessionKey { job: job.job().clone(), generation: job.generation(), incarnation: SHARD_ITSELF };
+    let mut fetch = || -> Result<(), LinkError> {
         let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
         link.limit_reads(Some(PEER_LIMIT))?;
         loop {
-            link.ask(&Request::Norm { at: at.clone(), round: *round })?;
+            link.ask(&Request::Norm { session: session.clone(), round: *round })?;
             let squares = match link.answer()? {
                 (Reply::Norm { squares }, 0) => squares,
-                (reply, _) => return Err(out_of_place(&reply)),
+                (reply, _) => return Err(unexpected_reply(&reply)),
             };
             // A stop waits for us here, and nothing comes in behind it.
-            let _open = shared.hearing.read().unwrap_or_else(PoisonError::into_inner);
+            let _open = shared.norm_intake.read().unwrap_or_else(PoisonError::into_inner);
             shared.stopping()?;
-            job.take_norm(shard, *round, squares).map_err(Trouble::Fault)?;
+            job.receive_norm(shard, *round, squares).map_err(LinkError::Fault)?;
             *round = (*round + 1).max(job.version());
         }
     };
-    match hear() {
-        Err(trouble) => trouble,
-        Ok(()) => Trouble::Broken(std::io::ErrorKind::Interrupted.into()),
+    match fetch() {
+        Err(error) => error,
+        Ok(()) => LinkError::Broken(std::io::ErrorKind::Interrupted.into()),
     }
 }
 
 /// Answers another shard.
 pub(super) fn serve<D: Duplex>(
-    house: &House,
-    caller: &mut Caller<'_, D>,
-    at: &At,
+    jobs: &JobTable,
+    connection: &mut Connection<'_, D>,
+    session: &SessionKey,
     round: u64,
 ) -> std::io::Result<()> {
-    let mut presence = Presence::default();
-    let norm =
-        house.find(&at.job, at.generation).and_then(|job| job.wait_norm(round, || presence.look(caller)));
-    caller.answer(norm.map(|squares| Reply::Norm { squares }))
+    let mut presence = PresenceCheck::default();
+    let norm = jobs
+        .find(&session.job, session.generation)
+        .and_then(|job| job.wait_norm(round, || presence.is_there(connection)));
+    connection.answer(norm.map(|squares| Reply::Norm { squares }))
 }

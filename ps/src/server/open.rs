@@ -12,7 +12,7 @@ use syncline_scheduler::{ids::EngineEpoch, spec::ElementRange};
 
 use super::{Shared, blobs::disk_fault};
 use crate::{
-    client::{Link, Trouble, digest_from_hex},
+    client::{Link, LinkError, digest_from_hex},
     shard::JobShard,
     wire::Digest,
 };
@@ -27,8 +27,8 @@ pub(super) fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Resu
     let elements = check(order)?;
     let range = ElementRange::of_shard(elements, order.shard.0, order.shards.len() as u32);
     let digest = digest_from_hex(&order.initial).map_err(|e| ShardFault::Invalid { what: e.to_string() })?;
-    let wanted = Wanted { digest, elements, range };
-    let mut source = find(shared, order, wanted)?;
+    let part = BlobRange { digest, elements, range };
+    let mut source = open_source(shared, order, part)?;
     JobShard::read(order, range, epoch, &mut source).map_err(|e| ShardFault::Io {
         what: format!("cannot load {} parameters of job {}", range.len(), order.job),
         cause: e.to_string(),
@@ -37,7 +37,7 @@ pub(super) fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Resu
 
 /// A range of the values in a blob.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct BlobRange {
     digest: Digest,
     /// Of the whole job.
     elements: u64,
@@ -68,45 +68,45 @@ fn check(order: &OpenJob) -> Result<u64, ShardFault> {
     }
 }
 
-/// The first place that has the blob, set to the first wanted byte.
-fn find(shared: &Shared, order: &OpenJob, wanted: Wanted) -> Result<Box<dyn Read>, ShardFault> {
-    if let Some(total) = shared.blobs.stat(&wanted.digest)? {
-        let path = shared.blobs.path(&wanted.digest);
+/// The blob from the first shard that has it, positioned at the first byte of `part`.
+fn open_source(shared: &Shared, order: &OpenJob, part: BlobRange) -> Result<Box<dyn Read>, ShardFault> {
+    if let Some(total) = shared.blobs.stat(&part.digest)? {
+        let path = shared.blobs.path(&part.digest);
         let io = |e: io::Error| disk_fault("read", &path, &e);
         let mut file = File::open(&path).map_err(io)?;
         let mut start = [0; 8];
         file.read_exact(&mut start[..total.min(8) as usize]).map_err(io)?;
-        let offset = data_offset(total, start, wanted.elements)?;
-        file.seek(SeekFrom::Start(offset + wanted.range.start * 4)).map_err(io)?;
+        let offset = data_offset(total, start, part.elements)?;
+        file.seek(SeekFrom::Start(offset + part.range.start * 4)).map_err(io)?;
         return Ok(Box::new(file));
     }
     let mut unreachable = None;
     for address in &order.shards {
-        match find_at(shared, address, wanted) {
+        match open_peer_source(shared, address, part) {
             Ok(Some(link)) => return Ok(Box::new(link.into_body())),
             Ok(None) => {}
-            Err(Trouble::Fault(fault)) => return Err(fault),
-            Err(trouble) => unreachable = Some((address, trouble)),
+            Err(LinkError::Fault(fault)) => return Err(fault),
+            Err(error) => unreachable = Some((address, error)),
         }
     }
     match unreachable {
-        Some((address, trouble)) => Err(ShardFault::Io {
+        Some((address, error)) => Err(ShardFault::Io {
             what: format!("cannot fetch blob {} from {address}", order.initial),
-            cause: trouble.into_error(address).to_string(),
+            cause: error.into_error(address).to_string(),
         }),
         None => Err(ShardFault::MissingBlob { digest: order.initial.clone() }),
     }
 }
 
-fn find_at(shared: &Shared, address: &str, wanted: Wanted) -> Result<Option<Link>, Trouble> {
-    let Wanted { digest, elements, range } = wanted;
+fn open_peer_source(shared: &Shared, address: &str, part: BlobRange) -> Result<Option<Link>, LinkError> {
+    let BlobRange { digest, elements, range } = part;
     let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
     let Some(total) = link.stat_blob(digest)? else { return Ok(None) };
     let mut start = [0; 8];
     let head = total.min(8);
     link.ask_blob(digest, 0, head)?;
     link.read_body(&mut start[..head as usize])?;
-    let offset = data_offset(total, start, elements).map_err(Trouble::Fault)?;
+    let offset = data_offset(total, start, elements).map_err(LinkError::Fault)?;
     link.ask_blob(digest, offset + range.start * 4, range.len() * 4)?;
     Ok(Some(link))
 }

@@ -5,97 +5,97 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::caller::Caller;
+use super::connection::Connection;
 use crate::{
-    shard::{House, JobShard, Ready, Want},
-    wire::{At, Duplex, Reply},
+    shard::{JobShard, JobTable, ReadCondition, ReadGrant},
+    wire::{Duplex, Reply, SessionKey},
 };
 
 /// Chunks handed to the kernel at once, 4 MiB. One large write costs less than many: the reader wakes up less often.
-const TOGETHER: usize = 16;
+const CHUNKS_PER_SEND: usize = 16;
 /// How often a caller that waits is told so.
-const BEAT: Duration = Duration::from_secs(1);
+const WAITING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Looks after a caller that waits.
-pub(super) struct Presence {
-    beat: Instant,
+/// Checks that a caller which waits is still connected, and tells it every second that it waits.
+pub(super) struct PresenceCheck {
+    last_told: Instant,
 }
 
-impl Default for Presence {
+impl Default for PresenceCheck {
     fn default() -> Self {
-        Self { beat: Instant::now() }
+        Self { last_told: Instant::now() }
     }
 }
 
-impl Presence {
+impl PresenceCheck {
     /// Whether the caller is still there. It is told now and then that it waits.
-    pub(super) fn look<D: Duplex>(&mut self, caller: &mut Caller<'_, D>) -> bool {
-        if self.beat.elapsed() >= BEAT {
-            self.beat = Instant::now();
-            return caller.reply(&Reply::Waiting, 0).is_ok();
+    pub(super) fn is_there<D: Duplex>(&mut self, connection: &mut Connection<'_, D>) -> bool {
+        if self.last_told.elapsed() >= WAITING_INTERVAL {
+            self.last_told = Instant::now();
+            return connection.reply(&Reply::Waiting, 0).is_ok();
         }
-        !caller.conn.hung_up()
+        !connection.duplex.hung_up()
     }
 }
 
 /// Waits for the version and sends the values.
 pub(super) fn serve<D: Duplex>(
-    house: &House,
-    caller: &mut Caller<'_, D>,
-    at: &At,
-    want: Want,
+    jobs: &JobTable,
+    connection: &mut Connection<'_, D>,
+    session: &SessionKey,
+    condition: ReadCondition,
 ) -> io::Result<()> {
-    let mut presence = Presence::default();
-    let ready = house.find(&at.job, at.generation).and_then(|job| {
-        let ready = job.wait(at.incarnation, want, || presence.look(caller))?;
-        Ok((job, ready))
+    let mut presence = PresenceCheck::default();
+    let grant = jobs.find(&session.job, session.generation).and_then(|job| {
+        let grant = job.wait_readable(session.incarnation, condition, || presence.is_there(connection))?;
+        Ok((job, grant))
     });
-    match ready {
-        Ok((job, ready)) => send(&job, caller, &ready),
-        Err(fault) => caller.answer(Err(fault)),
+    match grant {
+        Ok((job, grant)) => send(&job, connection, &grant),
+        Err(fault) => connection.answer(Err(fault)),
     }
 }
 
-fn send<D: Duplex>(job: &JobShard, caller: &mut Caller<'_, D>, ready: &Ready) -> io::Result<()> {
-    let Ready { version, pushes, waited_us, .. } = *ready;
-    caller.reply_ahead(&Reply::Pulled { version, pushes, waited_us }, job.range().len() * 4)?;
-    let round_version = match &ready.pinned {
+fn send<D: Duplex>(job: &JobShard, connection: &mut Connection<'_, D>, grant: &ReadGrant) -> io::Result<()> {
+    let ReadGrant { version, pushes, waited_us, .. } = *grant;
+    connection.reply_corked(&Reply::Pulled { version, pushes, waited_us }, job.range().len() * 4)?;
+    let round_version = match &grant.pinned {
         Some(values) => {
-            caller.conn.write_all(bytemuck::cast_slice(values))?;
+            connection.duplex.write_all(bytemuck::cast_slice(values))?;
             // A pinned copy does not change under the reader.
             0
         }
         None => {
-            send_all(job, caller)?;
+            send_all(job, connection)?;
             job.round_version()
         }
     };
-    caller.reply(&Reply::PullEnd { round_version }, 0)
+    connection.reply(&Reply::PullEnd { round_version }, 0)
 }
 
 /// Sends every chunk in its latest state.
-fn send_all<D: Duplex>(job: &JobShard, caller: &mut Caller<'_, D>) -> io::Result<()> {
+fn send_all<D: Duplex>(job: &JobShard, connection: &mut Connection<'_, D>) -> io::Result<()> {
     let mut index = 0;
     while index < job.chunk_count() {
-        index += send_chunks(job, caller, index)?;
+        index += send_chunks(job, connection, index)?;
     }
     Ok(())
 }
 
 /// Sends chunk `first` and some behind it from where they lie; returns how many. What the socket does not take at once
 /// of a chunk is copied and sent without the lock: a slow reader must not hold up those who push.
-fn send_chunks<D: Duplex>(job: &JobShard, caller: &mut Caller<'_, D>, first: u32) -> io::Result<u32> {
-    let Caller { conn, chunk: kept, .. } = caller;
-    let (count, left) = job.read_chunks(first, TOGETHER, |chunks| {
+fn send_chunks<D: Duplex>(job: &JobShard, connection: &mut Connection<'_, D>, first: u32) -> io::Result<u32> {
+    let Connection { duplex, chunk: rest_of_chunk, .. } = connection;
+    let (count, left) = job.read_chunks(first, CHUNKS_PER_SEND, |chunks| {
         let mut parts: Vec<IoSlice<'_>> =
             chunks.iter().map(|c| IoSlice::new(bytemuck::cast_slice(c))).collect();
-        let mut sent = conn.send_now(&mut parts)?;
+        let mut sent = duplex.send_now(&mut parts)?;
         for (count, chunk) in (0..).zip(chunks) {
             let bytes: &[u8] = bytemuck::cast_slice(chunk);
             // The first chunk goes in any case; one of which nothing went is read again later, in its then latest state.
             if sent < bytes.len() && (sent > 0 || count == 0) {
                 let rest = &bytes[sent..];
-                bytemuck::cast_slice_mut(kept)[..rest.len()].copy_from_slice(rest);
+                bytemuck::cast_slice_mut(rest_of_chunk)[..rest.len()].copy_from_slice(rest);
                 return Ok::<_, io::Error>((count + 1, rest.len()));
             }
             if sent < bytes.len() {
@@ -105,7 +105,7 @@ fn send_chunks<D: Duplex>(job: &JobShard, caller: &mut Caller<'_, D>, first: u32
         }
         Ok((chunks.len() as u32, 0))
     })?;
-    conn.write_all(&bytemuck::cast_slice::<f32, u8>(kept)[..left])?;
+    duplex.write_all(&bytemuck::cast_slice::<f32, u8>(rest_of_chunk)[..left])?;
     Ok(count)
 }
 
@@ -244,9 +244,9 @@ mod tests {
                 };
                 job.order(EPOCH, order).unwrap();
             };
-            let ready = job.wait(worker, Want::version(0), || true).unwrap();
+            let grant = job.wait_readable(worker, ReadCondition::version(0), || true).unwrap();
             let mut socket = Meanwhile { happens: Some(happens), got: Vec::new() };
-            send(&job, &mut Caller::new(&mut socket), &ready).unwrap();
+            send(&job, &mut Connection::new(&mut socket), &grant).unwrap();
             let (mut answer, mut scratch) = (&socket.got[..], Vec::new());
             let (head, body) = Reply::read(&mut answer, &mut scratch).unwrap();
             assert!(matches!(head, Reply::Pulled { version: 0, .. }), "{head:?}");
@@ -271,8 +271,8 @@ mod tests {
             let values: Vec<f32> = (0..chunks * CHUNK_ELEMENTS + tail).map(|i| i as f32).collect();
             let (job, bytes): (_, &[u8]) = (shard(&values), bytemuck::cast_slice(&values));
             let mut socket = Narrow { takes, got: Vec::new() };
-            let mut caller = Caller::new(&mut socket);
-            send_all(&job, &mut caller).unwrap();
+            let mut connection = Connection::new(&mut socket);
+            send_all(&job, &mut connection).unwrap();
             prop_assert!(socket.got == bytes);
         }
     }

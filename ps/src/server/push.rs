@@ -4,16 +4,16 @@ use std::io;
 
 use syncline_engine::rpc::ShardFault;
 
-use super::caller::Caller;
+use super::connection::Connection;
 use crate::{
-    shard::{Admission, CHUNK_ELEMENTS, House, JobShard, PushHeader, Tally},
-    wire::{At, Duplex, Reply},
+    shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushAck, PushHeader},
+    wire::{Duplex, Reply, SessionKey},
 };
 
-/// What the push's head said.
+/// The fields of the push's head.
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
-    pub at: &'a At,
+    pub session: &'a SessionKey,
     pub seq: u64,
     pub first_chunk: u32,
     pub header: &'a PushHeader,
@@ -21,36 +21,36 @@ pub(super) struct Order<'a> {
 
 /// Answers one push. An error leaves what was applied so far resumable.
 pub(super) fn serve<D: Duplex>(
-    house: &House,
-    caller: &mut Caller<'_, D>,
+    jobs: &JobTable,
+    connection: &mut Connection<'_, D>,
     order: Order<'_>,
     body: u64,
 ) -> io::Result<()> {
-    let job = match house.find(&order.at.job, order.at.generation) {
+    let job = match jobs.find(&order.session.job, order.session.generation) {
         Ok(job) => job,
         Err(fault) => {
-            caller.drain(body)?;
-            return caller.answer(Err(fault));
+            connection.drain(body)?;
+            return connection.answer(Err(fault));
         }
     };
     if body != expected_bytes(&job, order) {
         // The rest cannot be told from the next frame: hang up after the answer.
         let what = format!("push of {body} bytes, expected {}", expected_bytes(&job, order));
-        caller.answer(Err(ShardFault::Invalid { what: what.clone() }))?;
+        connection.answer(Err(ShardFault::Invalid { what: what.clone() }))?;
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
-    let tally = match job.admit(order.at.incarnation, order.seq, order.first_chunk, order.header) {
-        Ok(Admission::Fresh) => receive(&job, caller, order, body)?,
+    let ack = match job.admit(order.session.incarnation, order.seq, order.first_chunk, order.header) {
+        Ok(Admission::Fresh) => receive(&job, connection, order, body)?,
         Ok(Admission::Duplicate) => {
-            caller.drain(body)?;
-            job.tally(order.at.incarnation)
+            connection.drain(body)?;
+            job.duplicate_ack(order.session.incarnation)
         }
         Err(fault) => {
-            caller.drain(body)?;
+            connection.drain(body)?;
             Err(fault)
         }
     };
-    caller.answer(tally.map(Reply::Pushed))
+    connection.answer(ack.map(Reply::Pushed))
 }
 
 fn expected_bytes(job: &JobShard, order: Order<'_>) -> u64 {
@@ -63,23 +63,23 @@ fn expected_bytes(job: &JobShard, order: Order<'_>) -> u64 {
 
 fn receive<D: Duplex>(
     job: &JobShard,
-    caller: &mut Caller<'_, D>,
+    connection: &mut Connection<'_, D>,
     order: Order<'_>,
     body: u64,
-) -> io::Result<Result<Tally, ShardFault>> {
-    let Order { at, seq, first_chunk, header } = order;
+) -> io::Result<Result<PushAck, ShardFault>> {
+    let Order { session, seq, first_chunk, header } = order;
     let mut left = body;
     let mut index = first_chunk;
     while left > 0 {
         let elements = CHUNK_ELEMENTS.min((left / size_of::<f32>() as u64) as usize);
-        let gradient = &mut caller.chunk[..elements];
-        caller.conn.read_exact(bytemuck::cast_slice_mut(gradient))?;
+        let gradient = &mut connection.chunk[..elements];
+        connection.duplex.read_exact(bytemuck::cast_slice_mut(gradient))?;
         left -= size_of_val(gradient) as u64;
-        if let Err(fault) = job.apply(at.incarnation, seq, index, header, gradient) {
-            caller.drain(left)?;
+        if let Err(fault) = job.apply(session.incarnation, seq, index, header, gradient) {
+            connection.drain(left)?;
             return Ok(Err(fault));
         }
         index += 1;
     }
-    Ok(job.complete(at.incarnation, seq, header))
+    Ok(job.complete(session.incarnation, seq, header))
 }

@@ -1,9 +1,8 @@
 //! Jobs on disk between a stop of this shard and its next start.
 //!
-//! A file is whole or not there: it is written beside its place, brought to disk, and renamed; BLAKE3 of what comes
-//! before it ends it. All of them are taken out before the shard serves anybody, so that none is ever read twice: a job
-//! that has gone on since would go back. A job of another shard, or of another number of shards, is nobody's here: its
-//! file stays as it is until the shard comes that it belongs to.
+//! A file is complete or absent: it is written under a temporary name, synced, and renamed; it ends with the BLAKE3 of
+//! everything before. All files are deleted before the shard serves anybody, so that none is ever read twice: a job that
+//! has gone on since would go back. A file of another shard, or of another number of shards, is left as it is.
 
 use std::{
     fs::{self, File},
@@ -16,10 +15,10 @@ use syncline_engine::folder;
 use syncline_scheduler::{ids::JobId, spec::ElementRange};
 use tracing::error;
 
-use super::blobs::{Incoming, UNFINISHED};
+use super::blobs::{PendingFile, UNFINISHED};
 use crate::{
     PsError,
-    shard::{JobShard, ShardPlace},
+    shard::{JobShard, ShardPosition},
 };
 
 /// Ending of a saved job.
@@ -39,22 +38,22 @@ pub(super) struct Damaged {
     pub cause: io::Error,
 }
 
-/// A job that could not be written down, and why.
-pub(super) struct Unkept {
+/// Why a job could not be saved.
+pub(super) struct SaveError {
     job: JobId,
     path: PathBuf,
     cause: String,
 }
 
-impl Unkept {
-    /// It is still tried.
-    pub(super) fn for_now(&self) -> PsError {
+impl SaveError {
+    /// As an error of a save that is tried again.
+    pub(super) fn retried(&self) -> PsError {
         let Self { job, path, cause } = self;
         PsError::NotSavedYet { job: job.clone(), path: path.display().to_string(), cause: cause.clone() }
     }
 
-    /// It is given up.
-    pub(super) fn for_ever(&self) -> PsError {
+    /// As an error of a save that is given up.
+    pub(super) fn given_up(&self) -> PsError {
         let Self { job, path, cause } = self;
         PsError::NotSaved { job: job.clone(), path: path.display().to_string(), cause: cause.clone() }
     }
@@ -62,11 +61,11 @@ impl Unkept {
 
 /// Jobs that were read and are still on disk.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct Loaded {
     pub jobs: Vec<JobShard>,
     pub damaged: Vec<Damaged>,
     /// A job that belongs to another shard.
-    pub elsewhere: Option<PsError>,
+    pub other_shard: Option<PsError>,
     files: Vec<PathBuf>,
 }
 
@@ -77,8 +76,8 @@ impl Saves {
     }
 
     /// Reads every saved job of the shard `here`. One that is damaged is set aside.
-    pub(super) fn read(&self, here: ShardPlace) -> Result<Found, PsError> {
-        let mut found = Found::default();
+    pub(super) fn load_all(&self, here: ShardPosition) -> Result<Loaded, PsError> {
+        let mut loaded = Loaded::default();
         let entries = fs::read_dir(&self.dir).map_err(|source| fault("read", &self.dir, source))?;
         for entry in entries {
             let path = entry.map_err(|source| fault("read", &self.dir, source))?.path();
@@ -90,17 +89,17 @@ impl Saves {
                     Ok(job) => {
                         let saved = job.position();
                         if saved == here {
-                            found.jobs.push(job);
-                            found.files.push(path);
+                            loaded.jobs.push(job);
+                            loaded.files.push(path);
                         } else {
                             let path = path.display().to_string();
-                            found.elsewhere = Some(PsError::SavedElsewhere { here, path, saved });
+                            loaded.other_shard = Some(PsError::SavedByOtherShard { here, path, saved });
                         }
                     }
                     Err(cause) if is_damage(&cause) => {
                         let aside = path.with_extension(DAMAGED);
                         fs::rename(&path, &aside).map_err(|source| fault("set aside", &path, source))?;
-                        found.damaged.push(Damaged { path: aside, cause });
+                        loaded.damaged.push(Damaged { path: aside, cause });
                     }
                     // It may be whole: whoever starts us again once the system is well finds it.
                     Err(source) => return Err(fault("read", &path, source)),
@@ -108,12 +107,12 @@ impl Saves {
                 _ => {}
             }
         }
-        Ok(found)
+        Ok(loaded)
     }
 
-    /// Takes what was read off the disk.
-    pub(super) fn take(&self, found: &mut Found) -> Result<(), PsError> {
-        for path in found.files.drain(..) {
+    /// Deletes the files of the jobs that were loaded.
+    pub(super) fn delete_loaded(&self, loaded: &mut Loaded) -> Result<(), PsError> {
+        for path in loaded.files.drain(..) {
             fs::remove_file(&path).map_err(|source| fault("remove", &path, source))?;
         }
         // A name is gone only when the directory is on disk without it.
@@ -122,39 +121,40 @@ impl Saves {
             .map_err(|source| fault("write", &self.dir, source))
     }
 
-    /// Keeps these jobs and returns their names, as [`Handle::stop_and_save`](super::Handle::stop_and_save) says.
-    pub(super) fn keep_all(
+    /// Saves these jobs and returns their names, as [`Handle::stop_and_save`](super::Handle::stop_and_save) says.
+    pub(super) fn save_all(
         &self,
         mut jobs: Vec<Arc<JobShard>>,
-        mut again: impl FnMut(&PsError) -> bool,
+        mut retry: impl FnMut(&PsError) -> bool,
     ) -> Result<Vec<JobId>, PsError> {
         let names = jobs.iter().map(|job| job.job().clone()).collect();
         loop {
             // All of them each time: where one finds no room, another may.
             let mut left = Vec::new();
-            jobs.retain(|job| self.keep(job).map_err(|unkept| left.push(unkept)).is_err());
+            jobs.retain(|job| self.save(job).map_err(|error| left.push(error)).is_err());
             let Some(first) = left.first() else { return Ok(names) };
-            if !again(&first.for_now()) {
-                for unkept in &left {
-                    let error = unkept.for_ever();
-                    error!(job = %unkept.job, %error, hint = error.hint(), "job lost");
+            if !retry(&first.retried()) {
+                for save in &left {
+                    let error = save.given_up();
+                    error!(job = %save.job, %error, hint = error.hint(), "job lost");
                 }
-                return Err(first.for_ever());
+                return Err(first.given_up());
             }
         }
     }
 
-    /// Keeps a job. Nobody may push to it meanwhile.
-    pub(super) fn keep(&self, job: &JobShard) -> Result<(), Unkept> {
+    /// Saves a job. Nobody may push to it meanwhile.
+    pub(super) fn save(&self, job: &JobShard) -> Result<(), SaveError> {
         let path = self.dir.join(format!("{}.{SAVED}", job.job()));
         let write = || {
-            let mut file = Incoming::create(self.dir.join(format!("{}.{UNFINISHED}", job.job())))?;
-            job.save(&mut Whole(&mut file)).map_err(|e| super::blobs::disk_fault("write", &path, &e))?;
+            let mut file = PendingFile::create(self.dir.join(format!("{}.{UNFINISHED}", job.job())))?;
+            job.save(&mut PendingFileWriter(&mut file))
+                .map_err(|e| super::blobs::disk_fault("write", &path, &e))?;
             let (digest, _) = file.digest();
             file.write(&digest)?;
             file.finish(&path)
         };
-        write().map_err(|fault| Unkept {
+        write().map_err(|fault| SaveError {
             job: job.job().clone(),
             path: path.clone(),
             cause: fault.to_string(),
@@ -163,9 +163,9 @@ impl Saves {
 }
 
 /// An unfinished file as a writer.
-struct Whole<'a>(&'a mut Incoming);
+struct PendingFileWriter<'a>(&'a mut PendingFile);
 
-impl Write for Whole<'_> {
+impl Write for PendingFileWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes).map_err(io::Error::other)?;
         Ok(bytes.len())
@@ -181,16 +181,16 @@ fn load(path: &Path) -> io::Result<JobShard> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len().saturating_sub(DIGEST_BYTES);
     let mut file = BufReader::with_capacity(1 << 20, file);
-    let mut hashed = Hashed { from: (&mut file).take(bytes), hasher: blake3::Hasher::new() };
-    let job = JobShard::restore(&mut hashed)?;
-    let (left, hash) = (hashed.from.limit(), hashed.hasher.finalize());
+    let mut hashing = HashingReader { from: (&mut file).take(bytes), hasher: blake3::Hasher::new() };
+    let job = JobShard::restore(&mut hashing)?;
+    let (left, hash) = (hashing.from.limit(), hashing.hasher.finalize());
     let mut digest = [0; blake3::OUT_LEN];
     file.read_exact(&mut digest)?;
     if left > 0 || hash != blake3::Hash::from_bytes(digest) {
         return Err(damaged("its digest is another".into()));
     }
     let elements = job.layout().elements().unwrap_or(0);
-    let ShardPlace { index, count } = job.position();
+    let ShardPosition { index, count } = job.position();
     if index >= count || job.range() != ElementRange::of_shard(elements, index, count) {
         return Err(damaged(format!("its parameters are not those of shard {index} of {count}")));
     }
@@ -198,12 +198,12 @@ fn load(path: &Path) -> io::Result<JobShard> {
 }
 
 /// Reads and hashes what was read.
-struct Hashed<R> {
+struct HashingReader<R> {
     from: io::Take<R>,
     hasher: blake3::Hasher,
 }
 
-impl<R: Read> Read for Hashed<R> {
+impl<R: Read> Read for HashingReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.from.read(into)?;
         self.hasher.update(&into[..read]);

@@ -15,12 +15,12 @@ use syncline_scheduler::{
 
 use super::{
     Shared,
-    blobs::{Incoming, disk_fault},
+    blobs::{PendingFile, disk_fault},
 };
 use crate::{
-    client::{Link, Trouble, out_of_place},
-    shard::{JobShard, Want},
-    wire::{At, Reply, Request},
+    client::{Link, LinkError, unexpected_reply},
+    shard::{JobShard, ReadCondition},
+    wire::{Reply, Request, SessionKey},
 };
 
 /// Shards pull from each other under this name; no worker ever has it.
@@ -39,13 +39,13 @@ pub(super) fn write(
     name: &str,
 ) -> Result<SnapshotReport, ShardFault> {
     let name: Name = name.parse().map_err(|e| ShardFault::Invalid { what: format!("snapshot name: {e}") })?;
-    let shard = shared.house.find(job, generation)?;
-    let want = match version {
+    let shard = shared.jobs.find(job, generation)?;
+    let condition = match version {
         Some(version) if shard.version() < version => {
             return Err(ShardFault::NotPinned { job: job.clone(), wanted: version });
         }
-        Some(version) => Want::Pinned(version),
-        None => Want::version(0),
+        Some(version) => ReadCondition::Pinned(version),
+        None => ReadCondition::version(0),
     };
     // A later job of the same name writes elsewhere.
     let life = format!("{job}-{:08x}", generation.nonce());
@@ -59,17 +59,17 @@ pub(super) fn write(
     for (index, address) in (0..).zip(&shard.shards()) {
         let range = ElementRange::of_shard(elements, index, count);
         if range == shard.range() {
-            match shard.wait(SHARD_ITSELF, want, || true)?.pinned {
+            match shard.wait_readable(SHARD_ITSELF, condition, || true)?.pinned {
                 Some(values) => file.write(bytemuck::cast_slice(&values))?,
                 None => file.write(bytemuck::cast_slice(&shard.copy_values()))?,
             }
         } else {
-            append_part(shared, &shard, address, range, want, &mut file)?;
+            append_part(shared, &shard, address, range, condition, &mut file)?;
         }
     }
     let (digest, bytes) = file.digest();
     file.finish(&path)?;
-    shared.blobs.adopt(&digest, &path).map_err(|e| disk_fault("link", &path, &e))?;
+    shared.blobs.link(&digest, &path).map_err(|e| disk_fault("link", &path, &e))?;
     Ok(SnapshotReport {
         path: path.display().to_string(),
         bytes,
@@ -106,29 +106,30 @@ fn append_part(
     shard: &JobShard,
     address: &str,
     range: ElementRange,
-    want: Want,
-    file: &mut Incoming,
+    condition: ReadCondition,
+    file: &mut PendingFile,
 ) -> Result<(), ShardFault> {
-    let at = At { job: shard.job().clone(), generation: shard.generation(), incarnation: SHARD_ITSELF };
-    let copy = || -> Result<(), Trouble> {
+    let session =
+        SessionKey { job: shard.job().clone(), generation: shard.generation(), incarnation: SHARD_ITSELF };
+    let copy = || -> Result<(), LinkError> {
         let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
         link.limit_reads(Some(PEER_LIMIT))?;
-        link.ask(&Request::Pull { at, want })?;
+        link.ask(&Request::Pull { session, condition })?;
         let mut left = match link.answer()? {
             (Reply::Pulled { .. }, body) if body == range.len() * 4 => body as usize,
-            (reply, _) => return Err(out_of_place(&reply)),
+            (reply, _) => return Err(unexpected_reply(&reply)),
         };
         let mut piece = vec![0; PIECE_BYTES.min(left)];
         while left > 0 {
             let part = left.min(PIECE_BYTES);
             link.read_body(&mut piece[..part])?;
-            file.write(&piece[..part]).map_err(Trouble::Fault)?;
+            file.write(&piece[..part]).map_err(LinkError::Fault)?;
             left -= part;
         }
         Ok(())
     };
-    copy().map_err(|trouble| match trouble {
-        Trouble::Fault(fault) => fault,
+    copy().map_err(|error| match error {
+        LinkError::Fault(fault) => fault,
         other => ShardFault::Io {
             what: format!("cannot fetch the part of shard {address}"),
             cause: io::Error::other(other.into_error(address)).to_string(),

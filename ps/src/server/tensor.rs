@@ -4,44 +4,49 @@ use std::io;
 
 use syncline_engine::rpc::ShardFault;
 
-use super::{Shared, blobs, caller::Caller, norms, pull, push};
+use super::{Shared, blobs, connection::Connection, norms, pull, push};
 use crate::wire::{Duplex, Reply, Request, WireError};
 
 /// Serves until the caller hangs up. An error means that the connection is of no use any more.
 pub(super) fn serve(shared: &Shared, conn: &mut impl Duplex) -> io::Result<()> {
-    let mut caller = Caller::new(conn);
+    let mut connection = Connection::new(conn);
     let mut scratch = Vec::new();
     loop {
-        caller.conn.wait_for_bytes()?;
+        connection.duplex.wait_for_bytes()?;
         // A stop ends the connection between two questions even if the next one has come in already.
         shared.stopping()?;
-        let (request, body) = match Request::read(caller.conn, &mut scratch) {
+        let (request, body) = match Request::read(connection.duplex, &mut scratch) {
             Ok(Some(next)) => next,
             Ok(None) => return Ok(()),
             Err(WireError::Io(error)) => return Err(error),
             Err(broken) => {
-                caller.reply(&Reply::Fault(ShardFault::Invalid { what: broken.to_string() }), 0)?;
+                connection.reply(&Reply::Fault(ShardFault::Invalid { what: broken.to_string() }), 0)?;
                 return Err(broken.into());
             }
         };
         match request {
-            Request::Push { at, seq, first_chunk, header } => {
-                let order = push::Order { at: &at, seq, first_chunk, header: &header };
-                push::serve(&shared.house, &mut caller, order, body)?;
+            Request::Push { session, seq, first_chunk, header } => {
+                let order = push::Order { session: &session, seq, first_chunk, header: &header };
+                push::serve(&shared.jobs, &mut connection, order, body)?;
             }
-            Request::Pull { at, want } => pull::serve(&shared.house, &mut caller, &at, want)?,
-            Request::Norm { at, round } => norms::serve(&shared.house, &mut caller, &at, round)?,
-            Request::Where { at } => {
-                let place =
-                    shared.house.find(&at.job, at.generation).and_then(|job| job.place(at.incarnation));
-                caller.answer(place.map(Reply::Where))?;
+            Request::Pull { session, condition } => {
+                pull::serve(&shared.jobs, &mut connection, &session, condition)?
             }
-            Request::PutBlob { digest } => blobs::serve_put(&shared.blobs, &mut caller, digest, body)?,
+            Request::Norm { session, round } => norms::serve(&shared.jobs, &mut connection, &session, round)?,
+            Request::PushCursor { session } => {
+                let cursor = shared
+                    .jobs
+                    .find(&session.job, session.generation)
+                    .and_then(|job| job.push_cursor(session.incarnation));
+                connection.answer(cursor.map(Reply::PushCursor))?;
+            }
+            Request::PutBlob { digest } => blobs::serve_put(&shared.blobs, &mut connection, digest, body)?,
             Request::GetBlob { digest, offset, length } => {
-                blobs::serve_get(&shared.blobs, &mut caller, digest, offset, length)?;
+                blobs::serve_get(&shared.blobs, &mut connection, digest, offset, length)?;
             }
             Request::StatBlob { digest } => {
-                caller.answer(shared.blobs.claim(&digest).map(|bytes| Reply::BlobStat { bytes }))?;
+                connection
+                    .answer(shared.blobs.stat_and_touch(&digest).map(|bytes| Reply::BlobStat { bytes }))?;
             }
         }
     }

@@ -11,7 +11,7 @@ use syncline_engine::rpc::{BarrierOrder, ClosedBarrier, ShardFault};
 use syncline_scheduler::ids::EngineEpoch;
 use tokio::sync::watch;
 
-use super::{JobShard, chunk::Chunk, ledger::Ledger, lock};
+use super::{JobShard, chunk::Chunk, job_state::JobState, lock};
 
 /// Orders that may wait for their superstep; the engine sends one or two ahead.
 const MAX_OPEN_ORDERS: usize = 4096;
@@ -21,50 +21,50 @@ const CHUNKS_PER_THREAD: usize = 8;
 impl JobShard {
     /// Takes a barrier order, or an amended roster.
     pub fn order(&self, epoch: EngineEpoch, order: BarrierOrder) -> Result<(), ShardFault> {
-        let mut ledger = self.open_ledger()?;
-        ledger.fence(epoch)?;
-        if ledger.orders.len() >= MAX_OPEN_ORDERS {
+        let mut state = self.lock_running()?;
+        state.fence(epoch)?;
+        if state.orders.len() >= MAX_OPEN_ORDERS {
             return Err(ShardFault::Invalid { what: format!("{MAX_OPEN_ORDERS} barriers are open already") });
         }
         if !(order.learning_rate.is_finite() && order.learning_rate >= 0.0) {
             let what = format!("learning_rate = {} in a barrier order", order.learning_rate);
             return Err(ShardFault::Invalid { what });
         }
-        ledger.take_order(order);
-        self.close_barriers(&mut ledger);
+        state.add_order(order);
+        self.close_barriers(&mut state);
         Ok(())
     }
 
     /// Barriers closed beyond the first `seen`.
     pub fn closed_since(&self, epoch: EngineEpoch, seen: u64) -> Result<Vec<ClosedBarrier>, ShardFault> {
-        let mut ledger = self.open_ledger()?;
-        ledger.fence(epoch)?;
-        Ok(ledger.closed_since(seen))
+        let mut state = self.lock_running()?;
+        state.fence(epoch)?;
+        Ok(state.closed_since(seen))
     }
 
     /// Tells when something has moved; subscribe before looking.
     pub fn watch(&self) -> watch::Receiver<()> {
-        self.moved_async.subscribe()
+        self.changed_async.subscribe()
     }
 
-    /// Closes every barrier whose turn it is. The ledger stays locked meanwhile, so nobody sees a half-made version.
-    pub(super) fn close_barriers(&self, ledger: &mut Ledger) {
-        let before = ledger.closed;
-        while let Some(order) = ledger.next_to_close() {
+    /// Closes every barrier whose turn it is. The state stays locked meanwhile, so nobody sees a half-made version.
+    pub(super) fn close_barriers(&self, state: &mut JobState) {
+        let before = state.closed;
+        while let Some(order) = state.next_to_close() {
             // Without the other shards' sums it closes when the last of them comes in.
-            let Some(clip) = self.clip(ledger, &order) else { break };
+            let Some(clip) = self.clip(state, &order) else { break };
             if self.accumulated.swap(false, Ordering::Acquire) {
                 let (rule, rate) = (order.rule, order.learning_rate);
                 self.map_chunks(|chunk| lock(chunk).close_round(&self.optimizer, rule, rate, clip));
-                ledger.round_version = ledger.closed + 1;
+                state.round_version = state.closed + 1;
             }
             if order.pin {
-                ledger.pinned = Some((ledger.closed + 1, Arc::new(self.copy_values())));
+                state.pinned = Some((state.closed + 1, Arc::new(self.copy_values())));
             }
-            ledger.record_close();
+            state.record_close();
         }
-        if ledger.closed != before {
-            self.wake();
+        if state.closed != before {
+            self.notify();
         }
     }
 

@@ -17,7 +17,7 @@ use syncline_scheduler::{
 };
 
 use super::{PushHeader, saved::read_numbers};
-use crate::optim::{self, Slots};
+use crate::optim::{self, OptimizerState};
 
 /// Parameters in one chunk; the last chunk of a shard may be shorter.
 pub const CHUNK_ELEMENTS: usize = 64 * 1024;
@@ -26,7 +26,7 @@ pub const CHUNK_BYTES: usize = CHUNK_ELEMENTS * size_of::<f32>();
 
 /// What a saved chunk consists of, its numbers left out.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct ChunkHead {
+pub(super) struct ChunkHeader {
     values: u32,
     trained: u32,
     first: u32,
@@ -37,7 +37,7 @@ pub(super) struct ChunkHead {
     weight: f64,
 }
 
-impl ChunkHead {
+impl ChunkHeader {
     pub(super) fn elements(&self) -> u64 {
         self.values.into()
     }
@@ -48,7 +48,7 @@ pub(super) struct Chunk {
     values: Vec<f32>,
     /// How many of the values the optimizer moves; those behind are buffers.
     trained: usize,
-    slots: Slots,
+    optimizer_state: OptimizerState,
     /// Weighted sum of what was pushed into the open round; empty until something is.
     round: Vec<f32>,
     /// Weight in `round`. Zero means that `round` holds leftovers.
@@ -58,8 +58,8 @@ pub(super) struct Chunk {
 impl Chunk {
     /// The optimizer moves the first `trained` of the values.
     pub(super) fn new(values: Vec<f32>, trained: usize, optimizer: &Optimizer) -> Self {
-        let slots = Slots::new(optimizer, trained);
-        Self { values, trained, slots, round: Vec::new(), weight: 0.0 }
+        let optimizer_state = OptimizerState::new(optimizer, trained);
+        Self { values, trained, optimizer_state, round: Vec::new(), weight: 0.0 }
     }
 
     pub(super) fn values(&self) -> &[f32] {
@@ -72,14 +72,14 @@ impl Chunk {
     }
 
     /// What [`Chunk::write`] writes.
-    pub(super) fn head(&self) -> ChunkHead {
-        let (first, second) = self.slots.moments();
-        ChunkHead {
+    pub(super) fn head(&self) -> ChunkHeader {
+        let (first, second) = self.optimizer_state.moments();
+        ChunkHeader {
             values: self.values.len() as u32,
             trained: self.trained as u32,
             first: first.len() as u32,
             second: second.len() as u32,
-            steps: self.slots.steps(),
+            steps: self.optimizer_state.steps(),
             round: self.open_round().len() as u32,
             weight: self.weight,
         }
@@ -87,7 +87,7 @@ impl Chunk {
 
     /// Writes its numbers.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let (first, second) = self.slots.moments();
+        let (first, second) = self.optimizer_state.moments();
         for numbers in [&self.values, first, second, self.open_round()] {
             out.write_all(bytemuck::cast_slice(numbers))?;
         }
@@ -95,7 +95,7 @@ impl Chunk {
     }
 
     /// Reads what [`Chunk::write`] wrote.
-    pub(super) fn read(head: &ChunkHead, from: &mut impl Read) -> io::Result<Self> {
+    pub(super) fn read(head: &ChunkHeader, from: &mut impl Read) -> io::Result<Self> {
         let most = CHUNK_ELEMENTS as u32;
         if head.trained > head.values || [head.values, head.first, head.second].iter().any(|n| *n > most) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a chunk of impossible size"));
@@ -105,14 +105,15 @@ impl Chunk {
         }
         let mut numbers = |count: u32| read_numbers(count as usize, from);
         let values = numbers(head.values)?;
-        let slots = Slots::restored(numbers(head.first)?, numbers(head.second)?, head.steps);
+        let optimizer_state =
+            OptimizerState::restored(numbers(head.first)?, numbers(head.second)?, head.steps);
         let round = numbers(head.round)?;
-        Ok(Self { values, trained: head.trained as usize, slots, round, weight: head.weight })
+        Ok(Self { values, trained: head.trained as usize, optimizer_state, round, weight: head.weight })
     }
 
     /// Takes in one push's part for this chunk. `share`: how far a push of its own moves a buffer. Fails, having
     /// changed nothing, if there is no memory for the round.
-    pub(super) fn take(
+    pub(super) fn apply_push(
         &mut self,
         optimizer: &Optimizer,
         header: &PushHeader,
@@ -127,18 +128,18 @@ impl Chunk {
         match header.mode {
             UpdateMode::PerPush => {
                 let (values, buffers) = self.values.split_at_mut(self.trained);
-                optim::step(optimizer, values, &mut self.slots, gradient, learning_rate, scale);
-                optim::approach(buffers, computed, share);
+                optim::step(optimizer, values, &mut self.optimizer_state, gradient, learning_rate, scale);
+                optim::lerp(buffers, computed, share);
             }
             UpdateMode::PerBarrier => {
                 if self.round.is_empty() {
                     self.round.try_reserve_exact(self.values.len())?;
                     self.round.resize(self.values.len(), 0.0);
                 }
-                let sum = if self.weight == 0.0 { optim::begin_sum } else { optim::add_to_sum };
+                let add = if self.weight == 0.0 { optim::scale_into } else { optim::axpy };
                 let (round, buffers) = self.round.split_at_mut(self.trained);
-                sum(round, gradient, weight * scale);
-                sum(buffers, computed, weight);
+                add(round, gradient, weight * scale);
+                add(buffers, computed, weight);
                 self.weight += f64::from(weight);
             }
         }
@@ -169,11 +170,11 @@ impl Chunk {
             let (round, computed) = self.round.split_at(self.trained);
             match rule {
                 RoundRule::Optimizer => {
-                    optim::step(optimizer, values, &mut self.slots, round, learning_rate, scale);
+                    optim::step(optimizer, values, &mut self.optimizer_state, round, learning_rate, scale);
                 }
-                RoundRule::Average => optim::subtract(values, round, scale),
+                RoundRule::Average => optim::axpy(values, round, -scale),
             }
-            optim::begin_sum(buffers, computed, (1.0 / self.weight) as f32);
+            optim::scale_into(buffers, computed, (1.0 / self.weight) as f32);
             self.weight = 0.0;
         }
     }
@@ -197,11 +198,11 @@ mod tests {
     fn a_round_steps_once_along_the_weighted_mean_and_leaves_nothing_behind() {
         let mut chunk = Chunk::new(vec![0.0; 3], 3, &SGD);
         for round in 1..=2 {
-            chunk.take(&SGD, &into_round(3.0), 1.0, &[1.0; 3]).unwrap();
-            chunk.take(&SGD, &into_round(1.0), 1.0, &[5.0; 3]).unwrap();
+            chunk.apply_push(&SGD, &into_round(3.0), 1.0, &[1.0; 3]).unwrap();
+            chunk.apply_push(&SGD, &into_round(1.0), 1.0, &[5.0; 3]).unwrap();
             chunk.close_round(&SGD, RoundRule::Optimizer, 0.5, 1.0);
             assert_eq!(chunk.values(), [-(round as f32); 3]);
-            assert_eq!(chunk.slots.steps(), round);
+            assert_eq!(chunk.optimizer_state.steps(), round);
         }
     }
 
@@ -210,33 +211,33 @@ mod tests {
         let adam =
             Optimizer::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.1, decoupled: true };
         let mut chunk = Chunk::new(vec![8.0, -2.0], 2, &adam);
-        let before = chunk.slots.clone();
+        let before = chunk.optimizer_state.clone();
         // Two workers ended at (4, 0) and (6, 6), the second after three times the weight.
-        chunk.take(&adam, &into_round(1.0), 1.0, &[4.0, -2.0]).unwrap();
-        chunk.take(&adam, &into_round(3.0), 1.0, &[2.0, -8.0]).unwrap();
+        chunk.apply_push(&adam, &into_round(1.0), 1.0, &[4.0, -2.0]).unwrap();
+        chunk.apply_push(&adam, &into_round(3.0), 1.0, &[2.0, -8.0]).unwrap();
         chunk.close_round(&adam, RoundRule::Average, 0.0, 1.0);
         assert_eq!(chunk.values(), [(4.0 + 3.0 * 6.0) / 4.0, (0.0 + 3.0 * 6.0) / 4.0]);
-        assert_eq!(chunk.slots, before);
+        assert_eq!(chunk.optimizer_state, before);
     }
 
     #[test]
     fn a_round_without_weight_is_no_step() {
         let mut chunk = Chunk::new(vec![7.0], 1, &SGD);
-        chunk.take(&SGD, &into_round(0.0), 1.0, &[f32::NAN]).unwrap();
-        chunk.take(&SGD, &PushHeader { skip: true, ..into_round(1.0) }, 1.0, &[f32::NAN]).unwrap();
+        chunk.apply_push(&SGD, &into_round(0.0), 1.0, &[f32::NAN]).unwrap();
+        chunk.apply_push(&SGD, &PushHeader { skip: true, ..into_round(1.0) }, 1.0, &[f32::NAN]).unwrap();
         for rule in [RoundRule::Optimizer, RoundRule::Average] {
             chunk.close_round(&SGD, rule, 1.0, 1.0);
         }
         assert_eq!(chunk.values(), [7.0]);
-        assert_eq!(chunk.slots.steps(), 0);
+        assert_eq!(chunk.optimizer_state.steps(), 0);
     }
 
     #[test]
     fn memory_for_a_round_is_taken_by_the_first_push_into_one() {
         let mut chunk = Chunk::new(vec![0.0], 1, &SGD);
-        chunk.take(&SGD, &header(UpdateMode::PerPush, 1.0), 1.0, &[1.0]).unwrap();
+        chunk.apply_push(&SGD, &header(UpdateMode::PerPush, 1.0), 1.0, &[1.0]).unwrap();
         assert_eq!((chunk.values(), chunk.round.capacity()), (&[-1.0][..], 0));
-        chunk.take(&SGD, &into_round(1.0), 1.0, &[1.0]).unwrap();
+        chunk.apply_push(&SGD, &into_round(1.0), 1.0, &[1.0]).unwrap();
         assert_eq!((chunk.values(), chunk.round.len()), (&[-1.0][..], 1));
     }
 
@@ -247,8 +248,8 @@ mod tests {
             let mut chunk = Chunk::new(vec![1.0, 100.0, 200.0], 1, &momentum);
             for _ in 0..2 {
                 let clipped = PushHeader { scale: 0.25, ..into_round(3.0) };
-                chunk.take(&momentum, &clipped, 1.0, &[0.0, 4.0, 8.0]).unwrap();
-                chunk.take(&momentum, &into_round(1.0), 1.0, &[0.0, 8.0, 0.0]).unwrap();
+                chunk.apply_push(&momentum, &clipped, 1.0, &[0.0, 4.0, 8.0]).unwrap();
+                chunk.apply_push(&momentum, &into_round(1.0), 1.0, &[0.0, 8.0, 0.0]).unwrap();
                 chunk.close_round(&momentum, rule, 0.1, 0.5);
                 assert_eq!(chunk.values()[1..], [5.0, 6.0], "{rule:?}");
             }
@@ -259,11 +260,11 @@ mod tests {
     fn a_push_of_its_own_moves_buffers_by_its_share_and_never_beyond_what_it_brings() {
         let mut chunk = Chunk::new(vec![1.0, 8.0], 1, &SGD);
         let push = PushHeader { scale: 0.5, ..header(UpdateMode::PerPush, 3.0) };
-        chunk.take(&SGD, &push, 0.25, &[1.0, 4.0]).unwrap();
+        chunk.apply_push(&SGD, &push, 0.25, &[1.0, 4.0]).unwrap();
         assert_eq!(chunk.values(), [0.5, 7.0]);
-        chunk.take(&SGD, &push, 1.0, &[0.0, 3.3]).unwrap();
+        chunk.apply_push(&SGD, &push, 1.0, &[0.0, 3.3]).unwrap();
         assert_eq!(chunk.values(), [0.5, 3.3], "one worker alone");
-        chunk.take(&SGD, &PushHeader { skip: true, ..push }, 1.0, &[9.0, 9.0]).unwrap();
+        chunk.apply_push(&SGD, &PushHeader { skip: true, ..push }, 1.0, &[9.0, 9.0]).unwrap();
         assert_eq!(chunk.values(), [0.5, 3.3]);
     }
 }

@@ -20,20 +20,20 @@ use serde::{Deserialize, Serialize};
 use syncline_engine::rpc::{BarrierOrder, ShardFault};
 use syncline_scheduler::sync::RoundRule;
 
-use super::{JobShard, ledger::Ledger, lock};
+use super::{JobShard, job_state::JobState, lock};
 
-/// Sums of the own rounds that are kept: nobody who applied a round can be further behind than the one before.
-const KEPT: usize = 4;
+/// How many own sums are kept: a shard that applied a round can be behind by one round at most.
+const KEPT_SUMS: usize = 4;
 
 /// Sums of squares of rounds, by the barrier that ends them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Norms {
+pub(super) struct RoundNorms {
     own: BTreeMap<u64, f64>,
-    /// What the other shards said, by their number.
+    /// The sums of the other shards, by round and shard.
     others: BTreeMap<u64, BTreeMap<u32, f64>>,
 }
 
-impl Norms {
+impl RoundNorms {
     /// The own sum of a round, with so many barriers closed; `None`: it is not known yet.
     fn own(&self, round: u64, closed: u64) -> Option<f64> {
         // What closed without a sum had nothing in it.
@@ -49,10 +49,10 @@ impl Norms {
         (0..shards).map(part).sum()
     }
 
-    /// Forgets what nobody needs any more.
-    fn forget(&mut self, closed: u64) {
+    /// Drops sums that nobody needs any more.
+    fn prune(&mut self, closed: u64) {
         self.others = self.others.split_off(&closed);
-        while self.own.len() > KEPT {
+        while self.own.len() > KEPT_SUMS {
             self.own.pop_first();
         }
     }
@@ -60,7 +60,7 @@ impl Norms {
 
 impl JobShard {
     /// Whether the mean of a round is shortened, and needs the other shards for that.
-    pub fn hears_norms(&self) -> bool {
+    pub fn needs_peer_norms(&self) -> bool {
         self.clip_norm.is_some() && self.shards().len() > 1
     }
 
@@ -70,7 +70,7 @@ impl JobShard {
     }
 
     /// The factor on the mean of the round that `order` ends; `None` as long as some shard's sum is missing.
-    pub(super) fn clip(&self, ledger: &mut Ledger, order: &BarrierOrder) -> Option<f64> {
+    pub(super) fn clip(&self, state: &mut JobState, order: &BarrierOrder) -> Option<f64> {
         let Some(most) = self.clip_norm.filter(|_| order.rule == RoundRule::Optimizer) else {
             return Some(1.0);
         };
@@ -78,30 +78,30 @@ impl JobShard {
             return Some(1.0);
         }
         let round = order.superstep.0;
-        if !ledger.norms.own.contains_key(&round) {
+        if !state.norms.own.contains_key(&round) {
             let squares = self.round_squares();
-            ledger.norms.forget(ledger.closed);
-            ledger.norms.own.insert(round, squares);
-            self.wake();
+            state.norms.prune(state.closed);
+            state.norms.own.insert(round, squares);
+            self.notify();
         }
-        let norm = ledger.norms.total(round, self.index, self.shards().len() as u32)?.sqrt();
+        let norm = state.norms.total(round, self.index, self.shards().len() as u32)?.sqrt();
         let most = f64::from(most);
         Some(if norm > most { most / norm } else { 1.0 })
     }
 
-    /// Takes in what shard `from` said of a round, and closes the barrier that waited for it.
-    pub fn take_norm(&self, from: u32, round: u64, squares: f64) -> Result<(), ShardFault> {
-        let mut ledger = self.open_ledger()?;
-        if round >= ledger.closed {
-            ledger.norms.others.entry(round).or_default().insert(from, squares);
-            self.close_barriers(&mut ledger);
+    /// Stores the sum of shard `from` for a round, and closes the barrier that waited for it.
+    pub fn receive_norm(&self, from: u32, round: u64, squares: f64) -> Result<(), ShardFault> {
+        let mut state = self.lock_running()?;
+        if round >= state.closed {
+            state.norms.others.entry(round).or_default().insert(from, squares);
+            self.close_barriers(&mut state);
         }
         Ok(())
     }
 
     /// Waits for the own sum of a round. `present` is asked twice a second whether the caller still waits; it may block.
     pub fn wait_norm(&self, round: u64, present: impl FnMut() -> bool) -> Result<f64, ShardFault> {
-        self.wait_until(present, |ledger| Ok(ledger.norms.own(round, ledger.closed)))
+        self.wait_until(present, |state| Ok(state.norms.own(round, state.closed)))
     }
 
     /// Sum of squares of the mean of the open round, parameters only. The order of summation is fixed.
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_total_is_known_when_every_shard_has_said_its_part() {
-        let mut norms = Norms::default();
+        let mut norms = RoundNorms::default();
         assert_eq!((norms.own(0, 0), norms.own(0, 1)), (None, Some(0.0)));
         norms.own.insert(3, 1.0);
         assert_eq!((norms.own(3, 3), norms.own(2, 3), norms.own(4, 3)), (Some(1.0), Some(0.0), None));
@@ -125,18 +125,18 @@ mod tests {
         assert_eq!(norms.total(3, 1, 3), None);
         norms.others.entry(3).or_default().insert(2, 4.0);
         assert_eq!((norms.total(3, 1, 3), norms.total(4, 1, 3)), (Some(7.0), None));
-        assert_eq!(Norms { own: [(0, 9.0)].into(), ..Norms::default() }.total(0, 0, 1), Some(9.0));
+        assert_eq!(RoundNorms { own: [(0, 9.0)].into(), ..RoundNorms::default() }.total(0, 0, 1), Some(9.0));
     }
 
     #[test]
     fn what_is_closed_is_forgotten_but_for_the_last_sums() {
-        let mut norms = Norms::default();
+        let mut norms = RoundNorms::default();
         for round in 0..100 {
             norms.own.insert(round, 1.0);
             norms.others.entry(round).or_default().insert(1, 1.0);
-            norms.forget(round);
+            norms.prune(round);
         }
-        assert_eq!((norms.own.len(), norms.others.len()), (KEPT, 1));
+        assert_eq!((norms.own.len(), norms.others.len()), (KEPT_SUMS, 1));
         assert_eq!(norms.own(99, 100), Some(1.0));
     }
 }

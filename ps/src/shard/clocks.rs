@@ -10,23 +10,23 @@ use std::collections::BTreeMap;
 use syncline_engine::rpc::{ClockOrder, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 
-use super::{JobShard, sealed::Sealed};
+use super::{JobShard, sealed::SealedSet};
 
-/// The workers whose clocks count, and where they stand.
+/// The clocks of the workers on the roster.
 #[derive(Debug, Default)]
 pub(super) struct Clocks {
     /// Of the roster that is in force; `None` until one has come.
     revision: Option<u64>,
     /// Of every worker that counts.
     base: BTreeMap<Incarnation, u64>,
-    /// How many of them stand at each clock.
-    standing: BTreeMap<u64, u32>,
+    /// How many of them are at each clock.
+    workers_at: BTreeMap<u64, u32>,
 }
 
 impl Clocks {
     /// The lowest clock that counts. Without a roster nothing is known, so 0; an empty roster holds nobody back.
     pub(super) fn minimum(&self) -> u64 {
-        match (self.revision, self.standing.first_key_value()) {
+        match (self.revision, self.workers_at.first_key_value()) {
             (None, _) => 0,
             (Some(_), None) => u64::MAX,
             (Some(_), Some((&clock, _))) => clock,
@@ -34,11 +34,11 @@ impl Clocks {
     }
 
     /// Puts a roster in force unless its revision, or a higher one, is known.
-    pub(super) fn take(
+    pub(super) fn set_roster(
         &mut self,
         order: ClockOrder,
         watermarks: &BTreeMap<Incarnation, u64>,
-        sealed: &Sealed,
+        sealed: &SealedSet,
     ) {
         if self.revision.is_some_and(|known| known >= order.revision) {
             return;
@@ -46,10 +46,10 @@ impl Clocks {
         self.revision = Some(order.revision);
         self.base = order.base;
         self.base.retain(|worker, _| !sealed.contains(*worker));
-        self.standing.clear();
+        self.workers_at.clear();
         for (worker, base) in &self.base {
             let clock = base.saturating_add(watermarks.get(worker).copied().unwrap_or(0));
-            *self.standing.entry(clock).or_default() += 1;
+            *self.workers_at.entry(clock).or_default() += 1;
         }
     }
 
@@ -65,37 +65,37 @@ impl Clocks {
     }
 
     /// The watermark of `worker` has moved.
-    pub(super) fn pushed(&mut self, worker: Incarnation, from: u64, to: u64) {
+    pub(super) fn advance(&mut self, worker: Incarnation, from: u64, to: u64) {
         if let Some(&base) = self.base.get(&worker) {
-            self.leave(base.saturating_add(from));
-            *self.standing.entry(base.saturating_add(to)).or_default() += 1;
+            self.decrement(base.saturating_add(from));
+            *self.workers_at.entry(base.saturating_add(to)).or_default() += 1;
         }
     }
 
     /// `worker`, at this watermark, counts no more.
-    pub(super) fn strike(&mut self, worker: Incarnation, watermark: u64) {
+    pub(super) fn remove(&mut self, worker: Incarnation, watermark: u64) {
         if let Some(base) = self.base.remove(&worker) {
-            self.leave(base.saturating_add(watermark));
+            self.decrement(base.saturating_add(watermark));
         }
     }
 
-    fn leave(&mut self, clock: u64) {
-        if let Some(here) = self.standing.get_mut(&clock) {
+    fn decrement(&mut self, clock: u64) {
+        if let Some(here) = self.workers_at.get_mut(&clock) {
             *here -= 1;
             if *here == 0 {
-                self.standing.remove(&clock);
+                self.workers_at.remove(&clock);
             }
         }
     }
 }
 
 impl JobShard {
-    /// Takes the roster of workers whose clocks count.
+    /// Sets the roster of workers whose clocks count.
     pub fn clocks(&self, epoch: EngineEpoch, order: ClockOrder) -> Result<(), ShardFault> {
-        let mut ledger = self.open_ledger()?;
-        ledger.fence(epoch)?;
-        ledger.take_clocks(order);
-        self.wake_at_clock(&mut ledger);
+        let mut state = self.lock_running()?;
+        state.fence(epoch)?;
+        state.set_clock_roster(order);
+        self.notify_if_clock_reached(&mut state);
         Ok(())
     }
 }
@@ -117,24 +117,24 @@ mod tests {
     #[test]
     fn nothing_is_known_before_a_roster_and_nobody_counts_in_an_empty_one() {
         let mut clocks = Clocks::default();
-        clocks.pushed(Incarnation(1), 0, 5);
+        clocks.advance(Incarnation(1), 0, 5);
         assert_eq!(clocks.minimum(), 0);
-        clocks.take(roster(0, &[]), &marks(&[(1, 5)]), &Sealed::default());
+        clocks.set_roster(roster(0, &[]), &marks(&[(1, 5)]), &SealedSet::default());
         assert_eq!(clocks.minimum(), u64::MAX);
     }
 
     #[test]
     fn only_a_higher_revision_replaces_a_roster_and_sealed_workers_stay_out() {
         let (mut clocks, watermarks) = (Clocks::default(), marks(&[(1, 4), (2, 7)]));
-        let mut sealed = Sealed::default();
+        let mut sealed = SealedSet::default();
         sealed.insert(Incarnation(3), |_| true);
-        clocks.take(roster(2, &[(1, 0), (2, 0), (3, 0)]), &watermarks, &sealed);
+        clocks.set_roster(roster(2, &[(1, 0), (2, 0), (3, 0)]), &watermarks, &sealed);
         assert_eq!(clocks.minimum(), 4);
         for late in [0, 1, 2] {
-            clocks.take(roster(late, &[(2, 0)]), &watermarks, &sealed);
+            clocks.set_roster(roster(late, &[(2, 0)]), &watermarks, &sealed);
             assert_eq!(clocks.minimum(), 4, "revision {late}");
         }
-        clocks.take(roster(3, &[(2, 0), (9, 6)]), &watermarks, &sealed);
+        clocks.set_roster(roster(3, &[(2, 0), (9, 6)]), &watermarks, &sealed);
         assert_eq!(clocks.minimum(), 6, "the joiner begins at its base");
     }
 
@@ -146,22 +146,22 @@ mod tests {
         ) {
             let mut clocks = Clocks::default();
             let named: Vec<(u64, u64)> = (0..).zip(bases.iter().copied()).collect();
-            clocks.take(roster(0, &named), &BTreeMap::new(), &Sealed::default());
-            // Watermark of each worker; `None` once it is struck.
+            clocks.set_roster(roster(0, &named), &BTreeMap::new(), &SealedSet::default());
+            // Watermark of each worker; `None` once it is removed.
             let mut marks: Vec<Option<u64>> = vec![Some(0); bases.len()];
             for (who, ahead) in steps {
                 let at = who.index(marks.len());
                 let worker = Incarnation(at as u64);
                 match marks[at] {
                     Some(mark) if ahead == 0 => {
-                        clocks.strike(worker, mark);
+                        clocks.remove(worker, mark);
                         marks[at] = None;
                     }
                     Some(mark) => {
-                        clocks.pushed(worker, mark, mark + ahead);
+                        clocks.advance(worker, mark, mark + ahead);
                         marks[at] = Some(mark + ahead);
                     }
-                    None => clocks.pushed(worker, 0, ahead),
+                    None => clocks.advance(worker, 0, ahead),
                 }
                 let alive = marks.iter().zip(&bases).filter_map(|(mark, base)| Some((*mark)? + base));
                 prop_assert_eq!(clocks.minimum(), alive.min().unwrap_or(u64::MAX));

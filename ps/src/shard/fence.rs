@@ -7,9 +7,9 @@ use syncline_scheduler::ids::EngineEpoch;
 
 /// Highest engine epoch that this process has heard of.
 #[derive(Debug, Default)]
-pub struct Fence(AtomicU64);
+pub struct EpochFence(AtomicU64);
 
-impl Fence {
+impl EpochFence {
     /// Takes note of `given` and refuses it if a higher one was seen.
     pub fn check(&self, given: EngineEpoch) -> Result<(), ShardFault> {
         let highest = self.0.fetch_max(given.0, Ordering::AcqRel);
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn a_lower_epoch_is_refused_for_ever() {
-        let fence = Fence::default();
+        let fence = EpochFence::default();
         assert!(fence.check(EngineEpoch(3)).is_ok());
         assert!(fence.check(EngineEpoch(3)).is_ok());
         assert_eq!(

@@ -15,9 +15,9 @@ use tokio::sync::watch;
 
 use super::{
     chunk::{CHUNK_ELEMENTS, Chunk},
-    lane::Lane,
-    ledger::{Ledger, Over},
+    job_state::{JobEnd, JobState},
     lock,
+    push_filter::PushFilter,
     saved::read_numbers,
 };
 
@@ -30,14 +30,14 @@ pub struct JobShard {
     pub(super) clip_norm: Option<f32>,
     pub(super) index: u32,
     pub(super) chunks: Vec<Mutex<Chunk>>,
-    pub(super) lanes: DashMap<Incarnation, Arc<Mutex<Lane>>>,
-    pub(super) ledger: Mutex<Ledger>,
+    pub(super) filters: DashMap<Incarnation, Arc<Mutex<PushFilter>>>,
+    pub(super) state: Mutex<JobState>,
     /// Something has joined the round since the last barrier closed. Set behind the chunk, so that no close misses it.
     pub(super) accumulated: AtomicBool,
     /// Wakes blocked pulls: a barrier closed, a clock was reached, the job is over, an incarnation was sealed.
-    pub(super) moved: Condvar,
+    pub(super) changed: Condvar,
     /// The same, clocks left out, for tasks on the tokio runtime; carries nothing.
-    pub(super) moved_async: watch::Sender<()>,
+    pub(super) changed_async: watch::Sender<()>,
     range: ElementRange,
     /// Elements of the range that the optimizer moves; buffers lie behind them.
     trained: u64,
@@ -47,7 +47,7 @@ pub struct JobShard {
 }
 
 /// What is fixed for the life of a job's parameters.
-pub(super) struct Order {
+pub(super) struct JobSettings {
     pub job: JobId,
     pub generation: Generation,
     pub optimizer: Optimizer,
@@ -78,7 +78,7 @@ impl JobShard {
             left -= elements;
             trained_left -= trained_here;
         }
-        let order = Order {
+        let settings = JobSettings {
             job: order.job.clone(),
             generation: order.generation,
             optimizer: order.optimizer,
@@ -88,12 +88,12 @@ impl JobShard {
             shards: order.shards.clone(),
             range,
         };
-        Ok(Self::new(order, chunks, Ledger::new(epoch)))
+        Ok(Self::new(settings, chunks, JobState::new(epoch)))
     }
 
-    /// A job with these books and parameters.
-    pub(super) fn new(order: Order, chunks: Vec<Mutex<Chunk>>, ledger: Ledger) -> Self {
-        let Order { job, generation, optimizer, clip_norm, layout, index, shards, range } = order;
+    /// A job with this state and these parameters.
+    pub(super) fn new(settings: JobSettings, chunks: Vec<Mutex<Chunk>>, state: JobState) -> Self {
+        let JobSettings { job, generation, optimizer, clip_norm, layout, index, shards, range } = settings;
         Self {
             job,
             generation,
@@ -101,11 +101,11 @@ impl JobShard {
             clip_norm,
             index,
             chunks,
-            lanes: DashMap::new(),
-            ledger: Mutex::new(ledger),
+            filters: DashMap::new(),
+            state: Mutex::new(state),
             accumulated: AtomicBool::new(false),
-            moved: Condvar::new(),
-            moved_async: watch::Sender::new(()),
+            changed: Condvar::new(),
+            changed_async: watch::Sender::new(()),
             range,
             trained: trained_in(&layout, range),
             layout,
@@ -118,7 +118,7 @@ impl JobShard {
         &self.job
     }
 
-    /// The life of the parameters that this value holds.
+    /// The generation of the parameters that this value holds.
     pub fn generation(&self) -> Generation {
         self.generation
     }
@@ -138,8 +138,8 @@ impl JobShard {
         lock(&self.shards).clone()
     }
 
-    /// Takes note of where the shards are now.
-    pub fn moved_to(&self, shards: &[String]) {
+    /// Replaces the addresses of the shards.
+    pub fn set_addresses(&self, shards: &[String]) {
         *lock(&self.shards) = shards.to_vec();
     }
 
@@ -156,81 +156,81 @@ impl JobShard {
 
     /// Highest engine epoch that gave an order about this job.
     pub fn epoch(&self) -> EngineEpoch {
-        lock(&self.ledger).epoch
+        lock(&self.state).epoch
     }
 
     /// Where the job stands, under the engine's `epoch`.
     pub fn state(&self, epoch: EngineEpoch) -> Result<ShardState, ShardFault> {
-        let mut ledger = lock(&self.ledger);
-        ledger.fence(epoch)?;
+        let mut state = lock(&self.state);
+        state.fence(epoch)?;
         Ok(ShardState {
             generation: self.generation,
-            watermarks: ledger.watermarks.clone(),
-            closed: ledger.closed,
-            pushes: ledger.pushes,
+            watermarks: state.watermarks.clone(),
+            closed: state.closed,
+            pushes: state.pushes,
         })
     }
 
     /// Ends this value: a cancel. Wakes everybody who waits.
     pub(super) fn close(&self) {
-        self.end(Over::Closed);
+        self.end(JobEnd::Closed);
     }
 
     /// Ends this value: generation `by` has taken its place. Wakes everybody who waits.
     pub(super) fn replace(&self, by: Generation) {
-        self.end(Over::Replaced(by));
+        self.end(JobEnd::Replaced(by));
     }
 
-    /// Whether nothing is taken in any more.
-    pub fn is_over(&self) -> bool {
-        lock(&self.ledger).over.is_some()
+    /// Whether the job was closed or replaced.
+    pub fn has_ended(&self) -> bool {
+        lock(&self.state).ended.is_some()
     }
 
-    fn end(&self, over: Over) {
-        lock(&self.ledger).over = Some(over);
-        self.wake();
+    fn end(&self, end: JobEnd) {
+        lock(&self.state).ended = Some(end);
+        self.notify();
     }
 
-    pub(crate) fn wake(&self) {
-        self.moved.notify_all();
-        self.moved_async.send_replace(());
+    pub(crate) fn notify(&self) {
+        self.changed.notify_all();
+        self.changed_async.send_replace(());
     }
 
     /// Wakes blocked pulls if the clock that one of them waits for is reached.
-    pub(super) fn wake_at_clock(&self, ledger: &mut Ledger) {
-        if ledger.take_reached() {
-            self.moved.notify_all();
+    pub(super) fn notify_if_clock_reached(&self, state: &mut JobState) {
+        if state.take_reached_clock() {
+            self.changed.notify_all();
         }
     }
 
-    /// The ledger of a job that still takes things in.
-    pub(super) fn open_ledger(&self) -> Result<MutexGuard<'_, Ledger>, ShardFault> {
-        let ledger = lock(&self.ledger);
-        match ledger.over {
-            Some(over) => Err(over.fault(&self.job, self.generation)),
-            None => Ok(ledger),
+    /// Locks the state; a fault if the job has ended.
+    pub(super) fn lock_running(&self) -> Result<MutexGuard<'_, JobState>, ShardFault> {
+        let state = lock(&self.state);
+        match state.ended {
+            Some(end) => Err(end.fault(&self.job, self.generation)),
+            None => Ok(state),
         }
     }
 
-    /// The worker's lane, made if it is its first.
-    pub(super) fn lane(&self, worker: Incarnation) -> Arc<Mutex<Lane>> {
-        if let Some(lane) = self.lanes.get(&worker) {
-            return lane.clone();
+    /// The worker's push filter, created at its first push.
+    pub(super) fn filter(&self, worker: Incarnation) -> Arc<Mutex<PushFilter>> {
+        if let Some(filter) = self.filters.get(&worker) {
+            return filter.clone();
         }
-        let lane = self.known_lane(worker);
-        if lock(&lane).is_sealed() {
-            return lane;
+        let filter = self.filter_or_new(worker);
+        if lock(&filter).is_sealed() {
+            return filter;
         }
-        self.lanes.entry(worker).or_insert(lane).clone()
+        self.filters.entry(worker).or_insert(filter).clone()
     }
 
-    /// The worker's lane; one of which nothing is known is not kept.
-    pub(super) fn known_lane(&self, worker: Incarnation) -> Arc<Mutex<Lane>> {
-        if let Some(lane) = self.lanes.get(&worker) {
-            return lane.clone();
+    /// The worker's push filter; one that is created here is not stored.
+    pub(super) fn filter_or_new(&self, worker: Incarnation) -> Arc<Mutex<PushFilter>> {
+        if let Some(filter) = self.filters.get(&worker) {
+            return filter.clone();
         }
         // It may have gone since it was sealed.
-        Arc::new(Mutex::new(Lane::new(lock(&self.ledger).sealed.contains(worker))))
+        Arc::new(Mutex::new(PushFilter::new(lock(&self.state).sealed.contains(worker))))
     }
 }
 

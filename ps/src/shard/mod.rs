@@ -11,10 +11,10 @@
 //! | update | each push says whether it is a step of its own or joins the round that the next barrier applies |
 //! | version | number of closed barriers; pulls wait for it without spinning |
 //! | clock | base + watermark of each worker on the engine's roster; pulls may wait for the lowest |
-//! | stop | what was acknowledged is in the saved job, lane by lane and chunk by chunk; a saved job is read once |
+//! | stop | what was acknowledged is in the saved job, filter by filter and chunk by chunk; a saved job is read once |
 //! | end | a cancel, a newer generation or a seal wakes those who wait, with a typed fault |
 //!
-//! Locks are taken in this order and never held across I/O that can block: lane (one incarnation), ledger (one job),
+//! Locks are taken in this order and never held across I/O that can block: filter (one incarnation), state (one job),
 //! chunk (256 KiB).
 
 mod barrier;
@@ -22,23 +22,23 @@ mod chunk;
 mod clip;
 mod clocks;
 mod fence;
-mod house;
 mod job;
-mod lane;
-mod ledger;
-mod place;
+mod job_state;
+mod job_table;
+mod position;
 mod pull;
 mod push;
+mod push_filter;
 mod saved;
 mod sealed;
 
 pub use chunk::{CHUNK_BYTES, CHUNK_ELEMENTS};
-pub use fence::Fence;
-pub use house::{House, Opened};
+pub use fence::EpochFence;
 pub use job::JobShard;
-pub use place::ShardPlace;
-pub use pull::{Ready, Want};
-pub use push::{Admission, Place, PushHeader, Tally};
+pub use job_table::{JobTable, Opened};
+pub use position::ShardPosition;
+pub use pull::{ReadCondition, ReadGrant};
+pub use push::{Admission, PushAck, PushCursor, PushHeader};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -8,14 +8,14 @@ use std::{
 use syncline_engine::rpc::ShardFault;
 use syncline_scheduler::ids::Incarnation;
 
-use super::{JobShard, ledger::Ledger, lock};
+use super::{JobShard, job_state::JobState, lock};
 
 /// How often a blocked pull looks whether its caller is still there.
-const LOOK_ROUND: Duration = Duration::from_millis(500);
+const PRESENCE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What a pull asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Want {
+pub enum ReadCondition {
     /// The latest values, once this many barriers have closed and no worker's clock is below `min_clock`. With 0 no
     /// clock is asked for; with more, a roster of clocks must have come.
     Version { closed: u64, min_clock: u64 },
@@ -23,7 +23,7 @@ pub enum Want {
     Pinned(u64),
 }
 
-impl Want {
+impl ReadCondition {
     /// The latest values, once `closed` barriers have closed.
     pub const fn version(closed: u64) -> Self {
         Self::Version { closed, min_clock: 0 }
@@ -32,7 +32,7 @@ impl Want {
 
 /// What a pull will get.
 #[derive(Debug, Clone)]
-pub struct Ready {
+pub struct ReadGrant {
     /// Barriers closed.
     pub version: u64,
     /// Pushes that are in completely.
@@ -43,28 +43,28 @@ pub struct Ready {
 }
 
 impl JobShard {
-    /// Waits until `want` can be served to `worker`. `present` is asked twice a second whether the caller still waits;
+    /// Waits until `condition` can be served to `worker`. `present` is asked twice a second whether the caller still waits;
     /// it may block.
     ///
     /// Ends with a fault when the job is closed, replaced by a newer generation, or `worker` is sealed.
-    pub fn wait(
+    pub fn wait_readable(
         &self,
         worker: Incarnation,
-        want: Want,
+        condition: ReadCondition,
         present: impl FnMut() -> bool,
-    ) -> Result<Ready, ShardFault> {
+    ) -> Result<ReadGrant, ShardFault> {
         let started = Instant::now();
         let mut waited = false;
-        self.wait_until(present, |ledger| {
-            if ledger.sealed.contains(worker) {
+        self.wait_until(present, |state| {
+            if state.sealed.contains(worker) {
                 return Err(ShardFault::Sealed { job: self.job.clone(), worker });
             }
-            if !ledger.serves(want) {
+            if !state.poll_condition(condition) {
                 waited = true;
                 return Ok(None);
             }
             let waited_us = if waited { started.elapsed().as_micros() as u64 } else { 0 };
-            self.ready(ledger, want, waited_us).map(Some)
+            self.grant(state, condition, waited_us).map(Some)
         })
     }
 
@@ -74,50 +74,57 @@ impl JobShard {
     pub(super) fn wait_until<T>(
         &self,
         mut present: impl FnMut() -> bool,
-        mut answer: impl FnMut(&mut Ledger) -> Result<Option<T>, ShardFault>,
+        mut answer: impl FnMut(&mut JobState) -> Result<Option<T>, ShardFault>,
     ) -> Result<T, ShardFault> {
         let mut looked = Instant::now();
-        let mut ledger = self.open_ledger()?;
+        let mut state = self.lock_running()?;
         loop {
-            if let Some(over) = ledger.over {
-                return Err(over.fault(&self.job, self.generation));
+            if let Some(end) = state.ended {
+                return Err(end.fault(&self.job, self.generation));
             }
-            if let Some(answer) = answer(&mut ledger)? {
+            if let Some(answer) = answer(&mut state)? {
                 return Ok(answer);
             }
-            let woken = self.moved.wait_timeout(ledger, LOOK_ROUND);
-            ledger = woken.unwrap_or_else(PoisonError::into_inner).0;
-            if looked.elapsed() >= LOOK_ROUND {
-                drop(ledger);
+            let woken = self.changed.wait_timeout(state, PRESENCE_INTERVAL);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            if looked.elapsed() >= PRESENCE_INTERVAL {
+                drop(state);
                 if !present() {
                     return Err(ShardFault::Invalid { what: "the caller hung up".into() });
                 }
                 looked = Instant::now();
-                ledger = lock(&self.ledger);
+                state = lock(&self.state);
             }
         }
     }
 
-    fn ready(&self, ledger: &Ledger, want: Want, waited_us: u64) -> Result<Ready, ShardFault> {
-        let (version, pushes) = (ledger.closed, ledger.pushes);
-        match (want, &ledger.pinned) {
-            (Want::Version { .. }, _) => Ok(Ready { version, pushes, waited_us, pinned: None }),
-            (Want::Pinned(wanted), Some((version, values))) if *version == wanted => {
-                Ok(Ready { version: wanted, pushes, waited_us, pinned: Some(values.clone()) })
+    fn grant(
+        &self,
+        state: &JobState,
+        condition: ReadCondition,
+        waited_us: u64,
+    ) -> Result<ReadGrant, ShardFault> {
+        let (version, pushes) = (state.closed, state.pushes);
+        match (condition, &state.pinned) {
+            (ReadCondition::Version { .. }, _) => Ok(ReadGrant { version, pushes, waited_us, pinned: None }),
+            (ReadCondition::Pinned(wanted), Some((version, values))) if *version == wanted => {
+                Ok(ReadGrant { version: wanted, pushes, waited_us, pinned: Some(values.clone()) })
             }
-            (Want::Pinned(wanted), _) => Err(ShardFault::NotPinned { job: self.job.clone(), wanted }),
+            (ReadCondition::Pinned(wanted), _) => {
+                Err(ShardFault::NotPinned { job: self.job.clone(), wanted })
+            }
         }
     }
 
     /// Barriers closed so far.
     pub fn version(&self) -> u64 {
-        lock(&self.ledger).closed
+        lock(&self.state).closed
     }
 
     /// Newest version that the mean of a round went into; 0 if there was none. A pull that began at an older one may
     /// hold a mixture.
     pub fn round_version(&self) -> u64 {
-        lock(&self.ledger).round_version
+        lock(&self.state).round_version
     }
 
     /// Lets `read` look at chunk `first` and at those behind it that nobody is working on, `most` of them at most.

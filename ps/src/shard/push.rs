@@ -1,4 +1,4 @@
-//! Taking pushes in, chunk by chunk.
+//! Accepting pushes, chunk by chunk.
 
 use std::sync::atomic::Ordering;
 
@@ -53,9 +53,9 @@ pub enum Admission {
     Duplicate,
 }
 
-/// Where an incarnation's pushes stand on this shard.
+/// How far one incarnation's pushes have come on this shard: where it resumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct PushCursor {
     /// Last push that is in completely.
     pub watermark: u64,
     /// First chunk of the push behind it that is not in; 0 if it has not begun.
@@ -66,7 +66,7 @@ pub struct Place {
 
 /// A shard's answer to a push that is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tally {
+pub struct PushAck {
     /// Last push of this incarnation that is in completely.
     pub watermark: u64,
     /// Pushes of all incarnations that are in completely.
@@ -76,16 +76,16 @@ pub struct Tally {
 }
 
 impl JobShard {
-    /// Where `worker` stands: the first question after a broken connection.
-    pub fn place(&self, worker: Incarnation) -> Result<Place, ShardFault> {
-        let lane = self.known_lane(worker);
-        let lane = lock(&lane);
-        let pushes = self.open_ledger()?.pushes;
-        lane.check_seal(&self.job, worker)?;
-        Ok(Place { watermark: lane.watermark(), next_chunk: lane.next_chunk(), pushes })
+    /// How far the pushes of `worker` have come: the first question after a broken connection.
+    pub fn push_cursor(&self, worker: Incarnation) -> Result<PushCursor, ShardFault> {
+        let filter = self.filter_or_new(worker);
+        let filter = lock(&filter);
+        let pushes = self.lock_running()?.pushes;
+        filter.check_seal(&self.job, worker)?;
+        Ok(PushCursor { watermark: filter.watermark(), next_chunk: filter.next_chunk(), pushes })
     }
 
-    /// Judges a push before its bytes come.
+    /// Decides about a push before its bytes are read.
     pub fn admit(
         &self,
         worker: Incarnation,
@@ -96,11 +96,11 @@ impl JobShard {
         if let Some(what) = header.fault() {
             return Err(ShardFault::Invalid { what });
         }
-        drop(self.open_ledger()?);
-        let lane = self.lane(worker);
-        let lane = lock(&lane);
-        lane.check_seal(&self.job, worker)?;
-        lane.admit(seq, header.covers, first_chunk)
+        drop(self.lock_running()?);
+        let filter = self.filter(worker);
+        let filter = lock(&filter);
+        filter.check_seal(&self.job, worker)?;
+        filter.admit(seq, header.covers, first_chunk)
     }
 
     /// Applies chunk `index` of push `seq`, unless it is in already. `pushed` has the chunk's length: gradients, and
@@ -113,13 +113,13 @@ impl JobShard {
         header: &PushHeader,
         pushed: &[f32],
     ) -> Result<(), ShardFault> {
-        let lane = self.lane(worker);
-        let mut lane = lock(&lane);
-        lane.check_seal(&self.job, worker)?;
-        lane.take(seq, header.covers, index, || {
+        let filter = self.filter(worker);
+        let mut filter = lock(&filter);
+        filter.check_seal(&self.job, worker)?;
+        filter.apply_chunk(seq, header.covers, index, || {
             let share = if self.holds_buffers(index) { self.share_of(worker)? } else { 1.0 };
             let mut chunk = lock(&self.chunks[index as usize]);
-            chunk.take(&self.optimizer, header, share, pushed).map_err(|e| ShardFault::Io {
+            chunk.apply_push(&self.optimizer, header, share, pushed).map_err(|e| ShardFault::Io {
                 what: format!("cannot hold the round of job {}", self.job),
                 cause: e.to_string(),
             })?;
@@ -130,58 +130,63 @@ impl JobShard {
         })
     }
 
-    /// What a push of `worker` counts in a buffer: one part of as many as there are workers pushing.
+    /// The weight of a push of `worker` in a buffer: one over the number of workers that push.
     fn share_of(&self, worker: Incarnation) -> Result<f32, ShardFault> {
-        let ledger = self.open_ledger()?;
-        let others = ledger.watermarks.keys().filter(|other| **other != worker);
-        Ok(1.0 / (1 + others.filter(|other| !ledger.sealed.contains(**other)).count()) as f32)
+        let state = self.lock_running()?;
+        let others = state.watermarks.keys().filter(|other| **other != worker);
+        Ok(1.0 / (1 + others.filter(|other| !state.sealed.contains(**other)).count()) as f32)
     }
 
     /// Counts push `seq`, all of whose chunks are in (or which is empty), and closes the barrier that waited for it.
-    pub fn complete(&self, worker: Incarnation, seq: u64, header: &PushHeader) -> Result<Tally, ShardFault> {
-        let lane = self.lane(worker);
-        let mut lane = lock(&lane);
-        lane.check_seal(&self.job, worker)?;
-        let mut ledger = self.open_ledger()?;
-        let (from, next_chunk) = (lane.watermark(), lane.next_chunk());
-        if lane.admit(seq, header.covers, next_chunk)? == Admission::Fresh {
+    pub fn complete(
+        &self,
+        worker: Incarnation,
+        seq: u64,
+        header: &PushHeader,
+    ) -> Result<PushAck, ShardFault> {
+        let filter = self.filter(worker);
+        let mut filter = lock(&filter);
+        filter.check_seal(&self.job, worker)?;
+        let mut state = self.lock_running()?;
+        let (from, next_chunk) = (filter.watermark(), filter.next_chunk());
+        if filter.admit(seq, header.covers, next_chunk)? == Admission::Fresh {
             if !header.is_empty() && next_chunk != self.chunk_count() {
                 let what = format!("push {seq} ended before chunk {next_chunk} of {}", self.chunk_count());
                 return Err(ShardFault::Invalid { what });
             }
-            lane.complete(seq);
-            ledger.watermarks.insert(worker, seq);
-            ledger.clocks.pushed(worker, from, seq);
-            ledger.pushes += 1;
-            self.close_barriers(&mut ledger);
-            self.wake_at_clock(&mut ledger);
+            filter.complete(seq);
+            state.watermarks.insert(worker, seq);
+            state.clocks.advance(worker, from, seq);
+            state.pushes += 1;
+            self.close_barriers(&mut state);
+            self.notify_if_clock_reached(&mut state);
         }
-        let lead = ledger.clocks.lead(worker, lane.watermark());
-        Ok(Tally { watermark: lane.watermark(), pushes: ledger.pushes, lead })
+        let lead = state.clocks.lead(worker, filter.watermark());
+        Ok(PushAck { watermark: filter.watermark(), pushes: state.pushes, lead })
     }
 
     /// How far a push that turned out to be a duplicate has been counted.
-    pub fn tally(&self, worker: Incarnation) -> Result<Tally, ShardFault> {
-        let ledger = self.open_ledger()?;
-        let watermark = ledger.watermarks.get(&worker).copied().unwrap_or(0);
-        let lead = ledger.clocks.lead(worker, watermark);
-        Ok(Tally { watermark, pushes: ledger.pushes, lead })
+    pub fn duplicate_ack(&self, worker: Incarnation) -> Result<PushAck, ShardFault> {
+        let state = self.lock_running()?;
+        let watermark = state.watermarks.get(&worker).copied().unwrap_or(0);
+        let lead = state.clocks.lead(worker, watermark);
+        Ok(PushAck { watermark, pushes: state.pushes, lead })
     }
 
     /// Refuses everything of `worker` from now on. When this returns, no chunk of it is being applied.
     pub fn seal(&self, epoch: EngineEpoch, worker: Incarnation) -> Result<SealAnswer, ShardFault> {
-        let lane = self.lane(worker);
-        let mut lane = lock(&lane);
-        let mut ledger = self.open_ledger()?;
-        ledger.fence(epoch)?;
-        let answer = lane.seal();
-        let gone = ledger.seal(worker);
-        ledger.clocks.strike(worker, answer.watermark);
-        drop(ledger);
+        let filter = self.filter(worker);
+        let mut filter = lock(&filter);
+        let mut state = self.lock_running()?;
+        state.fence(epoch)?;
+        let answer = filter.seal();
+        let gone = state.seal(worker);
+        state.clocks.remove(worker, answer.watermark);
+        drop(state);
         for worker in gone {
-            self.lanes.remove(&worker);
+            self.filters.remove(&worker);
         }
-        self.wake();
+        self.notify();
         Ok(answer)
     }
 }

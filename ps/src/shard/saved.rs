@@ -1,10 +1,10 @@
-//! A job that is written down when its shard stops, and goes on exactly where it stood when the shard starts again.
+//! Saving a job when its shard stops, and restoring it exactly when the shard starts again.
 //!
 //! ```text
 //! "SLJOB" 0 0 version | head length u64 le | head (postcard) | values, first, second, round of each chunk | pinned
 //! ```
 //!
-//! The head holds everything but numbers: order, books, lanes, and how many numbers each chunk has. The numbers are
+//! The head holds everything but numbers: order, state, filters, and how many numbers each chunk has. The numbers are
 //! little-endian f32 as they lie in memory, so that a large job is streamed and never held twice. Whoever keeps the
 //! bytes sees to it that they are whole, see `server::saves`.
 
@@ -24,13 +24,13 @@ use syncline_scheduler::{
 
 use super::{
     JobShard,
-    chunk::{Chunk, ChunkHead},
-    clip::Norms,
-    lane::Lane,
-    ledger::{Ledger, Record},
+    chunk::{Chunk, ChunkHeader},
+    clip::RoundNorms,
+    job_state::{ClosedRecord, JobState},
     lock,
-    place::ShardPlace,
-    sealed::Sealed,
+    position::ShardPosition,
+    push_filter::PushFilter,
+    sealed::SealedSet,
 };
 
 const MAGIC: [u8; 8] = *b"SLJOB\0\0\x01";
@@ -38,7 +38,7 @@ const MAGIC: [u8; 8] = *b"SLJOB\0\0\x01";
 const MAX_HEAD_BYTES: u64 = 1 << 30;
 
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct SavedJob {
     job: JobId,
     generation: Generation,
     optimizer: Optimizer,
@@ -48,24 +48,24 @@ struct Head {
     shards: Vec<String>,
     start: u64,
     end: u64,
-    lanes: BTreeMap<Incarnation, Lane>,
+    filters: BTreeMap<Incarnation, PushFilter>,
     accumulated: bool,
-    chunks: Vec<ChunkHead>,
-    books: Books,
+    chunks: Vec<ChunkHeader>,
+    state: SavedState,
 }
 
-/// The ledger, without those who wait and without the pinned values.
+/// The state, without those who wait and without the pinned values.
 #[derive(Serialize, Deserialize)]
-struct Books {
+struct SavedState {
     epoch: EngineEpoch,
     watermarks: BTreeMap<Incarnation, u64>,
-    sealed: Sealed,
+    sealed: SealedSet,
     clocks: Option<ClockOrder>,
     closed: u64,
     round_version: u64,
     pushes: u64,
     orders: BTreeMap<u64, BarrierOrder>,
-    norms: Norms,
+    norms: RoundNorms,
     pinned: Option<u64>,
     records: Vec<SavedRecord>,
 }
@@ -78,10 +78,10 @@ struct SavedRecord {
 }
 
 impl JobShard {
-    /// Writes everything down. Nobody may push to the job meanwhile.
+    /// Writes the whole job. Nobody may push to it meanwhile.
     pub fn save(&self, out: &mut impl Write) -> io::Result<()> {
-        let ledger = lock(&self.ledger);
-        let head = Head {
+        let state = lock(&self.state);
+        let head = SavedJob {
             job: self.job.clone(),
             generation: self.generation,
             optimizer: self.optimizer,
@@ -91,10 +91,10 @@ impl JobShard {
             shards: self.shards(),
             start: self.range().start,
             end: self.range().end,
-            lanes: self.lanes.iter().map(|lane| (*lane.key(), lock(&lane).clone())).collect(),
+            filters: self.filters.iter().map(|filter| (*filter.key(), lock(&filter).clone())).collect(),
             accumulated: self.accumulated.load(Ordering::Acquire),
             chunks: self.chunks.iter().map(|chunk| lock(chunk).head()).collect(),
-            books: Books::of(&ledger),
+            state: SavedState::of(&state),
         };
         let head = postcard::to_stdvec(&head).map_err(io::Error::other)?;
         out.write_all(&MAGIC)?;
@@ -103,15 +103,15 @@ impl JobShard {
         for chunk in &self.chunks {
             lock(chunk).write(out)?;
         }
-        match &ledger.pinned {
+        match &state.pinned {
             Some((_, values)) => out.write_all(bytemuck::cast_slice(values)),
             None => Ok(()),
         }
     }
 
     /// Which shard of how many this is.
-    pub(crate) fn position(&self) -> ShardPlace {
-        ShardPlace { index: self.index, count: self.shards().len() as u32 }
+    pub(crate) fn position(&self) -> ShardPosition {
+        ShardPosition { index: self.index, count: self.shards().len() as u32 }
     }
 
     /// Reads what [`JobShard::save`] wrote. Bytes of another version, or that make no sense, are an error.
@@ -130,20 +130,20 @@ impl JobShard {
         if from.take(length).read_to_end(&mut head)? as u64 != length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let head: Head = postcard::from_bytes(&head).map_err(|e| damaged(&e.to_string()))?;
-        let elements: u64 = head.chunks.iter().map(ChunkHead::elements).sum();
+        let head: SavedJob = postcard::from_bytes(&head).map_err(|e| damaged(&e.to_string()))?;
+        let elements: u64 = head.chunks.iter().map(ChunkHeader::elements).sum();
         if head.end.checked_sub(head.start) != Some(elements) {
             return Err(damaged("its chunks do not make up its range"));
         }
         let chunks = head.chunks.iter().map(|chunk| Ok(Mutex::new(Chunk::read(chunk, from)?)));
         let chunks = chunks.collect::<io::Result<Vec<_>>>()?;
-        let pinned = match head.books.pinned {
+        let pinned = match head.state.pinned {
             Some(version) => Some((version, Arc::new(read_numbers(elements as usize, from)?))),
             None => None,
         };
-        let mut ledger = head.books.ledger();
-        ledger.pinned = pinned;
-        let order = super::job::Order {
+        let mut state = head.state.into_state();
+        state.pinned = pinned;
+        let settings = super::job::JobSettings {
             job: head.job,
             generation: head.generation,
             optimizer: head.optimizer,
@@ -153,58 +153,58 @@ impl JobShard {
             shards: head.shards,
             range: syncline_scheduler::spec::ElementRange { start: head.start, end: head.end },
         };
-        let shard = Self::new(order, chunks, ledger);
+        let shard = Self::new(settings, chunks, state);
         shard.accumulated.store(head.accumulated, Ordering::Release);
-        for (worker, lane) in head.lanes {
-            shard.lanes.insert(worker, Arc::new(Mutex::new(lane)));
+        for (worker, filter) in head.filters {
+            shard.filters.insert(worker, Arc::new(Mutex::new(filter)));
         }
         Ok(shard)
     }
 }
 
-impl Books {
-    fn of(ledger: &Ledger) -> Self {
-        let record = |r: &Record| SavedRecord {
+impl SavedState {
+    fn of(state: &JobState) -> Self {
+        let record = |r: &ClosedRecord| SavedRecord {
             superstep: r.superstep,
             ago_us: r.at.elapsed().as_micros() as u64,
             pushes: r.pushes,
         };
         Self {
-            epoch: ledger.epoch,
-            watermarks: ledger.watermarks.clone(),
-            sealed: ledger.sealed.clone(),
-            clocks: ledger.clocks.order(),
-            closed: ledger.closed,
-            round_version: ledger.round_version,
-            pushes: ledger.pushes,
-            orders: ledger.orders.clone(),
-            norms: ledger.norms.clone(),
-            pinned: ledger.pinned.as_ref().map(|(version, _)| *version),
-            records: ledger.records.iter().map(record).collect(),
+            epoch: state.epoch,
+            watermarks: state.watermarks.clone(),
+            sealed: state.sealed.clone(),
+            clocks: state.clocks.order(),
+            closed: state.closed,
+            round_version: state.round_version,
+            pushes: state.pushes,
+            orders: state.orders.clone(),
+            norms: state.norms.clone(),
+            pinned: state.pinned.as_ref().map(|(version, _)| *version),
+            records: state.records.iter().map(record).collect(),
         }
     }
 
-    fn ledger(self) -> Ledger {
+    fn into_state(self) -> JobState {
         let now = Instant::now();
         // The time between is not known: barriers look as old as they were at the stop.
-        let record = |r: SavedRecord| Record {
+        let record = |r: SavedRecord| ClosedRecord {
             superstep: r.superstep,
             at: now.checked_sub(Duration::from_micros(r.ago_us)).unwrap_or(now),
             pushes: r.pushes,
         };
-        let mut ledger = Ledger::new(self.epoch);
-        ledger.watermarks = self.watermarks;
-        ledger.sealed = self.sealed;
-        ledger.closed = self.closed;
-        ledger.round_version = self.round_version;
-        ledger.pushes = self.pushes;
-        ledger.orders = self.orders;
-        ledger.norms = self.norms;
-        ledger.records = self.records.into_iter().map(record).collect();
+        let mut state = JobState::new(self.epoch);
+        state.watermarks = self.watermarks;
+        state.sealed = self.sealed;
+        state.closed = self.closed;
+        state.round_version = self.round_version;
+        state.pushes = self.pushes;
+        state.orders = self.orders;
+        state.norms = self.norms;
+        state.records = self.records.into_iter().map(record).collect();
         if let Some(order) = self.clocks {
-            ledger.take_clocks(order);
+            state.set_clock_roster(order);
         }
-        ledger
+        state
     }
 }
 

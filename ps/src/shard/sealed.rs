@@ -1,31 +1,31 @@
-//! Which incarnations are sealed, in little memory however many come and go.
+//! The set of sealed incarnations, in little memory however many come and go.
 //!
 //! Incarnations are numbered as they come, and all but the living ones are sealed sooner or later: so they are kept as
-//! runs of numbers. What a lane knows beyond that is kept for the last of them only: an engine that asks again asks soon.
+//! runs of numbers. Their push filters are kept for the last of them only: an engine that asks again asks soon.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::ids::Incarnation;
 
-/// Sealed incarnations whose lanes and watermarks are kept.
-const LANES: usize = 256;
+/// Number of sealed incarnations whose filters and watermarks are kept.
+const KEPT_FILTERS: usize = 256;
 
 /// A set that only grows.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Sealed {
+pub(super) struct SealedSet {
     /// Last number of each run, by its first. Runs do not touch.
     runs: BTreeMap<u64, u64>,
-    /// Those whose lanes are kept, in the order of their seals.
+    /// Those whose filters are kept, in the order of their seals.
     recent: VecDeque<Incarnation>,
 }
 
-impl Sealed {
+impl SealedSet {
     pub(super) fn contains(&self, worker: Incarnation) -> bool {
         self.runs.range(..=worker.0).next_back().is_some_and(|(_, last)| worker.0 <= *last)
     }
 
-    /// Adds one. Returns those whose lanes may go now; `needed` ones stay.
+    /// Adds one. Returns those whose filters may go now; `needed` ones stay.
     pub(super) fn insert(
         &mut self,
         worker: Incarnation,
@@ -37,7 +37,7 @@ impl Sealed {
         self.add(worker.0);
         self.recent.push_back(worker);
         let mut gone = Vec::new();
-        while self.recent.len() > LANES && self.recent.front().is_some_and(|oldest| !needed(*oldest)) {
+        while self.recent.len() > KEPT_FILTERS && self.recent.front().is_some_and(|oldest| !needed(*oldest)) {
             gone.extend(self.recent.pop_front());
         }
         gone
@@ -70,7 +70,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_holds_what_was_put_in_and_nothing_else(numbers in prop::collection::vec(0u64..64, 0..80)) {
-            let (mut sealed, mut set) = (Sealed::default(), BTreeSet::new());
+            let (mut sealed, mut set) = (SealedSet::default(), BTreeSet::new());
             for number in numbers {
                 sealed.insert(Incarnation(number), |_| false);
                 set.insert(number);
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_hundred_thousand_that_come_and_go_take_the_room_of_a_few() {
-        let mut sealed = Sealed::default();
+        let mut sealed = SealedSet::default();
         let mut gone = 0;
         for number in (0..100_000).filter(|n| n % 10_000 != 77) {
             gone += sealed.insert(Incarnation(number), |worker| worker.0 == 500).len();
@@ -93,8 +93,8 @@ mod tests {
         // One in the middle is needed: it and those behind it stay until it is not.
         assert_eq!((sealed.runs.len(), gone), (11, 499));
         gone += sealed.insert(Incarnation(200_000), |_| false).len();
-        assert_eq!(sealed.recent.len(), LANES);
-        assert_eq!(gone + LANES, 99_990 + 1);
+        assert_eq!(sealed.recent.len(), KEPT_FILTERS);
+        assert_eq!(gone + KEPT_FILTERS, 99_990 + 1);
         assert!(sealed.insert(Incarnation(3), |_| false).is_empty() && !sealed.contains(Incarnation(77)));
         assert!(sealed.contains(Incarnation(u64::MAX - 1)) == sealed.contains(Incarnation(u64::MAX)));
     }

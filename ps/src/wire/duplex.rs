@@ -14,17 +14,17 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
 /// A peer that vanished without a word is noticed after about this long, whether something is on its way to it or not.
-const VANISHED: Duration = Duration::from_secs(20);
+const VANISHED_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn keepalive() -> TcpKeepalive {
-    TcpKeepalive::new().with_time(VANISHED / 4).with_interval(VANISHED / 4).with_retries(3)
+    TcpKeepalive::new().with_time(VANISHED_TIMEOUT / 4).with_interval(VANISHED_TIMEOUT / 4).with_retries(3)
 }
 
 /// What is sent and not acknowledged in time ends the connection, as a silence does.
 fn notice_vanished(socket: &SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_keepalive(&keepalive())?;
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(VANISHED))?;
+    socket.set_tcp_user_timeout(Some(VANISHED_TIMEOUT))?;
     Ok(())
 }
 

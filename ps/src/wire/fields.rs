@@ -1,7 +1,7 @@
 //! Fixed-size fields, little-endian.
 
 /// Appends fields to a head.
-pub(super) struct Put<'a>(pub &'a mut Vec<u8>);
+pub(super) struct FieldWriter<'a>(pub &'a mut Vec<u8>);
 
 macro_rules! put {
     ($($name:ident: $ty:ty),*) => {
@@ -12,7 +12,7 @@ macro_rules! put {
     };
 }
 
-impl Put<'_> {
+impl FieldWriter<'_> {
     put!(u8: u8, u32: u32, u64: u64, f32: f32);
 
     pub(super) fn bytes(self, bytes: &[u8]) -> Self {
@@ -28,7 +28,7 @@ impl Put<'_> {
 }
 
 /// Takes fields from a head; `None` once it is too short.
-pub(super) struct Take<'a>(pub &'a [u8]);
+pub(super) struct FieldReader<'a>(pub &'a [u8]);
 
 macro_rules! take {
     ($($name:ident: $ty:ty),*) => {
@@ -38,7 +38,7 @@ macro_rules! take {
     };
 }
 
-impl<'a> Take<'a> {
+impl<'a> FieldReader<'a> {
     take!(u8: u8, u32: u32, u64: u64, f32: f32);
 
     pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {

@@ -24,4 +24,4 @@ pub use duplex::{Duplex, Tcp};
 pub use error::WireError;
 pub use frame::MAX_HEAD_BYTES;
 pub use reply::Reply;
-pub use request::{At, Digest, MAX_BLOB_BYTES, MAX_TENSOR_BYTES, Request};
+pub use request::{Digest, MAX_BLOB_BYTES, MAX_TENSOR_BYTES, Request, SessionKey};

@@ -6,18 +6,18 @@ use syncline_engine::rpc::ShardFault;
 
 use super::{
     MAX_HEAD_BYTES, MAX_TENSOR_BYTES, WireError,
-    fields::{Put, Take},
+    fields::{FieldReader, FieldWriter},
     frame::{self, Frame},
 };
-use crate::shard::{Place, Tally};
+use crate::shard::{PushAck, PushCursor};
 
 /// Longest text of a fault that travels; the rest is cut off.
-const MAX_FAULT_TEXT: usize = 4096;
+const MAX_FAULT_TEXT_BYTES: usize = 4096;
 
 /// One answer. The length of the body that follows travels in the frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
-    Pushed(Tally),
+    Pushed(PushAck),
     /// Body: the values of the shard's range. Then a `PullEnd` follows.
     Pulled {
         version: u64,
@@ -35,7 +35,7 @@ pub enum Reply {
     Norm {
         squares: f64,
     },
-    Where(Place),
+    PushCursor(PushCursor),
     /// The blob is kept and on disk.
     BlobStored,
     /// Body: the piece that was asked for, of `total` bytes.
@@ -52,7 +52,7 @@ pub enum Reply {
 const PUSHED: u8 = 65;
 const PULLED: u8 = 66;
 const PULL_END: u8 = 67;
-const PLACE: u8 = 68;
+const PUSH_CURSOR: u8 = 68;
 const BLOB_STORED: u8 = 69;
 const BLOB: u8 = 70;
 const BLOB_STAT: u8 = 71;
@@ -64,16 +64,18 @@ impl Reply {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
     pub fn encode(&self, body: u64, out: &mut Vec<u8>) {
         frame::encode(out, self.kind(), body, |head| {
-            let head = Put(head);
+            let head = FieldWriter(head);
             match self {
-                Self::Pushed(tally) => head.u64(tally.watermark).u64(tally.pushes).u64(tally.lead),
+                Self::Pushed(ack) => head.u64(ack.watermark).u64(ack.pushes).u64(ack.lead),
                 Self::Pulled { version, pushes, waited_us } => {
                     head.u64(*version).u64(*pushes).u64(*waited_us)
                 }
                 Self::PullEnd { round_version } => head.u64(*round_version),
                 Self::Waiting => head,
                 Self::Norm { squares } => head.u64(squares.to_bits()),
-                Self::Where(place) => head.u64(place.watermark).u32(place.next_chunk).u64(place.pushes),
+                Self::PushCursor(cursor) => {
+                    head.u64(cursor.watermark).u32(cursor.next_chunk).u64(cursor.pushes)
+                }
                 Self::BlobStored => head,
                 Self::Blob { total } => head.u64(*total),
                 Self::BlobStat { bytes } => head.u8(bytes.is_some().into()).u64(bytes.unwrap_or(0)),
@@ -89,7 +91,7 @@ impl Reply {
         };
         let bound = match kind {
             PULLED | BLOB => MAX_TENSOR_BYTES,
-            PUSHED | PULL_END | WAITING | NORM | PLACE | BLOB_STORED | BLOB_STAT | FAULT => 0,
+            PUSHED | PULL_END | WAITING | NORM | PUSH_CURSOR | BLOB_STORED | BLOB_STAT | FAULT => 0,
             _ => return Err(WireError::Kind(kind)),
         };
         if body > bound {
@@ -99,16 +101,20 @@ impl Reply {
     }
 
     fn decode(kind: u8, head: &[u8]) -> Option<Self> {
-        let mut head = Take(head);
+        let mut head = FieldReader(head);
         let reply = match kind {
-            PUSHED => Self::Pushed(Tally { watermark: head.u64()?, pushes: head.u64()?, lead: head.u64()? }),
+            PUSHED => {
+                Self::Pushed(PushAck { watermark: head.u64()?, pushes: head.u64()?, lead: head.u64()? })
+            }
             PULLED => Self::Pulled { version: head.u64()?, pushes: head.u64()?, waited_us: head.u64()? },
             PULL_END => Self::PullEnd { round_version: head.u64()? },
             WAITING => Self::Waiting,
             NORM => Self::Norm { squares: f64::from_bits(head.u64()?) },
-            PLACE => {
-                Self::Where(Place { watermark: head.u64()?, next_chunk: head.u32()?, pushes: head.u64()? })
-            }
+            PUSH_CURSOR => Self::PushCursor(PushCursor {
+                watermark: head.u64()?,
+                next_chunk: head.u32()?,
+                pushes: head.u64()?,
+            }),
             BLOB_STORED => Self::BlobStored,
             BLOB => Self::Blob { total: head.u64()? },
             BLOB_STAT => {
@@ -132,7 +138,7 @@ impl Reply {
             Self::PullEnd { .. } => PULL_END,
             Self::Waiting => WAITING,
             Self::Norm { .. } => NORM,
-            Self::Where(_) => PLACE,
+            Self::PushCursor(_) => PUSH_CURSOR,
             Self::BlobStored => BLOB_STORED,
             Self::Blob { .. } => BLOB,
             Self::BlobStat { .. } => BLOB_STAT,
@@ -146,7 +152,7 @@ fn encode_fault(fault: &ShardFault) -> Vec<u8> {
     match postcard::to_stdvec(fault) {
         Ok(bytes) if bytes.len() <= MAX_HEAD_BYTES => bytes,
         _ => {
-            let what: String = fault.to_string().chars().take(MAX_FAULT_TEXT / 4).collect();
+            let what: String = fault.to_string().chars().take(MAX_FAULT_TEXT_BYTES / 4).collect();
             postcard::to_stdvec(&ShardFault::Invalid { what }).unwrap_or_default()
         }
     }
@@ -161,10 +167,10 @@ mod tests {
     fn every_reply_reads_as_written_and_damage_is_refused() {
         let sealed = ShardFault::Sealed { job: "digits".parse().unwrap(), worker: Incarnation(3) };
         let all = [
-            (Reply::Pushed(Tally { watermark: 1, pushes: 2, lead: 3 }), 0),
+            (Reply::Pushed(PushAck { watermark: 1, pushes: 2, lead: 3 }), 0),
             (Reply::Pulled { version: 1, pushes: 2, waited_us: 3 }, 64),
             (Reply::PullEnd { round_version: 1 }, 0),
-            (Reply::Where(Place { watermark: 5, next_chunk: 6, pushes: 7 }), 0),
+            (Reply::PushCursor(PushCursor { watermark: 5, next_chunk: 6, pushes: 7 }), 0),
             (Reply::Waiting, 0),
             (Reply::Norm { squares: 0.1 }, 0),
             (Reply::BlobStored, 0),

@@ -10,10 +10,10 @@ use syncline_scheduler::{
 
 use super::{
     WireError,
-    fields::{Put, Take},
+    fields::{FieldReader, FieldWriter},
     frame::{self, Frame},
 };
-use crate::shard::{PushHeader, Want};
+use crate::shard::{PushHeader, ReadCondition};
 
 /// Most bytes that one push or pull may carry.
 pub const MAX_TENSOR_BYTES: u64 = MAX_ELEMENTS * 4;
@@ -23,9 +23,9 @@ pub const MAX_BLOB_BYTES: u64 = MAX_TENSOR_BYTES;
 /// BLAKE3 of a blob.
 pub type Digest = [u8; blake3::OUT_LEN];
 
-/// Whose parameters are meant, and who asks.
+/// One incarnation of a worker in one generation of a job: whose parameters are meant, and who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct At {
+pub struct SessionKey {
     pub job: JobId,
     pub generation: Generation,
     pub incarnation: Incarnation,
@@ -35,13 +35,13 @@ pub struct At {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
     /// Body: the gradient of the shard's range from chunk `first_chunk` on; none if `header.skip`.
-    Push { at: At, seq: u64, first_chunk: u32, header: PushHeader },
-    /// Values of the shard's range, as soon as `want` can be served.
-    Pull { at: At, want: Want },
+    Push { session: SessionKey, seq: u64, first_chunk: u32, header: PushHeader },
+    /// Values of the shard's range, as soon as `condition` can be served.
+    Pull { session: SessionKey, condition: ReadCondition },
     /// Between shards: the sum of squares of the round that barrier `round` ends, as soon as it is known.
-    Norm { at: At, round: u64 },
+    Norm { session: SessionKey, round: u64 },
     /// How far pushes of this incarnation have come.
-    Where { at: At },
+    PushCursor { session: SessionKey },
     /// Body: the blob.
     PutBlob { digest: Digest },
     /// `length` bytes from `offset` on; fewer at the blob's end.
@@ -52,7 +52,7 @@ pub enum Request {
 
 const PUSH: u8 = 1;
 const PULL: u8 = 2;
-const WHERE: u8 = 3;
+const PUSH_CURSOR: u8 = 3;
 const PUT_BLOB: u8 = 4;
 const GET_BLOB: u8 = 5;
 const STAT_BLOB: u8 = 6;
@@ -62,23 +62,23 @@ impl Request {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
     pub fn encode(&self, body: u64, out: &mut Vec<u8>) {
         frame::encode(out, self.kind(), body, |head| {
-            let head = Put(head);
+            let head = FieldWriter(head);
             match self {
-                Self::Push { at, seq, first_chunk, header } => {
-                    let head = at.put(head).u64(*seq).u32(*first_chunk).f32(header.learning_rate);
+                Self::Push { session, seq, first_chunk, header } => {
+                    let head = session.put(head).u64(*seq).u32(*first_chunk).f32(header.learning_rate);
                     let head = head.f32(header.weight).f32(header.scale).u8(header.skip.into());
                     let joins_round = header.mode == UpdateMode::PerBarrier;
                     head.u8(joins_round.into()).u32(header.covers)
                 }
-                Self::Pull { at, want } => {
-                    let head = at.put(head);
-                    match *want {
-                        Want::Version { closed, min_clock } => head.u8(0).u64(closed).u64(min_clock),
-                        Want::Pinned(version) => head.u8(1).u64(version),
+                Self::Pull { session, condition } => {
+                    let head = session.put(head);
+                    match *condition {
+                        ReadCondition::Version { closed, min_clock } => head.u8(0).u64(closed).u64(min_clock),
+                        ReadCondition::Pinned(version) => head.u8(1).u64(version),
                     }
                 }
-                Self::Norm { at, round } => at.put(head).u64(*round),
-                Self::Where { at } => at.put(head),
+                Self::Norm { session, round } => session.put(head).u64(*round),
+                Self::PushCursor { session } => session.put(head),
                 Self::PutBlob { digest } | Self::StatBlob { digest } => head.bytes(digest),
                 Self::GetBlob { digest, offset, length } => head.bytes(digest).u64(*offset).u64(*length),
             };
@@ -91,7 +91,7 @@ impl Request {
         let bound = match kind {
             PUSH => MAX_TENSOR_BYTES,
             PUT_BLOB => MAX_BLOB_BYTES,
-            PULL | NORM | WHERE | GET_BLOB | STAT_BLOB => 0,
+            PULL | NORM | PUSH_CURSOR | GET_BLOB | STAT_BLOB => 0,
             _ => return Err(WireError::Kind(kind)),
         };
         if body > bound {
@@ -102,27 +102,27 @@ impl Request {
     }
 
     fn decode(kind: u8, head: &[u8]) -> Option<Self> {
-        let mut head = Take(head);
+        let mut head = FieldReader(head);
         let request = match kind {
             PUSH => {
-                let (at, seq, first_chunk) = (At::take(&mut head)?, head.u64()?, head.u32()?);
+                let (session, seq, first_chunk) = (SessionKey::take(&mut head)?, head.u64()?, head.u32()?);
                 let (learning_rate, weight, scale) = (head.f32()?, head.f32()?, head.f32()?);
                 let skip = head.bool()?;
                 let mode = if head.bool()? { UpdateMode::PerBarrier } else { UpdateMode::PerPush };
                 let header = PushHeader { learning_rate, weight, scale, skip, mode, covers: head.u32()? };
-                Self::Push { at, seq, first_chunk, header }
+                Self::Push { session, seq, first_chunk, header }
             }
             PULL => {
-                let (at, pinned, version) = (At::take(&mut head)?, head.bool()?, head.u64()?);
-                let want = if pinned {
-                    Want::Pinned(version)
+                let (session, pinned, version) = (SessionKey::take(&mut head)?, head.bool()?, head.u64()?);
+                let condition = if pinned {
+                    ReadCondition::Pinned(version)
                 } else {
-                    Want::Version { closed: version, min_clock: head.u64()? }
+                    ReadCondition::Version { closed: version, min_clock: head.u64()? }
                 };
-                Self::Pull { at, want }
+                Self::Pull { session, condition }
             }
-            NORM => Self::Norm { at: At::take(&mut head)?, round: head.u64()? },
-            WHERE => Self::Where { at: At::take(&mut head)? },
+            NORM => Self::Norm { session: SessionKey::take(&mut head)?, round: head.u64()? },
+            PUSH_CURSOR => Self::PushCursor { session: SessionKey::take(&mut head)? },
             PUT_BLOB => Self::PutBlob { digest: head.array()? },
             GET_BLOB => Self::GetBlob { digest: head.array()?, offset: head.u64()?, length: head.u64()? },
             STAT_BLOB => Self::StatBlob { digest: head.array()? },
@@ -136,7 +136,7 @@ impl Request {
             Self::Push { .. } => PUSH,
             Self::Pull { .. } => PULL,
             Self::Norm { .. } => NORM,
-            Self::Where { .. } => WHERE,
+            Self::PushCursor { .. } => PUSH_CURSOR,
             Self::PutBlob { .. } => PUT_BLOB,
             Self::GetBlob { .. } => GET_BLOB,
             Self::StatBlob { .. } => STAT_BLOB,
@@ -144,12 +144,12 @@ impl Request {
     }
 }
 
-impl At {
-    fn put<'a>(&self, head: Put<'a>) -> Put<'a> {
+impl SessionKey {
+    fn put<'a>(&self, head: FieldWriter<'a>) -> FieldWriter<'a> {
         head.short_text(self.job.as_str()).u64(self.generation.0).u64(self.incarnation.0)
     }
 
-    fn take(head: &mut Take<'_>) -> Option<Self> {
+    fn take(head: &mut FieldReader<'_>) -> Option<Self> {
         Some(Self {
             job: head.short_text()?.parse().ok()?,
             generation: Generation(head.u64()?),
@@ -162,8 +162,8 @@ impl At {
 mod tests {
     use super::*;
 
-    fn at() -> At {
-        At { job: "digits".parse().unwrap(), generation: Generation(2), incarnation: Incarnation(17) }
+    fn session() -> SessionKey {
+        SessionKey { job: "digits".parse().unwrap(), generation: Generation(2), incarnation: Incarnation(17) }
     }
 
     fn all() -> Vec<(Request, u64)> {
@@ -177,13 +177,19 @@ mod tests {
         };
         let step = PushHeader { mode: UpdateMode::PerPush, ..header };
         vec![
-            (Request::Push { at: at(), seq: 9, first_chunk: 3, header }, 4096),
-            (Request::Push { at: at(), seq: 9, first_chunk: 3, header: step }, 4096),
-            (Request::Pull { at: at(), want: Want::version(4) }, 0),
-            (Request::Pull { at: at(), want: Want::Version { closed: 4, min_clock: 9 } }, 0),
-            (Request::Pull { at: at(), want: Want::Pinned(4) }, 0),
-            (Request::Norm { at: at(), round: 7 }, 0),
-            (Request::Where { at: at() }, 0),
+            (Request::Push { session: session(), seq: 9, first_chunk: 3, header }, 4096),
+            (Request::Push { session: session(), seq: 9, first_chunk: 3, header: step }, 4096),
+            (Request::Pull { session: session(), condition: ReadCondition::version(4) }, 0),
+            (
+                Request::Pull {
+                    session: session(),
+                    condition: ReadCondition::Version { closed: 4, min_clock: 9 },
+                },
+                0,
+            ),
+            (Request::Pull { session: session(), condition: ReadCondition::Pinned(4) }, 0),
+            (Request::Norm { session: session(), round: 7 }, 0),
+            (Request::PushCursor { session: session() }, 0),
             (Request::PutBlob { digest: [7; 32] }, 12),
             (Request::GetBlob { digest: [7; 32], offset: 8, length: u64::MAX }, 0),
             (Request::StatBlob { digest: [7; 32] }, 0),
@@ -205,7 +211,7 @@ mod tests {
         let mode = UpdateMode::PerBarrier;
         let header = PushHeader { learning_rate: 1.0, weight: 2.0, scale: 0.5, skip: true, mode, covers: 5 };
         let mut out = Vec::new();
-        Request::Push { at: at(), seq: 9, first_chunk: 3, header }.encode(0, &mut out);
+        Request::Push { session: session(), seq: 9, first_chunk: 3, header }.encode(0, &mut out);
         let want =
             b"SL\x01\0\x35\0\0\0\0\0\0\0\0\0\0\0\x06digits\x02\0\0\0\0\0\0\0\x11\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\
             \x03\0\0\0\0\0\x80\x3f\0\0\0\x40\0\0\0\x3f\x01\x01\x05\0\0\0";
@@ -237,7 +243,7 @@ mod tests {
     #[test]
     fn a_job_name_that_could_be_a_path_is_refused() {
         let (mut out, mut scratch) = (Vec::new(), Vec::new());
-        Request::Where { at: at() }.encode(0, &mut out);
+        Request::PushCursor { session: session() }.encode(0, &mut out);
         out[17..20].copy_from_slice(b"../");
         assert!(matches!(Request::read(&mut &out[..], &mut scratch), Err(WireError::Head { .. })));
     }

@@ -6,7 +6,7 @@ use crate::rig::{EPOCH, FIRST, ROUND, Rig, SGD, UNIT, barrier, look};
 use syncline_engine::rpc::{BarrierOrder, ShardFault};
 use syncline_ps::{
     PsError,
-    client::{PushHeader, Want},
+    client::{PushHeader, ReadCondition},
 };
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation},
@@ -139,7 +139,7 @@ fn every_puller_of_a_version_gets_the_same_bytes() {
                     let mut values = vec![0.0; ELEMENTS as usize];
                     let mut seen = Vec::new();
                     for round in 0..ROUNDS {
-                        let pulled = worker.pull(Want::version(round), &mut values).unwrap();
+                        let pulled = worker.pull(ReadCondition::version(round), &mut values).unwrap();
                         assert_eq!(pulled.version, round);
                         let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
                         seen.push(blake3::hash(&bytes));
@@ -170,7 +170,7 @@ fn a_pull_waits_for_its_version() {
     let rig = Rig::with_job(2, 100);
     let mut worker = rig.worker(1, 100);
     thread::scope(|scope| {
-        let blocked = scope.spawn(move || worker.pull(Want::version(1), &mut [0.0; 100]));
+        let blocked = scope.spawn(move || worker.pull(ReadCondition::version(1), &mut [0.0; 100]));
         let mut other = rig.worker(2, 100);
         other.push(1, UNIT, &[&[1.0; 100]]).unwrap();
         rig.barrier(0, 0, &[(2, 1)], false);
@@ -189,11 +189,11 @@ fn a_pinned_version_stays_as_it_was_at_the_close() {
     worker.push(1, UNIT, &[&ones]).unwrap();
     worker.push(2, UNIT, &[&ones]).unwrap();
     let mut values = vec![0.0; ELEMENTS as usize];
-    let pulled = worker.pull(Want::Pinned(1), &mut values).unwrap();
+    let pulled = worker.pull(ReadCondition::Pinned(1), &mut values).unwrap();
     assert_eq!(pulled.version, 1);
     assert!(values.iter().all(|x| *x == -1.0));
-    assert_eq!(worker.pull(Want::Pinned(2), &mut values).unwrap_err().code(), "E407");
-    worker.pull(Want::version(2), &mut values).unwrap();
+    assert_eq!(worker.pull(ReadCondition::Pinned(2), &mut values).unwrap_err().code(), "E407");
+    worker.pull(ReadCondition::version(2), &mut values).unwrap();
     assert!(values.iter().all(|x| *x == -2.0));
 }
 
@@ -202,7 +202,7 @@ fn a_cancel_wakes_a_blocked_pull() {
     let rig = Rig::with_job(2, 100);
     let mut worker = rig.worker(1, 100);
     thread::scope(|scope| {
-        let blocked = scope.spawn(move || worker.pull(Want::version(1), &mut [0.0; 100]));
+        let blocked = scope.spawn(move || worker.pull(ReadCondition::version(1), &mut [0.0; 100]));
         rig.close();
         assert!(matches!(blocked.join().unwrap(), Err(PsError::Closed { .. })));
     });
@@ -217,7 +217,7 @@ fn the_callers_own_cancel_ends_a_blocked_pull_and_everything_after() {
     let canceller = worker.canceller();
     thread::scope(|scope| {
         let blocked = scope.spawn(move || {
-            let first = worker.pull(Want::version(1), &mut [0.0; 100]);
+            let first = worker.pull(ReadCondition::version(1), &mut [0.0; 100]);
             (first, worker.push(1, UNIT, &[&[1.0; 100]]))
         });
         canceller.cancel();
@@ -234,7 +234,7 @@ fn a_newer_generation_wakes_blocked_pulls_and_refuses_the_old_one() {
     worker.push(1, UNIT, &[&[1.0; 100]]).unwrap();
     let initial = rig.blob(&[7.0; 100]);
     thread::scope(|scope| {
-        let blocked = scope.spawn(move || (worker.pull(Want::version(1), &mut [0.0; 100]), worker));
+        let blocked = scope.spawn(move || (worker.pull(ReadCondition::version(1), &mut [0.0; 100]), worker));
         for state in rig.open(Generation(2), 100, SGD, &initial) {
             let state = state.unwrap();
             assert_eq!((state.generation, state.pushes, state.watermarks.len()), (Generation(2), 0, 0));
@@ -278,8 +278,8 @@ fn a_seal_wakes_the_worker_that_waits_and_spares_the_others() {
     let rig = Rig::with_job(2, 100);
     let (mut a, mut b) = (rig.worker(1, 100), rig.worker(2, 100));
     thread::scope(|scope| {
-        let sealed = scope.spawn(move || a.pull(Want::version(1), &mut [0.0; 100]));
-        let other = scope.spawn(move || b.pull(Want::version(1), &mut [0.0; 100]));
+        let sealed = scope.spawn(move || a.pull(ReadCondition::version(1), &mut [0.0; 100]));
+        let other = scope.spawn(move || b.pull(ReadCondition::version(1), &mut [0.0; 100]));
         rig.seal(0, 1);
         rig.seal(1, 1);
         assert!(matches!(sealed.join().unwrap(), Err(PsError::Sealed { .. })));

@@ -8,8 +8,8 @@ use syncline_engine::rpc::{
     hello::{self, Role},
 };
 use syncline_ps::{
-    client::{PushHeader, Want},
-    wire::{At, Reply, Request},
+    client::{PushHeader, ReadCondition},
+    wire::{Reply, Request, SessionKey},
 };
 use syncline_scheduler::{
     ids::Incarnation,
@@ -42,7 +42,7 @@ fn at(elements: u64, places: &[(u64, f32)]) -> Vec<f32> {
 /// The parameters of a version, as soon as it is there.
 fn version(rig: &Rig, closed: u64, elements: u64) -> Vec<f32> {
     let mut values = vec![0.0; elements as usize];
-    rig.worker(99, elements).pull(Want::version(closed), &mut values).unwrap();
+    rig.worker(99, elements).pull(ReadCondition::version(closed), &mut values).unwrap();
     values
 }
 
@@ -108,10 +108,11 @@ fn buffers_changes_and_single_steps_are_not_clipped_here() {
 fn push_to_one_shard(rig: &Rig, worker: u64, values: &[f32]) {
     let mut stream = TcpStream::connect(rig.shards[0].address()).unwrap();
     hello::greet_blocking(&mut stream, Role::Tensor, &rig.token).unwrap();
-    let at = At { job: job(), generation: FIRST, incarnation: Incarnation(worker) };
+    let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(worker) };
     let part = &values[..ElementRange::of_shard(values.len() as u64, 0, 2).end as usize];
     let mut out = Vec::new();
-    Request::Push { at, seq: 1, first_chunk: 0, header: ROUND }.encode(size_of_val(part) as u64, &mut out);
+    Request::Push { session, seq: 1, first_chunk: 0, header: ROUND }
+        .encode(size_of_val(part) as u64, &mut out);
     out.extend(part.iter().flat_map(|x| x.to_le_bytes()));
     stream.write_all(&out).unwrap();
     assert!(matches!(Reply::read(&mut stream, &mut out).unwrap().0, Reply::Pushed(_)));
@@ -153,7 +154,7 @@ fn a_shard_whose_round_is_empty_does_not_wait_and_is_not_waited_for() {
         let gradient = at(ELEMENTS, &[(0, 30.0), (ELEMENTS - 1, 40.0)]);
         let gradients: &[&[f32]] = if header.skip { &[] } else { &[&gradient] };
         worker.push(seq, header, gradients).unwrap();
-        worker.pull(Want::version(seq), &mut vec![0.0; ELEMENTS as usize]).unwrap();
+        worker.pull(ReadCondition::version(seq), &mut vec![0.0; ELEMENTS as usize]).unwrap();
     }
     let want = at(ELEMENTS, &[(0, -3.0), (ELEMENTS - 1, -4.0)]);
     assert!(close(&version(&rig, 50, ELEMENTS), &want), "{:?}", look(&rig, ELEMENTS));

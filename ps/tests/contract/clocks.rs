@@ -1,18 +1,18 @@
 //! Pulls that wait until the slowest worker has come far enough.
 
-use syncline_ps::client::{Shards, Want};
+use syncline_ps::client::{ReadCondition, Shards};
 
 use crate::rig::{Rig, UNIT};
 
 const ELEMENTS: u64 = 100;
 
-fn clock(min_clock: u64) -> Want {
-    Want::Version { closed: 0, min_clock }
+fn clock(min_clock: u64) -> ReadCondition {
+    ReadCondition::Version { closed: 0, min_clock }
 }
 
 /// Pushes number `seq`, asks at once for `want`, and leaves the answer for [`served_after`].
-fn push_and_wait(worker: &mut Shards, seq: u64, want: Want) {
-    worker.push_and_ask(seq, UNIT, &[&[1.0; ELEMENTS as usize]], Some(want)).unwrap();
+fn push_and_wait(worker: &mut Shards, seq: u64, want: ReadCondition) {
+    worker.push_and_request(seq, UNIT, &[&[1.0; ELEMENTS as usize]], Some(want)).unwrap();
 }
 
 fn push(worker: &mut Shards, seq: u64) {
@@ -20,7 +20,7 @@ fn push(worker: &mut Shards, seq: u64) {
 }
 
 /// Pushes of all workers that were in when the pull was let through: one let through too early shows fewer.
-fn served_after(worker: &mut Shards, want: Want) -> u64 {
+fn served_after(worker: &mut Shards, want: ReadCondition) -> u64 {
     worker.pull(want, &mut [0.0; ELEMENTS as usize]).unwrap().pushes
 }
 
@@ -44,7 +44,7 @@ fn a_pull_is_let_through_by_the_push_that_brings_the_slowest_to_its_clock() {
 fn a_pull_may_wait_for_a_barrier_and_a_clock_together() {
     let rig = Rig::with_job(2, ELEMENTS);
     let [mut a, mut b] = [1, 2].map(|w| rig.worker(w, ELEMENTS));
-    let both = Want::Version { closed: 1, min_clock: 2 };
+    let both = ReadCondition::Version { closed: 1, min_clock: 2 };
     rig.clocks(0, &[(1, 0), (2, 0)]);
     push(&mut a, 1);
     push_and_wait(&mut a, 2, both);
@@ -63,7 +63,7 @@ fn nothing_is_served_before_a_roster_and_an_empty_one_holds_nobody_back() {
     for seq in 1..=3 {
         push(&mut b, seq);
     }
-    assert_eq!(served_after(&mut b, Want::version(0)), 4, "who asks for no clock needs no roster");
+    assert_eq!(served_after(&mut b, ReadCondition::version(0)), 4, "who asks for no clock needs no roster");
     rig.clocks(0, &[]);
     assert_eq!(served_after(&mut a, clock(1)), 4);
     push_and_wait(&mut a, 2, clock(u64::MAX));

@@ -12,8 +12,8 @@ use syncline_engine::rpc::{
     hello::{self, Role},
 };
 use syncline_ps::{
-    client::Want,
-    wire::{At, Reply, Request},
+    client::ReadCondition,
+    wire::{Reply, Request, SessionKey},
 };
 use syncline_scheduler::ids::Incarnation;
 
@@ -25,11 +25,11 @@ fn tensor(rig: &Rig) -> TcpStream {
 
 fn still_works(rig: &Rig) {
     let mut values = [0.0; 100];
-    rig.worker(77, 100).pull(Want::version(0), &mut values).unwrap();
+    rig.worker(77, 100).pull(ReadCondition::version(0), &mut values).unwrap();
 }
 
-fn at() -> At {
-    At { job: job(), generation: FIRST, incarnation: Incarnation(1) }
+fn at() -> SessionKey {
+    SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(1) }
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_push_that_announces_the_wrong_size_is_refused_and_hung_up_on() {
     for bytes in [0, 396, 404, 1 << 37] {
         let mut stream = tensor(&rig);
         let mut out = Vec::new();
-        Request::Push { at: at(), seq: 1, first_chunk: 0, header: UNIT }.encode(bytes, &mut out);
+        Request::Push { session: at(), seq: 1, first_chunk: 0, header: UNIT }.encode(bytes, &mut out);
         stream.write_all(&out).unwrap();
         let (reply, _) = Reply::read(&mut stream, &mut Vec::new()).unwrap();
         assert!(matches!(reply, Reply::Fault(_)), "{reply:?}");
@@ -65,7 +65,7 @@ fn a_push_cannot_begin_beyond_the_first_missing_chunk() {
     let rig = Rig::with_job(1, 100);
     let mut stream = tensor(&rig);
     let mut out = Vec::new();
-    Request::Push { at: at(), seq: 1, first_chunk: u32::MAX, header: UNIT }.encode(0, &mut out);
+    Request::Push { session: at(), seq: 1, first_chunk: u32::MAX, header: UNIT }.encode(0, &mut out);
     stream.write_all(&out).unwrap();
     assert!(matches!(Reply::read(&mut stream, &mut out), Ok((Reply::Fault(_), 0))));
     assert_eq!(rig.state(0).pushes, 0);

@@ -7,9 +7,9 @@ use syncline_engine::rpc::{
 };
 use syncline_ps::{
     PsError,
-    client::{Canceller, ClientOptions, Shards, Want},
+    client::{Canceller, ClientOptions, ReadCondition, Shards},
     server::{Options, Server},
-    wire::At,
+    wire::SessionKey,
 };
 use syncline_scheduler::ids::{EngineEpoch, Incarnation, ShardIndex};
 use tarpc::{context::Context, server::Channel};
@@ -66,10 +66,10 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
 
 /// A worker that puts up with a broken connection for a moment only.
 fn impatient(rig: &Rig) -> Shards {
-    let at = At { job: job(), generation: FIRST, incarnation: Incarnation(1) };
-    let options = ClientOptions { patience: Duration::from_millis(50), ..ClientOptions::default() };
+    let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(1) };
+    let options = ClientOptions { retry_limit: Duration::from_millis(50), ..ClientOptions::default() };
     let addresses = rig.addresses().as_slice().into();
-    Shards::connect_with(&addresses, rig.token.clone(), at, 100, options, Canceller::default()).unwrap()
+    Shards::connect_with(&addresses, rig.token.clone(), session, 100, options, Canceller::default()).unwrap()
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_shard_that_stays_away_is_an_error_within_the_callers_patience() {
     let address = gone.address().to_string();
     gone.stop();
     let push = worker.push(2, UNIT, &[&[1.0; 100]]).unwrap_err();
-    let pull = worker.pull(Want::version(0), &mut [0.0; 100]).unwrap_err();
+    let pull = worker.pull(ReadCondition::version(0), &mut [0.0; 100]).unwrap_err();
     for error in [push, pull] {
         assert!(matches!(&error, PsError::Unreachable { address: a, .. } if *a == address), "{error}");
     }
@@ -92,7 +92,7 @@ fn a_stop_ends_blocked_pulls() {
     let mut rig = Rig::with_job(1, 100);
     let mut worker = impatient(&rig);
     std::thread::scope(|scope| {
-        let blocked = scope.spawn(move || worker.pull(Want::version(1), &mut [0.0; 100]));
+        let blocked = scope.spawn(move || worker.pull(ReadCondition::version(1), &mut [0.0; 100]));
         rig.shards.remove(0).stop();
         assert!(matches!(blocked.join().unwrap(), Err(PsError::Unreachable { .. })));
     });

@@ -4,7 +4,7 @@ use crate::rig::{Cut, Cutter, ROUND, Rig, UNIT, look};
 use proptest::prelude::*;
 use syncline_ps::{
     PsError,
-    client::{PushHeader, Want},
+    client::{PushHeader, ReadCondition},
 };
 use syncline_scheduler::ids::Incarnation;
 
@@ -22,7 +22,7 @@ fn a_push_reaches_every_shard_and_every_element_once() {
     let header = PushHeader { learning_rate: 0.5, scale: 0.5, ..UNIT };
     assert_eq!(worker.push(2, header, &[&gradient]).unwrap().pushes, 2);
     let mut values = vec![0.0; ELEMENTS as usize];
-    let pulled = worker.pull(Want::version(0), &mut values).unwrap();
+    let pulled = worker.pull(ReadCondition::version(0), &mut values).unwrap();
     assert_eq!((pulled.version, pulled.pushes), (0, 2));
     assert!((0..).zip(&values).all(|(i, x)| *x == -1.25 * i as f32));
 }
@@ -45,17 +45,17 @@ fn a_pull_asked_for_with_a_push_contains_it_and_may_be_given_up() {
     let ones = vec![1.0; ELEMENTS as usize];
     let mut worker = rig.worker(1, ELEMENTS);
     let mut values = vec![0.0; ELEMENTS as usize];
-    let now = Want::version(0);
+    let now = ReadCondition::version(0);
     // Read at once; given up; another version wanted instead; a push in between.
-    worker.push_and_ask(1, UNIT, &[&ones], Some(now)).unwrap();
+    worker.push_and_request(1, UNIT, &[&ones], Some(now)).unwrap();
     assert_eq!(worker.pull(now, &mut values).unwrap().pushes, 1);
     assert!(values.iter().all(|x| *x == -1.0));
-    worker.push_and_ask(2, UNIT, &[&ones], Some(now)).unwrap();
-    worker.forget_asked();
+    worker.push_and_request(2, UNIT, &[&ones], Some(now)).unwrap();
+    worker.drop_requested();
     assert_eq!(worker.pull(now, &mut values).unwrap().pushes, 2);
-    worker.push_and_ask(3, UNIT, &[&ones], Some(Want::version(7))).unwrap();
+    worker.push_and_request(3, UNIT, &[&ones], Some(ReadCondition::version(7))).unwrap();
     assert_eq!(worker.pull(now, &mut values).unwrap().pushes, 3);
-    worker.push_and_ask(4, UNIT, &[&ones], Some(now)).unwrap();
+    worker.push_and_request(4, UNIT, &[&ones], Some(now)).unwrap();
     worker.push(5, UNIT, &[&ones]).unwrap();
     assert_eq!(worker.pull(now, &mut values).unwrap().pushes, 5);
     assert!(values.iter().all(|x| *x == -5.0));
@@ -116,7 +116,7 @@ fn a_gradient_of_the_wrong_length_is_refused_before_anything_is_sent() {
         worker.push(1, UNIT, &[&[1.0; 99]]),
         Err(PsError::Length { got: 99, expected: 100, .. })
     ));
-    assert!(matches!(worker.pull(Want::version(0), &mut [0.0; 101]), Err(PsError::Length { .. })));
+    assert!(matches!(worker.pull(ReadCondition::version(0), &mut [0.0; 101]), Err(PsError::Length { .. })));
     let mut wrong = rig.worker(1, 96);
     assert_eq!(wrong.push(1, UNIT, &[&[1.0; 96]]).unwrap_err().code(), "E405");
     assert_eq!(rig.state(0).pushes, 0);
@@ -154,10 +154,10 @@ proptest! {
         let mut values = vec![0.0; ELEMENTS as usize];
         let header = PushHeader { covers, ..UNIT };
         for count in 1..=3 {
-            let (seq, next) = (count * u64::from(covers), asked.then_some(Want::version(0)));
-            let pushed = worker.push_and_ask(seq, header, &[&ones], next).unwrap();
+            let (seq, next) = (count * u64::from(covers), asked.then_some(ReadCondition::version(0)));
+            let pushed = worker.push_and_request(seq, header, &[&ones], next).unwrap();
             prop_assert_eq!(pushed.pushes, count);
-            let pulled = worker.pull(Want::version(0), &mut values).unwrap();
+            let pulled = worker.pull(ReadCondition::version(0), &mut values).unwrap();
             prop_assert_eq!(pulled.pushes, count);
             prop_assert!(values.iter().all(|x| *x == -(count as f32)));
         }

@@ -4,7 +4,7 @@ use std::thread;
 
 use syncline_ps::{
     PsError,
-    client::{PushHeader, Want},
+    client::{PushHeader, ReadCondition},
 };
 use syncline_scheduler::ids::Incarnation;
 
@@ -57,7 +57,7 @@ fn an_incarnation_sealed_before_its_first_push_never_gets_in() {
     rig.seal(0, 5);
     let mut worker = rig.worker(5, 100);
     assert!(matches!(worker.push(1, UNIT, &[&[1.0; 100]]), Err(PsError::Sealed { .. })));
-    assert!(matches!(worker.pull(Want::version(0), &mut [0.0; 100]), Err(PsError::Sealed { .. })));
+    assert!(matches!(worker.pull(ReadCondition::version(0), &mut [0.0; 100]), Err(PsError::Sealed { .. })));
     rig.worker(6, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
     assert_eq!(look(&rig, 100), [-1.0; 100]);
 }
@@ -74,7 +74,7 @@ fn many_that_come_and_go_are_all_refused_later_and_take_no_room() {
     for worker in [1, 300, 600] {
         let mut late = rig.worker(worker, 100);
         assert!(matches!(late.push(2, UNIT, &[&[1.0; 100]]), Err(PsError::Sealed { .. })));
-        assert!(matches!(late.pull(Want::version(0), &mut [0.0; 100]), Err(PsError::Sealed { .. })));
+        assert!(matches!(late.pull(ReadCondition::version(0), &mut [0.0; 100]), Err(PsError::Sealed { .. })));
     }
     assert_eq!(look(&rig, 100), [-600.0; 100]);
 }

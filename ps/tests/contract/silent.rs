@@ -14,17 +14,17 @@ use syncline_engine::rpc::{
 };
 use syncline_ps::{
     PsError,
-    client::{Canceller, ClientOptions, Shards, Want},
-    wire::At,
+    client::{Canceller, ClientOptions, ReadCondition, Shards},
+    wire::SessionKey,
 };
 use syncline_scheduler::ids::Incarnation;
 
-fn options(silence: Duration) -> ClientOptions {
-    ClientOptions { silence, patience: Duration::from_secs(1) }
+fn options(silence_limit: Duration) -> ClientOptions {
+    ClientOptions { silence_limit, retry_limit: Duration::from_secs(1) }
 }
 
-fn at() -> At {
-    At { job: job(), generation: FIRST, incarnation: Incarnation(1) }
+fn session() -> SessionKey {
+    SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(1) }
 }
 
 #[test]
@@ -44,9 +44,10 @@ fn a_shard_that_greets_and_then_hangs_is_given_up_within_seconds() {
     let options = options(Duration::from_millis(300));
     let canceller = Canceller::default();
     let mut worker =
-        Shards::connect_with(&[address].as_slice().into(), token, at(), 100, options, canceller).unwrap();
+        Shards::connect_with(&[address].as_slice().into(), token, session(), 100, options, canceller)
+            .unwrap();
     let since = Instant::now();
-    let pull = worker.pull(Want::version(1), &mut [0.0; 100]).unwrap_err();
+    let pull = worker.pull(ReadCondition::version(1), &mut [0.0; 100]).unwrap_err();
     assert!(matches!(pull, PsError::Unreachable { .. }), "{pull}");
     assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
 }
@@ -60,7 +61,7 @@ fn a_shard_that_waits_for_others_is_not_taken_for_one_that_hangs() {
     let mut worker = Shards::connect_with(
         &rig.addresses().as_slice().into(),
         rig.token.clone(),
-        at(),
+        session(),
         100,
         waiting,
         canceller,
@@ -68,7 +69,7 @@ fn a_shard_that_waits_for_others_is_not_taken_for_one_that_hangs() {
     .unwrap();
     thread::scope(|scope| {
         let since = Instant::now();
-        let blocked = scope.spawn(move || worker.pull(Want::version(1), &mut [0.0; 100]));
+        let blocked = scope.spawn(move || worker.pull(ReadCondition::version(1), &mut [0.0; 100]));
         silence *= 2;
         while since.elapsed() < silence {
             assert!(!blocked.is_finished());

@@ -8,9 +8,9 @@ use syncline_engine::rpc::{
     hello::{self, Role},
 };
 use syncline_ps::{
-    client::{PushHeader, Want},
+    client::{PushHeader, ReadCondition},
     server::{Options, Server},
-    wire::{At, Request},
+    wire::{Request, SessionKey},
 };
 use syncline_scheduler::{
     ids::Incarnation,
@@ -28,26 +28,26 @@ fn gradient(n: u64) -> Vec<f32> {
 fn begin_push(rig: &Rig, worker: u64, seq: u64, values: &[f32]) {
     let mut stream = TcpStream::connect(rig.shards[0].address()).unwrap();
     hello::greet_blocking(&mut stream, Role::Tensor, &rig.token).unwrap();
-    let at = At { job: job(), generation: FIRST, incarnation: Incarnation(worker) };
+    let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(worker) };
     let mut head = Vec::new();
     let whole = &values[..ElementRange::of_shard(ELEMENTS, 0, 2).end as usize];
-    let request = Request::Push { at: at.clone(), seq, first_chunk: 0, header: UNIT };
+    let request = Request::Push { session: session.clone(), seq, first_chunk: 0, header: UNIT };
     request.encode(size_of_val(whole) as u64, &mut head);
     stream.write_all(&head).unwrap();
     for x in &whole[..65_536] {
         stream.write_all(&x.to_le_bytes()).unwrap();
     }
     drop(stream);
-    // The chunk is in when the lane says so.
-    let place = || {
+    // The chunk is in when the shard's cursor says so.
+    let cursor = || {
         let mut stream = TcpStream::connect(rig.shards[0].address()).unwrap();
         hello::greet_blocking(&mut stream, Role::Tensor, &rig.token).unwrap();
         let mut out = Vec::new();
-        Request::Where { at: at.clone() }.encode(0, &mut out);
+        Request::PushCursor { session: session.clone() }.encode(0, &mut out);
         stream.write_all(&out).unwrap();
         syncline_ps::wire::Reply::read(&mut stream, &mut out).unwrap().0
     };
-    while !matches!(place(), syncline_ps::wire::Reply::Where(p) if p.next_chunk == 1) {
+    while !matches!(cursor(), syncline_ps::wire::Reply::PushCursor(p) if p.next_chunk == 1) {
         std::thread::yield_now();
     }
 }
@@ -82,7 +82,7 @@ fn history(rig: &mut Rig, pause: impl FnOnce(&mut Rig)) -> Vec<f32> {
     assert_eq!(rig.seal(0, 3).watermark, 1);
     assert_eq!(rig.worker(3, ELEMENTS).push(2, rate, &[&gradient(5)]).unwrap_err().code(), "E408");
     let mut values = vec![0.0; ELEMENTS as usize];
-    rig.worker(9, ELEMENTS).pull(Want::Pinned(1), &mut values).unwrap();
+    rig.worker(9, ELEMENTS).pull(ReadCondition::Pinned(1), &mut values).unwrap();
     let pinned = values.clone();
     // The begun push goes on with its second chunk; one that is in counts as a duplicate.
     assert_eq!(rig.worker(4, ELEMENTS).push(1, UNIT, &[&gradient(4)]).unwrap().pushes, 5);

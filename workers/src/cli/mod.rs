@@ -67,12 +67,12 @@ fn model_failure(error: OnnxError) -> Failure {
 /// How a command ends that a shard of the parameter server failed.
 pub fn ps_failure(error: PsError) -> Failure {
     let exit = match &error {
-        PsError::OpenBind { .. }
-        | PsError::Occupied { .. }
-        | PsError::SavedElsewhere { .. }
-        | PsError::WrongPlace { .. }
-        | PsError::Taken { .. } => Exit::Usage,
-        PsError::EngineRefuses { .. } | PsError::Unreachable { .. } | PsError::Greeting { .. } => {
+        PsError::BindWithoutToken { .. }
+        | PsError::StateDirInUse { .. }
+        | PsError::SavedByOtherShard { .. }
+        | PsError::WrongPosition { .. }
+        | PsError::PositionTaken { .. } => Exit::Usage,
+        PsError::EngineRefused { .. } | PsError::Unreachable { .. } | PsError::Greeting { .. } => {
             Exit::Unreachable
         }
         _ => Exit::Internal,

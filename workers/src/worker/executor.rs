@@ -13,7 +13,7 @@ use std::{
 use syncline_engine::rpc::{EngineFault, JobTicket};
 use syncline_ps::{
     PsError,
-    client::{Addresses, Canceller, Want},
+    client::{Addresses, Canceller, ReadCondition},
 };
 use syncline_scheduler::{
     core::{Assignment, Outcome, TaskKey, Update, Work},
@@ -89,7 +89,7 @@ impl Shared {
     }
 
     pub(super) fn blocked_on(&self) -> Option<String> {
-        self.shards.away().or_else(|| lock(&self.blocked_on).clone())
+        self.shards.unreachable().or_else(|| lock(&self.blocked_on).clone())
     }
 
     /// What the executor has in hand, for people.
@@ -149,7 +149,7 @@ pub(super) fn execute(
         let key = assignment.key.clone();
         let (revoked, queued) = shared.begin(&key);
         if revoked {
-            open.values_mut().for_each(JobRun::forget_asked);
+            open.values_mut().for_each(JobRun::drop_requested);
             // Revoked iterations end their job: a round that lacks one will never be whole.
             if let Some(job) = open.get_mut(&(key.job, key.generation))
                 && matches!(assignment.work, Work::Iterate { .. })
@@ -202,12 +202,12 @@ pub(super) fn execute(
 }
 
 /// What `next` will pull if it is an iteration of the same job as `this` and pulls at all.
-fn following(this: &Assignment, next: &Assignment) -> Option<Want> {
+fn following(this: &Assignment, next: &Assignment) -> Option<ReadCondition> {
     let same = (&this.key.job, this.key.generation) == (&next.key.job, next.key.generation);
     match next.work {
         Work::Iterate { seq, update: Update::Local { first, .. }, .. } if seq != first => None,
         Work::Iterate { superstep, min_clock, .. } if same => {
-            Some(Want::Version { closed: superstep.0, min_clock })
+            Some(ReadCondition::Version { closed: superstep.0, min_clock })
         }
         _ => None,
     }
@@ -225,7 +225,7 @@ fn run_one(
     me: &Identity,
     open: &mut HashMap<(JobId, Generation), JobRun>,
     assignment: &Assignment,
-    following: Option<Want>,
+    following: Option<ReadCondition>,
     shared: &Shared,
     ticket: &impl Fn(&JobId) -> Result<JobTicket, WorkerError>,
 ) -> Result<Outcome, WorkerError> {
@@ -247,7 +247,7 @@ fn run_one(
         Work::Iterate { superstep, seq, range, learning_rate, min_clock, update } => {
             let it = Iteration { task: key.task.to_string(), seq, range, learning_rate, update };
             *lock(&shared.blocked_on) = blocked_on(superstep, min_clock);
-            let pulled = job.prepare(&it, Want::Version { closed: superstep.0, min_clock });
+            let pulled = job.prepare(&it, ReadCondition::Version { closed: superstep.0, min_clock });
             *lock(&shared.blocked_on) = None;
             pulled.and_then(|pulled| job.iterate(&it, pulled, following)).inspect_err(|_| job.abandon_round())
         }
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_ahead_is_what_the_next_iteration_will_pull() {
-        let wanted = Some(Want::Version { closed: 2, min_clock: 7 });
+        let wanted = Some(ReadCondition::Version { closed: 2, min_clock: 7 });
         let this = assignment(4, Update::PerBarrier);
         #[rustfmt::skip]
         let cases = [

@@ -7,8 +7,8 @@ use syncline_ps::{
     PsError,
     client::{Addresses, BlobClient, Canceller, ClientOptions, Pulled, Shards},
     optim::gradient_norm,
-    shard::{PushHeader, Want},
-    wire::At,
+    shard::{PushHeader, ReadCondition},
+    wire::SessionKey,
 };
 use syncline_scheduler::{
     core::{Iterated, Outcome, TaskKey, Update},
@@ -90,9 +90,11 @@ impl JobRun {
         let params = Parameters::new(&train);
         let lanes = Lanes::new(&me.runtime, &graph, &me.exec, me.split_batch, &params)?;
         let elements = params.values.len() as u64;
-        let at = At { job: key.job.clone(), generation: key.generation, incarnation: me.incarnation };
-        let options = ClientOptions { patience: SHARD_PATIENCE, ..ClientOptions::default() };
-        let connect = || Shards::connect_with(&addresses, me.token.clone(), at, elements, options, canceller);
+        let session =
+            SessionKey { job: key.job.clone(), generation: key.generation, incarnation: me.incarnation };
+        let options = ClientOptions { retry_limit: SHARD_PATIENCE, ..ClientOptions::default() };
+        let connect =
+            || Shards::connect_with(&addresses, me.token.clone(), session, elements, options, canceller);
         let shards = busy.waiting(connect)?;
         let data = Feed::open(&train)?;
         debug!(job = %key.job, elements, "job opened on this worker");
@@ -102,8 +104,8 @@ impl JobRun {
     }
 
     /// Gives up the parameters that were asked for ahead.
-    pub(super) fn forget_asked(&mut self) {
-        self.shards.forget_asked();
+    pub(super) fn drop_requested(&mut self) {
+        self.shards.drop_requested();
     }
 
     /// Takes the report of a task that has ended and returns those that may be sent now.
@@ -118,7 +120,7 @@ impl JobRun {
 
     /// Sees to the parameters for an iteration: pulls `want`, which may block, or goes on with the worker's own if the
     /// iteration's round is open.
-    pub(super) fn prepare(&mut self, it: &Iteration, want: Want) -> Result<Pulled, WorkerError> {
+    pub(super) fn prepare(&mut self, it: &Iteration, want: ReadCondition) -> Result<Pulled, WorkerError> {
         let mut opens = None;
         if let Update::Local { first, last } = it.update {
             if !self.local.begins(it.seq, first, last)? {
@@ -142,7 +144,7 @@ impl JobRun {
         &mut self,
         it: &Iteration,
         pulled: Pulled,
-        next: Option<Want>,
+        next: Option<ReadCondition>,
     ) -> Result<Outcome, WorkerError> {
         let began = Instant::now();
         if let Some(feed) = &mut self.data {
@@ -210,7 +212,7 @@ impl JobRun {
         let (mut push_us, mut staleness, mut lead) = (0, 0, 0);
         if let Some((header, values)) = push {
             let values = if header.skip { &[] } else { values };
-            let pushed = self.busy.waiting(|| self.shards.push_and_ask(it.seq, header, values, next))?;
+            let pushed = self.busy.waiting(|| self.shards.push_and_request(it.seq, header, values, next))?;
             (push_us, staleness) = (pushed.took_us, pushed.pushes.saturating_sub(before + 1));
             lead = pushed.lead;
         }
@@ -242,7 +244,7 @@ impl JobRun {
     }
 
     fn evaluate_pinned(&mut self, version: u64) -> Result<Outcome, WorkerError> {
-        self.busy.waiting(|| self.shards.pull(Want::Pinned(version), &mut self.params.values))?;
+        self.busy.waiting(|| self.shards.pull(ReadCondition::Pinned(version), &mut self.params.values))?;
         let blobs = BlobClient::new(self.me.token.clone()).under(self.shards.canceller());
         let graph =
             self.busy.waiting(|| blobs.get(&self.addresses.get(), &self.train.model.evaluation_graph))?;

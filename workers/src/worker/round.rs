@@ -14,7 +14,7 @@
 use std::mem;
 
 use syncline_ps::{
-    optim::{Slots, gradient_norm, step},
+    optim::{OptimizerState, gradient_norm, step},
     shard::PushHeader,
 };
 use syncline_scheduler::{core::Outcome, spec::Optimizer, sync::UpdateMode};
@@ -25,7 +25,7 @@ use super::{WorkerError, parameters::Parameters, report::Finished};
 pub(super) struct Local {
     optimizer: Optimizer,
     /// One for each trained tensor; empty until the first round.
-    slots: Vec<Slots>,
+    slots: Vec<OptimizerState>,
     /// The parameters that the round began with; behind its end, what is pushed.
     base: Vec<f32>,
     round: Option<Round>,
@@ -84,8 +84,9 @@ impl Local {
         self.abandon();
         if self.slots.is_empty() {
             let tensors = params.tensors[..params.trained].iter();
-            self.slots =
-                tensors.map(|(.., range)| Slots::new(&self.optimizer, range.len() as usize)).collect();
+            self.slots = tensors
+                .map(|(.., range)| OptimizerState::new(&self.optimizer, range.len() as usize))
+                .collect();
         }
         self.base.clear();
         self.base.extend_from_slice(&params.values);

@@ -12,7 +12,7 @@ use syncline_engine::rpc::{
     hello::Role,
 };
 use syncline_ps::{
-    client::{BlobClient, Shards, Want},
+    client::{BlobClient, ReadCondition, Shards},
     server::{Handle, Options, Server},
 };
 use syncline_scheduler::{
@@ -167,7 +167,7 @@ impl Rig {
         let mut values = vec![0.0; elements as usize];
         let mut onlooker =
             Shards::connect(&addresses, token, job, GENERATION, Incarnation(99), elements).unwrap();
-        onlooker.pull(Want::version(closed), &mut values).unwrap();
+        onlooker.pull(ReadCondition::version(closed), &mut values).unwrap();
         values
     }
 

@@ -275,6 +275,8 @@ pub fn layout(elements: u64) -> Layout {
 /// The parameters as a fresh onlooker sees them.
 pub fn look(rig: &Rig, elements: u64) -> Vec<f32> {
     let mut values = vec![f32::NAN; elements as usize];
-    rig.worker(u64::MAX - 1, elements).pull(syncline_ps::client::Want::version(0), &mut values).unwrap();
+    rig.worker(u64::MAX - 1, elements)
+        .pull(syncline_ps::client::ReadCondition::version(0), &mut values)
+        .unwrap();
     values
 }

@@ -1,4 +1,4 @@
-//! How far one incarnation's pushes have come: the duplicate filter, the resumption point and the seal in one.
+//! The duplicate filter of one incarnation's pushes, with the point where a push that was cut off resumes, and the seal.
 
 use serde::{Deserialize, Serialize};
 use syncline_engine::rpc::{SealAnswer, ShardFault};
@@ -8,23 +8,23 @@ use super::push::Admission;
 
 /// State of one incarnation in one job. Its mutex is held while a chunk is applied, so a seal never cuts into one.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Lane {
+pub(super) struct PushFilter {
     /// Last push that is in completely.
     watermark: u64,
     /// The push behind it, if some of it is in.
-    begun: Option<Begun>,
+    partial: Option<PartialPush>,
     sealed: bool,
 }
 
 /// A push of which some chunks are in.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Begun {
+struct PartialPush {
     seq: u64,
     next_chunk: u32,
 }
 
-impl Lane {
-    /// One that nothing has come in on.
+impl PushFilter {
+    /// The filter before the first push.
     pub(super) fn new(sealed: bool) -> Self {
         Self { sealed, ..Self::default() }
     }
@@ -39,7 +39,7 @@ impl Lane {
 
     /// First chunk of the push behind the watermark that is not in.
     pub(super) fn next_chunk(&self) -> u32 {
-        self.begun.map_or(0, |begun| begun.next_chunk)
+        self.partial.map_or(0, |partial| partial.next_chunk)
     }
 
     pub(super) fn check_seal(&self, job: &JobId, worker: Incarnation) -> Result<(), ShardFault> {
@@ -58,8 +58,8 @@ impl Lane {
                 self.watermark
             ));
         }
-        if let Some(Begun { seq: begun, .. }) = self.begun.filter(|begun| begun.seq != seq) {
-            return refuse(format!("while push {begun} is coming in"));
+        if let Some(PartialPush { seq: partial, .. }) = self.partial.filter(|partial| partial.seq != seq) {
+            return refuse(format!("while push {partial} is coming in"));
         }
         if first_chunk > self.next_chunk() {
             return refuse(format!("resumed at chunk {first_chunk}, expected {}", self.next_chunk()));
@@ -68,7 +68,7 @@ impl Lane {
     }
 
     /// Runs `apply` if chunk `index` of push `seq` is the next one; a chunk that is in already is passed over.
-    pub(super) fn take(
+    pub(super) fn apply_chunk(
         &mut self,
         seq: u64,
         covers: u32,
@@ -77,7 +77,7 @@ impl Lane {
     ) -> Result<(), ShardFault> {
         if self.admit(seq, covers, index)? == Admission::Fresh && index == self.next_chunk() {
             apply()?;
-            self.begun = Some(Begun { seq, next_chunk: index + 1 });
+            self.partial = Some(PartialPush { seq, next_chunk: index + 1 });
         }
         Ok(())
     }
@@ -85,12 +85,12 @@ impl Lane {
     /// Moves the watermark to `seq`.
     pub(super) fn complete(&mut self, seq: u64) {
         self.watermark = seq;
-        self.begun = None;
+        self.partial = None;
     }
 
     pub(super) fn seal(&mut self) -> SealAnswer {
         self.sealed = true;
-        SealAnswer { watermark: self.watermark, partial: self.begun.is_some() }
+        SealAnswer { watermark: self.watermark, partial: self.partial.is_some() }
     }
 }
 
@@ -104,29 +104,29 @@ mod tests {
 
     #[test]
     fn each_chunk_comes_in_once_and_in_order() {
-        let mut lane = Lane::default();
+        let mut filter = PushFilter::default();
         let mut applied = Vec::new();
         for index in [0, 0, 1, 0, 1, 2] {
             let apply = || {
                 applied.push(index);
                 Ok(())
             };
-            lane.take(1, 1, index, apply).unwrap();
+            filter.apply_chunk(1, 1, index, apply).unwrap();
         }
         assert_eq!(applied, [0, 1, 2]);
-        assert!(lane.take(1, 1, 4, nothing).is_err(), "chunk 3 is missing");
-        assert!(lane.take(2, 1, 0, nothing).is_err(), "push 1 is not complete");
-        lane.complete(1);
-        lane.take(1, 1, 3, nothing).unwrap();
-        assert_eq!(lane.admit(2, 1, 0), Ok(Admission::Fresh));
+        assert!(filter.apply_chunk(1, 1, 4, nothing).is_err(), "chunk 3 is missing");
+        assert!(filter.apply_chunk(2, 1, 0, nothing).is_err(), "push 1 is not complete");
+        filter.complete(1);
+        filter.apply_chunk(1, 1, 3, nothing).unwrap();
+        assert_eq!(filter.admit(2, 1, 0), Ok(Admission::Fresh));
     }
 
     #[test]
     fn a_chunk_that_could_not_be_applied_is_still_to_come() {
-        let mut lane = Lane::default();
+        let mut filter = PushFilter::default();
         let full = || Err(ShardFault::Io { what: "no".into(), cause: "memory".into() });
-        assert!(lane.take(1, 1, 0, full).is_err());
-        assert_eq!((lane.next_chunk(), lane.seal().partial), (0, false));
+        assert!(filter.apply_chunk(1, 1, 0, full).is_err());
+        assert_eq!((filter.next_chunk(), filter.seal().partial), (0, false));
     }
 
     #[test]
@@ -148,28 +148,28 @@ mod tests {
             (0, u64::MAX, 1,  None),
         ];
         for (watermark, seq, covers, want) in cases {
-            let lane = Lane { watermark, ..Lane::default() };
-            assert_eq!(lane.admit(seq, covers, 0).ok(), want, "{seq} for {covers} after {watermark}");
+            let filter = PushFilter { watermark, ..PushFilter::default() };
+            assert_eq!(filter.admit(seq, covers, 0).ok(), want, "{seq} for {covers} after {watermark}");
         }
     }
 
     #[test]
     fn while_a_push_is_coming_in_no_other_may_take_its_place() {
-        let mut lane = Lane::default();
-        lane.take(4, 4, 0, || Ok(())).unwrap();
-        assert!(lane.admit(1, 1, 0).is_err(), "its chunks would count as those of push 4");
-        lane.take(4, 4, 1, || Ok(())).unwrap();
-        lane.complete(4);
-        assert_eq!(lane.admit(1, 1, 0), Ok(Admission::Duplicate));
-        assert_eq!(lane.admit(5, 1, 0), Ok(Admission::Fresh));
+        let mut filter = PushFilter::default();
+        filter.apply_chunk(4, 4, 0, || Ok(())).unwrap();
+        assert!(filter.admit(1, 1, 0).is_err(), "its chunks would count as those of push 4");
+        filter.apply_chunk(4, 4, 1, || Ok(())).unwrap();
+        filter.complete(4);
+        assert_eq!(filter.admit(1, 1, 0), Ok(Admission::Duplicate));
+        assert_eq!(filter.admit(5, 1, 0), Ok(Admission::Fresh));
     }
 
     #[test]
     fn a_seal_answers_how_far_it_came() {
-        let mut lane = Lane::default();
-        assert_eq!(lane.seal(), SealAnswer { watermark: 0, partial: false });
-        lane.complete(4);
-        lane.take(8, 4, 0, || Ok(())).unwrap();
-        assert_eq!(lane.seal(), SealAnswer { watermark: 4, partial: true });
+        let mut filter = PushFilter::default();
+        assert_eq!(filter.seal(), SealAnswer { watermark: 0, partial: false });
+        filter.complete(4);
+        filter.apply_chunk(8, 4, 0, || Ok(())).unwrap();
+        assert_eq!(filter.seal(), SealAnswer { watermark: 4, partial: true });
     }
 }

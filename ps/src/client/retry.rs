@@ -1,4 +1,4 @@
-//! How long a broken connection is put up with.
+//! How long a broken connection is tried again.
 
 use std::{
     thread,
@@ -8,24 +8,25 @@ use std::{
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Counts the time since things went wrong without any progress.
-pub(super) struct Patience {
+/// Bounds the time of failures without any progress.
+pub(super) struct RetryBudget {
     limit: Duration,
     since: Option<Instant>,
     pause: Duration,
 }
 
-impl Patience {
+impl RetryBudget {
     pub(super) fn new(limit: Duration) -> Self {
         Self { limit, since: None, pause: FIRST_PAUSE }
     }
 
-    /// Something moved: the clock starts afresh with the next trouble.
+    /// Progress was made: the time starts again with the next error.
     pub(super) fn progress(&mut self) {
         *self = Self::new(self.limit);
     }
 
-    /// Pauses before the next attempt, each time longer. Returns the milliseconds of trouble once it was too long.
+    /// Pauses before the next attempt, each time longer. Beyond the limit: `Err` with the milliseconds since the first
+    /// error.
     pub(super) fn pause(&mut self) -> Result<(), u64> {
         let since = *self.since.get_or_insert_with(Instant::now);
         let spent = since.elapsed();

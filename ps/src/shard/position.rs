@@ -4,18 +4,18 @@ use std::{fmt, str::FromStr};
 
 /// `INDEX/COUNT`, with the index from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ShardPlace {
+pub struct ShardPosition {
     pub index: u32,
     pub count: u32,
 }
 
-impl fmt::Display for ShardPlace {
+impl fmt::Display for ShardPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.index, self.count)
     }
 }
 
-impl FromStr for ShardPlace {
+impl FromStr for ShardPosition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

@@ -4,7 +4,7 @@
 //! would disagree about the same numbers.
 
 /// Wraps a function with a loop the compiler vectorises.
-macro_rules! wide {
+macro_rules! vectorize {
     ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$doc])*
         $vis fn $name($($arg: $ty),*) $(-> $ret)? {
@@ -27,4 +27,4 @@ macro_rules! wide {
     };
 }
 
-pub(super) use wide;
+pub(super) use vectorize;

@@ -1,4 +1,4 @@
-//! Who is at the other end of a tensor connection, and the buffers that serve them.
+//! A tensor connection on the serving side, with its buffers.
 
 use std::io::{self, IoSlice};
 
@@ -10,30 +10,30 @@ use crate::{
 };
 
 /// A connection with its long-lived buffers.
-pub(super) struct Caller<'a, D> {
-    pub conn: &'a mut D,
+pub(super) struct Connection<'a, D> {
+    pub duplex: &'a mut D,
     /// Frames on their way out.
     out: Vec<u8>,
     /// One chunk: pushes arrive here, and what a socket did not take of a pull waits here.
     pub chunk: Box<[f32]>,
 }
 
-impl<'a, D: Duplex> Caller<'a, D> {
-    pub fn new(conn: &'a mut D) -> Self {
-        Self { conn, out: Vec::new(), chunk: vec![0.0; CHUNK_ELEMENTS].into_boxed_slice() }
+impl<'a, D: Duplex> Connection<'a, D> {
+    pub fn new(duplex: &'a mut D) -> Self {
+        Self { duplex, out: Vec::new(), chunk: vec![0.0; CHUNK_ELEMENTS].into_boxed_slice() }
     }
 
     /// Sends an answer whose body of `body` bytes will follow.
     pub fn reply(&mut self, reply: &Reply, body: u64) -> io::Result<()> {
         reply.encode(body, &mut self.out);
-        self.conn.write_all(&self.out)
+        self.duplex.write_all(&self.out)
     }
 
-    /// Sends an answer that may be held back until its body follows.
-    pub fn reply_ahead(&mut self, reply: &Reply, body: u64) -> io::Result<()> {
+    /// Sends an answer that the kernel may hold back until its body follows.
+    pub fn reply_corked(&mut self, reply: &Reply, body: u64) -> io::Result<()> {
         reply.encode(body, &mut self.out);
-        let sent = self.conn.send_now(&mut [IoSlice::new(&self.out)])?;
-        self.conn.write_all(&self.out[sent..])
+        let sent = self.duplex.send_now(&mut [IoSlice::new(&self.out)])?;
+        self.duplex.write_all(&self.out[sent..])
     }
 
     /// Sends an answer without body, or the fault.
@@ -47,7 +47,7 @@ impl<'a, D: Duplex> Caller<'a, D> {
         while bytes > 0 {
             let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut self.chunk);
             let part = bytes.min(buffer.len() as u64) as usize;
-            self.conn.read_exact(&mut buffer[..part])?;
+            self.duplex.read_exact(&mut buffer[..part])?;
             bytes -= part as u64;
         }
         Ok(())

@@ -9,61 +9,61 @@ use dashmap::DashMap;
 use syncline_engine::rpc::{HeldJob, ShardFault, ShardState};
 use syncline_scheduler::ids::{EngineEpoch, Generation, JobId};
 
-use super::{Fence, JobShard, lock};
+use super::{EpochFence, JobShard, lock};
 
-/// The key table: which job is held in which generation.
+/// Which jobs this process holds, and in which generation.
 #[derive(Default)]
-pub struct House {
-    fence: Fence,
-    jobs: DashMap<JobId, Arc<Slot>>,
+pub struct JobTable {
+    fence: EpochFence,
+    jobs: DashMap<JobId, Arc<Entry>>,
     /// Names that were closed, oldest first.
     closed: Mutex<VecDeque<JobId>>,
 }
 
-/// So many closed jobs are told from jobs that never were.
+/// How many names of closed jobs are remembered, so that they are told from jobs that never existed.
 const CLOSED_NAMES: usize = 1024;
 
-/// One job's place. It outlives the job, so that late workers learn that it was closed.
+/// What is known of one name. It outlives the job, so that late workers learn that it was closed.
 #[derive(Default)]
-struct Slot {
+struct Entry {
     /// Held while initial parameters are loaded: a repeated order waits instead of loading them again.
     opening: Mutex<()>,
-    held: Mutex<Held>,
+    state: Mutex<EntryState>,
 }
 
 #[derive(Default)]
-enum Held {
+enum EntryState {
     #[default]
-    Nothing,
+    Empty,
     Open(Arc<JobShard>),
-    /// This life was closed.
+    /// This generation was closed.
     Closed(Generation),
 }
 
-/// What [`House::open`] came to.
+/// The result of [`JobTable::open`].
 pub struct Opened {
     pub state: ShardState,
     /// The job, if it was opened by this very order.
-    pub fresh: Option<Arc<JobShard>>,
+    pub created: Option<Arc<JobShard>>,
 }
 
-impl House {
+impl JobTable {
     /// The highest engine epoch seen by this process.
-    pub fn fence(&self) -> &Fence {
+    pub fn fence(&self) -> &EpochFence {
         &self.fence
     }
 
-    fn slot(&self, job: &JobId) -> Option<Arc<Slot>> {
-        self.jobs.get(job).map(|slot| slot.clone())
+    fn entry(&self, job: &JobId) -> Option<Arc<Entry>> {
+        self.jobs.get(job).map(|entry| entry.clone())
     }
 
     /// The job as it is held now, in whatever generation.
     pub fn current(&self, job: &JobId) -> Result<Arc<JobShard>, ShardFault> {
-        let slot = self.slot(job).ok_or_else(|| ShardFault::UnknownJob { job: job.clone() })?;
-        match &*lock(&slot.held) {
-            Held::Open(shard) => Ok(shard.clone()),
-            Held::Nothing => Err(ShardFault::UnknownJob { job: job.clone() }),
-            Held::Closed(_) => Err(ShardFault::Closed { job: job.clone() }),
+        let entry = self.entry(job).ok_or_else(|| ShardFault::UnknownJob { job: job.clone() })?;
+        match &*lock(&entry.state) {
+            EntryState::Open(shard) => Ok(shard.clone()),
+            EntryState::Empty => Err(ShardFault::UnknownJob { job: job.clone() }),
+            EntryState::Closed(_) => Err(ShardFault::Closed { job: job.clone() }),
         }
     }
 
@@ -89,18 +89,20 @@ impl House {
     /// Every job that is open here, with the life of its parameters.
     pub fn held(&self, epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault> {
         self.fence.check(epoch)?;
-        let open = self.jobs.iter().filter_map(|slot| match &*lock(&slot.held) {
-            Held::Open(shard) => Some(HeldJob { job: slot.key().clone(), generation: shard.generation() }),
-            Held::Nothing | Held::Closed(_) => None,
+        let open = self.jobs.iter().filter_map(|entry| match &*lock(&entry.state) {
+            EntryState::Open(shard) => {
+                Some(HeldJob { job: entry.key().clone(), generation: shard.generation() })
+            }
+            EntryState::Empty | EntryState::Closed(_) => None,
         });
         Ok(open.collect())
     }
 
-    /// Takes note of where all shards are now: those of every open job, among which they are the only ones.
-    pub fn moved_to(&self, epoch: EngineEpoch, shards: &[String]) -> Result<(), ShardFault> {
+    /// Replaces the shard addresses of every open job that has as many shards.
+    pub fn set_addresses(&self, epoch: EngineEpoch, shards: &[String]) -> Result<(), ShardFault> {
         self.fence.check(epoch)?;
         let of_all = self.open_jobs().into_iter().filter(|job| job.shards().len() == shards.len());
-        of_all.for_each(|job| job.moved_to(shards));
+        of_all.for_each(|job| job.set_addresses(shards));
         Ok(())
     }
 
@@ -116,58 +118,58 @@ impl House {
         load: impl FnOnce() -> Result<JobShard, ShardFault>,
     ) -> Result<Opened, ShardFault> {
         self.fence.check(epoch)?;
-        let slot = self.jobs.entry(job.clone()).or_default().clone();
-        let _loading = lock(&slot.opening);
-        if let Held::Open(shard) = &*lock(&slot.held) {
+        let entry = self.jobs.entry(job.clone()).or_default().clone();
+        let _loading = lock(&entry.opening);
+        if let EntryState::Open(shard) = &*lock(&entry.state) {
             let current = shard.generation();
             if current == generation {
                 // It was opened before, or saved at a stop: only the addresses may be new.
                 let state = shard.state(epoch)?;
-                shard.moved_to(shards);
-                return Ok(Opened { state, fresh: None });
+                shard.set_addresses(shards);
+                return Ok(Opened { state, created: None });
             }
             if current.follows(generation) {
                 return Err(ShardFault::WrongGeneration { job: job.clone(), given: generation, current });
             }
         }
-        let closed = |held: &Held| matches!(held, Held::Closed(life) if *life == generation);
-        let closed_before = closed(&lock(&slot.held));
+        let closed = |held: &EntryState| matches!(held, EntryState::Closed(life) if *life == generation);
+        let closed_before = closed(&lock(&entry.state));
         let fresh = Arc::new(load()?);
-        let mut held = lock(&slot.held);
+        let mut held = lock(&entry.state);
         if closed(&held) && !closed_before {
             return Err(ShardFault::Closed { job: job.clone() });
         }
         // Loading took a while: another engine may have taken over since.
         self.fence.check(epoch)?;
-        if let Held::Open(old) = &*held {
+        if let EntryState::Open(old) = &*held {
             old.replace(generation);
         }
-        *held = Held::Open(fresh.clone());
-        Ok(Opened { state: fresh.state(epoch)?, fresh: Some(fresh) })
+        *held = EntryState::Open(fresh.clone());
+        Ok(Opened { state: fresh.state(epoch)?, created: Some(fresh) })
     }
 
-    /// Takes in a job that was saved. Called before anybody is served.
+    /// Adds a job that was saved. Called before anybody is served.
     pub(crate) fn restore(&self, shard: JobShard) {
         // Only an engine that came after the one that gave the last order may give the next.
         let _ = self.fence.check(shard.epoch());
         let job = shard.job().clone();
-        let slot = Slot { opening: Mutex::default(), held: Mutex::new(Held::Open(Arc::new(shard))) };
-        self.jobs.insert(job, Arc::new(slot));
+        let entry = Entry { opening: Mutex::default(), state: Mutex::new(EntryState::Open(Arc::new(shard))) };
+        self.jobs.insert(job, Arc::new(entry));
     }
 
     /// Every job that is open.
     pub(crate) fn open_jobs(&self) -> Vec<Arc<JobShard>> {
-        let open = |slot: &Slot| match &*lock(&slot.held) {
-            Held::Open(shard) => Some(shard.clone()),
-            Held::Nothing | Held::Closed(_) => None,
+        let open = |entry: &Entry| match &*lock(&entry.state) {
+            EntryState::Open(shard) => Some(shard.clone()),
+            EntryState::Empty | EntryState::Closed(_) => None,
         };
-        self.jobs.iter().filter_map(|slot| open(slot.value())).collect()
+        self.jobs.iter().filter_map(|entry| open(entry.value())).collect()
     }
 
-    /// Forgets every job: the process stops.
+    /// Closes every job: the process stops.
     pub(crate) fn close_all(&self) {
-        for slot in &self.jobs {
-            if let Held::Open(shard) = std::mem::take(&mut *lock(&slot.held)) {
+        for entry in &self.jobs {
+            if let EntryState::Open(shard) = std::mem::take(&mut *lock(&entry.state)) {
                 shard.close();
             }
         }
@@ -176,30 +178,30 @@ impl House {
     /// Forgets a job and wakes everybody who waits for it. Another life of the name than `generation` stays.
     pub fn close(&self, epoch: EngineEpoch, job: &JobId, generation: Generation) -> Result<(), ShardFault> {
         self.fence.check(epoch)?;
-        let Some(slot) = self.slot(job) else { return Ok(()) };
-        let mut held = lock(&slot.held);
+        let Some(entry) = self.entry(job) else { return Ok(()) };
+        let mut held = lock(&entry.state);
         match &*held {
-            Held::Open(shard) if shard.generation() != generation => return Ok(()),
-            Held::Open(shard) => shard.close(),
-            Held::Nothing | Held::Closed(_) => {}
+            EntryState::Open(shard) if shard.generation() != generation => return Ok(()),
+            EntryState::Open(shard) => shard.close(),
+            EntryState::Empty | EntryState::Closed(_) => {}
         }
-        *held = Held::Closed(generation);
+        *held = EntryState::Closed(generation);
         drop(held);
-        self.forget(job);
+        self.remember_closed(job);
         Ok(())
     }
 
-    /// Notes a name that is closed, and forgets the oldest of too many: who asks for them then hears that there is no
-    /// such job.
-    fn forget(&self, job: &JobId) {
+    /// Remembers the name of a closed job, and drops the oldest names beyond [`CLOSED_NAMES`]: who asks for those is told
+    /// that there is no such job.
+    fn remember_closed(&self, job: &JobId) {
         let mut closed = lock(&self.closed);
         closed.retain(|name| name != job);
         closed.push_back(job.clone());
         while closed.len() > CLOSED_NAMES {
             let Some(oldest) = closed.pop_front() else { return };
-            self.jobs.remove_if(&oldest, |_, slot| {
-                // Whoever opens it just now holds the slot as well.
-                Arc::strong_count(slot) == 1 && matches!(*lock(&slot.held), Held::Closed(_))
+            self.jobs.remove_if(&oldest, |_, entry| {
+                // Whoever opens it just now holds the entry as well.
+                Arc::strong_count(entry) == 1 && matches!(*lock(&entry.state), EntryState::Closed(_))
             });
         }
     }
@@ -211,30 +213,30 @@ mod tests {
 
     #[test]
     fn names_of_closed_jobs_are_forgotten_in_the_end() {
-        let (house, epoch, life) = (House::default(), EngineEpoch(1), Generation::first(1));
+        let (table, epoch, life) = (JobTable::default(), EngineEpoch(1), Generation::first(1));
         let name = |n: usize| -> JobId { format!("job-{n}").parse().unwrap() };
         for n in 0..3 * CLOSED_NAMES {
-            house.jobs.entry(name(n)).or_default();
-            house.close(epoch, &name(n), life).unwrap();
-            assert_eq!(house.current(&name(n)).err(), Some(ShardFault::Closed { job: name(n) }));
+            table.jobs.entry(name(n)).or_default();
+            table.close(epoch, &name(n), life).unwrap();
+            assert_eq!(table.current(&name(n)).err(), Some(ShardFault::Closed { job: name(n) }));
         }
-        assert!(house.jobs.len() <= CLOSED_NAMES && house.closed.lock().unwrap().len() == CLOSED_NAMES);
-        assert_eq!(house.current(&name(0)).err(), Some(ShardFault::UnknownJob { job: name(0) }));
+        assert!(table.jobs.len() <= CLOSED_NAMES && table.closed.lock().unwrap().len() == CLOSED_NAMES);
+        assert_eq!(table.current(&name(0)).err(), Some(ShardFault::UnknownJob { job: name(0) }));
     }
 
     #[test]
     fn a_late_close_of_an_earlier_job_does_not_keep_its_successor_out() {
-        let (house, epoch) = (House::default(), EngineEpoch(1));
+        let (table, epoch) = (JobTable::default(), EngineEpoch(1));
         let (old, new, job): (_, _, JobId) =
             (Generation::first(1), Generation::first(2), "digits".parse().unwrap());
         for (closed, kept_out) in [(old, false), (new, true)] {
-            let opened = house.open(epoch, &job, new, &[], || {
-                house.close(epoch, &job, closed)?;
+            let opened = table.open(epoch, &job, new, &[], || {
+                table.close(epoch, &job, closed)?;
                 Err(ShardFault::Invalid { what: "loaded".into() })
             });
             assert!(matches!(opened, Err(ShardFault::Invalid { .. })));
             let is_closed =
-                matches!(*lock(&house.slot(&job).unwrap().held), Held::Closed(life) if life == new);
+                matches!(*lock(&table.entry(&job).unwrap().state), EntryState::Closed(life) if life == new);
             assert_eq!(is_closed, kept_out);
         }
     }

@@ -1,4 +1,4 @@
-//! The books of one job: watermarks, counters, barrier orders, the pinned version.
+//! The state of one job besides its parameters: watermarks, counters, barrier orders, the pinned version.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,20 +9,20 @@ use std::{
 use syncline_engine::rpc::{BarrierOrder, ClockOrder, ClosedBarrier, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId, Superstep};
 
-use super::{Want, clip::Norms, clocks::Clocks, sealed::Sealed};
+use super::{ReadCondition, clip::RoundNorms, clocks::Clocks, sealed::SealedSet};
 
 /// Closed barriers that are remembered for `closed(seen)`.
-const RECORDS: usize = 64;
+const MAX_RECORDS: usize = 64;
 
-/// Everything of a job that is not in a chunk or in one incarnation's lane.
+/// Everything of a job that is not in a chunk or in one incarnation's filter.
 #[derive(Default)]
-pub(super) struct Ledger {
+pub(super) struct JobState {
     /// Highest engine epoch that gave an order about this job.
     pub epoch: EngineEpoch,
-    /// Published copies of the lanes' watermarks: what rosters are compared with.
+    /// Published copies of the filters' watermarks: what rosters are compared with.
     pub watermarks: BTreeMap<Incarnation, u64>,
     /// Incarnations from which nothing is taken any more.
-    pub sealed: Sealed,
+    pub sealed: SealedSet,
     /// Whose pushes others may wait for.
     pub clocks: Clocks,
     /// Barriers closed so far.
@@ -34,31 +34,31 @@ pub(super) struct Ledger {
     /// Orders for barriers that are still open, by superstep.
     pub orders: BTreeMap<u64, BarrierOrder>,
     /// Of rounds that are to be shortened.
-    pub norms: Norms,
+    pub norms: RoundNorms,
     /// Newest version that was kept.
     pub pinned: Option<(u64, Arc<Vec<f32>>)>,
     /// Set when the job is over here.
-    pub over: Option<Over>,
+    pub ended: Option<JobEnd>,
     /// Lowest clock that a blocked pull waits for.
-    awaited_clock: Option<u64>,
-    pub records: VecDeque<Record>,
+    lowest_awaited_clock: Option<u64>,
+    pub records: VecDeque<ClosedRecord>,
 }
 
-/// Why a job's state takes nothing in any more.
+/// Why a job accepts nothing any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum JobEnd {
     Closed,
     Replaced(Generation),
 }
 
 /// A barrier that has closed.
-pub(super) struct Record {
+pub(super) struct ClosedRecord {
     pub superstep: u64,
     pub at: Instant,
     pub pushes: u64,
 }
 
-impl Over {
+impl JobEnd {
     pub(super) fn fault(self, job: &JobId, given: Generation) -> ShardFault {
         match self {
             Self::Closed => ShardFault::Closed { job: job.clone() },
@@ -67,7 +67,7 @@ impl Over {
     }
 }
 
-impl Ledger {
+impl JobState {
     pub(super) fn new(epoch: EngineEpoch) -> Self {
         Self { epoch, ..Self::default() }
     }
@@ -82,30 +82,32 @@ impl Ledger {
     }
 
     /// Puts a roster of clocks in force unless a higher revision is known.
-    pub(super) fn take_clocks(&mut self, order: ClockOrder) {
-        self.clocks.take(order, &self.watermarks, &self.sealed);
+    pub(super) fn set_clock_roster(&mut self, order: ClockOrder) {
+        self.clocks.set_roster(order, &self.watermarks, &self.sealed);
     }
 
-    /// Whether a pull can be served. One that must wait for a clock is noted down.
-    pub(super) fn serves(&mut self, want: Want) -> bool {
-        let (closed, clock) = match want {
-            Want::Version { closed, min_clock } => (closed, min_clock),
-            Want::Pinned(version) => (version, 0),
+    /// Whether a pull can be served now. If it must wait for a clock, that clock is remembered, so that the push which
+    /// reaches it wakes the pull.
+    pub(super) fn poll_condition(&mut self, condition: ReadCondition) -> bool {
+        let (closed, clock) = match condition {
+            ReadCondition::Version { closed, min_clock } => (closed, min_clock),
+            ReadCondition::Pinned(version) => (version, 0),
         };
         let reached = self.clocks.minimum() >= clock;
         if !reached {
-            self.awaited_clock = Some(self.awaited_clock.map_or(clock, |lowest| lowest.min(clock)));
+            self.lowest_awaited_clock =
+                Some(self.lowest_awaited_clock.map_or(clock, |lowest| lowest.min(clock)));
         }
         reached && self.closed >= closed
     }
 
-    /// Whether a clock that was noted down is reached. Whoever goes on waiting is noted down again.
-    pub(super) fn take_reached(&mut self) -> bool {
-        self.awaited_clock.take_if(|clock| self.clocks.minimum() >= *clock).is_some()
+    /// Whether the lowest awaited clock is reached; forgets it then. Whoever goes on waiting polls again.
+    pub(super) fn take_reached_clock(&mut self) -> bool {
+        self.lowest_awaited_clock.take_if(|clock| self.clocks.minimum() >= *clock).is_some()
     }
 
     /// Keeps an order unless its barrier is closed or a higher revision is known.
-    pub(super) fn take_order(&mut self, order: BarrierOrder) {
+    pub(super) fn add_order(&mut self, order: BarrierOrder) {
         let known = self.orders.get(&order.superstep.0);
         if order.superstep.0 >= self.closed && known.is_none_or(|k| k.revision < order.revision) {
             self.orders.insert(order.superstep.0, order);
@@ -120,17 +122,21 @@ impl Ledger {
         order.roster.iter().all(reached).then(|| order.clone())
     }
 
-    /// Writes down that the next barrier has closed: from here on its version exists.
+    /// Records that the next barrier has closed: from here on its version exists.
     pub(super) fn record_close(&mut self) {
-        self.records.push_back(Record { superstep: self.closed, at: Instant::now(), pushes: self.pushes });
-        if self.records.len() > RECORDS {
+        self.records.push_back(ClosedRecord {
+            superstep: self.closed,
+            at: Instant::now(),
+            pushes: self.pushes,
+        });
+        if self.records.len() > MAX_RECORDS {
             self.records.pop_front();
         }
         self.orders.remove(&self.closed);
         self.closed += 1;
     }
 
-    /// Seals an incarnation. Returns those that are sealed for long: their lanes may go, their watermarks have.
+    /// Seals an incarnation. Returns those that are sealed for long: their filters may go, their watermarks have.
     pub(super) fn seal(&mut self, worker: Incarnation) -> Vec<Incarnation> {
         let Self { sealed, orders, watermarks, .. } = self;
         // A roster may still count on what came in before the seal.
@@ -173,61 +179,64 @@ mod tests {
 
     #[test]
     fn barriers_close_in_the_order_of_supersteps() {
-        let mut ledger = Ledger::default();
-        ledger.take_order(order(1, 0, &[]));
-        assert!(ledger.next_to_close().is_none(), "barrier 0 comes first");
-        ledger.take_order(order(0, 0, &[(7, 2)]));
-        assert!(ledger.next_to_close().is_none(), "w7 has pushed nothing");
-        ledger.watermarks.insert(Incarnation(7), 2);
+        let mut state = JobState::default();
+        state.add_order(order(1, 0, &[]));
+        assert!(state.next_to_close().is_none(), "barrier 0 comes first");
+        state.add_order(order(0, 0, &[(7, 2)]));
+        assert!(state.next_to_close().is_none(), "w7 has pushed nothing");
+        state.watermarks.insert(Incarnation(7), 2);
         for superstep in 0..2 {
-            assert_eq!(ledger.next_to_close().unwrap().superstep.0, superstep);
-            ledger.record_close();
+            assert_eq!(state.next_to_close().unwrap().superstep.0, superstep);
+            state.record_close();
         }
-        assert!(ledger.next_to_close().is_none());
+        assert!(state.next_to_close().is_none());
     }
 
     #[test]
     fn only_a_higher_revision_replaces_a_roster() {
-        let mut ledger = Ledger::default();
-        ledger.take_order(order(0, 1, &[(1, 1)]));
-        ledger.take_order(order(0, 0, &[]));
-        ledger.take_order(order(0, 1, &[]));
-        assert!(ledger.next_to_close().is_none());
-        ledger.take_order(order(0, 2, &[]));
-        assert_eq!(ledger.next_to_close().unwrap().revision, 2);
+        let mut state = JobState::default();
+        state.add_order(order(0, 1, &[(1, 1)]));
+        state.add_order(order(0, 0, &[]));
+        state.add_order(order(0, 1, &[]));
+        assert!(state.next_to_close().is_none());
+        state.add_order(order(0, 2, &[]));
+        assert_eq!(state.next_to_close().unwrap().revision, 2);
     }
 
     #[test]
     fn pulls_are_woken_only_for_a_clock_that_one_of_them_waits_for() {
-        let (mut ledger, slow) = (Ledger::default(), Incarnation(1));
-        ledger.take_clocks(ClockOrder { revision: 0, base: [(slow, 0)].into() });
-        let push = |ledger: &mut Ledger, seq: u64| {
-            ledger.watermarks.insert(slow, seq);
-            ledger.clocks.pushed(slow, seq - 1, seq);
-            ledger.take_reached()
+        let (mut state, slow) = (JobState::default(), Incarnation(1));
+        state.set_clock_roster(ClockOrder { revision: 0, base: [(slow, 0)].into() });
+        let push = |state: &mut JobState, seq: u64| {
+            state.watermarks.insert(slow, seq);
+            state.clocks.advance(slow, seq - 1, seq);
+            state.take_reached_clock()
         };
-        assert!(!push(&mut ledger, 1), "nobody waits");
-        let far = Want::Version { closed: 0, min_clock: 4 };
-        assert!(!ledger.serves(far));
-        assert!(!ledger.serves(Want::Version { closed: 0, min_clock: 3 }));
-        assert!(!push(&mut ledger, 2));
-        assert!(push(&mut ledger, 3));
-        assert!(!ledger.serves(far), "woken, and noted down again");
-        assert!(push(&mut ledger, 4));
-        assert!(!push(&mut ledger, 5));
-        assert!(!ledger.serves(Want::Version { closed: 1, min_clock: 5 }), "no barrier has closed");
-        assert!(!push(&mut ledger, 6), "a close wakes those who wait for one");
+        assert!(!push(&mut state, 1), "nobody waits");
+        let far = ReadCondition::Version { closed: 0, min_clock: 4 };
+        assert!(!state.poll_condition(far));
+        assert!(!state.poll_condition(ReadCondition::Version { closed: 0, min_clock: 3 }));
+        assert!(!push(&mut state, 2));
+        assert!(push(&mut state, 3));
+        assert!(!state.poll_condition(far), "woken, and noted down again");
+        assert!(push(&mut state, 4));
+        assert!(!push(&mut state, 5));
+        assert!(
+            !state.poll_condition(ReadCondition::Version { closed: 1, min_clock: 5 }),
+            "no barrier has closed"
+        );
+        assert!(!push(&mut state, 6), "a close wakes those who wait for one");
     }
 
     #[test]
     fn the_last_64_closed_barriers_are_remembered() {
-        let mut ledger = Ledger::default();
+        let mut state = JobState::default();
         for _ in 0..100 {
-            ledger.record_close();
+            state.record_close();
         }
-        assert_eq!(ledger.closed_since(0).len(), 64);
-        let recent = ledger.closed_since(98);
+        assert_eq!(state.closed_since(0).len(), 64);
+        let recent = state.closed_since(98);
         assert_eq!(recent.iter().map(|r| r.superstep.0).collect::<Vec<_>>(), [98, 99]);
-        assert!(ledger.closed_since(100).is_empty());
+        assert!(state.closed_since(100).is_empty());
     }
 }
