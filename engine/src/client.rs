@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use syncline_scheduler::{
-    core::{BarrierStory, TaskStory},
+    core::{BarrierExplanation, TaskExplanation},
     graph::TaskId,
     ids::{JobId, Superstep},
     spec::JobSpec,
@@ -232,7 +232,7 @@ impl Client {
         &self,
         job: &JobId,
         barrier: Superstep,
-    ) -> Result<BarrierStory, ClientError> {
+    ) -> Result<BarrierExplanation, ClientError> {
         self.patiently(|c| {
             let job = job.clone();
             async move { c.explain_barrier(within(CALL), job, barrier).await }
@@ -241,7 +241,7 @@ impl Client {
     }
 
     /// Why a task is in the state it is in.
-    pub async fn explain_task(&self, job: &JobId, task: &TaskId) -> Result<TaskStory, ClientError> {
+    pub async fn explain_task(&self, job: &JobId, task: &TaskId) -> Result<TaskExplanation, ClientError> {
         self.patiently(|c| {
             let (job, task) = (job.clone(), task.clone());
             async move { c.explain_task(within(CALL), job, task).await }

@@ -8,8 +8,8 @@ use syncline_engine::store::{Mode, RedisStore, keys::JobKeys};
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{
     core::{
-        Assignment, Barrier, Core, Effect, Input, Iterated, Outcome, ShardStand, Submission, TaskReport,
-        Work, WorkerAbout,
+        Assignment, Barrier, Core, Effect, Input, Iterated, Outcome, ShardProgress, Submission, TaskReport,
+        Work, WorkerInfo,
     },
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
     spec::{
@@ -56,7 +56,7 @@ impl Driver {
         };
         driver.turn(vec![Input::Submit(Submission { spec: Box::new(spec), nonce: 0, replace: false })]).await;
         for n in 1..=WORKERS {
-            let about = WorkerAbout { name: format!("worker-{n}"), ..WorkerAbout::default() };
+            let about = WorkerInfo { name: format!("worker-{n}"), ..WorkerInfo::default() };
             driver.turn(vec![Input::WorkerJoined { worker: Incarnation(n), about }]).await;
         }
         driver
@@ -90,12 +90,12 @@ impl Driver {
             Effect::OpenShards { job, generation } => {
                 inputs.push_back(Input::ShardsOpened { job, generation })
             }
-            Effect::Order { barrier, .. } => {
+            Effect::LeaseBarrier { barrier, .. } => {
                 self.barriers.insert(barrier.superstep.0, barrier);
             }
             Effect::Plan(r) => inputs.push_back(Input::Planned {
                 revision: r.revision,
-                plan: sync::plan(&r.rows, r.searching),
+                plan: sync::plan(&r.rows, r.search_options),
                 job: r.job,
                 generation: r.generation,
                 superstep: r.superstep,
@@ -111,13 +111,13 @@ impl Driver {
         while self.barriers.get(&self.closed).is_some_and(|b| done(b, &self.watermarks)) {
             self.barriers.remove(&self.closed);
             self.closed += 1;
-            let stand = ShardStand { closed: self.closed, closed_ago_us: 0, pushes: self.iterations };
+            let progress = ShardProgress { closed: self.closed, closed_ago_us: 0, pushes: self.iterations };
             let job = self.job.clone();
             inputs.push_back(Input::BarrierClosed {
                 job,
                 generation: Generation(1),
                 shard: ShardIndex(0),
-                stand,
+                progress,
             });
         }
     }
@@ -148,7 +148,7 @@ impl Driver {
                 loss: 0.123_456,
                 skipped: false,
                 compute_us: interval,
-                pace_us: 0,
+                throttle_us: 0,
                 pull_us: 100,
                 push_us: 100,
                 wait_us: 50,

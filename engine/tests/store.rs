@@ -19,10 +19,10 @@ fn server(dir: &Path) -> RedisServer {
     RedisServer::start(&program.path, RedisOptions::new(dir)).unwrap()
 }
 
-fn commit(central: &str) -> Commit {
+fn commit(job_state: &str) -> Commit {
     Commit {
         spec: Some("{}".into()),
-        central: Some(central.into()),
+        job_state: Some(job_state.into()),
         summary: vec![("state", "running".into())],
         tasks: vec![("it/w1/1".into(), Some("{}".into())), ("it/w1/0".into(), None)],
         events: vec![vec![("what", "test".into())]],
@@ -51,7 +51,7 @@ async fn a_commit_is_applied_once_in_order_and_by_one_engine() {
     assert_eq!(commit(FIRST, 2, "b").await.unwrap(), Committed::Now);
 
     let Claimed::Job { stored, seq } = store.claim(&job, SECOND).await.unwrap() else { panic!("no job") };
-    assert_eq!((stored.central.as_str(), seq), ("b", 2));
+    assert_eq!((stored.job_state.as_str(), seq), ("b", 2));
     assert_eq!(stored.tasks.len(), 1);
     assert!(fenced(commit(FIRST, 3, "c").await), "the old engine is fenced");
     assert!(fenced(store.claim(&job, FIRST).await.map(|_| Committed::Now)));

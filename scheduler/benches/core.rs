@@ -12,8 +12,8 @@ use std::{
 use criterion::{Criterion, criterion_group, criterion_main};
 use syncline_scheduler::{
     core::{
-        Assignment, Barrier, Core, Effect, Input, Iterated, Outcome, ShardStand, Submission, TaskReport,
-        Work, WorkerAbout,
+        Assignment, Barrier, Core, Effect, Input, Iterated, Outcome, ShardProgress, Submission, TaskReport,
+        Work, WorkerInfo,
     },
     ids::{Generation, Incarnation, JobId, ShardIndex},
     spec::{
@@ -100,7 +100,7 @@ impl World {
         for n in 1..=WORKERS {
             let worker = Incarnation(n);
             world.turns.insert((Self::interval_us(worker), worker), ());
-            world.give(Input::WorkerJoined { worker, about: WorkerAbout::default() });
+            world.give(Input::WorkerJoined { worker, about: WorkerInfo::default() });
         }
         Ok(world)
     }
@@ -132,11 +132,11 @@ impl World {
             Effect::OpenShards { job, generation } => {
                 inputs.push_back(Input::ShardsOpened { job, generation });
             }
-            Effect::Order { barrier, .. } => {
+            Effect::LeaseBarrier { barrier, .. } => {
                 self.barriers.insert(barrier.superstep.0, barrier);
             }
             Effect::Plan(r) => inputs.push_back(Input::Planned {
-                plan: sync::plan(&r.rows, r.searching),
+                plan: sync::plan(&r.rows, r.search_options),
                 revision: r.revision,
                 job: r.job,
                 generation: r.generation,
@@ -153,9 +153,9 @@ impl World {
         while self.barriers.get(&self.closed).is_some_and(|b| done(b, &self.watermarks)) {
             self.barriers.remove(&self.closed);
             self.closed += 1;
-            let stand = ShardStand { closed: self.closed, closed_ago_us: 0, pushes: 0 };
+            let progress = ShardProgress { closed: self.closed, closed_ago_us: 0, pushes: 0 };
             let (job, generation, shard) = (self.job.clone(), Generation(1), ShardIndex(0));
-            inputs.push_back(Input::BarrierClosed { job, generation, shard, stand });
+            inputs.push_back(Input::BarrierClosed { job, generation, shard, progress });
         }
     }
 

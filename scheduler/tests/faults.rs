@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use cluster::Settings;
 use syncline_scheduler::{
     core::{
-        Assignment, Blame, Core, Effect, Floor, Input, Iterated, Job, Outcome, Phase, Refused, ShardStand,
-        SnapshotFile, Submission, TaskFault, TaskReport, Work, WorkerAbout,
+        Assignment, Blame, Core, Effect, Input, Iterated, Job, Outcome, Phase, ProgressFloor, Refused,
+        ShardProgress, SnapshotFile, Submission, TaskFault, TaskReport, Work, WorkerInfo,
     },
     ids::{Generation, Incarnation, JobId, ShardIndex},
     spec::{JobSpec, NodeKind},
@@ -39,7 +39,7 @@ fn closed(name: &str, nonce: u32) -> Input {
         job: id(name),
         generation: Generation::first(nonce),
         shard: ShardIndex(0),
-        stand: ShardStand { closed: 1, closed_ago_us: 0, pushes: 1 },
+        progress: ShardProgress { closed: 1, closed_ago_us: 0, pushes: 1 },
     }
 }
 
@@ -85,7 +85,7 @@ impl World {
     }
 
     fn join(&mut self, n: u64, name: &str) -> Incarnation {
-        let about = WorkerAbout { name: name.into(), host: "host".into(), pid: 7, ..WorkerAbout::default() };
+        let about = WorkerInfo { name: name.into(), host: "host".into(), pid: 7, ..WorkerInfo::default() };
         self.give(Input::WorkerJoined { worker: Incarnation(n), about });
         Incarnation(n)
     }
@@ -127,7 +127,7 @@ fn a_worker_that_lacks_something_leaves_the_job_to_the_others() {
     world.submit(spec("job", 100), 1);
     let effects = world.report(unable, lacks);
     assert!(
-        effects.iter().any(|e| matches!(e, Effect::Drop { worker, .. } if *worker == unable)),
+        effects.iter().any(|e| matches!(e, Effect::DismissWorker { worker, .. } if *worker == unable)),
         "{effects:?}"
     );
     assert!(
@@ -242,7 +242,7 @@ fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_el
     let stranger = (id("job"), Generation::first(4));
     let effects = world.give(held(vec![mine.clone(), stranger.clone()], world.now_us));
     let close = Effect::CloseShards { job: stranger.0, generation: stranger.1, keep: false };
-    let floor = Floor { closed: 0, pushes: [(Incarnation(1), 0)].into() };
+    let floor = ProgressFloor { closed: 0, pushes: [(Incarnation(1), 0)].into() };
     let ask = Effect::Attach { job: mine.0, generation: mine.1, shard: ShardIndex(0), floor };
     assert_eq!(effects, [close, ask]);
     world.give(held(vec![], world.now_us));
@@ -290,7 +290,7 @@ fn attached(closed: u64, watermarks: &[(Incarnation, u64)]) -> Input {
         shard: ShardIndex(0),
         closed,
         watermarks: watermarks.iter().copied().collect(),
-        floor: Floor::default(),
+        floor: ProgressFloor::default(),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use syncline_scheduler::{
     balance::{Bounds, Cost, assign},
-    predict::{Measured, Speedometer},
+    predict::{IntervalEstimator, Measurement},
     samples::splitmix64,
 };
 
@@ -22,7 +22,7 @@ fn unit(state: &mut u64) -> f64 {
 /// Plays `rounds` rounds of four workers, whose speeds `speeds` knows; each iteration jitters evenly by ± `jitter`.
 /// Returns how many times as long equal batches take, and the mean relative error of the predictions.
 fn play(predictor: &str, rounds: usize, jitter: f64, speeds: impl Fn(usize) -> [f64; 4]) -> (f64, f64) {
-    let mut meters = [0; 4].map(|_| Speedometer::new(predictor.parse().unwrap()));
+    let mut meters = [0; 4].map(|_| IntervalEstimator::new(predictor.parse().unwrap()));
     let (mut state, mut equal_us, mut balanced_us) = (1, 0, 0);
     for round in 0..rounds {
         let costs = meters.each_ref().map(|meter| {
@@ -38,7 +38,7 @@ fn play(predictor: &str, rounds: usize, jitter: f64, speeds: impl Fn(usize) -> [
         equal_us += (0..4).map(|w| took_us(w, TOTAL / 4)).max().unwrap();
         balanced_us += (0..4).map(|w| took_us(w, batches[w])).max().unwrap();
         for (w, meter) in meters.iter_mut().enumerate() {
-            meter.observe(&Measured {
+            meter.observe(&Measurement {
                 interval_us: took_us(w, batches[w]),
                 samples: batches[w],
                 cpu_load: (1.0 - speeds(round)[w]) as f32,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use syncline_scheduler::{
-    balance::{Bounds, Stepping, Timed},
+    balance::{Bounds, RoundTime, Stepping},
     ids::Incarnation,
     samples::splitmix64,
 };
@@ -68,13 +68,13 @@ impl Play {
     fn rounds(&mut self, count: u32, machines: &[(u64, &Machine)]) -> Vec<BTreeMap<Incarnation, u32>> {
         let mut changes = Vec::new();
         for _ in 0..count {
-            let times: Vec<Timed> = machines
+            let times: Vec<RoundTime> = machines
                 .iter()
                 .map(|(worker, machine)| {
                     let worker = Incarnation(*worker);
                     let batch = self.batches.get(&worker).copied().unwrap_or(1);
                     let noise = 1.0 + self.jitter * 3f64.sqrt() * (2.0 * self.unit() - 1.0);
-                    Timed { worker, batch, us: (machine(batch) * noise) as u64, bounds: self.bounds }
+                    RoundTime { worker, batch, us: (machine(batch) * noise) as u64, bounds: self.bounds }
                 })
                 .collect();
             let json = serde_json::to_string(&self.stepping).unwrap();

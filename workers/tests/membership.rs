@@ -11,7 +11,7 @@ use cluster::{Cluster, number, runtime};
 use syncline_engine::store::keys::{self, JobKeys};
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{
-    core::{Member, Standing},
+    core::{Member, Membership},
     ids::JobId,
 };
 use syncline_workers::submit;
@@ -45,7 +45,8 @@ async fn the_others_go_on_when_a_worker_is_killed() {
         let summary = cluster.until_over(&job).await;
         assert_eq!(summary["state"], "done", "{policy}: {summary:?}");
         assert_eq!(number(&summary, "epochs_complete"), 2, "{policy}");
-        let gone = members(&cluster, &job).await.values().filter(|m| m.standing == Standing::Gone).count();
+        let gone =
+            members(&cluster, &job).await.values().filter(|m| m.membership == Membership::Gone).count();
         assert_eq!(gone, 1, "{policy}");
     }
 }

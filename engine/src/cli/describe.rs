@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use syncline_scheduler::core::{Member, Standing};
+use syncline_scheduler::core::{Member, Membership};
 
 use super::output::table;
 use crate::{
@@ -219,12 +219,12 @@ fn workers(view: &JobView) -> String {
     members.sort_by_key(|(id, _)| (id.len(), (*id).clone()));
     let ms = |us: u64| format!("{:.1}", us as f64 / 1e3);
     let row = |(id, m): &(&String, Member)| {
-        let standing = match m.standing {
+        let standing = match m.membership {
             // It has stayed to the end.
-            Standing::Active if is_over(&view.job) => "done",
-            Standing::Active => "active",
-            Standing::Sealing { .. } => "sealing",
-            Standing::Gone => "gone",
+            Membership::Active if is_over(&view.job) => "done",
+            Membership::Active => "active",
+            Membership::Sealing { .. } => "sealing",
+            Membership::Gone => "gone",
         };
         let s = &m.spent;
         vec![
@@ -237,15 +237,15 @@ fn workers(view: &JobView) -> String {
             m.speed.interval_us(m.batch).map_or_else(|| "-".into(), ms),
             ms(m.speed.errors().rmse_us as u64),
             ms(s.compute_us),
-            ms(s.pace_us),
+            ms(s.throttle_us),
             ms(s.pull_us),
             ms(s.push_us),
             ms(s.wait_us),
         ]
     };
     let mut text = table(WORKER_COLUMNS, &members.iter().map(row).collect::<Vec<_>>());
-    let slow = members.iter().filter(|(_, m)| m.standing == Standing::Active && !is_over(&view.job));
-    for (id, m, slow) in slow.filter_map(|(id, m)| Some((id, m, m.slow?))) {
+    let slow = members.iter().filter(|(_, m)| m.membership == Membership::Active && !is_over(&view.job));
+    for (id, m, slow) in slow.filter_map(|(id, m)| Some((id, m, m.straggler?))) {
         let called = called(&m.about.name, id);
         text += &format!("\n{}", slow_worker(&called, slow.factor, slow.since_us as f64 / 1e3, &view.job));
     }

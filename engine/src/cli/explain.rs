@@ -1,7 +1,7 @@
 //! `syncline explain`: why a task waits, and why there is a barrier.
 
 use syncline_scheduler::{
-    core::{BarrierStory, TaskStory, WorkerStory},
+    core::{BarrierExplanation, TaskExplanation, WorkerExplanation},
     graph::TaskId,
     ids::{JobId, Superstep},
 };
@@ -57,7 +57,7 @@ pub(super) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     }
 }
 
-fn task_in_words(story: &TaskStory) -> String {
+fn task_in_words(story: &TaskExplanation) -> String {
     let mut lines = vec![format!("{}: {}", story.task, story.state)];
     lines.extend(story.because.iter().map(|because| format!("  {because}")));
     if !story.needs.is_empty() {
@@ -71,7 +71,7 @@ fn ms(us: Option<u64>) -> String {
     us.map_or_else(|| "-".into(), |us| format!("{:.1}", us as f64 / 1000.0))
 }
 
-fn barrier_in_words(story: &BarrierStory, job: &JobFields) -> String {
+fn barrier_in_words(story: &BarrierExplanation, job: &JobFields) -> String {
     let mut lines = vec![
         format!("barrier/{}: {}", story.barrier, story.state),
         format!("rule     {}", story.why.rule),
@@ -85,8 +85,8 @@ fn barrier_in_words(story: &BarrierStory, job: &JobFields) -> String {
             ms(story.span_us)
         ));
     }
-    let weighed = story.weighed.iter();
-    lines.extend(weighed.map(|w| {
+    let alternatives = story.alternatives.iter();
+    lines.extend(alternatives.map(|w| {
         format!(
             "weighed  meet after {} ms, with a longest wait of {} ms",
             ms(Some(w.sync_at_us)),
@@ -108,7 +108,7 @@ fn barrier_in_words(story: &BarrierStory, job: &JobFields) -> String {
     for w in story.workers.iter().filter(|w| w.awaited) {
         lines.push(format!("waits for {}", called(&w.name, &w.worker.to_string())));
     }
-    for (w, slow) in story.workers.iter().filter_map(|w| Some((w, w.slow?))) {
+    for (w, slow) in story.workers.iter().filter_map(|w| Some((w, w.straggler?))) {
         let called = called(&w.name, &w.worker.to_string());
         let words = slow_worker(&called, slow.factor, slow.since_ms as f64, job);
         lines.push(format!("slow: {words}"));
@@ -116,7 +116,7 @@ fn barrier_in_words(story: &BarrierStory, job: &JobFields) -> String {
     lines.join("\n")
 }
 
-fn workers(of: &[WorkerStory]) -> String {
+fn workers(of: &[WorkerExplanation]) -> String {
     let columns = [
         "worker",
         "id",
@@ -128,7 +128,7 @@ fn workers(of: &[WorkerStory]) -> String {
         ">predicted wait ms",
         ">actual wait ms",
     ];
-    let row = |w: &WorkerStory| {
+    let row = |w: &WorkerExplanation| {
         let iterations = match w.iterations {
             Some(all) => format!("{}/{all}", w.done),
             None => w.done.to_string(),

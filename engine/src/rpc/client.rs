@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
-    core::{BarrierStory, TaskStory},
+    core::{BarrierExplanation, TaskExplanation},
     graph::TaskId,
     ids::{JobId, ShardIndex, Superstep},
     spec::JobSpec,
@@ -128,9 +128,9 @@ pub trait ClientService {
     async fn job(job: JobId) -> Result<JobView, EngineFault>;
     async fn cancel(job: JobId) -> Result<(), EngineFault>;
     /// Why there is a barrier, whom it waits for, and what was expected of it.
-    async fn explain_barrier(job: JobId, barrier: Superstep) -> Result<BarrierStory, EngineFault>;
+    async fn explain_barrier(job: JobId, barrier: Superstep) -> Result<BarrierExplanation, EngineFault>;
     /// Why a task is in the state it is in.
-    async fn explain_task(job: JobId, task: TaskId) -> Result<TaskStory, EngineFault>;
+    async fn explain_task(job: JobId, task: TaskId) -> Result<TaskExplanation, EngineFault>;
     /// The engine about itself: `version`, `address`, `instance`, `redis` (without password), `shards`, and
     /// `store_trouble` if there is any. If it is the active one `epoch`, `shards_present`, `shard_trouble`, `workers` and
     /// `worker_pids`; else `idle`, why it is not, and `leader`, the address of the one that is.

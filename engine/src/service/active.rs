@@ -220,7 +220,7 @@ impl Active {
         let now_us = self.clock.now_us();
         let lost = seq - 1 - known;
         warn!(%job, seq, known, lost, "redis has lost acknowledged commits; writing the whole job again");
-        let Some(whole) = self.core.whole(job, now_us) else { return Ok(()) };
+        let Some(whole) = self.core.full_commit(job, now_us) else { return Ok(()) };
         self.list(job, now_us).await?;
         let (store, epoch, whole) = (&self.store, self.epoch, &whole);
         let write = || store.commit(job, epoch, seq, Mode::Whole, whole);

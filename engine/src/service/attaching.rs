@@ -2,7 +2,7 @@
 //! now.
 
 use syncline_scheduler::{
-    core::{Floor, Input, ShardStand},
+    core::{Input, ProgressFloor, ShardProgress},
     ids::{Generation, JobId, ShardIndex},
 };
 use tracing::warn;
@@ -15,16 +15,16 @@ use crate::rpc::{ShardFault, ShardState, within};
 
 impl Hands {
     /// After a takeover: asks every shard where a running job stands, and goes on watching it.
-    pub(super) fn attach(&self, job: &JobId, generation: Generation, floor: &Floor) {
+    pub(super) fn attach(&self, job: &JobId, generation: Generation, floor: &ProgressFloor) {
         for shard in self.shards.indices() {
             let (hands, job, floor) = (self.clone(), job.clone(), floor.clone());
             self.start(&job.clone(), generation, async move {
                 match hands.state_of(&job, shard).await {
                     Ok(Some(state)) if state.generation == generation => {
                         hands.attached(&job, shard, &state, floor);
-                        let stand =
-                            ShardStand { closed: state.closed, closed_ago_us: 0, pushes: state.pushes };
-                        hands.closed(&job, generation, shard, stand);
+                        let progress =
+                            ShardProgress { closed: state.closed, closed_ago_us: 0, pushes: state.pushes };
+                        hands.closed(&job, generation, shard, progress);
                         hands.watch(&job, generation, shard, state.closed);
                     }
                     Ok(_) => hands.failed(&job, generation, &ShardFault::UnknownJob { job: job.clone() }),
@@ -35,7 +35,13 @@ impl Hands {
     }
 
     /// Asks a shard that holds a running job how far it is: it may have gone back.
-    pub(super) fn compare(&self, job: JobId, generation: Generation, shard: ShardIndex, floor: Floor) {
+    pub(super) fn compare(
+        &self,
+        job: JobId,
+        generation: Generation,
+        shard: ShardIndex,
+        floor: ProgressFloor,
+    ) {
         let hands = self.clone();
         self.start(&job.clone(), generation, async move {
             match hands.state_of(&job, shard).await {
@@ -57,7 +63,7 @@ impl Hands {
         ask.await
     }
 
-    fn attached(&self, job: &JobId, shard: ShardIndex, state: &ShardState, floor: Floor) {
+    fn attached(&self, job: &JobId, shard: ShardIndex, state: &ShardState, floor: ProgressFloor) {
         let (closed, watermarks) = (state.closed, state.watermarks.clone());
         let (job, generation) = (job.clone(), state.generation);
         self.send(Input::Attached { job, generation, shard, closed, watermarks, floor });

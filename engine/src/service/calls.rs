@@ -7,7 +7,7 @@ use std::{
 };
 
 use syncline_scheduler::{
-    core::{BarrierStory, Input, Job, Submission, TaskReport, TaskStory, WorkerAbout},
+    core::{BarrierExplanation, Input, Job, Submission, TaskExplanation, TaskReport, WorkerInfo},
     graph::TaskId,
     ids::{EngineEpoch, Incarnation, JobId, ShardIndex, Superstep},
     spec::JobSpec,
@@ -163,7 +163,7 @@ impl WorkerService for WorkerDesk {
         hands.takes_writes()?;
         let incarnation = self.desk.store.next_incarnation().await.map_err(store_fault)?;
         let WorkerHello { name, host, pid, device, max_batch } = hello;
-        let about = WorkerAbout { name, host, device, pid, max_batch };
+        let about = WorkerInfo { name, host, device, pid, max_batch };
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
         let silence_ms = u64::try_from(self.desk.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
         let registered = Registered { epoch: hands.epoch, incarnation, silence_ms };
@@ -375,7 +375,7 @@ impl ClientService for ClientDesk {
         _: Context,
         job: JobId,
         barrier: Superstep,
-    ) -> Result<BarrierStory, EngineFault> {
+    ) -> Result<BarrierExplanation, EngineFault> {
         let read = self.read(&job).await?;
         read.explain_barrier(barrier).ok_or_else(|| {
             let kept = read.barriers_kept();
@@ -385,7 +385,12 @@ impl ClientService for ClientDesk {
         })
     }
 
-    async fn explain_task(self, _: Context, job: JobId, task: TaskId) -> Result<TaskStory, EngineFault> {
+    async fn explain_task(
+        self,
+        _: Context,
+        job: JobId,
+        task: TaskId,
+    ) -> Result<TaskExplanation, EngineFault> {
         let (what, kept) = (format!("task {task}"), String::new());
         let read = self.read(&job).await?;
         read.explain_task(&task).ok_or(EngineFault::NothingKnown { job, what, kept })

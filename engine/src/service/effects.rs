@@ -7,7 +7,9 @@ use std::{
 };
 
 use syncline_scheduler::{
-    core::{Barrier, ClockRoster, Effect, Input, ShardStand, SnapshotFile, Stand, TaskFault, TaskKey},
+    core::{
+        Barrier, ClockRoster, Effect, Input, PushProgress, ShardProgress, SnapshotFile, TaskFault, TaskKey,
+    },
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
     spec::{JobSpec, TrainSpec},
     sync::{self, PlanRequest},
@@ -127,12 +129,12 @@ impl Hands {
     pub(super) fn carry_out(&self, effect: Effect) {
         match effect {
             Effect::Assign { worker, assignment } => self.sessions.assign(worker, assignment),
-            Effect::Settle { worker, key } => self.sessions.settle(worker, &key),
+            Effect::AckReport { worker, key } => self.sessions.settle(worker, &key),
             Effect::Revoke { worker, key } => self.sessions.revoke(worker, &key),
-            Effect::Drop { worker, reason } => self.sessions.drop(worker, &reason),
+            Effect::DismissWorker { worker, reason } => self.sessions.drop(worker, &reason),
             Effect::OpenShards { job, generation } => self.open(job, generation),
             Effect::Attach { job, generation, shard, floor } => self.compare(job, generation, shard, floor),
-            Effect::Order { job, generation, barrier } => self.order(&job, generation, &barrier),
+            Effect::LeaseBarrier { job, generation, barrier } => self.order(&job, generation, &barrier),
             Effect::Clocks { job, generation, roster } => self.clocks(&job, generation, roster),
             Effect::Seal { job, generation, worker } => self.seal(&job, generation, worker),
             Effect::Snapshot { key, version } => self.snapshot(key, version),
@@ -145,7 +147,7 @@ impl Hands {
         let hands = self.clone();
         let points: u64 = request.rows.iter().map(|r| u64::from(r.points.count)).sum();
         let compute = move || {
-            let plan = sync::plan(&request.rows, request.searching);
+            let plan = sync::plan(&request.rows, request.search_options);
             let PlanRequest { job, generation, superstep, revision, .. } = request;
             hands.send(Input::Planned { job, generation, superstep, revision, plan });
         };
@@ -198,9 +200,15 @@ impl Hands {
         });
     }
 
-    pub(super) fn closed(&self, job: &JobId, generation: Generation, shard: ShardIndex, stand: ShardStand) {
-        if stand.closed > 0 {
-            self.send(Input::BarrierClosed { job: job.clone(), generation, shard, stand });
+    pub(super) fn closed(
+        &self,
+        job: &JobId,
+        generation: Generation,
+        shard: ShardIndex,
+        progress: ShardProgress,
+    ) {
+        if progress.closed > 0 {
+            self.send(Input::BarrierClosed { job: job.clone(), generation, shard, progress });
         }
     }
 
@@ -226,7 +234,7 @@ impl Hands {
                                 &job,
                                 generation,
                                 shard,
-                                ShardStand { closed: seen, closed_ago_us, pushes },
+                                ShardProgress { closed: seen, closed_ago_us, pushes },
                             );
                         }
                     }
@@ -293,8 +301,8 @@ impl Hands {
                     .await;
                 match answer {
                     Ok(a) => {
-                        let stand = Stand { watermark: a.watermark, partial: a.partial };
-                        hands.send(Input::Sealed { job, generation, worker, shard, stand });
+                        let progress = PushProgress { watermark: a.watermark, partial: a.partial };
+                        hands.send(Input::Sealed { job, generation, worker, shard, progress });
                     }
                     Err(fault) => hands.failed(&job, generation, &fault),
                 }

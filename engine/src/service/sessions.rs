@@ -10,7 +10,7 @@ use std::{
 
 use dashmap::DashMap;
 use syncline_scheduler::{
-    core::{Assignment, TaskKey, WorkerAbout},
+    core::{Assignment, TaskKey, WorkerInfo},
     ids::{EngineEpoch, Incarnation},
 };
 use tokio::sync::{Notify, OwnedMutexGuard};
@@ -21,7 +21,7 @@ use crate::rpc::{Activity, Enrolment};
 /// One live worker.
 #[derive(Default)]
 struct Session {
-    about: WorkerAbout,
+    about: WorkerInfo,
     /// The engine that gave it its number; `None` if a job in Redis named it, behind which the numbers go on.
     since: Option<EngineEpoch>,
     /// Committed assignments whose report is not committed yet, in order.
@@ -47,7 +47,7 @@ pub(super) struct Sessions(Arc<DashMap<Incarnation, Arc<Session>>>);
 /// What people see of a live worker.
 pub(super) struct Seen {
     pub worker: Incarnation,
-    pub about: WorkerAbout,
+    pub about: WorkerInfo,
     pub silent_for: Duration,
     pub activity: Activity,
 }
@@ -70,16 +70,16 @@ impl Seen {
 
 impl Sessions {
     /// A worker that registered.
-    pub(super) fn open(&self, who: Enrolment, about: WorkerAbout) {
+    pub(super) fn open(&self, who: Enrolment, about: WorkerInfo) {
         self.insert(who.incarnation, about, Some(who.since));
     }
 
     /// A worker that a job in Redis names.
-    pub(super) fn reopen(&self, worker: Incarnation, about: WorkerAbout) {
+    pub(super) fn reopen(&self, worker: Incarnation, about: WorkerInfo) {
         self.insert(worker, about, None);
     }
 
-    fn insert(&self, worker: Incarnation, about: WorkerAbout, since: Option<EngineEpoch>) {
+    fn insert(&self, worker: Incarnation, about: WorkerInfo, since: Option<EngineEpoch>) {
         let session = Session { about, since, seen: Mutex::new(Some(Instant::now())), ..Session::default() };
         self.0.insert(worker, Arc::new(session));
     }
@@ -221,7 +221,7 @@ mod tests {
     fn a_number_that_is_given_again_is_not_the_old_workers_any_more() {
         let sessions = Sessions::default();
         assert!(!sessions.belongs_to_another(who(101, 1)), "nobody has it yet");
-        sessions.open(who(101, 2), WorkerAbout::default());
+        sessions.open(who(101, 2), WorkerInfo::default());
         assert!(sessions.belongs_to_another(who(101, 1)));
         assert!(!sessions.belongs_to_another(who(101, 2)));
     }
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn a_worker_that_a_job_names_is_known_to_the_next_engine() {
         let sessions = Sessions::default();
-        sessions.reopen(Incarnation(7), WorkerAbout::default());
+        sessions.reopen(Incarnation(7), WorkerInfo::default());
         assert!(!sessions.belongs_to_another(who(7, 1)));
     }
 }

@@ -27,8 +27,8 @@ impl Batch {
         if let Some(spec) = &commit.spec {
             state.extend(["schema".to_owned(), SCHEMA.to_owned(), "spec".to_owned(), spec.clone()]);
         }
-        if let Some(central) = &commit.central {
-            state.extend(["central".to_owned(), central.clone()]);
+        if let Some(job_state) = &commit.job_state {
+            state.extend(["job_state".to_owned(), job_state.clone()]);
         }
         batch.calls("S", STATE, &state, 2);
         let summary: Vec<String> =

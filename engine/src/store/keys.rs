@@ -9,7 +9,7 @@ pub const JOBS: &str = "syncline:jobs";
 /// Counter: the last worker incarnation that was given away.
 pub const INCARNATIONS: &str = "syncline:incarnations";
 /// Format of everything below; raised when it changes incompatibly.
-pub const SCHEMA: &str = "4";
+pub const SCHEMA: &str = "5";
 
 /// Entries kept in each stream of a job.
 pub const STREAM_ENTRIES: usize = 200;
@@ -21,7 +21,7 @@ pub const ENDED_JOB_EXPIRY_S: u64 = 7 * 24 * 3600;
 pub struct JobKeys {
     /// Hash, for people: state, progress, results in plain text.
     pub job: String,
-    /// Hash, internal: `epoch`, `seq`, `schema`, `spec`, `central`.
+    /// Hash, internal: `epoch`, `seq`, `schema`, `spec`, `job_state`.
     pub state: String,
     /// Hash: task id to JSON.
     pub tasks: String,

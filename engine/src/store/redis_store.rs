@@ -7,7 +7,7 @@ use redis::{
     aio::{ConnectionManager, ConnectionManagerConfig},
 };
 use syncline_scheduler::{
-    core::{Commit, Stored},
+    core::{Commit, StoredJob},
     ids::{EngineEpoch, JobId},
 };
 use tokio::time::timeout;
@@ -51,7 +51,7 @@ pub enum Mode {
 #[derive(Debug)]
 pub enum Claimed {
     /// With the seq of its last commit.
-    Job { stored: Stored, seq: u64 },
+    Job { stored: StoredJob, seq: u64 },
     /// Listed, and without keys.
     Nothing,
     /// Its keys cannot be those of a job.
@@ -263,7 +263,7 @@ impl RedisStore {
     }
 
     /// A job as of one commit, without claiming it; empty if it has no keys.
-    pub async fn read(&self, job: &JobId) -> Result<Stored, StoreError> {
+    pub async fn read(&self, job: &JobId) -> Result<StoredJob, StoreError> {
         let names = JobKeys::new(job);
         let mut pipe = redis::pipe();
         pipe.atomic();
@@ -278,8 +278,8 @@ impl RedisStore {
             })
             .await?;
         let spec = state.remove("spec").unwrap_or_default();
-        let central = state.remove("central").unwrap_or_default();
-        Ok(Stored { spec, central, tasks, workers, supersteps })
+        let job_state = state.remove("job_state").unwrap_or_default();
+        Ok(StoredJob { spec, job_state, tasks, workers, supersteps })
     }
 
     /// All fields of one of our bounded hashes.

@@ -67,7 +67,7 @@ impl Trace {
             let Some((now, worker)) = pushes.pop_first() else { break };
             let extra = |clocks: &Clocks| clocks.get(id(worker)).map_or(0, |c| c.extra);
             let extra_before = extra(&clocks);
-            let (decision, r_star) = match policy.judge(id(worker), now, &mut clocks) {
+            let (decision, r_star) = match policy.on_push(id(worker), now, &mut clocks) {
                 Verdict::Near => ("ok", None),
                 Verdict::Extra => ("ok_extra", None),
                 Verdict::Granted(extra) => ("grant", Some(extra)),

@@ -12,7 +12,7 @@ mod stepping;
 pub use assign::assign;
 pub use cost::Cost;
 pub use curve_fit::CurveFit;
-pub use stepping::{Stepping, Timed};
+pub use stepping::{RoundTime, Stepping};
 
 use serde::{Deserialize, Serialize};
 

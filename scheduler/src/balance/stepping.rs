@@ -28,7 +28,7 @@ const APART: f64 = 0.05;
 
 /// One worker's part in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timed {
+pub struct RoundTime {
     pub worker: Incarnation,
     /// Samples of its iteration, and how long that took without waiting.
     pub batch: u32,
@@ -86,13 +86,13 @@ impl Stepping {
     ///
     /// A new worker gets the mean batch, and the others shrink or grow in proportion. A round in which somebody had
     /// another batch than it should, such as the last of an epoch, is not counted. Cost O(n log n).
-    pub fn round(&mut self, times: &[Timed]) -> Option<BTreeMap<Incarnation, u32>> {
+    pub fn round(&mut self, times: &[RoundTime]) -> Option<BTreeMap<Incarnation, u32>> {
         if times.is_empty() {
             return None;
         }
-        let seated = |t: &Timed| self.batches.get(&t.worker).is_some_and(|&b| t.bounds.clamp(b) == b);
-        if times.len() != self.batches.len() || !times.iter().all(seated) {
-            self.seat(times);
+        let unchanged = |t: &RoundTime| self.batches.get(&t.worker).is_some_and(|&b| t.bounds.clamp(b) == b);
+        if times.len() != self.batches.len() || !times.iter().all(unchanged) {
+            self.redistribute(times);
             return Some(self.batches.clone());
         }
         if times.iter().any(|t| self.batches.get(&t.worker) != Some(&t.batch)) {
@@ -112,11 +112,11 @@ impl Stepping {
     }
 
     /// Workers came, went, or have other bounds: shares out the total and starts again.
-    fn seat(&mut self, times: &[Timed]) {
+    fn redistribute(&mut self, times: &[RoundTime]) {
         let kept: Vec<f64> =
             times.iter().filter_map(|t| self.batches.get(&t.worker)).map(|&b| f64::from(b)).collect();
         let mean = kept.iter().sum::<f64>() / kept.len().max(1) as f64;
-        let weigh = |t: &Timed| {
+        let weigh = |t: &RoundTime| {
             let weight = self.batches.get(&t.worker).map_or(mean, |&batch| f64::from(batch)).max(1.0);
             (Cost::Proportional { us_per_sample: 1.0 / weight }, t.bounds)
         };
@@ -141,11 +141,11 @@ impl Stepping {
     }
 
     /// The window is full: judges the last move and makes the next. Returns whether batches changed.
-    fn adjust(&mut self, times: &[Timed]) -> bool {
+    fn adjust(&mut self, times: &[RoundTime]) -> bool {
         let mean_us = |worker: Incarnation| {
             self.sums_us.get(&worker).map_or(0.0, |&us| us as f64 / f64::from(self.rounds))
         };
-        let slower = |a: &&Timed, b: &&Timed| mean_us(a.worker).total_cmp(&mean_us(b.worker));
+        let slower = |a: &&RoundTime, b: &&RoundTime| mean_us(a.worker).total_cmp(&mean_us(b.worker));
         let not_full = times.iter().filter(|t| t.batch < t.bounds.most());
         let (Some(straggler), Some(leader)) = (times.iter().max_by(slower), not_full.min_by(slower)) else {
             return false;
@@ -164,11 +164,11 @@ impl Stepping {
         if let Some((last, receiver_us)) = self.last.take().zip(receiver_us) {
             if receiver_us >= last.giver_us {
                 self.give(last.to, last.from, last.samples);
-                self.calm_down(last.spread);
+                self.refine(last.spread);
                 return true;
             }
             if (straggler.worker, leader.worker) == (last.to, last.from) {
-                self.calm_down(spread);
+                self.refine(spread);
             }
         }
         let samples = self
@@ -197,7 +197,7 @@ impl Stepping {
     }
 
     /// The last move went too far: smaller steps, longer windows, and no more where steps cannot be smaller.
-    fn calm_down(&mut self, spread: f64) {
+    fn refine(&mut self, spread: f64) {
         if self.step == 1 {
             self.settled = Some(spread);
         }
@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn a_round_of_other_batches_is_not_counted() {
-        let timed = |batch, us| Timed { worker: Incarnation(1), batch, us, bounds: ANY };
-        let slow = |batch, us| Timed { worker: Incarnation(2), ..timed(batch, us) };
+        let timed = |batch, us| RoundTime { worker: Incarnation(1), batch, us, bounds: ANY };
+        let slow = |batch, us| RoundTime { worker: Incarnation(2), ..timed(batch, us) };
         let mut stepping = Stepping::new(64);
         assert!(stepping.round(&[timed(1, 1), slow(1, 1)]).is_some());
         for _ in 0..FIRST_WINDOW - 1 {

@@ -1,10 +1,10 @@
 //! The clocks of a job: who counts, and the tasks that stand for "everybody has reached this".
 
 use super::{
-    io::{ClockRoster, Effect},
+    effects::{ClockRoster, Effect},
     job::Job,
-    state::{Phase, Task, TaskBody, Transfer},
-    wire::Iterated,
+    protocol::Iterated,
+    records::{Phase, StepTimes, Task, TaskBody},
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId},
@@ -16,18 +16,18 @@ const NEWEST: f64 = 0.2;
 
 impl Job {
     /// Tells the shards whose clocks count, after a worker joined.
-    pub(super) fn clocks_changed(&mut self, fx: &mut Vec<Effect>) {
-        self.central.clock_revision += 1;
-        self.touched.central = true;
-        fx.extend(self.clock_roster());
+    pub(super) fn clocks_changed(&mut self, effects: &mut Vec<Effect>) {
+        self.state.clock_revision += 1;
+        self.changes.job_state = true;
+        effects.extend(self.clock_roster());
     }
 
     /// What the shards must know about clocks, once they hold the job.
     pub(super) fn clock_roster(&self) -> Option<Effect> {
         let base = self.active().map(|w| (w, self.members[&w].clock_base)).collect();
-        let roster = ClockRoster { revision: self.central.clock_revision, base };
-        let (job, generation) = (self.id().clone(), self.central.generation);
-        (self.central.phase == Phase::Running).then_some(Effect::Clocks { job, generation, roster })
+        let roster = ClockRoster { revision: self.state.clock_revision, base };
+        let (job, generation) = (self.id().clone(), self.state.generation);
+        (self.state.phase == Phase::Running).then_some(Effect::Clocks { job, generation, roster })
     }
 
     /// Puts a clock that some pull waits for into the graph, unless everybody has reached it.
@@ -47,7 +47,7 @@ impl Job {
         if low == before {
             return;
         }
-        self.due.everybody = true;
+        self.grant_queue.everybody = true;
         let reached = TaskId::Clock(low.unwrap_or(u64::MAX));
         let done: Vec<TaskId> = self
             .tasks
@@ -69,13 +69,13 @@ impl Job {
     }
 }
 
-impl Transfer {
+impl StepTimes {
     pub(super) fn add(&mut self, it: &Iterated) {
         let first = self.compute_us == 0.0;
         let mix = |mean: &mut f64, us: u64| {
             *mean = if first { us as f64 } else { *mean + NEWEST * (us as f64 - *mean) };
         };
-        mix(&mut self.compute_us, it.compute_us + it.pace_us);
+        mix(&mut self.compute_us, it.compute_us + it.throttle_us);
         // Inside a local round nothing is transferred; that says nothing about the link.
         if it.pull_us > 0 {
             mix(&mut self.pull_us, it.pull_us);

@@ -4,11 +4,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    fleet::Core,
-    io::{Effect, TaskFault, WorkerAbout},
+    effects::Effect,
+    inputs::{TaskFault, WorkerInfo},
     job::Job,
-    state::Phase,
-    wire::TaskKey,
+    protocol::TaskKey,
+    records::Phase,
+    state_machine::Core,
 };
 use crate::{
     graph::{TaskEvent, TaskId},
@@ -36,7 +37,7 @@ pub struct Exclusion {
     pub over: bool,
 }
 
-impl WorkerAbout {
+impl WorkerInfo {
     /// What stays the same when the worker registers again, and changes when its process is started again.
     fn identity(&self) -> String {
         format!("{}/{}/{}", self.host, self.name, self.pid)
@@ -51,26 +52,26 @@ impl Core {
         key: &TaskKey,
         fault: TaskFault,
         now_us: u64,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) {
         self.workers.remove(&worker);
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
-        job.exclude(worker, &fault, now_us, fx);
+        job.exclude(worker, &fault, now_us, effects);
         let able = self.workers.values().any(|about| !job.excludes(about));
         // Training that has begun waits for a worker that can go on: what was trained is worth more than an early end.
-        let begun = job.central.counters.done > 0 && matches!(key.task, TaskId::Iteration { .. });
+        let begun = job.state.counters.done > 0 && matches!(key.task, TaskId::Iteration { .. });
         if !able && !begun {
             let TaskFault { code, reason } = fault;
             let reason = format!("task {}: {reason}", key.task);
-            job.end(Phase::Failed { code, reason }, now_us, fx);
+            job.end(Phase::Failed { code, reason }, now_us, effects);
         }
     }
 
     /// Ends exclusions whose time is over; whether there were any.
-    pub(super) fn readmit(&mut self, now_us: u64) -> bool {
+    pub(super) fn end_exclusions(&mut self, now_us: u64) -> bool {
         let mut any = false;
-        for job in self.jobs.values_mut().filter(|j| !j.central.phase.is_over()) {
-            any |= job.readmit(now_us);
+        for job in self.jobs.values_mut().filter(|j| !j.state.phase.is_over()) {
+            any |= job.end_exclusions(now_us);
         }
         any
     }
@@ -78,14 +79,14 @@ impl Core {
 
 impl Job {
     /// Whether a worker is not offered this job for now.
-    pub(super) fn excludes(&self, about: &WorkerAbout) -> bool {
-        self.central.excluded.get(&about.identity()).is_some_and(|e| !e.over)
+    pub(super) fn excludes(&self, about: &WorkerInfo) -> bool {
+        self.state.excluded.get(&about.identity()).is_some_and(|e| !e.over)
     }
 
-    fn exclude(&mut self, worker: Incarnation, fault: &TaskFault, now_us: u64, fx: &mut Vec<Effect>) {
+    fn exclude(&mut self, worker: Incarnation, fault: &TaskFault, now_us: u64, effects: &mut Vec<Effect>) {
         let Some(member) = self.members.get(&worker) else { return };
         let (identity, about) = (member.about.identity(), member.about.clone());
-        let times = self.central.excluded.get(&identity).map_or(1, |e| e.times.saturating_add(1));
+        let times = self.state.excluded.get(&identity).map_or(1, |e| e.times.saturating_add(1));
         let pause_us = (FIRST_US << (times - 1).min(16)).min(LONGEST_US);
         let TaskFault { code, reason } = fault.clone();
         let mut fields = self.about_worker(worker);
@@ -98,7 +99,7 @@ impl Job {
         self.event("worker_excluded", now_us, fields);
         for id in self.leased_to(worker) {
             let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
-            fx.push(Effect::Revoke { worker, key: self.key(id.clone(), attempt) });
+            effects.push(Effect::Revoke { worker, key: self.key(id.clone(), attempt) });
             if self.tasks.get(&id).is_some_and(|t| t.body.is_node()) {
                 // It was this worker that failed, not the node: another one may take it.
                 self.apply(&id, &TaskEvent::HolderGone { again: true }, now_us);
@@ -109,22 +110,22 @@ impl Job {
         let left = format!("it cannot run this job: {reason}");
         let exclusion =
             Exclusion { name, host, code, reason, since_us: now_us, until_us, times, over: false };
-        self.central.excluded.insert(identity, exclusion);
-        while self.central.excluded.len() > KEPT {
-            let oldest = self.central.excluded.iter().min_by_key(|(_, e)| e.until_us).map(|(k, _)| k.clone());
-            self.central.excluded.remove(&oldest.unwrap_or_default());
+        self.state.excluded.insert(identity, exclusion);
+        while self.state.excluded.len() > KEPT {
+            let oldest = self.state.excluded.iter().min_by_key(|(_, e)| e.until_us).map(|(k, _)| k.clone());
+            self.state.excluded.remove(&oldest.unwrap_or_default());
         }
-        self.worker_gone(worker, &left, now_us, fx);
-        fx.push(Effect::Drop { worker, reason: left });
+        self.worker_gone(worker, &left, now_us, effects);
+        effects.push(Effect::DismissWorker { worker, reason: left });
     }
 
-    fn readmit(&mut self, now_us: u64) -> bool {
+    fn end_exclusions(&mut self, now_us: u64) -> bool {
         let mut any = false;
-        for exclusion in self.central.excluded.values_mut().filter(|e| !e.over && e.until_us <= now_us) {
+        for exclusion in self.state.excluded.values_mut().filter(|e| !e.over && e.until_us <= now_us) {
             exclusion.over = true;
             any = true;
         }
-        self.touched.central |= any;
+        self.changes.job_state |= any;
         any
     }
 
@@ -134,7 +135,7 @@ impl Job {
             true => format!("{} on {}: {}", e.name, e.host, e.reason),
             false => format!("{} on {}: [{}] {}", e.name, e.host, e.code, e.reason),
         };
-        let now = self.central.excluded.values().filter(|e| !e.over);
+        let now = self.state.excluded.values().filter(|e| !e.over);
         now.map(one).collect::<Vec<_>>().join("; ")
     }
 }

@@ -4,21 +4,21 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     job::Job,
-    state::{End, Share, Span, Standing, Task},
+    records::{Membership, RosterEntry, SuperstepPhase, SuperstepState, Task},
 };
 use crate::{
     graph::{Holder, TaskId, TaskState},
     ids::{Incarnation, Superstep},
     sync::{
-        Ending, Why,
-        search::{Points, Weighed},
+        EndRule, Why,
+        search::{Alternative, Points},
     },
 };
 
 /// A barrier: what was predicted, what was weighed, what was chosen, and what happened. Times are µs after the
 /// superstep opened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BarrierStory {
+pub struct BarrierExplanation {
     pub barrier: Superstep,
     /// `open`, `planning`, `ordered` or `closed`.
     pub state: String,
@@ -31,13 +31,14 @@ pub struct BarrierStory {
     pub predicted_wait_us: Option<u64>,
     pub actual_wait_us: Option<u64>,
     /// Windows that were weighed besides the chosen one.
-    pub weighed: Vec<Weighed>,
-    pub workers: Vec<WorkerStory>,
+    #[serde(rename = "weighed")]
+    pub alternatives: Vec<Alternative>,
+    pub workers: Vec<WorkerExplanation>,
 }
 
 /// One worker's part in a superstep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct WorkerStory {
+pub struct WorkerExplanation {
     pub worker: Incarnation,
     pub name: String,
     /// Iterations of this superstep: how many it is to do, once decided, and how many it has done.
@@ -51,12 +52,13 @@ pub struct WorkerStory {
     pub actual_wait_us: Option<u64>,
     /// Whether the barrier waits for it.
     pub awaited: bool,
-    pub slow: Option<SlowStory>,
+    #[serde(rename = "slow")]
+    pub straggler: Option<StragglerExplanation>,
 }
 
 /// A worker that is much slower than most, and since when.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct SlowStory {
+pub struct StragglerExplanation {
     pub since_ms: u64,
     /// Its predicted time per sample over the median.
     pub factor: f64,
@@ -64,7 +66,7 @@ pub struct SlowStory {
 
 /// A task: its state, and in words why it is in that state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TaskStory {
+pub struct TaskExplanation {
     pub task: TaskId,
     pub state: String,
     pub because: Vec<String>,
@@ -74,73 +76,73 @@ pub struct TaskStory {
 
 impl Job {
     /// The story of the barrier that ends a superstep; `None` if it is not begun or not kept any more.
-    pub fn explain_barrier(&self, barrier: Superstep) -> Option<BarrierStory> {
-        let span = self.spans.get(&barrier)?;
-        let after = |at_us: u64| at_us.saturating_sub(span.opened_us);
-        let actual_wait_us = match span.end {
-            End::Closed { actual_wait_us, .. } => Some(actual_wait_us),
+    pub fn explain_barrier(&self, barrier: Superstep) -> Option<BarrierExplanation> {
+        let record = self.supersteps.get(&barrier)?;
+        let after = |at_us: u64| at_us.saturating_sub(record.opened_us);
+        let actual_wait_us = match record.phase {
+            SuperstepPhase::Closed { actual_wait_us, .. } => Some(actual_wait_us),
             _ => None,
         };
-        Some(BarrierStory {
+        Some(BarrierExplanation {
             barrier,
-            state: span.word().to_owned(),
-            why: span.why.clone(),
-            opened_ms: span.opened_us / 1000,
-            expected_us: span.sync_at_us.map(after),
-            closed_us: span.closed_us().map(after),
-            span_us: span.span_us,
-            predicted_wait_us: span.predicted_wait_us,
+            state: record.word().to_owned(),
+            why: record.why.clone(),
+            opened_ms: record.opened_us / 1000,
+            expected_us: record.sync_at_us.map(after),
+            closed_us: record.closed_us().map(after),
+            span_us: record.span_us,
+            predicted_wait_us: record.predicted_wait_us,
             actual_wait_us,
-            weighed: span
-                .weighed
+            alternatives: record
+                .alternatives
                 .iter()
-                .map(|w| Weighed { span_us: w.span_us, sync_at_us: after(w.sync_at_us) })
+                .map(|w| Alternative { span_us: w.span_us, sync_at_us: after(w.sync_at_us) })
                 .collect(),
-            workers: span.roster.iter().map(|(w, share)| self.part(span, *w, share)).collect(),
+            workers: record.roster.iter().map(|(w, entry)| self.part(record, *w, entry)).collect(),
         })
     }
 
-    fn part(&self, span: &Span, worker: Incarnation, share: &Share) -> WorkerStory {
-        let after = |at_us: u64| at_us.saturating_sub(span.opened_us);
+    fn part(&self, record: &SuperstepState, worker: Incarnation, entry: &RosterEntry) -> WorkerExplanation {
+        let after = |at_us: u64| at_us.saturating_sub(record.opened_us);
         let member = self.members.get(&worker);
-        let row = span.predicted.iter().find(|row| row.worker == worker);
-        let expected = row.zip(share.last).map(|(row, last)| {
+        let row = record.predicted.iter().find(|row| row.worker == worker);
+        let expected = row.zip(entry.last).map(|(row, last)| {
             let i = last.saturating_sub(row.first_seq);
             row.points.at(u32::try_from(i).unwrap_or(u32::MAX))
         });
-        let done = member.map_or(0, |m| m.finished.min(share.last.unwrap_or(u64::MAX)));
-        WorkerStory {
+        let done = member.map_or(0, |m| m.finished.min(entry.last.unwrap_or(u64::MAX)));
+        WorkerExplanation {
             worker,
             name: member.map(|m| m.about.name.clone()).unwrap_or_default(),
-            iterations: share.last.map(|last| last - share.base),
-            done: done.saturating_sub(share.base),
-            batch: share.batch,
+            iterations: entry.last.map(|last| last - entry.base),
+            done: done.saturating_sub(entry.base),
+            batch: entry.batch,
             predicted_interval_us: row.map(|row| row.points.interval_us),
             expected_us: expected.map(after),
-            arrived_us: share.arrived_us.map(after),
-            predicted_wait_us: expected.zip(span.sync_at_us).map(|(e, sync)| sync.saturating_sub(e)),
-            actual_wait_us: share
+            arrived_us: entry.arrived_us.map(after),
+            predicted_wait_us: expected.zip(record.sync_at_us).map(|(e, sync)| sync.saturating_sub(e)),
+            actual_wait_us: entry
                 .arrived_us
-                .zip(span.closed_us())
+                .zip(record.closed_us())
                 .map(|(a, closed)| closed.saturating_sub(a)),
-            awaited: !span.is_closed() && share.last.is_none_or(|last| done < last),
-            slow: member
-                .and_then(|m| m.slow)
-                .map(|s| SlowStory { since_ms: s.since_us / 1000, factor: s.factor }),
+            awaited: !record.is_closed() && entry.last.is_none_or(|last| done < last),
+            straggler: member
+                .and_then(|m| m.straggler)
+                .map(|s| StragglerExplanation { since_ms: s.since_us / 1000, factor: s.factor }),
         }
     }
 
     /// Barriers whose stories are kept.
     pub fn barriers_kept(&self) -> Option<(Superstep, Superstep)> {
-        Some((*self.spans.keys().next()?, *self.spans.keys().next_back()?))
+        Some((*self.supersteps.keys().next()?, *self.supersteps.keys().next_back()?))
     }
 
     /// The story of a task; `None` if the graph never had or will not have it.
-    pub fn explain_task(&self, id: &TaskId) -> Option<TaskStory> {
+    pub fn explain_task(&self, id: &TaskId) -> Option<TaskExplanation> {
         let Some(task) = self.tasks.get(id) else { return self.absent(id) };
         let needs = task.control.iter().chain(&task.version);
         let needs = needs.map(|need| (need.clone(), self.state_word(need))).collect();
-        Some(TaskStory {
+        Some(TaskExplanation {
             task: id.clone(),
             state: task.state.word().to_owned(),
             because: self.because(id, task),
@@ -156,7 +158,7 @@ impl Job {
     fn because(&self, id: &TaskId, task: &Task) -> Vec<String> {
         match &task.state {
             TaskState::Waiting { .. } => vec!["it starts when everything it needs is done".into()],
-            TaskState::Ready => match &self.central.waiting_for {
+            TaskState::Ready => match &self.state.waiting_for {
                 Some(waits) => vec![format!("the job waits for {waits}")],
                 None => vec!["everything it needs is done; no worker is free for it".into()],
             },
@@ -180,7 +182,7 @@ impl Job {
         let mut because = Vec::new();
         for need in &task.version {
             match need {
-                TaskId::Barrier(n) if n.0 >= self.central.closed => {
+                TaskId::Barrier(n) if n.0 >= self.state.closed => {
                     because.push(format!("its pull waits for {need}: {}", self.barrier_waits(*n)));
                 }
                 TaskId::Clock(clock) if self.clocks.lowest().is_some_and(|low| low < *clock) => {
@@ -195,11 +197,15 @@ impl Job {
             (TaskId::Iteration { seq, .. }, Holder::Worker(worker)) => {
                 let before = seq - self.members.get(&worker).map_or(0, |m| m.finished) - 1;
                 because.push(match before {
-                    0 => format!("{} has it in hand", self.called(worker)),
-                    n => format!("{} has it in hand, behind {n} earlier iterations", self.called(worker)),
+                    0 => format!("{} has it in hand", self.display_name(worker)),
+                    n => {
+                        format!("{} has it in hand, behind {n} earlier iterations", self.display_name(worker))
+                    }
                 });
             }
-            (_, Holder::Worker(worker)) => because.push(format!("{} has it in hand", self.called(worker))),
+            (_, Holder::Worker(worker)) => {
+                because.push(format!("{} has it in hand", self.display_name(worker)))
+            }
             (_, Holder::Shards) => because.push("the shards work on it".into()),
             (_, Holder::Planner) => because.push("its rolling graph of iterations and barriers runs".into()),
         }
@@ -213,24 +219,39 @@ impl Job {
         let missing: Vec<String> = missing
             .map(|w| match w.iterations {
                 Some(all) => {
-                    format!("{}: {} of {all} iterations done{}", self.called(w.worker), w.done, slow(w.slow))
+                    format!(
+                        "{}: {} of {all} iterations done{}",
+                        self.display_name(w.worker),
+                        w.done,
+                        straggling(w.straggler)
+                    )
                 }
-                None => format!("{}: {} iterations done{}", self.called(w.worker), w.done, slow(w.slow)),
+                None => {
+                    format!(
+                        "{}: {} iterations done{}",
+                        self.display_name(w.worker),
+                        w.done,
+                        straggling(w.straggler)
+                    )
+                }
             })
             .collect();
-        match (&self.spans[&barrier].end, missing.is_empty()) {
-            (End::Open(Ending::Free), _) => "it has no planned end".into(),
-            (End::Open(_), _) => format!("speeds are being watched; so far {}", missing.join(", ")),
-            (End::Planning(_), _) => "it is being planned".into(),
-            (End::Ordered, true) => "everybody is there; the shards are closing it".into(),
-            (End::Ordered, false) => format!("it waits for {}", missing.join(", ")),
-            (End::Closed { .. }, _) => "it is closed".into(),
+        match (&self.supersteps[&barrier].phase, missing.is_empty()) {
+            (SuperstepPhase::Open(EndRule::Free), _) => "it has no planned end".into(),
+            (SuperstepPhase::Open(_), _) => {
+                format!("speeds are being watched; so far {}", missing.join(", "))
+            }
+            (SuperstepPhase::Planning(_), _) => "it is being planned".into(),
+            (SuperstepPhase::Ordered, true) => "everybody is there; the shards are closing it".into(),
+            (SuperstepPhase::Ordered, false) => format!("it waits for {}", missing.join(", ")),
+            (SuperstepPhase::Closed { .. }, _) => "it is closed".into(),
         }
     }
 
     fn clock_waits(&self, clock: u64) -> String {
         let late = self.clocks.iter().filter(|(_, c)| c.pushes < clock);
-        let late: Vec<String> = late.map(|(w, c)| format!("{}: at {}", self.called(w), c.pushes)).collect();
+        let late: Vec<String> =
+            late.map(|(w, c)| format!("{}: at {}", self.display_name(w), c.pushes)).collect();
         match late.is_empty() {
             true => "everybody has reached it".into(),
             false => format!("it waits for {}", late.join(", ")),
@@ -238,9 +259,9 @@ impl Job {
     }
 
     /// A task that is not in the graph: over and forgotten, or not granted yet.
-    fn absent(&self, id: &TaskId) -> Option<TaskStory> {
+    fn absent(&self, id: &TaskId) -> Option<TaskExplanation> {
         let story = |state: &str, because: String| {
-            Some(TaskStory {
+            Some(TaskExplanation {
                 task: id.clone(),
                 state: state.to_owned(),
                 because: vec![because],
@@ -249,8 +270,8 @@ impl Job {
         };
         let forgotten = "it is over; only the newest finished tasks are kept".to_owned();
         match *id {
-            TaskId::Barrier(n) if n.0 < self.central.closed => story("done", forgotten),
-            TaskId::Barrier(n) if self.spans.contains_key(&n) => story("planned", self.barrier_waits(n)),
+            TaskId::Barrier(n) if n.0 < self.state.closed => story("done", forgotten),
+            TaskId::Barrier(n) if self.supersteps.contains_key(&n) => story("planned", self.barrier_waits(n)),
             TaskId::Clock(clock) => match self.clocks.lowest() {
                 Some(low) if low >= clock => story("done", forgotten),
                 _ => story("planned", self.clock_waits(clock)),
@@ -268,44 +289,44 @@ impl Job {
 
     fn not_granted(&self, worker: Incarnation, seq: u64) -> String {
         let member = &self.members[&worker];
-        if member.standing != Standing::Active {
-            return format!("{} has left", self.called(worker));
+        if member.membership != Membership::Active {
+            return format!("{} has left", self.display_name(worker));
         }
-        if self.central.cursor.is_exhausted() && member.reserved.is_empty() {
+        if self.state.cursor.is_exhausted() && member.reserved.is_empty() {
             return "all samples are handed out".into();
         }
         if seq == member.granted + 1 && self.is_gated(worker) {
             let lead = self.clocks.lead(worker);
-            let slowest = self.clocks.slowest().map(|(w, _)| self.called(w)).unwrap_or_default();
-            let worker = self.called(worker);
+            let slowest = self.clocks.slowest().map(|(w, _)| self.display_name(w)).unwrap_or_default();
+            let worker = self.display_name(worker);
             return format!(
                 "not granted: {worker} is {lead} ahead of {slowest}, as far as {} allows",
                 self.train().policy
             );
         }
-        let worker = self.called(worker);
+        let worker = self.display_name(worker);
         format!("not granted yet: {worker} is at {} of {} granted", member.finished, member.granted)
     }
 }
 
-fn slow(slow: Option<SlowStory>) -> String {
-    slow.map(|s| format!(", {:.1} times as slow as most", s.factor)).unwrap_or_default()
+fn straggling(straggler: Option<StragglerExplanation>) -> String {
+    straggler.map(|s| format!(", {:.1} times as slow as most", s.factor)).unwrap_or_default()
 }
 
-impl Span {
+impl SuperstepState {
     fn closed_us(&self) -> Option<u64> {
-        match self.end {
-            End::Closed { closed_us, .. } => Some(closed_us),
+        match self.phase {
+            SuperstepPhase::Closed { closed_us, .. } => Some(closed_us),
             _ => None,
         }
     }
 
     fn word(&self) -> &'static str {
-        match self.end {
-            End::Open(_) => "open",
-            End::Planning(_) => "planning",
-            End::Ordered => "ordered",
-            End::Closed { .. } => "closed",
+        match self.phase {
+            SuperstepPhase::Open(_) => "open",
+            SuperstepPhase::Planning(_) => "planning",
+            SuperstepPhase::Ordered => "ordered",
+            SuperstepPhase::Closed { .. } => "closed",
         }
     }
 }

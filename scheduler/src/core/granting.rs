@@ -5,15 +5,15 @@
 //! so that no worker waits for the engine.
 
 use super::{
-    io::Effect,
+    effects::Effect,
     job::Job,
-    state::{End, Share, Span, Standing, Task, TaskBody},
+    records::{Membership, RosterEntry, SuperstepPhase, SuperstepState, Task, TaskBody},
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId},
     ids::{Incarnation, Superstep},
     samples::SampleRange,
-    sync::Ending,
+    sync::EndRule,
 };
 
 /// A step shorter than this is shorter than a control round trip with some noise.
@@ -36,28 +36,28 @@ enum Slot {
 
 impl Job {
     /// Grants whatever may be granted to the workers for whom something has changed.
-    pub(super) fn grant(&mut self, now_us: u64, fx: &mut Vec<Effect>) {
+    pub(super) fn grant(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         loop {
-            if std::mem::take(&mut self.due.everybody) {
-                self.due.workers = self.active().collect();
+            if std::mem::take(&mut self.grant_queue.everybody) {
+                self.grant_queue.workers = self.active().collect();
             }
-            let Some(worker) = self.due.workers.pop_first() else { return };
-            if self.members.get(&worker).is_some_and(|m| m.standing == Standing::Active) {
-                self.grant_to(worker, now_us, fx);
+            let Some(worker) = self.grant_queue.workers.pop_first() else { return };
+            if self.members.get(&worker).is_some_and(|m| m.membership == Membership::Active) {
+                self.grant_to(worker, now_us, effects);
             }
         }
     }
 
-    fn grant_to(&mut self, worker: Incarnation, now_us: u64, fx: &mut Vec<Effect>) {
+    fn grant_to(&mut self, worker: Incarnation, now_us: u64, effects: &mut Vec<Effect>) {
         loop {
             let outstanding = self.members[&worker].outstanding();
             match self.slot(worker) {
                 Slot::In { superstep, ahead } if outstanding < ahead && !self.is_gated(worker) => {
-                    if !self.grant_one(worker, superstep, now_us, fx) {
+                    if !self.grant_one(worker, superstep, now_us, effects) {
                         return;
                     }
                 }
-                Slot::New if outstanding < self.ahead(worker) => self.open_superstep(now_us, fx),
+                Slot::New if outstanding < self.ahead(worker) => self.open_superstep(now_us, effects),
                 _ => return,
             }
         }
@@ -65,13 +65,13 @@ impl Job {
 
     fn slot(&self, worker: Incarnation) -> Slot {
         let member = &self.members[&worker];
-        for (&superstep, span) in self.spans.iter().filter(|(_, s)| !s.is_closed()) {
-            let current = superstep.0 == self.central.closed;
-            match (span.roster.get(&worker), &span.end) {
+        for (&superstep, record) in self.supersteps.iter().filter(|(_, s)| !s.is_closed()) {
+            let current = superstep.0 == self.state.closed;
+            match (record.roster.get(&worker), &record.phase) {
                 // Where the others will be when the next superstep begins is not known, also to one who just joined.
-                (_, End::Planning(_)) => return Slot::Nothing,
-                (Some(Share { last: Some(last), .. }), _) if member.granted < *last => {
-                    let ahead = match (current, span.rounds.is_local()) {
+                (_, SuperstepPhase::Planning(_)) => return Slot::Nothing,
+                (Some(RosterEntry { last: Some(last), .. }), _) if member.granted < *last => {
+                    let ahead = match (current, record.rounds.is_local()) {
                         // The reports of a local round come together at its end.
                         (true, true) => u64::MAX,
                         (true, false) => self.pipeline(worker),
@@ -79,22 +79,24 @@ impl Job {
                     };
                     return Slot::In { superstep, ahead };
                 }
-                (Some(Share { last: Some(_), .. }), _) => {}
-                (_, End::Open(_)) if self.central.cursor.is_exhausted() => return Slot::Nothing,
-                (_, End::Open(Ending::Free)) => return Slot::In { superstep, ahead: self.pipeline(worker) },
-                (_, End::Open(_)) if self.leads_too_far(worker, span) => return Slot::Nothing,
-                (_, End::Open(_)) => return Slot::In { superstep, ahead: self.ahead(worker) },
+                (Some(RosterEntry { last: Some(_), .. }), _) => {}
+                (_, SuperstepPhase::Open(_)) if self.state.cursor.is_exhausted() => return Slot::Nothing,
+                (_, SuperstepPhase::Open(EndRule::Free)) => {
+                    return Slot::In { superstep, ahead: self.pipeline(worker) };
+                }
+                (_, SuperstepPhase::Open(_)) if self.leads_too_far(worker, record) => return Slot::Nothing,
+                (_, SuperstepPhase::Open(_)) => return Slot::In { superstep, ahead: self.ahead(worker) },
                 (None, _) => {}
-                (Some(Share { last: None, .. }), _) => return Slot::Nothing,
+                (Some(RosterEntry { last: None, .. }), _) => return Slot::Nothing,
             }
         }
-        if self.central.cursor.is_exhausted() { Slot::Nothing } else { Slot::New }
+        if self.state.cursor.is_exhausted() { Slot::Nothing } else { Slot::New }
     }
 
     /// Whether the policy's gate is closed for a worker's next iteration. Where the parameter server can do the
     /// waiting, it is open as soon as everything that is waited for has been granted.
     pub(super) fn is_gated(&self, worker: Incarnation) -> bool {
-        let gate = self.central.policy.as_dyn().gate(worker, &self.clocks);
+        let gate = self.state.policy.as_dyn().gate(worker, &self.clocks);
         let next = self.clocks.get(worker).map_or(0, |c| c.granted) + 1;
         match (gate.behind, gate.until) {
             (Some(behind), _) => self.clocks.lowest_granted().is_some_and(|low| next > low + behind + 1),
@@ -103,13 +105,13 @@ impl Job {
     }
 
     /// Whether one more iteration would take a worker of a monitored superstep beyond the bound on the lead.
-    fn leads_too_far(&self, worker: Incarnation, span: &Span) -> bool {
-        let Some(max_lead) = span.max_lead else { return false };
-        let inside = |w: &Incarnation, share: &Share| {
-            self.members.get(w).map_or(0, |m| m.finished.saturating_sub(share.base))
+    fn leads_too_far(&self, worker: Incarnation, record: &SuperstepState) -> bool {
+        let Some(max_lead) = record.max_lead else { return false };
+        let inside = |w: &Incarnation, entry: &RosterEntry| {
+            self.members.get(w).map_or(0, |m| m.finished.saturating_sub(entry.base))
         };
-        let lowest = span.roster.iter().map(|(w, share)| inside(w, share)).min().unwrap_or(0);
-        let base = span.roster.get(&worker).map_or(self.members[&worker].planned, |share| share.base);
+        let lowest = record.roster.iter().map(|(w, entry)| inside(w, entry)).min().unwrap_or(0);
+        let base = record.roster.get(&worker).map_or(self.members[&worker].planned, |entry| entry.base);
         self.members[&worker].granted + 1 - base.min(self.members[&worker].granted) > lowest + max_lead
     }
 
@@ -133,12 +135,12 @@ impl Job {
         worker: Incarnation,
         superstep: Superstep,
         now_us: u64,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) -> bool {
-        let batch = self.spans[&superstep].roster.get(&worker).map_or(self.train().batch, |s| s.batch);
+        let batch = self.supersteps[&superstep].roster.get(&worker).map_or(self.train().batch, |s| s.batch);
         let reserved = self.member(worker).take_reserved(batch);
-        let Some(range) = reserved.or_else(|| self.central.cursor.take(batch)) else { return false };
-        let learning_rate = self.learning_rate() * self.spans[&superstep].rate_factor;
+        let Some(range) = reserved.or_else(|| self.state.cursor.take(batch)) else { return false };
+        let learning_rate = self.learning_rate() * self.supersteps[&superstep].rate_factor;
         let member = self.member(worker);
         let base = member.granted;
         member.granted += 1;
@@ -147,14 +149,15 @@ impl Job {
         self.clocks.grant(worker);
         if self.clocks.lowest_granted() == self.clocks.get(worker).map(|c| c.granted) {
             // The last to be granted this clock: whoever waits for it at the parameter server may be granted more.
-            self.due.everybody |= self.central.policy.as_dyn().gate(worker, &self.clocks).behind.is_some();
+            self.grant_queue.everybody |=
+                self.state.policy.as_dyn().gate(worker, &self.clocks).behind.is_some();
         }
-        if !self.spans[&superstep].roster.contains_key(&worker) {
+        if !self.supersteps[&superstep].roster.contains_key(&worker) {
             self.member(worker).batch = batch;
-            let span = self.span(superstep);
-            span.roster.insert(worker, Share { base, last: None, batch, arrived_us: None });
-            if matches!(span.end, End::Open(Ending::Monitor { .. })) {
-                span.unseen.insert(worker);
+            let record = self.superstep_mut(superstep);
+            record.roster.insert(worker, RosterEntry { base, last: None, batch, arrived_us: None });
+            if matches!(record.phase, SuperstepPhase::Open(EndRule::Monitor { .. })) {
+                record.unobserved.insert(worker);
             }
         }
 
@@ -171,22 +174,22 @@ impl Job {
         self.tasks.insert(id.clone(), task);
         self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, now_us);
         if let Some(assignment) = self.assignment(&id) {
-            fx.push(Effect::Assign { worker, assignment });
+            effects.push(Effect::Assign { worker, assignment });
         }
         true
     }
 
     pub(super) fn learning_rate(&self) -> f32 {
         let train = self.train();
-        train.learning_rate.at(self.central.cursor.handed_out(), train.total_samples())
+        train.learning_rate.at(self.state.cursor.handed_out(), train.total_samples())
     }
 
     /// Predicted wait when everybody does `quota` iterations: known once every speed is.
     pub(super) fn quota_wait(&self, superstep: Superstep, quota: u32) -> Option<u64> {
-        let each = |(w, share): (&Incarnation, &Share)| {
-            Some(self.members.get(w)?.speed.interval_us(share.batch)? * u64::from(quota))
+        let each = |(w, entry): (&Incarnation, &RosterEntry)| {
+            Some(self.members.get(w)?.speed.interval_us(entry.batch)? * u64::from(quota))
         };
-        let each: Vec<u64> = self.spans[&superstep].roster.iter().map(each).collect::<Option<_>>()?;
+        let each: Vec<u64> = self.supersteps[&superstep].roster.iter().map(each).collect::<Option<_>>()?;
         let slowest = *each.iter().max()?;
         Some(each.iter().map(|us| slowest - us).sum())
     }
@@ -195,10 +198,10 @@ impl Job {
     /// one. When samples run short everybody gets its share of what is left.
     pub(super) fn reserve(&mut self, superstep: Superstep, wanted: &[(Incarnation, u64)]) {
         let batch_of = |job: &Self, w: &Incarnation| {
-            u64::from(job.spans[&superstep].roster.get(w).map_or(1, |share| share.batch))
+            u64::from(job.supersteps[&superstep].roster.get(w).map_or(1, |entry| entry.batch))
         };
         let need: u64 = wanted.iter().map(|(w, n)| n * batch_of(self, w)).sum();
-        let mut have = self.central.cursor.remaining();
+        let mut have = self.state.cursor.remaining();
         let short = need > have;
         let share =
             |n: u64| if short { (u128::from(n) * u128::from(have) / u128::from(need)) as u64 } else { n };
@@ -213,34 +216,34 @@ impl Job {
             let mut got = 0;
             while got < iterations {
                 let len = (iterations - got).saturating_mul(batch).min(u64::from(u32::MAX)) as u32;
-                let Some(range) = self.central.cursor.take(len) else { break };
+                let Some(range) = self.state.cursor.take(len) else { break };
                 got += u64::from(range.len).div_ceil(batch);
                 self.member(worker).reserved.push_back(range);
             }
             let member = self.member(worker);
             member.planned += got;
             let last = member.planned;
-            if let Some(share) = self.span(superstep).roster.get_mut(&worker) {
-                share.last = Some(last);
+            if let Some(entry) = self.superstep_mut(superstep).roster.get_mut(&worker) {
+                entry.last = Some(last);
             }
         }
     }
 
     /// Ends an open superstep at what is granted once no samples are left to grant.
-    pub(super) fn end_when_exhausted(&mut self, now_us: u64, fx: &mut Vec<Effect>) {
-        if !self.central.cursor.is_exhausted() {
+    pub(super) fn end_when_exhausted(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        if !self.state.cursor.is_exhausted() {
             return;
         }
-        let open = self.spans.iter().find(|(_, s)| s.is_open()).map(|(n, _)| *n);
+        let open = self.supersteps.iter().find(|(_, s)| s.is_open()).map(|(n, _)| *n);
         if let Some(superstep) = open {
-            let granted: Vec<_> = self.spans[&superstep].roster.keys().map(|w| (*w, 0)).collect();
+            let granted: Vec<_> = self.supersteps[&superstep].roster.keys().map(|w| (*w, 0)).collect();
             self.reserve(superstep, &granted);
-            self.order(superstep, now_us, fx);
+            self.lease_barrier(superstep, now_us, effects);
         }
     }
 }
 
-impl super::state::Member {
+impl super::records::Member {
     /// Iterations leased and not over.
     pub(super) fn outstanding(&self) -> u64 {
         self.granted - self.finished

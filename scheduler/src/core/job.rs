@@ -3,42 +3,46 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    fleet::SHARD_LOST,
-    io::{Effect, SnapshotFile, Submission, TaskFault},
-    lately::Lately,
-    state::{Central, Counters, Curve, End, Member, Phase, Span, Standing, Task, TaskBody},
-    touched::{Pulse, Touched},
-    wire::{Assignment, TaskKey, Update, Work},
+    change_set::{ChangeSet, MetricsWindow},
+    effects::Effect,
+    inputs::{SnapshotFile, Submission, TaskFault},
+    protocol::{Assignment, TaskKey, Update, Work},
+    recent_rate::RecentRate,
+    records::{
+        Counters, CurveSampling, JobState, Member, Membership, Phase, SuperstepPhase, SuperstepState, Task,
+        TaskBody,
+    },
+    state_machine::SHARD_LOST,
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TaskState},
     ids::{Generation, Incarnation, JobId, NodeName, Superstep},
     samples::{SampleCursor, SampleRange},
     spec::{JobSpec, NodeKind, TrainSpec},
-    sync::{Clocks, Ending, Policy, Rounds},
+    sync::{Clocks, EndRule, Policy, Rounds},
 };
 
 /// Everything about one job. Two are equal when all that can influence a later decision is.
 #[derive(Debug, Clone)]
 pub struct Job {
     pub(super) spec: JobSpec,
-    pub(super) central: Central,
+    pub(super) state: JobState,
     pub(super) members: BTreeMap<Incarnation, Member>,
-    pub(super) spans: BTreeMap<Superstep, Span>,
+    pub(super) supersteps: BTreeMap<Superstep, SuperstepState>,
     pub(super) tasks: BTreeMap<TaskId, Task>,
     /// Final iterations and barriers by end time: the order in which they are forgotten.
     pub(super) finished: BTreeSet<(u64, TaskId)>,
     /// Clocks of the active workers.
     pub(super) clocks: Clocks,
-    pub(super) touched: Touched,
+    pub(super) changes: ChangeSet,
     /// Iterations reported since the last point of the curve.
-    pub(super) pulse: Pulse,
-    pub(super) due: Due,
+    pub(super) metrics: MetricsWindow,
+    pub(super) grant_queue: GrantQueue,
 }
 
 /// Workers for whom something has changed since the last grant. Empty between two inputs.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Due {
+pub(super) struct GrantQueue {
     pub workers: BTreeSet<Incarnation>,
     /// A superstep opened, was ordered or closed, or samples came back: anybody may go on.
     pub everybody: bool,
@@ -47,9 +51,9 @@ pub(super) struct Due {
 impl PartialEq for Job {
     fn eq(&self, other: &Self) -> bool {
         self.spec == other.spec
-            && self.central == other.central
+            && self.state == other.state
             && self.members == other.members
-            && self.spans == other.spans
+            && self.supersteps == other.supersteps
             && self.tasks == other.tasks
             && self.finished == other.finished
             && self.clocks == other.clocks
@@ -60,7 +64,7 @@ impl Job {
     /// A job that was just submitted. `spec` has passed [`JobSpec::validate`].
     pub(super) fn new(spec: JobSpec, nonce: u32, shards: u32, now_us: u64) -> Self {
         let (_, train) = spec.train().expect("a validated job has a training node");
-        let central = Central {
+        let state = JobState {
             phase: Phase::Queued,
             generation: Generation::first(nonce),
             shards,
@@ -70,7 +74,7 @@ impl Job {
             clock_revision: 0,
             closed: 0,
             counters: Counters::default(),
-            lately: Lately::default(),
+            recent_rate: RecentRate::default(),
             counted: BTreeMap::new(),
             epochs_complete: 0,
             loss: None,
@@ -84,19 +88,19 @@ impl Job {
             waiting_for: None,
             excluded: BTreeMap::new(),
             retries: BTreeMap::new(),
-            curve: Curve::default(),
+            curve: CurveSampling::default(),
         };
         let mut job = Self {
             spec,
-            central,
+            state,
             members: BTreeMap::new(),
-            spans: BTreeMap::new(),
+            supersteps: BTreeMap::new(),
             tasks: BTreeMap::new(),
             finished: BTreeSet::new(),
             clocks: Clocks::default(),
-            touched: Touched { spec: true, central: true, ..Touched::default() },
-            pulse: Pulse::default(),
-            due: Due::default(),
+            changes: ChangeSet { spec: true, job_state: true, ..ChangeSet::default() },
+            metrics: MetricsWindow::default(),
+            grant_queue: GrantQueue::default(),
         };
         for node in &job.spec.nodes {
             let body = match node.kind {
@@ -107,7 +111,7 @@ impl Job {
             let mut task = Task::new(body, u32::try_from(node.after.len()).unwrap_or(u32::MAX), now_us);
             task.control = node.after.iter().cloned().map(TaskId::Node).collect();
             let id = TaskId::Node(node.name.clone());
-            job.touched.tasks.insert(id.clone());
+            job.changes.tasks.insert(id.clone());
             job.tasks.insert(id, task);
         }
         job.event("job_submitted", now_us, vec![("nodes", job.spec.nodes.len().to_string())]);
@@ -116,20 +120,20 @@ impl Job {
 
     /// Whether this is the job of that very submission.
     pub(super) fn was_submitted_as(&self, submission: &Submission) -> bool {
-        self.central.generation.nonce() == submission.nonce && self.spec == *submission.spec
+        self.state.generation.nonce() == submission.nonce && self.spec == *submission.spec
     }
 
     /// The shards hold the initial parameters: training may begin.
-    pub(super) fn opened(&mut self, now_us: u64, fx: &mut Vec<Effect>) {
-        if self.central.phase != Phase::Opening {
+    pub(super) fn opened(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        if self.state.phase != Phase::Opening {
             return;
         }
-        self.central.phase = Phase::Running;
-        self.due.everybody = true;
-        self.central.started_us = Some(now_us);
-        self.touched.central = true;
+        self.state.phase = Phase::Running;
+        self.grant_queue.everybody = true;
+        self.state.started_us = Some(now_us);
+        self.changes.job_state = true;
         self.event("started", now_us, vec![("workers", self.active().count().to_string())]);
-        fx.extend(self.clock_roster());
+        effects.extend(self.clock_roster());
     }
 
     pub(super) fn id(&self) -> &JobId {
@@ -146,21 +150,21 @@ impl Job {
 
     /// Workers that take part, in the order of their incarnations.
     pub(super) fn active(&self) -> impl Iterator<Item = Incarnation> + '_ {
-        self.members.iter().filter(|(_, m)| m.standing == Standing::Active).map(|(w, _)| *w)
+        self.members.iter().filter(|(_, m)| m.membership == Membership::Active).map(|(w, _)| *w)
     }
 
     pub(super) fn member(&mut self, worker: Incarnation) -> &mut Member {
-        self.touched.central = true;
-        self.due.workers.insert(worker);
-        self.touched.members.insert(worker);
+        self.changes.job_state = true;
+        self.grant_queue.workers.insert(worker);
+        self.changes.members.insert(worker);
         self.members.get_mut(&worker).expect("callers name members of the job")
     }
 
-    pub(super) fn span(&mut self, superstep: Superstep) -> &mut Span {
-        self.touched.central = true;
-        self.due.everybody = true;
-        self.touched.spans.insert(superstep);
-        self.spans.get_mut(&superstep).expect("callers name supersteps of the job")
+    pub(super) fn superstep_mut(&mut self, superstep: Superstep) -> &mut SuperstepState {
+        self.changes.job_state = true;
+        self.grant_queue.everybody = true;
+        self.changes.supersteps.insert(superstep);
+        self.supersteps.get_mut(&superstep).expect("callers name supersteps of the job")
     }
 
     /// Moves a task, remembers when it ended, and reports whether the move was legal. An illegal one is a late or
@@ -178,13 +182,13 @@ impl Job {
             }
         }
         task.state = next;
-        self.touched.central = true;
-        self.touched.tasks.insert(id.clone());
+        self.changes.job_state = true;
+        self.changes.tasks.insert(id.clone());
         true
     }
 
     pub(super) fn key(&self, task: TaskId, attempt: u32) -> TaskKey {
-        TaskKey { job: self.id().clone(), generation: self.central.generation, task, attempt }
+        TaskKey { job: self.id().clone(), generation: self.state.generation, task, attempt }
     }
 
     /// Tasks leased to a worker, iterations in their order.
@@ -213,7 +217,7 @@ impl Job {
                     update: self.update(*worker, *superstep, *range)?,
                 }
             }
-            (TaskBody::Evaluate, _) => Work::Evaluate { version: self.central.closed },
+            (TaskBody::Evaluate, _) => Work::Evaluate { version: self.state.closed },
             _ => return None,
         };
         Some(Assignment { key: self.key(id.clone(), attempt), work })
@@ -221,30 +225,30 @@ impl Job {
 
     /// The clock that everybody must have reached before an iteration may pull; 0: none.
     pub(super) fn min_clock(&self, worker: Incarnation, seq: u64) -> u64 {
-        let behind = self.central.policy.as_dyn().gate(worker, &self.clocks).behind;
+        let behind = self.state.policy.as_dyn().gate(worker, &self.clocks).behind;
         let clock = self.members.get(&worker).map_or(0, |m| m.clock_base) + seq;
         behind.map_or(0, |behind| clock.saturating_sub(behind + 1))
     }
 
     /// What becomes of the gradient of an iteration.
     fn update(&self, worker: Incarnation, superstep: Superstep, range: SampleRange) -> Option<Update> {
-        let span = self.spans.get(&superstep)?;
-        Some(match span.rounds {
+        let record = self.supersteps.get(&superstep)?;
+        Some(match record.rounds {
             // Every sample counts alike: a push that is smaller than the average is a smaller step.
-            Rounds::PerPush if span.balanced => {
+            Rounds::PerPush if record.balanced => {
                 Update::PerPush { scale: range.len as f32 / self.train().batch as f32 }
             }
             Rounds::PerPush => Update::PerPush { scale: 1.0 },
             Rounds::PerBarrier => Update::PerBarrier,
             Rounds::LocalAverage | Rounds::LocalOuter { .. } => {
-                let share = span.roster.get(&worker)?;
-                Update::Local { first: share.base + 1, last: share.last? }
+                let entry = record.roster.get(&worker)?;
+                Update::Local { first: entry.base + 1, last: entry.last? }
             }
         })
     }
 
     /// A worker in words: the name that people gave it, and the incarnation under which it takes part.
-    pub(super) fn called(&self, worker: Incarnation) -> String {
+    pub(super) fn display_name(&self, worker: Incarnation) -> String {
         match self.members.get(&worker).map(|m| m.about.name.as_str()) {
             None | Some("") => worker.to_string(),
             Some(name) => format!("{name} ({worker})"),
@@ -260,16 +264,16 @@ impl Job {
     pub(super) fn event(&mut self, what: &'static str, now_us: u64, mut fields: Vec<(&'static str, String)>) {
         fields.insert(0, ("what", what.to_owned()));
         fields.insert(1, ("at_ms", (now_us / 1000).to_string()));
-        self.touched.events.push(fields);
+        self.changes.events.push(fields);
     }
 
     /// Ends the job: everything open is canceled, every worker is told, the shards forget it. Parameters of which there is
     /// no snapshot are written first, unless a part of them is lost.
-    pub(super) fn end(&mut self, phase: Phase, now_us: u64, fx: &mut Vec<Effect>) {
+    pub(super) fn end(&mut self, phase: Phase, now_us: u64, effects: &mut Vec<Effect>) {
         for worker in self.members.keys().copied().collect::<Vec<_>>() {
             for id in self.leased_to(worker) {
                 let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
-                fx.push(Effect::Revoke { worker, key: self.key(id, attempt) });
+                effects.push(Effect::Revoke { worker, key: self.key(id, attempt) });
             }
         }
         let open: Vec<TaskId> =
@@ -283,26 +287,26 @@ impl Job {
         }
         self.event("job_ended", now_us, fields);
         let whole = !matches!(&phase, Phase::Failed { code, .. } if code == SHARD_LOST);
-        let keep = self.central.phase == Phase::Running && self.central.snapshot.is_none() && whole;
-        self.central.phase = phase;
-        self.central.ended_us = Some(now_us);
-        self.central.keeping = keep;
+        let keep = self.state.phase == Phase::Running && self.state.snapshot.is_none() && whole;
+        self.state.phase = phase;
+        self.state.ended_us = Some(now_us);
+        self.state.keeping = keep;
         self.wait_for(None);
-        self.touched.central = true;
-        let (job, generation) = (self.id().clone(), self.central.generation);
-        fx.push(Effect::CloseShards { job, generation, keep });
+        self.changes.job_state = true;
+        let (job, generation) = (self.id().clone(), self.state.generation);
+        effects.push(Effect::CloseShards { job, generation, keep });
     }
 
     /// The last parameters of a job that is over are written, or cannot be.
     pub(super) fn weights_kept(&mut self, outcome: Result<SnapshotFile, TaskFault>, now_us: u64) {
-        if !std::mem::take(&mut self.central.keeping) {
+        if !std::mem::take(&mut self.state.keeping) {
             return;
         }
-        self.touched.central = true;
+        self.changes.job_state = true;
         match outcome {
             Ok(file) => {
                 self.event("weights_kept", now_us, vec![("path", file.path.clone())]);
-                self.central.snapshot = Some(file);
+                self.state.snapshot = Some(file);
             }
             Err(fault) => {
                 self.event("weights_lost", now_us, vec![("code", fault.code), ("reason", fault.reason)]);
@@ -312,12 +316,14 @@ impl Job {
 
     /// The next barrier in words, for the progress display.
     pub(super) fn next_barrier(&self, now_us: u64) -> String {
-        let Some((n, span)) = self.spans.iter().find(|(_, s)| !s.is_closed()) else { return String::new() };
-        match &span.end {
-            End::Open(Ending::Free) => "none planned".into(),
-            End::Open(_) => format!("{n}: watching speeds"),
-            End::Planning(_) => format!("{n}: planning"),
-            End::Ordered | End::Closed { .. } => match span.sync_at_us {
+        let Some((n, record)) = self.supersteps.iter().find(|(_, s)| !s.is_closed()) else {
+            return String::new();
+        };
+        match &record.phase {
+            SuperstepPhase::Open(EndRule::Free) => "none planned".into(),
+            SuperstepPhase::Open(_) => format!("{n}: watching speeds"),
+            SuperstepPhase::Planning(_) => format!("{n}: planning"),
+            SuperstepPhase::Ordered | SuperstepPhase::Closed { .. } => match record.sync_at_us {
                 Some(at) => format!("{n}: in {} ms", at.saturating_sub(now_us) / 1000),
                 None => format!("{n}: after each worker's next iteration"),
             },
@@ -325,19 +331,19 @@ impl Job {
     }
 }
 
-impl Span {
+impl SuperstepState {
     pub(super) fn is_closed(&self) -> bool {
-        matches!(self.end, End::Closed { .. })
+        matches!(self.phase, SuperstepPhase::Closed { .. })
     }
 
     /// Whether somebody who joins now still enters.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.end, End::Open(_))
+        matches!(self.phase, SuperstepPhase::Open(_))
     }
 }
 
 impl Member {
     pub(super) fn is_gone(&self) -> bool {
-        self.standing == Standing::Gone
+        self.membership == Membership::Gone
     }
 }

@@ -5,36 +5,41 @@
 //! [`Core::restore`]: everything that can influence a later decision was in its last commit.
 
 mod barriers;
-mod change;
+mod change_set;
 mod clocks;
+mod commit;
+mod data_loss;
+mod effects;
 mod exclusion;
 mod explain;
-mod fleet;
 mod granting;
-mod io;
+mod inputs;
 mod job;
-mod lately;
-mod load;
-mod loss;
 mod nodes;
 mod opening;
-mod overrun;
-mod placing;
+mod placement;
+mod protocol;
+mod recent_rate;
+mod records;
+mod recovery;
+mod replanning;
 mod reports;
-mod slow;
-mod state;
-mod touched;
-mod wire;
+mod state_machine;
+mod stragglers;
 
-pub use change::{CLOSED_SPANS_KEPT, CURVE_POINTS, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT};
+pub use commit::{
+    CLOSED_SUPERSTEPS_KEPT, CURVE_POINTS, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT,
+};
+pub use effects::{Barrier, ClockRoster, Effect, ProgressFloor};
 pub use exclusion::Exclusion;
-pub use explain::{BarrierStory, SlowStory, TaskStory, WorkerStory};
-pub use fleet::Core;
-pub use io::{
-    Barrier, ClockRoster, Effect, Floor, Input, Refused, ShardStand, SnapshotFile, Stand, Submission,
-    TaskFault, WorkerAbout,
+pub use explain::{BarrierExplanation, StragglerExplanation, TaskExplanation, WorkerExplanation};
+pub use inputs::{
+    Input, PushProgress, Refused, ShardProgress, SnapshotFile, Submission, TaskFault, WorkerInfo,
 };
 pub use job::Job;
-pub use load::{Stored, Unreadable};
-pub use state::{Counters, Curve, Member, Phase, Retry, Slow, Spent, Standing};
-pub use wire::{Assignment, Blame, Evaluation, Iterated, Outcome, TaskKey, TaskReport, Update, Work};
+pub use protocol::{Assignment, Blame, Evaluation, Iterated, Outcome, TaskKey, TaskReport, Update, Work};
+pub use records::{
+    Counters, CurveSampling, Member, Membership, Phase, Retry, Straggler, SuperstepState, TimeTotals,
+};
+pub use recovery::{StoredJob, Unreadable};
+pub use state_machine::Core;

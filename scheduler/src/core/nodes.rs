@@ -1,10 +1,11 @@
 //! The nodes that the user wrote: when training is over, what follows, and when the job is done.
 
 use super::{
-    io::{Effect, TaskFault},
+    effects::Effect,
+    inputs::TaskFault,
     job::Job,
-    state::{Phase, Retry, Standing, TaskBody},
-    wire::TaskKey,
+    protocol::TaskKey,
+    records::{Membership, Phase, Retry, TaskBody},
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TaskState},
@@ -20,11 +21,11 @@ const LONGEST_PAUSE_US: u64 = 60_000_000;
 
 impl Job {
     /// Everything that follows from the present state; called after every input.
-    pub(super) fn advance(&mut self, now_us: u64, fx: &mut Vec<Effect>) {
-        if !matches!(self.central.phase, Phase::Running) {
+    pub(super) fn advance(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        if !matches!(self.state.phase, Phase::Running) {
             return;
         }
-        let waits = self.waits_running();
+        let waits = self.describe_wait();
         self.wait_for(waits);
         let train = TaskId::Node(self.train_node().clone());
         match self.tasks.get(&train).map(|t| &t.state) {
@@ -32,34 +33,34 @@ impl Job {
                 self.apply(&train, &TaskEvent::Leased { holder: Holder::Planner }, now_us);
             }
             Some(TaskState::Leased { .. }) => {}
-            _ => return self.run_nodes(now_us, fx),
+            _ => return self.run_nodes(now_us, effects),
         }
-        self.grant(now_us, fx);
-        self.end_when_exhausted(now_us, fx);
+        self.grant(now_us, effects);
+        self.end_when_exhausted(now_us, effects);
         if self.is_trained() {
-            self.central.trained_us = Some(now_us);
+            self.state.trained_us = Some(now_us);
             self.apply(&train, &TaskEvent::Finished { attempt: 1 }, now_us);
-            self.event("trained", now_us, vec![("barriers", self.central.counters.barriers.to_string())]);
+            self.event("trained", now_us, vec![("barriers", self.state.counters.barriers.to_string())]);
             self.node_done(&train, now_us);
-            self.run_nodes(now_us, fx);
+            self.run_nodes(now_us, effects);
         }
     }
 
     /// Every sample is accounted for and the last barrier is closed.
     fn is_trained(&self) -> bool {
-        self.central.cursor.is_exhausted()
-            && self.spans.values().all(|s| s.is_closed())
-            && self.members.values().all(|m| match m.standing {
-                Standing::Active => m.outstanding() == 0,
-                Standing::Sealing { .. } => false,
-                Standing::Gone => true,
+        self.state.cursor.is_exhausted()
+            && self.supersteps.values().all(|s| s.is_closed())
+            && self.members.values().all(|m| match m.membership {
+                Membership::Active => m.outstanding() == 0,
+                Membership::Sealing { .. } => false,
+                Membership::Gone => true,
             })
     }
 
     /// Tells the followers of a node that it is done.
     pub(super) fn node_done(&mut self, id: &TaskId, now_us: u64) {
         if let TaskId::Node(name) = id {
-            self.central.retries.remove(name);
+            self.state.retries.remove(name);
         }
         let followers: Vec<TaskId> =
             self.tasks.iter().filter(|(_, t)| t.control.contains(id)).map(|(id, _)| id.clone()).collect();
@@ -68,37 +69,37 @@ impl Job {
         }
     }
 
-    fn run_nodes(&mut self, now_us: u64, fx: &mut Vec<Effect>) {
+    fn run_nodes(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let ready: Vec<(TaskId, TaskBody)> = self
             .tasks
             .iter()
-            .filter(|(id, t)| t.state == TaskState::Ready && !self.is_put_off(id, now_us))
+            .filter(|(id, t)| t.state == TaskState::Ready && !self.is_postponed(id, now_us))
             .map(|(id, t)| (id.clone(), t.body.clone()))
             .collect();
         for (id, body) in ready {
             match body {
                 TaskBody::Evaluate => {
-                    let Some(worker) = self.idlest() else { continue };
+                    let Some(worker) = self.least_loaded_worker() else { continue };
                     self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, now_us);
                     if let Some(assignment) = self.assignment(&id) {
-                        fx.push(Effect::Assign { worker, assignment });
+                        effects.push(Effect::Assign { worker, assignment });
                     }
                 }
                 TaskBody::Snapshot => {
                     self.apply(&id, &TaskEvent::Leased { holder: Holder::Shards }, now_us);
-                    fx.extend(self.snapshot_order(&id));
+                    effects.extend(self.snapshot_order(&id));
                 }
                 TaskBody::Train | TaskBody::Barrier | TaskBody::Clock | TaskBody::Iteration { .. } => {}
             }
         }
         if self.tasks.values().filter(|t| t.body.is_node()).all(|t| t.state == TaskState::Done) {
-            self.end(Phase::Done, now_us, fx);
+            self.end(Phase::Done, now_us, effects);
         }
     }
 
     /// What a running job as a whole waits for, in words.
-    fn waits_running(&self) -> Option<String> {
-        if let Some((node, retry)) = self.central.retries.iter().next() {
+    fn describe_wait(&self) -> Option<String> {
+        if let Some((node, retry)) = self.state.retries.iter().next() {
             let pause_s = pause_us(retry.failures) / 1_000_000;
             return Some(format!(
                 "node {node}, which is tried again every {pause_s} s until it works or the job is canceled: {}",
@@ -115,18 +116,18 @@ impl Job {
         })
     }
 
-    fn is_put_off(&self, id: &TaskId, now_us: u64) -> bool {
+    fn is_postponed(&self, id: &TaskId, now_us: u64) -> bool {
         let TaskId::Node(name) = id else { return false };
-        self.central.retries.get(name).is_some_and(|retry| retry.at_us > now_us)
+        self.state.retries.get(name).is_some_and(|retry| retry.at_us > now_us)
     }
 
     /// A node failed for a reason that may pass: it is tried again, later each time, until somebody cancels the job.
-    pub(super) fn put_off(&mut self, key: &TaskKey, fault: &TaskFault, now_us: u64) {
+    pub(super) fn postpone(&mut self, key: &TaskKey, fault: &TaskFault, now_us: u64) {
         let TaskId::Node(name) = &key.task else { return };
-        let failures = self.central.retries.get(name).map_or(1, |r| r.failures.saturating_add(1));
+        let failures = self.state.retries.get(name).map_or(1, |r| r.failures.saturating_add(1));
         let (at_us, code, reason) = (now_us + pause_us(failures), fault.code.clone(), fault.reason.clone());
-        self.central.retries.insert(name.clone(), Retry { failures, at_us, code, reason });
-        self.touched.central = true;
+        self.state.retries.insert(name.clone(), Retry { failures, at_us, code, reason });
+        self.changes.job_state = true;
         self.apply(&key.task, &TaskEvent::HolderGone { again: true }, now_us);
     }
 
@@ -135,11 +136,11 @@ impl Job {
         let task = self.tasks.get(id)?;
         let TaskState::Leased { holder: Holder::Shards, attempt } = task.state else { return None };
         let key = self.key(id.clone(), attempt);
-        (task.body == TaskBody::Snapshot).then_some(Effect::Snapshot { key, version: self.central.closed })
+        (task.body == TaskBody::Snapshot).then_some(Effect::Snapshot { key, version: self.state.closed })
     }
 
     /// The active worker with the fewest tasks in hand.
-    fn idlest(&self) -> Option<Incarnation> {
+    fn least_loaded_worker(&self) -> Option<Incarnation> {
         self.active().min_by_key(|w| self.leased_to(*w).len())
     }
 }

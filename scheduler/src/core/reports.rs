@@ -1,15 +1,16 @@
 //! What workers report, and what becomes of the work of those who leave.
 
 use super::{
-    io::{Effect, SnapshotFile, Stand, TaskFault},
+    effects::Effect,
+    inputs::{PushProgress, SnapshotFile, TaskFault},
     job::Job,
-    state::{Phase, Spent, Standing, TaskBody},
-    wire::{Blame, Iterated, Outcome, TaskKey, TaskReport},
+    protocol::{Blame, Iterated, Outcome, TaskKey, TaskReport},
+    records::{Membership, Phase, TaskBody, TimeTotals},
 };
 use crate::{
     graph::{TaskEvent, TaskId, TaskState},
     ids::{Incarnation, ShardIndex},
-    predict::Measured,
+    predict::Measurement,
     samples::SampleRange,
 };
 
@@ -23,7 +24,7 @@ impl Job {
         worker: Incarnation,
         report: TaskReport,
         now_us: u64,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) -> Option<TaskFault> {
         let TaskReport { key, ended_ago_us, outcome } = report;
         let granted = self.members.get(&worker)?.granted;
@@ -33,18 +34,18 @@ impl Job {
             }
             if seq > granted {
                 let what = format!("{worker} has done iteration {seq}, {granted} are known there");
-                self.store_lost(&what, now_us, fx);
+                self.store_lost(&what, now_us, effects);
                 return None;
             }
         }
         match outcome {
             Outcome::Iterated(iterated) => {
                 let end_us = now_us.saturating_sub(ended_ago_us);
-                self.iterated(worker, &key, &iterated, end_us, now_us, fx);
+                self.iterated(worker, &key, &iterated, end_us, now_us, effects);
             }
             Outcome::Evaluated(evaluation) => {
                 if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
-                    self.central.evaluation = Some(evaluation);
+                    self.state.evaluation = Some(evaluation);
                     self.node_done(&key.task, now_us);
                 }
             }
@@ -53,7 +54,7 @@ impl Job {
                 if blame == Blame::Worker && self.is_attempt(&key) {
                     return Some(fault);
                 }
-                self.attempt_failed(&key, fault, now_us, fx);
+                self.attempt_failed(&key, fault, now_us, effects);
             }
         }
         None
@@ -72,7 +73,7 @@ impl Job {
         it: &Iterated,
         end_us: u64,
         now_us: u64,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) {
         let Some(TaskBody::Iteration { superstep, range, .. }) =
             self.tasks.get(&key.task).map(|t| t.body.clone())
@@ -81,36 +82,36 @@ impl Job {
         };
         if it.range != range && self.is_attempt(key) {
             let what = format!("{} was given to {worker} with other samples", key.task);
-            return self.store_lost(&what, now_us, fx);
+            return self.store_lost(&what, now_us, effects);
         }
         if !self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
             return;
         }
         let samples = u64::from(range.len);
-        let pulse = &mut self.pulse;
-        pulse.iterations += 1;
-        pulse.samples += samples;
-        pulse.loss_sum += f64::from(it.loss) * samples as f64;
-        pulse.busy_us += it.busy_us();
-        pulse.compute_us += it.compute_us;
-        pulse.wait_us += it.wait_us;
-        pulse.staleness_sum += it.staleness;
-        pulse.staleness_max = pulse.staleness_max.max(it.staleness);
+        let metrics = &mut self.metrics;
+        metrics.iterations += 1;
+        metrics.samples += samples;
+        metrics.loss_sum += f64::from(it.loss) * samples as f64;
+        metrics.busy_us += it.busy_us();
+        metrics.compute_us += it.compute_us;
+        metrics.wait_us += it.wait_us;
+        metrics.staleness_sum += it.staleness;
+        metrics.staleness_max = metrics.staleness_max.max(it.staleness);
 
         self.iteration_done(worker, range);
         let before = self.clocks.lowest();
-        self.central.policy.as_dyn_mut().pushed(worker, end_us, &mut self.clocks);
+        self.state.policy.as_dyn_mut().pushed(worker, end_us, &mut self.clocks);
         self.slowest_moved(before, now_us);
-        self.central.counters.max_lead = self.central.counters.max_lead.max(it.lead);
-        self.central.counters.skipped += u64::from(it.skipped);
+        self.state.counters.max_lead = self.state.counters.max_lead.max(it.lead);
+        self.state.counters.skipped += u64::from(it.skipped);
         if !it.skipped {
-            self.central.loss = Some(it.loss);
+            self.state.loss = Some(it.loss);
         }
         let member = self.member(worker);
         member.last_end_us = end_us;
         member.interval_us = it.busy_us();
         member.interval_samples = range.len;
-        let measured = Measured {
+        let measured = Measurement {
             interval_us: it.busy_us(),
             samples: range.len,
             cpu_load: it.cpu_load,
@@ -120,34 +121,34 @@ impl Job {
         if let Some(curve) = &mut member.curve {
             curve.observe(range.len, it.busy_us());
         }
-        member.transfer.add(it);
+        member.step_times.add(it);
         member.spent.add(it, samples);
-        self.judge_speeds(now_us);
-        self.watched(worker, superstep, now_us, fx);
+        self.detect_stragglers(now_us);
+        self.plan_if_all_observed(worker, superstep, now_us, effects);
     }
 
     /// Counts an iteration that every shard has applied, and moves the worker's front.
     fn iteration_done(&mut self, worker: Incarnation, range: SampleRange) {
-        self.central.counters.done += 1;
-        self.central.counters.samples_done += u64::from(range.len);
+        self.state.counters.done += 1;
+        self.state.counters.samples_done += u64::from(range.len);
         self.count(range);
         self.advance_finished(worker);
     }
 
     pub(super) fn put_back(&mut self, range: SampleRange) {
-        self.central.cursor.put_back(range);
-        self.due.everybody = true;
+        self.state.cursor.put_back(range);
+        self.grant_queue.everybody = true;
     }
 
     /// Counts the samples of an iteration in their epoch.
     fn count(&mut self, range: SampleRange) {
         let all = self.train().epoch_samples();
-        let central = &mut self.central;
-        let counted = central.counted.entry(range.epoch).or_default();
+        let state = &mut self.state;
+        let counted = state.counted.entry(range.epoch).or_default();
         *counted += u64::from(range.len);
         if *counted == all {
-            central.counted.remove(&range.epoch);
-            central.epochs_complete += 1;
+            state.counted.remove(&range.epoch);
+            state.epochs_complete += 1;
         }
     }
 
@@ -166,12 +167,12 @@ impl Job {
         worker: Incarnation,
         reason: &str,
         now_us: u64,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) {
-        if self.members.get(&worker).is_none_or(|m| m.standing != Standing::Active) {
+        if self.members.get(&worker).is_none_or(|m| m.membership != Membership::Active) {
             return;
         }
-        self.member(worker).standing = Standing::Sealing { stands: Default::default() };
+        self.member(worker).membership = Membership::Sealing { answers: Default::default() };
         self.stop_clock(worker, now_us);
         let mut fields = self.about_worker(worker);
         fields.push(("reason", reason.to_owned()));
@@ -180,19 +181,19 @@ impl Job {
             if self.tasks.get(&id).is_some_and(|t| t.body.is_node()) {
                 let fault = TaskFault {
                     code: "E210".into(),
-                    reason: format!("worker {} left: {reason}", self.called(worker)),
+                    reason: format!("worker {} left: {reason}", self.display_name(worker)),
                 };
                 let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
                 let key = self.key(id, attempt);
-                self.attempt_failed(&key, fault, now_us, fx);
+                self.attempt_failed(&key, fault, now_us, effects);
             }
         }
-        if matches!(self.central.phase, Phase::Running) {
-            let (job, generation) = (self.id().clone(), self.central.generation);
-            fx.push(Effect::Seal { job, generation, worker });
+        if matches!(self.state.phase, Phase::Running) {
+            let (job, generation) = (self.id().clone(), self.state.generation);
+            effects.push(Effect::Seal { job, generation, worker });
         } else {
             // Nothing was ever pushed.
-            self.member(worker).standing = Standing::Gone;
+            self.member(worker).membership = Membership::Gone;
         }
     }
 
@@ -202,40 +203,48 @@ impl Job {
         &mut self,
         worker: Incarnation,
         shard: ShardIndex,
-        stand: Stand,
+        progress: PushProgress,
         now_us: u64,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) {
-        let shards = u64::from(self.central.shards);
-        if !matches!(self.members.get(&worker).map(|m| &m.standing), Some(Standing::Sealing { .. })) {
+        let shards = u64::from(self.state.shards);
+        if !matches!(self.members.get(&worker).map(|m| &m.membership), Some(Membership::Sealing { .. })) {
             return;
         }
-        let Standing::Sealing { stands } = &mut self.member(worker).standing else { return };
-        stands.insert(shard, stand);
-        if (stands.len() as u64) < shards {
+        let Membership::Sealing { answers } = &mut self.member(worker).membership else { return };
+        answers.insert(shard, progress);
+        if (answers.len() as u64) < shards {
             return;
         }
-        let applied = stands.values().map(|s| s.watermark).min().unwrap_or(0);
-        let begun = stands.values().any(|s| s.watermark > applied || s.watermark == applied && s.partial);
+        let applied = answers.values().map(|s| s.watermark).min().unwrap_or(0);
+        let begun = answers.values().any(|s| s.watermark > applied || s.watermark == applied && s.partial);
         for id in self.leased_to(worker) {
             let TaskId::Iteration { seq, .. } = id else { continue };
-            self.settle(worker, &id, seq, applied, begun, now_us);
+            self.settle_iteration(worker, &id, seq, applied, begun, now_us);
         }
         let reserved = std::mem::take(&mut self.member(worker).reserved);
         for range in reserved {
             self.put_back(range);
         }
         let member = self.member(worker);
-        member.standing = Standing::Gone;
+        member.membership = Membership::Gone;
         member.finished = member.granted;
         member.planned = member.granted;
-        self.strike(worker, fx);
+        self.remove_from_rosters(worker, effects);
         let mut fields = self.about_worker(worker);
         fields.push(("applied", applied.to_string()));
         self.event("worker_sealed", now_us, fields);
     }
 
-    fn settle(&mut self, worker: Incarnation, id: &TaskId, seq: u64, applied: u64, begun: bool, now_us: u64) {
+    fn settle_iteration(
+        &mut self,
+        worker: Incarnation,
+        id: &TaskId,
+        seq: u64,
+        applied: u64,
+        begun: bool,
+        now_us: u64,
+    ) {
         let Some(TaskBody::Iteration { range, .. }) = self.tasks.get(id).map(|t| t.body.clone()) else {
             return;
         };
@@ -245,13 +254,13 @@ impl Job {
             self.iteration_done(worker, range);
         } else if begun && seq <= self.torn_until(worker, id, applied) {
             self.apply(id, &TaskEvent::TornApart, now_us);
-            self.central.counters.torn += 1;
-            self.central.counters.samples_torn += u64::from(range.len);
+            self.state.counters.torn += 1;
+            self.state.counters.samples_torn += u64::from(range.len);
             self.count(range);
             self.event("iteration_torn", now_us, vec![("task", id.to_string())]);
         } else {
             self.apply(id, &TaskEvent::HolderGone { again: false }, now_us);
-            self.central.counters.lost += 1;
+            self.state.counters.lost += 1;
             self.put_back(range);
         }
     }
@@ -261,9 +270,9 @@ impl Job {
         let Some(TaskBody::Iteration { superstep, .. }) = self.tasks.get(id).map(|t| &t.body) else {
             return applied;
         };
-        let local = self.spans.get(superstep).filter(|s| s.rounds.is_local());
-        let share = local.and_then(|s| s.roster.get(&worker)).filter(|share| share.base <= applied);
-        share.and_then(|share| share.last).unwrap_or(applied + 1)
+        let local = self.supersteps.get(superstep).filter(|s| s.rounds.is_local());
+        let entry = local.and_then(|s| s.roster.get(&worker)).filter(|entry| entry.base <= applied);
+        entry.and_then(|entry| entry.last).unwrap_or(applied + 1)
     }
 
     /// An attempt failed. A node is tried again as often as it may be; an iteration ends the job.
@@ -272,7 +281,7 @@ impl Job {
         key: &TaskKey,
         fault: TaskFault,
         now_us: u64,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) {
         if !self.is_attempt(key) {
             return;
@@ -296,7 +305,7 @@ impl Job {
         let (code, reason) = (fault.code.clone(), fault.reason.clone());
         self.apply(&key.task, &TaskEvent::Failed { attempt: key.attempt, code, reason }, now_us);
         let reason = format!("task {}: {}", key.task, fault.reason);
-        self.end(Phase::Failed { code: fault.code, reason }, now_us, fx);
+        self.end(Phase::Failed { code: fault.code, reason }, now_us, effects);
     }
 
     pub(super) fn snapshot_written(
@@ -304,12 +313,12 @@ impl Job {
         key: &TaskKey,
         outcome: Result<SnapshotFile, TaskFault>,
         now_us: u64,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) {
         match outcome {
             Ok(file) => {
                 if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
-                    self.central.snapshot = Some(file);
+                    self.state.snapshot = Some(file);
                     self.node_done(&key.task, now_us);
                 }
             }
@@ -322,19 +331,19 @@ impl Job {
                     ("reason", fault.reason.clone()),
                 ];
                 self.event("snapshot_put_off", now_us, fields);
-                self.put_off(key, &fault, now_us);
+                self.postpone(key, &fault, now_us);
             }
-            Err(fault) => self.attempt_failed(key, fault, now_us, fx),
+            Err(fault) => self.attempt_failed(key, fault, now_us, effects),
         }
     }
 }
 
-impl Spent {
+impl TimeTotals {
     fn add(&mut self, it: &Iterated, samples: u64) {
         self.iterations += 1;
         self.samples += samples;
         self.compute_us += it.compute_us;
-        self.pace_us += it.pace_us;
+        self.throttle_us += it.throttle_us;
         self.pull_us += it.pull_us;
         self.push_us += it.push_us;
         self.wait_us += it.wait_us;

@@ -1,4 +1,5 @@
-//! The dataflow graph: tasks, their states and their edges.
+//! A task of the dataflow graph: its id, its states, and the moves between them. Edges are kept with the record of each
+//! task, see `core::records`.
 
 mod task;
 

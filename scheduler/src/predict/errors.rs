@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Errors of a worker's predictions, each against the iteration it was made for.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Errors {
+pub struct PredictionErrors {
     /// Predictions compared.
     pub count: u64,
     /// Root of the mean squared error.
@@ -15,7 +15,7 @@ pub struct Errors {
     pub relative_rmse: f64,
 }
 
-/// Running means from which [`Errors`] are told.
+/// Running means from which [`PredictionErrors`] are told.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct ErrorMeans {
     count: u64,
@@ -36,8 +36,8 @@ impl ErrorMeans {
         self.relative_square += weight * (relative * relative - self.relative_square);
     }
 
-    pub fn told(&self) -> Errors {
-        Errors {
+    pub fn summary(&self) -> PredictionErrors {
+        PredictionErrors {
             count: self.count,
             rmse_us: self.square_us2.max(0.0).sqrt(),
             bias_us: self.bias_us,
@@ -53,11 +53,11 @@ mod tests {
     #[test]
     fn errors_of_three_predictions() {
         let mut means = ErrorMeans::default();
-        assert_eq!(means.told(), Errors::default());
+        assert_eq!(means.summary(), PredictionErrors::default());
         for (predicted_us, actual_us) in [(100, 100), (130, 100), (160, 200)] {
             means.add(predicted_us, actual_us);
         }
-        let told = means.told();
+        let told = means.summary();
         assert_eq!(told.count, 3);
         assert!((told.rmse_us - ((900.0 + 1600.0) / 3.0_f64).sqrt()).abs() < 1e-9, "{told:?}");
         assert!((told.bias_us - -10.0 / 3.0).abs() < 1e-9, "{told:?}");

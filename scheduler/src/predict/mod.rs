@@ -6,18 +6,18 @@
 //! Pure, and every number stays finite, whatever is measured.
 
 mod errors;
+mod interval_estimator;
 mod narx;
 mod simple;
 mod spec;
-mod speedometer;
 
-pub use errors::Errors;
+pub use errors::PredictionErrors;
+pub use interval_estimator::IntervalEstimator;
 pub use spec::{InvalidPredictor, PredictorSpec};
-pub use speedometer::Speedometer;
 
 /// What one finished iteration tells about its worker's speed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Measured {
+pub struct Measurement {
     /// How long it took, without waiting.
     pub interval_us: u64,
     /// Its batch; none counts as one.
@@ -27,7 +27,7 @@ pub struct Measured {
     pub memory_load: f32,
 }
 
-impl Measured {
+impl Measurement {
     /// Time per sample, µs.
     fn us_per_sample(&self) -> f64 {
         self.interval_us as f64 / f64::from(self.samples.max(1))
@@ -37,7 +37,7 @@ impl Measured {
 /// Says how long a worker's next iteration takes.
 pub trait Predictor {
     /// An iteration is finished.
-    fn observe(&mut self, measured: &Measured);
+    fn observe(&mut self, measured: &Measurement);
 
     /// µs per sample of the next iteration; `None` before the first measurement.
     fn us_per_sample(&self) -> Option<f64>;

@@ -12,7 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Measured, Predictor, simple::Ema};
+use super::{Measurement, Predictor, simple::Ema};
 use crate::samples::splitmix64;
 
 /// Time, CPU and memory of the last iteration, their changes since the one before, and a constant.
@@ -149,7 +149,7 @@ fn load(reported: f32) -> f32 {
 }
 
 impl Predictor for Narx {
-    fn observe(&mut self, measured: &Measured) {
+    fn observe(&mut self, measured: &Measurement) {
         let us_per_sample = measured.us_per_sample();
         if let Some(pass) = self.forward() {
             let target = self.deviation(us_per_sample);

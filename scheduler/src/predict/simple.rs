@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Measured, Predictor};
+use super::{Measurement, Predictor};
 
 /// The next iteration is as the last one. In whole µs: for the same batch the last interval itself comes back.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -14,7 +14,7 @@ pub struct Last {
 }
 
 impl Predictor for Last {
-    fn observe(&mut self, measured: &Measured) {
+    fn observe(&mut self, measured: &Measurement) {
         self.last = Some((measured.interval_us, measured.samples.max(1)));
     }
 
@@ -44,7 +44,7 @@ impl Ema {
 }
 
 impl Predictor for Ema {
-    fn observe(&mut self, measured: &Measured) {
+    fn observe(&mut self, measured: &Measurement) {
         let new = measured.us_per_sample();
         let old = self.us_per_sample.unwrap_or(new);
         self.us_per_sample = Some(old + self.alpha * (new - old));
@@ -63,7 +63,7 @@ struct Recent {
 }
 
 impl Recent {
-    fn push(&mut self, measured: &Measured) {
+    fn push(&mut self, measured: &Measurement) {
         if self.us_per_sample.len() >= self.count as usize {
             self.us_per_sample.pop_front();
         }
@@ -84,7 +84,7 @@ impl Mean {
 }
 
 impl Predictor for Mean {
-    fn observe(&mut self, measured: &Measured) {
+    fn observe(&mut self, measured: &Measurement) {
         self.0.push(measured);
     }
 
@@ -107,7 +107,7 @@ impl Median {
 }
 
 impl Predictor for Median {
-    fn observe(&mut self, measured: &Measured) {
+    fn observe(&mut self, measured: &Measurement) {
         self.0.push(measured);
     }
 
@@ -126,7 +126,7 @@ mod tests {
 
     fn after(mut predictor: impl Predictor, intervals_us: &[u64]) -> Option<u64> {
         for &interval_us in intervals_us {
-            predictor.observe(&Measured { interval_us, samples: 10, cpu_load: 0.0, memory_load: 0.0 });
+            predictor.observe(&Measurement { interval_us, samples: 10, cpu_load: 0.0, memory_load: 0.0 });
         }
         predictor.interval_us(10)
     }
@@ -156,10 +156,10 @@ mod tests {
     #[test]
     fn the_last_interval_comes_back_to_the_microsecond_and_scales_with_the_batch() {
         let mut last = Last::default();
-        last.observe(&Measured { interval_us: u64::MAX - 1, samples: 7, cpu_load: 0.0, memory_load: 0.0 });
+        last.observe(&Measurement { interval_us: u64::MAX - 1, samples: 7, cpu_load: 0.0, memory_load: 0.0 });
         assert_eq!(last.interval_us(7), Some(u64::MAX - 1));
         assert_eq!(last.interval_us(14), Some(u64::MAX));
-        last.observe(&Measured { interval_us: 1_001, samples: 2, cpu_load: 0.0, memory_load: 0.0 });
+        last.observe(&Measurement { interval_us: 1_001, samples: 2, cpu_load: 0.0, memory_load: 0.0 });
         assert_eq!(last.interval_us(3), Some(1_501));
         assert_eq!(last.interval_us(0), Some(0));
     }

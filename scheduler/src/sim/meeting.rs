@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 
 use super::{
-    run::{Run, Span, What},
+    run::{Run, SuperstepState, What},
     worker::{Doing, Worker},
 };
 use crate::{
     ids::Incarnation,
-    sync::{Context, Ending, Opening, Rounds, Seen, plan, rows_left},
+    sync::{Context, EndRule, Rounds, SuperstepRules, WorkerProgress, plan, remaining_rows},
 };
 
 impl Run<'_> {
@@ -21,22 +21,23 @@ impl Run<'_> {
 
     /// Opens a superstep for everybody who is there.
     pub(super) fn open(&mut self) {
-        self.crew.clear();
-        self.crew.extend(self.workers.iter().filter(|w| w.is_present()).map(Worker::pace));
-        let context = Context { batch: self.scenario.batch, crew: &self.crew };
-        let Opening { ending, rounds, batches, max_lead, why, .. } = self.policy.as_dyn_mut().open(&context);
+        self.estimates.clear();
+        self.estimates.extend(self.workers.iter().filter(|w| w.is_present()).map(Worker::speed_estimate));
+        let context = Context { batch: self.scenario.batch, workers: &self.estimates };
+        let SuperstepRules { ending, rounds, batches, max_lead, why, .. } =
+            self.policy.as_dyn_mut().open(&context);
         let rule = if why.rule.is_empty() { self.scenario.policy.name() } else { &why.rule };
         *self.out.rules.entry(rule.to_owned()).or_default() += 1;
-        self.span = Span {
+        self.span = SuperstepState {
             rounds,
             monitor: match ending {
-                Ending::Monitor { pushes } => Some(pushes),
-                Ending::Quota(_) | Ending::Free => None,
+                EndRule::Monitor { pushes } => Some(pushes),
+                EndRule::Quota(_) | EndRule::Free => None,
             },
             max_lead,
             unseen: 0,
             missing: 0,
-            decided: matches!(ending, Ending::Quota(_)),
+            decided: matches!(ending, EndRule::Quota(_)),
             planned: false,
             opened_us: self.now_us,
         };
@@ -48,15 +49,15 @@ impl Run<'_> {
             let worker = &mut self.workers[index];
             let size = batches.as_ref().and_then(|b| b.get(&worker.id)).copied();
             worker.batch = size.unwrap_or(self.scenario.batch).max(1);
-            if let Ending::Quota(quota) = ending {
+            if let EndRule::Quota(quota) = ending {
                 worker.quota = Some(quota.into());
             }
-            if ending != Ending::Free {
+            if ending != EndRule::Free {
                 // The lead is counted from the barrier.
                 self.clocks.leave(worker.id);
             }
         }
-        if ending != Ending::Free {
+        if ending != EndRule::Free {
             for worker in self.workers.iter().filter(|w| w.is_present()) {
                 self.clocks.join(worker.id, Some(Default::default()));
             }
@@ -96,7 +97,7 @@ impl Run<'_> {
     pub(super) fn look(&mut self) {
         self.seen.clear();
         for w in self.workers.iter().filter(|w| w.listed) {
-            self.seen.push(Seen {
+            self.seen.push(WorkerProgress {
                 worker: w.id,
                 finished: w.finished,
                 granted: w.granted(),
@@ -115,7 +116,7 @@ impl Run<'_> {
         }
         let policy = self.policy.as_dyn();
         let rows = policy.rows(self.now_us, &self.seen);
-        let Some(plan) = plan(&rows, policy.searching()) else { return false };
+        let Some(plan) = plan(&rows, policy.search_options()) else { return false };
         (self.span.decided, self.span.planned) = (true, true);
         self.span.missing = 0;
         for w in self.workers.iter_mut().filter(|w| w.listed) {
@@ -149,8 +150,8 @@ impl Run<'_> {
         };
         let late = [(self.workers[index].id, self.now_us - began_us)].into();
         let policy = self.policy.as_dyn();
-        let rows = rows_left(policy, self.now_us, &mut self.seen, &late, last);
-        let Some(plan) = plan(&rows, policy.searching()) else { return };
+        let rows = remaining_rows(policy, self.now_us, &mut self.seen, &late, last);
+        let Some(plan) = plan(&rows, policy.search_options()) else { return };
         let mut shortened = false;
         for w in self.workers.iter_mut().filter(|w| w.listed) {
             let base = w.finished - w.done;

@@ -9,8 +9,8 @@ use super::{
     worker::{Doing, Worker},
 };
 use crate::{
-    predict::Measured,
-    sync::{Clocks, Pace, Policy, Rounds, Seen},
+    predict::Measurement,
+    sync::{Clocks, Policy, Rounds, SpeedEstimate, WorkerProgress},
 };
 
 /// Staleness counted one by one; beyond that in one sum.
@@ -30,7 +30,7 @@ pub(super) enum What {
 }
 
 /// The superstep that runs.
-pub(super) struct Span {
+pub(super) struct SuperstepState {
     pub rounds: Rounds,
     pub monitor: Option<u64>,
     pub max_lead: Option<u64>,
@@ -49,12 +49,12 @@ pub(super) struct Run<'a> {
     pub workers: Vec<Worker>,
     pub clocks: Clocks,
     pub events: BinaryHeap<Reverse<(u64, What, usize)>>,
-    pub span: Span,
+    pub span: SuperstepState,
     pub now_us: u64,
     /// Updates of the parameters so far.
     pub updates: u64,
-    pub crew: Vec<Pace>,
-    pub seen: Vec<Seen>,
+    pub estimates: Vec<SpeedEstimate>,
+    pub seen: Vec<WorkerProgress>,
     pub superstep_us: u64,
     pub out: Outcome,
 }
@@ -100,7 +100,7 @@ impl<'a> Run<'a> {
             clocks: Clocks::default(),
             events,
             // Nobody is there: the first who joins opens a superstep.
-            span: Span {
+            span: SuperstepState {
                 rounds: Rounds::PerPush,
                 monitor: None,
                 max_lead: None,
@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
             },
             now_us: 0,
             updates: 0,
-            crew: Vec::new(),
+            estimates: Vec::new(),
             seen: Vec::new(),
             superstep_us: 0,
             out: Outcome {
@@ -247,7 +247,7 @@ impl<'a> Run<'a> {
         worker.samples += u64::from(samples);
         worker.last_end_us = now_us;
         worker.last = Some((samples, interval_us));
-        worker.speed.observe(&Measured { interval_us, samples, cpu_load: 0.0, memory_load: 0.0 });
+        worker.speed.observe(&Measurement { interval_us, samples, cpu_load: 0.0, memory_load: 0.0 });
         worker.curve.observe(samples, interval_us);
         let (done, pulled, quota) = (worker.done, worker.pulled, worker.quota);
         self.out.timeline.bar(index, began_us, now_us, false);

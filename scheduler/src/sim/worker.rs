@@ -4,9 +4,9 @@ use super::scenario::WorkerModel;
 use crate::{
     balance::{Cost, CurveFit},
     ids::Incarnation,
-    predict::{PredictorSpec, Speedometer},
+    predict::{IntervalEstimator, PredictorSpec},
     samples::splitmix64,
-    sync::Pace,
+    sync::SpeedEstimate,
 };
 
 /// Shortest factor that jitter may give.
@@ -40,7 +40,7 @@ pub(super) struct Worker {
     pub last_end_us: u64,
     /// Of its last iteration: samples and time.
     pub last: Option<(u32, u64)>,
-    pub speed: Speedometer,
+    pub speed: IntervalEstimator,
     pub curve: CurveFit,
     /// Updates that were in when it pulled.
     pub pulled: u64,
@@ -75,7 +75,7 @@ impl Worker {
             batch,
             last_end_us: 0,
             last: None,
-            speed: Speedometer::new(predictor),
+            speed: IntervalEstimator::new(predictor),
             curve: CurveFit::default(),
             pulled: 0,
             waited_us: 0,
@@ -132,12 +132,12 @@ impl Worker {
         self.finished + u64::from(matches!(self.doing, Doing::Computing(_)))
     }
 
-    pub(super) fn pace(&self) -> Pace {
+    pub(super) fn speed_estimate(&self) -> SpeedEstimate {
         let us_per_sample = self.speed.samples_per_s().map(|speed| 1e6 / speed);
         let proportional = us_per_sample.map(|us_per_sample| Cost::Proportional { us_per_sample });
         let moved = self.model.pull_us + self.model.push_us;
         let all = self.speed.interval_us(self.batch).map(|us| us.max(moved).max(1));
-        Pace {
+        SpeedEstimate {
             worker: self.id,
             batch: self.batch,
             last: self.last,

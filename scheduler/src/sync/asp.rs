@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Context, Ending, Opening, Rounds, SyncPolicy, Why};
+use super::{Context, EndRule, Rounds, SuperstepRules, SyncPolicy, Why};
 
 /// Has no state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asp;
 
 impl SyncPolicy for Asp {
-    fn open(&mut self, _: &Context<'_>) -> Opening {
-        Opening::new(Ending::Free, Rounds::PerPush, Why::rule("nobody waits for anybody"))
+    fn open(&mut self, _: &Context<'_>) -> SuperstepRules {
+        SuperstepRules::new(EndRule::Free, Rounds::PerPush, Why::rule("nobody waits for anybody"))
     }
 }

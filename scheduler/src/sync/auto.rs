@@ -14,8 +14,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Bsp, Clocks, Context, ElasticBsp, ElasticLb, Gate, LocalRounds, Opening, PlanRow, Rounds, Searching,
-    Seen, SyncPolicy,
+    Bsp, Clocks, Context, ElasticBsp, ElasticLb, Gate, LocalRounds, PlanRow, Rounds, SearchOptions,
+    SuperstepRules, SyncPolicy, WorkerProgress,
 };
 use crate::{
     ids::Incarnation,
@@ -63,11 +63,11 @@ struct Figures {
 
 impl Figures {
     fn of(context: &Context<'_>) -> Option<Self> {
-        let n = context.crew.len() as f64;
+        let n = context.workers.len() as f64;
         let mut transfer = 0.0;
         let mut jitter = 0.0;
         let (mut sum, mut longest, mut shortest) = (0.0, 0.0f64, f64::INFINITY);
-        for pace in context.crew {
+        for pace in context.workers {
             let us = pace.proportional?.us(context.batch);
             transfer += pace.communication? / n;
             jitter += pace.jitter? / n;
@@ -122,8 +122,8 @@ impl Auto {
 }
 
 impl SyncPolicy for Auto {
-    fn open(&mut self, context: &Context<'_>) -> Opening {
-        let figures = Figures::of(context).filter(|_| context.crew.len() > 1);
+    fn open(&mut self, context: &Context<'_>) -> SuperstepRules {
+        let figures = Figures::of(context).filter(|_| context.workers.len() > 1);
         let (choice, because) = match figures {
             Some(figures) => figures.choose(self.choice),
             None => (Choice::ElasticBsp, "the speeds are not known yet".to_owned()),
@@ -136,7 +136,7 @@ impl SyncPolicy for Auto {
             Choice::LocalSgd => ("local-sgd", LocalRounds::average(LOCAL_STEPS).open(context)),
         };
         if opening.rounds == Rounds::PerBarrier {
-            opening.rate_factor = context.crew.len() as f32;
+            opening.rate_factor = context.workers.len() as f32;
         }
         opening.why.rule = rule.to_owned();
         opening.why.because = format!("{because}: {}", opening.why.because);
@@ -155,12 +155,12 @@ impl SyncPolicy for Auto {
         self.planner().gate(worker, clocks)
     }
 
-    fn rows(&self, now_us: u64, seen: &[Seen]) -> Vec<PlanRow> {
+    fn rows(&self, now_us: u64, seen: &[WorkerProgress]) -> Vec<PlanRow> {
         self.planner().rows(now_us, seen)
     }
 
-    fn searching(&self) -> Searching {
-        self.planner().searching()
+    fn search_options(&self) -> SearchOptions {
+        self.planner().search_options()
     }
 
     fn overrun_factor(&self) -> Option<f64> {
@@ -171,10 +171,10 @@ impl SyncPolicy for Auto {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{balance::Cost, sync::Pace};
+    use crate::{balance::Cost, sync::SpeedEstimate};
 
-    fn crew(us_per_sample: &[f64], jitter: f64, transfer: f64) -> Vec<Pace> {
-        let pace = |(i, &us_per_sample): (usize, &f64)| Pace {
+    fn workers(us_per_sample: &[f64], jitter: f64, transfer: f64) -> Vec<SpeedEstimate> {
+        let pace = |(i, &us_per_sample): (usize, &f64)| SpeedEstimate {
             worker: Incarnation(i as u64 + 1),
             batch: 32,
             last: Some((32, 1)),
@@ -187,8 +187,8 @@ mod tests {
         us_per_sample.iter().enumerate().map(pace).collect()
     }
 
-    fn rule(auto: &mut Auto, crew: &[Pace]) -> String {
-        auto.open(&Context { batch: 32, crew }).why.rule
+    fn rule(auto: &mut Auto, workers: &[SpeedEstimate]) -> String {
+        auto.open(&Context { batch: 32, workers }).why.rule
     }
 
     #[test]
@@ -203,28 +203,28 @@ mod tests {
         ];
         for (name, speeds, jitter, transfer, want) in cases {
             let mut auto = Auto::new(ElasticOptions::default(), BalanceOptions::default());
-            assert_eq!(rule(&mut auto, &crew(speeds, *jitter, *transfer)), *want, "{name}");
+            assert_eq!(rule(&mut auto, &workers(speeds, *jitter, *transfer)), *want, "{name}");
         }
     }
 
     #[test]
     fn it_starts_elastic_and_changes_its_mind_when_the_workers_change() {
         let mut auto = Auto::new(ElasticOptions::default(), BalanceOptions::default());
-        let mut unknown = crew(&[10.0, 10.0], 0.0, 0.0);
+        let mut unknown = workers(&[10.0, 10.0], 0.0, 0.0);
         unknown[1].proportional = None;
         assert_eq!(rule(&mut auto, &unknown), "elastic-bsp");
-        assert_eq!(rule(&mut auto, &crew(&[10.0, 10.0], 0.0, 0.0)), "bsp");
-        assert_eq!(rule(&mut auto, &crew(&[10.0, 30.0], 0.0, 0.0)), "elastic-lb");
+        assert_eq!(rule(&mut auto, &workers(&[10.0, 10.0], 0.0, 0.0)), "bsp");
+        assert_eq!(rule(&mut auto, &workers(&[10.0, 30.0], 0.0, 0.0)), "elastic-lb");
         // A wait of 12 % lies in the margin: the choice stays what it was, coming from either side.
-        assert_eq!(rule(&mut auto, &crew(&[10.0, 13.2], 0.0, 0.0)), "elastic-lb");
-        assert_eq!(rule(&mut auto, &crew(&[10.0, 10.0], 0.0, 0.0)), "bsp");
-        assert_eq!(rule(&mut auto, &crew(&[10.0, 13.2], 0.0, 0.0)), "bsp");
+        assert_eq!(rule(&mut auto, &workers(&[10.0, 13.2], 0.0, 0.0)), "elastic-lb");
+        assert_eq!(rule(&mut auto, &workers(&[10.0, 10.0], 0.0, 0.0)), "bsp");
+        assert_eq!(rule(&mut auto, &workers(&[10.0, 13.2], 0.0, 0.0)), "bsp");
     }
 
     #[test]
     fn an_averaged_round_takes_as_many_times_the_rate_as_there_are_workers() {
         let mut auto = Auto::new(ElasticOptions::default(), BalanceOptions::default());
-        let opening = auto.open(&Context { batch: 32, crew: &crew(&[10.0; 4], 0.0, 0.0) });
+        let opening = auto.open(&Context { batch: 32, workers: &workers(&[10.0; 4], 0.0, 0.0) });
         assert_eq!((opening.rounds, opening.rate_factor), (Rounds::PerBarrier, 4.0));
     }
 }

@@ -3,14 +3,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Context, Ending, Opening, Rounds, SyncPolicy, Why};
+use super::{Context, EndRule, Rounds, SuperstepRules, SyncPolicy, Why};
 
 /// Has no state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bsp;
 
 impl SyncPolicy for Bsp {
-    fn open(&mut self, _: &Context<'_>) -> Opening {
-        Opening::new(Ending::Quota(1), Rounds::PerBarrier, Why::rule("one iteration of everybody"))
+    fn open(&mut self, _: &Context<'_>) -> SuperstepRules {
+        SuperstepRules::new(EndRule::Quota(1), Rounds::PerBarrier, Why::rule("one iteration of everybody"))
     }
 }

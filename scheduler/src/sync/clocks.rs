@@ -115,7 +115,7 @@ impl Clocks {
     }
 
     /// Writes down what was decided about a worker's next iterations.
-    pub(super) fn allow(&mut self, worker: Incarnation, extra: u64, held: bool) {
+    pub(super) fn set_allowance(&mut self, worker: Incarnation, extra: u64, held: bool) {
         if let Some(clock) = self.of.get_mut(&worker) {
             (clock.extra, clock.held) = (extra, held);
         }

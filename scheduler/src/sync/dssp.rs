@@ -13,7 +13,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Clock, Clocks, Context, Ending, Gate, Opening, Rounds, SyncPolicy, Why};
+use super::{Clock, Clocks, Context, EndRule, Gate, Rounds, SuperstepRules, SyncPolicy, Why};
 use crate::{ids::Incarnation, spec::DsspReading};
 
 /// Has no state of its own: clocks and allowances are the workers'.
@@ -44,7 +44,7 @@ impl Dssp {
     }
 
     /// Counts a push of `worker` and decides about its next iteration.
-    pub fn judge(&self, worker: Incarnation, at_us: u64, clocks: &mut Clocks) -> Verdict {
+    pub fn on_push(&self, worker: Incarnation, at_us: u64, clocks: &mut Clocks) -> Verdict {
         clocks.push(worker, at_us);
         let Some(clock) = clocks.get(worker).cloned() else { return Verdict::Wait(None) };
         let lead = clocks.lead(worker);
@@ -60,7 +60,7 @@ impl Dssp {
         } else {
             (Verdict::Wait(None), 0)
         };
-        clocks.allow(worker, extra, matches!(verdict, Verdict::Wait(_)));
+        clocks.set_allowance(worker, extra, matches!(verdict, Verdict::Wait(_)));
         verdict
     }
 
@@ -106,13 +106,13 @@ fn closest(own: (u64, u64), other: (u64, u64), most: u64, range: u64) -> u64 {
 }
 
 impl SyncPolicy for Dssp {
-    fn open(&mut self, _: &Context<'_>) -> Opening {
+    fn open(&mut self, _: &Context<'_>) -> SuperstepRules {
         let why = Why::rule(format!("{} to {} iterations ahead of the slowest", self.lower, self.upper));
-        Opening::new(Ending::Free, Rounds::PerPush, why)
+        SuperstepRules::new(EndRule::Free, Rounds::PerPush, why)
     }
 
     fn pushed(&mut self, worker: Incarnation, at_us: u64, clocks: &mut Clocks) {
-        self.judge(worker, at_us, clocks);
+        self.on_push(worker, at_us, clocks);
     }
 
     fn gate(&self, worker: Incarnation, clocks: &Clocks) -> Gate {
@@ -148,11 +148,11 @@ mod tests {
         let mut highest = 0;
         for at in 1..=rounds {
             if policy.may_go(fast, &clocks) {
-                policy.judge(fast, at * 10, &mut clocks);
+                policy.on_push(fast, at * 10, &mut clocks);
                 highest = highest.max(clocks.lead(fast));
             }
             if at % 3 == 0 {
-                policy.judge(slow, at * 10 + 1, &mut clocks);
+                policy.on_push(slow, at * 10 + 1, &mut clocks);
             }
         }
         highest
@@ -171,9 +171,9 @@ mod tests {
         clocks.join(fast, None);
         clocks.join(slow, None);
         let policy = Dssp::new(0, 8, DsspReading::Strict);
-        assert_eq!(policy.judge(fast, 10, &mut clocks), Verdict::Wait(Some(0)));
+        assert_eq!(policy.on_push(fast, 10, &mut clocks), Verdict::Wait(Some(0)));
         assert!(!policy.may_go(fast, &clocks));
-        assert_eq!(policy.judge(slow, 30, &mut clocks), Verdict::Near);
+        assert_eq!(policy.on_push(slow, 30, &mut clocks), Verdict::Near);
         assert!(policy.may_go(fast, &clocks));
     }
 }

@@ -10,7 +10,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Context, Ending, Opening, PlanRow, Rounds, Searching, Seen, SyncPolicy, Why};
+use super::{
+    Context, EndRule, PlanRow, Rounds, SearchOptions, SuperstepRules, SyncPolicy, Why, WorkerProgress,
+};
 use crate::{spec::ElasticOptions, sync::search::Row};
 
 /// Pushes every worker makes before its speed counts as known.
@@ -30,7 +32,7 @@ impl ElasticBsp {
 
     /// Predicted ends of one worker's next iterations. Those granted already cannot be taken back, so the first
     /// point is the last granted one; a point that should have come already is expected now.
-    fn row(&self, now_us: u64, seen: &Seen, most_in_superstep: u64) -> PlanRow {
+    fn row(&self, now_us: u64, seen: &WorkerProgress, most_in_superstep: u64) -> PlanRow {
         // A worker that may not go further and has nothing in hand ends where it is.
         let stays = seen.in_superstep >= most_in_superstep && seen.granted == seen.finished;
         let skipped = if stays { 0 } else { u64::from(self.options.first) };
@@ -55,25 +57,28 @@ impl ElasticBsp {
 }
 
 impl SyncPolicy for ElasticBsp {
-    fn open(&mut self, _: &Context<'_>) -> Opening {
+    fn open(&mut self, _: &Context<'_>) -> SuperstepRules {
         let rounds = if self.options.average { Rounds::PerBarrier } else { Rounds::PerPush };
         let why = Why::rule(format!(
             "everybody's speed is watched for {MONITORED_PUSHES} iterations, then the narrowest meeting within the \
              next {} is chosen",
             self.options.lookahead
         ));
-        let ending = Ending::Monitor { pushes: MONITORED_PUSHES };
-        Opening { max_lead: self.options.max_lead.map(u64::from), ..Opening::new(ending, rounds, why) }
+        let ending = EndRule::Monitor { pushes: MONITORED_PUSHES };
+        SuperstepRules {
+            max_lead: self.options.max_lead.map(u64::from),
+            ..SuperstepRules::new(ending, rounds, why)
+        }
     }
 
-    fn rows(&self, now_us: u64, seen: &[Seen]) -> Vec<PlanRow> {
+    fn rows(&self, now_us: u64, seen: &[WorkerProgress]) -> Vec<PlanRow> {
         let behind = seen.iter().map(|s| s.in_superstep).min().unwrap_or(0);
         let most = self.options.max_lead.map_or(u64::MAX - 1, |lead| behind + u64::from(lead));
         seen.iter().map(|s| self.row(now_us, s, most)).collect()
     }
 
-    fn searching(&self) -> Searching {
-        Searching { algorithm: self.options.algorithm, early: self.options.early }
+    fn search_options(&self) -> SearchOptions {
+        SearchOptions { algorithm: self.options.algorithm, early: self.options.early }
     }
 
     fn overrun_factor(&self) -> Option<f64> {
@@ -90,8 +95,8 @@ mod tests {
         ElasticBsp::new(ElasticOptions { lookahead, ..ElasticOptions::default() })
     }
 
-    fn seen(worker: u64, finished: u64, granted: u64, last_end_us: u64, interval_us: u64) -> Seen {
-        Seen {
+    fn seen(worker: u64, finished: u64, granted: u64, last_end_us: u64, interval_us: u64) -> WorkerProgress {
+        WorkerProgress {
             worker: Incarnation(worker),
             finished,
             granted,
@@ -105,7 +110,7 @@ mod tests {
     fn equal_speeds_meet_after_one_predicted_iteration_at_any_lookahead() {
         for lookahead in [1, 5, 240] {
             let rows = elastic(lookahead).rows(200, &[seen(1, 2, 2, 200, 100), seen(2, 2, 2, 200, 100)]);
-            let plan = plan(&rows, Searching::default()).unwrap();
+            let plan = plan(&rows, SearchOptions::default()).unwrap();
             assert_eq!(plan.last, [(Incarnation(1), 3), (Incarnation(2), 3)].into());
             assert_eq!(plan.predicted_wait_us, 0);
         }
@@ -115,7 +120,7 @@ mod tests {
     fn a_twice_slower_worker_meets_the_fast_one_without_waiting() {
         // fast: |300 400 500 600     slow: |600 800: the slow one's third iteration ends with the fast one's sixth.
         let rows = elastic(15).rows(400, &[seen(1, 4, 4, 400, 100), seen(2, 2, 2, 400, 200)]);
-        let plan = plan(&rows, Searching::default()).unwrap();
+        let plan = plan(&rows, SearchOptions::default()).unwrap();
         assert_eq!(plan.last, [(Incarnation(1), 6), (Incarnation(2), 3)].into());
         assert_eq!((plan.span_us, plan.sync_at_us), (0, 600));
     }
@@ -126,8 +131,8 @@ mod tests {
         let seen = [seen(1, 2, 2, 110, 100), seen(2, 2, 2, 0, 202)];
         let rows = elastic(5).rows(110, &seen);
         let at = |early: &str| {
-            let searching = Searching { early: early.parse().unwrap(), ..Searching::default() };
-            let plan = plan(&rows, searching).unwrap();
+            let search_options = SearchOptions { early: early.parse().unwrap(), ..SearchOptions::default() };
+            let plan = plan(&rows, search_options).unwrap();
             (plan.sync_at_us, plan.span_us)
         };
         assert_eq!([at("0"), at("0.5"), at("1")], [(610, 4), (410, 6), (210, 8)]);

@@ -13,9 +13,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Context, ElasticBsp, Ending, Opening, Pace, PlanRow, Rounds, Searching, Seen, SyncPolicy, Why};
+use super::{
+    Context, ElasticBsp, EndRule, PlanRow, Rounds, SearchOptions, SpeedEstimate, SuperstepRules, SyncPolicy,
+    Why, WorkerProgress,
+};
 use crate::{
-    balance::{Bounds, Cost, Stepping, Timed, assign},
+    balance::{Bounds, Cost, RoundTime, Stepping, assign},
     ids::Incarnation,
     spec::{BalanceOptions, BalanceRule, ElasticOptions},
 };
@@ -32,23 +35,23 @@ impl Balancer {
         Self { options, stepping: None }
     }
 
-    fn bounds(&self, pace: &Pace) -> Bounds {
+    fn bounds(&self, pace: &SpeedEstimate) -> Bounds {
         let max = self.options.max.min(pace.max_batch.unwrap_or(u32::MAX)).max(1);
         Bounds { min: self.options.min.clamp(1, max), max }
     }
 
     /// Batch sizes for the superstep that opens; `None` while a speed is unknown.
     fn batches(&mut self, context: &Context<'_>) -> Option<(BTreeMap<Incarnation, u32>, Why)> {
-        let crew = context.crew;
-        let total = u64::from(context.batch) * crew.len() as u64;
-        let cost = |pace: &Pace| match self.options.rule {
+        let workers = context.workers;
+        let total = u64::from(context.batch) * workers.len() as u64;
+        let cost = |pace: &SpeedEstimate| match self.options.rule {
             BalanceRule::Curve => pace.fitted,
             BalanceRule::Proportional | BalanceRule::Step => pace.proportional,
         };
-        let costs: Vec<Cost> = crew.iter().map(cost).collect::<Option<_>>()?;
-        let bounds: Vec<Bounds> = crew.iter().map(|p| self.bounds(p)).collect();
+        let costs: Vec<Cost> = workers.iter().map(cost).collect::<Option<_>>()?;
+        let bounds: Vec<Bounds> = workers.iter().map(|p| self.bounds(p)).collect();
         let sizes = match self.options.rule {
-            BalanceRule::Step => self.step(total, crew, &bounds),
+            BalanceRule::Step => self.step(total, workers, &bounds),
             BalanceRule::Proportional | BalanceRule::Curve => {
                 assign(total, &costs.iter().copied().zip(bounds).collect::<Vec<_>>())
             }
@@ -59,25 +62,26 @@ impl Balancer {
         let why = Why::rule("batch sizes follow the predicted speeds")
             .with("longest_predicted_us", longest(&|i| sizes[i]))
             .with("longest_with_equal_batches_us", longest(&|_| context.batch));
-        Some((crew.iter().map(|p| p.worker).zip(sizes).collect(), why))
+        Some((workers.iter().map(|p| p.worker).zip(sizes).collect(), why))
     }
 
     /// One round of the leader and straggler rule.
-    fn step(&mut self, total: u64, crew: &[Pace], bounds: &[Bounds]) -> Vec<u32> {
+    fn step(&mut self, total: u64, workers: &[SpeedEstimate], bounds: &[Bounds]) -> Vec<u32> {
         // Another number of workers means another total: the rule starts again.
         let kept = self.stepping.take().filter(|s| s.total() == total);
-        let times: Vec<Timed> = crew
+        let times: Vec<RoundTime> = workers
             .iter()
             .zip(bounds)
             .map(|(p, &bounds)| {
                 let (batch, us) = p.last.unwrap_or((p.batch, 0));
-                Timed { worker: p.worker, batch, us, bounds }
+                RoundTime { worker: p.worker, batch, us, bounds }
             })
             .collect();
         let stepping = self.stepping.insert(kept.unwrap_or_else(|| Stepping::new(total)));
         let changed = stepping.round(&times);
-        let size = |p: &Pace| changed.as_ref().and_then(|c| c.get(&p.worker)).copied().unwrap_or(p.batch);
-        crew.iter().map(size).collect()
+        let size =
+            |p: &SpeedEstimate| changed.as_ref().and_then(|c| c.get(&p.worker)).copied().unwrap_or(p.batch);
+        workers.iter().map(size).collect()
     }
 }
 
@@ -95,12 +99,12 @@ impl LbBsp {
 }
 
 impl SyncPolicy for LbBsp {
-    fn open(&mut self, context: &Context<'_>) -> Opening {
+    fn open(&mut self, context: &Context<'_>) -> SuperstepRules {
         let (batches, why) = self
             .balancer
             .batches(context)
             .map_or_else(|| (None, Why::rule("speeds are not known yet")), |(b, why)| (Some(b), why));
-        Opening { batches, ..Opening::new(Ending::Quota(1), Rounds::PerBarrier, why) }
+        SuperstepRules { batches, ..SuperstepRules::new(EndRule::Quota(1), Rounds::PerBarrier, why) }
     }
 }
 
@@ -119,23 +123,23 @@ impl ElasticLb {
 }
 
 impl SyncPolicy for ElasticLb {
-    fn open(&mut self, context: &Context<'_>) -> Opening {
+    fn open(&mut self, context: &Context<'_>) -> SuperstepRules {
         let opening = self.elastic.open(context);
         match self.balancer.batches(context) {
             Some((batches, why)) => {
                 let because = format!("{}; {}", why.because, opening.why.because);
-                Opening { batches: Some(batches), why: Why { because, ..why }, ..opening }
+                SuperstepRules { batches: Some(batches), why: Why { because, ..why }, ..opening }
             }
             None => opening,
         }
     }
 
-    fn rows(&self, now_us: u64, seen: &[Seen]) -> Vec<PlanRow> {
+    fn rows(&self, now_us: u64, seen: &[WorkerProgress]) -> Vec<PlanRow> {
         self.elastic.rows(now_us, seen)
     }
 
-    fn searching(&self) -> Searching {
-        self.elastic.searching()
+    fn search_options(&self) -> SearchOptions {
+        self.elastic.search_options()
     }
 
     fn overrun_factor(&self) -> Option<f64> {
@@ -147,8 +151,8 @@ impl SyncPolicy for ElasticLb {
 mod tests {
     use super::*;
 
-    pub(super) fn pace(worker: u64, us_per_sample: f64) -> Pace {
-        Pace {
+    pub(super) fn pace(worker: u64, us_per_sample: f64) -> SpeedEstimate {
+        SpeedEstimate {
             worker: Incarnation(worker),
             batch: 32,
             last: Some((32, (us_per_sample * 32.0) as u64)),
@@ -162,8 +166,8 @@ mod tests {
 
     #[test]
     fn a_worker_of_half_the_speed_gets_half_the_batch() {
-        let crew = [pace(1, 10.0), pace(2, 10.0), pace(3, 10.0), pace(4, 20.0)];
-        let opening = LbBsp::new(BalanceOptions::default()).open(&Context { batch: 35, crew: &crew });
+        let workers = [pace(1, 10.0), pace(2, 10.0), pace(3, 10.0), pace(4, 20.0)];
+        let opening = LbBsp::new(BalanceOptions::default()).open(&Context { batch: 35, workers: &workers });
         let batches: Vec<u32> = opening.batches.unwrap().into_values().collect();
         assert_eq!(batches, [40, 40, 40, 20]);
         assert_eq!(opening.why.figures["longest_predicted_us"], 400.0);
@@ -172,21 +176,21 @@ mod tests {
 
     #[test]
     fn an_unknown_speed_means_equal_batches() {
-        let mut crew = [pace(1, 10.0), pace(2, 20.0)];
-        crew[1].proportional = None;
+        let mut workers = [pace(1, 10.0), pace(2, 20.0)];
+        workers[1].proportional = None;
         assert_eq!(
-            LbBsp::new(BalanceOptions::default()).open(&Context { batch: 32, crew: &crew }).batches,
+            LbBsp::new(BalanceOptions::default()).open(&Context { batch: 32, workers: &workers }).batches,
             None
         );
     }
 
     #[test]
     fn a_memory_cap_sends_the_rest_to_the_others() {
-        let mut crew = [pace(1, 10.0), pace(2, 10.0)];
-        crew[0].max_batch = Some(8);
+        let mut workers = [pace(1, 10.0), pace(2, 10.0)];
+        workers[0].max_batch = Some(8);
         let opening = ElasticLb::new(ElasticOptions::default(), BalanceOptions::default())
-            .open(&Context { batch: 32, crew: &crew });
+            .open(&Context { batch: 32, workers: &workers });
         assert_eq!(opening.batches.unwrap().into_values().collect::<Vec<_>>(), [8, 56]);
-        assert!(matches!(opening.ending, Ending::Monitor { .. }));
+        assert!(matches!(opening.ending, EndRule::Monitor { .. }));
     }
 }

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Context, Ending, Opening, Rounds, SyncPolicy, Why};
+use super::{Context, EndRule, Rounds, SuperstepRules, SyncPolicy, Why};
 
 /// Has no state but its settings; the inner optimizer's state stays with the workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,10 +30,10 @@ impl LocalRounds {
 }
 
 impl SyncPolicy for LocalRounds {
-    fn open(&mut self, _: &Context<'_>) -> Opening {
+    fn open(&mut self, _: &Context<'_>) -> SuperstepRules {
         let rounds =
             self.outer.map_or(Rounds::LocalAverage, |learning_rate| Rounds::LocalOuter { learning_rate });
         let why = Why::rule(format!("{} local steps of everybody, then their copies are merged", self.steps));
-        Opening::new(Ending::Quota(self.steps), rounds, why)
+        SuperstepRules::new(EndRule::Quota(self.steps), rounds, why)
     }
 }

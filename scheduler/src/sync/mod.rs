@@ -1,6 +1,6 @@
 //! When workers meet and how much work each gets: one trait, and the policies that implement it.
 //!
-//! A superstep is the span between two barriers. When one opens, the policy says how it will end ([`Ending`]), what
+//! A superstep is the span between two barriers. When one opens, the policy says how it will end ([`EndRule`]), what
 //! becomes of the gradients ([`Rounds`]) and how many samples each worker takes. Inside it, the policy's [`Gate`] says
 //! how far each worker may go. A monitored superstep is planned once every worker's speed has been seen: the plan
 //! names each worker's last iteration.
@@ -12,10 +12,10 @@ mod clocks;
 mod dssp;
 mod elastic_bsp;
 mod lb_bsp;
-mod left;
 mod local;
 mod plan;
 mod policy;
+mod remaining;
 pub mod search;
 mod ssp;
 
@@ -28,10 +28,10 @@ pub use clocks::{Clock, Clocks};
 pub use dssp::{Dssp, Verdict};
 pub use elastic_bsp::ElasticBsp;
 pub use lb_bsp::{ElasticLb, LbBsp};
-pub use left::rows_left;
 pub use local::LocalRounds;
-pub use plan::{Plan, PlanRequest, PlanRow, Searching, plan};
+pub use plan::{Plan, PlanRequest, PlanRow, SearchOptions, plan};
 pub use policy::Policy;
+pub use remaining::remaining_rows;
 use serde::{Deserialize, Serialize};
 pub use ssp::Ssp;
 
@@ -61,7 +61,7 @@ pub enum RoundRule {
 /// How a superstep will end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ending {
+pub enum EndRule {
     /// Everybody does this many iterations, then all meet.
     Quota(u32),
     /// It is planned once every worker has pushed this often inside it.
@@ -93,8 +93,8 @@ impl Rounds {
 
 /// How a superstep begins, with the reasons.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Opening {
-    pub ending: Ending,
+pub struct SuperstepRules {
+    pub ending: EndRule,
     pub rounds: Rounds,
     /// Samples per iteration of each worker; `None`: the job's batch for everybody.
     pub batches: Option<BTreeMap<Incarnation, u32>>,
@@ -105,9 +105,9 @@ pub struct Opening {
     pub why: Why,
 }
 
-impl Opening {
+impl SuperstepRules {
     /// The job's batch and learning rate for everybody.
-    pub fn new(ending: Ending, rounds: Rounds, why: Why) -> Self {
+    pub fn new(ending: EndRule, rounds: Rounds, why: Why) -> Self {
         Self { ending, rounds, batches: None, rate_factor: 1.0, max_lead: None, why }
     }
 }
@@ -144,12 +144,12 @@ pub struct Context<'a> {
     /// Samples per iteration and worker as the job says.
     pub batch: u32,
     /// The workers that take part, in the order of their incarnations.
-    pub crew: &'a [Pace],
+    pub workers: &'a [SpeedEstimate],
 }
 
 /// One worker's speed, as far as it is known.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pace {
+pub struct SpeedEstimate {
     pub worker: Incarnation,
     /// Samples per iteration in the superstep before.
     pub batch: u32,
@@ -168,7 +168,7 @@ pub struct Pace {
 
 /// One worker of a monitored superstep, as the planner sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct WorkerProgress {
     pub worker: Incarnation,
     /// Its last iteration that is finished, and its last one that is granted, counted over the whole job.
     pub finished: u64,
@@ -194,7 +194,7 @@ pub struct Gate {
 /// calls give the same answers.
 pub trait SyncPolicy {
     /// A superstep opens.
-    fn open(&mut self, context: &Context<'_>) -> Opening;
+    fn open(&mut self, context: &Context<'_>) -> SuperstepRules;
 
     /// A worker pushed at `at_us`: counts it, and decides what it may do next where that depends on the push.
     fn pushed(&mut self, worker: Incarnation, at_us: u64, clocks: &mut Clocks) {
@@ -208,13 +208,13 @@ pub trait SyncPolicy {
 
     /// Every worker of a monitored superstep has been seen, or has overrun its prediction; `seen` holds all of them.
     /// What to plan from.
-    fn rows(&self, _now_us: u64, _seen: &[Seen]) -> Vec<PlanRow> {
+    fn rows(&self, _now_us: u64, _seen: &[WorkerProgress]) -> Vec<PlanRow> {
         Vec::new()
     }
 
     /// How the window is searched in those rows.
-    fn searching(&self) -> Searching {
-        Searching::default()
+    fn search_options(&self) -> SearchOptions {
+        SearchOptions::default()
     }
 
     /// A planned worker that takes this many times its predicted interval makes the superstep be planned again.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::search::{Algorithm, Points, Row, Slack, Weighed, alternatives, earliest_within, search};
+use super::search::{Algorithm, Alternative, Points, Row, Slack, alternatives, earliest_within, search};
 use crate::ids::{Generation, Incarnation, JobId, Superstep};
 
 /// Windows that a plan keeps besides the one it chose.
-const WEIGHED_KEPT: usize = 8;
+const ALTERNATIVES_KEPT: usize = 8;
 
 /// Predicted ends of one worker's next iterations; point i belongs to iteration `first_seq + i`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct PlanRow {
 
 /// How the meeting is looked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Searching {
+pub struct SearchOptions {
     pub algorithm: Algorithm,
     /// Take the earliest window that is at most this share wider than the narrowest; 0: the narrowest.
     pub early: Slack,
@@ -35,7 +35,7 @@ pub struct PlanRequest {
     /// Revision of the superstep's roster that it is made for.
     pub revision: u32,
     pub rows: Vec<PlanRow>,
-    pub searching: Searching,
+    pub search_options: SearchOptions,
 }
 
 /// Where the superstep ends, with what the decision rested on.
@@ -50,26 +50,27 @@ pub struct Plan {
     /// Predicted waits of all workers together.
     pub predicted_wait_us: u64,
     /// Other windows on the way to this one, widest first.
-    pub weighed: Vec<Weighed>,
+    pub alternatives: Vec<Alternative>,
 }
 
 /// Finds the window over all rows. `None` without rows. Cost as [`search`].
-pub fn plan(rows: &[PlanRow], searching: Searching) -> Option<Plan> {
+pub fn plan(rows: &[PlanRow], search_options: SearchOptions) -> Option<Plan> {
     let points: Vec<Row> = rows.iter().map(|r| r.points).collect();
-    let window = match searching {
-        Searching { algorithm: Algorithm::Leap, early } if early != Slack::default() => {
+    let window = match search_options {
+        SearchOptions { algorithm: Algorithm::Skipping, early } if early != Slack::default() => {
             earliest_within(&points, early)?
         }
-        Searching { algorithm, .. } => search(algorithm, &points)?,
+        SearchOptions { algorithm, .. } => search(algorithm, &points)?,
     };
-    let chosen = Weighed { span_us: window.span_us, sync_at_us: window.sync_at_us };
-    let weighed = alternatives(&points, WEIGHED_KEPT + 1).into_iter().filter(|w| *w != chosen).collect();
+    let chosen = Alternative { span_us: window.span_us, sync_at_us: window.sync_at_us };
+    let alternatives =
+        alternatives(&points, ALTERNATIVES_KEPT + 1).into_iter().filter(|w| *w != chosen).collect();
     let mut plan = Plan {
         last: BTreeMap::new(),
         span_us: window.span_us,
         sync_at_us: window.sync_at_us,
         predicted_wait_us: 0,
-        weighed,
+        alternatives,
     };
     for (row, &index) in rows.iter().zip(&window.index) {
         plan.predicted_wait_us += window.sync_at_us.saturating_sub(row.points.at(index));

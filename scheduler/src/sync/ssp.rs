@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Clocks, Context, Ending, Gate, Opening, Rounds, SyncPolicy, Why};
+use super::{Clocks, Context, EndRule, Gate, Rounds, SuperstepRules, SyncPolicy, Why};
 
 /// Has no state but its bound s.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,9 +24,9 @@ impl Ssp {
 }
 
 impl SyncPolicy for Ssp {
-    fn open(&mut self, _: &Context<'_>) -> Opening {
+    fn open(&mut self, _: &Context<'_>) -> SuperstepRules {
         let why = Why::rule(format!("at most {} iterations ahead of the slowest", self.staleness));
-        Opening::new(Ending::Free, Rounds::PerPush, why)
+        SuperstepRules::new(EndRule::Free, Rounds::PerPush, why)
     }
 
     fn gate(&self, _: crate::ids::Incarnation, clocks: &Clocks) -> Gate {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use syncline_scheduler::{
     core::{
-        Assignment, Barrier, ClockRoster, Evaluation, Input, Iterated, Outcome, Stand, TaskKey, TaskReport,
-        Update, Work,
+        Assignment, Barrier, ClockRoster, Evaluation, Input, Iterated, Outcome, PushProgress, TaskKey,
+        TaskReport, Update, Work,
     },
     ids::{Generation, Incarnation},
 };
@@ -60,10 +60,10 @@ impl Shard {
         }
     }
 
-    pub fn seal(&mut self, worker: Incarnation) -> Stand {
+    pub fn seal(&mut self, worker: Incarnation) -> PushProgress {
         self.sealed.insert(worker);
         let watermark = self.watermarks.get(&worker).copied().unwrap_or(0);
-        Stand { watermark, partial: self.begun.get(&worker).is_some_and(|&b| b > watermark) }
+        PushProgress { watermark, partial: self.begun.get(&worker).is_some_and(|&b| b > watermark) }
     }
 
     fn begin(&mut self, worker: Incarnation, seq: u64) -> bool {
@@ -94,7 +94,7 @@ enum Stage {
 
 pub struct Worker {
     id: Incarnation,
-    pace_us: u64,
+    interval_us: u64,
     queue: VecDeque<Assignment>,
     stage: Stage,
     seen: BTreeSet<TaskKey>,
@@ -111,9 +111,9 @@ pub struct Started {
 }
 
 impl Worker {
-    pub fn new(id: Incarnation, pace_us: u64) -> Self {
+    pub fn new(id: Incarnation, interval_us: u64) -> Self {
         let (queue, seen, unsettled, held) = Default::default();
-        Self { id, pace_us, queue, stage: Stage::Pulling, seen, unsettled, resend: false, held }
+        Self { id, interval_us, queue, stage: Stage::Pulling, seen, unsettled, resend: false, held }
     }
 
     pub fn receive(&mut self, assignment: Assignment) {
@@ -202,7 +202,7 @@ impl Worker {
         let it = Iterated {
             range,
             loss: 1.0,
-            compute_us: self.pace_us,
+            compute_us: self.interval_us,
             cpu_load: 0.5,
             memory_load: 0.5,
             ..Iterated::default()

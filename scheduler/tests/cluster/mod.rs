@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use actors::{Shard, Started, Worker};
 use syncline_scheduler::{
-    core::{Commit, Core, Effect, Input, Job, ShardStand, SnapshotFile, Stored, Submission, WorkerAbout},
+    core::{
+        Commit, Core, Effect, Input, Job, ShardProgress, SnapshotFile, StoredJob, Submission, WorkerInfo,
+    },
     graph::{TaskId, TaskState},
     ids::{Incarnation, ShardIndex},
     samples::{SampleRange, splitmix64},
@@ -59,7 +61,7 @@ pub struct Cluster {
     random: u64,
     now_us: u64,
     core: Core,
-    stored: Stored,
+    stored: StoredJob,
     summary: BTreeMap<String, String>,
     workers: BTreeMap<Incarnation, Worker>,
     shards: Vec<Shard>,
@@ -125,7 +127,7 @@ impl Cluster {
             random: settings.seed,
             now_us: 1_000_000,
             core: Core::new(settings.shards),
-            stored: Stored::default(),
+            stored: StoredJob::default(),
             summary: BTreeMap::new(),
             workers: BTreeMap::new(),
             shards: (0..settings.shards).map(|_| Shard::default()).collect(),
@@ -156,9 +158,9 @@ impl Cluster {
     fn join(&mut self) {
         self.next_worker += 1;
         let worker = Incarnation(self.next_worker);
-        let pace_us = 500 + self.random(3000) as u64;
-        self.workers.insert(worker, Worker::new(worker, pace_us));
-        self.inputs.push(Input::WorkerJoined { worker, about: WorkerAbout::default() });
+        let interval_us = 500 + self.random(3000) as u64;
+        self.workers.insert(worker, Worker::new(worker, interval_us));
+        self.inputs.push(Input::WorkerJoined { worker, about: WorkerInfo::default() });
     }
 
     /// Random micro-steps until the job is over. Panics when nothing can move, or never seems to end.
@@ -236,7 +238,7 @@ impl Cluster {
             if known.contains(worker) {
                 w.resend_reports();
             } else {
-                inputs.push(Input::WorkerJoined { worker: *worker, about: WorkerAbout::default() });
+                inputs.push(Input::WorkerJoined { worker: *worker, about: WorkerInfo::default() });
             }
         }
         self.inputs.extend(inputs);
@@ -297,7 +299,7 @@ impl Cluster {
                     job,
                     generation: shard.generation,
                     shard: ShardIndex(at as u32),
-                    stand: ShardStand {
+                    progress: ShardProgress {
                         closed: self.shards[at].closed,
                         closed_ago_us: 0,
                         pushes: self.shards[at].pushes,
@@ -312,9 +314,9 @@ impl Cluster {
     /// ahead of any other worker than allowed.
     fn check_start(&mut self, worker: Incarnation) {
         let Some(Started { superstep, seq }) = self.workers[&worker].starting() else { return };
-        if let Some(span) = self.stored.supersteps.get(&superstep.to_string()) {
-            let span: serde_json::Value = serde_json::from_str(span).unwrap();
-            let last = span["roster"][worker.0.to_string()]["last"].as_u64();
+        if let Some(record) = self.stored.supersteps.get(&superstep.to_string()) {
+            let record: serde_json::Value = serde_json::from_str(record).unwrap();
+            let last = record["roster"][worker.0.to_string()]["last"].as_u64();
             assert!(last.is_none_or(|last| seq <= last), "{worker} starts {seq} beyond its quota {last:?}");
         }
         for shard in &self.shards {
@@ -331,7 +333,7 @@ impl Cluster {
     }
 
     /// Everything that was committed, to compare two runs.
-    pub fn stored(&self) -> &Stored {
+    pub fn stored(&self) -> &StoredJob {
         &self.stored
     }
 
@@ -363,7 +365,7 @@ impl Cluster {
             }
         };
         self.stored.spec = commit.spec.unwrap_or(std::mem::take(&mut self.stored.spec));
-        self.stored.central = commit.central.unwrap_or(std::mem::take(&mut self.stored.central));
+        self.stored.job_state = commit.job_state.unwrap_or(std::mem::take(&mut self.stored.job_state));
         put(&mut self.stored.tasks, commit.tasks);
         put(&mut self.stored.workers, commit.workers);
         put(&mut self.stored.supersteps, commit.supersteps);
@@ -386,7 +388,7 @@ impl Cluster {
                     w.receive(assignment);
                 }
             }
-            Effect::Settle { worker, key } | Effect::Revoke { worker, key } => {
+            Effect::AckReport { worker, key } | Effect::Revoke { worker, key } => {
                 if let Some(w) = self.workers.get_mut(&worker) {
                     w.settle(&key);
                 }
@@ -400,7 +402,7 @@ impl Cluster {
                 let (closed, watermarks) = (*closed, watermarks.clone());
                 self.inputs.push(Input::Attached { job, generation, shard, closed, watermarks, floor });
             }
-            Effect::Order { barrier, .. } => {
+            Effect::LeaseBarrier { barrier, .. } => {
                 for shard in &mut self.shards {
                     shard.order(&barrier);
                     shard.close_what_can();
@@ -408,9 +410,9 @@ impl Cluster {
             }
             Effect::Seal { job, generation, worker } => {
                 for (i, shard) in self.shards.iter_mut().enumerate() {
-                    let stand = shard.seal(worker);
+                    let progress = shard.seal(worker);
                     let shard = ShardIndex(i as u32);
-                    self.inputs.push(Input::Sealed { job: job.clone(), generation, worker, shard, stand });
+                    self.inputs.push(Input::Sealed { job: job.clone(), generation, worker, shard, progress });
                 }
             }
             Effect::Snapshot { key, .. } => {
@@ -418,13 +420,13 @@ impl Cluster {
                 self.inputs.push(Input::SnapshotWritten { key, outcome });
             }
             Effect::Plan(request) => {
-                let plan = sync::plan(&request.rows, request.searching);
+                let plan = sync::plan(&request.rows, request.search_options);
                 let PlanRequest { job, generation, superstep, revision, .. } = request;
                 self.inputs.push(Input::Planned { job, generation, superstep, revision, plan });
             }
             Effect::Clocks { roster, .. } => self.shards.iter_mut().for_each(|s| s.take_clocks(&roster)),
             // No worker of this cluster is unable to run the job.
-            Effect::Drop { .. } | Effect::CloseShards { .. } => {}
+            Effect::DismissWorker { .. } | Effect::CloseShards { .. } => {}
         }
     }
 

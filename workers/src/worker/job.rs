@@ -222,7 +222,7 @@ impl JobRun {
             loss,
             skipped: !finite,
             compute_us: compute.as_micros() as u64,
-            pace_us: if rest.is_zero() { 0 } else { pace.as_micros() as u64 },
+            throttle_us: if rest.is_zero() { 0 } else { pace.as_micros() as u64 },
             pull_us: pulled.transfer_us,
             push_us,
             wait_us: pulled.waited_us,

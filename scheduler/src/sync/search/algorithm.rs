@@ -11,10 +11,10 @@ use super::{Points, Window, grid_scan, heap_merge, narrowest_window, zipline, zi
 #[serde(try_from = "String", into = "String")]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// Leaps over the meeting times that cannot be better: exact, O(n log n + V log n), V ≤ nR. See
+    /// Skips the meeting times that cannot be better: exact, O(n log n + V log n), V ≤ nR. See
     /// [`narrowest_window`].
     #[default]
-    Leap,
+    Skipping,
     /// ZipLine as published in 2019: exact, O(Rn²).
     ZipLine,
     /// ZipLine with a shortcut for the earliest point (2021): exact, O(Rn²) with a smaller constant.
@@ -39,7 +39,7 @@ pub struct InvalidAlgorithm(pub String);
 impl Algorithm {
     /// All of them, the default first.
     pub const ALL: [Self; 7] = [
-        Self::Leap,
+        Self::Skipping,
         Self::ZipLine,
         Self::ZipLineOpt,
         Self::ZipLineOptBs,
@@ -51,7 +51,7 @@ impl Algorithm {
     /// The word that users write.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Leap => "default",
+            Self::Skipping => "default",
             Self::ZipLine => "zipline",
             Self::ZipLineOpt => "zipline-opt",
             Self::ZipLineOptBs => "zipline-opt-bs",
@@ -77,7 +77,8 @@ impl FromStr for Algorithm {
     type Err = InvalidAlgorithm;
 
     fn from_str(text: &str) -> Result<Self, InvalidAlgorithm> {
-        let named = Self::ALL.into_iter().find(|a| a.name() == text || (*a == Self::Leap && text == "leap"));
+        let named =
+            Self::ALL.into_iter().find(|a| a.name() == text || (*a == Self::Skipping && text == "leap"));
         named.ok_or_else(|| InvalidAlgorithm(text.chars().take(80).collect()))
     }
 }
@@ -108,7 +109,7 @@ impl From<Algorithm> for String {
 /// ```
 pub fn search<P: Points>(algorithm: Algorithm, rows: &[P]) -> Option<Window> {
     match algorithm {
-        Algorithm::Leap => narrowest_window(rows),
+        Algorithm::Skipping => narrowest_window(rows),
         Algorithm::ZipLine => zipline::zipline(rows),
         Algorithm::ZipLineOpt => zipline_opt::zipline_opt(rows),
         Algorithm::ZipLineOptBs => zipline_opt::zipline_opt_bs(rows),

@@ -7,7 +7,7 @@ use std::{
     collections::{BinaryHeap, binary_heap::PeekMut},
 };
 
-use super::{Points, Weighed, Window};
+use super::{Alternative, Points, Window};
 
 /// One point of every worker in the heap; the earliest moves on until its worker has no point left. Of equal windows
 /// the earliest wins.
@@ -19,12 +19,12 @@ pub(super) fn heap_merge<P: Points>(rows: &[P]) -> Option<Window> {
         heads.push(Reverse((points.at(0), row, 0)));
         sync_at_us = sync_at_us.max(points.at(0));
     }
-    let mut best: Option<Weighed> = None;
+    let mut best: Option<Alternative> = None;
     while let Some(mut head) = heads.peek_mut() {
         let Reverse((time_us, row, index)) = *head;
         let span_us = sync_at_us - time_us;
         if best.is_none_or(|best| span_us < best.span_us) {
-            best = Some(Weighed { span_us, sync_at_us });
+            best = Some(Alternative { span_us, sync_at_us });
         }
         let next = index + 1;
         if next == rows[row].count() {

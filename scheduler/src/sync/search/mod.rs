@@ -23,9 +23,9 @@
 mod algorithm;
 mod grid_scan;
 mod heap_merge;
-mod leap;
 mod narrowest;
 mod points;
+mod skipping;
 mod ticks;
 mod timeline;
 mod tournament;
@@ -42,6 +42,6 @@ pub use algorithm::{Algorithm, InvalidAlgorithm, search};
 pub use narrowest::{alternatives, narrowest_window};
 pub use points::{Points, Row};
 pub use ticks::{Ticks, Time};
-pub use window::{Weighed, Window};
+pub use window::{Alternative, Window};
 pub use within::{InvalidSlack, Slack, earliest_within};
 pub use workload::papers_rows;

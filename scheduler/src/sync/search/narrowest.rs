@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Points, Weighed, Window, leap::Leap};
+use super::{Alternative, Points, Window, skipping::SkippingSearch};
 
 /// The narrowest window that holds one point of every row: the default search. Ties and indices as the
 /// [module](super) says.
@@ -40,7 +40,7 @@ pub fn narrowest_window<P: Points>(rows: &[P]) -> Option<Window> {
 /// let spans: Vec<u64> = alternatives(&[fast, slow], 9).iter().map(|w| w.span_us).collect();
 /// assert_eq!(spans, [9, 1]); // meet at 29 or at 30
 /// ```
-pub fn alternatives<P: Points>(rows: &[P], k: usize) -> Vec<Weighed> {
+pub fn alternatives<P: Points>(rows: &[P], k: usize) -> Vec<Alternative> {
     let mut kept = VecDeque::new();
     let keep = |window| {
         if kept.len() == k {
@@ -57,12 +57,12 @@ pub fn alternatives<P: Points>(rows: &[P], k: usize) -> Vec<Weighed> {
 }
 
 /// Improves until no window is narrower; shows each window that is narrower than all that end before it.
-fn descend<P: Points>(rows: &[P], mut show: impl FnMut(Weighed)) -> Option<Weighed> {
-    let mut search = Leap::new(rows)?;
+fn descend<P: Points>(rows: &[P], mut show: impl FnMut(Alternative)) -> Option<Alternative> {
+    let mut search = SkippingSearch::new(rows)?;
     loop {
-        let best = Weighed { span_us: search.settle(), sync_at_us: search.sync_at_us };
+        let best = Alternative { span_us: search.narrowest_here(), sync_at_us: search.sync_at_us };
         show(best);
-        if best.span_us == 0 || !search.leap(best.span_us - 1) {
+        if best.span_us == 0 || !search.skip_to_next(best.span_us - 1) {
             return Some(best);
         }
     }

@@ -17,7 +17,7 @@ pub struct Window {
 
 /// A window without its indices: one that a search weighed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Weighed {
+pub struct Alternative {
     /// Predicted wait of the worker that waits longest.
     pub span_us: u64,
     /// When the last worker arrives.

@@ -8,7 +8,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Points, Window, leap::Leap, narrowest_window};
+use super::{Points, Window, narrowest_window, skipping::SkippingSearch};
 
 /// How much wider than the narrowest window may a window be, as a share of it: 0.1 allows a tenth more.
 ///
@@ -86,13 +86,13 @@ pub fn earliest_within<P: Points>(rows: &[P], slack: Slack) -> Option<Window> {
     if limit_us == narrowest.span_us {
         return Some(narrowest);
     }
-    let mut search = Leap::new(rows)?;
+    let mut search = SkippingSearch::new(rows)?;
     loop {
-        let span_us = search.settle();
+        let span_us = search.narrowest_here();
         if span_us <= limit_us {
             return Window::ending_at(rows, span_us, search.sync_at_us);
         }
-        if !search.leap(limit_us) {
+        if !search.skip_to_next(limit_us) {
             return Some(narrowest);
         }
     }

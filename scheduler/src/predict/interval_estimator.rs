@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Errors, Measured, Predictor, PredictorSpec,
+    Measurement, PredictionErrors, Predictor, PredictorSpec,
     errors::ErrorMeans,
     narx::Narx,
     simple::{Ema, Last, Mean, Median},
@@ -57,13 +57,13 @@ const MOVING_ALPHA: f64 = 0.1;
 
 /// Exponentially weighted mean and variance of the time per sample; plain ones over the first ten.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-struct Moving {
+struct MovingVariance {
     seen: u64,
     mean_us: f64,
     variance_us2: f64,
 }
 
-impl Moving {
+impl MovingVariance {
     /// West's incremental form (CACM 1979).
     fn add(&mut self, us_per_sample: f64) {
         self.seen += 1;
@@ -76,20 +76,20 @@ impl Moving {
 
 /// Stored with a worker. About 300 bytes of JSON, 1.2 kB with the network; equal after a round trip.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Speedometer {
+pub struct IntervalEstimator {
     predictor: State,
     errors: ErrorMeans,
-    moving: Moving,
+    moving: MovingVariance,
 }
 
-impl Speedometer {
+impl IntervalEstimator {
     /// Knows nothing yet.
     pub fn new(spec: PredictorSpec) -> Self {
-        Self { predictor: State::new(spec), errors: ErrorMeans::default(), moving: Moving::default() }
+        Self { predictor: State::new(spec), errors: ErrorMeans::default(), moving: MovingVariance::default() }
     }
 
     /// An iteration is finished: judges what was predicted for it, then learns from it.
-    pub fn observe(&mut self, measured: &Measured) {
+    pub fn observe(&mut self, measured: &Measurement) {
         if let Some(predicted_us) = self.interval_us(measured.samples) {
             self.errors.add(predicted_us, measured.interval_us);
         }
@@ -109,8 +109,8 @@ impl Speedometer {
     }
 
     /// How wrong the predictions were.
-    pub fn errors(&self) -> Errors {
-        self.errors.told()
+    pub fn errors(&self) -> PredictionErrors {
+        self.errors.summary()
     }
 
     /// Standard deviation of recent times per sample over their mean. `None` before the second measurement.
@@ -129,12 +129,12 @@ mod tests {
 
     const ALL: [&str; 6] = ["last", "ema:0.2", "mean:8", "median:8", "ema:1", "narx"];
 
-    fn new(spec: &str) -> Speedometer {
-        Speedometer::new(spec.parse().unwrap())
+    fn new(spec: &str) -> IntervalEstimator {
+        IntervalEstimator::new(spec.parse().unwrap())
     }
 
-    fn steady(interval_us: u64) -> Measured {
-        Measured { interval_us, samples: 32, cpu_load: 0.5, memory_load: 0.5 }
+    fn steady(interval_us: u64) -> Measurement {
+        Measurement { interval_us, samples: 32, cpu_load: 0.5, memory_load: 0.5 }
     }
 
     /// About normal, mean 0, variance 1: Irwin and Hall's sum of twelve.
@@ -143,26 +143,26 @@ mod tests {
     }
 
     /// Iterations of 100 ms with a jitter of 15 %.
-    fn jittery(seed: u64, count: usize) -> Vec<Measured> {
+    fn jittery(seed: u64, count: usize) -> Vec<Measurement> {
         let mut state = seed;
         (0..count).map(|_| steady((1e5 * (1.0 + 0.15 * normal(&mut state)).max(0.2)) as u64)).collect()
     }
 
     /// A machine whose other users come and go with a period of 60 iterations: the load can be seen, and each
     /// iteration takes 1 / (1 − load) of 40 ms, with a jitter of 10 %.
-    fn loaded(seed: u64, count: usize) -> Vec<Measured> {
+    fn loaded(seed: u64, count: usize) -> Vec<Measurement> {
         let mut state = seed;
         (0..count)
             .map(|i| {
                 let load = 0.4 + 0.35 * (i as f64 * std::f64::consts::TAU / 60.0).sin();
                 let us = 4e4 / (1.0 - load) * (1.0 + 0.1 * normal(&mut state)).max(0.2);
-                Measured { cpu_load: load as f32, ..steady(us as u64) }
+                Measurement { cpu_load: load as f32, ..steady(us as u64) }
             })
             .collect()
     }
 
     /// RMSE over what follows the first 100 measurements, each predicted just before.
-    fn rmse_us(spec: &str, trace: &[Measured]) -> f64 {
+    fn rmse_us(spec: &str, trace: &[Measurement]) -> f64 {
         let mut meter = new(spec);
         let mut sum = 0.0;
         for (i, measured) in trace.iter().enumerate() {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     /// RMSE of the predicted length of the next 15 iterations together, as ElasticBSP plans them.
-    fn horizon_rmse_us(spec: &str, trace: &[Measured]) -> f64 {
+    fn horizon_rmse_us(spec: &str, trace: &[Measurement]) -> f64 {
         let mut meter = new(spec);
         let mut squares = Vec::new();
         for window in trace.windows(16) {
@@ -193,7 +193,7 @@ mod tests {
         for spec in ALL {
             let meter = new(spec);
             assert_eq!((meter.interval_us(32), meter.samples_per_s(), meter.jitter()), (None, None, None));
-            assert_eq!(meter.errors(), Errors::default());
+            assert_eq!(meter.errors(), PredictionErrors::default());
         }
     }
 
@@ -205,7 +205,11 @@ mod tests {
                 meter.observe(&steady(123_457));
                 assert_eq!(meter.interval_us(32), Some(123_457), "{spec}");
             }
-            assert_eq!(meter.errors(), Errors { count: 199, ..Errors::default() }, "{spec}");
+            assert_eq!(
+                meter.errors(),
+                PredictionErrors { count: 199, ..PredictionErrors::default() },
+                "{spec}"
+            );
             assert!(meter.jitter().unwrap() < 1e-9, "{spec}");
             assert!((meter.samples_per_s().unwrap() - 32e6 / 123_457.0).abs() < 1e-6, "{spec}");
         }
@@ -268,12 +272,12 @@ mod tests {
         }
     }
 
-    fn any_measured() -> impl Strategy<Value = Measured> {
+    fn any_measured() -> impl Strategy<Value = Measurement> {
         let interval_us = prop_oneof![Just(0), Just(u64::MAX), any::<u64>(), 50_000u64..150_000];
         let samples = prop_oneof![Just(0), Just(u32::MAX), any::<u32>(), 1u32..128];
         let load = || prop_oneof![Just(f32::NAN), Just(f32::INFINITY), any::<f32>(), 0.0f32..1.0];
         (interval_us, samples, load(), load()).prop_map(|(interval_us, samples, cpu_load, memory_load)| {
-            Measured { interval_us, samples, cpu_load, memory_load }
+            Measurement { interval_us, samples, cpu_load, memory_load }
         })
     }
 
@@ -287,7 +291,7 @@ mod tests {
                 meter.observe(measured);
                 let json = serde_json::to_string(&meter).unwrap();
                 // What is not finite is written as null, which is read as no number or not at all.
-                prop_assert_eq!(&serde_json::from_str::<Speedometer>(&json).unwrap(), &meter);
+                prop_assert_eq!(&serde_json::from_str::<IntervalEstimator>(&json).unwrap(), &meter);
                 let errors = meter.errors();
                 prop_assert!(errors.rmse_us.is_finite() && errors.bias_us.is_finite());
                 prop_assert!(errors.relative_rmse.is_finite());

@@ -11,9 +11,9 @@ const LOOK_EVERY: u64 = 4;
 
 impl Job {
     /// Looks at the speeds now and then. Amortised cost per iteration O(log n).
-    pub(super) fn judge_speeds(&mut self, now_us: u64) {
+    pub(super) fn detect_stragglers(&mut self, now_us: u64) {
         let workers = self.clocks.len() as u64;
-        if workers < 2 || !self.central.counters.done.is_multiple_of(LOOK_EVERY * workers) {
+        if workers < 2 || !self.state.counters.done.is_multiple_of(LOOK_EVERY * workers) {
             return;
         }
         let speed = |w: Incarnation| Some((w, 1e6 / self.members[&w].speed.samples_per_s()?));
@@ -22,7 +22,7 @@ impl Job {
         let Some(&(_, median)) = each.get((each.len().saturating_sub(1)) / 2) else { return };
         for (worker, us_per_sample) in each {
             let factor = us_per_sample / median;
-            let slow = self.members[&worker].slow;
+            let slow = self.members[&worker].straggler;
             let now_slow = factor >= if slow.is_some() { NOT_SLOW } else { SLOW };
             if !now_slow && slow.is_none() {
                 continue;
@@ -34,7 +34,7 @@ impl Job {
                 fields.push(("factor", format!("{factor:.2}")));
                 self.event(what, now_us, fields);
             }
-            self.member(worker).slow = now_slow.then_some(super::Slow { since_us, factor });
+            self.member(worker).straggler = now_slow.then_some(super::Straggler { since_us, factor });
         }
     }
 }

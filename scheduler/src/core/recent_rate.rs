@@ -14,13 +14,13 @@ struct Mark {
 
 /// Where the count of a job's samples was a few seconds ago.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lately {
+pub struct RecentRate {
     from: Mark,
     next: Mark,
     newest: Mark,
 }
 
-impl Lately {
+impl RecentRate {
     /// Notes how many samples are counted now. Time before the first of them does not count.
     pub(super) fn note(&mut self, now_us: u64, samples: u64) {
         let now = Mark { at_us: now_us, samples };
@@ -52,16 +52,16 @@ mod tests {
 
     #[test]
     fn the_figure_follows_a_job_that_slows_down_and_shows_when_it_stood_still() {
-        let mut lately = Lately::default();
+        let mut recent_rate = RecentRate::default();
         let (mut now_us, mut samples) = (1_000_000_000, 0);
-        lately.note(now_us, 0);
+        recent_rate.note(now_us, 0);
         let mut run = |seconds: u64, per_s: u64| {
             for _ in 0..seconds {
                 now_us += 1_000_000;
                 samples += per_s;
-                lately.note(now_us, samples);
+                recent_rate.note(now_us, samples);
             }
-            (lately.samples_per_s(now_us, samples), now_us - lately.progress_us())
+            (recent_rate.samples_per_s(now_us, samples), now_us - recent_rate.progress_us())
         };
         assert_eq!(run(30, 1_000), (1_000.0, 0));
         assert_eq!(run(10, 100), (100.0, 0));
@@ -70,11 +70,11 @@ mod tests {
 
     #[test]
     fn a_wait_before_the_first_sample_does_not_count() {
-        let mut lately = Lately::default();
+        let mut recent_rate = RecentRate::default();
         for s in 0..60 {
-            lately.note(s * 1_000_000, 0);
+            recent_rate.note(s * 1_000_000, 0);
         }
-        lately.note(60_000_000, 500);
-        assert_eq!(lately.samples_per_s(60_000_000, 500), 500.0);
+        recent_rate.note(60_000_000, 500);
+        assert_eq!(recent_rate.samples_per_s(60_000_000, 500), 500.0);
     }
 }

@@ -1,4 +1,4 @@
-//! What has changed since the last commit.
+//! What has changed since the last commit, and what was measured since the last point of the curve.
 
 use std::collections::BTreeSet;
 
@@ -7,21 +7,21 @@ use crate::{
     ids::{Incarnation, Superstep},
 };
 
-/// What has been touched since the last commit.
+/// What the next commit must hold.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Touched {
+pub(super) struct ChangeSet {
     pub spec: bool,
-    pub central: bool,
+    pub job_state: bool,
     pub tasks: BTreeSet<TaskId>,
     pub members: BTreeSet<Incarnation>,
-    pub spans: BTreeSet<Superstep>,
+    pub supersteps: BTreeSet<Superstep>,
     pub events: Vec<Vec<(&'static str, String)>>,
     pub barriers: Vec<Vec<(&'static str, String)>>,
 }
 
 /// Iterations that were reported, for the metrics stream.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Pulse {
+pub(super) struct MetricsWindow {
     pub iterations: u64,
     pub samples: u64,
     pub loss_sum: f64,
@@ -32,13 +32,13 @@ pub(super) struct Pulse {
     pub staleness_sum: u64,
 }
 
-impl Touched {
+impl ChangeSet {
     pub(super) fn is_empty(&self) -> bool {
         !self.spec
-            && !self.central
+            && !self.job_state
             && self.tasks.is_empty()
             && self.members.is_empty()
-            && self.spans.is_empty()
+            && self.supersteps.is_empty()
             && self.events.is_empty()
             && self.barriers.is_empty()
     }

@@ -6,14 +6,14 @@ use serde::Serialize;
 
 use super::{
     job::Job,
-    state::{Member, MemberRecord, Phase},
+    records::{Member, MemberRecord, Phase},
 };
 use crate::ids::{Incarnation, JobId};
 
 /// Finished tasks that stay in the graph for people to look at.
 pub const FINISHED_TASKS_KEPT: usize = 128;
 /// Closed supersteps that stay.
-pub const CLOSED_SPANS_KEPT: usize = 16;
+pub const CLOSED_SUPERSTEPS_KEPT: usize = 16;
 /// Points of the curve that are never exceeded; with the last of them every second one goes.
 pub const CURVE_POINTS: u64 = 400;
 /// Workers that left and stay listed.
@@ -24,8 +24,8 @@ pub const GONE_WORKERS_KEPT: usize = 64;
 pub struct Commit {
     /// The spec as JSON, in the job's first commit only.
     pub spec: Option<String>,
-    /// The central state as JSON.
-    pub central: Option<String>,
+    /// The job's own record as JSON.
+    pub job_state: Option<String>,
     /// Fields of the job's summary, in plain text.
     pub summary: Vec<(&'static str, String)>,
     pub tasks: Vec<(String, Option<String>)>,
@@ -49,45 +49,45 @@ fn json(value: &impl Serialize) -> String {
 impl Job {
     /// Takes what changed since the last call; `None` if nothing did.
     pub(super) fn take_commit(&mut self, now_us: u64) -> Option<Commit> {
-        if self.touched.is_empty() {
+        if self.changes.is_empty() {
             return None;
         }
-        self.fold();
+        self.prune();
         let counted = self.counted();
-        self.central.lately.note(now_us, counted);
-        let metrics: Vec<_> = self.point(now_us).into_iter().collect();
-        let curve = &mut self.central.curve;
+        self.state.recent_rate.note(now_us, counted);
+        let metrics: Vec<_> = self.metrics_point(now_us).into_iter().collect();
+        let curve = &mut self.state.curve;
         curve.points += metrics.len() as u64;
         let halve_metrics = curve.points >= CURVE_POINTS;
         if halve_metrics {
             (curve.points, curve.stride) = (curve.points.div_ceil(2), curve.stride * 2);
         }
-        let touched = mem::take(&mut self.touched);
+        let changes = mem::take(&mut self.changes);
         let field = |key: String, value: Option<String>| (key, value);
         Some(Commit {
-            spec: touched.spec.then(|| json(&self.spec)),
-            central: Some(json(&self.central)),
+            spec: changes.spec.then(|| json(&self.spec)),
+            job_state: Some(json(&self.state)),
             summary: self.summary(now_us),
-            tasks: touched
+            tasks: changes
                 .tasks
                 .iter()
                 .map(|id| field(id.to_string(), self.tasks.get(id).map(json)))
                 .collect(),
-            workers: touched
+            workers: changes
                 .members
                 .iter()
                 .map(|w| field(w.to_string(), self.members.get(w).map(|m| self.record(*w, m))))
                 .collect(),
-            supersteps: touched
-                .spans
+            supersteps: changes
+                .supersteps
                 .iter()
-                .map(|n| field(n.to_string(), self.spans.get(n).map(json)))
+                .map(|n| field(n.to_string(), self.supersteps.get(n).map(json)))
                 .collect(),
-            events: touched.events,
-            barriers: touched.barriers,
+            events: changes.events,
+            barriers: changes.barriers,
             metrics,
             halve_metrics,
-            over: self.central.phase.is_over(),
+            over: self.state.phase.is_over(),
             gone: false,
         })
     }
@@ -99,73 +99,76 @@ impl Job {
 
     /// Forgets the oldest finished tasks, closed supersteps and departed workers, so that a job of any length needs
     /// bounded room. What they counted lives on in the counters.
-    fn fold(&mut self) {
+    fn prune(&mut self) {
         while self.finished.len() > FINISHED_TASKS_KEPT {
             let Some((_, id)) = self.finished.pop_first() else { break };
             self.tasks.remove(&id);
-            self.touched.tasks.insert(id);
+            self.changes.tasks.insert(id);
         }
-        let closed = self.spans.iter().filter(|(_, s)| s.is_closed()).count();
-        for _ in CLOSED_SPANS_KEPT..closed {
-            let Some((&oldest, _)) = self.spans.iter().find(|(_, s)| s.is_closed()) else { break };
-            self.spans.remove(&oldest);
-            self.touched.spans.insert(oldest);
+        let closed = self.supersteps.iter().filter(|(_, s)| s.is_closed()).count();
+        for _ in CLOSED_SUPERSTEPS_KEPT..closed {
+            let Some((&oldest, _)) = self.supersteps.iter().find(|(_, s)| s.is_closed()) else { break };
+            self.supersteps.remove(&oldest);
+            self.changes.supersteps.insert(oldest);
         }
         let gone = self.members.values().filter(|m| m.is_gone()).count();
         for _ in GONE_WORKERS_KEPT..gone {
             let Some((&oldest, _)) = self.members.iter().find(|(_, m)| m.is_gone()) else { break };
             self.members.remove(&oldest);
-            self.touched.members.insert(oldest);
+            self.changes.members.insert(oldest);
         }
     }
 
     /// The next point of the curve, once enough iterations are in it, or no more will come.
-    fn point(&mut self, now_us: u64) -> Option<Vec<(&'static str, String)>> {
-        let ended = self.central.trained_us.is_some() || self.central.phase.is_over();
-        let enough = if ended { 1 } else { self.central.curve.stride };
-        if self.pulse.iterations < enough {
+    fn metrics_point(&mut self, now_us: u64) -> Option<Vec<(&'static str, String)>> {
+        let ended = self.state.trained_us.is_some() || self.state.phase.is_over();
+        let enough = if ended { 1 } else { self.state.curve.stride };
+        if self.metrics.iterations < enough {
             return None;
         }
-        let pulse = mem::take(&mut self.pulse);
-        let n = pulse.iterations;
+        let metrics = mem::take(&mut self.metrics);
+        let n = metrics.iterations;
         Some(vec![
             ("at_ms", (now_us / 1000).to_string()),
-            ("samples", (self.central.counters.samples_done).to_string()),
+            ("samples", (self.state.counters.samples_done).to_string()),
             ("iterations", n.to_string()),
-            ("loss", format!("{:.6}", pulse.loss_sum / pulse.samples.max(1) as f64)),
-            ("step_us", (pulse.busy_us / n).to_string()),
-            ("compute_us", (pulse.compute_us / n).to_string()),
-            ("wait_us", (pulse.wait_us / n).to_string()),
-            ("staleness_mean", format!("{:.2}", pulse.staleness_sum as f64 / n as f64)),
-            ("staleness_max", pulse.staleness_max.to_string()),
+            ("loss", format!("{:.6}", metrics.loss_sum / metrics.samples.max(1) as f64)),
+            ("step_us", (metrics.busy_us / n).to_string()),
+            ("compute_us", (metrics.compute_us / n).to_string()),
+            ("wait_us", (metrics.wait_us / n).to_string()),
+            ("staleness_mean", format!("{:.2}", metrics.staleness_sum as f64 / n as f64)),
+            ("staleness_max", metrics.staleness_max.to_string()),
         ])
     }
 
     /// Marks everything as changed: the next commit holds the whole job.
-    pub(super) fn touch_all(&mut self) {
-        let Self { touched, tasks, members, spans, .. } = self;
-        touched.spec = true;
-        touched.central = true;
-        touched.tasks.extend(tasks.keys().cloned());
-        touched.members.extend(members.keys().copied());
-        touched.spans.extend(spans.keys().copied());
+    pub(super) fn mark_all_changed(&mut self) {
+        let Self { changes, tasks, members, supersteps, .. } = self;
+        changes.spec = true;
+        changes.job_state = true;
+        changes.tasks.extend(tasks.keys().cloned());
+        changes.members.extend(members.keys().copied());
+        changes.supersteps.extend(supersteps.keys().copied());
     }
 
     /// Samples that count as seen.
     fn counted(&self) -> u64 {
-        self.central.counters.samples_done + self.central.counters.samples_torn
+        self.state.counters.samples_done + self.state.counters.samples_torn
     }
 
     /// The job as people see it: plain numbers and words.
     fn summary(&self, now_us: u64) -> Vec<(&'static str, String)> {
-        let c = &self.central;
+        let c = &self.state;
         let ms = |us: Option<u64>| us.map(|us| (us / 1000).to_string()).unwrap_or_default();
         let train = self.train();
         let samples = train.epoch_samples().max(1);
         let counted = self.counted();
         let trains = c.phase == Phase::Running && c.trained_us.is_none();
-        let lately =
-            if trains { format!("{:.1}", c.lately.samples_per_s(now_us, counted)) } else { String::new() };
+        let recent_rate = if trains {
+            format!("{:.1}", c.recent_rate.samples_per_s(now_us, counted))
+        } else {
+            String::new()
+        };
         let active = if c.phase.is_over() { 0 } else { self.active().count() };
         let lead = self.clocks.fastest().unwrap_or(0) - self.clocks.lowest().unwrap_or(0);
         let begin = c.started_us.unwrap_or(now_us);
@@ -191,8 +194,8 @@ impl Job {
             ("samples_applied", counted.to_string()),
             ("samples_total", train.total_samples().to_string()),
             ("samples_per_s", format!("{:.1}", counted as f64 / trained_s.max(1e-6))),
-            ("samples_per_s_lately", lately),
-            ("progress_ms", (c.lately.progress_us() / 1000).to_string()),
+            ("samples_per_s_lately", recent_rate),
+            ("progress_ms", (c.recent_rate.progress_us() / 1000).to_string()),
             ("iterations_done", c.counters.done.to_string()),
             ("iterations_lost", c.counters.lost.to_string()),
             ("iterations_torn", c.counters.torn.to_string()),

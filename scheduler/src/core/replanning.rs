@@ -8,48 +8,48 @@
 use std::collections::BTreeMap;
 
 use super::{
-    io::Effect,
+    effects::Effect,
     job::Job,
-    state::{End, Member},
+    records::{Member, SuperstepPhase},
 };
 use crate::{
     graph::TaskId,
     ids::{Incarnation, Superstep},
     samples::SampleRange,
-    sync::{Ending, Plan, rows_left},
+    sync::{EndRule, Plan, remaining_rows},
 };
 
 impl Job {
     /// Looks for workers that overran their predictions. Cost O(workers) while a planned superstep runs.
-    pub(super) fn tick(&mut self, now_us: u64, fx: &mut Vec<Effect>) {
-        let Some(factor) = self.central.policy.as_dyn().overrun_factor() else { return };
+    pub(super) fn tick(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        let Some(factor) = self.state.policy.as_dyn().overrun_factor() else { return };
         let Some(superstep) = self.planned_superstep() else { return };
-        let late = self.late(superstep, factor, now_us);
+        let late = self.overrunning(superstep, factor, now_us);
         if late.is_empty() {
             return;
         }
-        let roster = &self.spans[&superstep].roster;
-        let last = |w| roster.get(&w).and_then(|share| share.last);
-        let mut seen = self.seen(superstep);
-        let rows = rows_left(self.central.policy.as_dyn(), now_us, &mut seen, &late, last);
-        fx.push(self.request(superstep, rows, self.spans[&superstep].revision));
+        let roster = &self.supersteps[&superstep].roster;
+        let last = |w| roster.get(&w).and_then(|entry| entry.last);
+        let mut seen = self.worker_progress(superstep);
+        let rows = remaining_rows(self.state.policy.as_dyn(), now_us, &mut seen, &late, last);
+        effects.push(self.plan_request_for(superstep, rows, self.supersteps[&superstep].revision));
     }
 
     /// The planned superstep that runs, if nothing behind it depends on where it ends.
     fn planned_superstep(&self) -> Option<Superstep> {
-        let (&superstep, span) = self.spans.iter().find(|(_, s)| !s.is_closed())?;
-        let planned = span.end == End::Ordered && !span.predicted.is_empty();
-        let mut later = self.spans.range(Superstep(superstep.0 + 1)..);
-        let free = later.all(|(_, s)| matches!(s.end, End::Open(Ending::Monitor { .. })));
+        let (&superstep, record) = self.supersteps.iter().find(|(_, s)| !s.is_closed())?;
+        let planned = record.phase == SuperstepPhase::Ordered && !record.predicted.is_empty();
+        let mut later = self.supersteps.range(Superstep(superstep.0 + 1)..);
+        let free = later.all(|(_, s)| matches!(s.phase, SuperstepPhase::Open(EndRule::Monitor { .. })));
         (planned && free).then_some(superstep)
     }
 
     /// Workers with iterations still to be granted whose present one takes more than `factor` times its prediction,
     /// and for how long it has run.
-    fn late(&self, superstep: Superstep, factor: f64, now_us: u64) -> BTreeMap<Incarnation, u64> {
-        let span = &self.spans[&superstep];
+    fn overrunning(&self, superstep: Superstep, factor: f64, now_us: u64) -> BTreeMap<Incarnation, u64> {
+        let record = &self.supersteps[&superstep];
         let predicted: BTreeMap<_, _> =
-            span.predicted.iter().map(|row| (row.worker, row.points.interval_us)).collect();
+            record.predicted.iter().map(|row| (row.worker, row.points.interval_us)).collect();
         let late = |worker: &Incarnation, last: u64| {
             let member = self.members.get(worker)?;
             let next = TaskId::Iteration { worker: *worker, seq: member.finished + 1 };
@@ -60,56 +60,62 @@ impl Job {
             let open = member.granted < last && member.outstanding() > 0;
             (open && elapsed_us as f64 > limit_us).then_some((*worker, elapsed_us))
         };
-        span.roster.iter().filter_map(|(w, share)| late(w, share.last?)).collect()
+        record.roster.iter().filter_map(|(w, entry)| late(w, entry.last?)).collect()
     }
 
     /// Takes over a plan made for late workers.
-    pub(super) fn shorten(&mut self, superstep: Superstep, plan: &Plan, now_us: u64, fx: &mut Vec<Effect>) {
+    pub(super) fn apply_replan(
+        &mut self,
+        superstep: Superstep,
+        plan: &Plan,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
         // A worker may have been granted more since, or the next superstep may have gone on.
         if self.planned_superstep() != Some(superstep) {
             return;
         }
         let mut cut = Vec::new();
-        for (worker, share) in &self.spans[&superstep].roster {
-            let (Some(last), Some(&wanted)) = (share.last, plan.last.get(worker)) else { continue };
+        for (worker, entry) in &self.supersteps[&superstep].roster {
+            let (Some(last), Some(&wanted)) = (entry.last, plan.last.get(worker)) else { continue };
             let wanted = wanted.max(self.members[worker].granted);
             if wanted < last {
-                cut.push((*worker, wanted, share.batch));
+                cut.push((*worker, wanted, entry.batch));
             }
         }
         if cut.is_empty() {
             return;
         }
         for &(worker, last, batch) in &cut {
-            let returned = self.member(worker).give_up(last, batch);
+            let returned = self.member(worker).truncate_reserved(last, batch);
             for range in returned {
                 self.put_back(range);
             }
-            for (n, span) in &mut self.spans {
-                if let Some(share) = span.roster.get_mut(&worker) {
+            for (n, record) in &mut self.supersteps {
+                if let Some(entry) = record.roster.get_mut(&worker) {
                     match n.0.cmp(&superstep.0) {
-                        std::cmp::Ordering::Equal => share.last = Some(last),
-                        std::cmp::Ordering::Greater => share.base = last,
+                        std::cmp::Ordering::Equal => entry.last = Some(last),
+                        std::cmp::Ordering::Greater => entry.base = last,
                         std::cmp::Ordering::Less => continue,
                     }
-                    self.touched.spans.insert(*n);
+                    self.changes.supersteps.insert(*n);
                 }
             }
         }
-        self.central.counters.replanned += 1;
+        self.state.counters.replanned += 1;
         let names: Vec<String> =
-            cut.iter().map(|(w, last, _)| format!("{} ends at {last}", self.called(*w))).collect();
+            cut.iter().map(|(w, last, _)| format!("{} ends at {last}", self.display_name(*w))).collect();
         let fields = vec![("barrier", superstep.to_string()), ("shortened", names.join(", "))];
         self.event("superstep_replanned", now_us, fields);
-        let span = self.span(superstep);
-        span.sync_at_us = Some(plan.sync_at_us);
-        self.amend(superstep, fx);
+        let record = self.superstep_mut(superstep);
+        record.sync_at_us = Some(plan.sync_at_us);
+        self.reissue_barrier(superstep, effects);
     }
 }
 
 impl Member {
     /// Gives up reserved iterations beyond `last`; returns their samples.
-    fn give_up(&mut self, last: u64, batch: u32) -> Vec<SampleRange> {
+    fn truncate_reserved(&mut self, last: u64, batch: u32) -> Vec<SampleRange> {
         let mut kept = last.saturating_sub(self.granted);
         let mut returned = Vec::new();
         let mut reserved = std::mem::take(&mut self.reserved);

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::{
-    change::{Commit, Commits},
-    io::{Effect, Input, Refused, Submission, WorkerAbout},
+    commit::{Commit, Commits},
+    effects::Effect,
+    inputs::{Input, Refused, Submission, WorkerInfo},
     job::Job,
-    state::Phase,
+    records::Phase,
 };
 use crate::ids::{Generation, Incarnation, JobId, ShardIndex};
 
@@ -19,7 +20,7 @@ pub(super) const SHARD_LOST: &str = "E220";
 pub struct Core {
     shards: u32,
     pub(super) jobs: BTreeMap<JobId, Job>,
-    pub(super) workers: BTreeMap<Incarnation, WorkerAbout>,
+    pub(super) workers: BTreeMap<Incarnation, WorkerInfo>,
     /// Deleted since the last commits were taken.
     deleted: Vec<JobId>,
 }
@@ -33,114 +34,114 @@ impl Core {
     /// Handles one input at `now_us` on the engine's clock (epoch microseconds). The effects may be carried out once
     /// what [`Core::take_commits`] returns is committed.
     pub fn handle(&mut self, now_us: u64, input: Input) -> Result<Vec<Effect>, Refused> {
-        let mut fx = Vec::new();
+        let mut effects = Vec::new();
         // Workers are placed when one or a job came or went, or an exclusion ended; reports alone never free anybody.
         let mut place = match &input {
             Input::Submit(_)
             | Input::WorkerJoined { .. }
             | Input::WorkerGone { .. }
             | Input::Sealed { .. } => true,
-            Input::Tick => self.readmit(now_us),
+            Input::Tick => self.end_exclusions(now_us),
             _ => false,
         };
-        self.take(now_us, input, &mut fx)?;
+        self.dispatch(now_us, input, &mut effects)?;
         let mut seen = 0;
         loop {
-            if place || frees_workers(&fx[seen..]) {
-                self.place(now_us, &mut fx);
+            if place || frees_workers(&effects[seen..]) {
+                self.assign_workers(now_us, &mut effects);
             }
-            seen = fx.len();
+            seen = effects.len();
             for job in self.jobs.values_mut() {
-                job.advance(now_us, &mut fx);
+                job.advance(now_us, &mut effects);
             }
             // A job that ended just now leaves its workers to the next one.
             place = false;
-            if !frees_workers(&fx[seen..]) {
-                return Ok(fx);
+            if !frees_workers(&effects[seen..]) {
+                return Ok(effects);
             }
         }
     }
 
-    fn take(&mut self, now_us: u64, input: Input, fx: &mut Vec<Effect>) -> Result<(), Refused> {
+    fn dispatch(&mut self, now_us: u64, input: Input, effects: &mut Vec<Effect>) -> Result<(), Refused> {
         match input {
             Input::Submit(submission) => self.submit(submission, now_us)?,
             Input::Cancel(id) => {
                 let job = self.jobs.get_mut(&id).ok_or(Refused::Unknown { job: id.clone() })?;
-                if job.central.phase.is_over() {
-                    return Err(Refused::Over { job: id, state: job.central.phase.word() });
+                if job.state.phase.is_over() {
+                    return Err(Refused::Over { job: id, state: job.state.phase.word() });
                 }
-                job.end(Phase::Canceled, now_us, fx);
+                job.end(Phase::Canceled, now_us, effects);
             }
-            Input::Delete(id) => self.delete(&id, fx)?,
+            Input::Delete(id) => self.delete(&id, effects)?,
             Input::WorkerJoined { worker, about } => {
                 self.workers.insert(worker, about);
             }
             Input::WorkerGone { worker, reason } => {
                 self.workers.remove(&worker);
-                for job in self.jobs.values_mut().filter(|j| !j.central.phase.is_over()) {
-                    job.worker_gone(worker, &reason, now_us, fx);
+                for job in self.jobs.values_mut().filter(|j| !j.state.phase.is_over()) {
+                    job.worker_gone(worker, &reason, now_us, effects);
                 }
             }
             Input::Report { worker, report } => {
-                fx.push(Effect::Settle { worker, key: report.key.clone() });
+                effects.push(Effect::AckReport { worker, key: report.key.clone() });
                 let key = report.key.clone();
                 if let Some(job) = self.open_job(&key.job, key.generation)
-                    && let Some(fault) = job.report(worker, report, now_us, fx)
+                    && let Some(fault) = job.report(worker, report, now_us, effects)
                 {
-                    self.exclude(worker, &key, fault, now_us, fx);
+                    self.exclude(worker, &key, fault, now_us, effects);
                 }
             }
             Input::ShardsOpened { job, generation } => {
                 if let Some(job) = self.open_job(&job, generation) {
-                    job.opened(now_us, fx);
+                    job.opened(now_us, effects);
                 }
             }
             Input::ShardLost { shard, reason } => {
-                let opened = |j: &&mut Job| matches!(j.central.phase, Phase::Opening | Phase::Running);
+                let opened = |j: &&mut Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
                 for job in self.jobs.values_mut().filter(opened) {
-                    job.lost_shard(shard, &reason, now_us, fx);
+                    job.shard_lost(shard, &reason, now_us, effects);
                 }
             }
             Input::ShardHolds { shard, asked_us, held } => {
-                self.shard_holds(shard, asked_us, &held, now_us, fx);
+                self.shard_holds(shard, asked_us, &held, now_us, effects);
             }
             Input::Attached { job, generation, shard, closed, watermarks, floor } => {
                 if let Some(job) = self.open_job(&job, generation) {
-                    job.attached(shard, closed, &watermarks, &floor, now_us, fx);
+                    job.attached(shard, closed, &watermarks, &floor, now_us, effects);
                 }
             }
             Input::ShardFailed { job, generation, code, reason } => {
                 if let Some(job) = self.open_job(&job, generation) {
-                    job.end(Phase::Failed { code, reason }, now_us, fx);
+                    job.end(Phase::Failed { code, reason }, now_us, effects);
                 }
             }
-            Input::BarrierClosed { job, generation, shard, stand } => {
+            Input::BarrierClosed { job, generation, shard, progress } => {
                 if let Some(job) = self.open_job(&job, generation) {
-                    job.shard_closed(shard, stand, now_us);
+                    job.shard_closed(shard, progress, now_us);
                 }
             }
-            Input::Sealed { job, generation, worker, shard, stand } => {
+            Input::Sealed { job, generation, worker, shard, progress } => {
                 if let Some(job) = self.open_job(&job, generation) {
-                    job.sealed(worker, shard, stand, now_us, fx);
+                    job.sealed(worker, shard, progress, now_us, effects);
                 }
             }
             Input::Planned { job, generation, superstep, revision, plan } => {
                 if let Some(job) = self.open_job(&job, generation) {
-                    job.planned(superstep, revision, plan, now_us, fx);
+                    job.take_plan(superstep, revision, plan, now_us, effects);
                 }
             }
             Input::Tick => {
-                for job in self.jobs.values_mut().filter(|j| j.central.phase == Phase::Running) {
-                    job.tick(now_us, fx);
+                for job in self.jobs.values_mut().filter(|j| j.state.phase == Phase::Running) {
+                    job.tick(now_us, effects);
                 }
             }
             Input::SnapshotWritten { key, outcome } => {
                 if let Some(job) = self.open_job(&key.job.clone(), key.generation) {
-                    job.snapshot_written(&key, outcome, now_us, fx);
+                    job.snapshot_written(&key, outcome, now_us, effects);
                 }
             }
             Input::WeightsKept { job, generation, outcome } => {
-                if let Some(job) = self.jobs.get_mut(&job).filter(|j| j.central.generation == generation) {
+                if let Some(job) = self.jobs.get_mut(&job).filter(|j| j.state.generation == generation) {
                     job.weights_kept(outcome, now_us);
                 }
             }
@@ -153,8 +154,8 @@ impl Core {
         submission.spec.validate()?;
         let id = submission.spec.id.clone();
         if let Some(old) = self.jobs.get(&id) {
-            let state = old.central.phase.word();
-            match (old.was_submitted_as(&submission), submission.replace, old.central.phase.is_over()) {
+            let state = old.state.phase.word();
+            match (old.was_submitted_as(&submission), submission.replace, old.state.phase.is_over()) {
                 (true, _, _) => return Ok(()),
                 (false, false, _) => return Err(Refused::Duplicate { job: id }),
                 (false, true, false) => return Err(Refused::NotOver { job: id, state }),
@@ -166,13 +167,13 @@ impl Core {
         Ok(())
     }
 
-    fn delete(&mut self, id: &JobId, fx: &mut Vec<Effect>) -> Result<(), Refused> {
+    fn delete(&mut self, id: &JobId, effects: &mut Vec<Effect>) -> Result<(), Refused> {
         let job = self.jobs.get(id).ok_or(Refused::Unknown { job: id.clone() })?;
-        if !job.central.phase.is_over() {
-            return Err(Refused::NotOver { job: id.clone(), state: job.central.phase.word() });
+        if !job.state.phase.is_over() {
+            return Err(Refused::NotOver { job: id.clone(), state: job.state.phase.word() });
         }
-        let generation = job.central.generation;
-        fx.push(Effect::CloseShards { job: id.clone(), generation, keep: false });
+        let generation = job.state.generation;
+        effects.push(Effect::CloseShards { job: id.clone(), generation, keep: false });
         self.jobs.remove(id);
         self.deleted.push(id.clone());
         Ok(())
@@ -186,27 +187,26 @@ impl Core {
         asked_us: u64,
         held: &[(JobId, Generation)],
         now_us: u64,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) {
         for (id, generation) in held {
-            let wanted = |j: &Job| {
-                j.central.generation == *generation && (!j.central.phase.is_over() || j.central.keeping)
-            };
+            let wanted =
+                |j: &Job| j.state.generation == *generation && (!j.state.phase.is_over() || j.state.keeping);
             if !self.jobs.get(id).is_some_and(wanted) {
                 let (job, generation) = (id.clone(), *generation);
-                fx.push(Effect::CloseShards { job, generation, keep: false });
+                effects.push(Effect::CloseShards { job, generation, keep: false });
             }
         }
         for (id, job) in &mut self.jobs {
-            let opened_before = job.central.started_us.is_some_and(|started_us| started_us < asked_us);
-            let generation = job.central.generation;
-            match (job.central.phase == Phase::Running, held.contains(&(id.clone(), generation))) {
+            let opened_before = job.state.started_us.is_some_and(|started_us| started_us < asked_us);
+            let generation = job.state.generation;
+            match (job.state.phase == Phase::Running, held.contains(&(id.clone(), generation))) {
                 (true, true) => {
                     let floor = job.floor();
-                    fx.push(Effect::Attach { job: id.clone(), generation, shard, floor });
+                    effects.push(Effect::Attach { job: id.clone(), generation, shard, floor });
                 }
                 (true, false) if opened_before => {
-                    job.lost_shard(shard, "its process was started again without them", now_us, fx);
+                    job.shard_lost(shard, "its process was started again without them", now_us, effects);
                 }
                 _ => {}
             }
@@ -214,7 +214,7 @@ impl Core {
     }
 
     fn open_job(&mut self, job: &JobId, generation: Generation) -> Option<&mut Job> {
-        self.jobs.get_mut(job).filter(|j| j.central.generation == generation && !j.central.phase.is_over())
+        self.jobs.get_mut(job).filter(|j| j.state.generation == generation && !j.state.phase.is_over())
     }
 
     /// What changed since the last call, by job. Commit each as a unit before carrying out the effects.
@@ -229,9 +229,9 @@ impl Core {
     }
 
     /// Everything about one job as one commit: for a store that has lost some of it.
-    pub fn whole(&mut self, id: &JobId, now_us: u64) -> Option<Commit> {
+    pub fn full_commit(&mut self, id: &JobId, now_us: u64) -> Option<Commit> {
         let job = self.jobs.get_mut(id)?;
-        job.touch_all();
+        job.mark_all_changed();
         job.take_commit(now_us)
     }
 
@@ -242,30 +242,30 @@ impl Core {
 
     /// Takes in a job that was loaded, and returns what has to be repeated because it may not have been carried out.
     pub fn restore(&mut self, job: Job) -> Vec<Effect> {
-        let fx = job.unfinished();
-        if !job.central.phase.is_over() {
+        let effects = job.pending_effects();
+        if !job.state.phase.is_over() {
             for worker in job.active() {
                 self.workers.insert(worker, job.members[&worker].about.clone());
             }
         }
         self.jobs.insert(job.id().clone(), job);
-        fx
+        effects
     }
 
     /// Forgets a job that is over.
     pub fn forget(&mut self, id: &JobId) {
-        if self.jobs.get(id).is_some_and(|j| j.central.phase.is_over()) {
+        if self.jobs.get(id).is_some_and(|j| j.state.phase.is_over()) {
             self.jobs.remove(id);
         }
     }
 
     /// Workers that take part in some job or wait for one.
-    pub fn workers(&self) -> impl Iterator<Item = (Incarnation, &WorkerAbout)> + '_ {
+    pub fn workers(&self) -> impl Iterator<Item = (Incarnation, &WorkerInfo)> + '_ {
         self.workers.iter().map(|(worker, about)| (*worker, about))
     }
 }
 
 /// Whether some worker may serve another job after these effects.
-fn frees_workers(fx: &[Effect]) -> bool {
-    fx.iter().any(|e| matches!(e, Effect::CloseShards { .. } | Effect::Drop { .. }))
+fn frees_workers(effects: &[Effect]) -> bool {
+    effects.iter().any(|e| matches!(e, Effect::CloseShards { .. } | Effect::DismissWorker { .. }))
 }

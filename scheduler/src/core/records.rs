@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     exclusion::Exclusion,
-    io::{SnapshotFile, Stand, WorkerAbout},
-    lately::Lately,
-    wire::Evaluation,
+    inputs::{PushProgress, SnapshotFile, WorkerInfo},
+    protocol::Evaluation,
+    recent_rate::RecentRate,
 };
 use crate::{
     balance::CurveFit,
     graph::{TaskId, TaskState},
     ids::{Generation, Incarnation, NodeName, ShardIndex, Superstep},
-    predict::{Errors, Speedometer},
+    predict::{IntervalEstimator, PredictionErrors},
     samples::{SampleCursor, SampleRange},
-    sync::{Clock, Ending, PlanRow, Policy, Rounds, Why, search::Weighed},
+    sync::{Clock, EndRule, PlanRow, Policy, Rounds, Why, search::Alternative},
 };
 
 /// Where a job stands as a whole.
@@ -75,7 +75,7 @@ pub struct Counters {
 
 /// The part of a job that belongs to nobody in particular.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Central {
+pub struct JobState {
     pub phase: Phase,
     pub generation: Generation,
     /// Number of shards, fixed when the job opens.
@@ -90,7 +90,7 @@ pub struct Central {
     pub counters: Counters,
     /// For people: how fast it has been in the last seconds.
     #[serde(default)]
-    pub lately: Lately,
+    pub recent_rate: RecentRate,
     /// Samples counted in each epoch that is not complete, and how many epochs are.
     pub counted: BTreeMap<u32, u64>,
     pub epochs_complete: u32,
@@ -110,7 +110,7 @@ pub struct Central {
     pub excluded: BTreeMap<String, Exclusion>,
     /// Nodes that failed for a reason that may pass.
     pub retries: BTreeMap<NodeName, Retry>,
-    pub curve: Curve,
+    pub curve: CurveSampling,
 }
 
 /// A node that is tried again until it works.
@@ -125,13 +125,13 @@ pub struct Retry {
 /// The loss curve in the store: it keeps its shape however long the job is, because points become rarer instead of the
 /// oldest being dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Curve {
+pub struct CurveSampling {
     pub points: u64,
     /// Iterations that one point stands for.
     pub stride: u64,
 }
 
-impl Default for Curve {
+impl Default for CurveSampling {
     fn default() -> Self {
         Self { points: 0, stride: 1 }
     }
@@ -140,22 +140,24 @@ impl Default for Curve {
 /// Whether a worker still takes part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum Membership {
     Active,
     /// Dropped; the shards are asked how far its pushes came.
     Sealing {
-        stands: BTreeMap<ShardIndex, Stand>,
+        answers: BTreeMap<ShardIndex, PushProgress>,
     },
     Gone,
 }
 
 /// Durations a worker has reported, summed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spent {
+pub struct TimeTotals {
     pub iterations: u64,
     pub samples: u64,
     pub compute_us: u64,
-    pub pace_us: u64,
+    /// Sleep that emulates a slower machine.
+    #[serde(rename = "pace_us")]
+    pub throttle_us: u64,
     pub pull_us: u64,
     pub push_us: u64,
     pub wait_us: u64,
@@ -165,8 +167,9 @@ pub struct Spent {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Member {
     #[serde(flatten)]
-    pub about: WorkerAbout,
-    pub standing: Standing,
+    pub about: WorkerInfo,
+    #[serde(rename = "standing")]
+    pub membership: Membership,
     /// Last iteration that some superstep has room for; never below `granted`.
     pub planned: u64,
     /// Last iteration that was leased.
@@ -185,15 +188,16 @@ pub struct Member {
     /// Samples of that iteration.
     pub interval_samples: u32,
     /// What is predicted of its speed, and how well.
-    pub speed: Speedometer,
+    pub speed: IntervalEstimator,
     /// The same as a function of the batch, where the policy needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<CurveFit>,
-    pub transfer: Transfer,
+    #[serde(rename = "transfer")]
+    pub step_times: StepTimes,
     /// Set while it is much slower than most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slow: Option<Slow>,
-    pub spent: Spent,
+    #[serde(rename = "slow", default, skip_serializing_if = "Option::is_none")]
+    pub straggler: Option<Straggler>,
+    pub spent: TimeTotals,
 }
 
 /// A member as it is stored: with its clock, if it takes part, and with how well its speed was predicted.
@@ -204,7 +208,7 @@ pub(super) struct MemberRecord<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock: Option<&'a Clock>,
     /// For people only: it follows from the member.
-    pub prediction: Errors,
+    pub prediction: PredictionErrors,
 }
 
 /// The clock in a member's record.
@@ -216,7 +220,7 @@ pub(super) struct ClockRecord {
 
 /// Moving averages of where a worker's time goes, in µs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Transfer {
+pub struct StepTimes {
     pub compute_us: f64,
     /// Of iterations that pulled or pushed anything.
     pub pull_us: f64,
@@ -225,7 +229,7 @@ pub struct Transfer {
 
 /// A worker that is much slower than most.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Slow {
+pub struct Straggler {
     pub since_us: u64,
     /// Its predicted time per sample over the median.
     pub factor: f64,
@@ -234,9 +238,9 @@ pub struct Slow {
 /// What is known about the end of an open superstep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum SuperstepPhase {
     /// Not decided; the roster is open to joiners.
-    Open(Ending),
+    Open(EndRule),
     /// Being computed from these rows; the roster is frozen.
     Planning(Vec<PlanRow>),
     /// Leased to every shard; the roster is frozen.
@@ -247,7 +251,7 @@ pub enum End {
 
 /// A worker's part of one superstep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Share {
+pub struct RosterEntry {
     /// Last iteration before this superstep.
     pub base: u64,
     /// Last iteration of this superstep, once decided.
@@ -259,11 +263,12 @@ pub struct Share {
     pub arrived_us: Option<u64>,
 }
 
-/// The span between two barriers, and the barrier that ends it.
+/// The work between two barriers, and the barrier that ends it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Span {
-    pub end: End,
-    pub roster: BTreeMap<Incarnation, Share>,
+pub struct SuperstepState {
+    #[serde(rename = "end")]
+    pub phase: SuperstepPhase,
+    pub roster: BTreeMap<Incarnation, RosterEntry>,
     pub revision: u32,
     pub pin: bool,
     /// Rate of its iterations relative to the job's.
@@ -278,7 +283,7 @@ pub struct Span {
     pub opened_us: u64,
     /// Workers of a monitored superstep that have not been seen often enough.
     #[serde(skip)]
-    pub unseen: BTreeSet<Incarnation>,
+    pub unobserved: BTreeSet<Incarnation>,
     /// Why it is as it is.
     pub why: Why,
     /// Shards that have closed it, with the pushes each had applied by then.
@@ -286,8 +291,8 @@ pub struct Span {
     /// What the decision rested on: predicted ends of each worker's next iterations.
     pub predicted: Vec<PlanRow>,
     /// Windows that were weighed besides the chosen one.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub weighed: Vec<Weighed>,
+    #[serde(rename = "weighed", default, skip_serializing_if = "Vec::is_empty")]
+    pub alternatives: Vec<Alternative>,
     pub span_us: Option<u64>,
     pub predicted_wait_us: Option<u64>,
     pub sync_at_us: Option<u64>,

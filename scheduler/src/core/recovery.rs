@@ -5,23 +5,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 
 use super::{
-    io::{Effect, SnapshotFile},
-    job::{Due, Job},
-    state::{ClockRecord, End, Phase, Share, Standing, TaskBody},
-    touched::{Pulse, Touched},
+    change_set::{ChangeSet, MetricsWindow},
+    effects::Effect,
+    inputs::SnapshotFile,
+    job::{GrantQueue, Job},
+    records::{ClockRecord, Membership, Phase, RosterEntry, SuperstepPhase, TaskBody},
 };
 use crate::{
     graph::{Holder, TaskId, TaskState},
     ids::{Generation, Incarnation, JobId, Superstep},
     spec::JobSpec,
-    sync::{Clocks, Ending},
+    sync::{Clocks, EndRule},
 };
 
 /// A job as the store keeps it: fields and values of its hashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredJob {
     pub spec: String,
-    pub central: String,
+    pub job_state: String,
     pub tasks: BTreeMap<String, String>,
     pub workers: BTreeMap<String, String>,
     pub supersteps: BTreeMap<String, String>,
@@ -59,7 +60,7 @@ where
 
 impl Job {
     /// Reads a job back. Equal to the live one at the moment of its last commit.
-    pub fn load(stored: &Stored) -> Result<Self, Unreadable> {
+    pub fn load(stored: &StoredJob) -> Result<Self, Unreadable> {
         let spec: JobSpec = parse("job", "spec", &stored.spec)?;
         spec.validate().map_err(|e| Unreadable {
             what: "job",
@@ -74,15 +75,15 @@ impl Job {
         }
         let mut job = Self {
             spec,
-            central: parse("job", "central", &stored.central)?,
+            state: parse("job", "job_state", &stored.job_state)?,
             members: parse_map("worker", &stored.workers)?,
-            spans: parse_map("superstep", &stored.supersteps)?,
+            supersteps: parse_map("superstep", &stored.supersteps)?,
             tasks: parse_map("task", &stored.tasks)?,
             finished: BTreeSet::new(),
             clocks,
-            touched: Touched::default(),
-            pulse: Pulse::default(),
-            due: Due::default(),
+            changes: ChangeSet::default(),
+            metrics: MetricsWindow::default(),
+            grant_queue: GrantQueue::default(),
         };
         job.check_records()?;
         job.finished = job
@@ -91,12 +92,12 @@ impl Job {
             .filter(|(_, t)| !t.body.is_node() && t.state.is_final())
             .map(|(id, t)| (t.ended_ms.unwrap_or(0), id.clone()))
             .collect();
-        for span in job.spans.values_mut() {
-            if let End::Open(Ending::Monitor { pushes }) = span.end {
-                let unseen = |(w, share): &(&Incarnation, &Share)| {
-                    job.members.get(w).is_some_and(|m| m.finished < share.base + pushes)
+        for record in job.supersteps.values_mut() {
+            if let SuperstepPhase::Open(EndRule::Monitor { pushes }) = record.phase {
+                let unobserved = |(w, entry): &(&Incarnation, &RosterEntry)| {
+                    job.members.get(w).is_some_and(|m| m.finished < entry.base + pushes)
                 };
-                span.unseen = span.roster.iter().filter(unseen).map(|(w, _)| *w).collect();
+                record.unobserved = record.roster.iter().filter(unobserved).map(|(w, _)| *w).collect();
             }
         }
         Ok(job)
@@ -117,7 +118,7 @@ impl Job {
                 TaskId::Iteration { worker, .. } => {
                     task.state.is_final() || self.members.contains_key(worker)
                 }
-                TaskId::Barrier(n) => task.state.is_final() || self.spans.contains_key(n),
+                TaskId::Barrier(n) => task.state.is_final() || self.supersteps.contains_key(n),
                 TaskId::Clock(_) | TaskId::Node(_) => true,
             };
             if !known {
@@ -129,15 +130,15 @@ impl Job {
                 return lacks("task", id.to_string(), "its worker is missing");
             }
         }
-        for (superstep, span) in self.spans.iter().filter(|(_, span)| !span.is_closed()) {
-            if let Some(worker) = span.roster.keys().find(|w| !self.members.contains_key(w)) {
+        for (superstep, record) in self.supersteps.iter().filter(|(_, record)| !record.is_closed()) {
+            if let Some(worker) = record.roster.keys().find(|w| !self.members.contains_key(w)) {
                 let cause = format!("{worker} of its roster is missing");
                 return lacks("superstep", superstep.to_string(), &cause);
             }
         }
-        let next = self.central.next_superstep;
-        let missing = (self.central.closed..next.0).find(|n| !self.spans.contains_key(&Superstep(*n)));
-        if let Some(missing) = missing.filter(|_| !self.central.phase.is_over()) {
+        let next = self.state.next_superstep;
+        let missing = (self.state.closed..next.0).find(|n| !self.supersteps.contains_key(&Superstep(*n)));
+        if let Some(missing) = missing.filter(|_| !self.state.phase.is_over()) {
             return lacks("superstep", missing.to_string(), "it is open and missing");
         }
         let torn = self.members.iter().find(|(_, m)| m.finished > m.granted || m.granted > m.planned);
@@ -150,38 +151,40 @@ impl Job {
     }
 
     /// What was decided and may not have reached those who must carry it out. All of it may be repeated.
-    pub(super) fn unfinished(&self) -> Vec<Effect> {
-        let mut fx = Vec::new();
-        let (job, generation) = (self.id().clone(), self.central.generation);
-        if self.central.phase.is_over() {
-            fx.push(Effect::CloseShards { job, generation, keep: self.central.keeping });
-            return fx;
+    pub(super) fn pending_effects(&self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let (job, generation) = (self.id().clone(), self.state.generation);
+        if self.state.phase.is_over() {
+            effects.push(Effect::CloseShards { job, generation, keep: self.state.keeping });
+            return effects;
         }
-        if self.central.phase == Phase::Opening {
-            fx.push(Effect::OpenShards { job: job.clone(), generation });
+        if self.state.phase == Phase::Opening {
+            effects.push(Effect::OpenShards { job: job.clone(), generation });
         }
-        fx.extend(self.clock_roster());
-        for (&superstep, span) in &self.spans {
-            match span.end {
-                End::Ordered => fx.push(self.barrier_order(superstep)),
-                End::Planning(_) => fx.extend(self.plan_request(superstep)),
-                End::Open(_) | End::Closed { .. } => {}
+        effects.extend(self.clock_roster());
+        for (&superstep, record) in &self.supersteps {
+            match record.phase {
+                SuperstepPhase::Ordered => effects.push(self.barrier_order(superstep)),
+                SuperstepPhase::Planning(_) => effects.extend(self.plan_request(superstep)),
+                SuperstepPhase::Open(_) | SuperstepPhase::Closed { .. } => {}
             }
         }
         for (&worker, member) in &self.members {
-            match member.standing {
-                Standing::Sealing { .. } => fx.push(Effect::Seal { job: job.clone(), generation, worker }),
-                Standing::Active => {
+            match member.membership {
+                Membership::Sealing { .. } => {
+                    effects.push(Effect::Seal { job: job.clone(), generation, worker })
+                }
+                Membership::Active => {
                     let tasks = self.leased_to(worker);
                     let assigned = tasks.iter().filter_map(|id| self.assignment(id));
-                    fx.extend(assigned.map(|assignment| Effect::Assign { worker, assignment }));
+                    effects.extend(assigned.map(|assignment| Effect::Assign { worker, assignment }));
                 }
-                Standing::Gone => {}
+                Membership::Gone => {}
             }
         }
         let snapshots = self.tasks.iter().filter(|(_, t)| t.body == TaskBody::Snapshot);
-        fx.extend(snapshots.filter_map(|(id, _)| self.snapshot_order(id)));
-        fx
+        effects.extend(snapshots.filter_map(|(id, _)| self.snapshot_order(id)));
+        effects
     }
 
     /// The job's name.
@@ -196,7 +199,7 @@ impl Job {
 
     /// Life of the job's parameters.
     pub fn generation(&self) -> Generation {
-        self.central.generation
+        self.state.generation
     }
 
     /// What the user asked for.
@@ -206,17 +209,17 @@ impl Job {
 
     /// Where the job stands.
     pub fn phase(&self) -> &Phase {
-        &self.central.phase
+        &self.state.phase
     }
 
     /// The last weights that were written.
     pub fn snapshot(&self) -> Option<&SnapshotFile> {
-        self.central.snapshot.as_ref()
+        self.state.snapshot.as_ref()
     }
 
     /// Barriers closed on every shard.
     pub fn closed(&self) -> u64 {
-        self.central.closed
+        self.state.closed
     }
 
     /// One word for a task's state, if the task is still in the graph.

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::{
-    fleet::SHARD_LOST,
-    io::{Effect, Floor},
+    effects::{Effect, ProgressFloor},
     job::Job,
-    state::Phase,
+    records::Phase,
+    state_machine::SHARD_LOST,
 };
 use crate::ids::{Incarnation, ShardIndex};
 
@@ -15,15 +15,21 @@ use crate::ids::{Incarnation, ShardIndex};
 const STORE_LOST: &str = "E226";
 
 impl Job {
-    pub(super) fn lost_shard(&mut self, shard: ShardIndex, why: &str, now_us: u64, fx: &mut Vec<Effect>) {
+    pub(super) fn shard_lost(
+        &mut self,
+        shard: ShardIndex,
+        why: &str,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
         let reason = format!("parameter shard {shard} has lost the job's parameters: {why}");
-        self.end(Phase::Failed { code: SHARD_LOST.into(), reason }, now_us, fx);
+        self.end(Phase::Failed { code: SHARD_LOST.into(), reason }, now_us, effects);
     }
 
     /// What a shard that is asked from now on must have.
-    pub fn floor(&self) -> Floor {
+    pub fn floor(&self) -> ProgressFloor {
         let pushes = self.active().filter_map(|worker| Some((worker, self.members.get(&worker)?.finished)));
-        Floor { closed: self.central.closed, pushes: pushes.collect() }
+        ProgressFloor { closed: self.state.closed, pushes: pushes.collect() }
     }
 
     /// A shard says how far it came with a job. What it applied was granted, and a grant is committed before it is given: a
@@ -34,9 +40,9 @@ impl Job {
         shard: ShardIndex,
         closed: u64,
         watermarks: &BTreeMap<Incarnation, u64>,
-        floor: &Floor,
+        floor: &ProgressFloor,
         now_us: u64,
-        fx: &mut Vec<Effect>,
+        effects: &mut Vec<Effect>,
     ) {
         let newest = self.members.keys().next_back().copied().unwrap_or_default();
         let granted = |worker: &Incarnation| match self.members.get(worker) {
@@ -51,28 +57,28 @@ impl Job {
             let what = format!(
                 "shard {shard} has applied push {applied} of {worker}, of whom {known} are known there"
             );
-            self.store_lost(&what, now_us, fx);
-        } else if closed > self.central.next_superstep.0 {
-            let known = self.central.next_superstep;
+            self.store_lost(&what, now_us, effects);
+        } else if closed > self.state.next_superstep.0 {
+            let known = self.state.next_superstep;
             self.store_lost(
                 &format!("shard {shard} has closed {closed} barriers, {known} are known there"),
                 now_us,
-                fx,
+                effects,
             );
         } else if let Some(what) = behind(floor, closed, watermarks) {
-            self.lost_shard(shard, &format!("it came back with an older state, {what}"), now_us, fx);
+            self.shard_lost(shard, &format!("it came back with an older state, {what}"), now_us, effects);
         }
     }
 
     /// Ends the job: the store does not know what somebody else proves to have happened.
-    pub(super) fn store_lost(&mut self, what: &str, now_us: u64, fx: &mut Vec<Effect>) {
+    pub(super) fn store_lost(&mut self, what: &str, now_us: u64, effects: &mut Vec<Effect>) {
         let reason = format!("Redis has lost what it had acknowledged: {what}");
-        self.end(Phase::Failed { code: STORE_LOST.into(), reason }, now_us, fx);
+        self.end(Phase::Failed { code: STORE_LOST.into(), reason }, now_us, effects);
     }
 }
 
 /// What a shard had and has no more, in words.
-fn behind(floor: &Floor, closed: u64, watermarks: &BTreeMap<Incarnation, u64>) -> Option<String> {
+fn behind(floor: &ProgressFloor, closed: u64, watermarks: &BTreeMap<Incarnation, u64>) -> Option<String> {
     if closed < floor.closed {
         return Some(format!("in which {closed} of {} closed barriers are closed", floor.closed));
     }

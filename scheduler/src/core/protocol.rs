@@ -107,7 +107,7 @@ pub struct Iterated {
     /// Execution of the training graph.
     pub compute_us: u64,
     /// Sleep that emulates a slower machine.
-    pub pace_us: u64,
+    pub throttle_us: u64,
     /// Transfer of the parameters, without waiting for the version.
     pub pull_us: u64,
     pub push_us: u64,
@@ -125,6 +125,6 @@ pub struct Iterated {
 impl Iterated {
     /// The interval used for prediction: everything but waiting.
     pub fn busy_us(&self) -> u64 {
-        self.compute_us + self.pace_us + self.pull_us + self.push_us
+        self.compute_us + self.throttle_us + self.pull_us + self.push_us
     }
 }

@@ -1,14 +1,17 @@
-//! What goes into the core and what comes out.
+//! What may happen outside the core: the inputs of [`Core::handle`](super::Core::handle), and why one is refused.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::wire::{Assignment, TaskKey, TaskReport};
+use super::{
+    effects::ProgressFloor,
+    protocol::{TaskKey, TaskReport},
+};
 use crate::{
     ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
     spec::{InvalidJob, JobSpec},
-    sync::{Plan, PlanRequest, RoundRule},
+    sync::Plan,
 };
 
 /// Something that happened outside. Every one may arrive twice; the second time changes nothing.
@@ -20,7 +23,7 @@ pub enum Input {
     Delete(JobId),
     WorkerJoined {
         worker: Incarnation,
-        about: WorkerAbout,
+        about: WorkerInfo,
     },
     /// Silent for too long, its connection closed, or it said goodbye.
     WorkerGone {
@@ -54,7 +57,7 @@ pub enum Input {
         shard: ShardIndex,
         closed: u64,
         watermarks: BTreeMap<Incarnation, u64>,
-        floor: Floor,
+        floor: ProgressFloor,
     },
     /// A shard could not do what this job needs.
     ShardFailed {
@@ -68,14 +71,14 @@ pub enum Input {
         job: JobId,
         generation: Generation,
         shard: ShardIndex,
-        stand: ShardStand,
+        progress: ShardProgress,
     },
     Sealed {
         job: JobId,
         generation: Generation,
         worker: Incarnation,
         shard: ShardIndex,
-        stand: Stand,
+        progress: PushProgress,
     },
     Planned {
         job: JobId,
@@ -112,7 +115,7 @@ pub struct Submission {
 
 /// Where a job stands on one shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ShardStand {
+pub struct ShardProgress {
     /// Barriers closed so far, the last of them this long ago.
     pub closed: u64,
     pub closed_ago_us: u64,
@@ -122,7 +125,7 @@ pub struct ShardStand {
 
 /// How far a sealed worker's pushes came on one shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stand {
+pub struct PushProgress {
     /// Last push applied completely.
     pub watermark: u64,
     /// Whether the next one had begun to be applied.
@@ -131,7 +134,7 @@ pub struct Stand {
 
 /// A worker, for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkerAbout {
+pub struct WorkerInfo {
     pub name: String,
     pub host: String,
     pub device: String,
@@ -158,87 +161,6 @@ pub struct TaskFault {
     pub reason: String,
 }
 
-/// What the shell must do once the changes of this turn are committed.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Effect {
-    Assign {
-        worker: Incarnation,
-        assignment: Assignment,
-    },
-    /// The worker's report is taken: it need not be held any longer.
-    Settle {
-        worker: Incarnation,
-        key: TaskKey,
-    },
-    /// Nobody wants the task any more: it must not be started.
-    Revoke {
-        worker: Incarnation,
-        key: TaskKey,
-    },
-    /// The worker serves no job under this incarnation any more: it must register again.
-    Drop {
-        worker: Incarnation,
-        reason: String,
-    },
-    OpenShards {
-        job: JobId,
-        generation: Generation,
-    },
-    /// Ask a shard how far it is, and answer with [`Input::Attached`].
-    Attach {
-        job: JobId,
-        generation: Generation,
-        shard: ShardIndex,
-        floor: Floor,
-    },
-    Order {
-        job: JobId,
-        generation: Generation,
-        barrier: Barrier,
-    },
-    /// Whose clocks count for pulls that wait for a minimum clock.
-    Clocks {
-        job: JobId,
-        generation: Generation,
-        roster: ClockRoster,
-    },
-    Seal {
-        job: JobId,
-        generation: Generation,
-        worker: Incarnation,
-    },
-    Snapshot {
-        key: TaskKey,
-        version: u64,
-    },
-    /// The shards forget a job, and before that write its last parameters if they are to be `keep`t.
-    CloseShards {
-        job: JobId,
-        generation: Generation,
-        keep: bool,
-    },
-    Plan(PlanRequest),
-}
-
-/// A barrier as the shards need it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Barrier {
-    pub superstep: Superstep,
-    pub revision: u32,
-    pub roster: BTreeMap<Incarnation, u64>,
-    pub learning_rate: f32,
-    pub rule: RoundRule,
-    pub pin: bool,
-}
-
-/// The workers whose clocks count. A higher revision replaces a lower one; a sealed worker counts no more.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClockRoster {
-    pub revision: u64,
-    /// What to add to a worker's number of pushes to get its clock.
-    pub base: BTreeMap<Incarnation, u64>,
-}
-
 /// Why an input of a user was refused. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -253,13 +175,4 @@ pub enum Refused {
     Over { job: JobId, state: &'static str },
     #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]
     NotOver { job: JobId, state: &'static str },
-}
-
-/// What every shard has done of a job: it said so once, so that one which knows less has gone back.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Floor {
-    /// Barriers that are closed on all shards.
-    pub closed: u64,
-    /// Last push of each worker that every shard has acknowledged.
-    pub pushes: BTreeMap<Incarnation, u64>,
 }

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    fleet::Core,
-    io::{Effect, WorkerAbout},
+    effects::Effect,
+    inputs::WorkerInfo,
     job::Job,
-    state::{Member, Phase, Spent, Standing, Transfer},
+    records::{Member, Membership, Phase, StepTimes, TimeTotals},
+    state_machine::Core,
 };
 use crate::{
     balance::CurveFit,
     ids::{Incarnation, JobId},
-    predict::Speedometer,
+    predict::IntervalEstimator,
 };
 
 impl Core {
@@ -22,19 +23,19 @@ impl Core {
             let here = job.members.iter().filter(|(w, m)| !m.is_gone() && self.workers.contains_key(w));
             here.map(|(w, _)| (*w, id.clone())).collect::<Vec<_>>()
         };
-        self.jobs.values().filter(|j| !j.central.phase.is_over()).flat_map(of).collect()
+        self.jobs.values().filter(|j| !j.state.phase.is_over()).flat_map(of).collect()
     }
 
     /// Gives idle workers to the jobs that want more, oldest job first, and notes what each queued job waits for.
-    pub(super) fn place(&mut self, now_us: u64, fx: &mut Vec<Effect>) {
+    pub(super) fn assign_workers(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let mut serving = self.serving();
         let mut idle: Vec<Incarnation> =
             self.workers.keys().rev().filter(|w| !serving.contains_key(w)).copied().collect();
         let mut order: Vec<(u64, JobId)> = self
             .jobs
             .values()
-            .filter(|j| !j.central.phase.is_over())
-            .map(|j| (j.central.submitted_us, j.id().clone()))
+            .filter(|j| !j.state.phase.is_over())
+            .map(|j| (j.state.submitted_us, j.id().clone()))
             .collect();
         order.sort();
         for (_, id) in &order {
@@ -42,30 +43,30 @@ impl Core {
             let train = job.train();
             let (least, most) = (train.min_workers as usize, train.max_workers as usize);
             let active = job.active().count();
-            let queued = job.central.phase == Phase::Queued;
+            let queued = job.state.phase == Phase::Queued;
             let about = |w: &Incarnation| self.workers.get(w).cloned().unwrap_or_default();
             let mut able: Vec<Incarnation> =
                 idle.iter().filter(|w| !job.excludes(&about(w))).copied().collect();
-            if queued && able.len() < least || job.central.trained_us.is_some() && active > 0 {
+            if queued && able.len() < least || job.state.trained_us.is_some() && active > 0 {
                 continue;
             }
             let first = able.len() - able.len().min(most.saturating_sub(active));
             for worker in able.drain(first..).rev() {
                 idle.retain(|w| *w != worker);
                 serving.insert(worker, id.clone());
-                job.join(worker, about(&worker), now_us, fx);
+                job.join(worker, about(&worker), now_us, effects);
             }
             // A job that may run without workers still needs one to begin.
             if queued && job.active().next().is_some() {
-                let generation = job.central.generation;
-                job.central.phase = Phase::Opening;
-                fx.push(Effect::OpenShards { job: id.clone(), generation });
+                let generation = job.state.generation;
+                job.state.phase = Phase::Opening;
+                effects.push(Effect::OpenShards { job: id.clone(), generation });
             }
         }
-        let there = there_in_words(self.workers.len(), idle.len(), &serving);
+        let there = describe_workers(self.workers.len(), idle.len(), &serving);
         for (_, id) in order {
             let waits = self.waits_for_workers(&id, &there);
-            if let Some(job) = self.jobs.get_mut(&id).filter(|j| j.central.phase != Phase::Running) {
+            if let Some(job) = self.jobs.get_mut(&id).filter(|j| j.state.phase != Phase::Running) {
                 job.wait_for(waits);
             }
         }
@@ -75,7 +76,7 @@ impl Core {
     /// it needs.
     fn waits_for_workers(&self, id: &JobId, there: &str) -> Option<String> {
         let job = self.jobs.get(id)?;
-        match job.central.phase {
+        match job.state.phase {
             Phase::Queued => {}
             Phase::Opening => return Some("the shards, which load its parameters".into()),
             _ => return None,
@@ -91,7 +92,7 @@ impl Core {
 }
 
 /// Which workers are there and what they do, in words.
-fn there_in_words(all: usize, idle: usize, serving: &BTreeMap<Incarnation, JobId>) -> String {
+fn describe_workers(all: usize, idle: usize, serving: &BTreeMap<Incarnation, JobId>) -> String {
     if all == 0 {
         return "none is there".into();
     }
@@ -107,13 +108,13 @@ fn there_in_words(all: usize, idle: usize, serving: &BTreeMap<Incarnation, JobId
 impl Job {
     /// Notes in words what the job waits for.
     pub(super) fn wait_for(&mut self, waits: Option<String>) {
-        if self.central.waiting_for != waits {
-            self.central.waiting_for = waits;
-            self.touched.central = true;
+        if self.state.waiting_for != waits {
+            self.state.waiting_for = waits;
+            self.changes.job_state = true;
         }
     }
 
-    fn join(&mut self, worker: Incarnation, about: WorkerAbout, now_us: u64, fx: &mut Vec<Effect>) {
+    fn join(&mut self, worker: Incarnation, about: WorkerInfo, now_us: u64, effects: &mut Vec<Effect>) {
         self.event(
             "worker_joined",
             now_us,
@@ -123,7 +124,7 @@ impl Job {
         let train = self.train();
         let member = Member {
             about,
-            standing: Standing::Active,
+            membership: Membership::Active,
             planned: 0,
             granted: 0,
             finished: 0,
@@ -133,16 +134,16 @@ impl Job {
             last_end_us: now_us,
             interval_us: 0,
             interval_samples: 0,
-            speed: Speedometer::new(train.policy.predictor),
+            speed: IntervalEstimator::new(train.policy.predictor),
             curve: train.policy.fits_curves().then(CurveFit::default),
-            transfer: Transfer::default(),
-            slow: None,
-            spent: Spent::default(),
+            step_times: StepTimes::default(),
+            straggler: None,
+            spent: TimeTotals::default(),
         };
         self.members.insert(worker, member);
-        self.touched.central = true;
-        self.due.workers.insert(worker);
-        self.touched.members.insert(worker);
-        self.clocks_changed(fx);
+        self.changes.job_state = true;
+        self.grant_queue.workers.insert(worker);
+        self.changes.members.insert(worker);
+        self.clocks_changed(effects);
     }
 }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{PlanRow, Seen, SyncPolicy, search::Row};
+use super::{PlanRow, SyncPolicy, WorkerProgress, search::Row};
 use crate::ids::Incarnation;
 
 /// Rows to plan from anew: whoever is `late` (and for how long its iteration has run, µs) stops at what is granted to
 /// it; whoever has reached its `last` stays there; nobody goes beyond it.
-pub fn rows_left(
+pub fn remaining_rows(
     policy: &dyn SyncPolicy,
     now_us: u64,
-    seen: &mut [Seen],
+    seen: &mut [WorkerProgress],
     late: &BTreeMap<Incarnation, u64>,
     last: impl Fn(Incarnation) -> Option<u64>,
 ) -> Vec<PlanRow> {

@@ -1,7 +1,7 @@
-//! The default search: leaps over the meeting times that cannot be better.
+//! The default search: skips the meeting times that cannot be better.
 //!
 //! A window that ends at time `U` is best when every worker takes its latest point ≤ `U`; its span is then the
-//! largest age `U − latest point` of any worker. So only `U` has to be searched, and it can leap: with a best
+//! largest age `U − latest point` of any worker. So only `U` has to be searched, and it can skip ahead: with a best
 //! span `d` in hand, a worker whose age is `d` or more keeps every window from improving until its next point,
 //! so `U` goes there at once. Two observations save most of the work of the published form:
 //!
@@ -20,7 +20,7 @@ use super::{
 };
 
 /// The search at one candidate meeting time.
-pub(super) struct Leap<'a, P> {
+pub(super) struct SkippingSearch<'a, P> {
     rows: &'a [P],
     /// The candidate. Moves forward only, and every row has a point at or before it.
     pub(super) sync_at_us: u64,
@@ -32,7 +32,7 @@ pub(super) struct Leap<'a, P> {
     idle: Vec<(u64, u32)>,
 }
 
-impl<'a, P: Points> Leap<'a, P> {
+impl<'a, P: Points> SkippingSearch<'a, P> {
     /// At the first time by which every row has a point. `None` if there is no row, or one without points, or one
     /// whose points are not ascending.
     pub(super) fn new(rows: &'a [P]) -> Option<Self> {
@@ -56,7 +56,7 @@ impl<'a, P: Points> Leap<'a, P> {
     }
 
     /// The span of the best window that ends at the candidate. Lets idle rows in until none could widen it.
-    pub(super) fn settle(&mut self) -> u64 {
+    pub(super) fn narrowest_here(&mut self) -> u64 {
         loop {
             let head = self.heads.earliest();
             let newest = self.newest(head.row());
@@ -74,7 +74,7 @@ impl<'a, P: Points> Leap<'a, P> {
 
     /// Moves the candidate to the next time at which no row that was let in is older than `limit_us`; false if there
     /// is none. Every window that ends before that time is wider than `limit_us`.
-    pub(super) fn leap(&mut self, limit_us: u64) -> bool {
+    pub(super) fn skip_to_next(&mut self, limit_us: u64) -> bool {
         while self.sync_at_us.saturating_sub(self.run_out_us) <= limit_us {
             let head = self.heads.earliest();
             if self.sync_at_us - head.time_us <= limit_us {
