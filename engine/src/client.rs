@@ -10,20 +10,20 @@ use syncline_scheduler::{
 };
 
 use crate::rpc::{
-    CallError, ClientServiceClient, Collected, EngineAddresses, EngineFault, EngineLink, Idle, JobFields,
-    JobView, Token, WorkerFields, hello::Role, within,
+    CallError, ClientServiceClient, Collected, EngineAddresses, EngineFault, EngineLink, InactiveReason,
+    JobFields, JobView, Token, WorkerFields, hello::Role, within,
 };
 
-const CALL: Duration = Duration::from_secs(15);
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a call that may be repeated is repeated while the engine is away.
-const PATIENCE: Duration = Duration::from_secs(20);
-const RETRY: Duration = Duration::from_millis(200);
-/// How often a job that is waited for is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+const RETRY_LIMIT: Duration = Duration::from_secs(20);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// Pause between two polls of a job that is waited for.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Removing files takes a while where there are many.
-const GC_CALL: Duration = Duration::from_secs(120);
-/// How long one look at it may take: who watches wants to know that nothing answers.
-const LOOK_CALL: Duration = Duration::from_secs(5);
+const GC_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long one poll may take: a person who watches wants to know that nothing answers.
+const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to the engine that leads, which comes back after it was lost; cheap to clone.
 #[derive(Clone)]
@@ -51,7 +51,7 @@ impl ClientError {
     fn is_away(&self) -> bool {
         match self {
             Self::Unreachable { source, .. } => source.is_passing(),
-            Self::Refused(EngineFault::NotActive { why: Idle::Store { .. } }) => false,
+            Self::Refused(EngineFault::NotActive { why: InactiveReason::Store { .. } }) => false,
             Self::Refused(fault) => {
                 matches!(fault, EngineFault::NotActive { .. } | EngineFault::MissingShards { .. })
             }
@@ -59,7 +59,7 @@ impl ClientError {
     }
 
     /// Whether nothing was asked yet: another engine may be asked instead.
-    fn is_unasked(&self) -> bool {
+    fn was_not_asked(&self) -> bool {
         match self {
             Self::Unreachable { source: CallError::Hello(_), .. } => self.is_passing(),
             Self::Unreachable { .. } => false,
@@ -107,7 +107,7 @@ impl Client {
     {
         for _ in 1..self.link.addresses().count() {
             match self.ask(&call).await {
-                Err(error) if error.is_unasked() => {}
+                Err(error) if error.was_not_asked() => {}
                 answered => return answered,
             }
         }
@@ -115,24 +115,24 @@ impl Client {
     }
 
     /// Whether waiting cannot help: the one engine that was named stands by for another.
-    fn is_misled(&self, error: &ClientError) -> bool {
+    fn names_only_a_standby(&self, error: &ClientError) -> bool {
         let standby = |e: &ClientError| {
-            matches!(e, ClientError::Refused(EngineFault::NotActive { why: Idle::Standby { .. } }))
+            matches!(e, ClientError::Refused(EngineFault::NotActive { why: InactiveReason::Standby { .. } }))
         };
         self.link.addresses().count() == 1 && standby(error)
     }
 
     /// A call that changes nothing is repeated while the engine is away. What is wrong with Redis is said at once: that
     /// seldom passes by itself.
-    async fn patiently<T, F>(&self, call: impl Fn(ClientServiceClient) -> F) -> Result<T, ClientError>
+    async fn retry_while_away<T, F>(&self, call: impl Fn(ClientServiceClient) -> F) -> Result<T, ClientError>
     where
         F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
     {
-        self.repeated(ClientError::is_away, call).await
+        self.retry_while(ClientError::is_away, call).await
     }
 
     /// A call that may be made twice is repeated while it fails in a way that passes.
-    async fn repeated<T, F>(
+    async fn retry_while<T, F>(
         &self,
         passes: impl Fn(&ClientError) -> bool,
         call: impl Fn(ClientServiceClient) -> F,
@@ -140,28 +140,28 @@ impl Client {
     where
         F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
     {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + RETRY_LIMIT;
         loop {
             let error = match self.once(&call).await {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
             let late = tokio::time::Instant::now() >= deadline;
-            if !passes(&error) || self.is_misled(&error) || late {
+            if !passes(&error) || self.names_only_a_standby(&error) || late {
                 return Err(error);
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 
     /// Whether the engine answers right now.
     pub async fn ping(&self) -> Result<BTreeMap<String, String>, ClientError> {
-        self.once(|c| async move { c.about(within(CALL)).await }).await
+        self.once(|c| async move { c.about(within(CALL_TIMEOUT)).await }).await
     }
 
     /// Addresses of the parameter shards, waiting until all are there.
     pub async fn shards(&self) -> Result<Vec<String>, ClientError> {
-        self.patiently(|c| async move { c.shards(within(CALL)).await }).await
+        self.retry_while_away(|c| async move { c.shards(within(CALL_TIMEOUT)).await }).await
     }
 
     /// Submits a job whose blobs are uploaded. Returns when it is committed in Redis. Repeated while the engine is away,
@@ -177,9 +177,9 @@ impl Client {
 
     async fn submit_as(&self, spec: JobSpec, replace: bool) -> Result<(), ClientError> {
         let nonce: u32 = rand::random();
-        self.repeated(ClientError::is_passing, |c| {
+        self.retry_while(ClientError::is_passing, |c| {
             let spec = spec.clone();
-            async move { c.submit(within(CALL), spec, nonce, replace).await }
+            async move { c.submit(within(CALL_TIMEOUT), spec, nonce, replace).await }
         })
         .await
     }
@@ -188,7 +188,7 @@ impl Client {
     pub async fn delete(&self, job: &JobId) -> Result<(), ClientError> {
         self.once(|c| {
             let job = job.clone();
-            async move { c.delete(within(CALL), job).await }
+            async move { c.delete(within(CALL_TIMEOUT), job).await }
         })
         .await
     }
@@ -196,33 +196,33 @@ impl Client {
     /// Removes blobs from the shards that no job names and that came, or were asked for, longer ago than this.
     pub async fn gc(&self, older_than: Duration) -> Result<Collected, ClientError> {
         let older_than_s = older_than.as_secs();
-        self.once(|c| async move { c.gc(within(GC_CALL), older_than_s).await }).await
+        self.once(|c| async move { c.gc(within(GC_TIMEOUT), older_than_s).await }).await
     }
 
     /// Every job known, oldest first.
     pub async fn jobs(&self) -> Result<Vec<JobFields>, ClientError> {
-        self.patiently(|c| async move { c.jobs(within(CALL)).await }).await
+        self.retry_while_away(|c| async move { c.jobs(within(CALL_TIMEOUT)).await }).await
     }
 
     /// Every live worker, oldest first.
     pub async fn workers(&self) -> Result<Vec<WorkerFields>, ClientError> {
-        self.patiently(|c| async move { c.workers(within(CALL)).await }).await
+        self.retry_while_away(|c| async move { c.workers(within(CALL_TIMEOUT)).await }).await
     }
 
     /// One job with its workers as of right now: nothing is repeated.
-    pub async fn look(&self, job: &JobId) -> Result<JobView, ClientError> {
+    pub async fn job_once(&self, job: &JobId) -> Result<JobView, ClientError> {
         self.once(|c| {
             let job = job.clone();
-            async move { c.job(within(LOOK_CALL), job).await }
+            async move { c.job(within(POLL_TIMEOUT), job).await }
         })
         .await
     }
 
     /// One job with its workers.
     pub async fn job(&self, job: &JobId) -> Result<JobView, ClientError> {
-        self.patiently(|c| {
+        self.retry_while_away(|c| {
             let job = job.clone();
-            async move { c.job(within(CALL), job).await }
+            async move { c.job(within(CALL_TIMEOUT), job).await }
         })
         .await
     }
@@ -233,18 +233,18 @@ impl Client {
         job: &JobId,
         barrier: Superstep,
     ) -> Result<BarrierExplanation, ClientError> {
-        self.patiently(|c| {
+        self.retry_while_away(|c| {
             let job = job.clone();
-            async move { c.explain_barrier(within(CALL), job, barrier).await }
+            async move { c.explain_barrier(within(CALL_TIMEOUT), job, barrier).await }
         })
         .await
     }
 
     /// Why a task is in the state it is in.
     pub async fn explain_task(&self, job: &JobId, task: &TaskId) -> Result<TaskExplanation, ClientError> {
-        self.patiently(|c| {
+        self.retry_while_away(|c| {
             let (job, task) = (job.clone(), task.clone());
-            async move { c.explain_task(within(CALL), job, task).await }
+            async move { c.explain_task(within(CALL_TIMEOUT), job, task).await }
         })
         .await
     }
@@ -253,24 +253,24 @@ impl Client {
     pub async fn cancel(&self, job: &JobId) -> Result<(), ClientError> {
         self.once(|c| {
             let job = job.clone();
-            async move { c.cancel(within(CALL), job).await }
+            async move { c.cancel(within(CALL_TIMEOUT), job).await }
         })
         .await
     }
 
-    /// Waits until the job is over, showing every look to `seen`. Gives up when it could not be looked at for some time.
-    pub async fn wait(&self, job: &JobId, mut seen: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
+    /// Waits until the job is over, calling `on_poll` with every poll. Fails when no poll has succeeded for some time.
+    pub async fn wait(&self, job: &JobId, mut on_poll: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
         loop {
-            let look = |c: ClientServiceClient| {
+            let poll = |c: ClientServiceClient| {
                 let job = job.clone();
-                async move { c.job(within(LOOK_CALL), job).await }
+                async move { c.job(within(POLL_TIMEOUT), job).await }
             };
-            let view = self.repeated(ClientError::is_passing, look).await?;
-            seen(&view);
+            let view = self.retry_while(ClientError::is_passing, poll).await?;
+            on_poll(&view);
             if matches!(view.job.get("state").map(String::as_str), Some("done" | "failed" | "canceled")) {
                 return Ok(view);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

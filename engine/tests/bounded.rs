@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use syncline_engine::store::{Mode, RedisStore, keys::JobKeys};
+use syncline_engine::store::{CommitMode, RedisStore, keys::JobKeys};
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{
     core::{
@@ -72,7 +72,7 @@ impl Driver {
             }
             if let Some(commit) = self.core.take_commits(self.now_us).remove(&self.job) {
                 self.seq += 1;
-                let mode = if self.seq == 1 { Mode::New } else { Mode::Next };
+                let mode = if self.seq == 1 { CommitMode::New } else { CommitMode::Next };
                 self.store.commit(&self.job, EngineEpoch(1), self.seq, mode, &commit).await.unwrap();
             }
             for effect in effects {

@@ -5,7 +5,7 @@
 use std::{path::Path, time::Duration};
 
 use syncline_engine::store::{
-    Claimed, Committed, Mode, RedisStore, StoreError,
+    Claimed, CommitMode, Committed, RedisStore, StoreError,
     keys::{self, JobKeys},
 };
 use syncline_kit::{RedisOptions, RedisServer};
@@ -42,20 +42,24 @@ async fn a_commit_is_applied_once_in_order_and_by_one_engine() {
     let fenced = |r: Result<Committed, StoreError>| matches!(r, Err(StoreError::Fenced { .. }));
 
     let commit = async |epoch, seq, text| {
-        let mode = if seq == 1 { Mode::New } else { Mode::Next };
+        let mode = if seq == 1 { CommitMode::New } else { CommitMode::Next };
         store.commit(&job, epoch, seq, mode, &commit(text)).await
     };
-    assert_eq!(commit(FIRST, 1, "a").await.unwrap(), Committed::Now);
-    assert_eq!(commit(FIRST, 1, "a").await.unwrap(), Committed::Before);
-    assert_eq!(commit(FIRST, 3, "c").await.unwrap(), Committed::Lost { seq: 1 }, "the store lacks one");
-    assert_eq!(commit(FIRST, 2, "b").await.unwrap(), Committed::Now);
+    assert_eq!(commit(FIRST, 1, "a").await.unwrap(), Committed::Applied);
+    assert_eq!(commit(FIRST, 1, "a").await.unwrap(), Committed::AlreadyApplied);
+    assert_eq!(
+        commit(FIRST, 3, "c").await.unwrap(),
+        Committed::StoreBehind { seq: 1 },
+        "the store lacks one"
+    );
+    assert_eq!(commit(FIRST, 2, "b").await.unwrap(), Committed::Applied);
 
     let Claimed::Job { stored, seq } = store.claim(&job, SECOND).await.unwrap() else { panic!("no job") };
     assert_eq!((stored.job_state.as_str(), seq), ("b", 2));
     assert_eq!(stored.tasks.len(), 1);
     assert!(fenced(commit(FIRST, 3, "c").await), "the old engine is fenced");
-    assert!(fenced(store.claim(&job, FIRST).await.map(|_| Committed::Now)));
-    assert_eq!(commit(SECOND, 3, "c").await.unwrap(), Committed::Now);
+    assert!(fenced(store.claim(&job, FIRST).await.map(|_| Committed::Applied)));
+    assert_eq!(commit(SECOND, 3, "c").await.unwrap(), Committed::Applied);
     // Repeated commits wrote one event each time they were applied, and none otherwise.
     let events: u64 = store.query("count", &["XLEN", &JobKeys::new(&job).events]).await.unwrap();
     assert_eq!(events, 3);
@@ -77,10 +81,10 @@ async fn a_deposed_engine_cannot_bring_in_a_new_job() {
         }
     };
     assert!(new > old);
-    assert!(matches!(store.claim(&early, new).await.unwrap(), Claimed::Nothing));
+    assert!(matches!(store.claim(&early, new).await.unwrap(), Claimed::Absent));
     // What was listed before the change of engines is fenced by the claim, what comes after it by the list.
     let fenced = |r: Result<(), StoreError>| matches!(r, Err(StoreError::Fenced { .. }));
-    assert!(fenced(store.commit(&early, old, 1, Mode::New, &commit("a")).await.map(drop)));
+    assert!(fenced(store.commit(&early, old, 1, CommitMode::New, &commit("a")).await.map(drop)));
     assert!(fenced(store.list_job(&late, old, 2).await));
     assert!(fenced(store.unlist_job(&early, old).await));
 }
@@ -93,12 +97,18 @@ async fn a_store_that_has_gone_back_is_written_again_by_the_engine_that_knows_al
     let job: JobId = "back".parse().unwrap();
     let epoch = store.lead("a", Duration::from_secs(60), None, "127.0.0.1:1").await.unwrap().unwrap();
     let number = store.next_incarnation().await.unwrap();
-    store.commit(&job, epoch, 1, Mode::New, &commit("a")).await.unwrap();
+    store.commit(&job, epoch, 1, CommitMode::New, &commit("a")).await.unwrap();
     let _: String = store.query("lose", &["FLUSHALL"]).await.unwrap();
-    let lost = Committed::Lost { seq: 0 };
-    assert_eq!(store.commit(&job, epoch, 2, Mode::Next, &commit("b")).await.unwrap(), lost);
-    assert_eq!(store.commit(&job, epoch, 2, Mode::Whole, &commit("b")).await.unwrap(), Committed::Now);
-    assert_eq!(store.commit(&job, epoch, 3, Mode::Next, &commit("c")).await.unwrap(), Committed::Now);
+    let lost = Committed::StoreBehind { seq: 0 };
+    assert_eq!(store.commit(&job, epoch, 2, CommitMode::Next, &commit("b")).await.unwrap(), lost);
+    assert_eq!(
+        store.commit(&job, epoch, 2, CommitMode::Whole, &commit("b")).await.unwrap(),
+        Committed::Applied
+    );
+    assert_eq!(
+        store.commit(&job, epoch, 3, CommitMode::Next, &commit("c")).await.unwrap(),
+        Committed::Applied
+    );
     // The lead is renewed, and neither its number nor a worker's comes a second time.
     let again = store.lead("a", Duration::from_secs(60), Some(epoch), "127.0.0.1:1").await.unwrap();
     assert_eq!(again, Some(epoch));
@@ -115,7 +125,7 @@ async fn keys_that_cannot_be_those_of_a_job_are_damage_and_nothing_else() {
     let job: JobId = "damaged".parse().unwrap();
     let state = JobKeys::new(&job).state;
     for (field, value) in [("seq", "abc"), ("epoch", "x"), ("seq", "-1")] {
-        store.commit(&job, FIRST, 1, Mode::New, &commit("a")).await.unwrap();
+        store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
         let _: u64 = store.query("spoil", &["HSET", &state, field, value]).await.unwrap();
         assert!(
             matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Damaged { .. }),
@@ -134,15 +144,15 @@ async fn a_job_that_lost_its_state_alone_is_damaged_and_fenced_and_one_without_k
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "stateless".parse().unwrap();
     let fenced = |r: Result<Committed, StoreError>| matches!(r, Err(StoreError::Fenced { .. }));
-    store.commit(&job, FIRST, 1, Mode::New, &commit("a")).await.unwrap();
+    store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
     let _: u64 = store.query("spoil", &["DEL", &JobKeys::new(&job).state]).await.unwrap();
     // The next engine finds the fence of the one before, and no state either.
     for _ in 0..2 {
         assert!(matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Damaged { .. }));
-        assert!(fenced(store.commit(&job, FIRST, 2, Mode::Whole, &commit("b")).await));
+        assert!(fenced(store.commit(&job, FIRST, 2, CommitMode::Whole, &commit("b")).await));
     }
     store.erase(&job).await.unwrap();
-    assert!(matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Nothing));
+    assert!(matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Absent));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,14 +164,14 @@ async fn jobs_are_listed_again_in_their_order_by_the_engine_that_leads_and_no_ot
     let jobs = ["zebra", "ape", "mouse"].map(|name| name.parse::<JobId>().unwrap());
     for words in [&["LPUSH", keys::JOBS, "text"][..], &["DEL", keys::JOBS]] {
         let _: u64 = store.query("spoil", words).await.unwrap();
-        store.list_again(&jobs, lead, 1_000).await.unwrap();
+        store.relist_jobs(&jobs, lead, 1_000).await.unwrap();
         assert_eq!(store.jobs().await.unwrap(), jobs, "{words:?}");
     }
     let _: u64 = store.query("spoil", &["ZREM", keys::JOBS, "ape"]).await.unwrap();
-    store.list_again(&jobs, lead, 2_000).await.unwrap();
+    store.relist_jobs(&jobs, lead, 2_000).await.unwrap();
     let names: Vec<String> = store.jobs().await.unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(names, ["zebra", "mouse", "ape"], "those that are listed stay where they are");
-    assert!(matches!(store.list_again(&jobs, FIRST, 1).await, Err(StoreError::Fenced { .. })));
+    assert!(matches!(store.relist_jobs(&jobs, FIRST, 1).await, Err(StoreError::Fenced { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -173,7 +183,7 @@ async fn a_thinned_curve_keeps_its_first_point_and_its_shape() {
     let point = |n: u64| vec![("samples", n.to_string())];
     for seq in 1..=8 {
         let more = Commit { metrics: vec![point(seq)], halve_metrics: seq % 4 == 0, ..commit("a") };
-        let mode = if seq == 1 { Mode::New } else { Mode::Next };
+        let mode = if seq == 1 { CommitMode::New } else { CommitMode::Next };
         store.commit(&job, FIRST, seq, mode, &more).await.unwrap();
     }
     let entries: Vec<(String, Vec<String>)> =
@@ -190,7 +200,7 @@ async fn a_key_of_another_type_is_refused_before_anything_is_written() {
     let job: JobId = "typed".parse().unwrap();
     let keys = JobKeys::new(&job);
     let _: String = store.query("spoil", &["SET", &keys.tasks, "something else"]).await.unwrap();
-    let refused = store.commit(&job, FIRST, 1, Mode::Next, &commit("a")).await.unwrap_err();
+    let refused = store.commit(&job, FIRST, 1, CommitMode::Next, &commit("a")).await.unwrap_err();
     assert!(
         matches!(&refused, StoreError::WrongType { key, found } if *key == keys.tasks && found == "string")
     );
@@ -224,12 +234,12 @@ async fn an_ended_job_expires_and_a_dead_server_is_a_passing_error() {
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "over".parse().unwrap();
     let last = Commit { over: true, ..commit("z") };
-    store.commit(&job, FIRST, 1, Mode::New, &last).await.unwrap();
+    store.commit(&job, FIRST, 1, CommitMode::New, &last).await.unwrap();
     for key in [&JobKeys::new(&job).state, &JobKeys::new(&job).tasks] {
         assert!(store.query::<i64>("ttl", &["TTL", key]).await.unwrap() > 600_000, "{key}");
     }
     let url = redis.url();
     tokio::task::block_in_place(|| drop(redis));
-    assert!(store.commit(&job, FIRST, 2, Mode::Next, &commit("y")).await.unwrap_err().is_passing());
+    assert!(store.commit(&job, FIRST, 2, CommitMode::Next, &commit("y")).await.unwrap_err().is_passing());
     assert!(RedisStore::connect(&url).await.is_err());
 }

@@ -19,7 +19,7 @@ pub(super) fn run(args: &CancelArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
     let damaged = block_on(async {
-        let (client, _) = cluster.meet().await?;
+        let (client, _) = cluster.connect().await?;
         // Nothing of it can be kept: canceling removes it.
         let damaged = client
             .job(&args.job)

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CliError, Failure,
-    places::{load_token, state_dir, token_file},
+    state_files::{load_token, state_dir, token_file},
 };
 use crate::{
     client::Client,
@@ -36,9 +36,9 @@ pub struct Connection {
 /// What stands in an address in the place of user name and password.
 const HIDDEN: &str = "***@";
 
-/// What `syncline up` writes down about the running cluster, as `up.json` in the state directory.
+/// What `syncline up` writes about the running cluster, as `up.json` in the state directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Running {
+pub(super) struct RunningCluster {
     pub pid: u32,
     pub engine: SocketAddr,
     pub token_file: PathBuf,
@@ -54,7 +54,7 @@ pub(super) struct Running {
     pub processes: std::collections::BTreeMap<String, u32>,
 }
 
-impl Running {
+impl RunningCluster {
     /// The address of Redis for programs, with its password. `None`: it is not written down anywhere.
     pub(super) fn redis_url(&self) -> Option<String> {
         match &self.redis_password_file {
@@ -100,11 +100,11 @@ impl Connection {
     /// The cluster that the flags, the environment or the state directory name. Reads files, does not connect.
     pub fn find(&self) -> Result<Cluster, Failure> {
         let dir = || state_dir(self.state_dir.as_deref());
-        let running = || -> Result<Running, CliError> {
+        let running = || -> Result<RunningCluster, CliError> {
             let dir = dir()?;
-            let path = Running::path(&dir);
+            let path = RunningCluster::path(&dir);
             let known =
-                Running::load(&dir).map_err(|source| CliError::Place { path: path.clone(), source })?;
+                RunningCluster::load(&dir).map_err(|source| CliError::Path { path: path.clone(), source })?;
             known.ok_or(CliError::NoCluster { path })
         };
         let (engines, token_path) = match (&self.engine, &self.token_file) {
@@ -120,8 +120,9 @@ impl Connection {
 
     /// `redis-cli` for the Redis server that an engine says it uses, for a shell.
     pub(super) fn redis_cli(&self, redis: &str) -> String {
-        let running = state_dir(self.state_dir.as_deref()).ok().and_then(|dir| Running::load(&dir).ok()?);
-        let same = |running: &Running| running.redis.replace(HIDDEN, "") == redis.replace(HIDDEN, "");
+        let running =
+            state_dir(self.state_dir.as_deref()).ok().and_then(|dir| RunningCluster::load(&dir).ok()?);
+        let same = |running: &RunningCluster| running.redis.replace(HIDDEN, "") == redis.replace(HIDDEN, "");
         match running.filter(same) {
             Some(running) => running.redis_cli(),
             None => format!("redis-cli -u {redis}"),
@@ -130,20 +131,20 @@ impl Connection {
 }
 
 impl Cluster {
-    /// A client that has met the engine once: from here on it is patient, but an engine that is not there shows at
-    /// once.
-    pub async fn meet(&self) -> Result<(Client, About), Failure> {
+    /// A client whose engine has answered once. Later calls are retried, but an engine that cannot be reached at all is
+    /// an error at once.
+    pub async fn connect(&self) -> Result<(Client, EngineInfo), Failure> {
         let client = Client::new(self.engines.clone(), self.token.clone());
-        let about = About(client.ping().await?);
+        let about = EngineInfo(client.ping().await?);
         Ok((client, about))
     }
 }
 
-/// What an engine says about itself.
+/// What an engine reports about itself.
 #[derive(Debug, Clone)]
-pub struct About(std::collections::BTreeMap<String, String>);
+pub struct EngineInfo(std::collections::BTreeMap<String, String>);
 
-impl About {
+impl EngineInfo {
     /// One field, empty if this engine does not say it.
     pub fn get(&self, field: &str) -> &str {
         self.0.get(field).map_or("", String::as_str)

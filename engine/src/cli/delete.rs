@@ -18,7 +18,7 @@ pub struct DeleteArgs {
 pub(super) fn run(args: &DeleteArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    block_on(async { Ok(cluster.meet().await?.0.delete(&args.job).await?) })?;
+    block_on(async { Ok(cluster.connect().await?.0.delete(&args.job).await?) })?;
     if args.json {
         return print_json(&serde_json::json!({ "id": args.job, "state": "deleted" }));
     }

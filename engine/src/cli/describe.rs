@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// After this long without a new sample the speed lately is none.
-const STANDS_STILL_MS: f64 = 10_000.0;
+const STALE_AFTER_MS: f64 = 10_000.0;
 
 /// What is shown where a damaged job does not say.
 const UNKNOWN: &str = "-";
@@ -34,7 +34,7 @@ pub(super) fn is_over(job: &JobFields) -> bool {
 pub(super) fn samples_per_s_lately(job: &JobFields) -> Option<String> {
     let lately = Some(field(job, "samples_per_s_lately")).filter(|figure| !figure.is_empty())?;
     // The engine writes a job when something happens to it: the figure of one that stands still is old.
-    let still = since_ms(number(job, "progress_ms")) > STANDS_STILL_MS;
+    let still = since_ms(number(job, "progress_ms")) > STALE_AFTER_MS;
     Some(if still { "0.0".to_owned() } else { lately.to_owned() })
 }
 
@@ -123,12 +123,7 @@ pub(super) fn job(view: &JobView) -> String {
     let name = ("job", format!("{} ({})", f("id"), f("state")));
     if f("state") == "damaged" {
         let delete = format!("`syncline delete {}` forgets it", f("id"));
-        return in_lines(&[
-            name,
-            ("code", f("code").into()),
-            ("reason", f("reason").into()),
-            ("next", delete),
-        ]);
+        return align(&[name, ("code", f("code").into()), ("reason", f("reason").into()), ("next", delete)]);
     }
     let mut lines = vec![
         name,
@@ -182,12 +177,12 @@ pub(super) fn job(view: &JobView) -> String {
     optional("reason", f("reason").to_owned(), !f("reason").is_empty());
     optional("excluded", f("excluded").to_owned(), !f("excluded").is_empty() && !is_over(job));
     optional("age", age(job), true);
-    let lines = in_lines(&lines);
+    let lines = align(&lines);
     let workers = workers(view);
     if workers.is_empty() { lines } else { format!("{lines}\n\n{workers}") }
 }
 
-fn in_lines(pairs: &[(&str, String)]) -> String {
+fn align(pairs: &[(&str, String)]) -> String {
     pairs.iter().map(|(name, value)| format!("{name:<13} {value}")).collect::<Vec<_>>().join("\n")
 }
 
@@ -246,14 +241,14 @@ fn workers(view: &JobView) -> String {
     let mut text = table(WORKER_COLUMNS, &members.iter().map(row).collect::<Vec<_>>());
     let slow = members.iter().filter(|(_, m)| m.membership == Membership::Active && !is_over(&view.job));
     for (id, m, slow) in slow.filter_map(|(id, m)| Some((id, m, m.straggler?))) {
-        let called = called(&m.about.name, id);
+        let called = display_name(&m.about.name, id);
         text += &format!("\n{}", slow_worker(&called, slow.factor, slow.since_us as f64 / 1e3, &view.job));
     }
     text
 }
 
 /// A worker as people know it, and in brackets the incarnation under which it takes part.
-pub(super) fn called(name: &str, id: &str) -> String {
+pub(super) fn display_name(name: &str, id: &str) -> String {
     if name.is_empty() { id.to_owned() } else { format!("{name} ({id})") }
 }
 

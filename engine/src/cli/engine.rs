@@ -69,11 +69,11 @@ pub(super) fn run(args: EngineArgs) -> Result<(), Failure> {
         });
         let mut engine = tokio::select! {
             engine = starting => engine?,
-            () = stop.asked() => return Ok(()),
+            () = stop.requested() => return Ok(()),
         };
         print(&format!("listening {}", engine.address()))?;
         tokio::select! {
-            () = stop.asked() => Ok(()),
+            () = stop.requested() => Ok(()),
             // Its lead ends with it: a standby takes over, or whoever starts this process again.
             reason = engine.panicked() => Err(CliError::Bug { reason }.into()),
         }

@@ -12,7 +12,7 @@ pub enum CliError {
     #[error("[E501] {address} can be reached from other machines, and no token file was named")]
     OpenBind { address: SocketAddr },
     #[error("[E502] cannot use {path}")]
-    Place {
+    Path {
         path: PathBuf,
         #[source]
         source: io::Error,
@@ -72,7 +72,7 @@ impl CliError {
             Self::JobFailed { .. } | Self::JobCanceled { .. } => Exit::JobFailed,
             Self::NoCluster { .. } => Exit::Unreachable,
             Self::Unhealthy { exit, .. } | Self::ChildEnded { exit, .. } => *exit,
-            Self::Place { .. }
+            Self::Path { .. }
             | Self::NotReady { .. }
             | Self::Output { .. }
             | Self::Runtime { .. }
@@ -84,7 +84,7 @@ impl CliError {
     pub fn hint(&self) -> String {
         match self {
             Self::OpenBind { .. } => "make a token file, give it to every process with --token-file, or listen on 127.0.0.1".into(),
-            Self::Place { .. } => "see whether it exists, belongs to you, and the disk has room; --state-dir names another folder".into(),
+            Self::Path { .. } => "see whether it exists, belongs to you, and the disk has room; --state-dir names another folder".into(),
             Self::Running { dir, .. } => {
                 format!("use the running cluster, stop it with Ctrl-C, or name another --state-dir than {}", dir.display())
             }

@@ -8,7 +8,7 @@ use syncline_scheduler::{
 
 use super::{
     Connection, Failure, block_on,
-    describe::{called, slow_worker},
+    describe::{display_name, slow_worker},
     log_as_command, print, print_json, table,
 };
 use crate::rpc::JobFields;
@@ -34,7 +34,7 @@ pub(super) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
     let (task, barrier) = block_on(async {
-        let (client, _) = cluster.meet().await?;
+        let (client, _) = cluster.connect().await?;
         let task = match &args.task {
             Some(task) => Some(client.explain_task(&args.job, task).await?),
             None => None,
@@ -106,10 +106,10 @@ fn barrier_in_words(story: &BarrierExplanation, job: &JobFields) -> String {
     lines.push(String::new());
     lines.push(workers(&story.workers));
     for w in story.workers.iter().filter(|w| w.awaited) {
-        lines.push(format!("waits for {}", called(&w.name, &w.worker.to_string())));
+        lines.push(format!("waits for {}", display_name(&w.name, &w.worker.to_string())));
     }
     for (w, slow) in story.workers.iter().filter_map(|w| Some((w, w.straggler?))) {
-        let called = called(&w.name, &w.worker.to_string());
+        let called = display_name(&w.name, &w.worker.to_string());
         let words = slow_worker(&called, slow.factor, slow.since_ms as f64, job);
         lines.push(format!("slow: {words}"));
     }

@@ -12,7 +12,7 @@ use clap::error::ErrorKind;
 use super::{CliError, output::say};
 use crate::{
     client::ClientError,
-    rpc::{CallError, EngineFault, Idle, hello::HelloError},
+    rpc::{CallError, EngineFault, InactiveReason, hello::HelloError},
     service::EngineError,
     store::StoreError,
 };
@@ -184,7 +184,9 @@ impl From<ClientError> for Failure {
 fn exit_of(fault: &EngineFault) -> Exit {
     match fault {
         EngineFault::InvalidJob(_) => Exit::Usage,
-        EngineFault::Store { .. } | EngineFault::NotActive { why: Idle::Store { .. } } => Exit::Redis,
+        EngineFault::Store { .. } | EngineFault::NotActive { why: InactiveReason::Store { .. } } => {
+            Exit::Redis
+        }
         EngineFault::MissingShards { .. } | EngineFault::NotActive { .. } => Exit::Unreachable,
         _ => Exit::JobFailed,
     }

@@ -20,7 +20,7 @@ pub(super) fn run(args: &GcArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
     let older_than = Duration::from_secs(args.older_than_s);
-    let removed = block_on(async { Ok(cluster.meet().await?.0.gc(older_than).await?) })?;
+    let removed = block_on(async { Ok(cluster.connect().await?.0.gc(older_than).await?) })?;
     if args.json {
         return print_json(&removed);
     }

@@ -17,7 +17,7 @@ const COLUMNS: &[&str] =
 pub(super) fn run(args: &JobsArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    let jobs = block_on(async { Ok(cluster.meet().await?.0.jobs().await?) })?;
+    let jobs = block_on(async { Ok(cluster.connect().await?.0.jobs().await?) })?;
     if args.json {
         return print_json(&jobs);
     }

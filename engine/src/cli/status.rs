@@ -19,7 +19,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
     let (view, about) = block_on(async {
-        let (client, about) = cluster.meet().await?;
+        let (client, about) = cluster.connect().await?;
         Ok((client.job(&args.job).await?, about))
     })?;
     if args.json {

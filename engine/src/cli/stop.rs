@@ -58,7 +58,7 @@ impl Stop {
     }
 
     /// Waits for the request.
-    pub async fn asked(&mut self) {
+    pub async fn requested(&mut self) {
         // A sender that is gone belongs to a runtime that ends.
         let _ = self.0.wait_for(|stop| *stop).await;
     }

@@ -12,9 +12,9 @@ use super::{CliError, Connection, Failure, block_on, describe, log_as_command, p
 use crate::{client::Client, rpc::JobView};
 
 /// Pause between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Pause between two lines when nobody sits at a terminal.
-const LINE_EVERY: Duration = Duration::from_secs(1);
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub struct WatchArgs {
@@ -31,7 +31,7 @@ pub(super) fn run(args: &WatchArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
     block_on(async {
-        let (client, _) = cluster.meet().await?;
+        let (client, _) = cluster.connect().await?;
         follow(&client, &args.job, args.json).await
     })
 }
@@ -47,7 +47,7 @@ pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Fail
         (false, false) => Display::Lines { last: None, trouble: None },
     };
     let view = loop {
-        match client.look(job).await {
+        match client.job_once(job).await {
             Ok(view) => {
                 display.show(&view)?;
                 if describe::is_over(&view.job) {
@@ -58,7 +58,7 @@ pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Fail
             Err(error) if error.is_passing() => display.trouble(&Failure::from(error)),
             Err(error) => return Err(error.into()),
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     };
     display.close();
     if json {
@@ -66,11 +66,11 @@ pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Fail
     } else {
         print(&describe::job(&view))?
     }
-    judge(&view)
+    outcome(&view)
 }
 
 /// An error unless the job is done.
-fn judge(view: &JobView) -> Result<(), Failure> {
+fn outcome(view: &JobView) -> Result<(), Failure> {
     let f = |name| describe::field(&view.job, name).to_owned();
     match describe::field(&view.job, "state") {
         "done" => Ok(()),
@@ -133,7 +133,7 @@ impl Display {
                     *last = None;
                 }
                 let due = |(at, said): &(Instant, String)| {
-                    *said != line && (at.elapsed() >= LINE_EVERY || describe::is_over(job))
+                    *said != line && (at.elapsed() >= LINE_INTERVAL || describe::is_over(job))
                 };
                 if last.as_ref().is_none_or(due) {
                     print(&line)?;

@@ -27,7 +27,7 @@ pub(super) fn run(args: &WorkersArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
     let (workers, jobs) = block_on(async {
-        let (client, _) = cluster.meet().await?;
+        let (client, _) = cluster.connect().await?;
         Ok((client.workers().await?, client.jobs().await?))
     })?;
     if args.json {

@@ -32,8 +32,8 @@ impl EngineAddresses {
         self.iter().map(|address| Self { first: address.to_owned(), others: Vec::new() })
     }
 
-    /// The one whose turn it is, round and round.
-    pub(super) fn at(&self, turn: usize) -> &str {
+    /// Address number `turn`, counted round and round.
+    pub(super) fn round_robin(&self, turn: usize) -> &str {
         match turn % self.count() {
             0 => &self.first,
             n => &self.others[n - 1],
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn turns_go_round() {
         let addresses: EngineAddresses = "a:1,b:2".parse().unwrap();
-        let turns: Vec<&str> = (0..4).map(|turn| addresses.at(turn)).collect();
+        let turns: Vec<&str> = (0..4).map(|turn| addresses.round_robin(turn)).collect();
         assert_eq!(turns, ["a:1", "b:2", "a:1", "b:2"]);
     }
 }

@@ -31,7 +31,7 @@ pub struct JobView {
 /// Why an engine does not lead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
-pub enum Idle {
+pub enum InactiveReason {
     /// It waits for the other's lead to end.
     #[error("it is on standby, engine {instance} at {address} leads")]
     Standby { instance: String, address: String },
@@ -62,7 +62,7 @@ pub enum EngineFault {
     #[error("[E135] Redis does not do its part, the engine keeps trying: {cause}")]
     Store { cause: String },
     #[error("[E136] this engine is not active: {why}")]
-    NotActive { why: Idle },
+    NotActive { why: InactiveReason },
     #[error("[E137] job {job} is over ({state}) and cannot be canceled")]
     Over { job: JobId, state: String },
     #[error("[E138] job {job} has no {what}{kept}")]

@@ -24,7 +24,7 @@ use super::{
     token::Token,
 };
 
-/// A greeting that takes longer is given up: a silent stranger must not hold a place.
+/// A greeting that takes longer is given up: a silent stranger must not use up a connection.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections one listener serves at the same time.
 const MAX_CONNECTIONS: usize = 65_536;
@@ -94,10 +94,10 @@ pub async fn accept<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let refusals = Arc::new(Refusals::default());
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
         let (mut stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -109,11 +109,11 @@ pub async fn accept<F>(
         };
         let (token, serve, refusals) = (token.clone(), serve.clone(), refusals.clone());
         tokio::spawn(async move {
-            let _place = place;
+            let _permit = permit;
             let _ = tune(&stream);
             match timeout(GREETING_TIMEOUT, hello::receive(&mut stream, &token, served)).await {
                 Ok(Ok(role)) => serve(role, stream).await,
-                Ok(Err(error)) => refusals.note(peer, &error),
+                Ok(Err(error)) => refusals.log(peer, &error),
                 Err(_) => debug!(%peer, "no greeting in time"),
             }
         });

@@ -6,8 +6,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{CallError, EngineAddresses, EngineFault, Reconnecting, Token, Transport, connect, hello::Role};
 
-/// Calls engines one after the other: who cannot be reached, or does not lead, loses its turn to the next. Each call asks
-/// one engine once; the pause between two tries is the caller's. Cheap to clone.
+/// Calls the engines of a cluster in rotation: after one that cannot be reached, or does not lead, the next is called. Each
+/// call asks one engine once; the caller pauses between two tries. Cheap to clone.
 pub struct EngineLink<C> {
     addresses: Arc<EngineAddresses>,
     link: Reconnecting<C>,
@@ -34,12 +34,12 @@ impl<C: Clone> EngineLink<C> {
     {
         let addresses = Arc::new(addresses);
         let dialed = addresses.clone();
-        let link = Reconnecting::in_turn(move |turn| {
+        let link = Reconnecting::numbered(move |number| {
             let (addresses, token) = (dialed.clone(), token.clone());
-            async move { Ok(open(connect(addresses.at(turn), role, &token).await?)) }
+            async move { Ok(open(connect(addresses.round_robin(number), role, &token).await?)) }
         });
         // Where another engine may lead, one that does not answer is not asked a second time.
-        let link = if addresses.count() > 1 { link.impatient() } else { link };
+        let link = if addresses.count() > 1 { link.lost_after_one_timeout() } else { link };
         Self { addresses, link }
     }
 
@@ -53,10 +53,10 @@ impl<C: Clone> EngineLink<C> {
     where
         F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
     {
-        let (turn, answer) = self.link.call_in_turn(call).await;
+        let (number, answer) = self.link.call_numbered(call).await;
         // With one engine alone the connection stays: it will lead again.
         if matches!(answer, Ok(Err(EngineFault::NotActive { .. }))) && self.addresses.count() > 1 {
-            self.link.next_turn(turn).await;
+            self.link.discard(number).await;
         }
         answer
     }

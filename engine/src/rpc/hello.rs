@@ -70,7 +70,7 @@ fn answer(verdict: u8) -> [u8; ANSWER_BYTES] {
     [m0, m1, m2, m3, a, b, verdict, 0]
 }
 
-fn judge(frame: &[u8; CALL_BYTES], token: &Token, served: &[Role]) -> (u8, Result<Role, HelloError>) {
+fn verify(frame: &[u8; CALL_BYTES], token: &Token, served: &[Role]) -> (u8, Result<Role, HelloError>) {
     if frame[..4] != MAGIC {
         return (BAD_VERSION, Err(HelloError::NotSyncline));
     }
@@ -121,7 +121,7 @@ pub async fn receive(
 ) -> Result<Role, HelloError> {
     let mut frame = [0; CALL_BYTES];
     stream.read_exact(&mut frame).await?;
-    let (verdict, outcome) = judge(&frame, token, served);
+    let (verdict, outcome) = verify(&frame, token, served);
     stream.write_all(&answer(verdict)).await?;
     outcome
 }
@@ -142,7 +142,7 @@ pub fn receive_blocking(
 ) -> Result<Role, HelloError> {
     let mut frame = [0; CALL_BYTES];
     stream.read_exact(&mut frame)?;
-    let (verdict, outcome) = judge(&frame, token, served);
+    let (verdict, outcome) = verify(&frame, token, served);
     stream.write_all(&answer(verdict))?;
     outcome
 }

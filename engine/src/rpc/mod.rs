@@ -15,8 +15,8 @@ mod worker;
 
 pub use addresses::{EngineAddresses, InvalidAddress};
 pub use client::{
-    ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse, EngineFault, Idle,
-    JobFields, JobView, WorkerFields,
+    ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse, EngineFault,
+    InactiveReason, JobFields, JobView, WorkerFields,
 };
 pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect};

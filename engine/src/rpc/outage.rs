@@ -1,43 +1,43 @@
-//! Says in the log that something is away: soon, now and then as long as it is, and when it is back.
+//! Logs that something is unavailable: a first warning, repeated warnings while it lasts, and the end.
 
 use std::time::{Duration, Instant};
 
 use tracing::{debug, info, warn};
 
-/// What is over sooner is not worth a word.
-const SOON: Duration = Duration::from_secs(2);
-/// A trouble that lasts is said again after this long.
-const AGAIN: Duration = Duration::from_secs(60);
+/// A shorter outage is not logged as a warning.
+const FIRST_WARNING_AFTER: Duration = Duration::from_secs(2);
+/// The warning is repeated at this interval.
+const REPEAT_WARNING_AFTER: Duration = Duration::from_secs(60);
 
-/// How long something has been away, and when that was said last.
+/// When an outage began, and when it was logged last.
 #[derive(Debug, Default)]
 pub struct Outage {
     since: Option<Instant>,
-    said: Option<Instant>,
+    warned_at: Option<Instant>,
 }
 
 impl Outage {
-    /// It is away, or still is.
-    pub fn goes_on(&mut self, error: &dyn std::fmt::Display, hint: &str) {
-        match self.is_to_be_said(Instant::now()) {
+    /// Logs a failed attempt: as a warning if one is due, else at debug level.
+    pub fn report(&mut self, error: &dyn std::fmt::Display, hint: &str) {
+        match self.is_warning_due(Instant::now()) {
             true => warn!(%error, hint, "waiting"),
             false => debug!(%error, "still waiting"),
         }
     }
 
-    fn is_to_be_said(&mut self, now: Instant) -> bool {
+    fn is_warning_due(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
-        let due = self.said.map_or(since + SOON, |said| said + AGAIN);
+        let due = self.warned_at.map_or(since + FIRST_WARNING_AFTER, |at| at + REPEAT_WARNING_AFTER);
         if now >= due {
-            self.said = Some(now);
+            self.warned_at = Some(now);
         }
         now >= due
     }
 
-    /// It is there.
-    pub fn is_over(&mut self, what: &str) {
-        let Self { since, said } = std::mem::take(self);
-        if let (Some(since), Some(_)) = (since, said) {
+    /// Ends the outage. `what` names what works again; it is logged if the outage was.
+    pub fn resolve(&mut self, what: &str) {
+        let Self { since, warned_at } = std::mem::take(self);
+        if let (Some(since), Some(_)) = (since, warned_at) {
             info!(waited_s = since.elapsed().as_secs(), "{what} again");
         }
     }
@@ -50,16 +50,16 @@ mod tests {
     #[test]
     fn what_lasts_is_said_soon_and_once_a_minute() {
         let (mut outage, start) = (Outage::default(), Instant::now());
-        let said = (0..200).filter(|s| outage.is_to_be_said(start + Duration::from_secs(*s)));
-        assert_eq!(said.collect::<Vec<_>>(), [2, 62, 122, 182]);
+        let warned_at = (0..200).filter(|s| outage.is_warning_due(start + Duration::from_secs(*s)));
+        assert_eq!(warned_at.collect::<Vec<_>>(), [2, 62, 122, 182]);
     }
 
     #[test]
     fn what_passes_at_once_is_not_said() {
         let (mut outage, start) = (Outage::default(), Instant::now());
         for second in 0..100 {
-            assert!(!outage.is_to_be_said(start + Duration::from_secs(second)));
-            outage.is_over("the engine is there");
+            assert!(!outage.is_warning_due(start + Duration::from_secs(second)));
+            outage.resolve("the engine is there");
         }
     }
 }

@@ -22,27 +22,26 @@ pub struct Reconnecting<C> {
     current: Arc<Mutex<Current<C>>>,
     /// Calls in a row that were not answered in time.
     unanswered: Arc<AtomicU32>,
-    /// After so many calls without an answer in time the connection counts as lost: its other end may be gone without a
-    /// word.
-    most_unanswered: u32,
+    /// After this many such calls the connection counts as lost: its other end may have vanished.
+    max_unanswered: u32,
 }
 
-/// The connection, and which one it is, counted from the first: who finds an old one lost has nothing against the present one.
+/// The connection and its number, counted from the first: a call that failed on an old one does not close the present one.
 struct Current<C> {
-    turn: usize,
+    number: usize,
     client: Option<C>,
 }
 
-const UNANSWERED: u32 = 2;
+const MAX_UNANSWERED: u32 = 2;
 
 impl<C> Clone for Reconnecting<C> {
     fn clone(&self) -> Self {
-        let Self { dial, current, unanswered, most_unanswered } = self;
+        let Self { dial, current, unanswered, max_unanswered } = self;
         Self {
             dial: dial.clone(),
             current: current.clone(),
             unanswered: unanswered.clone(),
-            most_unanswered: *most_unanswered,
+            max_unanswered: *max_unanswered,
         }
     }
 }
@@ -63,25 +62,25 @@ impl<C: Clone> Reconnecting<C> {
     where
         F: Future<Output = Result<C, HelloError>> + Send + 'static,
     {
-        Self::in_turn(move |_| dial())
+        Self::numbered(move |_| dial())
     }
 
     /// The same; `dial` is told how many connections were lost, or could not be opened, before.
-    pub(super) fn in_turn<F>(dial: impl Fn(usize) -> F + Send + Sync + 'static) -> Self
+    pub(super) fn numbered<F>(dial: impl Fn(usize) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<C, HelloError>> + Send + 'static,
     {
         Self {
-            dial: Arc::new(move |turn| Box::pin(dial(turn))),
-            current: Arc::new(Mutex::new(Current { turn: 0, client: None })),
+            dial: Arc::new(move |number| Box::pin(dial(number))),
+            current: Arc::new(Mutex::new(Current { number: 0, client: None })),
             unanswered: Arc::default(),
-            most_unanswered: UNANSWERED,
+            max_unanswered: MAX_UNANSWERED,
         }
     }
 
     /// Takes the connection for lost after one call without an answer.
-    pub(super) fn impatient(self) -> Self {
-        Self { most_unanswered: 1, ..self }
+    pub(super) fn lost_after_one_timeout(self) -> Self {
+        Self { max_unanswered: 1, ..self }
     }
 
     /// One call, over the present connection or a new one. A lost connection is forgotten, so that the next call
@@ -90,17 +89,17 @@ impl<C: Clone> Reconnecting<C> {
     where
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
-        self.call_in_turn(call).await.1
+        self.call_numbered(call).await.1
     }
 
-    /// The same, with the turn in which the call was made.
-    pub(super) async fn call_in_turn<T, F>(&self, call: impl FnOnce(C) -> F) -> (usize, Result<T, CallError>)
+    /// The same, with the number of the connection on which the call was made.
+    pub(super) async fn call_numbered<T, F>(&self, call: impl FnOnce(C) -> F) -> (usize, Result<T, CallError>)
     where
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
-        let (turn, client) = match self.connected().await {
-            (turn, Ok(client)) => (turn, client),
-            (turn, Err(error)) => return (turn, Err(error.into())),
+        let (number, client) = match self.connected().await {
+            (number, Ok(client)) => (number, client),
+            (number, Err(error)) => return (number, Err(error.into())),
         };
         let answer = match call(client).await {
             Ok(value) => {
@@ -109,34 +108,34 @@ impl<C: Clone> Reconnecting<C> {
             }
             Err(error) => {
                 let late = matches!(error, tarpc::client::RpcError::DeadlineExceeded);
-                if !late || self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= self.most_unanswered {
-                    self.next_turn(turn).await;
+                if !late || self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= self.max_unanswered {
+                    self.discard(number).await;
                 }
                 Err(CallError::Lost(error))
             }
         };
-        (turn, answer)
+        (number, answer)
     }
 
     async fn connected(&self) -> (usize, Result<C, HelloError>) {
         let mut current = self.current.lock().await;
-        let turn = current.turn;
+        let number = current.number;
         if let Some(client) = &current.client {
-            return (turn, Ok(client.clone()));
+            return (number, Ok(client.clone()));
         }
-        let dialed = (self.dial)(turn).await;
+        let dialed = (self.dial)(number).await;
         match &dialed {
             Ok(client) => current.client = Some(client.clone()),
-            Err(_) => current.turn += 1,
+            Err(_) => current.number += 1,
         }
-        (turn, dialed)
+        (number, dialed)
     }
 
-    /// Gives up the connection of that turn, if it is still the present one.
-    pub(super) async fn next_turn(&self, turn: usize) {
+    /// Drops connection `number`, unless another has replaced it.
+    pub(super) async fn discard(&self, number: usize) {
         let mut current = self.current.lock().await;
-        if current.turn == turn {
-            *current = Current { turn: turn + 1, client: None };
+        if current.number == number {
+            *current = Current { number: number + 1, client: None };
             self.unanswered.store(0, Ordering::Relaxed);
         }
     }
@@ -160,24 +159,24 @@ pub fn within(limit: Duration) -> tarpc::context::Context {
 mod tests {
     use super::*;
 
-    async fn same(turn: usize) -> Result<usize, tarpc::client::RpcError> {
-        Ok(turn)
+    async fn same(number: usize) -> Result<usize, tarpc::client::RpcError> {
+        Ok(number)
     }
 
     #[tokio::test]
     async fn who_gives_up_an_old_connection_leaves_the_present_one() {
-        let link = Reconnecting::in_turn(|turn| async move { Ok(turn) });
+        let link = Reconnecting::numbered(|number| async move { Ok(number) });
         assert_eq!(link.call(same).await.unwrap(), 0);
-        link.next_turn(0).await;
+        link.discard(0).await;
         assert_eq!(link.call(same).await.unwrap(), 1);
-        link.next_turn(0).await;
+        link.discard(0).await;
         assert_eq!(link.call(same).await.unwrap(), 1);
     }
 
     #[tokio::test]
     async fn who_cannot_be_reached_loses_its_turn() {
-        let link = Reconnecting::in_turn(|turn| async move {
-            if turn == 0 { Err(std::io::Error::other("away").into()) } else { Ok(turn) }
+        let link = Reconnecting::numbered(|number| async move {
+            if number == 0 { Err(std::io::Error::other("away").into()) } else { Ok(number) }
         });
         assert!(link.call(same).await.unwrap_err().is_passing());
         assert_eq!(link.call(same).await.unwrap(), 1);

@@ -9,7 +9,7 @@ use crate::rpc::EngineFault;
 pub(super) enum Message {
     Input(Input),
     /// An input whose sender waits for the commit.
-    Asked(Input, oneshot::Sender<Result<(), EngineFault>>),
+    Request(Input, oneshot::Sender<Result<(), EngineFault>>),
     /// Another engine is active: stop.
     Deposed,
 }

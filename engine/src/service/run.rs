@@ -24,26 +24,26 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::{
-    active::{Active, Ended},
-    calls::{ClientDesk, Desk, ShardDesk, WorkerDesk},
+    blob_gc::collect_periodically,
     clock::Clock,
-    collecting::keep_collecting,
-    effects::Hands,
+    context::{ClientHandler, ServiceContext, ShardHandler, WorkerHandler},
+    decision_loop::{DecisionLoop, LoopEnd},
+    dispatcher::EffectDispatcher,
+    liveness::{drop_worker, monitor_liveness},
     message::Message,
     sessions::Sessions,
-    shards::Shards,
-    watching::{drop_worker, watch_silence},
+    shards::ShardDirectory,
 };
 use crate::{
     rpc::{
-        ClientService, Idle, Outage, ShardRegistry, Token, WorkerService, accept, answer_calls, channel,
-        hello::Role,
+        ClientService, InactiveReason, Outage, ShardRegistry, Token, WorkerService, accept, answer_calls,
+        channel, hello::Role,
     },
     store::{RedisStore, StoreError, keys},
 };
 
 /// Length of the leadership lease; renewed three times in it.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE_DURATION: Duration = Duration::from_secs(3);
 /// A worker whose connection closed may come back within this time.
 const CLOSED_GRACE: Duration = Duration::from_millis(500);
 
@@ -106,7 +106,7 @@ pub struct Engine;
 pub struct EngineHandle {
     address: SocketAddr,
     tasks: Vec<JoinHandle<()>>,
-    active: watch::Receiver<Result<Hands, Idle>>,
+    active: watch::Receiver<Result<EffectDispatcher, InactiveReason>>,
     panicked: watch::Receiver<Option<String>>,
 }
 
@@ -134,8 +134,8 @@ impl EngineHandle {
 
 impl Drop for EngineHandle {
     fn drop(&mut self) {
-        if let Ok(hands) = &*self.active.borrow() {
-            hands.stop();
+        if let Ok(dispatcher) = &*self.active.borrow() {
+            dispatcher.stop();
         }
         self.tasks.iter().for_each(JoinHandle::abort);
     }
@@ -151,10 +151,10 @@ impl Engine {
             .local_addr()
             .map_err(|source| EngineError::Listen { address: options.listen, source })?;
         let store = RedisStore::connect(&options.redis).await?;
-        let shards = Shards::new(options.shards, options.token.clone());
-        let (activate, active) = watch::channel(Err(Idle::Changing));
+        let shards = ShardDirectory::new(options.shards, options.token.clone());
+        let (activate, active) = watch::channel(Err(InactiveReason::Changing));
         let (tell, panicked) = watch::channel(None);
-        let desk = Desk {
+        let context = ServiceContext {
             active: active.clone(),
             store: store.clone(),
             shards: shards.clone(),
@@ -162,16 +162,16 @@ impl Engine {
             about: Arc::new(about(&options, address)),
         };
         let serve = {
-            let desk = desk.clone();
-            move |role, stream| serve(desk.clone(), role, stream)
+            let context = context.clone();
+            move |role, stream| serve(context.clone(), role, stream)
         };
         const SERVED: &[Role] = &[Role::Client, Role::Worker, Role::Shard];
         let tasks = vec![
             tokio::spawn(accept(listener, options.token.clone(), SERVED, serve)),
-            tokio::spawn(watch_silence(desk)),
+            tokio::spawn(monitor_liveness(context)),
             tokio::spawn(async move {
                 let leading = lead(options, store, shards, activate.clone(), address);
-                tell_of_panic(leading, &activate, &tell).await;
+                report_panic(leading, &activate, &tell).await;
             }),
         ];
         Ok(EngineHandle { address, tasks, active, panicked })
@@ -179,16 +179,16 @@ impl Engine {
 }
 
 /// Runs until the end; a panic is told to whoever holds the engine, and leaves nobody active.
-async fn tell_of_panic(
+async fn report_panic(
     leading: impl Future<Output = ()>,
-    activate: &watch::Sender<Result<Hands, Idle>>,
-    tell: &watch::Sender<Option<String>>,
+    activate: &watch::Sender<Result<EffectDispatcher, InactiveReason>>,
+    panicked: &watch::Sender<Option<String>>,
 ) {
     if let Err(panic) = AssertUnwindSafe(leading).catch_unwind().await {
         let reason = describe(panic.as_ref());
         error!(reason, "the engine has a bug and decides nothing any more");
-        drop(activate.send_replace(Err(Idle::Changing)));
-        tell.send_replace(Some(reason));
+        drop(activate.send_replace(Err(InactiveReason::Changing)));
+        panicked.send_replace(Some(reason));
     }
 }
 
@@ -210,21 +210,22 @@ fn describe(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".into())
 }
 
-async fn serve(desk: Desk, role: Role, stream: TcpStream) {
+async fn serve(context: ServiceContext, role: Role, stream: TcpStream) {
     match role {
-        Role::Client => answer_calls(channel(stream).execute(ClientDesk(desk).serve())).await,
-        Role::Shard => answer_calls(channel(stream).execute(ShardDesk(desk).serve())).await,
+        Role::Client => answer_calls(channel(stream).execute(ClientHandler(context).serve())).await,
+        Role::Shard => answer_calls(channel(stream).execute(ShardHandler(context).serve())).await,
         Role::Worker => {
-            let heard = Arc::default();
+            let last_worker = Arc::default();
             let connection = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
-            let worker = WorkerDesk { desk: desk.clone(), connection, heard: Arc::clone(&heard) };
+            let worker =
+                WorkerHandler { context: context.clone(), connection, last_worker: Arc::clone(&last_worker) };
             answer_calls(channel(stream).execute(worker.serve())).await;
-            let heard: &Mutex<_> = &heard;
-            let Some(worker) = *heard.lock().unwrap_or_else(PoisonError::into_inner) else { return };
+            let last_worker: &Mutex<_> = &last_worker;
+            let Some(worker) = *last_worker.lock().unwrap_or_else(PoisonError::into_inner) else { return };
             sleep(CLOSED_GRACE).await;
-            let Ok(hands) = desk.hands() else { return };
-            if hands.sessions.connection(worker) == Some(connection) {
-                drop_worker(&desk, worker, "its connection closed");
+            let Ok(dispatcher) = context.dispatcher() else { return };
+            if dispatcher.sessions.connection(worker) == Some(connection) {
+                drop_worker(&context, worker, "its connection closed");
             }
         }
         Role::Control | Role::Tensor => {}
@@ -235,96 +236,106 @@ async fn serve(desk: Desk, role: Role, stream: TcpStream) {
 async fn lead(
     options: EngineOptions,
     store: RedisStore,
-    shards: Shards,
-    activate: watch::Sender<Result<Hands, Idle>>,
+    shards: ShardDirectory,
+    activate: watch::Sender<Result<EffectDispatcher, InactiveReason>>,
     address: SocketAddr,
 ) {
     let clock = Clock::start();
     let address = address.to_string();
     let mut outage = Outage::default();
     loop {
-        let epoch = match store.lead(&options.instance, LEASE, None, &address).await {
+        let epoch = match store.lead(&options.instance, LEASE_DURATION, None, &address).await {
             Ok(Some(epoch)) => epoch,
             Ok(None) => {
-                outage.is_over("Redis answers");
-                drop(activate.send_replace(Err(standby(&store, &address).await)));
-                sleep(LEASE / 10).await;
+                outage.resolve("Redis answers");
+                drop(activate.send_replace(Err(current_leader(&store, &address).await)));
+                sleep(LEASE_DURATION / 10).await;
                 continue;
             }
             Err(error) => {
-                outage.goes_on(
+                outage.report(
                     &error,
                     "this engine cannot lead until Redis lets it: `syncline doctor` checks it",
                 );
-                drop(activate.send_replace(Err(Idle::Store { cause: error.to_string() })));
-                sleep(LEASE / 10).await;
+                drop(activate.send_replace(Err(InactiveReason::Store { cause: error.to_string() })));
+                sleep(LEASE_DURATION / 10).await;
                 continue;
             }
         };
-        outage.is_over("Redis answers");
+        outage.resolve("Redis answers");
         // They talk to whoever led meanwhile, and announce themselves again once they find us.
         shards.forget_all();
         let (queue, inbox) = mpsc::unbounded_channel();
-        let hands = Hands::new(epoch, Sessions::default(), shards.clone(), queue, clock);
+        let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards.clone(), queue, clock);
         let leads = || async {
-            let renewed = store.lead(&options.instance, LEASE, Some(epoch), &address).await;
+            let renewed = store.lead(&options.instance, LEASE_DURATION, Some(epoch), &address).await;
             matches!(renewed, Ok(Some(_)))
         };
-        let active = match Active::load(store.clone(), epoch, hands.clone(), clock, leads).await {
+        let active = match DecisionLoop::load(store.clone(), epoch, dispatcher.clone(), clock, leads).await {
             Ok(active) => active,
             Err(error) => {
                 warn!(instance = options.instance, %epoch, %error, "cannot load the jobs yet");
-                drop(activate.send_replace(Err(Idle::Store { cause: error.to_string() })));
-                hands.stop();
-                sleep(LEASE / 10).await;
+                drop(activate.send_replace(Err(InactiveReason::Store { cause: error.to_string() })));
+                dispatcher.stop();
+                sleep(LEASE_DURATION / 10).await;
                 continue;
             }
         };
         info!(%epoch, "this engine is active");
-        drop(activate.send_replace(Ok(hands.clone())));
+        drop(activate.send_replace(Ok(dispatcher.clone())));
         for shard in shards.all() {
-            hands.take_inventory(shard.hello.index);
+            dispatcher.query_held_jobs(shard.hello.index);
         }
-        hands.tell_addresses();
+        dispatcher.broadcast_addresses();
         // Ends with this scope, in whatever way: a lead that nobody exercises must not be renewed.
         let mut renewal = JoinSet::new();
-        renewal.spawn(keep_collecting(store.clone(), hands.clone()));
-        renewal.spawn(renew(options.clone(), store.clone(), epoch, hands, address.clone()));
+        renewal.spawn(collect_periodically(store.clone(), dispatcher.clone()));
+        renewal.spawn(renew_lease(options.clone(), store.clone(), epoch, dispatcher, address.clone()));
         let ended = active.run(inbox).await;
         drop(renewal);
-        drop(activate.send_replace(Err(Idle::Changing)));
+        drop(activate.send_replace(Err(InactiveReason::Changing)));
         warn!(instance = options.instance, %epoch, ?ended, "this engine is no longer active");
-        if matches!(ended, Ended::Stopped) {
+        if matches!(ended, LoopEnd::Stopped) {
             return;
         }
     }
 }
 
 /// Who leads instead of this engine.
-async fn standby(store: &RedisStore, mine: &str) -> Idle {
+async fn current_leader(store: &RedisStore, mine: &str) -> InactiveReason {
     let mut leader = match store.hash("read the lead", keys::ENGINE).await {
         Ok(leader) => leader,
-        Err(error) => return Idle::Store { cause: error.to_string() },
+        Err(error) => return InactiveReason::Store { cause: error.to_string() },
     };
     let mut field = |name| leader.remove(name).unwrap_or_default();
     let (instance, address) = (field("instance"), field("address"));
     // Two that listen everywhere have one address; otherwise it was this one before it was started again.
     let unspecified = address.parse::<SocketAddr>().is_ok_and(|a| a.ip().is_unspecified());
-    if address == mine && !unspecified { Idle::Changing } else { Idle::Standby { instance, address } }
+    if address == mine && !unspecified {
+        InactiveReason::Changing
+    } else {
+        InactiveReason::Standby { instance, address }
+    }
 }
 
 /// Keeps the lead, and tells the loop when somebody else has it.
-async fn renew(options: EngineOptions, store: RedisStore, epoch: EngineEpoch, hands: Hands, address: String) {
+async fn renew_lease(
+    options: EngineOptions,
+    store: RedisStore,
+    epoch: EngineEpoch,
+    dispatcher: EffectDispatcher,
+    address: String,
+) {
     loop {
-        sleep(LEASE / 3).await;
-        match store.lead(&options.instance, LEASE, Some(epoch), &address).await {
-            Ok(Some(_)) => hands.trouble.set_lead(None),
+        sleep(LEASE_DURATION / 3).await;
+        match store.lead(&options.instance, LEASE_DURATION, Some(epoch), &address).await {
+            Ok(Some(_)) => dispatcher.store_outage.set_lease_failure(None),
             Ok(None) => {
-                let _ = hands.queue.send(Message::Deposed);
+                let _ = dispatcher.queue.send(Message::Deposed);
                 return;
             }
             // While Redis is away nobody can commit, nobody else can take the lead, and the loop waits.
-            Err(error) => hands.trouble.set_lead(Some(error.to_string())),
+            Err(error) => dispatcher.store_outage.set_lease_failure(Some(error.to_string())),
         }
     }
 }
@@ -336,13 +347,14 @@ mod tests {
     #[tokio::test]
     async fn a_panic_where_an_engine_decides_leaves_nobody_active_and_says_why() {
         let (queue, _inbox) = mpsc::unbounded_channel();
-        let shards = Shards::new(1, "0123456789abcdef".repeat(4).parse().unwrap());
-        let hands = Hands::new(EngineEpoch(1), Sessions::default(), shards, queue, Clock::start());
-        let (activate, active) = watch::channel(Ok(hands));
+        let shards = ShardDirectory::new(1, "0123456789abcdef".repeat(4).parse().unwrap());
+        let dispatcher =
+            EffectDispatcher::new(EngineEpoch(1), Sessions::default(), shards, queue, Clock::start());
+        let (activate, active) = watch::channel(Ok(dispatcher));
         let (tell, panicked) = watch::channel(None);
         let (address, tasks) = (([127, 0, 0, 1], 0).into(), Vec::new());
         let mut engine = EngineHandle { address, tasks, active: active.clone(), panicked };
-        tell_of_panic(async { panic!("a task without its node") }, &activate, &tell).await;
+        report_panic(async { panic!("a task without its node") }, &activate, &tell).await;
         assert_eq!(engine.panicked().await, "a task without its node");
         assert!(active.borrow().is_err());
     }

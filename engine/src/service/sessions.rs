@@ -45,14 +45,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) struct Sessions(Arc<DashMap<Incarnation, Arc<Session>>>);
 
 /// What people see of a live worker.
-pub(super) struct Seen {
+pub(super) struct WorkerStatus {
     pub worker: Incarnation,
     pub about: WorkerInfo,
     pub silent_for: Duration,
     pub activity: Activity,
 }
 
-impl Seen {
+impl WorkerStatus {
     /// Its hash in Redis, see docs/redis-schema.md.
     pub(super) fn fields(self) -> Vec<(&'static str, String)> {
         vec![
@@ -70,12 +70,12 @@ impl Seen {
 
 impl Sessions {
     /// A worker that registered.
-    pub(super) fn open(&self, who: Enrolment, about: WorkerInfo) {
+    pub(super) fn register(&self, who: Enrolment, about: WorkerInfo) {
         self.insert(who.incarnation, about, Some(who.since));
     }
 
     /// A worker that a job in Redis names.
-    pub(super) fn reopen(&self, worker: Incarnation, about: WorkerInfo) {
+    pub(super) fn restore(&self, worker: Incarnation, about: WorkerInfo) {
         self.insert(worker, about, None);
     }
 
@@ -85,7 +85,7 @@ impl Sessions {
     }
 
     /// Whether the number was given to another worker since.
-    pub(super) fn belongs_to_another(&self, who: Enrolment) -> bool {
+    pub(super) fn is_superseded(&self, who: Enrolment) -> bool {
         let since = self.get(who.incarnation).and_then(|session| session.since);
         since.is_some_and(|since| since != who.since)
     }
@@ -97,7 +97,7 @@ impl Sessions {
     }
 
     /// Closes the session of a worker that is given up, and says so.
-    pub(super) fn drop(&self, worker: Incarnation, reason: &str) {
+    pub(super) fn drop_worker(&self, worker: Incarnation, reason: &str) {
         let about = self.get(worker).map(|session| session.about.clone()).unwrap_or_default();
         warn!(%worker, name = about.name, host = about.host, reason, "worker dropped");
         self.close(worker);
@@ -115,7 +115,7 @@ impl Sessions {
     }
 
     /// Counts `late` as heard: the one who listens was not awake.
-    pub(super) fn forgive(&self, late: Duration) {
+    pub(super) fn extend_deadlines(&self, late: Duration) {
         let now = Instant::now();
         for session in self.0.iter() {
             if let Some(at) = &mut *lock(&session.seen) {
@@ -125,13 +125,13 @@ impl Sessions {
     }
 
     /// Waits until no other reports of this worker are on their way.
-    pub(super) async fn report_alone(&self, worker: Incarnation) -> Option<OwnedMutexGuard<()>> {
+    pub(super) async fn lock_reports(&self, worker: Incarnation) -> Option<OwnedMutexGuard<()>> {
         let session = self.get(worker)?;
         Some(session.reporting.clone().lock_owned().await)
     }
 
     /// Notes on which connection a worker is heard.
-    pub(super) fn heard_on(&self, worker: Incarnation, connection: u64) {
+    pub(super) fn set_connection(&self, worker: Incarnation, connection: u64) {
         if let Some(session) = self.get(worker) {
             session.connection.store(connection, Ordering::Relaxed);
         }
@@ -168,7 +168,7 @@ impl Sessions {
 
     /// Waits until there is something the worker does not hold, or something it holds is over; `None` if the worker
     /// is not known (any more).
-    pub(super) async fn orders(
+    pub(super) async fn next_orders(
         &self,
         worker: Incarnation,
         activity: Activity,
@@ -197,9 +197,9 @@ impl Sessions {
         }
     }
 
-    pub(super) fn all(&self) -> Vec<Seen> {
+    pub(super) fn all(&self) -> Vec<WorkerStatus> {
         let now = Instant::now();
-        let seen = |worker: Incarnation, s: &Session| Seen {
+        let seen = |worker: Incarnation, s: &Session| WorkerStatus {
             worker,
             about: s.about.clone(),
             silent_for: lock(&s.seen).map_or(Duration::ZERO, |at| now.saturating_duration_since(at)),
@@ -220,16 +220,16 @@ mod tests {
     #[test]
     fn a_number_that_is_given_again_is_not_the_old_workers_any_more() {
         let sessions = Sessions::default();
-        assert!(!sessions.belongs_to_another(who(101, 1)), "nobody has it yet");
-        sessions.open(who(101, 2), WorkerInfo::default());
-        assert!(sessions.belongs_to_another(who(101, 1)));
-        assert!(!sessions.belongs_to_another(who(101, 2)));
+        assert!(!sessions.is_superseded(who(101, 1)), "nobody has it yet");
+        sessions.register(who(101, 2), WorkerInfo::default());
+        assert!(sessions.is_superseded(who(101, 1)));
+        assert!(!sessions.is_superseded(who(101, 2)));
     }
 
     #[test]
     fn a_worker_that_a_job_names_is_known_to_the_next_engine() {
         let sessions = Sessions::default();
-        sessions.reopen(Incarnation(7), WorkerInfo::default());
-        assert!(!sessions.belongs_to_another(who(7, 1)));
+        sessions.restore(Incarnation(7), WorkerInfo::default());
+        assert!(!sessions.is_superseded(who(7, 1)));
     }
 }

@@ -16,7 +16,7 @@ use crate::rpc::{
 
 /// A shard that announced itself.
 #[derive(Clone)]
-pub(super) struct Known {
+pub(super) struct ShardEntry {
     pub hello: ShardHello,
     pub seen: Instant,
     client: Reconnecting<ShardClient>,
@@ -24,33 +24,33 @@ pub(super) struct Known {
 
 /// What an announcement meant.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Announced {
+pub(super) enum Announcement {
     New,
-    Again,
+    Known,
     /// Another process has the place, which is at this address.
     Taken(String),
 }
 
 /// All shards; clones share them.
 #[derive(Clone)]
-pub(super) struct Shards {
+pub(super) struct ShardDirectory {
     count: u32,
     token: Token,
-    known: Arc<Mutex<BTreeMap<ShardIndex, Known>>>,
+    known: Arc<Mutex<BTreeMap<ShardIndex, ShardEntry>>>,
     changed: watch::Sender<u64>,
 }
 
 /// How long a shard whose place another process wants has to answer.
-const PING: Duration = Duration::from_secs(1);
+const PING_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause between two tries to reach a shard.
-const RETRY: Duration = Duration::from_millis(200);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-impl Shards {
+impl ShardDirectory {
     pub(super) fn new(count: u32, token: Token) -> Self {
         Self { count, token, known: Arc::default(), changed: watch::Sender::new(0) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ShardIndex, Known>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ShardIndex, ShardEntry>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,13 +63,13 @@ impl Shards {
     }
 
     /// Takes note of a shard. Where another process has the place it keeps it as long as it answers.
-    pub(super) async fn announce(&self, hello: ShardHello, epoch: EngineEpoch) -> Announced {
+    pub(super) async fn announce(&self, hello: ShardHello, epoch: EngineEpoch) -> Announcement {
         let old = {
             let mut known = self.lock();
             match known.get_mut(&hello.index) {
                 Some(old) if old.hello == hello => {
                     old.seen = Instant::now();
-                    return Announced::Again;
+                    return Announcement::Known;
                 }
                 // Two processes cannot listen at one address: the old one has ended, and its successor would answer.
                 Some(old) if old.hello.address == hello.address => None,
@@ -77,9 +77,9 @@ impl Shards {
             }
         };
         if let Some((address, client)) = old {
-            let answers = client.call(|c| async move { c.held(within(PING), epoch).await });
-            if timeout(PING, answers).await.is_ok_and(|answer| answer.is_ok()) {
-                return Announced::Taken(address);
+            let answers = client.call(|c| async move { c.held(within(PING_TIMEOUT), epoch).await });
+            if timeout(PING_TIMEOUT, answers).await.is_ok_and(|answer| answer.is_ok()) {
+                return Announcement::Taken(address);
             }
         }
         let (address, token) = (hello.address.clone(), self.token.clone());
@@ -90,13 +90,13 @@ impl Shards {
                 Ok(ShardClient::new(tarpc::client::Config::default(), transport).spawn())
             }
         });
-        self.lock().insert(hello.index, Known { hello, seen: Instant::now(), client });
+        self.lock().insert(hello.index, ShardEntry { hello, seen: Instant::now(), client });
         self.changed.send_modify(|n| *n += 1);
-        Announced::New
+        Announcement::New
     }
 
     /// Counts `late` as heard: the one who listens was not awake.
-    pub(super) fn forgive(&self, late: Duration) {
+    pub(super) fn extend_deadlines(&self, late: Duration) {
         let now = Instant::now();
         for known in self.lock().values_mut() {
             known.seen = (known.seen + late).min(now);
@@ -113,12 +113,12 @@ impl Shards {
         self.lock().clear();
     }
 
-    pub(super) fn all(&self) -> Vec<Known> {
+    pub(super) fn all(&self) -> Vec<ShardEntry> {
         self.lock().values().cloned().collect()
     }
 
     /// What to answer where some are needed that are not there.
-    pub(super) fn missing(&self) -> EngineFault {
+    pub(super) fn missing_fault(&self) -> EngineFault {
         let present = u32::try_from(self.lock().len()).unwrap_or(u32::MAX);
         EngineFault::MissingShards { present, expected: self.count }
     }
@@ -142,7 +142,7 @@ impl Shards {
         }
     }
 
-    async fn known(&self, index: ShardIndex) -> Reconnecting<ShardClient> {
+    async fn client(&self, index: ShardIndex) -> Reconnecting<ShardClient> {
         let mut changed = self.changed.subscribe();
         loop {
             let client = self.lock().get(&index).map(|k| k.client.clone());
@@ -161,16 +161,16 @@ impl Shards {
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
         loop {
-            match self.known(index).await.call(&call).await {
+            match self.client(index).await.call(&call).await {
                 Ok(value) => return value,
                 Err(error) => debug!(shard = %index, error = %describe(&error), "shard does not answer yet"),
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 
     /// Calls one shard once, if it is there.
-    pub(super) async fn call_if_there<T, F>(
+    pub(super) async fn call_if_present<T, F>(
         &self,
         index: ShardIndex,
         call: impl FnOnce(ShardClient) -> F,
@@ -183,7 +183,7 @@ impl Shards {
     }
 
     /// Calls one shard once.
-    pub(super) async fn try_call<T, F>(
+    pub(super) async fn call_once<T, F>(
         &self,
         index: ShardIndex,
         call: impl FnOnce(ShardClient) -> F,
@@ -191,7 +191,7 @@ impl Shards {
     where
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
-        self.known(index).await.call(call).await
+        self.client(index).await.call(call).await
     }
 }
 

@@ -18,11 +18,11 @@ const BARRIERS: &str = "8";
 
 /// Arguments in the order that commit.lua documents, without epoch, seq and mode.
 #[derive(Default)]
-pub(super) struct Batch(pub Vec<String>);
+pub(super) struct ScriptArguments(pub Vec<String>);
 
-impl Batch {
+impl ScriptArguments {
     pub(super) fn of(commit: &Commit) -> Self {
-        let mut batch = Self::default();
+        let mut script = Self::default();
         let mut state = Vec::new();
         if let Some(spec) = &commit.spec {
             state.extend(["schema".to_owned(), SCHEMA.to_owned(), "spec".to_owned(), spec.clone()]);
@@ -30,10 +30,10 @@ impl Batch {
         if let Some(job_state) = &commit.job_state {
             state.extend(["job_state".to_owned(), job_state.clone()]);
         }
-        batch.calls("S", STATE, &state, 2);
+        script.calls("S", STATE, &state, 2);
         let summary: Vec<String> =
             commit.summary.iter().flat_map(|(k, v)| [(*k).to_owned(), v.clone()]).collect();
-        batch.calls("S", JOB, &summary, 2);
+        script.calls("S", JOB, &summary, 2);
         for (key, fields) in
             [(TASKS, &commit.tasks), (WORKERS, &commit.workers), (SUPERSTEPS, &commit.supersteps)]
         {
@@ -41,8 +41,8 @@ impl Batch {
                 fields.iter().filter_map(|(k, v)| Some([k.clone(), v.clone()?])).flatten().collect();
             let removed: Vec<String> =
                 fields.iter().filter(|(_, v)| v.is_none()).map(|(k, _)| k.clone()).collect();
-            batch.calls("S", key, &set, 2);
-            batch.calls("D", key, &removed, 1);
+            script.calls("S", key, &set, 2);
+            script.calls("D", key, &removed, 1);
         }
         for (key, entries, kept) in [
             (EVENTS, &commit.events, STREAM_ENTRIES),
@@ -52,18 +52,18 @@ impl Batch {
             for entry in entries {
                 let mut arguments = vec![kept.to_string()];
                 arguments.extend(entry.iter().flat_map(|(k, v)| [(*k).to_owned(), v.clone()]));
-                batch.call("X", key, &arguments);
+                script.call("X", key, &arguments);
             }
         }
         if commit.halve_metrics {
-            batch.call("H", METRICS, &[]);
+            script.call("H", METRICS, &[]);
         }
         if commit.over {
             for key in [STATE, JOB, TASKS, WORKERS, SUPERSTEPS, EVENTS, METRICS, BARRIERS] {
-                batch.call("E", key, &[ENDED_JOB_EXPIRY_S.to_string()]);
+                script.call("E", key, &[ENDED_JOB_EXPIRY_S.to_string()]);
             }
         }
-        batch
+        script
     }
 
     fn calls(&mut self, code: &str, key: &str, arguments: &[String], step: usize) {

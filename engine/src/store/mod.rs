@@ -9,4 +9,4 @@ mod redis_store;
 mod registry;
 
 pub use error::StoreError;
-pub use redis_store::{Claimed, Committed, Mode, RedisStore, redacted};
+pub use redis_store::{Claimed, CommitMode, Committed, RedisStore, redacted};

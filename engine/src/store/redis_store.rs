@@ -13,7 +13,7 @@ use syncline_scheduler::{
 use tokio::time::timeout;
 
 use super::{
-    batch::Batch,
+    batch::ScriptArguments,
     error::StoreError,
     keys::{self, JobKeys},
 };
@@ -24,21 +24,21 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the fence of a listed job without keys stays: longer than any commit can be on its way.
 const FENCE_EXPIRY_S: u64 = 3600;
 
-/// What came of a commit that was not refused.
+/// The outcome of a commit that was not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committed {
-    Now,
+    Applied,
     /// It had been applied when it was sent the first time.
-    Before,
+    AlreadyApplied,
     /// Nothing was written: the store knows only commits up to `seq`, fewer than this engine has made.
-    Lost {
+    StoreBehind {
         seq: u64,
     },
 }
 
-/// What a commit is in relation to what is stored.
+/// How a commit relates to what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum CommitMode {
     /// The changes since the commit before.
     Next,
     /// All of a job that takes the place of whatever has its name.
@@ -53,7 +53,7 @@ pub enum Claimed {
     /// With the seq of its last commit.
     Job { stored: StoredJob, seq: u64 },
     /// Listed, and without keys.
-    Nothing,
+    Absent,
     /// Its keys cannot be those of a job.
     Damaged { what: String },
 }
@@ -123,7 +123,7 @@ impl RedisStore {
         job: &JobId,
         epoch: EngineEpoch,
         seq: u64,
-        mode: Mode,
+        mode: CommitMode,
         commit: &Commit,
     ) -> Result<Committed, StoreError> {
         let names = JobKeys::new(job);
@@ -133,12 +133,12 @@ impl RedisStore {
         }
         let mode = match (commit.gone, mode) {
             (true, _) => "gone",
-            (false, Mode::Whole) => "whole",
-            (false, Mode::New) => "new",
-            (false, Mode::Next) => "next",
+            (false, CommitMode::Whole) => "whole",
+            (false, CommitMode::New) => "new",
+            (false, CommitMode::Next) => "next",
         };
         call.arg(epoch.0).arg(seq).arg(mode);
-        for argument in Batch::of(commit).0 {
+        for argument in ScriptArguments::of(commit).0 {
             call.arg(argument);
         }
         let answer: Vec<String> = Self::bounded("commit", || {
@@ -148,9 +148,9 @@ impl RedisStore {
         .await?;
         let text = |i: usize| answer.get(i).cloned().unwrap_or_default();
         match answer.first().map(String::as_str) {
-            Some("ok") => Ok(Committed::Now),
-            Some("again") => Ok(Committed::Before),
-            Some("lost") => Ok(Committed::Lost { seq: text(1).parse().unwrap_or_default() }),
+            Some("ok") => Ok(Committed::Applied),
+            Some("again") => Ok(Committed::AlreadyApplied),
+            Some("lost") => Ok(Committed::StoreBehind { seq: text(1).parse().unwrap_or_default() }),
             Some("fenced") => Err(StoreError::Fenced {
                 epoch: text(1).parse().unwrap_or_default(),
                 seq: text(2).parse().unwrap_or_default(),
@@ -167,7 +167,12 @@ impl RedisStore {
 
     /// Lists jobs in this order that are not listed any more, because somebody took them off; the others stay as they
     /// are.
-    pub async fn list_again(&self, jobs: &[JobId], epoch: EngineEpoch, at_ms: u64) -> Result<(), StoreError> {
+    pub async fn relist_jobs(
+        &self,
+        jobs: &[JobId],
+        epoch: EngineEpoch,
+        at_ms: u64,
+    ) -> Result<(), StoreError> {
         let first_ms = at_ms.saturating_sub(jobs.len() as u64);
         let scores: Vec<String> = (first_ms..at_ms).map(|ms| ms.to_string()).collect();
         let pairs = scores.iter().zip(jobs).flat_map(|(ms, job)| [ms.as_str(), job.as_str()]);
@@ -250,7 +255,7 @@ impl RedisStore {
         .await?;
         let text = |i: usize| answer.get(i).cloned().unwrap_or_default();
         match (text(0).as_str(), text(1)) {
-            ("none", _) => Ok(Claimed::Nothing),
+            ("none", _) => Ok(Claimed::Absent),
             ("ok", seq) => match seq.parse() {
                 Ok(seq) => Ok(Claimed::Job { stored: self.read(job).await?, seq }),
                 Err(_) => Ok(Claimed::Damaged { what: format!("its seq is `{seq}`") }),

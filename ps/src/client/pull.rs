@@ -28,7 +28,7 @@ pub struct Pulled {
 /// How far the pull from one shard has come.
 #[derive(Clone, Copy)]
 enum PullState {
-    Idle,
+    NotRequested,
     Requested,
     Reading { got: Answer, at: usize },
     Done(Answer),
@@ -80,13 +80,13 @@ impl Shards {
         into: &mut [f32],
         retry: &mut RetryBudget,
     ) -> Result<Vec<Answer>, PsError> {
-        let mut parts = vec![PullState::Idle; self.conns.len()];
+        let mut parts = vec![PullState::NotRequested; self.conns.len()];
         let mut waiting = true;
         while waiting {
             waiting = false;
             // Ask everybody before waiting for anybody.
             for (index, part) in parts.iter_mut().enumerate() {
-                while matches!(part, PullState::Idle) {
+                while matches!(part, PullState::NotRequested) {
                     let requested = match self.conns[index].requested {
                         Some(before) if before == condition => Ok(()),
                         Some(_) => {
@@ -105,7 +105,7 @@ impl Shards {
                 let step = match *part {
                     PullState::Requested => self.pull_answer(index),
                     PullState::Reading { got, at } => self.read_turn(index, got, at, into),
-                    PullState::Idle | PullState::Done(_) => continue,
+                    PullState::NotRequested | PullState::Done(_) => continue,
                 };
                 waiting = true;
                 match step {
@@ -114,7 +114,7 @@ impl Shards {
                         retry.progress();
                     }
                     Err(error) => {
-                        *part = PullState::Idle;
+                        *part = PullState::NotRequested;
                         self.recover_pull(index, error, retry)?;
                     }
                 }
@@ -180,7 +180,7 @@ impl Shards {
                 Ok(PullState::Done(Answer { round_version, ..got }))
             }
             // A round was applied while the values were read: ask again.
-            (Reply::PullEnd { .. }, 0) => Ok(PullState::Idle),
+            (Reply::PullEnd { .. }, 0) => Ok(PullState::NotRequested),
             (reply, _) => Err(unexpected_reply(&reply)),
         }
     }

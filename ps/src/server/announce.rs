@@ -50,7 +50,7 @@ pub(super) async fn keep_announcing(
         };
         let failure = match answer {
             Ok(Ok(epoch)) => {
-                outage.is_over("announced");
+                outage.resolve("announced");
                 if last_epoch.replace(epoch) != Some(epoch) {
                     info!(%epoch, engine = %link.addresses(), address = %hello.address, "announced");
                 }
@@ -68,7 +68,7 @@ pub(super) async fn keep_announcing(
         {
             return failure;
         }
-        outage.goes_on(&failure, failure.hint());
+        outage.report(&failure, failure.hint());
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

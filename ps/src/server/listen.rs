@@ -192,7 +192,7 @@ fn serve(registered: Registered, mut tcp: Tcp, control: &runtime::Handle) -> io:
     tcp.stream().set_write_timeout(Some(GREETING_TIMEOUT))?;
     let role = hello::receive_blocking(&mut tcp, &shared.token, &[Role::Tensor, Role::Control]).map_err(
         |refused| {
-            shared.refusals.note(peer, &refused);
+            shared.refusals.log(peer, &refused);
             io::Error::other(refused)
         },
     )?;

@@ -44,7 +44,7 @@ pub(super) fn run(args: &SubmitArgs) -> Result<(), Failure> {
     }
     let cluster = args.connection.find()?;
     block_on(async {
-        let (client, _) = cluster.meet().await?;
+        let (client, _) = cluster.connect().await?;
         let preparing =
             tokio::task::spawn_blocking(move || prepare(models()?, &graph).map_err(submit_failure));
         let prepared = preparing.await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))?;

@@ -66,7 +66,7 @@ pub(super) fn run(args: WorkerArgs) -> Result<(), Failure> {
         let loading = tokio::task::spawn_blocking(move || load_runtime_for(args.device));
         let runtime = tokio::select! {
             loaded = loading => loaded.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))?,
-            () = stop.asked() => return Ok(()),
+            () = stop.requested() => return Ok(()),
         };
         let options = WorkerOptions {
             engine: cluster.engines,

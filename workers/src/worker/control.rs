@@ -96,7 +96,7 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
         let hello = hello.clone();
         let trouble = match link.call(|c| async move { c.register(within(CALL), hello).await }).await {
             Ok(Ok(registered)) => {
-                outage.is_over("the engine is there");
+                outage.resolve("the engine is there");
                 return Ok(registered);
             }
             Ok(Err(fault)) => away(&options.engine, &fault),
@@ -105,7 +105,7 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
                 return Err(WorkerError::Unreachable { address: options.engine.to_string(), source });
             }
         };
-        outage.goes_on(&trouble, AWAY_HINT);
+        outage.report(&trouble, AWAY_HINT);
         sleep(RETRY).await;
     }
 }
@@ -212,7 +212,7 @@ impl Life {
                 .call(|c| async move { c.poll(within(limit), self.who, activity, POLL_WAIT_MS).await });
             match call.await {
                 Ok(Ok(orders)) => {
-                    outage.is_over("the engine is there");
+                    outage.resolve("the engine is there");
                     if !self.is_current(orders.epoch).await {
                         // A deposed engine that does not know it yet: it will not answer for long.
                         sleep(RETRY).await;
@@ -237,11 +237,11 @@ impl Life {
                     return;
                 }
                 Ok(Err(fault)) => {
-                    outage.goes_on(&away(self.link.addresses(), &fault), AWAY_HINT);
+                    outage.report(&away(self.link.addresses(), &fault), AWAY_HINT);
                     sleep(RETRY).await;
                 }
                 Err(error) => {
-                    outage.goes_on(&away(self.link.addresses(), &Cause(&error)), AWAY_HINT);
+                    outage.report(&away(self.link.addresses(), &Cause(&error)), AWAY_HINT);
                     sleep(RETRY).await;
                 }
             }

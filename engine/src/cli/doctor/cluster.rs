@@ -4,8 +4,8 @@ use super::{Exit, Finding};
 use crate::{
     cli::{
         Connection, Failure,
-        cluster::{About, Cluster, Running},
-        places::state_dir,
+        cluster::{Cluster, EngineInfo, RunningCluster},
+        state_files::state_dir,
     },
     store::{RedisStore, StoreError, redacted},
 };
@@ -13,11 +13,11 @@ use crate::{
 /// Redis is told to be nearly full at this share of its limit.
 const NEARLY_FULL: f64 = 0.9;
 /// The command floor of the store.
-const OLDEST_REDIS: (u32, u32) = (6, 2);
+const MIN_REDIS_VERSION: (u32, u32) = (6, 2);
 
 pub(super) async fn check(connection: &Connection, redis: Option<&str>) -> Vec<Finding> {
     let running =
-        state_dir(connection.state_dir.as_deref()).ok().and_then(|d| Running::load(&d).ok().flatten());
+        state_dir(connection.state_dir.as_deref()).ok().and_then(|d| RunningCluster::load(&d).ok().flatten());
     let url = redis.map(str::to_owned).or_else(|| running.as_ref()?.redis_url());
     let nothing_runs = running.is_none() && connection.engine.is_none();
     // What the engine needs comes before the engine: whoever reads meets the cause first.
@@ -47,13 +47,13 @@ async fn engines(connection: &Connection) -> Vec<Finding> {
         Ok(cluster) => cluster,
         Err(failure) => return vec![Finding::fail("engine", failure.exit(), failure.line(), failure.hint())],
     };
-    let mut met = Vec::new();
+    let mut answers = Vec::new();
     for engines in cluster.engines.each() {
         let one = Cluster { engines, token: cluster.token.clone() };
-        met.push(one.meet().await.map(|(_, about)| about));
+        answers.push(one.connect().await.map(|(_, about)| about));
     }
-    let active = met.iter().flatten().find(|about| !about.get("epoch").is_empty());
-    let mut findings: Vec<Finding> = met.iter().map(|one| engine(one, active.is_some())).collect();
+    let active = answers.iter().flatten().find(|about| !about.get("epoch").is_empty());
+    let mut findings: Vec<Finding> = answers.iter().map(|one| engine(one, active.is_some())).collect();
     if let Some(active) = active {
         findings.splice(0..0, store_trouble(active));
         findings.extend([shards(active), workers(active)]);
@@ -62,8 +62,8 @@ async fn engines(connection: &Connection) -> Vec<Finding> {
 }
 
 /// One engine. Where another leads, one that stands by is as it should be.
-fn engine(met: &Result<About, Failure>, led: bool) -> Finding {
-    let about = match met {
+fn engine(answers: &Result<EngineInfo, Failure>, led: bool) -> Finding {
+    let about = match answers {
         Ok(about) => about,
         Err(failure) if led => {
             let hint = "another one leads; start this one again, to have a standby";
@@ -95,14 +95,14 @@ fn engine(met: &Result<About, Failure>, led: bool) -> Finding {
     }
 }
 
-fn store_trouble(about: &About) -> Option<Finding> {
+fn store_trouble(about: &EngineInfo) -> Option<Finding> {
     let trouble = Some(about.get("store_trouble")).filter(|trouble| !trouble.is_empty())?;
     let hint =
         "nothing is submitted and nothing is granted until Redis takes writes again; the engine keeps trying";
     Some(Finding::fail("redis writes", Exit::Redis, trouble, hint))
 }
 
-fn shards(about: &About) -> Finding {
+fn shards(about: &EngineInfo) -> Finding {
     let (present, expected) = (about.number("shards_present"), about.number("shards"));
     let (found, trouble) = (format!("{present} of {expected}"), about.get("shard_trouble"));
     if present != expected {
@@ -118,7 +118,7 @@ fn shards(about: &About) -> Finding {
     }
 }
 
-fn workers(about: &About) -> Finding {
+fn workers(about: &EngineInfo) -> Finding {
     match about.number("workers") {
         0 => Finding::warn("workers", "none", "jobs wait until a worker is there: start `syncline worker`"),
         n => Finding::ok("workers", n.to_string()),
@@ -138,7 +138,7 @@ async fn redis_settings(url: &str) -> Vec<Finding> {
             return vec![Finding::fail("redis", Exit::Redis, error.to_string(), hint)];
         }
     };
-    let mut findings = vec![version(&info, url), memory(&info), saving(&info)];
+    let mut findings = vec![version(&info, url), memory(&info), persistence(&info)];
     findings.push(match setting(&store, "appendonly").await.as_deref() {
         Some("yes") => Finding::ok("appendonly", "yes"),
         Some(other) => Finding::warn(
@@ -161,13 +161,13 @@ async fn redis_settings(url: &str) -> Vec<Finding> {
 }
 
 /// One line of what the server tells about itself.
-fn told<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
 /// Whether there is room for more.
 fn memory(info: &str) -> Finding {
-    let bytes = |name| told(info, name).and_then(|text| text.parse::<f64>().ok());
+    let bytes = |name| info_field(info, name).and_then(|text| text.parse::<f64>().ok());
     let (Some(used), Some(limit)) = (bytes("used_memory"), bytes("maxmemory")) else {
         return Finding::warn("memory", "the server does not tell", "see that it has room");
     };
@@ -187,10 +187,10 @@ fn memory(info: &str) -> Finding {
 }
 
 /// Whether the server gets its data onto the disk; after a failure it refuses writes.
-fn saving(info: &str) -> Finding {
+fn persistence(info: &str) -> Finding {
     let failed = ["aof_last_write_status", "rdb_last_bgsave_status", "aof_last_bgrewrite_status"]
         .into_iter()
-        .filter(|name| told(info, name).is_some_and(|status| status != "ok"));
+        .filter(|name| info_field(info, name).is_some_and(|status| status != "ok"));
     let failed: Vec<&str> = failed.collect();
     match failed.is_empty() {
         true => Finding::ok("saving", "ok"),
@@ -204,12 +204,12 @@ fn saving(info: &str) -> Finding {
 }
 
 fn version(info: &str, url: &str) -> Finding {
-    let field = |name: &str| told(info, name);
+    let field = |name: &str| info_field(info, name);
     let number = field("redis_version").unwrap_or("?");
     let name = field("valkey_version").map_or(String::new(), |v| format!(" (Valkey {v})"));
     let found = format!("{number}{name} at {}", redacted(url));
     let mut parts = number.split('.').map(|p| p.parse().unwrap_or(0));
-    match (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= OLDEST_REDIS {
+    match (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= MIN_REDIS_VERSION {
         true => Finding::ok("redis", found),
         false => Finding::fail("redis", Exit::Redis, found, "version 6.2 or newer is needed"),
     }
@@ -255,7 +255,7 @@ mod tests {
             ("rdb_last_bgsave_status:err\r\nused_memory:1\r\n", Verdict::Warn, Verdict::Fail),
         ];
         for (info, room, disk) in cases {
-            assert_eq!((memory(info).verdict, saving(info).verdict), (room, disk), "{info}");
+            assert_eq!((memory(info).verdict, persistence(info).verdict), (room, disk), "{info}");
         }
     }
 }

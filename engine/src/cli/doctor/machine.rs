@@ -13,7 +13,7 @@ use crate::{
     cli::{
         Connection,
         output::say,
-        places::{load_token, state_dir, token_file},
+        state_files::{load_token, state_dir, token_file},
     },
     folder,
 };

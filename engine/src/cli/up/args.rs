@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::DEFAULT_LISTEN;
-use crate::cli::{CliError, check_open_bind, places};
+use crate::cli::{CliError, check_open_bind, state_files};
 use syncline_kit::Device;
 
 /// Iterations are stretched to this unless told otherwise, when machines of different speed are emulated.
@@ -101,7 +101,7 @@ impl UpArgs {
             shards: self.shards,
             redis: self.redis,
             state_dir_named: self.state_dir.is_some(),
-            state_dir: places::state_dir(self.state_dir.as_deref())?,
+            state_dir: state_files::state_dir(self.state_dir.as_deref())?,
             listen: self.listen,
             token_file: self.token_file,
             worker_bin: self.worker_bin,

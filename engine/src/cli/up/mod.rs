@@ -5,11 +5,11 @@
 //! engine, shards, workers; order of stop: workers, engine, shards, Redis.
 
 mod args;
-mod crew;
-mod house;
+mod child;
+mod children;
 mod native;
-mod program;
-mod ready;
+mod startup;
+mod state_dir;
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use tokio::sync::mpsc;
 
 use args::Plan;
 pub use args::UpArgs;
-use crew::Crew;
-use house::{House, Running};
+use child::Event;
+use children::Children;
 use native::Native;
-use program::Event;
+use state_dir::{RunningCluster, StateDir};
 
 use super::{Failure, Stop, block_on, log_as_command, print, print_json, say};
 
@@ -30,22 +30,22 @@ const DEFAULT_LISTEN: &str = super::engine::DEFAULT_LISTEN;
 pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
     log_as_command();
     let plan = args.plan()?;
-    let house = House::open(&plan.state_dir)?;
-    let shards = house.shards(plan.shards)?;
+    let state_dir = StateDir::open(&plan.state_dir)?;
+    let shards = state_dir.shard_count(plan.shards)?;
     block_on(async move {
         let mut stop = Stop::listen(false)?;
-        let (tell, mut events) = mpsc::unbounded_channel();
+        let (sender, mut events) = mpsc::unbounded_channel();
         let native = tokio::select! {
-            native = Native::start(&plan, &house, tell.clone()) => native?,
-            () = stop.asked() => return Ok(()),
+            native = Native::start(&plan, &state_dir, sender.clone()) => native?,
+            () = stop.requested() => return Ok(()),
         };
-        let mut crew = Crew::new(tell);
-        let outcome = serve(&plan, shards, &house, &native, &mut crew, &mut events, &mut stop).await;
-        house.clear();
+        let mut children = Children::new(sender);
+        let outcome = serve(&plan, shards, &state_dir, &native, &mut children, &mut events, &mut stop).await;
+        state_dir.unpublish();
         if outcome.is_ok() {
             say("stopping");
         }
-        crew.stop().await;
+        children.stop().await;
         native.stop().await;
         outcome
     })
@@ -55,26 +55,26 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
 async fn serve(
     plan: &Plan,
     shards: u32,
-    house: &House,
+    state_dir: &StateDir,
     native: &Native,
-    crew: &mut Crew,
+    children: &mut Children,
     events: &mut mpsc::UnboundedReceiver<Event>,
     stop: &mut Stop,
 ) -> Result<(), Failure> {
     let mut running = tokio::select! {
-        running = ready::start(plan, shards, house, native, crew, events) => running?,
-        () = stop.asked() => return Ok(()),
+        running = startup::start(plan, shards, state_dir, native, children, events) => running?,
+        () = stop.requested() => return Ok(()),
     };
-    house.publish(&running)?;
+    state_dir.publish(&running)?;
     announce(plan, &running)?;
     loop {
         tokio::select! {
-            () = stop.asked() => return Ok(()),
+            () = stop.requested() => return Ok(()),
             Some(event) = events.recv() => match event {
                 Event::Started { name, pid } => {
                     say(&format!("{name} runs again (process {pid})"));
                     running.processes.insert(name, pid);
-                    house.publish(&running)?;
+                    state_dir.publish(&running)?;
                 }
                 Event::Listening { .. } => {}
                 Event::Ended { name, how, again_in } => say_ended(&name, &how.status, again_in),
@@ -90,7 +90,7 @@ fn say_ended(name: &str, status: &str, again_in: Duration) {
 }
 
 /// Where everything is, and what to type next.
-fn announce(plan: &Plan, running: &Running) -> Result<(), Failure> {
+fn announce(plan: &Plan, running: &RunningCluster) -> Result<(), Failure> {
     if plan.json {
         return print_json(running);
     }

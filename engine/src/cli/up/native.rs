@@ -13,9 +13,9 @@ use tokio::{
 
 use super::{
     args::Plan,
-    house::House,
-    program::{Event, HowEnded},
+    child::{Event, HowEnded},
     say,
+    state_dir::StateDir,
 };
 use crate::{
     cli::{Exit, Failure},
@@ -24,9 +24,9 @@ use crate::{
 use syncline_kit::{Device, KitError, RedisOptions, RedisServer};
 
 /// How often our Redis server is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(300);
+const CHECK_INTERVAL: Duration = Duration::from_millis(300);
 const NAME: &str = "redis";
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// What was found and started.
 pub(super) struct Native {
@@ -38,15 +38,15 @@ pub(super) struct Native {
     pub redis: String,
     /// Where the password of our own server lies.
     pub redis_password_file: Option<PathBuf>,
-    keeper: Option<Keeper>,
+    redis_supervisor: Option<RedisSupervisor>,
 }
 
-type Keeper = (watch::Sender<bool>, JoinHandle<()>);
+type RedisSupervisor = (watch::Sender<bool>, JoinHandle<()>);
 type Events = mpsc::UnboundedSender<Event>;
 
 impl Native {
     /// Finds both parts, fetching what is missing, and starts Redis unless one was named.
-    pub(super) async fn start(plan: &Plan, house: &House, events: Events) -> Result<Self, Failure> {
+    pub(super) async fn start(plan: &Plan, state_dir: &StateDir, events: Events) -> Result<Self, Failure> {
         let own = plan.redis.is_none();
         let device = plan.devices.iter().copied().find(|device| *device != Device::Cpu).unwrap_or_default();
         let find = move || -> Result<_, KitError> {
@@ -58,22 +58,28 @@ impl Native {
         let Some(program) = program else {
             let redis_url = plan.redis.clone().unwrap_or_default();
             let redis = redacted(&redis_url);
-            return Ok(Self { onnxruntime, redis_url, redis, redis_password_file: None, keeper: None });
+            return Ok(Self {
+                onnxruntime,
+                redis_url,
+                redis,
+                redis_password_file: None,
+                redis_supervisor: None,
+            });
         };
-        let server = own_redis(&program, house).await?;
-        tell(&events, started(&server));
+        let server = own_redis(&program, state_dir).await?;
+        send(&events, started(&server));
         Ok(Self {
             onnxruntime,
             redis_url: server.url(),
             redis: server.address(),
             redis_password_file: Some(server.password_file()),
-            keeper: Some(keep_up(program, server, events)),
+            redis_supervisor: Some(start_supervisor(program, server, events)),
         })
     }
 
     /// Stops our Redis server; it syncs its file first.
     pub(super) async fn stop(self) {
-        if let Some((stop, task)) = self.keeper {
+        if let Some((stop, task)) = self.redis_supervisor {
             stop.send_replace(true);
             let _ = task.await;
         }
@@ -81,31 +87,31 @@ impl Native {
 }
 
 /// On the port that it had before, if that is free.
-async fn own_redis(program: &Path, house: &House) -> Result<RedisServer, Failure> {
-    let mut kept = house.kept();
-    let options = RedisOptions { port: kept.redis_port, ..RedisOptions::new(house.dir().join("redis")) };
+async fn own_redis(program: &Path, state_dir: &StateDir) -> Result<RedisServer, Failure> {
+    let mut saved = state_dir.saved_addresses();
+    let options = RedisOptions { port: saved.redis_port, ..RedisOptions::new(state_dir.dir().join("redis")) };
     let (start, file) = (options.clone(), program.to_owned());
     let first = blocking(move || RedisServer::start(&file, start)).await;
     let server = match first {
-        Err(KitError::PortTaken { .. }) if kept.redis_port.is_some() => {
+        Err(KitError::PortTaken { .. }) if saved.redis_port.is_some() => {
             let (start, file) = (RedisOptions { port: None, ..options }, program.to_owned());
             blocking(move || RedisServer::start(&file, start)).await?
         }
         first => first?,
     };
-    kept.redis_port = Some(server.port());
-    house.keep(&kept)?;
+    saved.redis_port = Some(server.port());
+    state_dir.save_addresses(&saved)?;
     Ok(server)
 }
 
-fn keep_up(program: PathBuf, server: RedisServer, events: Events) -> Keeper {
+fn start_supervisor(program: PathBuf, server: RedisServer, events: Events) -> RedisSupervisor {
     let options = RedisOptions { port: Some(server.port()), ..RedisOptions::new(server.dir()) };
     let (stop, stopped) = watch::channel(false);
-    (stop, tokio::spawn(keep(program, options, server, events, stopped)))
+    (stop, tokio::spawn(supervise(program, options, server, events, stopped)))
 }
 
 /// Starts the server again whenever it ends, on the same port and files.
-async fn keep(
+async fn supervise(
     program: PathBuf,
     options: RedisOptions,
     server: RedisServer,
@@ -114,15 +120,15 @@ async fn keep(
 ) {
     let mut server = Some(server);
     loop {
-        let pause = if server.is_some() { LOOK_EVERY } else { RETRY };
+        let pause = if server.is_some() { CHECK_INTERVAL } else { RETRY_PAUSE };
         tokio::select! {
             () = sleep(pause) => {}
-            () = told(&mut stop) => break,
+            () = stop_requested(&mut stop) => break,
         }
         if let Some(status) = server.as_mut().and_then(RedisServer::ended) {
             let (status, log) = (status.to_string(), options.dir.join("redis.log"));
             let how = HowEnded { status, exit: Exit::Redis, log, tail: String::new() };
-            tell(&events, Event::Ended { name: NAME.into(), how, again_in: RETRY });
+            send(&events, Event::Ended { name: NAME.into(), how, again_in: RETRY_PAUSE });
             server = None;
             continue;
         }
@@ -130,7 +136,7 @@ async fn keep(
             let (program, options) = (program.clone(), options.clone());
             match blocking(move || RedisServer::start(&program, options)).await {
                 Ok(again) => {
-                    tell(&events, started(&again));
+                    send(&events, started(&again));
                     server = Some(again);
                 }
                 Err(error) => say(&format!("redis does not start: {error}")),
@@ -145,12 +151,12 @@ fn started(server: &RedisServer) -> Event {
     Event::Started { name: NAME.into(), pid: server.pid() }
 }
 
-fn tell(events: &Events, event: Event) {
+fn send(events: &Events, event: Event) {
     // Nobody listens any more while everything is being stopped.
     let _ = events.send(event);
 }
 
-async fn told(stop: &mut watch::Receiver<bool>) {
+async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|s| *s).await;
 }
 

@@ -61,7 +61,7 @@ const HINT: &str = "`syncline jobs` lists the jobs";
 fn of_job(job: &JobId, connection: &Connection) -> Result<Parts, Failure> {
     let cluster = connection.find()?;
     let (view, shards) = block_on(async {
-        let (client, _) = cluster.meet().await?;
+        let (client, _) = cluster.connect().await?;
         Ok((client.job(job).await?, client.shards().await?))
     })?;
     let digest = |name: &str| view.job.get(name).filter(|digest| !digest.is_empty());

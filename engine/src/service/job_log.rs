@@ -1,4 +1,4 @@
-//! What happens to jobs, in the engine's log: one line for each turn of a job's life, after it is committed.
+//! Events of jobs in the engine's log: one line each, after the commit.
 
 use syncline_scheduler::{core::Commit, ids::JobId};
 use tracing::{info, warn};
@@ -9,8 +9,8 @@ fn field<'a>(event: &'a Event, name: &str) -> &'a str {
     event.iter().find(|(n, _)| *n == name).map_or("", |(_, value)| value)
 }
 
-/// Logs what a commit tells of a job's life.
-pub(super) fn tell(job: &JobId, commit: &Commit) {
+/// Logs the events of a commit that matter to an operator.
+pub(super) fn log_commit(job: &JobId, commit: &Commit) {
     for event in &commit.events {
         let f = |name| field(event, name);
         match f("what") {

@@ -12,10 +12,10 @@ use tokio::{sync::mpsc, time::sleep};
 
 use super::{
     args::{Plan, default_listen},
-    crew::{Crew, Rank},
-    house::{House, Kept, Running},
+    child::{Event, HowEnded, Program, STOP_TIMEOUT},
+    children::{ChildKind, Children},
     native::Native,
-    program::{Event, HowEnded, Program, STOP_LIMIT},
+    state_dir::{RunningCluster, SavedAddresses, StateDir},
 };
 use crate::{
     cli::{CliError, Cluster, Failure},
@@ -25,20 +25,20 @@ use crate::{
 use syncline_kit::Device;
 
 /// Everything must be there within this time.
-const READY_LIMIT: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// A shard writes down the jobs that it holds before it ends; large ones on a slow disk take a while.
-const SAVING_LIMIT: Duration = Duration::from_secs(600);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The children of a predecessor that was killed need a moment to let their ports go.
-const PREDECESSOR_LIMIT: Duration = Duration::from_secs(3);
+const SAVE_TIMEOUT: Duration = Duration::from_secs(600);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The children of an earlier `up` that was killed need a moment until their ports are free.
+const PORT_FREE_TIMEOUT: Duration = Duration::from_secs(3);
 /// A child that ends so often before everything is ready will not come up.
-const ENDS_BEFORE_READY: u32 = 3;
+const MAX_ENDS_BEFORE_READY: u32 = 3;
 
 type Events = mpsc::UnboundedReceiver<Event>;
 
-/// What is known of the children so far.
+/// What the children have reported so far.
 #[derive(Default)]
-struct Seen {
+struct Progress {
     pids: BTreeMap<String, u32>,
     addresses: BTreeMap<String, SocketAddr>,
     ends: BTreeMap<String, u32>,
@@ -48,83 +48,83 @@ struct Seen {
 pub(super) async fn start(
     plan: &Plan,
     shards: u32,
-    house: &House,
+    state_dir: &StateDir,
     native: &Native,
-    crew: &mut Crew,
+    children: &mut Children,
     events: &mut Events,
-) -> Result<Running, Failure> {
-    let mut kept = house.kept();
+) -> Result<RunningCluster, Failure> {
+    let mut saved = state_dir.saved_addresses();
     let token_file = match &plan.token_file {
         Some(named) => named.clone(),
-        None => house.token_file(),
+        None => state_dir.token_file(),
     };
     let token = match &plan.token_file {
         Some(named) => Token::load(named),
         None => Token::load_or_create(&token_file),
     };
     let token = token.map_err(|source| CliError::TokenFile { path: token_file.clone(), source })?;
-    let listen = engine_address(plan, &kept).await?;
+    let listen = engine_address(plan, &saved).await?;
     let bin =
-        std::env::current_exe().map_err(|source| CliError::Place { path: "this program".into(), source })?;
-    let hire = Hire { house, shards, token_file: &token_file, bin: &bin };
-    let deadline = Instant::now() + READY_LIMIT;
-    let mut seen = Seen::default();
+        std::env::current_exe().map_err(|source| CliError::Path { path: "this program".into(), source })?;
+    let programs = ChildPrograms { state_dir, shards, token_file: &token_file, bin: &bin };
+    let deadline = Instant::now() + READY_TIMEOUT;
+    let mut progress = Progress::default();
 
-    crew.start(Rank::Engine, hire.engine(native, &kept, listen));
+    children.start(ChildKind::Engine, programs.engine(native, &saved, listen));
     let engine = loop {
-        if let Some(address) = seen.addresses.get("engine") {
+        if let Some(address) = progress.addresses.get("engine") {
             break *address;
         }
-        seen.next(events, deadline, "the engine does not listen").await?;
+        progress.next(events, deadline, "the engine does not listen").await?;
     };
-    kept.engine = Some(engine);
+    saved.engine = Some(engine);
     for index in 0..shards {
-        crew.start(Rank::Shard, hire.shard(&kept, engine, index));
+        children.start(ChildKind::Shard, programs.shard(&saved, engine, index));
     }
     for (index, (slowdown, device)) in plan.slowdowns.iter().zip(&plan.devices).enumerate() {
-        crew.start(Rank::Worker, hire.worker(plan, native, engine, index, *slowdown, *device));
+        children.start(ChildKind::Worker, programs.worker(plan, native, engine, index, *slowdown, *device));
     }
     let cluster = Cluster { engines: engine.into(), token };
     loop {
-        let missing = missing(&cluster, plan, shards, &seen).await;
+        let missing = missing(&cluster, plan, shards, &progress).await;
         if missing.is_empty() {
             break;
         }
         tokio::select! {
-            () = sleep(LOOK_EVERY) => {}
-            event = seen.next(events, deadline, &missing) => event?,
+            () = sleep(POLL_INTERVAL) => {}
+            event = progress.next(events, deadline, &missing) => event?,
         }
     }
     while let Ok(event) = events.try_recv() {
-        seen.note(event)?;
+        progress.record(event)?;
     }
-    let of_shards = seen.addresses.iter().filter(|(name, _)| name.starts_with("ps-"));
-    kept.shards = of_shards.map(|(name, address)| (name.clone(), *address)).collect();
-    house.keep(&kept)?;
-    Ok(Running {
+    let of_shards = progress.addresses.iter().filter(|(name, _)| name.starts_with("ps-"));
+    saved.shards = of_shards.map(|(name, address)| (name.clone(), *address)).collect();
+    state_dir.save_addresses(&saved)?;
+    Ok(RunningCluster {
         pid: std::process::id(),
         engine,
         token_file: std::path::absolute(&token_file).unwrap_or(token_file),
         redis: native.redis.clone(),
         redis_password_file: native.redis_password_file.clone(),
-        state_dir: house.dir().to_owned(),
+        state_dir: state_dir.dir().to_owned(),
         shards,
         workers: plan.slowdowns.len() as u32,
-        processes: seen.pids,
+        processes: progress.pids,
     })
 }
 
-impl Seen {
+impl Progress {
     /// Waits for something to happen.
     async fn next(&mut self, events: &mut Events, deadline: Instant, missing: &str) -> Result<(), CliError> {
         let left = deadline.saturating_duration_since(Instant::now());
         match tokio::time::timeout(left, events.recv()).await {
-            Ok(Some(event)) => self.note(event),
-            _ => Err(CliError::NotReady { after_s: READY_LIMIT.as_secs(), missing: missing.to_owned() }),
+            Ok(Some(event)) => self.record(event),
+            _ => Err(CliError::NotReady { after_s: READY_TIMEOUT.as_secs(), missing: missing.to_owned() }),
         }
     }
 
-    fn note(&mut self, event: Event) -> Result<(), CliError> {
+    fn record(&mut self, event: Event) -> Result<(), CliError> {
         match event {
             Event::Started { name, pid } => {
                 self.pids.insert(name, pid);
@@ -135,7 +135,7 @@ impl Seen {
             Event::Ended { name, how: HowEnded { status, exit, log, tail }, .. } => {
                 let ends = self.ends.entry(name.clone()).or_default();
                 *ends += 1;
-                if *ends >= ENDS_BEFORE_READY {
+                if *ends >= MAX_ENDS_BEFORE_READY {
                     return Err(CliError::ChildEnded { name, status, log, tail, exit });
                 }
             }
@@ -144,9 +144,9 @@ impl Seen {
     }
 }
 
-/// What is not there yet, in words; empty when everything is.
-async fn missing(cluster: &Cluster, plan: &Plan, shards: u32, seen: &Seen) -> String {
-    let Ok((_, about)) = cluster.meet().await else { return "the engine does not answer".into() };
+/// What is still missing, in words; empty when the cluster is ready.
+async fn missing(cluster: &Cluster, plan: &Plan, shards: u32, progress: &Progress) -> String {
+    let Ok((_, about)) = cluster.connect().await else { return "the engine does not answer".into() };
     if !about.get("idle").is_empty() {
         return format!("the engine is not active: {}", about.get("idle"));
     }
@@ -155,7 +155,7 @@ async fn missing(cluster: &Cluster, plan: &Plan, shards: u32, seen: &Seen) -> St
         return format!("{present} of {shards} shards are there");
     }
     let registered: BTreeSet<&str> = about.get("worker_pids").split(' ').collect();
-    let ours = seen.pids.iter().filter(|(name, _)| name.starts_with("worker-"));
+    let ours = progress.pids.iter().filter(|(name, _)| name.starts_with("worker-"));
     let there = ours.filter(|(_, pid)| registered.contains(pid.to_string().as_str())).count();
     match there == plan.slowdowns.len() {
         true => String::new(),
@@ -164,8 +164,8 @@ async fn missing(cluster: &Cluster, plan: &Plan, shards: u32, seen: &Seen) -> St
 }
 
 /// Where the engine listens: as told, as before, or at the default address.
-async fn engine_address(plan: &Plan, kept: &Kept) -> Result<SocketAddr, Failure> {
-    let address = match (plan.listen, kept.engine) {
+async fn engine_address(plan: &Plan, saved: &SavedAddresses) -> Result<SocketAddr, Failure> {
+    let address = match (plan.listen, saved.engine) {
         (Some(told), Some(before)) if told.port() == 0 && told.ip() == before.ip() && is_free(before) => {
             before
         }
@@ -177,7 +177,7 @@ async fn engine_address(plan: &Plan, kept: &Kept) -> Result<SocketAddr, Failure>
     loop {
         match TcpListener::bind(address) {
             Ok(_) => return Ok(address),
-            Err(_) if since.elapsed() < PREDECESSOR_LIMIT => sleep(LOOK_EVERY).await,
+            Err(_) if since.elapsed() < PORT_FREE_TIMEOUT => sleep(POLL_INTERVAL).await,
             Err(source) => return Err(EngineError::Listen { address, source }.into()),
         }
     }
@@ -187,17 +187,17 @@ fn is_free(address: SocketAddr) -> bool {
     TcpListener::bind(address).is_ok()
 }
 
-/// How each kind of child is started.
-struct Hire<'a> {
-    house: &'a House,
+/// Makes the command line of each kind of child.
+struct ChildPrograms<'a> {
+    state_dir: &'a StateDir,
     shards: u32,
     token_file: &'a Path,
     bin: &'a Path,
 }
 
-impl Hire<'_> {
+impl ChildPrograms<'_> {
     fn program(&self, name: String, bin: &Path, args: Vec<OsString>) -> Program {
-        let log = self.house.log(&name);
+        let log = self.state_dir.log_file(&name);
         Program {
             name,
             bin: bin.to_owned(),
@@ -205,8 +205,8 @@ impl Hire<'_> {
             env: Vec::new(),
             log,
             listen: None,
-            stop_limit: STOP_LIMIT,
-            keeps: false,
+            stop_timeout: STOP_TIMEOUT,
+            saves_state: false,
         }
     }
 
@@ -216,8 +216,8 @@ impl Hire<'_> {
         args
     }
 
-    fn engine(&self, native: &Native, kept: &Kept, listen: SocketAddr) -> Program {
-        let args = [("--instance", kept.instance.clone()), ("--shards", self.shards.to_string())];
+    fn engine(&self, native: &Native, saved: &SavedAddresses, listen: SocketAddr) -> Program {
+        let args = [("--instance", saved.instance.clone()), ("--shards", self.shards.to_string())];
         let mut program = self.program("engine".into(), self.bin, self.args("engine", &args));
         // Not as an argument: everybody on this machine can read those, and the address may hold a password.
         program.env.push(("SYNCLINE_REDIS", native.redis_url.clone().into()));
@@ -225,16 +225,16 @@ impl Hire<'_> {
         program
     }
 
-    fn shard(&self, kept: &Kept, engine: SocketAddr, index: u32) -> Program {
+    fn shard(&self, saved: &SavedAddresses, engine: SocketAddr, index: u32) -> Program {
         let name = format!("ps-{index}");
-        let before = kept.shards.get(&name).copied().filter(|a| a.ip() == engine.ip() && is_free(*a));
-        let place = format!("{index}/{}", self.shards);
-        let mut args = self.args("ps", &[("--engine", engine.to_string()), ("--shard", place)]);
-        args.extend(["--state-dir".into(), self.house.shard(index).into()]);
+        let before = saved.shards.get(&name).copied().filter(|a| a.ip() == engine.ip() && is_free(*a));
+        let position = format!("{index}/{}", self.shards);
+        let mut args = self.args("ps", &[("--engine", engine.to_string()), ("--shard", position)]);
+        args.extend(["--state-dir".into(), self.state_dir.shard_dir(index).into()]);
         let mut program = self.program(name, self.bin, args);
         program.listen = Some(before.unwrap_or(SocketAddr::new(engine.ip(), 0)));
-        program.stop_limit = SAVING_LIMIT;
-        program.keeps = true;
+        program.stop_timeout = SAVE_TIMEOUT;
+        program.saves_state = true;
         program
     }
 

@@ -18,11 +18,13 @@ use tarpc::client::RpcError;
 use tokio::{sync::mpsc, task::AbortHandle};
 use tracing::warn;
 
-use super::{clock::Clock, message::Message, sessions::Sessions, shards::Shards, trouble::Trouble};
+use super::{
+    clock::Clock, message::Message, sessions::Sessions, shards::ShardDirectory, store_outage::StoreOutage,
+};
 use crate::rpc::{BarrierOrder, ClockOrder, OpenJob, ShardClient, ShardFault, SnapshotReport, within};
 
-pub(super) const CALL: Duration = Duration::from_secs(10);
-const LONG_CALL: Duration = Duration::from_secs(600);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a shard keeps a question about closed barriers open.
 const CLOSED_WAIT_MS: u64 = 2_000;
 /// Rows times lookahead up to which a plan is computed in place: well under a millisecond.
@@ -39,7 +41,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What a shard says of a snapshot, as the core takes it.
-fn written(answer: Result<SnapshotReport, ShardFault>) -> Result<SnapshotFile, TaskFault> {
+fn snapshot_outcome(answer: Result<SnapshotReport, ShardFault>) -> Result<SnapshotFile, TaskFault> {
     match answer {
         Ok(r) => Ok(SnapshotFile { path: r.path, bytes: r.bytes, digest: r.digest }),
         Err(fault) => Err(TaskFault { code: fault.code().to_owned(), reason: fault.to_string() }),
@@ -49,14 +51,14 @@ fn written(answer: Result<SnapshotReport, ShardFault>) -> Result<SnapshotFile, T
 /// One life of a job.
 type Life = (JobId, Generation);
 
-/// The hands of the engine. Everything it starts for a job ends when the job is closed.
+/// Carries out the effects of the active engine. Everything it starts for a job ends when the job is closed.
 #[derive(Clone)]
-pub(super) struct Hands {
+pub(super) struct EffectDispatcher {
     pub epoch: EngineEpoch,
     pub sessions: Sessions,
-    pub shards: Shards,
+    pub shards: ShardDirectory,
     pub queue: mpsc::UnboundedSender<Message>,
-    pub trouble: Trouble,
+    pub store_outage: StoreOutage,
     specs: Arc<Mutex<BTreeMap<JobId, Arc<TrainSpec>>>>,
     /// Jobs whose records cannot be used, with what is wrong with them.
     damaged: Arc<Mutex<BTreeMap<JobId, String>>>,
@@ -64,20 +66,30 @@ pub(super) struct Hands {
     pub(super) clock: Clock,
 }
 
-impl Hands {
+impl EffectDispatcher {
     pub(super) fn new(
         epoch: EngineEpoch,
         sessions: Sessions,
-        shards: Shards,
+        shards: ShardDirectory,
         queue: mpsc::UnboundedSender<Message>,
         clock: Clock,
     ) -> Self {
         let (specs, damaged, running) = Default::default();
-        Self { epoch, sessions, shards, queue, trouble: Trouble::default(), specs, damaged, running, clock }
+        Self {
+            epoch,
+            sessions,
+            shards,
+            queue,
+            store_outage: StoreOutage::default(),
+            specs,
+            damaged,
+            running,
+            clock,
+        }
     }
 
     /// Parks a job that cannot be used.
-    pub(super) fn park(&self, job: &JobId, reason: String) {
+    pub(super) fn mark_damaged(&self, job: &JobId, reason: String) {
         lock(&self.damaged).insert(job.clone(), reason);
     }
 
@@ -87,23 +99,23 @@ impl Hands {
     }
 
     /// The job is not parked any more.
-    pub(super) fn mend(&self, job: &JobId) {
+    pub(super) fn clear_damaged(&self, job: &JobId) {
         lock(&self.damaged).remove(job);
     }
 
     /// Keeps a job's training settings at hand for workers and shards.
-    pub(super) fn learn(&self, spec: &JobSpec) {
+    pub(super) fn remember_spec(&self, spec: &JobSpec) {
         if let Some((_, train)) = spec.train() {
             lock(&self.specs).insert(spec.id.clone(), Arc::new(train.clone()));
         }
     }
 
-    pub(super) fn train(&self, job: &JobId) -> Option<Arc<TrainSpec>> {
+    pub(super) fn train_spec(&self, job: &JobId) -> Option<Arc<TrainSpec>> {
         lock(&self.specs).get(job).cloned()
     }
 
     /// Nobody will ask for the job's settings any more.
-    pub(super) fn unlearn(&self, job: &JobId) {
+    pub(super) fn forget_spec(&self, job: &JobId) {
         lock(&self.specs).remove(job);
     }
 
@@ -113,7 +125,7 @@ impl Hands {
     }
 
     /// Starts something for one life of a job.
-    pub(super) fn start(
+    pub(super) fn spawn_for(
         &self,
         job: &JobId,
         generation: Generation,
@@ -126,30 +138,34 @@ impl Hands {
         handles.push(handle);
     }
 
-    pub(super) fn carry_out(&self, effect: Effect) {
+    pub(super) fn dispatch(&self, effect: Effect) {
         match effect {
             Effect::Assign { worker, assignment } => self.sessions.assign(worker, assignment),
             Effect::AckReport { worker, key } => self.sessions.settle(worker, &key),
             Effect::Revoke { worker, key } => self.sessions.revoke(worker, &key),
-            Effect::DismissWorker { worker, reason } => self.sessions.drop(worker, &reason),
-            Effect::OpenShards { job, generation } => self.open(job, generation),
-            Effect::Attach { job, generation, shard, floor } => self.compare(job, generation, shard, floor),
-            Effect::LeaseBarrier { job, generation, barrier } => self.order(&job, generation, &barrier),
-            Effect::Clocks { job, generation, roster } => self.clocks(&job, generation, roster),
-            Effect::Seal { job, generation, worker } => self.seal(&job, generation, worker),
-            Effect::Snapshot { key, version } => self.snapshot(key, version),
-            Effect::CloseShards { job, generation, keep } => self.close(&job, generation, keep),
+            Effect::DismissWorker { worker, reason } => self.sessions.drop_worker(worker, &reason),
+            Effect::OpenShards { job, generation } => self.open_shards(job, generation),
+            Effect::Attach { job, generation, shard, floor } => {
+                self.recheck_shard(job, generation, shard, floor)
+            }
+            Effect::LeaseBarrier { job, generation, barrier } => {
+                self.order_barrier(&job, generation, &barrier)
+            }
+            Effect::Clocks { job, generation, roster } => self.send_clock_roster(&job, generation, roster),
+            Effect::Seal { job, generation, worker } => self.seal_worker(&job, generation, worker),
+            Effect::Snapshot { key, version } => self.write_snapshot(key, version),
+            Effect::CloseShards { job, generation, keep } => self.close_shards(&job, generation, keep),
             Effect::Plan(request) => self.plan(request),
         }
     }
 
     fn plan(&self, request: PlanRequest) {
-        let hands = self.clone();
+        let dispatcher = self.clone();
         let points: u64 = request.rows.iter().map(|r| u64::from(r.points.count)).sum();
         let compute = move || {
             let plan = sync::plan(&request.rows, request.search_options);
             let PlanRequest { job, generation, superstep, revision, .. } = request;
-            hands.send(Input::Planned { job, generation, superstep, revision, plan });
+            dispatcher.send(Input::Planned { job, generation, superstep, revision, plan });
         };
         if points <= INLINE_POINTS {
             compute();
@@ -158,12 +174,12 @@ impl Hands {
         }
     }
 
-    fn open(&self, job: JobId, generation: Generation) {
-        let (hands, name) = (self.clone(), job.clone());
-        self.start(&name, generation, async move {
-            let Some(train) = hands.train(&job) else { return };
-            let shards = hands.shards.all_addresses().await;
-            let each = hands.shards.indices().map(|shard| {
+    fn open_shards(&self, job: JobId, generation: Generation) {
+        let (dispatcher, name) = (self.clone(), job.clone());
+        self.spawn_for(&name, generation, async move {
+            let Some(train) = dispatcher.train_spec(&job) else { return };
+            let shards = dispatcher.shards.all_addresses().await;
+            let each = dispatcher.shards.indices().map(|shard| {
                 let order = OpenJob {
                     job: job.clone(),
                     generation,
@@ -174,13 +190,13 @@ impl Hands {
                     clip_norm: train.shard_clip_norm(),
                     initial: train.model.initial.clone(),
                 };
-                let hands = &hands;
+                let dispatcher = &dispatcher;
                 async move {
-                    let opened = hands
+                    let opened = dispatcher
                         .shards
                         .call(shard, |c| {
                             let order = order.clone();
-                            async move { c.open(within(LONG_CALL), hands.epoch, order).await }
+                            async move { c.open(within(LONG_CALL_TIMEOUT), dispatcher.epoch, order).await }
                         })
                         .await;
                     opened.map(|state| (shard, state))
@@ -190,17 +206,17 @@ impl Hands {
             for opened in futures::future::join_all(each).await {
                 match opened {
                     Ok((shard, state)) => closed.push((shard, state.closed)),
-                    Err(fault) => return hands.failed(&job, generation, &fault),
+                    Err(fault) => return dispatcher.report_failure(&job, generation, &fault),
                 }
             }
             for (shard, closed) in closed {
-                hands.watch(&job, generation, shard, closed);
+                dispatcher.watch_barriers(&job, generation, shard, closed);
             }
-            hands.send(Input::ShardsOpened { job, generation });
+            dispatcher.send(Input::ShardsOpened { job, generation });
         });
     }
 
-    pub(super) fn closed(
+    pub(super) fn report_closed(
         &self,
         job: &JobId,
         generation: Generation,
@@ -212,16 +228,30 @@ impl Hands {
         }
     }
 
-    pub(super) fn watch(&self, job: &JobId, generation: Generation, shard: ShardIndex, mut seen: u64) {
-        let (hands, job) = (self.clone(), job.clone());
-        self.start(&job.clone(), generation, async move {
+    pub(super) fn watch_barriers(
+        &self,
+        job: &JobId,
+        generation: Generation,
+        shard: ShardIndex,
+        mut seen: u64,
+    ) {
+        let (dispatcher, job) = (self.clone(), job.clone());
+        self.spawn_for(&job.clone(), generation, async move {
             loop {
-                let answer = hands
+                let answer = dispatcher
                     .shards
                     .call(shard, |c| {
                         let job = job.clone();
                         async move {
-                            c.closed(within(CALL), hands.epoch, job, generation, seen, CLOSED_WAIT_MS).await
+                            c.closed(
+                                within(CALL_TIMEOUT),
+                                dispatcher.epoch,
+                                job,
+                                generation,
+                                seen,
+                                CLOSED_WAIT_MS,
+                            )
+                            .await
                         }
                     })
                     .await;
@@ -230,7 +260,7 @@ impl Hands {
                         for barrier in barriers {
                             seen = seen.max(barrier.superstep.0 + 1);
                             let (closed_ago_us, pushes) = (barrier.closed_ago_us, barrier.pushes);
-                            hands.closed(
+                            dispatcher.report_closed(
                                 &job,
                                 generation,
                                 shard,
@@ -238,13 +268,13 @@ impl Hands {
                             );
                         }
                     }
-                    Err(fault) => return hands.failed(&job, generation, &fault),
+                    Err(fault) => return dispatcher.report_failure(&job, generation, &fault),
                 }
             }
         });
     }
 
-    fn order(&self, job: &JobId, generation: Generation, barrier: &Barrier) {
+    fn order_barrier(&self, job: &JobId, generation: Generation, barrier: &Barrier) {
         let order = BarrierOrder {
             superstep: barrier.superstep,
             revision: barrier.revision,
@@ -254,23 +284,23 @@ impl Hands {
             pin: barrier.pin,
         };
         let (epoch, named) = (self.epoch, job.clone());
-        self.tell(job, generation, move |c| {
+        self.order_all_shards(job, generation, move |c| {
             let (job, order) = (named.clone(), order.clone());
-            async move { c.barrier(within(CALL), epoch, job, generation, order).await }
+            async move { c.barrier(within(CALL_TIMEOUT), epoch, job, generation, order).await }
         });
     }
 
-    fn clocks(&self, job: &JobId, generation: Generation, roster: ClockRoster) {
+    fn send_clock_roster(&self, job: &JobId, generation: Generation, roster: ClockRoster) {
         let order = ClockOrder { revision: roster.revision, base: roster.base };
         let (epoch, named) = (self.epoch, job.clone());
-        self.tell(job, generation, move |c| {
+        self.order_all_shards(job, generation, move |c| {
             let (job, order) = (named.clone(), order.clone());
-            async move { c.clocks(within(CALL), epoch, job, generation, order).await }
+            async move { c.clocks(within(CALL_TIMEOUT), epoch, job, generation, order).await }
         });
     }
 
     /// Gives every shard an order that is answered with nothing but a fault.
-    fn tell<F>(
+    fn order_all_shards<F>(
         &self,
         job: &JobId,
         generation: Generation,
@@ -279,74 +309,83 @@ impl Hands {
         F: Future<Output = Result<Result<(), ShardFault>, RpcError>> + Send,
     {
         for shard in self.shards.indices() {
-            let (hands, job, order) = (self.clone(), job.clone(), order.clone());
-            self.start(&job.clone(), generation, async move {
-                if let Err(fault) = hands.shards.call(shard, order).await {
-                    hands.failed(&job, generation, &fault);
+            let (dispatcher, job, order) = (self.clone(), job.clone(), order.clone());
+            self.spawn_for(&job.clone(), generation, async move {
+                if let Err(fault) = dispatcher.shards.call(shard, order).await {
+                    dispatcher.report_failure(&job, generation, &fault);
                 }
             });
         }
     }
 
-    fn seal(&self, job: &JobId, generation: Generation, worker: Incarnation) {
+    fn seal_worker(&self, job: &JobId, generation: Generation, worker: Incarnation) {
         for shard in self.shards.indices() {
-            let (hands, job) = (self.clone(), job.clone());
-            self.start(&job.clone(), generation, async move {
-                let answer = hands
+            let (dispatcher, job) = (self.clone(), job.clone());
+            self.spawn_for(&job.clone(), generation, async move {
+                let answer = dispatcher
                     .shards
                     .call(shard, |c| {
                         let job = job.clone();
-                        async move { c.seal(within(CALL), hands.epoch, job, generation, worker).await }
+                        async move {
+                            c.seal(within(CALL_TIMEOUT), dispatcher.epoch, job, generation, worker).await
+                        }
                     })
                     .await;
                 match answer {
                     Ok(a) => {
                         let progress = PushProgress { watermark: a.watermark, partial: a.partial };
-                        hands.send(Input::Sealed { job, generation, worker, shard, progress });
+                        dispatcher.send(Input::Sealed { job, generation, worker, shard, progress });
                     }
-                    Err(fault) => hands.failed(&job, generation, &fault),
+                    Err(fault) => dispatcher.report_failure(&job, generation, &fault),
                 }
             });
         }
     }
 
-    fn snapshot(&self, key: TaskKey, version: u64) {
-        let hands = self.clone();
-        self.start(&key.job.clone(), key.generation, async move {
-            let answer = hands
+    fn write_snapshot(&self, key: TaskKey, version: u64) {
+        let dispatcher = self.clone();
+        self.spawn_for(&key.job.clone(), key.generation, async move {
+            let answer = dispatcher
                 .shards
                 .call(ShardIndex(0), |c| {
                     let (job, name) = (key.job.clone(), key.task.to_string());
                     async move {
-                        c.snapshot(within(LONG_CALL), hands.epoch, job, key.generation, Some(version), name)
-                            .await
+                        c.snapshot(
+                            within(LONG_CALL_TIMEOUT),
+                            dispatcher.epoch,
+                            job,
+                            key.generation,
+                            Some(version),
+                            name,
+                        )
+                        .await
                     }
                 })
                 .await;
-            let outcome = written(answer);
-            hands.send(Input::SnapshotWritten { key, outcome });
+            let outcome = snapshot_outcome(answer);
+            dispatcher.send(Input::SnapshotWritten { key, outcome });
         });
     }
 
     /// Stops everything that was started for one life of a job, and lets the shards forget it; before that the shards
     /// write its last parameters if they are to be kept.
-    fn close(&self, job: &JobId, generation: Generation, keep: bool) {
+    fn close_shards(&self, job: &JobId, generation: Generation, keep: bool) {
         let handles = lock(&self.running).remove(&(job.clone(), generation)).unwrap_or_default();
         handles.iter().for_each(AbortHandle::abort);
-        let (hands, job) = (self.clone(), job.clone());
-        self.start(&job.clone(), generation, async move {
+        let (dispatcher, job) = (self.clone(), job.clone());
+        self.spawn_for(&job.clone(), generation, async move {
             if keep {
-                let outcome = hands.keep_weights(&job, generation).await;
-                hands.send(Input::WeightsKept { job: job.clone(), generation, outcome });
+                let outcome = dispatcher.save_last_weights(&job, generation).await;
+                dispatcher.send(Input::WeightsKept { job: job.clone(), generation, outcome });
             }
-            for shard in hands.shards.indices() {
-                let (hands, job) = (hands.clone(), job.clone());
+            for shard in dispatcher.shards.indices() {
+                let (dispatcher, job) = (dispatcher.clone(), job.clone());
                 tokio::spawn(async move {
                     // A shard that is away is asked what it holds when it comes back.
-                    let _ = hands
+                    let _ = dispatcher
                         .shards
-                        .call_if_there(shard, |c| async move {
-                            c.close(within(CALL), hands.epoch, job, generation).await
+                        .call_if_present(shard, |c| async move {
+                            c.close(within(CALL_TIMEOUT), dispatcher.epoch, job, generation).await
                         })
                         .await;
                 });
@@ -355,22 +394,26 @@ impl Hands {
     }
 
     /// Lets the shards write the last parameters of a job. A full disk may be emptied: it is tried again until then.
-    async fn keep_weights(&self, job: &JobId, generation: Generation) -> Result<SnapshotFile, TaskFault> {
+    async fn save_last_weights(
+        &self,
+        job: &JobId,
+        generation: Generation,
+    ) -> Result<SnapshotFile, TaskFault> {
         let mut pause = Duration::from_secs(1);
         loop {
             let answer = self
                 .shards
-                .call_if_there(ShardIndex(0), |c| {
+                .call_if_present(ShardIndex(0), |c| {
                     let job = job.clone();
                     async move {
                         let name = LAST_WEIGHTS.to_owned();
-                        c.snapshot(within(LONG_CALL), self.epoch, job, generation, None, name).await
+                        c.snapshot(within(LONG_CALL_TIMEOUT), self.epoch, job, generation, None, name).await
                     }
                 })
                 .await;
             let fault = match answer {
                 Some(Ok(Err(fault @ ShardFault::Io { .. }))) => fault.to_string(),
-                Some(Ok(answer)) => return written(answer),
+                Some(Ok(answer)) => return snapshot_outcome(answer),
                 Some(Err(error)) => error.to_string(),
                 None => "shard 0 is not there".to_owned(),
             };
@@ -380,7 +423,7 @@ impl Hands {
         }
     }
 
-    pub(super) fn failed(&self, job: &JobId, generation: Generation, fault: &ShardFault) {
+    pub(super) fn report_failure(&self, job: &JobId, generation: Generation, fault: &ShardFault) {
         // A newer engine owns the shard: this one is about to find out, and the job is not to blame.
         if matches!(fault, ShardFault::Fenced { .. }) {
             let _ = self.queue.send(Message::Deposed);

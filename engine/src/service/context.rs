@@ -17,55 +17,56 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
 use super::{
-    collecting::collect,
-    effects::Hands,
+    blob_gc::collect_blobs,
+    dispatcher::EffectDispatcher,
     message::Message,
     run::Limits,
-    sessions::{Seen, Sessions},
-    shards::{Announced, Shards},
+    sessions::{Sessions, WorkerStatus},
+    shards::{Announcement, ShardDirectory},
 };
 use crate::{
     rpc::{
-        Activity, ClientService, Collected, EngineFault, Enrolment, Idle, JobFields, JobTicket, JobView,
-        Orders, Registered, ShardHello, ShardRegistry, WorkerFields, WorkerHello, WorkerService, within,
+        Activity, ClientService, Collected, EngineFault, Enrolment, InactiveReason, JobFields, JobTicket,
+        JobView, Orders, Registered, ShardHello, ShardRegistry, WorkerFields, WorkerHello, WorkerService,
+        within,
     },
     store::{RedisStore, StoreError, keys::JobKeys},
 };
 
 /// A shard announces itself twice a second; a longer silence is shown.
-const SHOWN_SILENCE: Duration = Duration::from_secs(2);
+const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(2);
 /// How long a read may take while Redis is known to be in trouble.
-const QUICK: Duration = Duration::from_millis(500);
+const READ_TIMEOUT_IN_OUTAGE: Duration = Duration::from_millis(500);
 /// Longest wait of one poll.
-const MAX_POLL: Duration = Duration::from_secs(20);
+const MAX_POLL_WAIT: Duration = Duration::from_secs(20);
 
 /// What every connection shares.
 #[derive(Clone)]
-pub(super) struct Desk {
-    /// The hands of the active engine, or why this one is not.
-    pub active: watch::Receiver<Result<Hands, Idle>>,
+pub(super) struct ServiceContext {
+    /// The dispatcher of the active engine, or why this one is not.
+    pub active: watch::Receiver<Result<EffectDispatcher, InactiveReason>>,
     pub store: RedisStore,
-    pub shards: Shards,
+    pub shards: ShardDirectory,
     pub limits: Limits,
     pub about: Arc<BTreeMap<String, String>>,
 }
 
-impl Desk {
-    pub(super) fn hands(&self) -> Result<Hands, EngineFault> {
+impl ServiceContext {
+    pub(super) fn dispatcher(&self) -> Result<EffectDispatcher, EngineFault> {
         self.active.borrow().clone().map_err(|why| EngineFault::NotActive { why })
     }
 
     /// Addresses of all shards in order, or how many are missing.
     fn all_shards(&self) -> Result<Vec<String>, EngineFault> {
-        self.shards.addresses().ok_or_else(|| self.shards.missing())
+        self.shards.addresses().ok_or_else(|| self.shards.missing_fault())
     }
 
     /// Sends an input to the loop and waits for its commit; not while Redis takes no writes.
     async fn ask(&self, input: Input) -> Result<EngineEpoch, EngineFault> {
-        let hands = self.hands()?;
-        hands.takes_writes()?;
-        ask(&hands.queue, input).await?;
-        Ok(hands.epoch)
+        let dispatcher = self.dispatcher()?;
+        dispatcher.check_writable()?;
+        ask(&dispatcher.queue, input).await?;
+        Ok(dispatcher.epoch)
     }
 }
 
@@ -74,20 +75,23 @@ pub(super) fn store_fault(error: StoreError) -> EngineFault {
     EngineFault::Store { cause: error.to_string() }
 }
 
-impl Hands {
+impl EffectDispatcher {
     /// Refuses at once what cannot be committed now, with the reason.
-    fn takes_writes(&self) -> Result<(), EngineFault> {
-        self.trouble.get().map_or(Ok(()), |cause| Err(EngineFault::Store { cause }))
+    fn check_writable(&self) -> Result<(), EngineFault> {
+        self.store_outage.cause().map_or(Ok(()), |cause| Err(EngineFault::Store { cause }))
     }
 }
 
-impl Desk {
+impl ServiceContext {
     /// Reads from Redis; briefly, if it is known to be in trouble.
-    async fn look<T>(&self, read: impl Future<Output = Result<T, StoreError>>) -> Result<T, EngineFault> {
-        let Some(cause) = self.hands()?.trouble.get() else {
+    async fn read_store<T>(
+        &self,
+        read: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, EngineFault> {
+        let Some(cause) = self.dispatcher()?.store_outage.cause() else {
             return read.await.map_err(store_fault);
         };
-        match tokio::time::timeout(QUICK, read).await {
+        match tokio::time::timeout(READ_TIMEOUT_IN_OUTAGE, read).await {
             Ok(value) => value.map_err(store_fault),
             Err(_) => Err(EngineFault::Store { cause }),
         }
@@ -96,7 +100,7 @@ impl Desk {
     /// What stands in the way of every job right now, in words.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if let Some(cause) = self.hands().ok().and_then(|h| h.trouble.get()) {
+        if let Some(cause) = self.dispatcher().ok().and_then(|h| h.store_outage.cause()) {
             notes.push(format!("Redis takes no writes, nothing is granted until it does: {cause}"));
         }
         notes.extend(self.shard_notes());
@@ -110,7 +114,7 @@ impl Desk {
         for index in self.shards.indices() {
             match known.iter().find(|k| k.hello.index == index) {
                 None => notes.push(format!("parameter shard {index} is not there")),
-                Some(shard) if shard.seen.elapsed() > SHOWN_SILENCE => notes.push(format!(
+                Some(shard) if shard.seen.elapsed() > SILENCE_SHOWN_AFTER => notes.push(format!(
                     "parameter shard {index} at {} has been silent for {:.1} s; it counts as lost after {:.0} s",
                     shard.hello.address,
                     shard.seen.elapsed().as_secs_f64(),
@@ -125,51 +129,51 @@ impl Desk {
 
 async fn ask(queue: &mpsc::UnboundedSender<Message>, input: Input) -> Result<(), EngineFault> {
     let (answer, asked) = oneshot::channel();
-    queue.send(Message::Asked(input, answer)).map_err(|_| changing())?;
-    asked.await.map_err(|_| changing())?
+    queue.send(Message::Request(input, answer)).map_err(|_| not_active())?;
+    asked.await.map_err(|_| not_active())?
 }
 
 /// The loop ended while something was asked of it.
-fn changing() -> EngineFault {
-    EngineFault::NotActive { why: Idle::Changing }
+fn not_active() -> EngineFault {
+    EngineFault::NotActive { why: InactiveReason::Changing }
 }
 
 /// Serves one worker's connection.
 #[derive(Clone)]
-pub(super) struct WorkerDesk {
-    pub desk: Desk,
+pub(super) struct WorkerHandler {
+    pub context: ServiceContext,
     /// Number of this connection, never 0.
     pub connection: u64,
     /// Who was heard on this connection, so that its end can be noticed.
-    pub heard: Arc<Mutex<Option<Incarnation>>>,
+    pub last_worker: Arc<Mutex<Option<Incarnation>>>,
 }
 
-impl WorkerDesk {
+impl WorkerHandler {
     /// Notes where a worker is heard. Refuses one whose number belongs to another by now.
-    fn hear(&self, who: Enrolment, sessions: &Sessions) -> Result<Incarnation, EngineFault> {
+    fn identify(&self, who: Enrolment, sessions: &Sessions) -> Result<Incarnation, EngineFault> {
         let worker = who.incarnation;
-        if sessions.belongs_to_another(who) {
+        if sessions.is_superseded(who) {
             return Err(EngineFault::Dropped);
         }
-        sessions.heard_on(worker, self.connection);
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
+        sessions.set_connection(worker, self.connection);
+        *self.last_worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
         Ok(worker)
     }
 }
 
-impl WorkerService for WorkerDesk {
+impl WorkerService for WorkerHandler {
     async fn register(self, _: Context, hello: WorkerHello) -> Result<Registered, EngineFault> {
-        let hands = self.desk.hands()?;
-        hands.takes_writes()?;
-        let incarnation = self.desk.store.next_incarnation().await.map_err(store_fault)?;
+        let dispatcher = self.context.dispatcher()?;
+        dispatcher.check_writable()?;
+        let incarnation = self.context.store.next_incarnation().await.map_err(store_fault)?;
         let WorkerHello { name, host, pid, device, max_batch } = hello;
         let about = WorkerInfo { name, host, device, pid, max_batch };
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
-        let silence_ms = u64::try_from(self.desk.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
-        let registered = Registered { epoch: hands.epoch, incarnation, silence_ms };
-        hands.sessions.open(registered.enrolment(), about.clone());
-        self.hear(registered.enrolment(), &hands.sessions)?;
-        ask(&hands.queue, Input::WorkerJoined { worker: incarnation, about }).await?;
+        let silence_ms = u64::try_from(self.context.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
+        let registered = Registered { epoch: dispatcher.epoch, incarnation, silence_ms };
+        dispatcher.sessions.register(registered.enrolment(), about.clone());
+        self.identify(registered.enrolment(), &dispatcher.sessions)?;
+        ask(&dispatcher.queue, Input::WorkerJoined { worker: incarnation, about }).await?;
         Ok(registered)
     }
 
@@ -180,13 +184,13 @@ impl WorkerService for WorkerDesk {
         activity: Activity,
         wait_ms: u64,
     ) -> Result<Orders, EngineFault> {
-        let hands = self.desk.hands()?;
-        let worker = self.hear(who, &hands.sessions)?;
-        let wait = Duration::from_millis(wait_ms).min(MAX_POLL);
+        let dispatcher = self.context.dispatcher()?;
+        let worker = self.identify(who, &dispatcher.sessions)?;
+        let wait = Duration::from_millis(wait_ms).min(MAX_POLL_WAIT);
         let (assignments, revoked) =
-            hands.sessions.orders(worker, activity, wait).await.ok_or(EngineFault::Dropped)?;
-        let shards = hands.shards.addresses().unwrap_or_default();
-        Ok(Orders { epoch: hands.epoch, assignments, revoked, shards })
+            dispatcher.sessions.next_orders(worker, activity, wait).await.ok_or(EngineFault::Dropped)?;
+        let shards = dispatcher.shards.addresses().unwrap_or_default();
+        Ok(Orders { epoch: dispatcher.epoch, assignments, revoked, shards })
     }
 
     async fn report(
@@ -195,43 +199,43 @@ impl WorkerService for WorkerDesk {
         who: Enrolment,
         mut reports: Vec<TaskReport>,
     ) -> Result<EngineEpoch, EngineFault> {
-        let hands = self.desk.hands()?;
-        let worker = self.hear(who, &hands.sessions)?;
+        let dispatcher = self.context.dispatcher()?;
+        let worker = self.identify(who, &dispatcher.sessions)?;
         // The report of a worker that was dropped may still be true: the core knows what to make of it.
-        hands.sessions.touch(worker);
-        hands.takes_writes()?;
-        let _alone = hands.sessions.report_alone(worker).await;
+        dispatcher.sessions.touch(worker);
+        dispatcher.check_writable()?;
+        let _alone = dispatcher.sessions.lock_reports(worker).await;
         // They are handled in order, so that the last one's commit covers them all.
         if let Some(last) = reports.pop() {
             for report in reports {
                 let input = Input::Report { worker, report };
-                hands.queue.send(Message::Input(input)).map_err(|_| changing())?;
+                dispatcher.queue.send(Message::Input(input)).map_err(|_| not_active())?;
             }
-            ask(&hands.queue, Input::Report { worker, report: last }).await?;
+            ask(&dispatcher.queue, Input::Report { worker, report: last }).await?;
         }
-        Ok(hands.epoch)
+        Ok(dispatcher.epoch)
     }
 
     async fn ticket(self, _: Context, job: JobId) -> Result<JobTicket, EngineFault> {
-        let hands = self.desk.hands()?;
-        let train = hands.train(&job).ok_or(EngineFault::UnknownJob { job })?;
-        let shards = hands.shards.all_addresses().await;
-        Ok(JobTicket { epoch: hands.epoch, train: (*train).clone(), shards })
+        let dispatcher = self.context.dispatcher()?;
+        let train = dispatcher.train_spec(&job).ok_or(EngineFault::UnknownJob { job })?;
+        let shards = dispatcher.shards.all_addresses().await;
+        Ok(JobTicket { epoch: dispatcher.epoch, train: (*train).clone(), shards })
     }
 
     async fn leave(self, _: Context, who: Enrolment) -> Result<(), EngineFault> {
-        let hands = self.desk.hands()?;
-        let worker = self.hear(who, &hands.sessions)?;
-        hands.sessions.close(worker);
-        self.desk.ask(Input::WorkerGone { worker, reason: "said goodbye".into() }).await.map(drop)
+        let dispatcher = self.context.dispatcher()?;
+        let worker = self.identify(who, &dispatcher.sessions)?;
+        dispatcher.sessions.close(worker);
+        self.context.ask(Input::WorkerGone { worker, reason: "said goodbye".into() }).await.map(drop)
     }
 }
 
 /// Serves one shard's connection.
 #[derive(Clone)]
-pub(super) struct ShardDesk(pub Desk);
+pub(super) struct ShardHandler(pub ServiceContext);
 
-impl ShardRegistry for ShardDesk {
+impl ShardRegistry for ShardHandler {
     async fn announce(self, _: Context, hello: ShardHello) -> Result<EngineEpoch, EngineFault> {
         let expected = self.0.shards.count();
         if hello.count != expected || hello.index.0 >= expected {
@@ -239,18 +243,18 @@ impl ShardRegistry for ShardDesk {
         }
         let (index, address) = (hello.index, hello.address.clone());
         // The active engine must hear of it, and there may be one elsewhere.
-        let hands = self.0.hands()?;
-        let epoch = hands.epoch;
+        let dispatcher = self.0.dispatcher()?;
+        let epoch = dispatcher.epoch;
         match self.0.shards.announce(hello, epoch).await {
-            Announced::Again => {}
-            Announced::Taken(holder) => {
+            Announcement::Known => {}
+            Announcement::Taken(holder) => {
                 warn!(shard = %index, address, holder, "a second process wants the place of a shard that answers");
                 return Err(EngineFault::ShardTaken { shard: index, address: holder });
             }
-            Announced::New => {
+            Announcement::New => {
                 info!(shard = %index, address, "shard is there");
-                hands.take_inventory(index);
-                hands.tell_addresses();
+                dispatcher.query_held_jobs(index);
+                dispatcher.broadcast_addresses();
             }
         }
         Ok(epoch)
@@ -258,28 +262,28 @@ impl ShardRegistry for ShardDesk {
 }
 
 /// Tells the loop that a shard's parameters are gone.
-pub(super) fn lost(desk: &Desk, shard: ShardIndex, reason: &str) {
-    if let Ok(hands) = desk.hands() {
+pub(super) fn report_shard_lost(context: &ServiceContext, shard: ShardIndex, reason: &str) {
+    if let Ok(dispatcher) = context.dispatcher() {
         let input = Input::ShardLost { shard, reason: reason.to_owned() };
-        let _ = hands.queue.send(Message::Input(input));
+        let _ = dispatcher.queue.send(Message::Input(input));
     }
 }
 
 /// Serves one client's connection.
 #[derive(Clone)]
-pub(super) struct ClientDesk(pub Desk);
+pub(super) struct ClientHandler(pub ServiceContext);
 
-impl ClientDesk {
+impl ClientHandler {
     async fn fields(&self, job: &JobId) -> Result<JobFields, EngineFault> {
         // On standby nobody knows what is wrong with a job, and whether anything is.
-        let mut fields = match self.0.hands()?.damaged(job) {
+        let mut fields = match self.0.dispatcher()?.damaged(job) {
             // What its own record says may be anything: it is not even read.
             Some(reason) => {
                 [("state", "damaged".to_owned()), ("code", "E030".to_owned()), ("reason", reason)]
                     .map(|(k, v)| (k.to_owned(), v))
                     .into()
             }
-            None => self.0.look(self.0.store.hash("read job", &JobKeys::new(job).job)).await?,
+            None => self.0.read_store(self.0.store.hash("read job", &JobKeys::new(job).job)).await?,
         };
         if fields.is_empty() {
             return Err(EngineFault::UnknownJob { job: job.clone() });
@@ -294,10 +298,10 @@ impl ClientDesk {
     }
 }
 
-impl ClientDesk {
+impl ClientHandler {
     /// A job as of its last commit.
     async fn read(&self, id: &JobId) -> Result<Job, EngineFault> {
-        let stored = self.0.look(self.0.store.read(id)).await?;
+        let stored = self.0.read_store(self.0.store.read(id)).await?;
         if stored.spec.is_empty() {
             return Err(EngineFault::UnknownJob { job: id.clone() });
         }
@@ -305,15 +309,15 @@ impl ClientDesk {
     }
 }
 
-impl ClientService for ClientDesk {
+impl ClientService for ClientHandler {
     async fn shards(self, _: Context) -> Result<Vec<String>, EngineFault> {
-        self.0.hands()?;
+        self.0.dispatcher()?;
         self.0.all_shards()
     }
 
     async fn submit(self, _: Context, spec: JobSpec, nonce: u32, replace: bool) -> Result<(), EngineFault> {
         spec.validate().map_err(|e| EngineFault::InvalidJob(e.to_string()))?;
-        self.0.hands()?;
+        self.0.dispatcher()?;
         self.0.all_shards()?;
         let expected = self.0.shards.count();
         if let Some((_, train)) = spec.train() {
@@ -321,7 +325,7 @@ impl ClientService for ClientDesk {
             let mut found = vec![false; digests.len()];
             for shard in self.0.shards.indices() {
                 let digests = digests.clone();
-                let call = self.0.shards.try_call(shard, |c| async move {
+                let call = self.0.shards.call_once(shard, |c| async move {
                     c.has_blobs(within(Duration::from_secs(5)), digests).await
                 });
                 let here =
@@ -340,13 +344,13 @@ impl ClientService for ClientDesk {
     }
 
     async fn gc(self, _: Context, older_than_s: u64) -> Result<Collected, EngineFault> {
-        let hands = self.0.hands()?;
-        collect(&self.0.store, &hands, Duration::from_secs(older_than_s)).await
+        let dispatcher = self.0.dispatcher()?;
+        collect_blobs(&self.0.store, &dispatcher, Duration::from_secs(older_than_s)).await
     }
 
     async fn jobs(self, _: Context) -> Result<Vec<JobFields>, EngineFault> {
         let mut all = Vec::new();
-        for job in self.0.look(self.0.store.jobs()).await? {
+        for job in self.0.read_store(self.0.store.jobs()).await? {
             match self.fields(&job).await {
                 Ok(fields) => all.push(fields),
                 Err(EngineFault::UnknownJob { .. }) => {}
@@ -361,7 +365,9 @@ impl ClientService for ClientDesk {
         let damaged = fields.get("state").is_some_and(|state| state == "damaged");
         let workers = match damaged {
             true => BTreeMap::new(),
-            false => self.0.look(self.0.store.hash("read workers", &JobKeys::new(&job).workers)).await?,
+            false => {
+                self.0.read_store(self.0.store.hash("read workers", &JobKeys::new(&job).workers)).await?
+            }
         };
         Ok(JobView { job: fields, workers, notes: self.0.notes() })
     }
@@ -398,26 +404,26 @@ impl ClientService for ClientDesk {
 
     async fn about(self, _: Context) -> Result<BTreeMap<String, String>, EngineFault> {
         let mut about = (*self.0.about).clone();
-        let hands = match self.0.active.borrow().clone() {
-            Ok(hands) => hands,
+        let dispatcher = match self.0.active.borrow().clone() {
+            Ok(dispatcher) => dispatcher,
             Err(why) => {
                 about.insert("idle".into(), why.to_string());
                 match why {
-                    Idle::Standby { address, .. } => about.insert("leader".into(), address),
-                    Idle::Store { cause } => about.insert("store_trouble".into(), cause),
-                    Idle::Changing => None,
+                    InactiveReason::Standby { address, .. } => about.insert("leader".into(), address),
+                    InactiveReason::Store { cause } => about.insert("store_trouble".into(), cause),
+                    InactiveReason::Changing => None,
                 };
                 return Ok(about);
             }
         };
-        let workers = hands.sessions.all();
+        let workers = dispatcher.sessions.all();
         // After a change of engines the number of the process is not known: 0.
         let pids: Vec<String> = workers.iter().map(|w| w.about.pid.to_string()).collect();
         let told = [
-            ("epoch", hands.epoch.to_string()),
+            ("epoch", dispatcher.epoch.to_string()),
             ("shards_present", self.0.shards.all().len().to_string()),
             ("shard_trouble", self.0.shard_notes().join("; ")),
-            ("store_trouble", hands.trouble.get().unwrap_or_default()),
+            ("store_trouble", dispatcher.store_outage.cause().unwrap_or_default()),
             ("workers", workers.len().to_string()),
             ("worker_pids", pids.join(" ")),
         ];
@@ -426,9 +432,9 @@ impl ClientService for ClientDesk {
     }
 
     async fn workers(self, _: Context) -> Result<Vec<WorkerFields>, EngineFault> {
-        let mut seen = self.0.hands()?.sessions.all();
+        let mut seen = self.0.dispatcher()?.sessions.all();
         seen.sort_by_key(|seen| seen.worker);
-        let fields = |seen: Seen| {
+        let fields = |seen: WorkerStatus| {
             let id = ("id".to_owned(), seen.worker.to_string());
             let named = seen.fields().into_iter().map(|(name, value)| (name.to_owned(), value));
             named.chain([id]).collect()

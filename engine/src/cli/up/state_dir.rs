@@ -1,4 +1,4 @@
-//! The state directory of a running cluster: one `up` at a time, ports and secret that stay the same.
+//! The state directory of a running cluster: locked by one `up` at a time, with saved ports and the token.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,16 +11,16 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use crate::cli::cluster::Running;
+pub(super) use crate::cli::cluster::RunningCluster;
 use crate::{
-    cli::{CliError, places},
+    cli::{CliError, state_files},
     folder,
 };
 
-/// What stays the same from one start to the next.
+/// Saved from one start to the next: the name of the engine and the addresses of all processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Kept {
+pub(super) struct SavedAddresses {
     /// Name under which the engine takes the lead. Random: two clusters may share a Redis server.
     pub instance: String,
     pub engine: Option<SocketAddr>,
@@ -29,38 +29,38 @@ pub(super) struct Kept {
     pub shards: BTreeMap<String, SocketAddr>,
 }
 
-/// So many if nobody says how many.
+/// Number of shards if none was given.
 const DEFAULT_SHARDS: u32 = 2;
 
-/// A state directory that is ours until we end.
-pub(super) struct House {
+/// The state directory, locked by this process.
+pub(super) struct StateDir {
     dir: PathBuf,
-    /// The kernel lets it go when we end, in whatever way.
+    /// The kernel releases it when this process ends, in whatever way.
     _lock: File,
 }
 
-fn place(path: &Path) -> impl FnOnce(io::Error) -> CliError {
+fn path_error(path: &Path) -> impl FnOnce(io::Error) -> CliError {
     let path = path.to_owned();
-    move |source| CliError::Place { path, source }
+    move |source| CliError::Path { path, source }
 }
 
-impl House {
+impl StateDir {
     /// Makes the directory if need be and locks it.
     pub(super) fn open(dir: &Path) -> Result<Self, CliError> {
-        folder::make(dir).and_then(|()| close_rooms(dir)).map_err(place(dir))?;
-        let dir = dir.canonicalize().map_err(place(dir))?;
+        folder::make(dir).and_then(|()| restrict_permissions(dir)).map_err(path_error(dir))?;
+        let dir = dir.canonicalize().map_err(path_error(dir))?;
         let path = dir.join("lock");
         let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
-        let mut lock = open.map_err(place(&path))?;
+        let mut lock = open.map_err(path_error(&path))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let pid = io::read_to_string(&lock).unwrap_or_default().trim().to_owned();
                 return Err(CliError::Running { dir, pid });
             }
-            Err(TryLockError::Error(e)) => return Err(place(&path)(e)),
+            Err(TryLockError::Error(e)) => return Err(path_error(&path)(e)),
         }
-        lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(place(&path))?;
+        lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(path_error(&path))?;
         Ok(Self { dir, _lock: lock })
     }
 
@@ -69,30 +69,30 @@ impl House {
     }
 
     pub(super) fn token_file(&self) -> PathBuf {
-        places::token_file(&self.dir)
+        state_files::token_file(&self.dir)
     }
 
-    pub(super) fn log(&self, name: &str) -> PathBuf {
+    pub(super) fn log_file(&self, name: &str) -> PathBuf {
         self.dir.join("logs").join(format!("{name}.log"))
     }
 
-    /// What an earlier start left behind.
-    pub(super) fn kept(&self) -> Kept {
+    /// What an earlier start saved; a new instance name if there is none.
+    pub(super) fn saved_addresses(&self) -> SavedAddresses {
         let read = || serde_json::from_slice(&fs::read(self.dir.join("kept.json")).ok()?).ok();
-        let mut kept: Kept = read().unwrap_or_default();
-        if kept.instance.is_empty() {
-            kept.instance = format!("up-{:016x}", rand::random::<u64>());
+        let mut saved: SavedAddresses = read().unwrap_or_default();
+        if saved.instance.is_empty() {
+            saved.instance = format!("up-{:016x}", rand::random::<u64>());
         }
-        kept
+        saved
     }
 
-    pub(super) fn keep(&self, kept: &Kept) -> Result<(), CliError> {
-        self.write(&self.dir.join("kept.json"), kept)
+    pub(super) fn save_addresses(&self, saved: &SavedAddresses) -> Result<(), CliError> {
+        self.write(&self.dir.join("kept.json"), saved)
     }
 
     /// How many shards there are: as told, as before, or the default. What shards have saved is of use only to as many.
-    pub(super) fn shards(&self, told: Option<u32>) -> Result<u32, CliError> {
-        let before = u32::try_from(self.kept().shards.len()).unwrap_or(u32::MAX);
+    pub(super) fn shard_count(&self, told: Option<u32>) -> Result<u32, CliError> {
+        let before = u32::try_from(self.saved_addresses().shards.len()).unwrap_or(u32::MAX);
         let told = match (told, before) {
             (None, 0) => return Ok(DEFAULT_SHARDS),
             (None, before) => return Ok(before),
@@ -105,9 +105,9 @@ impl House {
         }
     }
 
-    /// Jobs that the shards wrote down at the last stop.
+    /// Jobs that the shards saved at the last stop.
     fn saved_jobs(&self, shards: u32) -> Vec<String> {
-        let dirs = (0..shards).map(|index| self.shard(index).join("jobs"));
+        let dirs = (0..shards).map(|index| self.shard_dir(index).join("jobs"));
         let files = dirs.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten().map(|file| file.path());
         let saved = files.filter(|path| path.extension().is_some_and(|e| e == "job"));
         let names = saved.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()));
@@ -115,21 +115,21 @@ impl House {
     }
 
     /// The state directory of a shard.
-    pub(super) fn shard(&self, index: u32) -> PathBuf {
+    pub(super) fn shard_dir(&self, index: u32) -> PathBuf {
         self.dir.join(format!("shard-{index}"))
     }
 
     /// Tells other commands where the cluster is.
-    pub(super) fn publish(&self, running: &Running) -> Result<(), CliError> {
-        self.write(&Running::path(&self.dir), running)
+    pub(super) fn publish(&self, running: &RunningCluster) -> Result<(), CliError> {
+        self.write(&RunningCluster::path(&self.dir), running)
     }
 
-    /// Takes that back.
-    pub(super) fn clear(&self) {
-        let _ = fs::remove_file(Running::path(&self.dir));
+    /// Removes what [`StateDir::publish`] wrote.
+    pub(super) fn unpublish(&self) {
+        let _ = fs::remove_file(RunningCluster::path(&self.dir));
     }
 
-    /// All of the file or the old one, never half of it.
+    /// Replaces a file atomically.
     fn write(&self, path: &Path, value: &impl Serialize) -> Result<(), CliError> {
         let new = path.with_extension("new");
         let write = || -> io::Result<()> {
@@ -139,12 +139,12 @@ impl House {
             file.sync_all()?;
             fs::rename(&new, path)
         };
-        write().map_err(place(path))
+        write().map_err(path_error(path))
     }
 }
 
-/// Makes the folder of the logs, and closes to others what an earlier release left open.
-fn close_rooms(dir: &Path) -> io::Result<()> {
+/// Creates the folder of the logs, and removes the rights of others from folders that an earlier release left open.
+fn restrict_permissions(dir: &Path) -> io::Result<()> {
     folder::make_or_close(&dir.join("logs"))?;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -162,14 +162,15 @@ mod tests {
     #[test]
     fn the_number_of_shards_stays_and_changes_only_while_none_has_saved_a_job() {
         let dir = tempfile::tempdir().unwrap();
-        let house = House::open(dir.path()).unwrap();
-        assert_eq!(house.shards(None).unwrap(), DEFAULT_SHARDS);
-        let mut kept = house.kept();
-        kept.shards = (0..4).map(|i| (format!("ps-{i}"), ([127, 0, 0, 1], 1).into())).collect();
-        house.keep(&kept).unwrap();
-        let counts = || [None, Some(4), Some(3)].map(|told| house.shards(told).map_err(|e| e.to_string()));
+        let state_dir = StateDir::open(dir.path()).unwrap();
+        assert_eq!(state_dir.shard_count(None).unwrap(), DEFAULT_SHARDS);
+        let mut saved = state_dir.saved_addresses();
+        saved.shards = (0..4).map(|i| (format!("ps-{i}"), ([127, 0, 0, 1], 1).into())).collect();
+        state_dir.save_addresses(&saved).unwrap();
+        let counts =
+            || [None, Some(4), Some(3)].map(|told| state_dir.shard_count(told).map_err(|e| e.to_string()));
         assert_eq!(counts(), [Ok(4), Ok(4), Ok(3)]);
-        let jobs = house.shard(3).join("jobs");
+        let jobs = state_dir.shard_dir(3).join("jobs");
         fs::create_dir_all(&jobs).unwrap();
         for file in ["digits.job", "old.damaged"] {
             fs::write(jobs.join(file), "").unwrap();
@@ -182,16 +183,16 @@ mod tests {
     #[test]
     fn one_at_a_time_and_ports_stay() {
         let dir = tempfile::tempdir().unwrap();
-        let house = House::open(dir.path()).unwrap();
-        let mut kept = house.kept();
-        kept.redis_port = Some(7);
-        house.keep(&kept).unwrap();
-        assert_eq!(house.kept(), kept);
-        match House::open(dir.path()).map(|_| ()) {
+        let state_dir = StateDir::open(dir.path()).unwrap();
+        let mut saved = state_dir.saved_addresses();
+        saved.redis_port = Some(7);
+        state_dir.save_addresses(&saved).unwrap();
+        assert_eq!(state_dir.saved_addresses(), saved);
+        match StateDir::open(dir.path()).map(|_| ()) {
             Err(CliError::Running { pid, .. }) => assert_eq!(pid, std::process::id().to_string()),
             other => panic!("{other:?}"),
         }
-        drop(house);
-        assert_eq!(House::open(dir.path()).unwrap().kept(), kept);
+        drop(state_dir);
+        assert_eq!(StateDir::open(dir.path()).unwrap().saved_addresses(), saved);
     }
 }

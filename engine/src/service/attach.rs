@@ -8,49 +8,53 @@ use syncline_scheduler::{
 use tracing::warn;
 
 use super::{
-    effects::{CALL, Hands},
+    dispatcher::{CALL_TIMEOUT, EffectDispatcher},
     message::Message,
 };
 use crate::rpc::{ShardFault, ShardState, within};
 
-impl Hands {
+impl EffectDispatcher {
     /// After a takeover: asks every shard where a running job stands, and goes on watching it.
     pub(super) fn attach(&self, job: &JobId, generation: Generation, floor: &ProgressFloor) {
         for shard in self.shards.indices() {
-            let (hands, job, floor) = (self.clone(), job.clone(), floor.clone());
-            self.start(&job.clone(), generation, async move {
-                match hands.state_of(&job, shard).await {
+            let (dispatcher, job, floor) = (self.clone(), job.clone(), floor.clone());
+            self.spawn_for(&job.clone(), generation, async move {
+                match dispatcher.state_of(&job, shard).await {
                     Ok(Some(state)) if state.generation == generation => {
-                        hands.attached(&job, shard, &state, floor);
+                        dispatcher.report_attached(&job, shard, &state, floor);
                         let progress =
                             ShardProgress { closed: state.closed, closed_ago_us: 0, pushes: state.pushes };
-                        hands.closed(&job, generation, shard, progress);
-                        hands.watch(&job, generation, shard, state.closed);
+                        dispatcher.report_closed(&job, generation, shard, progress);
+                        dispatcher.watch_barriers(&job, generation, shard, state.closed);
                     }
-                    Ok(_) => hands.failed(&job, generation, &ShardFault::UnknownJob { job: job.clone() }),
-                    Err(fault) => hands.failed(&job, generation, &fault),
+                    Ok(_) => dispatcher.report_failure(
+                        &job,
+                        generation,
+                        &ShardFault::UnknownJob { job: job.clone() },
+                    ),
+                    Err(fault) => dispatcher.report_failure(&job, generation, &fault),
                 }
             });
         }
     }
 
     /// Asks a shard that holds a running job how far it is: it may have gone back.
-    pub(super) fn compare(
+    pub(super) fn recheck_shard(
         &self,
         job: JobId,
         generation: Generation,
         shard: ShardIndex,
         floor: ProgressFloor,
     ) {
-        let hands = self.clone();
-        self.start(&job.clone(), generation, async move {
-            match hands.state_of(&job, shard).await {
+        let dispatcher = self.clone();
+        self.spawn_for(&job.clone(), generation, async move {
+            match dispatcher.state_of(&job, shard).await {
                 Ok(Some(state)) if state.generation == generation => {
-                    hands.attached(&job, shard, &state, floor);
+                    dispatcher.report_attached(&job, shard, &state, floor);
                 }
                 // It was closed meanwhile, or holds another life by now: others find out about that.
                 Ok(_) => {}
-                Err(fault) => hands.failed(&job, generation, &fault),
+                Err(fault) => dispatcher.report_failure(&job, generation, &fault),
             }
         });
     }
@@ -58,31 +62,33 @@ impl Hands {
     async fn state_of(&self, job: &JobId, shard: ShardIndex) -> Result<Option<ShardState>, ShardFault> {
         let ask = self.shards.call(shard, |c| {
             let job = job.clone();
-            async move { c.attach(within(CALL), self.epoch, job).await }
+            async move { c.attach(within(CALL_TIMEOUT), self.epoch, job).await }
         });
         ask.await
     }
 
-    fn attached(&self, job: &JobId, shard: ShardIndex, state: &ShardState, floor: ProgressFloor) {
+    fn report_attached(&self, job: &JobId, shard: ShardIndex, state: &ShardState, floor: ProgressFloor) {
         let (closed, watermarks) = (state.closed, state.watermarks.clone());
         let (job, generation) = (job.clone(), state.generation);
         self.send(Input::Attached { job, generation, shard, closed, watermarks, floor });
     }
 
     /// Asks a shard that came, or came back, what it holds.
-    pub(super) fn take_inventory(&self, shard: ShardIndex) {
-        let hands = self.clone();
+    pub(super) fn query_held_jobs(&self, shard: ShardIndex) {
+        let dispatcher = self.clone();
         tokio::spawn(async move {
-            let asked_us = hands.clock.now_us();
-            let held =
-                hands.shards.call(shard, |c| async move { c.held(within(CALL), hands.epoch).await }).await;
+            let asked_us = dispatcher.clock.now_us();
+            let held = dispatcher
+                .shards
+                .call(shard, |c| async move { c.held(within(CALL_TIMEOUT), dispatcher.epoch).await })
+                .await;
             match held {
                 Ok(held) => {
                     let held = held.into_iter().map(|h| (h.job, h.generation)).collect();
-                    hands.send(Input::ShardHolds { shard, asked_us, held });
+                    dispatcher.send(Input::ShardHolds { shard, asked_us, held });
                 }
                 Err(ShardFault::Fenced { .. }) => {
-                    let _ = hands.queue.send(Message::Deposed);
+                    let _ = dispatcher.queue.send(Message::Deposed);
                 }
                 Err(fault) => warn!(%shard, %fault, "the shard does not say what it holds"),
             }
@@ -91,19 +97,21 @@ impl Hands {
 
     /// Tells all shards where each of them is now: they hear and fetch from each other. Workers learn it with their next
     /// orders. Who is missing makes all be told when it comes.
-    pub(super) fn tell_addresses(&self) {
+    pub(super) fn broadcast_addresses(&self) {
         if self.shards.addresses().is_none() {
             return;
         }
         for shard in self.shards.indices() {
-            let hands = self.clone();
+            let dispatcher = self.clone();
             tokio::spawn(async move {
-                let told = hands.shards.call(shard, |c| {
+                let told = dispatcher.shards.call(shard, |c| {
                     // As they are when this one is reached.
-                    let addresses = hands.shards.addresses();
+                    let addresses = dispatcher.shards.addresses();
                     async move {
                         match addresses {
-                            Some(addresses) => c.moved(within(CALL), hands.epoch, addresses).await,
+                            Some(addresses) => {
+                                c.moved(within(CALL_TIMEOUT), dispatcher.epoch, addresses).await
+                            }
                             None => Ok(Ok(())),
                         }
                     }

@@ -1,4 +1,4 @@
-//! One child process, kept running.
+//! One supervised child process.
 
 use std::{
     ffi::OsString,
@@ -24,12 +24,12 @@ use crate::cli::Exit;
 /// Pause before a child that ended is started again; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A child that ran for this long has recovered.
-const STEADY: Duration = Duration::from_secs(10);
-/// From the wish that a child end to SIGKILL, unless its program says otherwise.
-pub(super) const STOP_LIMIT: Duration = Duration::from_secs(6);
+/// After running for this long a child counts as stable, and its pause starts again.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+/// Time from the request to stop until SIGKILL, unless the program has another.
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(6);
 /// A log longer than this is begun anew.
-const LOG_BYTES: u64 = 8 << 20;
+const MAX_LOG_BYTES: u64 = 8 << 20;
 
 /// How to start a child.
 #[derive(Debug, Clone)]
@@ -40,12 +40,13 @@ pub(super) struct Program {
     pub env: Vec<(&'static str, OsString)>,
     /// Where its stderr goes.
     pub log: PathBuf,
-    /// What it is told with `--listen`; from its first word on the address that it really took.
+    /// Its `--listen` address; once it has printed one, the address that it really took.
     pub listen: Option<SocketAddr>,
-    /// From the wish that it end to SIGKILL.
-    pub stop_limit: Duration,
-    /// It has something to keep first. A line asks it to end; once the pipe closes as well nobody waits any more.
-    pub keeps: bool,
+    /// Time from the request to stop until SIGKILL.
+    pub stop_timeout: Duration,
+    /// It saves state before it ends: a line on stdin asks it to stop, and closing stdin makes it give up what it cannot
+    /// save.
+    pub saves_state: bool,
 }
 
 /// What happened to a child.
@@ -68,54 +69,58 @@ pub(super) struct HowEnded {
 }
 
 /// A child that is started again whenever it ends, until [`stop`](Self::stop).
-pub(super) struct Kept {
+pub(super) struct SupervisedChild {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
-impl Kept {
+impl SupervisedChild {
     /// Must be called inside a runtime.
     pub(super) fn start(program: Program, events: mpsc::UnboundedSender<Event>) -> Self {
         let (stop, stopped) = watch::channel(false);
-        Self { stop, task: tokio::spawn(keep(program, events, stopped)) }
+        Self { stop, task: tokio::spawn(supervise(program, events, stopped)) }
     }
 
-    /// Asks it to end.
-    pub(super) fn tell(&self) {
+    /// Asks it to stop.
+    pub(super) fn request_stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Waits until it has.
-    pub(super) async fn ended(self) {
+    /// Waits until it has ended.
+    pub(super) async fn wait(self) {
         let _ = self.task.await;
     }
 }
 
-async fn told(stop: &mut watch::Receiver<bool>) {
+async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|s| *s).await;
 }
 
-async fn keep(mut program: Program, events: mpsc::UnboundedSender<Event>, mut stop: watch::Receiver<bool>) {
+async fn supervise(
+    mut program: Program,
+    events: mpsc::UnboundedSender<Event>,
+    mut stop: watch::Receiver<bool>,
+) {
     let mut pause = FIRST_PAUSE;
     loop {
         let since = Instant::now();
         let from = program.log.metadata().map_or(0, |m| m.len());
         let (status, exit) = match program.spawn() {
-            Ok(child) => match program.attend(child, &events, &mut stop).await {
+            Ok(child) => match program.run_until_end(child, &events, &mut stop).await {
                 Some(status) => (status.to_string(), Exit::of_child(status.code())),
                 None => return,
             },
             Err(error) => (format!("a failed start of `{}`: {error}", program.bin.display()), Exit::Usage),
         };
-        if since.elapsed() > STEADY {
+        if since.elapsed() > STABLE_AFTER {
             pause = FIRST_PAUSE;
         }
         let how = HowEnded { status, exit, log: program.log.clone(), tail: tail(&program.log, from) };
-        // Nobody listens any more while we are being stopped.
+        // The receiver is gone while `up` is being stopped.
         let _ = events.send(Event::Ended { name: program.name.clone(), how, again_in: pause });
         tokio::select! {
             () = sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
-            () = told(&mut stop) => return,
+            () = stop_requested(&mut stop) => return,
         }
     }
 }
@@ -139,8 +144,8 @@ impl Program {
             .spawn()
     }
 
-    /// Stays with a child until it ends, `None` if that was our wish.
-    async fn attend(
+    /// Waits until a child ends; `None` if it was asked to stop.
+    async fn run_until_end(
         &mut self,
         mut child: Child,
         events: &mpsc::UnboundedSender<Event>,
@@ -148,29 +153,29 @@ impl Program {
     ) -> Option<ExitStatus> {
         // Out of `child`, because its `wait` closes what it finds there.
         let mut pipe = child.stdin.take();
-        let mut words = child.stdout.take().map(|out| BufReader::new(out).lines());
+        let mut lines = child.stdout.take().map(|out| BufReader::new(out).lines());
         let _ = events.send(Event::Started { name: self.name.clone(), pid: child.id().unwrap_or(0) });
         loop {
             tokio::select! {
-                word = next(&mut words) => match word {
-                    Some(line) => self.hear(&line, events),
-                    None => words = None,
+                line = next(&mut lines) => match line {
+                    Some(line) => self.handle_line(&line, events),
+                    None => lines = None,
                 },
                 status = child.wait() => return Some(status.unwrap_or_default()),
-                () = told(stop) => break,
+                () = stop_requested(stop) => break,
             }
         }
         match &mut pipe {
-            Some(pipe) if self.keeps => drop(pipe.write_all(b"stop\n").await),
+            Some(pipe) if self.saves_state => drop(pipe.write_all(b"stop\n").await),
             _ => drop(pipe.take()),
         }
-        let limit = self.stop_limit;
+        let limit = self.stop_timeout;
         let ended = async {
             loop {
                 tokio::select! {
-                    word = next(&mut words) => match word {
-                        Some(line) => self.hear(&line, events),
-                        None => words = None,
+                    line = next(&mut lines) => match line {
+                        Some(line) => self.handle_line(&line, events),
+                        None => lines = None,
                     },
                     status = child.wait() => return status.unwrap_or_default(),
                 }
@@ -178,7 +183,7 @@ impl Program {
         };
         let ended = timeout(limit, ended).await;
         match ended {
-            Ok(status) if self.keeps && !status.success() => {
+            Ok(status) if self.saves_state && !status.success() => {
                 say(&format!("{} ended with {status}; see {}", self.name, self.log.display()));
             }
             Ok(_) => {}
@@ -190,7 +195,7 @@ impl Program {
         None
     }
 
-    fn hear(&mut self, line: &str, events: &mpsc::UnboundedSender<Event>) {
+    fn handle_line(&mut self, line: &str, events: &mpsc::UnboundedSender<Event>) {
         if let Some(trouble) = line.strip_prefix("trouble ") {
             say(&format!("{}: {trouble}", self.name));
         }
@@ -201,8 +206,8 @@ impl Program {
 }
 
 /// The next line; never, once there are no more.
-async fn next(words: &mut Option<Lines<BufReader<ChildStdout>>>) -> Option<String> {
-    match words {
+async fn next(lines: &mut Option<Lines<BufReader<ChildStdout>>>) -> Option<String> {
+    match lines {
         Some(lines) => lines.next_line().await.ok().flatten(),
         None => std::future::pending().await,
     }
@@ -210,7 +215,7 @@ async fn next(words: &mut Option<Lines<BufReader<ChildStdout>>>) -> Option<Strin
 
 fn open_log(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().create(true).append(true).open(path)?;
-    if file.metadata()?.len() > LOG_BYTES {
+    if file.metadata()?.len() > MAX_LOG_BYTES {
         file.set_len(0)?;
     }
     Ok(file)

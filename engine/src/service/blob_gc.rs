@@ -6,22 +6,22 @@ use syncline_scheduler::core::Job;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::{calls::store_fault, effects::Hands};
+use super::{context::store_fault, dispatcher::EffectDispatcher};
 use crate::{
     rpc::{Collected, EngineFault, within},
     store::RedisStore,
 };
 
 /// A blob that came or was asked for within this time stays: whoever submits a job uploads first.
-const YOUNG: Duration = Duration::from_secs(3_600);
-const EVERY: Duration = Duration::from_secs(6 * 3_600);
-const CALL: Duration = Duration::from_secs(60);
+const MIN_AGE: Duration = Duration::from_secs(3_600);
+const INTERVAL: Duration = Duration::from_secs(6 * 3_600);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Collects for ever, first when the lead is that old.
-pub(super) async fn keep_collecting(store: RedisStore, hands: Hands) {
+/// Collects at each [`INTERVAL`], for ever.
+pub(super) async fn collect_periodically(store: RedisStore, dispatcher: EffectDispatcher) {
     loop {
-        sleep(EVERY).await;
-        match collect(&store, &hands, YOUNG).await {
+        sleep(INTERVAL).await;
+        match collect_blobs(&store, &dispatcher, MIN_AGE).await {
             Ok(Collected { blobs: 0, .. }) => {}
             Ok(Collected { blobs, bytes }) => info!(blobs, bytes, "removed blobs that no job names"),
             Err(error) => warn!(%error, "cannot remove blobs that no job names"),
@@ -30,21 +30,21 @@ pub(super) async fn keep_collecting(store: RedisStore, hands: Hands) {
 }
 
 /// Removes from every shard the blobs that no job names and that are older than this.
-pub(super) async fn collect(
+pub(super) async fn collect_blobs(
     store: &RedisStore,
-    hands: &Hands,
+    dispatcher: &EffectDispatcher,
     older_than: Duration,
 ) -> Result<Collected, EngineFault> {
-    let named: Vec<String> = named(store).await?.into_iter().collect();
+    let named: Vec<String> = referenced_blobs(store).await?.into_iter().collect();
     let mut all = Collected::default();
-    for shard in hands.shards.indices() {
-        let (keep, epoch) = (named.clone(), hands.epoch);
-        let call = hands.shards.try_call(shard, |c| async move {
-            c.collect(within(CALL), epoch, keep, older_than.as_secs()).await
+    for shard in dispatcher.shards.indices() {
+        let (keep, epoch) = (named.clone(), dispatcher.epoch);
+        let call = dispatcher.shards.call_once(shard, |c| async move {
+            c.collect(within(CALL_TIMEOUT), epoch, keep, older_than.as_secs()).await
         });
         let here = call
             .await
-            .map_err(|_| hands.shards.missing())?
+            .map_err(|_| dispatcher.shards.missing_fault())?
             .map_err(|fault| EngineFault::Shard { shard, cause: fault.to_string() })?;
         all.blobs += here.blobs;
         all.bytes += here.bytes;
@@ -53,7 +53,7 @@ pub(super) async fn collect(
 }
 
 /// Every blob that some job names. A job that cannot be read may name any: then nothing is removed.
-async fn named(store: &RedisStore) -> Result<BTreeSet<String>, EngineFault> {
+async fn referenced_blobs(store: &RedisStore) -> Result<BTreeSet<String>, EngineFault> {
     let mut named = BTreeSet::new();
     for id in store.jobs().await.map_err(store_fault)? {
         let stored = store.read(&id).await.map_err(store_fault)?;

@@ -1,0 +1,102 @@
+//! Drops workers and shards that have been silent for too long, and publishes in Redis who is alive.
+
+use std::time::{Duration, Instant};
+
+use syncline_scheduler::{core::Input, ids::Incarnation};
+use tracing::warn;
+
+use super::{
+    context::{ServiceContext, report_shard_lost},
+    message::Message,
+    run::Limits,
+    sessions::WorkerStatus,
+};
+use crate::store::keys;
+
+/// Time between two checks.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// A check that is later than this was late because this process was not awake; that time does not count as silence.
+const LATE_CHECK: Duration = Duration::from_millis(500);
+/// A task that takes this many times as long as any before it is stuck.
+const STALL_FACTOR: u32 = 20;
+/// How often the registry in Redis is refreshed.
+const REFRESH_EVERY_CHECKS: u32 = 10;
+
+/// Checks for ever.
+pub(super) async fn monitor_liveness(context: ServiceContext) {
+    let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut last = Instant::now();
+    for n in 0u32.. {
+        ticks.tick().await;
+        let late = last.elapsed().saturating_sub(CHECK_INTERVAL);
+        last = Instant::now();
+        let Ok(dispatcher) = context.dispatcher() else { continue };
+        if late > LATE_CHECK {
+            warn!(
+                late_ms = late.as_millis() as u64,
+                "this process was not awake; nobody counts as silent for that"
+            );
+            dispatcher.sessions.extend_deadlines(late);
+            context.shards.extend_deadlines(late);
+        }
+        // While Redis takes no writes nothing is decided: ticks would only pile up.
+        if dispatcher.store_outage.cause().is_none() {
+            let _ = dispatcher.queue.send(Message::Input(Input::Tick));
+        }
+        for status in dispatcher.sessions.all() {
+            if let Some(reason) = drop_reason(&status, &context.limits) {
+                drop_worker(&context, status.worker, &reason);
+            }
+        }
+        for shard in context.shards.all() {
+            let silent = shard.seen.elapsed();
+            if silent > context.limits.shard_silence {
+                let (index, silent_ms) = (shard.hello.index, silent.as_millis() as u64);
+                warn!(shard = %index, address = shard.hello.address, silent_ms, "shard is lost");
+                context.shards.forget(index);
+                report_shard_lost(&context, index, &format!("silent for {silent_ms} ms"));
+            }
+        }
+        if n.is_multiple_of(REFRESH_EVERY_CHECKS) {
+            refresh_registry(&context).await;
+        }
+    }
+}
+
+/// Why a worker must be dropped, if it must.
+fn drop_reason(status: &WorkerStatus, limits: &Limits) -> Option<String> {
+    if status.silent_for > limits.worker_silence {
+        return Some(format!("silent for {} ms", status.silent_for.as_millis()));
+    }
+    let running = Duration::from_millis(status.activity.running_ms);
+    let longest = Duration::from_millis(status.activity.longest_ms);
+    let stuck = running > limits.stall && running > longest.saturating_mul(STALL_FACTOR);
+    stuck.then(|| format!("busy with one task for {} s, without a sign that it moves", running.as_secs()))
+}
+
+/// Drops a worker: its session ends at once, the core settles the rest.
+pub(super) fn drop_worker(context: &ServiceContext, worker: Incarnation, reason: &str) {
+    let Ok(dispatcher) = context.dispatcher() else { return };
+    dispatcher.sessions.drop_worker(worker, reason);
+    let input = Input::WorkerGone { worker, reason: reason.to_owned() };
+    let _ = dispatcher.queue.send(Message::Input(input));
+}
+
+async fn refresh_registry(context: &ServiceContext) {
+    let Ok(dispatcher) = context.dispatcher() else { return };
+    let mut records = Vec::new();
+    for status in dispatcher.sessions.all() {
+        records.push((keys::worker(status.worker), status.fields()));
+    }
+    for shard in context.shards.all() {
+        let fields = vec![
+            ("address", shard.hello.address.clone()),
+            ("count", shard.hello.count.to_string()),
+            ("silent_ms", shard.seen.elapsed().as_millis().to_string()),
+        ];
+        records.push((keys::shard(shard.hello.index), fields));
+    }
+    // Soft state: while Redis is away the loop says so, and the next refresh brings everything.
+    let _ = context.store.refresh(&records).await;
+}

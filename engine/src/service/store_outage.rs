@@ -1,0 +1,35 @@
+//! Why Redis cannot be written to right now, so that callers are told at once instead of waiting.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The present causes; clones share them.
+#[derive(Clone, Default)]
+pub(super) struct StoreOutage(Arc<Mutex<Causes>>);
+
+/// Each cause is set and cleared by one place alone.
+#[derive(Default)]
+struct Causes {
+    /// Set by the decision loop, while a commit fails that it repeats.
+    commit: Option<String>,
+    /// Set by the renewal of the lease, which writes every second whether jobs run or not.
+    lead: Option<String>,
+}
+
+impl StoreOutage {
+    pub(super) fn set_commit_failure(&self, cause: Option<String>) {
+        self.lock().commit = cause;
+    }
+
+    pub(super) fn set_lease_failure(&self, cause: Option<String>) {
+        self.lock().lead = cause;
+    }
+
+    pub(super) fn cause(&self) -> Option<String> {
+        let causes = self.lock();
+        causes.commit.clone().or_else(|| causes.lead.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Causes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
