@@ -8,10 +8,10 @@ use syncline_engine::store::{CommitMode, RedisStore, keys::JobKeys};
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{
     core::{
-        Assignment, Barrier, Core, Effect, Input, Iterated, Outcome, ShardProgress, Submission, TaskReport,
-        Work, WorkerInfo,
+        Assignment, BarrierOrder, ClosedBarrier, Core, Effect, Input, Iterated, Outcome, Submission,
+        TaskReport, Work, WorkerInfo,
     },
-    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
+    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},
     spec::{
         DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
         Source, TrainSpec,
@@ -34,7 +34,7 @@ struct Driver {
     iterations: u64,
     queues: BTreeMap<Incarnation, VecDeque<Assignment>>,
     watermarks: BTreeMap<Incarnation, u64>,
-    barriers: BTreeMap<u64, Barrier>,
+    barriers: BTreeMap<u64, BarrierOrder>,
     closed: u64,
 }
 
@@ -90,8 +90,8 @@ impl Driver {
             Effect::OpenShards { job, generation } => {
                 inputs.push_back(Input::ShardsOpened { job, generation })
             }
-            Effect::LeaseBarrier { barrier, .. } => {
-                self.barriers.insert(barrier.superstep.0, barrier);
+            Effect::LeaseBarrier { order, .. } => {
+                self.barriers.insert(order.superstep.0, order);
             }
             Effect::Plan(r) => inputs.push_back(Input::Planned {
                 revision: r.revision,
@@ -105,19 +105,20 @@ impl Driver {
     }
 
     fn close(&mut self, inputs: &mut VecDeque<Input>) {
-        let done = |b: &Barrier, marks: &BTreeMap<Incarnation, u64>| {
+        let done = |b: &BarrierOrder, marks: &BTreeMap<Incarnation, u64>| {
             b.roster.iter().all(|(w, last)| marks.get(w).copied().unwrap_or(0) >= *last)
         };
         while self.barriers.get(&self.closed).is_some_and(|b| done(b, &self.watermarks)) {
             self.barriers.remove(&self.closed);
+            let superstep = Superstep(self.closed);
+            let barrier = ClosedBarrier { superstep, closed_ago_us: 0, pushes: self.iterations };
             self.closed += 1;
-            let progress = ShardProgress { closed: self.closed, closed_ago_us: 0, pushes: self.iterations };
             let job = self.job.clone();
             inputs.push_back(Input::BarrierClosed {
                 job,
                 generation: Generation(1),
                 shard: ShardIndex(0),
-                progress,
+                barrier,
             });
         }
     }

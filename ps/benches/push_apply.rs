@@ -23,7 +23,7 @@ use syncline_ps::{
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, ShardIndex},
     spec::{Layout, Optimizer, Parameter},
-    sync::UpdateMode,
+    sync::PushMode,
 };
 use tarpc::{client, context};
 
@@ -37,7 +37,7 @@ const HEADER: PushHeader = PushHeader {
     weight: 1.0,
     scale: 1.0,
     skip: false,
-    mode: UpdateMode::PerPush,
+    mode: PushMode::Apply,
     covers: 1,
 };
 

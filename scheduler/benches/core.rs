@@ -12,10 +12,10 @@ use std::{
 use criterion::{Criterion, criterion_group, criterion_main};
 use syncline_scheduler::{
     core::{
-        Assignment, Barrier, Core, Effect, Input, Iterated, Outcome, ShardProgress, Submission, TaskReport,
-        Work, WorkerInfo,
+        Assignment, BarrierOrder, ClosedBarrier, Core, Effect, Input, Iterated, Outcome, Submission,
+        TaskReport, Work, WorkerInfo,
     },
-    ids::{Generation, Incarnation, JobId, ShardIndex},
+    ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
     spec::{
         DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
         Source, TrainSpec,
@@ -74,7 +74,7 @@ struct World {
     turns: BTreeMap<(u64, Incarnation), ()>,
     queues: BTreeMap<Incarnation, VecDeque<Assignment>>,
     watermarks: BTreeMap<Incarnation, u64>,
-    barriers: BTreeMap<u64, Barrier>,
+    barriers: BTreeMap<u64, BarrierOrder>,
     closed: u64,
     handled: Duration,
     committed: Duration,
@@ -132,8 +132,8 @@ impl World {
             Effect::OpenShards { job, generation } => {
                 inputs.push_back(Input::ShardsOpened { job, generation });
             }
-            Effect::LeaseBarrier { barrier, .. } => {
-                self.barriers.insert(barrier.superstep.0, barrier);
+            Effect::LeaseBarrier { order, .. } => {
+                self.barriers.insert(order.superstep.0, order);
             }
             Effect::Plan(r) => inputs.push_back(Input::Planned {
                 plan: sync::plan(&r.rows, r.search_options),
@@ -147,15 +147,16 @@ impl World {
     }
 
     fn close(&mut self, inputs: &mut VecDeque<Input>) {
-        let done = |b: &Barrier, marks: &BTreeMap<Incarnation, u64>| {
+        let done = |b: &BarrierOrder, marks: &BTreeMap<Incarnation, u64>| {
             b.roster.iter().all(|(w, last)| marks.get(w).copied().unwrap_or(0) >= *last)
         };
         while self.barriers.get(&self.closed).is_some_and(|b| done(b, &self.watermarks)) {
             self.barriers.remove(&self.closed);
             self.closed += 1;
-            let progress = ShardProgress { closed: self.closed, closed_ago_us: 0, pushes: 0 };
+            let barrier =
+                ClosedBarrier { superstep: Superstep(self.closed - 1), closed_ago_us: 0, pushes: 0 };
             let (job, generation, shard) = (self.job.clone(), Generation(1), ShardIndex(0));
-            inputs.push_back(Input::BarrierClosed { job, generation, shard, progress });
+            inputs.push_back(Input::BarrierClosed { job, generation, shard, barrier });
         }
     }
 

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use cluster::Settings;
 use syncline_scheduler::{
     core::{
-        Assignment, Blame, Core, Effect, Input, Iterated, Job, Outcome, Phase, ProgressFloor, Refused,
-        ShardProgress, SnapshotFile, Submission, TaskFault, TaskReport, Work, WorkerInfo,
+        Assignment, Blame, ClosedBarrier, Core, Effect, HeldJob, Input, Iterated, Job, Outcome, Phase,
+        ProgressFloor, Refused, SnapshotFile, Submission, TaskFault, TaskReport, Work, WorkerInfo,
     },
-    ids::{Generation, Incarnation, JobId, ShardIndex},
+    ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
     spec::{JobSpec, NodeKind},
 };
 
@@ -39,7 +39,7 @@ fn closed(name: &str, nonce: u32) -> Input {
         job: id(name),
         generation: Generation::first(nonce),
         shard: ShardIndex(0),
-        progress: ShardProgress { closed: 1, closed_ago_us: 0, pushes: 1 },
+        barrier: ClosedBarrier { superstep: Superstep(0), closed_ago_us: 0, pushes: 1 },
     }
 }
 
@@ -233,7 +233,10 @@ fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_el
     world.join(1, "worker");
     world.submit(spec("job", 100), 5);
     let mine = (id("job"), Generation::first(5));
-    let held = |held: Vec<_>, asked_us| Input::ShardHolds { shard: ShardIndex(0), asked_us, held };
+    let held = |held: Vec<(JobId, Generation)>, asked_us| {
+        let held = held.into_iter().map(|(job, generation)| HeldJob { job, generation }).collect();
+        Input::ShardHolds { shard: ShardIndex(0), asked_us, held }
+    };
     // Asked before the job opened there: says nothing about it.
     world.give(held(vec![], 999_999));
     world.now_us += 10;

@@ -25,8 +25,8 @@ pub use outage::Outage;
 pub use reconnecting::{CallError, Reconnecting, within};
 pub use refusals::Refusals;
 pub use shard::{
-    BarrierOrder, ClockOrder, ClosedBarrier, Collected, HeldJob, OpenJob, SealAnswer, Shard, ShardClient,
-    ShardFault, ShardRequest, ShardResponse, ShardState, SnapshotReport,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, HeldJob, OpenJob, PushProgress, Shard, ShardClient,
+    ShardFault, ShardRequest, ShardResponse, ShardState, SnapshotFile,
 };
 pub use token::{InvalidToken, Token};
 pub use worker::{

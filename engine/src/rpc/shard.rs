@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+pub use syncline_scheduler::core::{
+    BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, PushProgress, SnapshotFile,
+};
 use syncline_scheduler::{
-    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},
+    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
     spec::{Layout, Optimizer},
-    sync::RoundRule,
 };
 
 /// Everything a shard must know to hold its part of a job's parameters.
@@ -40,71 +42,11 @@ pub struct ShardState {
     pub pushes: u64,
 }
 
-/// A job that a shard holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldJob {
-    pub job: JobId,
-    pub generation: Generation,
-}
-
-/// A barrier, leased to every shard in advance. A higher revision replaces the roster of a lower one.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BarrierOrder {
-    pub superstep: Superstep,
-    pub revision: u32,
-    /// Last push of each incarnation that must be applied before the barrier closes.
-    pub roster: BTreeMap<Incarnation, u64>,
-    /// How the mean of what was pushed into the round becomes new parameters, if anything was.
-    pub rule: RoundRule,
-    /// Rate of the round's single step, where the rule takes one.
-    pub learning_rate: f32,
-    /// Keep a copy of this version for `evaluate` and `snapshot`.
-    pub pin: bool,
-}
-
-/// Whose clocks count for pulls that wait for a minimum clock. A higher revision replaces a lower one; a sealed
-/// worker counts no more.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClockOrder {
-    pub revision: u64,
-    /// What to add to a worker's watermark to get its clock.
-    pub base: BTreeMap<Incarnation, u64>,
-}
-
-/// A shard's answer to `seal`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SealAnswer {
-    /// Last push of the incarnation that was applied completely here.
-    pub watermark: u64,
-    /// Whether the next push had begun to be applied.
-    pub partial: bool,
-}
-
-/// One barrier that this shard has closed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClosedBarrier {
-    pub superstep: Superstep,
-    /// Time between the close and this answer, on the shard's monotonic clock.
-    pub closed_ago_us: u64,
-    /// Pushes applied completely on this shard when it closed.
-    pub pushes: u64,
-}
-
 /// What a shard has removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collected {
     pub blobs: u64,
     pub bytes: u64,
-}
-
-/// A snapshot on disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SnapshotReport {
-    /// The safetensors file, on the machine of the shard that wrote it.
-    pub path: String,
-    pub bytes: u64,
-    /// BLAKE3 of the file.
-    pub digest: String,
 }
 
 /// Why a shard refused.
@@ -167,7 +109,7 @@ pub trait Shard {
         epoch: EngineEpoch,
         job: JobId,
         generation: Generation,
-        roster: ClockOrder,
+        roster: ClockRoster,
     ) -> Result<(), ShardFault>;
     /// Refuses the incarnation's bytes from now on and says how far it came.
     async fn seal(
@@ -175,7 +117,7 @@ pub trait Shard {
         job: JobId,
         generation: Generation,
         worker: Incarnation,
-    ) -> Result<SealAnswer, ShardFault>;
+    ) -> Result<PushProgress, ShardFault>;
     /// Barriers closed beyond the first `seen`; waits up to `wait_ms` for one.
     async fn closed(
         epoch: EngineEpoch,
@@ -192,7 +134,7 @@ pub trait Shard {
         generation: Generation,
         version: Option<u64>,
         name: String,
-    ) -> Result<SnapshotReport, ShardFault>;
+    ) -> Result<SnapshotFile, ShardFault>;
     /// Where all shards are now, in order: those of every job that is open here.
     async fn moved(epoch: EngineEpoch, shards: Vec<String>) -> Result<(), ShardFault>;
     /// Every job that is open here.

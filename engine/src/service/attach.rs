@@ -2,8 +2,8 @@
 //! now.
 
 use syncline_scheduler::{
-    core::{Input, ProgressFloor, ShardProgress},
-    ids::{Generation, JobId, ShardIndex},
+    core::{ClosedBarrier, Input, ProgressFloor},
+    ids::{Generation, JobId, ShardIndex, Superstep},
 };
 use tracing::warn;
 
@@ -22,9 +22,11 @@ impl EffectDispatcher {
                 match dispatcher.state_of(&job, shard).await {
                     Ok(Some(state)) if state.generation == generation => {
                         dispatcher.report_attached(&job, shard, &state, floor);
-                        let progress =
-                            ShardProgress { closed: state.closed, closed_ago_us: 0, pushes: state.pushes };
-                        dispatcher.report_closed(&job, generation, shard, progress);
+                        if let Some(newest) = state.closed.checked_sub(1) {
+                            let superstep = Superstep(newest);
+                            let barrier = ClosedBarrier { superstep, closed_ago_us: 0, pushes: state.pushes };
+                            dispatcher.report_closed(&job, generation, shard, barrier);
+                        }
                         dispatcher.watch_barriers(&job, generation, shard, state.closed);
                     }
                     Ok(_) => dispatcher.report_failure(
@@ -83,10 +85,7 @@ impl EffectDispatcher {
                 .call(shard, |c| async move { c.held(within(CALL_TIMEOUT), dispatcher.epoch).await })
                 .await;
             match held {
-                Ok(held) => {
-                    let held = held.into_iter().map(|h| (h.job, h.generation)).collect();
-                    dispatcher.send(Input::ShardHolds { shard, asked_us, held });
-                }
+                Ok(held) => dispatcher.send(Input::ShardHolds { shard, asked_us, held }),
                 Err(ShardFault::Fenced { .. }) => {
                     let _ = dispatcher.queue.send(Message::Deposed);
                 }

@@ -7,9 +7,7 @@ use std::{
 };
 
 use syncline_scheduler::{
-    core::{
-        Barrier, ClockRoster, Effect, Input, PushProgress, ShardProgress, SnapshotFile, TaskFault, TaskKey,
-    },
+    core::{BarrierOrder, ClockRoster, ClosedBarrier, Effect, Input, SnapshotFile, TaskFault, TaskKey},
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
     spec::{JobSpec, TrainSpec},
     sync::{self, PlanRequest},
@@ -21,7 +19,7 @@ use tracing::warn;
 use super::{
     clock::Clock, message::Message, sessions::Sessions, shards::ShardDirectory, store_outage::StoreOutage,
 };
-use crate::rpc::{BarrierOrder, ClockOrder, OpenJob, ShardClient, ShardFault, SnapshotReport, within};
+use crate::rpc::{OpenJob, ShardClient, ShardFault, within};
 
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(600);
@@ -41,11 +39,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What a shard says of a snapshot, as the core takes it.
-fn snapshot_outcome(answer: Result<SnapshotReport, ShardFault>) -> Result<SnapshotFile, TaskFault> {
-    match answer {
-        Ok(r) => Ok(SnapshotFile { path: r.path, bytes: r.bytes, digest: r.digest }),
-        Err(fault) => Err(TaskFault { code: fault.code().to_owned(), reason: fault.to_string() }),
-    }
+fn snapshot_outcome(answer: Result<SnapshotFile, ShardFault>) -> Result<SnapshotFile, TaskFault> {
+    answer.map_err(|fault| TaskFault { code: fault.code().to_owned(), reason: fault.to_string() })
 }
 
 /// One life of a job.
@@ -148,9 +143,7 @@ impl EffectDispatcher {
             Effect::Attach { job, generation, shard, floor } => {
                 self.recheck_shard(job, generation, shard, floor)
             }
-            Effect::LeaseBarrier { job, generation, barrier } => {
-                self.order_barrier(&job, generation, &barrier)
-            }
+            Effect::LeaseBarrier { job, generation, order } => self.order_barrier(&job, generation, order),
             Effect::Clocks { job, generation, roster } => self.send_clock_roster(&job, generation, roster),
             Effect::Seal { job, generation, worker } => self.seal_worker(&job, generation, worker),
             Effect::Snapshot { key, version } => self.write_snapshot(key, version),
@@ -221,11 +214,9 @@ impl EffectDispatcher {
         job: &JobId,
         generation: Generation,
         shard: ShardIndex,
-        progress: ShardProgress,
+        barrier: ClosedBarrier,
     ) {
-        if progress.closed > 0 {
-            self.send(Input::BarrierClosed { job: job.clone(), generation, shard, progress });
-        }
+        self.send(Input::BarrierClosed { job: job.clone(), generation, shard, barrier });
     }
 
     pub(super) fn watch_barriers(
@@ -259,13 +250,7 @@ impl EffectDispatcher {
                     Ok(barriers) => {
                         for barrier in barriers {
                             seen = seen.max(barrier.superstep.0 + 1);
-                            let (closed_ago_us, pushes) = (barrier.closed_ago_us, barrier.pushes);
-                            dispatcher.report_closed(
-                                &job,
-                                generation,
-                                shard,
-                                ShardProgress { closed: seen, closed_ago_us, pushes },
-                            );
+                            dispatcher.report_closed(&job, generation, shard, barrier);
                         }
                     }
                     Err(fault) => return dispatcher.report_failure(&job, generation, &fault),
@@ -274,15 +259,7 @@ impl EffectDispatcher {
         });
     }
 
-    fn order_barrier(&self, job: &JobId, generation: Generation, barrier: &Barrier) {
-        let order = BarrierOrder {
-            superstep: barrier.superstep,
-            revision: barrier.revision,
-            roster: barrier.roster.clone(),
-            rule: barrier.rule,
-            learning_rate: barrier.learning_rate,
-            pin: barrier.pin,
-        };
+    fn order_barrier(&self, job: &JobId, generation: Generation, order: BarrierOrder) {
         let (epoch, named) = (self.epoch, job.clone());
         self.order_all_shards(job, generation, move |c| {
             let (job, order) = (named.clone(), order.clone());
@@ -291,11 +268,10 @@ impl EffectDispatcher {
     }
 
     fn send_clock_roster(&self, job: &JobId, generation: Generation, roster: ClockRoster) {
-        let order = ClockOrder { revision: roster.revision, base: roster.base };
         let (epoch, named) = (self.epoch, job.clone());
         self.order_all_shards(job, generation, move |c| {
-            let (job, order) = (named.clone(), order.clone());
-            async move { c.clocks(within(CALL_TIMEOUT), epoch, job, generation, order).await }
+            let (job, roster) = (named.clone(), roster.clone());
+            async move { c.clocks(within(CALL_TIMEOUT), epoch, job, generation, roster).await }
         });
     }
 
@@ -332,8 +308,7 @@ impl EffectDispatcher {
                     })
                     .await;
                 match answer {
-                    Ok(a) => {
-                        let progress = PushProgress { watermark: a.watermark, partial: a.partial };
+                    Ok(progress) => {
                         dispatcher.send(Input::Sealed { job, generation, worker, shard, progress });
                     }
                     Err(fault) => dispatcher.report_failure(&job, generation, &fault),

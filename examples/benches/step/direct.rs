@@ -11,7 +11,7 @@ use syncline_engine::rpc::{
 use syncline_ps::client::{BlobClient, PushHeader, ReadCondition, Shards};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, ShardIndex},
-    sync::UpdateMode,
+    sync::PushMode,
 };
 use syncline_workers::submit::Prepared;
 
@@ -69,7 +69,7 @@ impl Direct {
             weight: 1.0,
             scale: 1.0,
             skip: false,
-            mode: UpdateMode::PerPush,
+            mode: PushMode::Apply,
             covers: 1,
         };
         step.run(|values, gradients| {

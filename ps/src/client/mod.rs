@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! # use syncline_ps::{PsError, client::{PushHeader, Shards, ReadCondition}};
-//! # use syncline_scheduler::sync::UpdateMode;
+//! # use syncline_scheduler::sync::PushMode;
 //! # fn step(token: syncline_engine::rpc::Token, job: syncline_scheduler::ids::JobId) -> Result<(), PsError> {
 //! # let (generation, incarnation) = Default::default();
 //! let shards = ["127.0.0.1:4001".to_owned(), "127.0.0.1:4002".to_owned()];
@@ -10,7 +10,7 @@
 //! let mut parameters = vec![0.0; 4810];
 //! let pulled = ps.pull(ReadCondition::version(0), &mut parameters)?;
 //! let gradient = vec![0.1; 4810];
-//! let mode = UpdateMode::PerPush;
+//! let mode = PushMode::Apply;
 //! let header = PushHeader { learning_rate: 0.1, weight: 32.0, scale: 1.0, skip: false, mode, covers: 1 };
 //! let pushed = ps.push(1, header, &[&gradient[..4000], &gradient[4000..]])?;
 //! assert!(pushed.pushes > pulled.pushes);

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use syncline_engine::rpc::{
-    BarrierOrder, ClockOrder, ClosedBarrier, Collected, HeldJob, OpenJob, SealAnswer, Shard, ShardFault,
-    ShardState, SnapshotReport, answer_calls, channel,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, HeldJob, OpenJob, PushProgress, Shard, ShardFault,
+    ShardState, SnapshotFile, answer_calls, channel,
 };
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 use tarpc::{context::Context, server::Channel};
@@ -79,7 +79,7 @@ impl Shard for Control {
         epoch: EngineEpoch,
         job: JobId,
         generation: Generation,
-        roster: ClockOrder,
+        roster: ClockRoster,
     ) -> Result<(), ShardFault> {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
@@ -95,7 +95,7 @@ impl Shard for Control {
         job: JobId,
         generation: Generation,
         worker: Incarnation,
-    ) -> Result<SealAnswer, ShardFault> {
+    ) -> Result<PushProgress, ShardFault> {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
             s.jobs.find(&job, generation)?.seal(epoch, worker)
@@ -138,7 +138,7 @@ impl Shard for Control {
         generation: Generation,
         version: Option<u64>,
         name: String,
-    ) -> Result<SnapshotReport, ShardFault> {
+    ) -> Result<SnapshotFile, ShardFault> {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
             snapshot::write(s, &job, generation, version, &name)

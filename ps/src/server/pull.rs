@@ -116,7 +116,7 @@ mod tests {
     use syncline_scheduler::{
         ids::{EngineEpoch, Generation, Incarnation, ShardIndex, Superstep},
         spec::{ElementRange, Layout, Optimizer, Parameter},
-        sync::{RoundRule, UpdateMode},
+        sync::{PushMode, RoundRule},
     };
 
     use super::*;
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn an_answer_ends_with_the_round_that_was_applied_while_it_was_sent() {
-        for (mode, want) in [(UpdateMode::PerPush, 0), (UpdateMode::PerBarrier, 1)] {
+        for (mode, want) in [(PushMode::Apply, 0), (PushMode::Accumulate, 1)] {
             let (job, worker) = (shard(&[0.0; 3]), Incarnation(1));
             let header =
                 PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false, mode, covers: 1 };

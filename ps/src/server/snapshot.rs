@@ -7,7 +7,7 @@
 use std::{collections::HashMap, fs, io, time::Duration};
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
-use syncline_engine::rpc::{ShardFault, SnapshotReport};
+use syncline_engine::rpc::{ShardFault, SnapshotFile};
 use syncline_scheduler::{
     ids::{Generation, Incarnation, JobId, Name},
     spec::ElementRange,
@@ -37,7 +37,7 @@ pub(super) fn write(
     generation: Generation,
     version: Option<u64>,
     name: &str,
-) -> Result<SnapshotReport, ShardFault> {
+) -> Result<SnapshotFile, ShardFault> {
     let name: Name = name.parse().map_err(|e| ShardFault::Invalid { what: format!("snapshot name: {e}") })?;
     let shard = shared.jobs.find(job, generation)?;
     let condition = match version {
@@ -70,7 +70,7 @@ pub(super) fn write(
     let (digest, bytes) = file.digest();
     file.finish(&path)?;
     shared.blobs.link(&digest, &path).map_err(|e| disk_fault("link", &path, &e))?;
-    Ok(SnapshotReport {
+    Ok(SnapshotFile {
         path: path.display().to_string(),
         bytes,
         digest: blake3::Hash::from_bytes(digest).to_hex().to_string(),

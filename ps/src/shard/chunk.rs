@@ -13,7 +13,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     spec::Optimizer,
-    sync::{RoundRule, UpdateMode},
+    sync::{PushMode, RoundRule},
 };
 
 use super::{PushHeader, saved::read_numbers};
@@ -126,12 +126,12 @@ impl Chunk {
         let (gradient, computed) = pushed.split_at(self.trained);
         let PushHeader { learning_rate, scale, weight, .. } = *header;
         match header.mode {
-            UpdateMode::PerPush => {
+            PushMode::Apply => {
                 let (values, buffers) = self.values.split_at_mut(self.trained);
                 optim::step(optimizer, values, &mut self.optimizer_state, gradient, learning_rate, scale);
                 optim::lerp(buffers, computed, share);
             }
-            UpdateMode::PerBarrier => {
+            PushMode::Accumulate => {
                 if self.round.is_empty() {
                     self.round.try_reserve_exact(self.values.len())?;
                     self.round.resize(self.values.len(), 0.0);
@@ -186,12 +186,12 @@ mod tests {
 
     const SGD: Optimizer = Optimizer::Sgd { weight_decay: 0.0 };
 
-    fn header(mode: UpdateMode, weight: f32) -> PushHeader {
+    fn header(mode: PushMode, weight: f32) -> PushHeader {
         PushHeader { learning_rate: 1.0, weight, scale: 1.0, skip: false, mode, covers: 1 }
     }
 
     fn into_round(weight: f32) -> PushHeader {
-        header(UpdateMode::PerBarrier, weight)
+        header(PushMode::Accumulate, weight)
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn memory_for_a_round_is_taken_by_the_first_push_into_one() {
         let mut chunk = Chunk::new(vec![0.0], 1, &SGD);
-        chunk.apply_push(&SGD, &header(UpdateMode::PerPush, 1.0), 1.0, &[1.0]).unwrap();
+        chunk.apply_push(&SGD, &header(PushMode::Apply, 1.0), 1.0, &[1.0]).unwrap();
         assert_eq!((chunk.values(), chunk.round.capacity()), (&[-1.0][..], 0));
         chunk.apply_push(&SGD, &into_round(1.0), 1.0, &[1.0]).unwrap();
         assert_eq!((chunk.values(), chunk.round.len()), (&[-1.0][..], 1));
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn a_push_of_its_own_moves_buffers_by_its_share_and_never_beyond_what_it_brings() {
         let mut chunk = Chunk::new(vec![1.0, 8.0], 1, &SGD);
-        let push = PushHeader { scale: 0.5, ..header(UpdateMode::PerPush, 3.0) };
+        let push = PushHeader { scale: 0.5, ..header(PushMode::Apply, 3.0) };
         chunk.apply_push(&SGD, &push, 0.25, &[1.0, 4.0]).unwrap();
         assert_eq!(chunk.values(), [0.5, 7.0]);
         chunk.apply_push(&SGD, &push, 1.0, &[0.0, 3.3]).unwrap();

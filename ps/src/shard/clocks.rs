@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use syncline_engine::rpc::{ClockOrder, ShardFault};
+use syncline_engine::rpc::{ClockRoster, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 
 use super::{JobShard, sealed::SealedSet};
@@ -36,7 +36,7 @@ impl Clocks {
     /// Puts a roster in force unless its revision, or a higher one, is known.
     pub(super) fn set_roster(
         &mut self,
-        order: ClockOrder,
+        order: ClockRoster,
         watermarks: &BTreeMap<Incarnation, u64>,
         sealed: &SealedSet,
     ) {
@@ -54,8 +54,8 @@ impl Clocks {
     }
 
     /// The roster in force, without those who count no more.
-    pub(super) fn order(&self) -> Option<ClockOrder> {
-        self.revision.map(|revision| ClockOrder { revision, base: self.base.clone() })
+    pub(super) fn order(&self) -> Option<ClockRoster> {
+        self.revision.map(|revision| ClockRoster { revision, base: self.base.clone() })
     }
 
     /// How far `worker`, at this watermark, is ahead of the lowest clock that counts.
@@ -91,7 +91,7 @@ impl Clocks {
 
 impl JobShard {
     /// Sets the roster of workers whose clocks count.
-    pub fn clocks(&self, epoch: EngineEpoch, order: ClockOrder) -> Result<(), ShardFault> {
+    pub fn clocks(&self, epoch: EngineEpoch, order: ClockRoster) -> Result<(), ShardFault> {
         let mut state = self.lock_running()?;
         state.fence(epoch)?;
         state.set_clock_roster(order);
@@ -106,8 +106,8 @@ mod tests {
 
     use super::*;
 
-    fn roster(revision: u64, base: &[(u64, u64)]) -> ClockOrder {
-        ClockOrder { revision, base: base.iter().map(|&(w, base)| (Incarnation(w), base)).collect() }
+    fn roster(revision: u64, base: &[(u64, u64)]) -> ClockRoster {
+        ClockRoster { revision, base: base.iter().map(|&(w, base)| (Incarnation(w), base)).collect() }
     }
 
     fn marks(of: &[(u64, u64)]) -> BTreeMap<Incarnation, u64> {

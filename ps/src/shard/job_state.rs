@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use syncline_engine::rpc::{BarrierOrder, ClockOrder, ClosedBarrier, ShardFault};
+use syncline_engine::rpc::{BarrierOrder, ClockRoster, ClosedBarrier, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId, Superstep};
 
 use super::{ReadCondition, clip::RoundNorms, clocks::Clocks, sealed::SealedSet};
@@ -82,7 +82,7 @@ impl JobState {
     }
 
     /// Puts a roster of clocks in force unless a higher revision is known.
-    pub(super) fn set_clock_roster(&mut self, order: ClockOrder) {
+    pub(super) fn set_clock_roster(&mut self, order: ClockRoster) {
         self.clocks.set_roster(order, &self.watermarks, &self.sealed);
     }
 
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn pulls_are_woken_only_for_a_clock_that_one_of_them_waits_for() {
         let (mut state, slow) = (JobState::default(), Incarnation(1));
-        state.set_clock_roster(ClockOrder { revision: 0, base: [(slow, 0)].into() });
+        state.set_clock_roster(ClockRoster { revision: 0, base: [(slow, 0)].into() });
         let push = |state: &mut JobState, seq: u64| {
             state.watermarks.insert(slow, seq);
             state.clocks.advance(slow, seq - 1, seq);

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use syncline_engine::rpc::{SealAnswer, ShardFault};
+use syncline_engine::rpc::{PushProgress, ShardFault};
 use syncline_scheduler::{
     ids::{EngineEpoch, Incarnation},
-    sync::UpdateMode,
+    sync::PushMode,
 };
 
 use super::{JobShard, lock};
@@ -22,7 +22,7 @@ pub struct PushHeader {
     /// The gradient is not sent and counts with weight zero (`--on-nan skip`).
     pub skip: bool,
     /// Whether this is a step of its own or a part of the round that the next barrier applies.
-    pub mode: UpdateMode,
+    pub mode: PushMode,
     /// Iterations that this push stands for, its own number being the last of them.
     pub covers: u32,
 }
@@ -123,7 +123,7 @@ impl JobShard {
                 what: format!("cannot hold the round of job {}", self.job),
                 cause: e.to_string(),
             })?;
-            if header.mode == UpdateMode::PerBarrier && !header.is_empty() {
+            if header.mode == PushMode::Accumulate && !header.is_empty() {
                 self.accumulated.store(true, Ordering::Release);
             }
             Ok(())
@@ -174,7 +174,7 @@ impl JobShard {
     }
 
     /// Refuses everything of `worker` from now on. When this returns, no chunk of it is being applied.
-    pub fn seal(&self, epoch: EngineEpoch, worker: Incarnation) -> Result<SealAnswer, ShardFault> {
+    pub fn seal(&self, epoch: EngineEpoch, worker: Incarnation) -> Result<PushProgress, ShardFault> {
         let filter = self.filter(worker);
         let mut filter = lock(&filter);
         let mut state = self.lock_running()?;

@@ -1,7 +1,7 @@
 //! The duplicate filter of one incarnation's pushes, with the point where a push that was cut off resumes, and the seal.
 
 use serde::{Deserialize, Serialize};
-use syncline_engine::rpc::{SealAnswer, ShardFault};
+use syncline_engine::rpc::{PushProgress, ShardFault};
 use syncline_scheduler::ids::{Incarnation, JobId};
 
 use super::push::Admission;
@@ -88,9 +88,9 @@ impl PushFilter {
         self.partial = None;
     }
 
-    pub(super) fn seal(&mut self) -> SealAnswer {
+    pub(super) fn seal(&mut self) -> PushProgress {
         self.sealed = true;
-        SealAnswer { watermark: self.watermark, partial: self.partial.is_some() }
+        PushProgress { watermark: self.watermark, partial: self.partial.is_some() }
     }
 }
 
@@ -167,9 +167,9 @@ mod tests {
     #[test]
     fn a_seal_answers_how_far_it_came() {
         let mut filter = PushFilter::default();
-        assert_eq!(filter.seal(), SealAnswer { watermark: 0, partial: false });
+        assert_eq!(filter.seal(), PushProgress { watermark: 0, partial: false });
         filter.complete(4);
         filter.apply_chunk(8, 4, 0, || Ok(())).unwrap();
-        assert_eq!(filter.seal(), SealAnswer { watermark: 4, partial: true });
+        assert_eq!(filter.seal(), PushProgress { watermark: 4, partial: true });
     }
 }

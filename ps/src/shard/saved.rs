@@ -16,7 +16,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use syncline_engine::rpc::{BarrierOrder, ClockOrder};
+use syncline_engine::rpc::{BarrierOrder, ClockRoster};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId},
     spec::{Layout, Optimizer},
@@ -60,7 +60,7 @@ struct SavedState {
     epoch: EngineEpoch,
     watermarks: BTreeMap<Incarnation, u64>,
     sealed: SealedSet,
-    clocks: Option<ClockOrder>,
+    clocks: Option<ClockRoster>,
     closed: u64,
     round_version: u64,
     pushes: u64,

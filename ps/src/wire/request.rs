@@ -5,7 +5,7 @@ use std::io::Read;
 use syncline_scheduler::{
     ids::{Generation, Incarnation, JobId},
     spec::MAX_ELEMENTS,
-    sync::UpdateMode,
+    sync::PushMode,
 };
 
 use super::{
@@ -67,7 +67,7 @@ impl Request {
                 Self::Push { session, seq, first_chunk, header } => {
                     let head = session.put(head).u64(*seq).u32(*first_chunk).f32(header.learning_rate);
                     let head = head.f32(header.weight).f32(header.scale).u8(header.skip.into());
-                    let joins_round = header.mode == UpdateMode::PerBarrier;
+                    let joins_round = header.mode == PushMode::Accumulate;
                     head.u8(joins_round.into()).u32(header.covers)
                 }
                 Self::Pull { session, condition } => {
@@ -108,7 +108,7 @@ impl Request {
                 let (session, seq, first_chunk) = (SessionKey::take(&mut head)?, head.u64()?, head.u32()?);
                 let (learning_rate, weight, scale) = (head.f32()?, head.f32()?, head.f32()?);
                 let skip = head.bool()?;
-                let mode = if head.bool()? { UpdateMode::PerBarrier } else { UpdateMode::PerPush };
+                let mode = if head.bool()? { PushMode::Accumulate } else { PushMode::Apply };
                 let header = PushHeader { learning_rate, weight, scale, skip, mode, covers: head.u32()? };
                 Self::Push { session, seq, first_chunk, header }
             }
@@ -172,10 +172,10 @@ mod tests {
             weight: 32.0,
             scale: 0.5,
             skip: false,
-            mode: UpdateMode::PerBarrier,
+            mode: PushMode::Accumulate,
             covers: 4,
         };
-        let step = PushHeader { mode: UpdateMode::PerPush, ..header };
+        let step = PushHeader { mode: PushMode::Apply, ..header };
         vec![
             (Request::Push { session: session(), seq: 9, first_chunk: 3, header }, 4096),
             (Request::Push { session: session(), seq: 9, first_chunk: 3, header: step }, 4096),
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_push_are_fixed() {
-        let mode = UpdateMode::PerBarrier;
+        let mode = PushMode::Accumulate;
         let header = PushHeader { learning_rate: 1.0, weight: 2.0, scale: 0.5, skip: true, mode, covers: 5 };
         let mut out = Vec::new();
         Request::Push { session: session(), seq: 9, first_chunk: 3, header }.encode(0, &mut out);

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::{
-    effects::{Barrier, Effect},
-    inputs::ShardProgress,
+    effects::Effect,
     job::Job,
     records::{RosterEntry, SuperstepPhase, Task, TaskBody},
+    shard_protocol::{BarrierOrder, ClosedBarrier},
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId},
     ids::{Incarnation, ShardIndex, Superstep},
-    sync::{EndRule, Plan, PlanRequest, PlanRow, RoundRule, Rounds, WorkerProgress},
+    sync::{EndRule, Plan, PlanRequest, PlanRow, WorkerProgress},
 };
 
 impl Job {
@@ -65,18 +65,15 @@ impl Job {
     pub(super) fn barrier_order(&self, superstep: Superstep) -> Effect {
         let record = &self.supersteps[&superstep];
         let roster = record.roster.iter().map(|(w, entry)| (*w, entry.last.unwrap_or(entry.base))).collect();
-        let barrier = Barrier {
+        let order = BarrierOrder {
             superstep,
             revision: record.revision,
             roster,
+            rule: record.aggregation.round_rule(),
             learning_rate: record.learning_rate,
-            rule: match record.rounds {
-                Rounds::LocalAverage => RoundRule::Average,
-                Rounds::PerPush | Rounds::PerBarrier | Rounds::LocalOuter { .. } => RoundRule::Optimizer,
-            },
             pin: record.pin,
         };
-        Effect::LeaseBarrier { job: self.id().clone(), generation: self.state.generation, barrier }
+        Effect::LeaseBarrier { job: self.id().clone(), generation: self.state.generation, order }
     }
 
     /// A worker of a superstep finished an iteration: plans the superstep once everybody has been watched long
@@ -198,14 +195,14 @@ impl Job {
         self.lease_barrier(superstep, now_us, effects);
     }
 
-    /// A shard has closed barriers.
-    pub(super) fn shard_closed(&mut self, shard: ShardIndex, progress: ShardProgress, now_us: u64) {
-        let ShardProgress { closed, closed_ago_us, pushes } = progress;
+    /// A shard has closed a barrier, and all before it.
+    pub(super) fn shard_closed(&mut self, shard: ShardIndex, barrier: ClosedBarrier, now_us: u64) {
+        let ClosedBarrier { superstep: newest, closed_ago_us, pushes } = barrier;
         let at_us = now_us.saturating_sub(closed_ago_us);
         let open: Vec<Superstep> = self
             .supersteps
             .iter()
-            .filter(|(n, s)| n.0 < closed && s.phase == SuperstepPhase::Ordered)
+            .filter(|(n, s)| **n <= newest && s.phase == SuperstepPhase::Ordered)
             .map(|(n, _)| *n)
             .collect();
         for superstep in open {

@@ -1,10 +1,11 @@
 //! The clocks of a job: who counts, and the tasks that stand for "everybody has reached this".
 
 use super::{
-    effects::{ClockRoster, Effect},
+    effects::Effect,
     job::Job,
-    protocol::Iterated,
     records::{Phase, StepTimes, Task, TaskBody},
+    shard_protocol::ClockRoster,
+    worker_protocol::Iterated,
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId},

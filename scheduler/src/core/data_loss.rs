@@ -4,10 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    effects::{Effect, ProgressFloor},
-    job::Job,
-    records::Phase,
-    state_machine::SHARD_LOST,
+    effects::Effect, job::Job, records::Phase, shard_protocol::ProgressFloor, state_machine::SHARD_LOST,
 };
 use crate::ids::{Incarnation, ShardIndex};
 

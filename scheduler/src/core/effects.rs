@@ -1,13 +1,12 @@
 //! What the shell must do for the core: the effects of [`Core::handle`](super::Core::handle).
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
-
-use super::protocol::{Assignment, TaskKey};
+use super::{
+    shard_protocol::{BarrierOrder, ClockRoster, ProgressFloor},
+    worker_protocol::{Assignment, TaskKey},
+};
 use crate::{
-    ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
-    sync::{PlanRequest, RoundRule},
+    ids::{Generation, Incarnation, JobId, ShardIndex},
+    sync::PlanRequest,
 };
 
 /// What the shell must do once the changes of this turn are committed.
@@ -47,7 +46,7 @@ pub enum Effect {
     LeaseBarrier {
         job: JobId,
         generation: Generation,
-        barrier: Barrier,
+        order: BarrierOrder,
     },
     /// Whose clocks count for pulls that wait for a minimum clock.
     Clocks {
@@ -71,32 +70,4 @@ pub enum Effect {
         keep: bool,
     },
     Plan(PlanRequest),
-}
-
-/// A barrier as the shards need it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Barrier {
-    pub superstep: Superstep,
-    pub revision: u32,
-    pub roster: BTreeMap<Incarnation, u64>,
-    pub learning_rate: f32,
-    pub rule: RoundRule,
-    pub pin: bool,
-}
-
-/// The workers whose clocks count. A higher revision replaces a lower one; a sealed worker counts no more.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClockRoster {
-    pub revision: u64,
-    /// What to add to a worker's number of pushes to get its clock.
-    pub base: BTreeMap<Incarnation, u64>,
-}
-
-/// What every shard has done of a job: it said so once, so that one which knows less has gone back.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ProgressFloor {
-    /// Barriers that are closed on all shards.
-    pub closed: u64,
-    /// Last push of each worker that every shard has acknowledged.
-    pub pushes: BTreeMap<Incarnation, u64>,
 }

@@ -7,9 +7,9 @@ use super::{
     effects::Effect,
     inputs::{TaskFault, WorkerInfo},
     job::Job,
-    protocol::TaskKey,
     records::Phase,
     state_machine::Core,
+    worker_protocol::TaskKey,
 };
 use crate::{
     graph::{TaskEvent, TaskId},

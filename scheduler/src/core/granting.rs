@@ -71,7 +71,7 @@ impl Job {
                 // Where the others will be when the next superstep begins is not known, also to one who just joined.
                 (_, SuperstepPhase::Planning(_)) => return Slot::Nothing,
                 (Some(RosterEntry { last: Some(last), .. }), _) if member.granted < *last => {
-                    let ahead = match (current, record.rounds.is_local()) {
+                    let ahead = match (current, record.aggregation.is_local()) {
                         // The reports of a local round come together at its end.
                         (true, true) => u64::MAX,
                         (true, false) => self.pipeline(worker),

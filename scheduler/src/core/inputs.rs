@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    effects::ProgressFloor,
-    protocol::{TaskKey, TaskReport},
+    shard_protocol::{ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile},
+    worker_protocol::{TaskKey, TaskReport},
 };
 use crate::{
     ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
@@ -47,7 +47,7 @@ pub enum Input {
     ShardHolds {
         shard: ShardIndex,
         asked_us: u64,
-        held: Vec<(JobId, Generation)>,
+        held: Vec<HeldJob>,
     },
     /// How far a shard came with a job that was loaded, or that it held when it came back: the store must not know less,
     /// nor the shard less than `floor`.
@@ -66,12 +66,12 @@ pub enum Input {
         code: String,
         reason: String,
     },
-    /// `closed` barriers are closed on this shard.
+    /// This barrier is closed on this shard, and all before it.
     BarrierClosed {
         job: JobId,
         generation: Generation,
         shard: ShardIndex,
-        progress: ShardProgress,
+        barrier: ClosedBarrier,
     },
     Sealed {
         job: JobId,
@@ -113,25 +113,6 @@ pub struct Submission {
     pub replace: bool,
 }
 
-/// Where a job stands on one shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ShardProgress {
-    /// Barriers closed so far, the last of them this long ago.
-    pub closed: u64,
-    pub closed_ago_us: u64,
-    /// Pushes it had applied completely by then.
-    pub pushes: u64,
-}
-
-/// How far a sealed worker's pushes came on one shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PushProgress {
-    /// Last push applied completely.
-    pub watermark: u64,
-    /// Whether the next one had begun to be applied.
-    pub partial: bool,
-}
-
 /// A worker, for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerInfo {
@@ -144,14 +125,6 @@ pub struct WorkerInfo {
     /// Most samples that fit into its memory at once, if it said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_batch: Option<u32>,
-}
-
-/// A snapshot that was written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SnapshotFile {
-    pub path: String,
-    pub bytes: u64,
-    pub digest: String,
 }
 
 /// Why an attempt at a node failed.

@@ -5,21 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     change_set::{ChangeSet, MetricsWindow},
     effects::Effect,
-    inputs::{SnapshotFile, Submission, TaskFault},
-    protocol::{Assignment, TaskKey, Update, Work},
+    inputs::{Submission, TaskFault},
     recent_rate::RecentRate,
     records::{
         Counters, CurveSampling, JobState, Member, Membership, Phase, SuperstepPhase, SuperstepState, Task,
         TaskBody,
     },
+    shard_protocol::SnapshotFile,
     state_machine::SHARD_LOST,
+    worker_protocol::{Assignment, GradientUse, TaskKey, Work},
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TaskState},
     ids::{Generation, Incarnation, JobId, NodeName, Superstep},
     samples::{SampleCursor, SampleRange},
     spec::{JobSpec, NodeKind, TrainSpec},
-    sync::{Clocks, EndRule, Policy, Rounds},
+    sync::{Aggregation, Clocks, EndRule, Policy},
 };
 
 /// Everything about one job. Two are equal when all that can influence a later decision is.
@@ -214,7 +215,7 @@ impl Job {
                     range: *range,
                     learning_rate: *learning_rate,
                     min_clock: self.min_clock(*worker, *seq),
-                    update: self.update(*worker, *superstep, *range)?,
+                    gradient: self.gradient_use(*worker, *superstep, *range)?,
                 }
             }
             (TaskBody::Evaluate, _) => Work::Evaluate { version: self.state.closed },
@@ -231,18 +232,23 @@ impl Job {
     }
 
     /// What becomes of the gradient of an iteration.
-    fn update(&self, worker: Incarnation, superstep: Superstep, range: SampleRange) -> Option<Update> {
+    fn gradient_use(
+        &self,
+        worker: Incarnation,
+        superstep: Superstep,
+        range: SampleRange,
+    ) -> Option<GradientUse> {
         let record = self.supersteps.get(&superstep)?;
-        Some(match record.rounds {
+        Some(match record.aggregation {
             // Every sample counts alike: a push that is smaller than the average is a smaller step.
-            Rounds::PerPush if record.balanced => {
-                Update::PerPush { scale: range.len as f32 / self.train().batch as f32 }
+            Aggregation::PerPush if record.balanced => {
+                GradientUse::ApplyOnArrival { scale: range.len as f32 / self.train().batch as f32 }
             }
-            Rounds::PerPush => Update::PerPush { scale: 1.0 },
-            Rounds::PerBarrier => Update::PerBarrier,
-            Rounds::LocalAverage | Rounds::LocalOuter { .. } => {
+            Aggregation::PerPush => GradientUse::ApplyOnArrival { scale: 1.0 },
+            Aggregation::PerBarrier => GradientUse::JoinRound,
+            Aggregation::LocalAverage | Aggregation::LocalOuter { .. } => {
                 let entry = record.roster.get(&worker)?;
-                Update::Local { first: entry.base + 1, last: entry.last? }
+                GradientUse::LocalStep { first: entry.base + 1, last: entry.last? }
             }
         })
     }

@@ -18,28 +18,32 @@ mod job;
 mod nodes;
 mod opening;
 mod placement;
-mod protocol;
 mod recent_rate;
 mod records;
 mod recovery;
 mod replanning;
 mod reports;
+mod shard_protocol;
 mod state_machine;
 mod stragglers;
+mod worker_protocol;
 
 pub use commit::{
     CLOSED_SUPERSTEPS_KEPT, CURVE_POINTS, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT,
 };
-pub use effects::{Barrier, ClockRoster, Effect, ProgressFloor};
+pub use effects::Effect;
 pub use exclusion::Exclusion;
 pub use explain::{BarrierExplanation, StragglerExplanation, TaskExplanation, WorkerExplanation};
-pub use inputs::{
-    Input, PushProgress, Refused, ShardProgress, SnapshotFile, Submission, TaskFault, WorkerInfo,
-};
+pub use inputs::{Input, Refused, Submission, TaskFault, WorkerInfo};
 pub use job::Job;
-pub use protocol::{Assignment, Blame, Evaluation, Iterated, Outcome, TaskKey, TaskReport, Update, Work};
 pub use records::{
     Counters, CurveSampling, Member, Membership, Phase, Retry, Straggler, SuperstepState, TimeTotals,
 };
 pub use recovery::{StoredJob, Unreadable};
+pub use shard_protocol::{
+    BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile,
+};
 pub use state_machine::Core;
+pub use worker_protocol::{
+    Assignment, Blame, Evaluation, GradientUse, Iterated, Outcome, TaskKey, TaskReport, Work,
+};

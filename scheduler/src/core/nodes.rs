@@ -4,8 +4,8 @@ use super::{
     effects::Effect,
     inputs::TaskFault,
     job::Job,
-    protocol::TaskKey,
     records::{Membership, Phase, Retry, TaskBody},
+    worker_protocol::TaskKey,
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TaskState},

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     balance::Cost,
     ids::{Incarnation, Superstep},
-    sync::{Context, EndRule, Rounds, SpeedEstimate, SuperstepRules},
+    sync::{Aggregation, Context, EndRule, SpeedEstimate, SuperstepRules},
 };
 
 impl Job {
@@ -21,7 +21,7 @@ impl Job {
             workers.iter().map(|w| self.members[w].speed_estimate(*w)).collect();
         let batch = self.train().batch;
         let opening = self.state.policy.as_dyn_mut().open(&Context { batch, workers: &estimates });
-        let SuperstepRules { ending, rounds, batches, rate_factor, max_lead, mut why } = opening;
+        let SuperstepRules { ending, aggregation, batches, rate_factor, max_lead, mut why } = opening;
         if why.rule.is_empty() {
             why.rule = self.train().policy.to_string();
         }
@@ -39,11 +39,11 @@ impl Job {
             revision: 0,
             pin: false,
             rate_factor,
-            learning_rate: match rounds {
-                Rounds::LocalOuter { learning_rate } => learning_rate,
+            learning_rate: match aggregation {
+                Aggregation::LocalOuter { learning_rate } => learning_rate,
                 _ => self.learning_rate() * rate_factor,
             },
-            rounds,
+            aggregation,
             balanced: batches.is_some(),
             max_lead,
             opened_us: now_us,

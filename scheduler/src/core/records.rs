@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     exclusion::Exclusion,
-    inputs::{PushProgress, SnapshotFile, WorkerInfo},
-    protocol::Evaluation,
+    inputs::WorkerInfo,
     recent_rate::RecentRate,
+    shard_protocol::{PushProgress, SnapshotFile},
+    worker_protocol::Evaluation,
 };
 use crate::{
     balance::CurveFit,
@@ -16,7 +17,7 @@ use crate::{
     ids::{Generation, Incarnation, NodeName, ShardIndex, Superstep},
     predict::{IntervalEstimator, PredictionErrors},
     samples::{SampleCursor, SampleRange},
-    sync::{Clock, EndRule, PlanRow, Policy, Rounds, Why, search::Alternative},
+    sync::{Aggregation, Clock, EndRule, PlanRow, Policy, Why, search::Alternative},
 };
 
 /// Where a job stands as a whole.
@@ -275,7 +276,8 @@ pub struct SuperstepState {
     pub rate_factor: f32,
     /// Rate of the round's single step, where there is one.
     pub learning_rate: f32,
-    pub rounds: Rounds,
+    #[serde(rename = "rounds")]
+    pub aggregation: Aggregation,
     /// Whether the batches differ from the job's.
     pub balanced: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,9 +7,9 @@ use serde::de::DeserializeOwned;
 use super::{
     change_set::{ChangeSet, MetricsWindow},
     effects::Effect,
-    inputs::SnapshotFile,
     job::{GrantQueue, Job},
     records::{ClockRecord, Membership, Phase, RosterEntry, SuperstepPhase, TaskBody},
+    shard_protocol::SnapshotFile,
 };
 use crate::{
     graph::{Holder, TaskId, TaskState},

@@ -2,10 +2,11 @@
 
 use super::{
     effects::Effect,
-    inputs::{PushProgress, SnapshotFile, TaskFault},
+    inputs::TaskFault,
     job::Job,
-    protocol::{Blame, Iterated, Outcome, TaskKey, TaskReport},
     records::{Membership, Phase, TaskBody, TimeTotals},
+    shard_protocol::{PushProgress, SnapshotFile},
+    worker_protocol::{Blame, Iterated, Outcome, TaskKey, TaskReport},
 };
 use crate::{
     graph::{TaskEvent, TaskId, TaskState},
@@ -270,7 +271,7 @@ impl Job {
         let Some(TaskBody::Iteration { superstep, .. }) = self.tasks.get(id).map(|t| &t.body) else {
             return applied;
         };
-        let local = self.supersteps.get(superstep).filter(|s| s.rounds.is_local());
+        let local = self.supersteps.get(superstep).filter(|s| s.aggregation.is_local());
         let entry = local.and_then(|s| s.roster.get(&worker)).filter(|entry| entry.base <= applied);
         entry.and_then(|entry| entry.last).unwrap_or(applied + 1)
     }

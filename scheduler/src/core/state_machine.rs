@@ -8,6 +8,7 @@ use super::{
     inputs::{Input, Refused, Submission, WorkerInfo},
     job::Job,
     records::Phase,
+    shard_protocol::HeldJob,
 };
 use crate::ids::{Generation, Incarnation, JobId, ShardIndex};
 
@@ -115,9 +116,9 @@ impl Core {
                     job.end(Phase::Failed { code, reason }, now_us, effects);
                 }
             }
-            Input::BarrierClosed { job, generation, shard, progress } => {
+            Input::BarrierClosed { job, generation, shard, barrier } => {
                 if let Some(job) = self.open_job(&job, generation) {
-                    job.shard_closed(shard, progress, now_us);
+                    job.shard_closed(shard, barrier, now_us);
                 }
             }
             Input::Sealed { job, generation, worker, shard, progress } => {
@@ -185,11 +186,11 @@ impl Core {
         &mut self,
         shard: ShardIndex,
         asked_us: u64,
-        held: &[(JobId, Generation)],
+        held: &[HeldJob],
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        for (id, generation) in held {
+        for HeldJob { job: id, generation } in held {
             let wanted =
                 |j: &Job| j.state.generation == *generation && (!j.state.phase.is_over() || j.state.keeping);
             if !self.jobs.get(id).is_some_and(wanted) {
@@ -200,7 +201,8 @@ impl Core {
         for (id, job) in &mut self.jobs {
             let opened_before = job.state.started_us.is_some_and(|started_us| started_us < asked_us);
             let generation = job.state.generation;
-            match (job.state.phase == Phase::Running, held.contains(&(id.clone(), generation))) {
+            let holds = held.iter().any(|h| h.job == *id && h.generation == generation);
+            match (job.state.phase == Phase::Running, holds) {
                 (true, true) => {
                     let floor = job.floor();
                     effects.push(Effect::Attach { job: id.clone(), generation, shard, floor });

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     ids::Incarnation,
-    sync::{Context, EndRule, Rounds, SuperstepRules, WorkerProgress, plan, remaining_rows},
+    sync::{Aggregation, Context, EndRule, SuperstepRules, WorkerProgress, plan, remaining_rows},
 };
 
 impl Run<'_> {
@@ -24,7 +24,7 @@ impl Run<'_> {
         self.estimates.clear();
         self.estimates.extend(self.workers.iter().filter(|w| w.is_present()).map(Worker::speed_estimate));
         let context = Context { batch: self.scenario.batch, workers: &self.estimates };
-        let SuperstepRules { ending, rounds, batches, max_lead, why, .. } =
+        let SuperstepRules { ending, aggregation: rounds, batches, max_lead, why, .. } =
             self.policy.as_dyn_mut().open(&context);
         let rule = if why.rule.is_empty() { self.scenario.policy.name() } else { &why.rule };
         *self.out.rules.entry(rule.to_owned()).or_default() += 1;
@@ -69,7 +69,7 @@ impl Run<'_> {
         self.out.barriers += 1;
         self.superstep_us += self.now_us - self.span.opened_us;
         self.out.timeline.barrier(self.now_us);
-        if self.span.rounds != Rounds::PerPush {
+        if self.span.rounds != Aggregation::PerPush {
             self.updates += 1;
         }
         if self.workers.iter().any(Worker::is_present) {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     predict::Measurement,
-    sync::{Clocks, Policy, Rounds, SpeedEstimate, WorkerProgress},
+    sync::{Aggregation, Clocks, Policy, SpeedEstimate, WorkerProgress},
 };
 
 /// Staleness counted one by one; beyond that in one sum.
@@ -31,7 +31,7 @@ pub(super) enum What {
 
 /// The superstep that runs.
 pub(super) struct SuperstepState {
-    pub rounds: Rounds,
+    pub rounds: Aggregation,
     pub monitor: Option<u64>,
     pub max_lead: Option<u64>,
     /// Workers not seen often enough, and workers that have not arrived.
@@ -101,7 +101,7 @@ impl<'a> Run<'a> {
             events,
             // Nobody is there: the first who joins opens a superstep.
             span: SuperstepState {
-                rounds: Rounds::PerPush,
+                rounds: Aggregation::PerPush,
                 monitor: None,
                 max_lead: None,
                 unseen: 0,
@@ -252,7 +252,7 @@ impl<'a> Run<'a> {
         let (done, pulled, quota) = (worker.done, worker.pulled, worker.quota);
         self.out.timeline.bar(index, began_us, now_us, false);
         self.out.pushes += 1;
-        if self.span.rounds == Rounds::PerPush {
+        if self.span.rounds == Aggregation::PerPush {
             let staleness = self.updates - pulled;
             self.out.staleness_histogram[(staleness as usize).min(HISTOGRAM)] += 1;
             self.out.mean_staleness += staleness as f64;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Context, EndRule, Rounds, SuperstepRules, SyncPolicy, Why};
+use super::{Aggregation, Context, EndRule, SuperstepRules, SyncPolicy, Why};
 
 /// Has no state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,6 +10,6 @@ pub struct Asp;
 
 impl SyncPolicy for Asp {
     fn open(&mut self, _: &Context<'_>) -> SuperstepRules {
-        SuperstepRules::new(EndRule::Free, Rounds::PerPush, Why::rule("nobody waits for anybody"))
+        SuperstepRules::new(EndRule::Free, Aggregation::PerPush, Why::rule("nobody waits for anybody"))
     }
 }

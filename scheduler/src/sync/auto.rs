@@ -14,7 +14,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Bsp, Clocks, Context, ElasticBsp, ElasticLb, Gate, LocalRounds, PlanRow, Rounds, SearchOptions,
+    Aggregation, Bsp, Clocks, Context, ElasticBsp, ElasticLb, Gate, LocalRounds, PlanRow, SearchOptions,
     SuperstepRules, SyncPolicy, WorkerProgress,
 };
 use crate::{
@@ -135,7 +135,7 @@ impl SyncPolicy for Auto {
             Choice::ElasticLb => ("elastic-lb", self.elastic_lb.open(context)),
             Choice::LocalSgd => ("local-sgd", LocalRounds::average(LOCAL_STEPS).open(context)),
         };
-        if opening.rounds == Rounds::PerBarrier {
+        if opening.aggregation == Aggregation::PerBarrier {
             opening.rate_factor = context.workers.len() as f32;
         }
         opening.why.rule = rule.to_owned();
@@ -225,6 +225,6 @@ mod tests {
     fn an_averaged_round_takes_as_many_times_the_rate_as_there_are_workers() {
         let mut auto = Auto::new(ElasticOptions::default(), BalanceOptions::default());
         let opening = auto.open(&Context { batch: 32, workers: &workers(&[10.0; 4], 0.0, 0.0) });
-        assert_eq!((opening.rounds, opening.rate_factor), (Rounds::PerBarrier, 4.0));
+        assert_eq!((opening.aggregation, opening.rate_factor), (Aggregation::PerBarrier, 4.0));
     }
 }

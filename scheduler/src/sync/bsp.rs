@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Context, EndRule, Rounds, SuperstepRules, SyncPolicy, Why};
+use super::{Aggregation, Context, EndRule, SuperstepRules, SyncPolicy, Why};
 
 /// Has no state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,6 +11,10 @@ pub struct Bsp;
 
 impl SyncPolicy for Bsp {
     fn open(&mut self, _: &Context<'_>) -> SuperstepRules {
-        SuperstepRules::new(EndRule::Quota(1), Rounds::PerBarrier, Why::rule("one iteration of everybody"))
+        SuperstepRules::new(
+            EndRule::Quota(1),
+            Aggregation::PerBarrier,
+            Why::rule("one iteration of everybody"),
+        )
     }
 }

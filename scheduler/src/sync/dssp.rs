@@ -13,7 +13,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Clock, Clocks, Context, EndRule, Gate, Rounds, SuperstepRules, SyncPolicy, Why};
+use super::{Aggregation, Clock, Clocks, Context, EndRule, Gate, SuperstepRules, SyncPolicy, Why};
 use crate::{ids::Incarnation, spec::DsspReading};
 
 /// Has no state of its own: clocks and allowances are the workers'.
@@ -108,7 +108,7 @@ fn closest(own: (u64, u64), other: (u64, u64), most: u64, range: u64) -> u64 {
 impl SyncPolicy for Dssp {
     fn open(&mut self, _: &Context<'_>) -> SuperstepRules {
         let why = Why::rule(format!("{} to {} iterations ahead of the slowest", self.lower, self.upper));
-        SuperstepRules::new(EndRule::Free, Rounds::PerPush, why)
+        SuperstepRules::new(EndRule::Free, Aggregation::PerPush, why)
     }
 
     fn pushed(&mut self, worker: Incarnation, at_us: u64, clocks: &mut Clocks) {

@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Context, EndRule, PlanRow, Rounds, SearchOptions, SuperstepRules, SyncPolicy, Why, WorkerProgress,
+    Aggregation, Context, EndRule, PlanRow, SearchOptions, SuperstepRules, SyncPolicy, Why, WorkerProgress,
 };
 use crate::{spec::ElasticOptions, sync::search::Row};
 
@@ -58,7 +58,7 @@ impl ElasticBsp {
 
 impl SyncPolicy for ElasticBsp {
     fn open(&mut self, _: &Context<'_>) -> SuperstepRules {
-        let rounds = if self.options.average { Rounds::PerBarrier } else { Rounds::PerPush };
+        let aggregation = if self.options.average { Aggregation::PerBarrier } else { Aggregation::PerPush };
         let why = Why::rule(format!(
             "everybody's speed is watched for {MONITORED_PUSHES} iterations, then the narrowest meeting within the \
              next {} is chosen",
@@ -67,7 +67,7 @@ impl SyncPolicy for ElasticBsp {
         let ending = EndRule::Monitor { pushes: MONITORED_PUSHES };
         SuperstepRules {
             max_lead: self.options.max_lead.map(u64::from),
-            ..SuperstepRules::new(ending, rounds, why)
+            ..SuperstepRules::new(ending, aggregation, why)
         }
     }
 

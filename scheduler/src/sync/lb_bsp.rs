@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Context, ElasticBsp, EndRule, PlanRow, Rounds, SearchOptions, SpeedEstimate, SuperstepRules, SyncPolicy,
-    Why, WorkerProgress,
+    Aggregation, Context, ElasticBsp, EndRule, PlanRow, SearchOptions, SpeedEstimate, SuperstepRules,
+    SyncPolicy, Why, WorkerProgress,
 };
 use crate::{
     balance::{Bounds, Cost, RoundTime, Stepping, assign},
@@ -104,7 +104,7 @@ impl SyncPolicy for LbBsp {
             .balancer
             .batches(context)
             .map_or_else(|| (None, Why::rule("speeds are not known yet")), |(b, why)| (Some(b), why));
-        SuperstepRules { batches, ..SuperstepRules::new(EndRule::Quota(1), Rounds::PerBarrier, why) }
+        SuperstepRules { batches, ..SuperstepRules::new(EndRule::Quota(1), Aggregation::PerBarrier, why) }
     }
 }
 

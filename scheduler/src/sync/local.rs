@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Context, EndRule, Rounds, SuperstepRules, SyncPolicy, Why};
+use super::{Aggregation, Context, EndRule, SuperstepRules, SyncPolicy, Why};
 
 /// Has no state but its settings; the inner optimizer's state stays with the workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,9 +31,10 @@ impl LocalRounds {
 
 impl SyncPolicy for LocalRounds {
     fn open(&mut self, _: &Context<'_>) -> SuperstepRules {
-        let rounds =
-            self.outer.map_or(Rounds::LocalAverage, |learning_rate| Rounds::LocalOuter { learning_rate });
+        let aggregation = self
+            .outer
+            .map_or(Aggregation::LocalAverage, |learning_rate| Aggregation::LocalOuter { learning_rate });
         let why = Why::rule(format!("{} local steps of everybody, then their copies are merged", self.steps));
-        SuperstepRules::new(EndRule::Quota(self.steps), rounds, why)
+        SuperstepRules::new(EndRule::Quota(self.steps), aggregation, why)
     }
 }

@@ -1,10 +1,11 @@
 //! When workers meet and how much work each gets: one trait, and the policies that implement it.
 //!
 //! A superstep is the span between two barriers. When one opens, the policy says how it will end ([`EndRule`]), what
-//! becomes of the gradients ([`Rounds`]) and how many samples each worker takes. Inside it, the policy's [`Gate`] says
+//! becomes of the gradients ([`Aggregation`]) and how many samples each worker takes. Inside it, the policy's [`Gate`] says
 //! how far each worker may go. A monitored superstep is planned once every worker's speed has been seen: the plan
 //! names each worker's last iteration.
 
+mod aggregation;
 mod asp;
 mod auto;
 mod bsp;
@@ -21,6 +22,7 @@ mod ssp;
 
 use std::collections::BTreeMap;
 
+pub use aggregation::{Aggregation, PushMode, RoundRule};
 pub use asp::Asp;
 pub use auto::Auto;
 pub use bsp::Bsp;
@@ -37,27 +39,6 @@ pub use ssp::Ssp;
 
 use crate::{balance::Cost, ids::Incarnation};
 
-/// When the parameter server turns a push into new parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum UpdateMode {
-    /// Each push is one optimizer step with that batch's mean gradient.
-    PerPush,
-    /// The round's pushes are averaged, weighted by their samples, and applied as one step when the barrier closes.
-    PerBarrier,
-}
-
-/// How the mean of a round becomes new parameters where the mode is [`UpdateMode::PerBarrier`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RoundRule {
-    /// One step of the optimizer that the shards hold, at the barrier's learning rate.
-    #[default]
-    Optimizer,
-    /// The mean is a change of the parameters and is subtracted as it is: parameters are averaged.
-    Average,
-}
-
 /// How a superstep will end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -70,32 +51,11 @@ pub enum EndRule {
     Free,
 }
 
-/// What becomes of the gradients of a superstep.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Rounds {
-    /// Each push is a step.
-    PerPush,
-    /// The weighted mean of all gradients is one step.
-    PerBarrier,
-    /// Workers step on their own copies; the weighted mean of their changes is subtracted.
-    LocalAverage,
-    /// The same, but the mean change is the gradient of an outer optimizer with this learning rate.
-    LocalOuter { learning_rate: f32 },
-}
-
-impl Rounds {
-    /// Whether workers push once per superstep.
-    pub fn is_local(self) -> bool {
-        matches!(self, Self::LocalAverage | Self::LocalOuter { .. })
-    }
-}
-
 /// How a superstep begins, with the reasons.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SuperstepRules {
     pub ending: EndRule,
-    pub rounds: Rounds,
+    pub aggregation: Aggregation,
     /// Samples per iteration of each worker; `None`: the job's batch for everybody.
     pub batches: Option<BTreeMap<Incarnation, u32>>,
     /// Factor on the job's learning rate.
@@ -107,8 +67,8 @@ pub struct SuperstepRules {
 
 impl SuperstepRules {
     /// The job's batch and learning rate for everybody.
-    pub fn new(ending: EndRule, rounds: Rounds, why: Why) -> Self {
-        Self { ending, rounds, batches: None, rate_factor: 1.0, max_lead: None, why }
+    pub fn new(ending: EndRule, aggregation: Aggregation, why: Why) -> Self {
+        Self { ending, aggregation, batches: None, rate_factor: 1.0, max_lead: None, why }
     }
 }
 

@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Clocks, Context, EndRule, Gate, Rounds, SuperstepRules, SyncPolicy, Why};
+use super::{Aggregation, Clocks, Context, EndRule, Gate, SuperstepRules, SyncPolicy, Why};
 
 /// Has no state but its bound s.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ impl Ssp {
 impl SyncPolicy for Ssp {
     fn open(&mut self, _: &Context<'_>) -> SuperstepRules {
         let why = Why::rule(format!("at most {} iterations ahead of the slowest", self.staleness));
-        SuperstepRules::new(EndRule::Free, Rounds::PerPush, why)
+        SuperstepRules::new(EndRule::Free, Aggregation::PerPush, why)
     }
 
     fn gate(&self, _: crate::ids::Incarnation, clocks: &Clocks) -> Gate {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use syncline_scheduler::{
     core::{
-        Assignment, Barrier, ClockRoster, Evaluation, Input, Iterated, Outcome, PushProgress, TaskKey,
-        TaskReport, Update, Work,
+        Assignment, BarrierOrder, ClockRoster, Evaluation, GradientUse, Input, Iterated, Outcome,
+        PushProgress, TaskKey, TaskReport, Work,
     },
     ids::{Generation, Incarnation},
 };
@@ -20,12 +20,12 @@ pub struct Shard {
     pub watermarks: BTreeMap<Incarnation, u64>,
     begun: BTreeMap<Incarnation, u64>,
     sealed: BTreeSet<Incarnation>,
-    barriers: BTreeMap<u64, Barrier>,
+    barriers: BTreeMap<u64, BarrierOrder>,
     clocks: ClockRoster,
 }
 
 impl Shard {
-    pub fn order(&mut self, barrier: &Barrier) {
+    pub fn order(&mut self, barrier: &BarrierOrder) {
         let newer = self.barriers.get(&barrier.superstep.0).is_none_or(|b| b.revision < barrier.revision);
         if barrier.superstep.0 >= self.closed && newer {
             self.barriers.insert(barrier.superstep.0, barrier.clone());
@@ -141,7 +141,7 @@ impl Worker {
     }
 
     fn inside_round(&self, work: &Work) -> bool {
-        matches!(work, Work::Iterate { seq, update: Update::Local { first, .. }, .. } if seq > first)
+        matches!(work, Work::Iterate { seq, gradient: GradientUse::LocalStep { first, .. }, .. } if seq > first)
     }
 
     /// The iteration that starts with the next step, if one does.
@@ -160,7 +160,7 @@ impl Worker {
             return self.unsettled.iter().map(|r| Input::Report { worker, report: r.clone() }).collect();
         }
         let Some(front) = self.queue.front().cloned() else { return Vec::new() };
-        let Work::Iterate { seq, update, .. } = front.work else {
+        let Work::Iterate { seq, gradient, .. } = front.work else {
             return self.done(Outcome::Evaluated(Evaluation {
                 loss: 0.5,
                 samples: 3,
@@ -169,15 +169,15 @@ impl Worker {
         };
         match self.stage {
             Stage::Pulling => self.stage = Stage::Computing,
-            Stage::Computing => match update {
-                Update::Local { last, .. } if seq < last => return self.iterated(false),
+            Stage::Computing => match gradient {
+                GradientUse::LocalStep { last, .. } if seq < last => return self.iterated(false),
                 _ => self.stage = Stage::Pushing(0),
             },
             Stage::Pushing(half) => {
                 let shard = &mut shards[half / 2];
-                let covers = match update {
-                    Update::Local { first, last } => last - first + 1,
-                    Update::PerPush { .. } | Update::PerBarrier => 1,
+                let covers = match gradient {
+                    GradientUse::LocalStep { first, last } => last - first + 1,
+                    GradientUse::ApplyOnArrival { .. } | GradientUse::JoinRound => 1,
                 };
                 let ok =
                     if half % 2 == 0 { shard.begin(worker, seq) } else { shard.finish(worker, seq, covers) };

@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use actors::{Shard, Started, Worker};
 use syncline_scheduler::{
     core::{
-        Commit, Core, Effect, Input, Job, ShardProgress, SnapshotFile, StoredJob, Submission, WorkerInfo,
+        ClosedBarrier, Commit, Core, Effect, HeldJob, Input, Job, SnapshotFile, StoredJob, Submission,
+        WorkerInfo,
     },
     graph::{TaskId, TaskState},
-    ids::{Incarnation, ShardIndex},
+    ids::{Incarnation, ShardIndex, Superstep},
     samples::{SampleRange, splitmix64},
     spec::{
         DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
@@ -245,7 +246,7 @@ impl Cluster {
         self.shards.iter_mut().for_each(|s| s.told = 0);
         // And each is asked what it holds, and how far it is: none has gone back.
         for (shard, s) in (0..).map(ShardIndex).zip(&self.shards) {
-            let held = vec![("job".parse().unwrap(), s.generation)];
+            let held = vec![HeldJob { job: "job".parse().unwrap(), generation: s.generation }];
             self.inputs.push(Input::ShardHolds { shard, asked_us: self.now_us, held });
         }
     }
@@ -299,8 +300,8 @@ impl Cluster {
                     job,
                     generation: shard.generation,
                     shard: ShardIndex(at as u32),
-                    progress: ShardProgress {
-                        closed: self.shards[at].closed,
+                    barrier: ClosedBarrier {
+                        superstep: Superstep(self.shards[at].closed - 1),
                         closed_ago_us: 0,
                         pushes: self.shards[at].pushes,
                     },
@@ -402,9 +403,9 @@ impl Cluster {
                 let (closed, watermarks) = (*closed, watermarks.clone());
                 self.inputs.push(Input::Attached { job, generation, shard, closed, watermarks, floor });
             }
-            Effect::LeaseBarrier { barrier, .. } => {
+            Effect::LeaseBarrier { order, .. } => {
                 for shard in &mut self.shards {
-                    shard.order(&barrier);
+                    shard.order(&order);
                     shard.close_what_can();
                 }
             }

@@ -16,7 +16,7 @@ use syncline_ps::{
     client::{Addresses, Canceller, ReadCondition},
 };
 use syncline_scheduler::{
-    core::{Assignment, Outcome, TaskKey, Update, Work},
+    core::{Assignment, GradientUse, Outcome, TaskKey, Work},
     ids::{Generation, JobId, Superstep},
 };
 use tokio::{sync::Notify, time::sleep};
@@ -205,7 +205,7 @@ pub(super) fn execute(
 fn following(this: &Assignment, next: &Assignment) -> Option<ReadCondition> {
     let same = (&this.key.job, this.key.generation) == (&next.key.job, next.key.generation);
     match next.work {
-        Work::Iterate { seq, update: Update::Local { first, .. }, .. } if seq != first => None,
+        Work::Iterate { seq, gradient: GradientUse::LocalStep { first, .. }, .. } if seq != first => None,
         Work::Iterate { superstep, min_clock, .. } if same => {
             Some(ReadCondition::Version { closed: superstep.0, min_clock })
         }
@@ -244,8 +244,8 @@ fn run_one(
         }
     };
     match assignment.work {
-        Work::Iterate { superstep, seq, range, learning_rate, min_clock, update } => {
-            let it = Iteration { task: key.task.to_string(), seq, range, learning_rate, update };
+        Work::Iterate { superstep, seq, range, learning_rate, min_clock, gradient } => {
+            let it = Iteration { task: key.task.to_string(), seq, range, learning_rate, gradient };
             *lock(&shared.blocked_on) = blocked_on(superstep, min_clock);
             let pulled = job.prepare(&it, ReadCondition::Version { closed: superstep.0, min_clock });
             *lock(&shared.blocked_on) = None;
@@ -266,28 +266,28 @@ mod tests {
         TaskKey { job: "digits".parse().unwrap(), generation: Generation(1), task, attempt: 1 }
     }
 
-    fn assignment(seq: u64, update: Update) -> Assignment {
+    fn assignment(seq: u64, gradient: GradientUse) -> Assignment {
         let range = SampleRange { epoch: 0, start: 0, len: 1 };
         let work =
-            Work::Iterate { superstep: Superstep(2), seq, range, learning_rate: 0.1, min_clock: 7, update };
+            Work::Iterate { superstep: Superstep(2), seq, range, learning_rate: 0.1, min_clock: 7, gradient };
         Assignment { key: key(seq), work }
     }
 
     #[test]
     fn what_is_asked_for_ahead_is_what_the_next_iteration_will_pull() {
         let wanted = Some(ReadCondition::Version { closed: 2, min_clock: 7 });
-        let this = assignment(4, Update::PerBarrier);
+        let this = assignment(4, GradientUse::JoinRound);
         #[rustfmt::skip]
         let cases = [
-            (Update::PerPush { scale: 1.0 },      wanted),
-            (Update::PerBarrier,                  wanted),
-            (Update::Local { first: 5, last: 8 }, wanted),
-            (Update::Local { first: 4, last: 8 }, None),
+            (GradientUse::ApplyOnArrival { scale: 1.0 },      wanted),
+            (GradientUse::JoinRound,                  wanted),
+            (GradientUse::LocalStep { first: 5, last: 8 }, wanted),
+            (GradientUse::LocalStep { first: 4, last: 8 }, None),
         ];
-        for (update, want) in cases {
-            assert_eq!(following(&this, &assignment(5, update)), want, "{update:?}");
+        for (gradient, want) in cases {
+            assert_eq!(following(&this, &assignment(5, gradient)), want, "{gradient:?}");
         }
-        let mut other = assignment(5, Update::PerBarrier);
+        let mut other = assignment(5, GradientUse::JoinRound);
         other.key.generation = Generation(2);
         assert_eq!(following(&this, &other), None);
     }

@@ -11,11 +11,11 @@ use syncline_ps::{
     wire::SessionKey,
 };
 use syncline_scheduler::{
-    core::{Iterated, Outcome, TaskKey, Update},
+    core::{GradientUse, Iterated, Outcome, TaskKey},
     ids::Incarnation,
     samples::SampleRange,
     spec::{OnNan, TrainSpec},
-    sync::UpdateMode,
+    sync::PushMode,
 };
 use tracing::debug;
 
@@ -70,7 +70,7 @@ pub(super) struct Iteration {
     pub seq: u64,
     pub range: SampleRange,
     pub learning_rate: f32,
-    pub update: Update,
+    pub gradient: GradientUse,
 }
 
 impl JobRun {
@@ -122,7 +122,7 @@ impl JobRun {
     /// iteration's round is open.
     pub(super) fn prepare(&mut self, it: &Iteration, want: ReadCondition) -> Result<Pulled, WorkerError> {
         let mut opens = None;
-        if let Update::Local { first, last } = it.update {
+        if let GradientUse::LocalStep { first, last } = it.gradient {
             if !self.local.begins(it.seq, first, last)? {
                 // No shard is asked in the middle of a round: nobody else would end it.
                 let canceled = self.shards.canceller().is_canceled();
@@ -174,32 +174,34 @@ impl JobRun {
         }
         // What joins a round is clipped there, as its mean: that is what one machine with all samples would do.
         let scale = match self.train.clip_norm {
-            _ if it.update == Update::PerBarrier => 1.0,
+            _ if it.gradient == GradientUse::JoinRound => 1.0,
             Some(clip) if norm > f64::from(clip) => (f64::from(clip) / norm) as f32,
             _ => 1.0,
         };
-        let (learning_rate, mode) = (it.learning_rate, UpdateMode::PerBarrier);
+        let (learning_rate, mode) = (it.learning_rate, PushMode::Accumulate);
         // What is skipped may have any weight, and shards take none that is not finite.
         let weight = if finite { weight } else { 0.0 };
         let header = PushHeader { learning_rate, weight, scale, skip: !finite, mode, covers: 1 };
-        let round = match it.update {
-            Update::Local { last, .. } => {
+        let round = match it.gradient {
+            GradientUse::LocalStep { last, .. } => {
                 self.local.step(&mut self.params, &pushed, &header);
                 if it.seq == last { self.local.close(&self.params) } else { None }
             }
-            Update::PerPush { .. } | Update::PerBarrier => None,
+            GradientUse::ApplyOnArrival { .. } | GradientUse::JoinRound => None,
         };
         if let Some(change) = round.as_ref().filter(|change| !change.norm.is_finite() && fails) {
             return not_finite("the change of a local round", change.norm);
         }
-        let push: Option<(PushHeader, &[&[f32]])> = match (it.update, &round) {
-            (Update::PerPush { scale: share }, _) => {
-                let mode = UpdateMode::PerPush;
+        let push: Option<(PushHeader, &[&[f32]])> = match (it.gradient, &round) {
+            (GradientUse::ApplyOnArrival { scale: share }, _) => {
+                let mode = PushMode::Apply;
                 Some((PushHeader { mode, scale: scale * share, ..header }, &pushed))
             }
-            (Update::PerBarrier, _) => Some((header, &pushed)),
-            (Update::Local { .. }, Some(change)) => Some((change.header(learning_rate), &change.values)),
-            (Update::Local { .. }, None) => None,
+            (GradientUse::JoinRound, _) => Some((header, &pushed)),
+            (GradientUse::LocalStep { .. }, Some(change)) => {
+                Some((change.header(learning_rate), &change.values))
+            }
+            (GradientUse::LocalStep { .. }, None) => None,
         };
         let compute = began.elapsed();
 

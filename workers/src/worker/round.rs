@@ -17,7 +17,7 @@ use syncline_ps::{
     optim::{OptimizerState, gradient_norm, step},
     shard::PushHeader,
 };
-use syncline_scheduler::{core::Outcome, spec::Optimizer, sync::UpdateMode};
+use syncline_scheduler::{core::Outcome, spec::Optimizer, sync::PushMode};
 
 use super::{WorkerError, parameters::Parameters, report::Finished};
 
@@ -160,7 +160,7 @@ impl Change<'_> {
             weight: self.weight,
             scale: 1.0,
             skip: self.weight == 0.0 || !self.norm.is_finite(),
-            mode: UpdateMode::PerBarrier,
+            mode: PushMode::Accumulate,
             covers: self.covers,
         }
     }
@@ -191,7 +191,7 @@ mod tests {
         weight: 4.0,
         scale: 1.0,
         skip: false,
-        mode: UpdateMode::PerBarrier,
+        mode: PushMode::Accumulate,
         covers: 1,
     };
     const SKIPPED: PushHeader = PushHeader { skip: true, weight: 0.0, ..STEP };

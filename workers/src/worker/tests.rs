@@ -16,7 +16,7 @@ use syncline_ps::{
     server::{Handle, Options, Server},
 };
 use syncline_scheduler::{
-    core::{Assignment, Outcome, TaskKey, Update, Work},
+    core::{Assignment, GradientUse, Outcome, TaskKey, Work},
     graph::TaskId,
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},
     samples::{SampleRange, permutation},
@@ -177,14 +177,14 @@ impl Rig {
     }
 
     fn iteration(&self, worker: u64, it: It) -> Assignment {
-        let It { superstep, seq, range, update } = it;
+        let It { superstep, seq, range, gradient } = it;
         let work = Work::Iterate {
             superstep: Superstep(superstep),
             seq,
             range,
             learning_rate: RATE,
             min_clock: 0,
-            update,
+            gradient,
         };
         Assignment { key: self.key(worker, seq), work }
     }
@@ -248,7 +248,7 @@ struct It {
     superstep: u64,
     seq: u64,
     range: SampleRange,
-    update: Update,
+    gradient: GradientUse,
 }
 
 fn range(start: u64, len: u32) -> SampleRange {
@@ -262,7 +262,7 @@ fn local(superstep: u64, round: (u64, u64), seqs: std::ops::RangeInclusive<u64>,
         superstep,
         seq,
         range: range((seq - 1) * u64::from(len), len),
-        update: Update::Local { first, last },
+        gradient: GradientUse::LocalStep { first, last },
     };
     seqs.map(it).collect()
 }
@@ -368,7 +368,12 @@ fn a_push_of_its_own_is_a_step_scaled_by_its_share_in_parts_or_whole() {
     for threads in [1, 2, 3] {
         let mut rig = Rig::start();
         rig.threads = threads;
-        let it = It { superstep: 0, seq: 1, range: range(8, 4), update: Update::PerPush { scale: 0.5 } };
+        let it = It {
+            superstep: 0,
+            seq: 1,
+            range: range(8, 4),
+            gradient: GradientUse::ApplyOnArrival { scale: 0.5 },
+        };
         let start = rig.parameters(0);
         assert_eq!(seqs(&rig.execute(1, &[it], &[])), [1]);
         let gradient = rig.gradient(&start, it.range);
@@ -380,8 +385,9 @@ fn a_push_of_its_own_is_a_step_scaled_by_its_share_in_parts_or_whole() {
 #[test]
 fn supersteps_may_change_from_steps_to_rounds() {
     let rig = Rig::start();
-    let step = It { superstep: 0, seq: 1, range: range(0, 4), update: Update::PerPush { scale: 1.0 } };
-    let joined = It { superstep: 1, seq: 2, range: range(4, 4), update: Update::PerBarrier };
+    let step =
+        It { superstep: 0, seq: 1, range: range(0, 4), gradient: GradientUse::ApplyOnArrival { scale: 1.0 } };
+    let joined = It { superstep: 1, seq: 2, range: range(4, 4), gradient: GradientUse::JoinRound };
     rig.barrier(0, &[(1, 1)]);
     let start = rig.parameters(0);
     assert_eq!(seqs(&rig.execute(1, &[step, joined], &[])), [1, 2]);

@@ -11,8 +11,8 @@ use std::{
 };
 
 use syncline_engine::rpc::{
-    BarrierOrder, ClockOrder, ClosedBarrier, Collected, OpenJob, SealAnswer, ShardClient, ShardFault,
-    ShardRequest, ShardResponse, ShardState, SnapshotReport, Token, connect, hello::Role,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, OpenJob, PushProgress, ShardClient, ShardFault,
+    ShardRequest, ShardResponse, ShardState, SnapshotFile, Token, connect, hello::Role,
 };
 use syncline_ps::{
     client::{BlobClient, PushHeader, Shards},
@@ -21,7 +21,7 @@ use syncline_ps::{
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},
     spec::{Layout, Optimizer, Parameter},
-    sync::{RoundRule, UpdateMode},
+    sync::{PushMode, RoundRule},
 };
 use tarpc::{client, context};
 use tokio::runtime::Runtime;
@@ -31,16 +31,10 @@ pub const FIRST: Generation = Generation(1);
 pub const EPOCH: EngineEpoch = EngineEpoch(1);
 
 /// One step of size one along the gradient.
-pub const UNIT: PushHeader = PushHeader {
-    learning_rate: 1.0,
-    weight: 1.0,
-    scale: 1.0,
-    skip: false,
-    mode: UpdateMode::PerPush,
-    covers: 1,
-};
+pub const UNIT: PushHeader =
+    PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false, mode: PushMode::Apply, covers: 1 };
 /// The same into the round of the next barrier.
-pub const ROUND: PushHeader = PushHeader { mode: UpdateMode::PerBarrier, ..UNIT };
+pub const ROUND: PushHeader = PushHeader { mode: PushMode::Accumulate, ..UNIT };
 
 pub fn job() -> JobId {
     "digits".parse().unwrap()
@@ -172,12 +166,12 @@ impl Rig {
     }
 
     pub fn clocks_on(&self, shard: usize, revision: u64, base: &[(u64, u64)]) -> Result<(), ShardFault> {
-        let order = ClockOrder { revision, base: named(base) };
+        let order = ClockRoster { revision, base: named(base) };
         let call = self.controls[shard].clocks(context::current(), EPOCH, job(), FIRST, order);
         self.runtime.block_on(call).unwrap()
     }
 
-    pub fn seal(&self, shard: usize, worker: u64) -> SealAnswer {
+    pub fn seal(&self, shard: usize, worker: u64) -> PushProgress {
         let call = self.controls[shard].seal(context::current(), EPOCH, job(), FIRST, Incarnation(worker));
         self.runtime.block_on(call).unwrap().unwrap()
     }
@@ -195,7 +189,7 @@ impl Rig {
         self.runtime.block_on(call).unwrap()
     }
 
-    pub fn snapshot(&self, shard: usize, version: u64, name: &str) -> Result<SnapshotReport, ShardFault> {
+    pub fn snapshot(&self, shard: usize, version: u64, name: &str) -> Result<SnapshotFile, ShardFault> {
         let call = self.controls[shard].snapshot(
             context::current(),
             EPOCH,

@@ -8,17 +8,18 @@ use crate::{
     samples::SampleRange,
 };
 
-/// What becomes of an iteration's gradient.
+/// What a worker does with the gradient of one iteration: the worker's side of
+/// [`Aggregation`](crate::sync::Aggregation).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub enum Update {
+pub enum GradientUse {
     /// It is pushed, and applied on arrival after scaling by `scale`: 1, or the share of this batch in the average
     /// batch where the policy gives workers different ones.
-    PerPush { scale: f32 },
+    ApplyOnArrival { scale: f32 },
     /// It is pushed into the round's weighted mean, which is applied as one step when the barrier closes.
-    PerBarrier,
+    JoinRound,
     /// It is a step on the worker's own copy. The iteration `first` begins a round with a pull, the iteration `last`
     /// ends it with one push of the whole change; nothing is transferred between them.
-    Local { first: u64, last: u64 },
+    LocalStep { first: u64, last: u64 },
 }
 
 /// One attempt at one task of one job.
@@ -48,7 +49,7 @@ pub enum Work {
         learning_rate: f32,
         /// The pull also waits until every worker's clock has reached this; 0: it does not.
         min_clock: u64,
-        update: Update,
+        gradient: GradientUse,
     },
     /// Pull pinned version `version` and run the evaluation graph over the test samples.
     Evaluate { version: u64 },

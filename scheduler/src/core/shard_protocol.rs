@@ -1,0 +1,79 @@
+//! What shards are told and what they answer, as it travels between them and the engine.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ids::{Generation, Incarnation, JobId, Superstep},
+    sync::RoundRule,
+};
+
+/// A barrier, leased to every shard in advance. A higher revision replaces the roster of a lower one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BarrierOrder {
+    pub superstep: Superstep,
+    pub revision: u32,
+    /// Last push of each incarnation that must be applied before the barrier closes.
+    pub roster: BTreeMap<Incarnation, u64>,
+    /// How the mean of what was pushed into the round becomes new parameters, if anything was.
+    pub rule: RoundRule,
+    /// Rate of the round's single step, where the rule takes one.
+    pub learning_rate: f32,
+    /// Keep a copy of this version for `evaluate` and `snapshot`.
+    pub pin: bool,
+}
+
+/// One barrier that a shard has closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedBarrier {
+    pub superstep: Superstep,
+    /// Time between the close and this answer, on the shard's monotonic clock.
+    pub closed_ago_us: u64,
+    /// Pushes applied completely on this shard when it closed.
+    pub pushes: u64,
+}
+
+/// Whose clocks count for pulls that wait for a minimum clock. A higher revision replaces a lower one; a sealed
+/// worker counts no more.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockRoster {
+    pub revision: u64,
+    /// What to add to a worker's watermark, the number of its last push, to get its clock.
+    pub base: BTreeMap<Incarnation, u64>,
+}
+
+/// How far an incarnation's pushes came on one shard: the answer when it is sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PushProgress {
+    /// Last push that was applied completely here.
+    pub watermark: u64,
+    /// Whether the next push had begun to be applied.
+    pub partial: bool,
+}
+
+/// What every shard has done of a job: it said so once, so that one which knows less has gone back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProgressFloor {
+    /// Barriers that are closed on all shards.
+    pub closed: u64,
+    /// Last push of each worker that every shard has acknowledged.
+    pub pushes: BTreeMap<Incarnation, u64>,
+}
+
+/// A job that a shard holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldJob {
+    pub job: JobId,
+    pub generation: Generation,
+}
+
+/// A snapshot on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotFile {
+    /// The safetensors file, on the machine of the shard that wrote it.
+    pub path: String,
+    pub bytes: u64,
+    /// BLAKE3 of the file.
+    pub digest: String,
+}
