@@ -13,15 +13,15 @@ use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     onnx,
     submit::{self, JobFile},
-    worker::Pace,
+    worker::Throttle,
 };
 
 const TRAINING_SAMPLES: u64 = 1_437;
 
 async fn cluster(step_ms: u64) -> LocalCluster {
     let step = Duration::from_millis(step_ms);
-    let paces = [1.0, 1.0, 1.0, 2.5].map(|slowdown| Pace { step, slowdown }).to_vec();
-    LocalCluster::start(LocalOptions { paces, ..LocalOptions::default() }, |line| eprintln!("{line}"))
+    let workers = [1.0, 1.0, 1.0, 2.5].map(|slowdown| Throttle { step, slowdown }).to_vec();
+    LocalCluster::start(LocalOptions { workers, ..LocalOptions::default() }, |line| eprintln!("{line}"))
         .await
         .unwrap()
 }

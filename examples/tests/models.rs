@@ -15,7 +15,7 @@ use syncline_workers::{
     backend::Runtime,
     local::{LocalCluster, LocalOptions},
     submit::{self, JobFile, JobGraph},
-    worker::Pace,
+    worker::Throttle,
 };
 
 fn run(id: &str, epochs: u32) -> Run<'_> {
@@ -23,7 +23,7 @@ fn run(id: &str, epochs: u32) -> Run<'_> {
 }
 
 async fn train(graph: &JobGraph) -> JobView {
-    let options = LocalOptions { paces: vec![Pace::default(); 2], ..LocalOptions::default() };
+    let options = LocalOptions { workers: vec![Throttle::default(); 2], ..LocalOptions::default() };
     let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
     let prepared = submit::prepare(cluster.runtime(), graph).unwrap();
     let id = prepared.spec.id.clone();

@@ -21,7 +21,7 @@ use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     onnx::{self, Dim, SplitMix64, TensorType},
     submit::{self, JobGraph, Model, Training},
-    worker::Pace,
+    worker::Throttle,
 };
 
 const SAMPLES: usize = 45;
@@ -98,7 +98,7 @@ fn write(path: &Path) -> DataSpec {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_with_a_model_of_fixed_batch_ends_with_every_sample_or_without_the_last_batch() {
-    let options = LocalOptions { paces: vec![Pace::default(); 1], ..LocalOptions::default() };
+    let options = LocalOptions { workers: vec![Throttle::default(); 1], ..LocalOptions::default() };
     let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let data = write(&dir.path().join("images.safetensors"));

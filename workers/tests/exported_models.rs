@@ -17,11 +17,11 @@ use safetensors::{Dtype, tensor::TensorView as Saved};
 use syncline_scheduler::spec::{DataSpec, Source, Split, TrainSpec};
 use syncline_workers::{
     backend::{ExecOptions, Executable, TensorView},
-    data::{Dataset, Wanted},
+    data::{Dataset, ModelSignature},
     local::{LocalCluster, LocalOptions},
     onnx::SplitMix64,
     submit::{self, JobGraph, Model, Training},
-    worker::Pace,
+    worker::Throttle,
 };
 
 /// Allowed difference of losses and accuracies: sums of other batches round otherwise.
@@ -123,7 +123,7 @@ fn write_images(path: &Path, sides: [usize; 3], classes: usize) {
 
 /// Mean cross-entropy and accuracy of an exported model over the test part, a sample at a time.
 fn measured(model: &[u8], train: &TrainSpec) -> (f64, f64) {
-    let set = Dataset::open(&train.data, &Wanted::by(&train.model)).unwrap();
+    let set = Dataset::open(&train.data, &ModelSignature::of(&train.model)).unwrap();
     let mut session = Executable::new(&onnxruntime::runtime(), model, &ExecOptions::default()).unwrap();
     let output = session.output_names()[0].clone();
     let classes = train.model.classes.unwrap() as usize;
@@ -147,7 +147,7 @@ fn measured(model: &[u8], train: &TrainSpec) -> (f64, f64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exported_model_predicts_at_batch_one_what_the_job_measured() {
-    let options = LocalOptions { paces: vec![Pace::default(); 1], ..LocalOptions::default() };
+    let options = LocalOptions { workers: vec![Throttle::default(); 1], ..LocalOptions::default() };
     let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     for case in examples().into_iter().chain(exported(dir.path())) {

@@ -11,7 +11,7 @@ use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     onnx::{self, ElementType, GraphBuilder, TensorType, proto::TensorProto},
     submit::{self, JobGraph, Model, Training},
-    worker::Pace,
+    worker::Throttle,
 };
 
 /// The class is whether the first of two features is larger.
@@ -54,7 +54,7 @@ fn touchy() -> Model {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scale_that_is_too_large_costs_steps_and_not_the_job() {
-    let options = LocalOptions { paces: vec![Pace::default()], ..LocalOptions::default() };
+    let options = LocalOptions { workers: vec![Throttle::default()], ..LocalOptions::default() };
     let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(&dir.path().join("data.csv"));

@@ -12,7 +12,7 @@ use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     onnx::{ElementType, GraphBuilder},
     submit::{self, JobGraph, Model, Training},
-    worker::Pace,
+    worker::Throttle,
 };
 
 const SAMPLES: usize = 100;
@@ -60,7 +60,7 @@ fn write(path: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn accuracy_is_that_of_the_positions_that_count() {
-    let options = LocalOptions { paces: vec![Pace::default(); 2], ..LocalOptions::default() };
+    let options = LocalOptions { workers: vec![Throttle::default(); 2], ..LocalOptions::default() };
     let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tags.safetensors");

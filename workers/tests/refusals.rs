@@ -16,7 +16,7 @@ use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     onnx::{self, ElementType, GraphBuilder},
     submit::{self, JobGraph, Model, SubmitError, Training},
-    worker::Pace,
+    worker::Throttle,
 };
 
 const SAMPLES: usize = 60;
@@ -43,7 +43,7 @@ fn graph(id: &str, training: Training) -> JobGraph {
 }
 
 async fn cluster() -> LocalCluster {
-    let options = LocalOptions { paces: vec![Pace::default(); 2], ..LocalOptions::default() };
+    let options = LocalOptions { workers: vec![Throttle::default(); 2], ..LocalOptions::default() };
     LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap()
 }
 

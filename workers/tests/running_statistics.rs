@@ -15,7 +15,7 @@ use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     onnx::{ElementType, GraphBuilder},
     submit::{self, JobGraph, Model, Training},
-    worker::Pace,
+    worker::Throttle,
 };
 
 const FEATURES: [f32; 2] = [3.0, -2.0];
@@ -68,7 +68,7 @@ fn way_gone(snapshot: &[u8], policy: &str) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_shards_end_with_the_statistics_that_the_workers_saw_under_every_policy() {
-    let options = LocalOptions { paces: vec![Pace::default(); 2], ..LocalOptions::default() };
+    let options = LocalOptions { workers: vec![Throttle::default(); 2], ..LocalOptions::default() };
     let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let data = data(dir.path());

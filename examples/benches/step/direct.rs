@@ -13,7 +13,7 @@ use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, ShardIndex},
     sync::PushMode,
 };
-use syncline_workers::submit::Prepared;
+use syncline_workers::submit::PreparedJob;
 
 use super::{
     process::Process,
@@ -30,7 +30,7 @@ pub struct Direct {
 }
 
 impl Direct {
-    pub async fn start(dir: &Path, job: &Prepared) -> Result<Self> {
+    pub async fn start(dir: &Path, job: &PreparedJob) -> Result<Self> {
         let state = dir.join("direct");
         std::fs::create_dir_all(&state)?;
         let token = Token::load_or_create(&state.join("token"))?;

@@ -11,9 +11,9 @@ use syncline_scheduler::{
 use syncline_workers::{
     autodiff::GRAD_SUFFIX,
     backend::{ExecOptions, Executable, Runtime, TensorView},
-    data::{Batch, Dataset, Wanted},
+    data::{Batch, Dataset, ModelSignature},
     onnx::{SplitMix64, mlp},
-    submit::{JobGraph, Model, Prepared, Training, prepare},
+    submit::{JobGraph, Model, PreparedJob, Training, prepare},
 };
 
 pub const RULE: Optimizer = Optimizer::Sgd { weight_decay: 0.0 };
@@ -53,7 +53,7 @@ pub fn write_data(case: &Case, dir: &Path) -> Result<DataSpec> {
 }
 
 /// The job that trains this model for at least `case.steps` steps.
-pub fn job(runtime: &Runtime, id: &str, case: &Case, data: &DataSpec) -> Result<Prepared> {
+pub fn job(runtime: &Runtime, id: &str, case: &Case, data: &DataSpec) -> Result<PreparedJob> {
     let model = Model::forward(mlp(&SIZES, 0).to_bytes(), "softmax-cross-entropy");
     let training = Training::new(model, data.clone()).with(|s| {
         s.optimizer = RULE;
@@ -81,7 +81,7 @@ pub struct Step {
 }
 
 impl Step {
-    pub fn new(runtime: &Runtime, prepared: &Prepared, batch: usize) -> Result<Self> {
+    pub fn new(runtime: &Runtime, prepared: &PreparedJob, batch: usize) -> Result<Self> {
         let (_, train) = prepared.spec.train().context("a job that trains")?;
         let session =
             Executable::new(runtime, &prepared.blobs[&train.model.training_graph], &ExecOptions::default())?;
@@ -98,7 +98,7 @@ impl Step {
             tensors.iter().map(|(name, ..)| output(name)).collect::<Option<_>>().context("gradients")?;
         let initial = prepared.blobs[&train.model.initial].chunks_exact(4);
         let values = initial.map(bytemuck::pod_read_unaligned).collect();
-        let set = Dataset::open(&train.data, &Wanted::by(&train.model))?;
+        let set = Dataset::open(&train.data, &ModelSignature::of(&train.model))?;
         let order = permutation(0, 0, set.len() as u32);
         let inputs = train.model.inputs.iter().map(|input| input.name.clone());
         let names = inputs.chain(train.model.label.clone()).collect();

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     submit::{self, JobGraph},
-    worker::Pace,
+    worker::Throttle,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -90,7 +90,7 @@ fn options(flags: &Flags, extent: &Extent) -> LocalOptions {
     let step = Duration::from_millis(extent.step_ms);
     let slow = |i: usize| flags.slowdown.get(i).or(flags.slowdown.last()).copied().unwrap_or(1.0);
     LocalOptions {
-        paces: (0..flags.workers as usize).map(|i| Pace { step, slowdown: slow(i) }).collect(),
+        workers: (0..flags.workers as usize).map(|i| Throttle { step, slowdown: slow(i) }).collect(),
         redis: flags.redis.clone(),
         device: flags.device,
         ..LocalOptions::default()

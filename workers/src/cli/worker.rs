@@ -7,7 +7,7 @@ use syncline_engine::cli::{Connection, Exit, Failure, Stop, block_on_one_thread,
 use super::{load_runtime_for, worker_failure};
 use crate::{
     backend::{Device, ExecOptions},
-    worker::{Pace, WorkerOptions, run as work},
+    worker::{Throttle, WorkerOptions, run as work},
 };
 
 #[derive(Debug, clap::Args)]
@@ -80,7 +80,7 @@ pub(super) fn run(args: WorkerArgs) -> Result<(), Failure> {
                 ..ExecOptions::default()
             },
             split_batch: args.split_batch,
-            pace: Pace { step: Duration::from_millis(args.step_ms), slowdown: args.slowdown },
+            throttle: Throttle { step: Duration::from_millis(args.step_ms), slowdown: args.slowdown },
             max_batch: args.max_batch,
         };
         work(options, stop.flag()).await.map_err(worker_failure)

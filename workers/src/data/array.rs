@@ -29,7 +29,7 @@ pub(super) struct Array {
 }
 
 /// Everything that a model wants of one source; as many arrays as the model has inputs.
-pub(super) struct Raw {
+pub(super) struct SourceArrays {
     pub(super) inputs: Vec<Array>,
     pub(super) label: Option<Array>,
     pub(super) rows: usize,

@@ -1,14 +1,14 @@
 //! One batch of samples, in buffers that are used again.
 
-use super::column::Filled;
+use super::column::BatchTensor;
 use crate::backend::TensorView;
 
 /// The inputs and the label of a batch, laid out as a training graph reads them.
 #[derive(Debug, Clone)]
 pub struct Batch {
     pub(super) rows: usize,
-    pub(super) inputs: Vec<Filled>,
-    pub(super) label: Option<Filled>,
+    pub(super) inputs: Vec<BatchTensor>,
+    pub(super) label: Option<BatchTensor>,
 }
 
 impl Batch {
@@ -24,11 +24,11 @@ impl Batch {
 
     /// The inputs, `[batch, sample shape ...]` each, in the order in which the model wants them.
     pub fn inputs(&self) -> impl Iterator<Item = TensorView<'_>> {
-        self.inputs.iter().map(Filled::view)
+        self.inputs.iter().map(BatchTensor::view)
     }
 
     /// The label, if the model wants one: int64 classes or float32 targets, `[batch, label shape ...]`.
     pub fn label(&self) -> Option<TensorView<'_>> {
-        self.label.as_ref().map(Filled::view)
+        self.label.as_ref().map(BatchTensor::view)
     }
 }

@@ -8,7 +8,7 @@ use crate::backend::TensorView;
 
 /// How the numbers of a channel are scaled.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Scaling {
+pub(super) struct Normalization {
     pub(super) factor: f32,
     pub(super) mean: f32,
     pub(super) deviation: f32,
@@ -23,15 +23,15 @@ pub(super) struct Column {
     /// Where the first sample begins, and how far the next one is from it.
     pub(super) offset: usize,
     pub(super) stride: usize,
-    pub(super) store: Store,
+    pub(super) store: ColumnData,
 }
 
 /// Numbers as they are kept. Integers are kept as narrow as they came.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Store {
+pub(super) enum ColumnData {
     F32(Vec<f32>),
-    /// Bytes for a float input, and the scaling of each channel, or one for all.
-    Bytes(Vec<u8>, Vec<Scaling>),
+    /// Bytes for a float input, and the normalization of each channel, or one for all.
+    Bytes(Vec<u8>, Vec<Normalization>),
     U8(Vec<u8>),
     I32(Vec<i32>),
     I64(Vec<i64>),
@@ -39,7 +39,7 @@ pub(super) enum Store {
 
 /// One input of a batch, in memory that is used again.
 #[derive(Debug, Clone)]
-pub(super) struct Filled {
+pub(super) struct BatchTensor {
     shape: Vec<usize>,
     data: Buffer,
 }
@@ -61,38 +61,39 @@ impl Column {
     pub(super) fn append(&mut self, other: Self) -> bool {
         match (&mut self.store, other.store) {
             _ if self.shape != other.shape => return false,
-            (Store::F32(all), Store::F32(more)) => all.extend(more),
-            (Store::Bytes(all, _), Store::Bytes(more, _)) | (Store::U8(all), Store::U8(more)) => {
-                all.extend(more)
-            }
-            (Store::I32(all), Store::I32(more)) => all.extend(more),
-            (Store::I64(all), Store::I64(more)) => all.extend(more),
+            (ColumnData::F32(all), ColumnData::F32(more)) => all.extend(more),
+            (ColumnData::Bytes(all, _), ColumnData::Bytes(more, _))
+            | (ColumnData::U8(all), ColumnData::U8(more)) => all.extend(more),
+            (ColumnData::I32(all), ColumnData::I32(more)) => all.extend(more),
+            (ColumnData::I64(all), ColumnData::I64(more)) => all.extend(more),
             _ => return false,
         }
         true
     }
 
     /// An input without samples.
-    pub(super) fn batch(&self) -> Filled {
+    pub(super) fn batch(&self) -> BatchTensor {
         let data = match self.element {
             DataElement::F32 => Buffer::F32(Vec::new()),
             DataElement::I32 => Buffer::I32(Vec::new()),
             DataElement::I64 => Buffer::I64(Vec::new()),
         };
-        Filled { shape: [&[0], self.shape.as_slice()].concat(), data }
+        BatchTensor { shape: [&[0], self.shape.as_slice()].concat(), data }
     }
 
     /// Replaces what `batch` holds by these rows, which exist. The batch was made by this column.
-    pub(super) fn gather(&self, rows: &[u32], batch: &mut Filled) {
+    pub(super) fn gather(&self, rows: &[u32], batch: &mut BatchTensor) {
         batch.shape[0] = rows.len();
         match (&self.store, &mut batch.data) {
-            (Store::F32(all), Buffer::F32(batch)) => self.copy(rows, all, batch, |number| number),
-            (Store::Bytes(all, scalings), Buffer::F32(batch)) => self.scale(rows, all, scalings, batch),
-            (Store::U8(all), Buffer::I32(batch)) => self.copy(rows, all, batch, i32::from),
-            (Store::I32(all), Buffer::I32(batch)) => self.copy(rows, all, batch, |number| number),
-            (Store::U8(all), Buffer::I64(batch)) => self.copy(rows, all, batch, i64::from),
-            (Store::I32(all), Buffer::I64(batch)) => self.copy(rows, all, batch, i64::from),
-            (Store::I64(all), Buffer::I64(batch)) => self.copy(rows, all, batch, |number| number),
+            (ColumnData::F32(all), Buffer::F32(batch)) => self.copy(rows, all, batch, |number| number),
+            (ColumnData::Bytes(all, normalizations), Buffer::F32(batch)) => {
+                self.scale(rows, all, normalizations, batch)
+            }
+            (ColumnData::U8(all), Buffer::I32(batch)) => self.copy(rows, all, batch, i32::from),
+            (ColumnData::I32(all), Buffer::I32(batch)) => self.copy(rows, all, batch, |number| number),
+            (ColumnData::U8(all), Buffer::I64(batch)) => self.copy(rows, all, batch, i64::from),
+            (ColumnData::I32(all), Buffer::I64(batch)) => self.copy(rows, all, batch, i64::from),
+            (ColumnData::I64(all), Buffer::I64(batch)) => self.copy(rows, all, batch, |number| number),
             _ => unreachable!(
                 "a batch is filled by the column that made it, which keeps what fits its element"
             ),
@@ -103,14 +104,16 @@ impl Column {
     pub(super) fn is_only(&self, number: i64, rows: &[u32]) -> bool {
         let mut rows = rows.iter();
         match &self.store {
-            Store::I64(all) => rows.all(|&row| self.sample(row, all).iter().all(|&found| found == number)),
-            Store::I32(all) => {
+            ColumnData::I64(all) => {
+                rows.all(|&row| self.sample(row, all).iter().all(|&found| found == number))
+            }
+            ColumnData::I32(all) => {
                 rows.all(|&row| self.sample(row, all).iter().all(|&found| i64::from(found) == number))
             }
-            Store::U8(all) => {
+            ColumnData::U8(all) => {
                 rows.all(|&row| self.sample(row, all).iter().all(|&found| i64::from(found) == number))
             }
-            Store::F32(_) | Store::Bytes(..) => false,
+            ColumnData::F32(_) | ColumnData::Bytes(..) => false,
         }
     }
 
@@ -127,19 +130,19 @@ impl Column {
         }
     }
 
-    fn scale(&self, rows: &[u32], all: &[u8], scalings: &[Scaling], batch: &mut Vec<f32>) {
-        let plane = (self.width() / scalings.len()).max(1);
+    fn scale(&self, rows: &[u32], all: &[u8], normalizations: &[Normalization], batch: &mut Vec<f32>) {
+        let plane = (self.width() / normalizations.len()).max(1);
         batch.clear();
         batch.reserve(rows.len() * self.width());
         for &row in rows {
-            for (plane, scaling) in self.sample(row, all).chunks_exact(plane).zip(scalings) {
-                batch.extend(plane.iter().map(|&byte| scaling.apply(f32::from(byte))));
+            for (plane, normalization) in self.sample(row, all).chunks_exact(plane).zip(normalizations) {
+                batch.extend(plane.iter().map(|&byte| normalization.apply(f32::from(byte))));
             }
         }
     }
 }
 
-impl Scaling {
+impl Normalization {
     /// Nothing changes.
     pub(super) const NONE: Self = Self { factor: 1.0, mean: 0.0, deviation: 1.0 };
 
@@ -148,7 +151,7 @@ impl Scaling {
     }
 }
 
-impl Filled {
+impl BatchTensor {
     /// `[batch, sample shape ...]`.
     pub(super) fn view(&self) -> TensorView<'_> {
         let shape = self.shape.as_slice();

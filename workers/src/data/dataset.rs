@@ -4,12 +4,12 @@ use std::path::Path;
 
 use syncline_scheduler::spec::{DataSpec, Source, Split};
 
-use super::array::{Array, Raw};
+use super::array::{Array, SourceArrays};
 use super::batch::Batch;
 use super::column::Column;
 use super::csv::{self, LabelColumns};
 use super::error::DataError;
-use super::wanted::Wanted;
+use super::signature::ModelSignature;
 use super::{cifar10, file, fit, idx, tensors, text};
 
 /// What a model wants of every sample: all floats are finite, all classes in range.
@@ -24,13 +24,13 @@ pub struct Dataset {
 
 impl Dataset {
     /// Reads and checks the data set that `spec` names. If the spec has a digest, other bytes are refused.
-    pub fn open(spec: &DataSpec, wanted: &Wanted) -> Result<Self, DataError> {
+    pub fn open(spec: &DataSpec, wanted: &ModelSignature) -> Result<Self, DataError> {
         Self::open_hashed(spec, wanted).map(|(set, _)| set)
     }
 
     /// The same, with the digest of what was read: BLAKE3 of all files as they lie on the disk, one after the other, in
     /// hexadecimal.
-    pub fn open_hashed(spec: &DataSpec, wanted: &Wanted) -> Result<(Self, String), DataError> {
+    pub fn open_hashed(spec: &DataSpec, wanted: &ModelSignature) -> Result<(Self, String), DataError> {
         check(spec, wanted)?;
         let mut hasher = blake3::Hasher::new();
         let mut read = |source: &Source| -> Result<Vec<Vec<u8>>, DataError> {
@@ -49,7 +49,7 @@ impl Dataset {
         Ok((set, found))
     }
 
-    fn fit(raw: Raw, spec: &DataSpec, wanted: &Wanted) -> Result<Self, DataError> {
+    fn fit(raw: SourceArrays, spec: &DataSpec, wanted: &ModelSignature) -> Result<Self, DataError> {
         let inputs = raw.inputs.into_iter().zip(&wanted.inputs);
         let inputs =
             inputs.map(|(array, wanted)| fit::input(array, wanted, spec)).collect::<Result<_, _>>()?;
@@ -135,7 +135,7 @@ impl Dataset {
 }
 
 /// Settings that make no sense, before anything is read.
-fn check(spec: &DataSpec, wanted: &Wanted) -> Result<(), DataError> {
+fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
     let sources = || [Some(&spec.source), spec.test.as_ref()].into_iter().flatten();
     let named = sources().all(|source| matches!(source, Source::Safetensors { .. }));
     if wanted.inputs.len() > 1 && !named {
@@ -187,7 +187,7 @@ fn check(spec: &DataSpec, wanted: &Wanted) -> Result<(), DataError> {
 }
 
 /// Reads one source: `contents` are its files, in order.
-fn parse(source: &Source, contents: &[Vec<u8>], wanted: &Wanted) -> Result<Raw, DataError> {
+fn parse(source: &Source, contents: &[Vec<u8>], wanted: &ModelSignature) -> Result<SourceArrays, DataError> {
     let paths = source.paths();
     let files: Vec<(&Path, &[u8])> =
         paths.iter().map(Path::new).zip(contents.iter().map(Vec::as_slice)).collect();
@@ -205,12 +205,12 @@ fn parse(source: &Source, contents: &[Vec<u8>], wanted: &Wanted) -> Result<Raw, 
         (Source::Safetensors { .. }, [file]) => return tensors::read(*file, wanted),
         _ => unreachable!("a source has as many contents as files"),
     };
-    Ok(only(samples, labels, wanted))
+    Ok(single_input(samples, labels, wanted))
 }
 
 /// What the model wants of a source with one input and one label.
-fn only(samples: Array, labels: Array, wanted: &Wanted) -> Raw {
+fn single_input(samples: Array, labels: Array, wanted: &ModelSignature) -> SourceArrays {
     let rows = samples.rows;
     let inputs = wanted.inputs.first().map(|_| samples).into_iter().collect();
-    Raw { inputs, label: wanted.label.as_ref().map(|_| labels), rows }
+    SourceArrays { inputs, label: wanted.label.as_ref().map(|_| labels), rows }
 }

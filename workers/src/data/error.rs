@@ -110,7 +110,7 @@ impl DataError {
     }
 
     /// Whether another machine may read the same data well: a file that is missing, or another one, on this machine.
-    pub fn is_of_the_machine(&self) -> bool {
+    pub fn is_machine_specific(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::Remote { .. } | Self::Digest { .. } | Self::TooLarge { .. })
     }
 

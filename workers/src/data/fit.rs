@@ -1,4 +1,4 @@
-//! From an array of a file to what the model wants: shape, element type, scaling, range. Everything is checked here,
+//! From an array of a file to what the model wants: shape, element type, normalization, range. Everything is checked here,
 //! so that no batch can be wrong.
 
 use std::collections::BTreeSet;
@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use syncline_scheduler::spec::{AxisOrder, DataElement, DataSpec};
 
 use super::array::{Array, Numbers};
-use super::column::{Column, Scaling, Store};
+use super::column::{Column, ColumnData, Normalization};
 use super::error::{DataError, Remedy};
-use super::wanted::{Target, WantedInput, WantedLabel};
+use super::signature::{InputSignature, LabelSignature, Target};
 
 /// An input of the model.
-pub(super) fn input(mut array: Array, wanted: &WantedInput, spec: &DataSpec) -> Result<Column, DataError> {
+pub(super) fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) -> Result<Column, DataError> {
     if !spec.sample_shape.is_empty() {
-        array.shape = asked(&spec.sample_shape, &array)?;
+        array.shape = requested_shape(&spec.sample_shape, &array)?;
     }
     if spec.layout == Some(AxisOrder::Nhwc) {
         let found = array.shape.clone();
@@ -24,44 +24,46 @@ pub(super) fn input(mut array: Array, wanted: &WantedInput, spec: &DataSpec) -> 
             DataError::Setting { what }
         })?;
     }
-    let shape = settle(&wanted.shape, &array.shape).ok_or_else(|| DataError::Width {
+    let shape = common_shape(&wanted.shape, &array.shape).ok_or_else(|| DataError::Width {
         input: wanted.name.clone(),
-        model: open(&wanted.shape),
+        model: display_shape(&wanted.shape),
         data: array.shape.clone(),
         remedy: remedy(&wanted.shape, &array.shape),
     })?;
     let store = match wanted.element {
         DataElement::F32 => {
-            let scalings = scalings(spec, &wanted.name, &shape)?;
+            let normalizations = normalizations(spec, &wanted.name, &shape)?;
             match array.numbers {
-                Numbers::U8(bytes) => Store::Bytes(bytes, scalings),
-                _ => Store::F32(scale(&mut array, &scalings)?),
+                Numbers::U8(bytes) => ColumnData::Bytes(bytes, normalizations),
+                _ => ColumnData::F32(normalized(&mut array, &normalizations)?),
             }
         }
         element => {
             check_ids(&array, wanted)?;
-            whole(&mut array, element)?
+            integers(&mut array, element)?
         }
     };
     Ok(Column { element: wanted.element, shape, offset: array.offset, stride: array.stride, store })
 }
 
 /// The labels.
-pub(super) fn label(mut array: Array, wanted: &WantedLabel) -> Result<Column, DataError> {
-    let shape = settle(&wanted.shape, &array.shape).ok_or_else(|| DataError::Shape {
+pub(super) fn label(mut array: Array, wanted: &LabelSignature) -> Result<Column, DataError> {
+    let shape = common_shape(&wanted.shape, &array.shape).ok_or_else(|| DataError::Shape {
         reason: format!(
             "labels of shape {:?} do not go with `{}`, which wants {} a sample",
             array.shape,
             wanted.name,
-            open(&wanted.shape)
+            display_shape(&wanted.shape)
         ),
     })?;
     let (element, store) = match wanted.target {
         Target::Classes { count, ignored } => {
             check_classes(&array, count, ignored)?;
-            (DataElement::I64, whole(&mut array, DataElement::I64)?)
+            (DataElement::I64, integers(&mut array, DataElement::I64)?)
         }
-        Target::Values => (DataElement::F32, Store::F32(scale(&mut array, &[Scaling::NONE])?)),
+        Target::Values => {
+            (DataElement::F32, ColumnData::F32(normalized(&mut array, &[Normalization::NONE])?))
+        }
     };
     Ok(Column { element, shape, offset: array.offset, stride: array.stride, store })
 }
@@ -69,7 +71,7 @@ pub(super) fn label(mut array: Array, wanted: &WantedLabel) -> Result<Column, Da
 /// What makes samples of this shape fit, if something does that leaves every number its meaning.
 fn remedy(wanted: &[Option<usize>], found: &[usize]) -> Remedy {
     match found {
-        &[height, width, channels] if settle(wanted, &[channels, height, width]).is_some() => {
+        &[height, width, channels] if common_shape(wanted, &[channels, height, width]).is_some() => {
             Remedy::Transpose
         }
         [_] => Remedy::SampleShape,
@@ -79,10 +81,10 @@ fn remedy(wanted: &[Option<usize>], found: &[usize]) -> Remedy {
 
 /// The shape that the user asks for, if a sample has as many numbers, and they stay in their order: axes may be split
 /// and put together.
-fn asked(shape: &[u32], array: &Array) -> Result<Vec<usize>, DataError> {
+fn requested_shape(shape: &[u32], array: &Array) -> Result<Vec<usize>, DataError> {
     let shape: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
     match shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size)) {
-        Some(count) if count == array.width() && regroups(&array.shape, &shape) => Ok(shape),
+        Some(count) if count == array.width() && only_regroups_axes(&array.shape, &shape) => Ok(shape),
         Some(count) if count == array.width() => Err(DataError::Shape {
             reason: format!(
                 "sample shape {shape:?} would mix up the numbers of samples of shape {:?}, whose channels may come last: \
@@ -97,7 +99,7 @@ fn asked(shape: &[u32], array: &Array) -> Result<Vec<usize>, DataError> {
 }
 
 /// Whether one of two shapes only splits axes of the other.
-fn regroups(a: &[usize], b: &[usize]) -> bool {
+fn only_regroups_axes(a: &[usize], b: &[usize]) -> bool {
     let ends = |shape: &[usize]| -> BTreeSet<usize> {
         let each = shape.iter().scan(1usize, |product, &size| {
             *product = product.saturating_mul(size);
@@ -112,7 +114,7 @@ fn regroups(a: &[usize], b: &[usize]) -> bool {
 /// The shape of a sample that both sides can agree on. Axes of length 1 may be missing on either side, and flat
 /// samples take any shape of as many numbers; but other axes stay in their order, because numbers that were meant for
 /// another one would train into nonsense.
-fn settle(wanted: &[Option<usize>], found: &[usize]) -> Option<Vec<usize>> {
+fn common_shape(wanted: &[Option<usize>], found: &[usize]) -> Option<Vec<usize>> {
     let core = |shape: &[usize]| shape.iter().copied().filter(|&size| size != 1).collect::<Vec<_>>();
     let fixed: Option<Vec<usize>> = wanted.iter().copied().collect();
     let (found_core, numbers) = (core(found), found.iter().product::<usize>());
@@ -134,13 +136,13 @@ fn settle(wanted: &[Option<usize>], found: &[usize]) -> Option<Vec<usize>> {
 }
 
 /// A shape for people: `?` where any length will do.
-fn open(shape: &[Option<usize>]) -> String {
+fn display_shape(shape: &[Option<usize>]) -> String {
     let sizes = shape.iter().map(|size| size.map_or_else(|| "?".to_owned(), |size| size.to_string()));
     format!("[{}]", sizes.collect::<Vec<_>>().join(", "))
 }
 
 /// How the floats of each channel are scaled, or of all channels. No byte becomes infinite.
-fn scalings(spec: &DataSpec, input: &str, shape: &[usize]) -> Result<Vec<Scaling>, DataError> {
+fn normalizations(spec: &DataSpec, input: &str, shape: &[usize]) -> Result<Vec<Normalization>, DataError> {
     let channels = shape.first().copied().unwrap_or(1);
     let count = spec.mean.len().max(spec.std.len()).max(1);
     for (name, list) in [("mean", &spec.mean), ("std", &spec.std)] {
@@ -152,15 +154,18 @@ fn scalings(spec: &DataSpec, input: &str, shape: &[usize]) -> Result<Vec<Scaling
     let at = |list: &[f32], channel: usize, default: f32| {
         list.get(channel).or(list.first()).copied().unwrap_or(default)
     };
-    let scaling = |channel| Scaling {
+    let normalization = |channel| Normalization {
         factor: spec.scale,
         mean: at(&spec.mean, channel, 0.0),
         deviation: at(&spec.std, channel, 1.0),
     };
-    let scalings: Vec<Scaling> = (0..count).map(scaling).collect();
+    let normalizations: Vec<Normalization> = (0..count).map(normalization).collect();
     // What lies between them becomes something between them.
-    match scalings.iter().all(|scaling| scaling.apply(0.0).is_finite() && scaling.apply(255.0).is_finite()) {
-        true => Ok(scalings),
+    match normalizations
+        .iter()
+        .all(|normalization| normalization.apply(0.0).is_finite() && normalization.apply(255.0).is_finite())
+    {
+        true => Ok(normalizations),
         false => Err(DataError::Setting {
             what: "`scale`, `mean` and `std` must leave every byte finite, from 0 to 255".to_owned(),
         }),
@@ -168,11 +173,11 @@ fn scalings(spec: &DataSpec, input: &str, shape: &[usize]) -> Result<Vec<Scaling
 }
 
 /// All numbers as scaled float32, every one finite.
-fn scale(array: &mut Array, scalings: &[Scaling]) -> Result<Vec<f32>, DataError> {
+fn normalized(array: &mut Array, normalizations: &[Normalization]) -> Result<Vec<f32>, DataError> {
     let mut numbers = std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())).into_f32();
-    let plane = (array.width() / scalings.len()).max(1);
+    let plane = (array.width() / normalizations.len()).max(1);
     for (index, number) in numbers.iter_mut().enumerate() {
-        *number = scalings[index / plane % scalings.len()].apply(*number);
+        *number = normalizations[index / plane % normalizations.len()].apply(*number);
         if !number.is_finite() {
             let (row, column) = array.place(index);
             return Err(DataError::NotFinite { path: array.path.clone(), row, column, value: *number });
@@ -182,7 +187,7 @@ fn scale(array: &mut Array, scalings: &[Scaling]) -> Result<Vec<f32>, DataError>
 }
 
 /// All numbers as integers that fit `element`.
-fn whole(array: &mut Array, element: DataElement) -> Result<Store, DataError> {
+fn integers(array: &mut Array, element: DataElement) -> Result<ColumnData, DataError> {
     let fits = |number: i64| element != DataElement::I32 || i32::try_from(number).is_ok();
     for index in 0..array.numbers.len() {
         let number = match array.numbers.whole(index) {
@@ -194,18 +199,18 @@ fn whole(array: &mut Array, element: DataElement) -> Result<Store, DataError> {
         return Err(DataError::Whole { path: array.path.clone(), row, column, number });
     }
     Ok(match std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())) {
-        Numbers::U8(all) => Store::U8(all),
-        Numbers::I32(all) => Store::I32(all),
-        Numbers::I64(all) if element == DataElement::I64 => Store::I64(all),
-        Numbers::I64(all) => Store::I32(all.into_iter().map(|number| number as i32).collect()),
+        Numbers::U8(all) => ColumnData::U8(all),
+        Numbers::I32(all) => ColumnData::I32(all),
+        Numbers::I64(all) if element == DataElement::I64 => ColumnData::I64(all),
+        Numbers::I64(all) => ColumnData::I32(all.into_iter().map(|number| number as i32).collect()),
         // Whole floats are below 2^24.
-        Numbers::F32(all) => Store::I32(all.into_iter().map(|number| number as i32).collect()),
-        Numbers::F64(all) => Store::I32(all.into_iter().map(|number| number as i32).collect()),
+        Numbers::F32(all) => ColumnData::I32(all.into_iter().map(|number| number as i32).collect()),
+        Numbers::F64(all) => ColumnData::I32(all.into_iter().map(|number| number as i32).collect()),
     })
 }
 
 /// Whether every integer is a row of the table that the model looks it up in. Other numbers are not looked at.
-fn check_ids(array: &Array, wanted: &WantedInput) -> Result<(), DataError> {
+fn check_ids(array: &Array, wanted: &InputSignature) -> Result<(), DataError> {
     let Some(rows) = wanted.rows else { return Ok(()) };
     let missing = |id: &i64| usize::try_from(*id).map_or(true, |id| id >= rows);
     for index in 0..array.numbers.len() {
@@ -252,7 +257,7 @@ mod tests {
             (&[2, 3],      &[3, 2],      false),
         ];
         for (found, asked, want) in cases {
-            assert_eq!(regroups(found, asked), want, "{found:?} as {asked:?}");
+            assert_eq!(only_regroups_axes(found, asked), want, "{found:?} as {asked:?}");
         }
     }
 
@@ -275,7 +280,7 @@ mod tests {
             ("overflow",          &[Some(usize::MAX), Some(2)], &[6],        None),
         ];
         for (name, wanted, found, want) in cases {
-            assert_eq!(settle(wanted, found).as_deref(), *want, "{name}");
+            assert_eq!(common_shape(wanted, found).as_deref(), *want, "{name}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`Dataset::open`] reads what a [`DataSpec`](syncline_scheduler::spec::DataSpec) names, plain or `.gz`: CSV, IDX (the
 //! format of MNIST), the binary format of CIFAR-10, a text as characters, or named arrays in a safetensors file; each
-//! format is a file here. What comes out is what a model [wants](Wanted): as many inputs and labels as it has, in its
+//! format is a file here. What comes out is what a model [wants](ModelSignature): as many inputs and labels as it has, in its
 //! shapes and element types.
 //!
 //! Files are untrusted: sizes are bounded before anything is allocated for them, every number is checked, and an error
@@ -23,15 +23,15 @@ mod file;
 mod fit;
 mod idx;
 mod remote;
+mod signature;
 mod tensors;
 #[cfg(test)]
 mod tests;
 mod text;
-mod wanted;
 
 pub use batch::Batch;
 pub use dataset::Dataset;
 pub use error::{DataError, Remedy};
 pub use file::{MAX_ELEMENTS, MAX_FILE_BYTES};
 pub(crate) use remote::is_url;
-pub use wanted::{Target, Wanted, WantedInput, WantedLabel};
+pub use signature::{InputSignature, LabelSignature, ModelSignature, Target};

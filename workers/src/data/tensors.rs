@@ -7,13 +7,16 @@ use std::path::Path;
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
-use super::array::{Array, Numbers, Raw};
+use super::array::{Array, Numbers, SourceArrays};
 use super::error::DataError;
 use super::file::{MAX_ELEMENTS, too_large};
-use super::wanted::Wanted;
+use super::signature::ModelSignature;
 
 /// Reads what the model wants; other arrays are not looked at.
-pub(super) fn read((path, bytes): (&Path, &[u8]), wanted: &Wanted) -> Result<Raw, DataError> {
+pub(super) fn read(
+    (path, bytes): (&Path, &[u8]),
+    wanted: &ModelSignature,
+) -> Result<SourceArrays, DataError> {
     let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
     let file = SafeTensors::deserialize(bytes).map_err(|error| format(format!("safetensors: {error}")))?;
     let array = |name: &str| -> Result<Array, DataError> {
@@ -33,7 +36,7 @@ pub(super) fn read((path, bytes): (&Path, &[u8]), wanted: &Wanted) -> Result<Raw
     if let Some((name, other)) = counts.find(|(_, other)| *other != rows) {
         return Err(format(format!("`{first}` has {rows} samples, `{name}` has {other}")));
     }
-    Ok(Raw { inputs, label, rows })
+    Ok(SourceArrays { inputs, label, rows })
 }
 
 fn array(path: &Path, name: &str, view: &TensorView<'_>) -> Result<Array, DataError> {

@@ -7,14 +7,14 @@ use std::path::Path;
 use super::array::{Array, Numbers};
 use super::error::DataError;
 use super::file::{MAX_ELEMENTS, too_large};
-use super::wanted::{Target, Wanted};
+use super::signature::{ModelSignature, Target};
 
 /// Reads a text: what stands at each position, and what follows.
 pub(super) fn read(
     (path, bytes): (&Path, &[u8]),
     context: u32,
     stride: u32,
-    wanted: &Wanted,
+    wanted: &ModelSignature,
 ) -> Result<(Array, Array), DataError> {
     let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
     let text = std::str::from_utf8(bytes)
@@ -25,7 +25,7 @@ pub(super) fn read(
     let context = context as usize;
     let stride = if stride == 0 { context } else { stride as usize };
     let vocabulary = vocabulary(text);
-    if let Some(classes) = told_apart(wanted).filter(|&classes| vocabulary.len() > classes) {
+    if let Some(classes) = distinguishable_characters(wanted).filter(|&classes| vocabulary.len() > classes) {
         return Err(DataError::Vocabulary { path: path.to_owned(), found: vocabulary.len(), classes });
     }
     let numbers = encode(text, &vocabulary);
@@ -44,7 +44,7 @@ pub(super) fn read(
 }
 
 /// Characters that the model has a row and an output for, as far as it has a table and classes.
-fn told_apart(wanted: &Wanted) -> Option<usize> {
+fn distinguishable_characters(wanted: &ModelSignature) -> Option<usize> {
     let classes = wanted.label.as_ref().and_then(|label| match label.target {
         Target::Classes { count, .. } => Some(count),
         Target::Values => None,

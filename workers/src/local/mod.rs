@@ -4,7 +4,7 @@
 //! tarpc and tensor sockets.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -18,11 +18,12 @@ use syncline_engine::{
 };
 use syncline_kit::{KitError, RedisOptions, RedisServer};
 use syncline_ps::{PsError, server};
+use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
     backend::{BackendError, Device, ExecOptions, Runtime},
-    worker::{self, Pace, WorkerError, WorkerOptions},
+    worker::{self, Throttle, WorkerError, WorkerOptions},
 };
 
 /// How long the lead may take: an engine that died a moment ago holds it until its lease ends.
@@ -31,8 +32,8 @@ const LEAD_PATIENCE: Duration = Duration::from_secs(8);
 /// What to start.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// Pace of each worker; their number is the number of workers.
-    pub paces: Vec<Pace>,
+    /// How each worker is slowed down; their number is the number of workers.
+    pub workers: Vec<Throttle>,
     pub shards: u32,
     /// A Redis server to use instead of one of our own.
     pub redis: Option<String>,
@@ -45,7 +46,7 @@ pub struct LocalOptions {
 impl Default for LocalOptions {
     fn default() -> Self {
         let (redis, state_dir, device) = (None, None, Device::Cpu);
-        Self { paces: vec![Pace::default(); 4], shards: 2, redis, state_dir, device }
+        Self { workers: vec![Throttle::default(); 4], shards: 2, redis, state_dir, device }
     }
 }
 
@@ -85,7 +86,7 @@ pub struct LocalCluster {
     device: Device,
     state_dir: PathBuf,
     /// Removed last.
-    _temporary: Option<tempfile::TempDir>,
+    _temporary: Option<TempDir>,
 }
 
 struct LocalWorker {
@@ -99,67 +100,20 @@ impl LocalCluster {
         options: LocalOptions,
         say: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Self, LocalError> {
-        let state = |path: &Path| {
-            let path = path.to_owned();
-            move |source| LocalError::State { path, source }
-        };
-        let (state_dir, temporary) = match options.state_dir {
-            Some(dir) => (dir, None),
-            None => {
-                let dir = tempfile::tempdir().map_err(state(&std::env::temp_dir()))?;
-                (dir.path().to_owned(), Some(dir))
-            }
-        };
-        folder::make(&state_dir).map_err(state(&state_dir))?;
-        let token =
-            Token::load_or_create(&state_dir.join("token")).map_err(state(&state_dir.join("token")))?;
-
-        let (dir, own_redis, device) = (state_dir.join("redis"), options.redis.is_none(), options.device);
-        let (runtime, redis) = blocking(move || -> Result<_, LocalError> {
-            let runtime = Runtime::load_for(device, &syncline_kit::for_device(device, &say)?)?;
-            let redis = match own_redis {
-                true => {
-                    Some(RedisServer::start(&syncline_kit::redis_server(&say)?.path, RedisOptions::new(dir))?)
-                }
-                false => None,
-            };
-            Ok((runtime, redis))
-        })
-        .await?;
-        let redis_url = redis.as_ref().map(RedisServer::url).or(options.redis).unwrap_or_default();
-
-        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut engine = Engine::start(EngineOptions {
-            listen: loopback,
-            token: token.clone(),
-            redis: redis_url.clone(),
-            // Process ids repeat between containers, which may share a Redis server.
-            instance: format!("local-{:016x}", rand::random::<u64>()),
-            shards: options.shards,
-            limits: Limits::default(),
-        })
-        .await?;
-        if tokio::time::timeout(LEAD_PATIENCE, engine.active()).await.is_err() {
-            return Err(LocalError::Standby { redis: redacted(&redis_url) });
-        }
-        let address = engine.address();
-        let mut shards = Vec::new();
-        for index in 0..options.shards {
-            shards.push(server::Server::start(server::Options {
-                listen: loopback,
-                token: token.clone(),
-                state_dir: state_dir.join(format!("shard-{index}")),
-                index,
-                count: options.shards,
-                engine: Some(address.into()),
-                advertise: None,
-            })?);
-        }
+        let LocalOptions { workers, shards: count, redis, state_dir, device } = options;
+        let (state_dir, temporary) = make_state_dir(state_dir)?;
+        let token_path = state_dir.join("token");
+        let token = Token::load_or_create(&token_path).map_err(state_error(&token_path))?;
+        let (runtime, own_redis) =
+            start_native_parts(device, redis.is_none().then(|| state_dir.join("redis")), say).await?;
+        let redis_url = own_redis.as_ref().map(RedisServer::url).or(redis).unwrap_or_default();
+        let engine = start_engine(&token, &redis_url, count).await?;
+        let shards = start_shards(&token, &state_dir, count, engine.address())?;
         let mut cluster = Self {
             workers: Vec::new(),
             shards,
             engine,
-            redis,
+            redis: own_redis,
             redis_url,
             token,
             runtime,
@@ -167,14 +121,14 @@ impl LocalCluster {
             state_dir,
             _temporary: temporary,
         };
-        for pace in options.paces {
-            cluster.add_worker(pace);
+        for throttle in workers {
+            cluster.add_worker(throttle);
         }
         Ok(cluster)
     }
 
     /// Starts one more worker and returns its place in the order of start.
-    pub fn add_worker(&mut self, pace: Pace) -> usize {
+    pub fn add_worker(&mut self, throttle: Throttle) -> usize {
         let place = self.workers.len();
         let options = WorkerOptions {
             engine: self.engine.address().into(),
@@ -184,7 +138,7 @@ impl LocalCluster {
             exec: ExecOptions { device: self.device, ..ExecOptions::default() },
             split_batch: false,
             max_batch: None,
-            pace,
+            throttle,
         };
         let (stop, stopped) = watch::channel(false);
         self.workers.push(LocalWorker { stop, task: tokio::spawn(worker::run(options, stopped)) });
@@ -251,6 +205,81 @@ impl LocalCluster {
         })
         .await;
     }
+}
+
+/// Any port of this machine.
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn state_error(path: &Path) -> impl FnOnce(std::io::Error) -> LocalError {
+    let path = path.to_owned();
+    move |source| LocalError::State { path, source }
+}
+
+/// The state folder, made if it is missing; without one a temporary folder, which is removed with the second value.
+fn make_state_dir(wanted: Option<PathBuf>) -> Result<(PathBuf, Option<TempDir>), LocalError> {
+    let (dir, temporary) = match wanted {
+        Some(dir) => (dir, None),
+        None => {
+            let dir = tempfile::tempdir().map_err(state_error(&std::env::temp_dir()))?;
+            (dir.path().to_owned(), Some(dir))
+        }
+    };
+    folder::make(&dir).map_err(state_error(&dir))?;
+    Ok((dir, temporary))
+}
+
+/// Loads ONNX Runtime, and starts a Redis server that keeps its data in `redis_dir` if there is such a folder.
+async fn start_native_parts(
+    device: Device,
+    redis_dir: Option<PathBuf>,
+    say: impl Fn(&str) + Send + Sync + 'static,
+) -> Result<(Runtime, Option<RedisServer>), LocalError> {
+    blocking(move || {
+        let runtime = Runtime::load_for(device, &syncline_kit::for_device(device, &say)?)?;
+        let start = |dir| -> Result<RedisServer, LocalError> {
+            Ok(RedisServer::start(&syncline_kit::redis_server(&say)?.path, RedisOptions::new(dir))?)
+        };
+        Ok((runtime, redis_dir.map(start).transpose()?))
+    })
+    .await
+}
+
+/// Starts the engine and waits until it leads.
+async fn start_engine(token: &Token, redis_url: &str, shards: u32) -> Result<EngineHandle, LocalError> {
+    let mut engine = Engine::start(EngineOptions {
+        listen: LOOPBACK,
+        token: token.clone(),
+        redis: redis_url.to_owned(),
+        // Process ids repeat between containers, which may share a Redis server.
+        instance: format!("local-{:016x}", rand::random::<u64>()),
+        shards,
+        limits: Limits::default(),
+    })
+    .await?;
+    if tokio::time::timeout(LEAD_PATIENCE, engine.active()).await.is_err() {
+        return Err(LocalError::Standby { redis: redacted(redis_url) });
+    }
+    Ok(engine)
+}
+
+fn start_shards(
+    token: &Token,
+    state_dir: &Path,
+    count: u32,
+    engine: SocketAddr,
+) -> Result<Vec<server::Handle>, PsError> {
+    let start = |index| {
+        server::Server::start(server::Options {
+            listen: LOOPBACK,
+            token: token.clone(),
+            state_dir: state_dir.join(format!("shard-{index}")),
+            index,
+            count,
+            engine: Some(engine.into()),
+            advertise: None,
+        })
+    };
+    (0..count).map(start).collect()
 }
 
 /// Runs what blocks on a thread of its own; a panic there goes on here.

@@ -5,19 +5,19 @@ use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
 use super::{SubmitError, graph::Model};
 use crate::{
     autodiff::{AutodiffError, Io, TrainingGraph, rows_of_table},
-    data::{DataError, Dataset, Target, Wanted, WantedInput, WantedLabel},
+    data::{DataError, Dataset, InputSignature, LabelSignature, ModelSignature, Target},
     onnx::{self, Dim, ElementType},
 };
 
 /// The data as workers are told of it, and the shapes that model and data agree on.
-pub(super) struct Described {
+pub(super) struct InspectedData {
     pub spec: DataSpec,
     pub inputs: Vec<DataInput>,
     pub label_shape: Vec<u32>,
 }
 
 /// What a training graph is fed with. `model`: what it was made from.
-pub(super) fn wanted(graph: &TrainingGraph, model: &Model) -> Result<Wanted, SubmitError> {
+pub(super) fn signature(graph: &TrainingGraph, model: &Model) -> Result<ModelSignature, SubmitError> {
     let nodes = onnx::parse(&graph.train_onnx).map_err(AutodiffError::from)?.graph.unwrap_or_default();
     let inputs = graph.data_inputs.iter().map(|input| {
         let element = element(input)?;
@@ -25,10 +25,10 @@ pub(super) fn wanted(graph: &TrainingGraph, model: &Model) -> Result<Wanted, Sub
             DataElement::F32 => None,
             DataElement::I32 | DataElement::I64 => rows_of_table(&nodes, graph, &input.name),
         };
-        Ok(WantedInput { name: input.name.clone(), element, shape: sample_shape(&input.dims), rows })
+        Ok(InputSignature { name: input.name.clone(), element, shape: sample_shape(&input.dims), rows })
     });
     let inputs = inputs.collect::<Result<_, SubmitError>>()?;
-    let label = graph.label.as_ref().map(|label| -> Result<WantedLabel, SubmitError> {
+    let label = graph.label.as_ref().map(|label| -> Result<LabelSignature, SubmitError> {
         let target = match label.element {
             ElementType::I64 => {
                 let count = graph.classes.ok_or(SubmitError::Classes)?;
@@ -36,9 +36,9 @@ pub(super) fn wanted(graph: &TrainingGraph, model: &Model) -> Result<Wanted, Sub
             }
             _ => Target::Values,
         };
-        Ok(WantedLabel { name: label.name.clone(), target, shape: sample_shape(&label.dims) })
+        Ok(LabelSignature { name: label.name.clone(), target, shape: sample_shape(&label.dims) })
     });
-    Ok(Wanted { inputs, label: label.transpose()? })
+    Ok(ModelSignature { inputs, label: label.transpose()? })
 }
 
 fn element(input: &Io) -> Result<DataElement, SubmitError> {
@@ -56,10 +56,10 @@ fn sample_shape(dims: &[Dim]) -> Vec<Option<usize>> {
 }
 
 /// Opens the data once: wrong shapes, ids and labels show here, and the workers get its digest.
-pub(super) fn describe(data: &DataSpec, wanted: &Wanted) -> Result<Described, SubmitError> {
+pub(super) fn inspect(data: &DataSpec, wanted: &ModelSignature) -> Result<InspectedData, SubmitError> {
     let mut spec = data.clone();
-    if wanted.is_nothing() {
-        return Ok(Described { spec, inputs: Vec::new(), label_shape: Vec::new() });
+    if wanted.is_empty() {
+        return Ok(InspectedData { spec, inputs: Vec::new(), label_shape: Vec::new() });
     }
     // Of the files as they are now, whatever was noted before.
     spec.digest = None;
@@ -78,5 +78,5 @@ pub(super) fn describe(data: &DataSpec, wanted: &Wanted) -> Result<Described, Su
         rows: input.rows.map(|rows| rows as u64),
     });
     let inputs = inputs.collect();
-    Ok(Described { spec, inputs, label_shape: set.label_shape().map(sizes).unwrap_or_default() })
+    Ok(InspectedData { spec, inputs, label_shape: set.label_shape().map(sizes).unwrap_or_default() })
 }

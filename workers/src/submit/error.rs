@@ -47,7 +47,7 @@ pub enum SubmitError {
     #[error(
         "[E470] worker {worker} computes on the CPU, where ONNX Runtime has no {precision} kernel for {op}"
     )]
-    NoKernel { worker: String, op: String, precision: &'static str },
+    MissingKernel { worker: String, op: String, precision: &'static str },
     #[error("[E485] the model's input {input} takes {element}; data is float32, int32 or int64")]
     InputType { input: String, element: String },
 }
@@ -68,7 +68,7 @@ impl SubmitError {
             Self::File { .. } => {
                 "docs/job-file.md lists every field with its default and an example".to_owned()
             }
-            Self::NoKernel { .. } => "use `precision = \"f32\"`, or workers with a GPU only".to_owned(),
+            Self::MissingKernel { .. } => "use `precision = \"f32\"`, or workers with a GPU only".to_owned(),
             Self::ReadySettings { .. } => {
                 "submit the forward model with these settings, or leave them out; `syncline model train-graph` has flags \
                  for them"

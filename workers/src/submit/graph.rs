@@ -48,20 +48,20 @@ pub enum NodeWork {
 #[derive(Debug, Clone)]
 pub enum Model {
     /// A forward model; the training graph is derived from it. The loss looks at `output`, or at the first output.
-    Forward { onnx: Bytes, loss: String, options: LossOptions, output: Option<String> },
+    Forward { onnx: ByteSource, loss: String, options: LossOptions, output: Option<String> },
     /// A training graph from elsewhere, whose outputs name the gradients (`<parameter>.grad`). `weights`: a safetensors file
     /// with first values, where those in the graph are not wanted or there are none.
-    Ready { onnx: Bytes, weights: Option<Bytes> },
+    Ready { onnx: ByteSource, weights: Option<ByteSource> },
 }
 
 /// ONNX bytes in memory, or a file that is read at submission; it may be packed, with a name that ends in `.gz`.
 #[derive(Debug, Clone)]
-pub enum Bytes {
+pub enum ByteSource {
     Memory(Vec<u8>),
     File(PathBuf),
 }
 
-impl Bytes {
+impl ByteSource {
     /// What to call them in front of people.
     pub(super) fn name(&self) -> String {
         match self {
@@ -71,13 +71,13 @@ impl Bytes {
     }
 }
 
-impl From<Vec<u8>> for Bytes {
+impl From<Vec<u8>> for ByteSource {
     fn from(bytes: Vec<u8>) -> Self {
         Self::Memory(bytes)
     }
 }
 
-impl From<PathBuf> for Bytes {
+impl From<PathBuf> for ByteSource {
     fn from(path: PathBuf) -> Self {
         Self::File(path)
     }
@@ -105,7 +105,7 @@ impl From<Vec<String>> for ParamList {
 
 impl Model {
     /// A forward model with the name of its loss, see [`Loss`](crate::autodiff::Loss).
-    pub fn forward(onnx: impl Into<Bytes>, loss: &str) -> Self {
+    pub fn forward(onnx: impl Into<ByteSource>, loss: &str) -> Self {
         Self::Forward {
             onnx: onnx.into(),
             loss: loss.to_owned(),
@@ -141,13 +141,13 @@ impl Model {
     }
 
     /// A training graph from elsewhere.
-    pub fn ready(onnx: impl Into<Bytes>) -> Self {
+    pub fn ready(onnx: impl Into<ByteSource>) -> Self {
         Self::Ready { onnx: onnx.into(), weights: None }
     }
 
     /// The same with other first values, a safetensors file; a forward model stays as it is.
     #[must_use]
-    pub fn with_weights(mut self, safetensors: impl Into<Bytes>) -> Self {
+    pub fn with_weights(mut self, safetensors: impl Into<ByteSource>) -> Self {
         if let Self::Ready { weights, .. } = &mut self {
             *weights = Some(safetensors.into());
         }
@@ -226,7 +226,7 @@ impl Default for Settings {
 
 impl Settings {
     /// Names of the settings that differ from the default and say how to derive a training graph.
-    pub(super) fn of_deriving(&self) -> Vec<&'static str> {
+    pub(super) fn derivation_settings(&self) -> Vec<&'static str> {
         let changed = [
             ("params", self.params.is_some()),
             ("freeze", !self.freeze.is_empty()),

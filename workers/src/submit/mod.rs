@@ -16,5 +16,5 @@ pub use error::SubmitError;
 pub use file::JobFile;
 pub use graph::{JobGraph, Model, ParamList, Settings, Training};
 pub use model_file::read_model;
-pub use prepare::{NoKernel, Prepared, prepare};
+pub use prepare::{MissingKernel, PreparedJob, prepare};
 pub use upload::{submit, submit_replacing};

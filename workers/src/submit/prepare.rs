@@ -1,23 +1,24 @@
 //! Turns a user's graph into a checked spec and the blobs it names.
 
-use std::{borrow::Cow, collections::BTreeMap, mem};
+use std::{borrow::Cow, collections::BTreeMap};
 
 use syncline_engine::input;
 use syncline_scheduler::{
     ids::Name,
-    spec::{JobSpec, Layout, ModelSpec, Node, NodeKind, Parameter, TrainSpec},
+    spec::{DataSpec, JobSpec, Layout, ModelSpec, Node, NodeKind, Parameter, TrainSpec},
 };
 
 use super::{
     SubmitError,
-    data::{describe, wanted},
-    graph::{Bytes, JobGraph, Model, NodeWork, ParamList, Training},
+    data::{inspect, signature},
+    graph::{ByteSource, JobGraph, Model, NodeWork, ParamList, Settings, Training},
     model_file::read_model,
 };
 use crate::{
     apart::{Care, Models, Opened},
     autodiff::{
-        self, AutodiffError, DeriveOptions, Param, Precision, TrainingGraph, names_of, parse_forward,
+        self, AutodiffError, DeriveOptions, LossOptions, Param, Precision, TrainingGraph, names_of,
+        parse_forward,
     },
     data::{DataError, is_url},
     onnx::Dim,
@@ -28,19 +29,19 @@ const RETRIES: u32 = 2;
 
 /// A job that is ready to be uploaded.
 #[derive(Debug, Clone)]
-pub struct Prepared {
+pub struct PreparedJob {
     pub spec: JobSpec,
     /// Contents by digest.
     pub blobs: BTreeMap<String, Vec<u8>>,
     /// Why no CPU can compute it, if none can.
-    pub cpu_lacks: Option<NoKernel>,
+    pub cpu_lacks: Option<MissingKernel>,
     /// What is doubtful about the model, and what settles it, a sentence each.
     pub warnings: Vec<String>,
 }
 
 /// An operator that the CPU does not have in this precision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoKernel {
+pub struct MissingKernel {
     pub op: String,
     pub precision: Precision,
 }
@@ -48,8 +49,8 @@ pub struct NoKernel {
 /// Derives, checks and describes. Touches neither the engine nor the parameter server.
 ///
 /// `models`: where the model is loaded; of a [`Runtime`](crate::backend::Runtime) what [`Models::of`] says.
-pub fn prepare(models: impl Into<Models>, graph: &JobGraph) -> Result<Prepared, SubmitError> {
-    let models = models.into();
+pub fn prepare(models: impl Into<Models>, graph: &JobGraph) -> Result<PreparedJob, SubmitError> {
+    let host = models.into();
     let mut blobs = BTreeMap::new();
     let (mut cpu_lacks, mut warnings) = (None, Vec::new());
     let mut nodes = Vec::with_capacity(graph.nodes.len());
@@ -57,7 +58,7 @@ pub fn prepare(models: impl Into<Models>, graph: &JobGraph) -> Result<Prepared, 
         let kind = match &node.work {
             NodeWork::Train(training) => {
                 let spec;
-                (spec, cpu_lacks) = prepare_training(&models, training, &mut blobs, &mut warnings)?;
+                (spec, cpu_lacks) = prepare_training(&host, training, &mut blobs, &mut warnings)?;
                 NodeKind::Train(Box::new(spec))
             }
             NodeWork::Evaluate => NodeKind::Evaluate,
@@ -68,11 +69,11 @@ pub fn prepare(models: impl Into<Models>, graph: &JobGraph) -> Result<Prepared, 
     }
     let spec = JobSpec { id: graph.id.parse()?, nodes };
     spec.validate()?;
-    check_tests(&spec)?;
-    Ok(Prepared { spec, blobs, cpu_lacks, warnings })
+    check_test_split(&spec)?;
+    Ok(PreparedJob { spec, blobs, cpu_lacks, warnings })
 }
 
-fn check_tests(spec: &JobSpec) -> Result<(), SubmitError> {
+fn check_test_split(spec: &JobSpec) -> Result<(), SubmitError> {
     let evaluates = spec.nodes.iter().find(|n| matches!(n.kind, NodeKind::Evaluate));
     let Some((node, (_, train))) = evaluates.zip(spec.train()) else { return Ok(()) };
     if train.model.inputs.is_empty() || train.data.has_test() {
@@ -81,79 +82,116 @@ fn check_tests(spec: &JobSpec) -> Result<(), SubmitError> {
     Err(SubmitError::NoTest { node: node.name.to_string() })
 }
 
+/// A training graph, and what it was made from.
+struct Source<'a> {
+    /// The forward model, or the training graph as it was given.
+    onnx: Cow<'a, [u8]>,
+    graph: TrainingGraph,
+    missing_kernel: Option<MissingKernel>,
+}
+
 fn prepare_training(
-    models: &Models,
+    host: &Models,
     training: &Training,
     blobs: &mut BTreeMap<String, Vec<u8>>,
     warnings: &mut Vec<String>,
-) -> Result<(TrainSpec, Option<NoKernel>), SubmitError> {
-    let settings = &training.settings;
-    let mut cpu_lacks = None;
-    let (forward, mut graph) = match &training.model {
+) -> Result<(TrainSpec, Option<MissingKernel>), SubmitError> {
+    let Source { onnx, graph, missing_kernel } = match &training.model {
         Model::Forward { onnx, loss, options, output } => {
-            let mut bytes = read(onnx)?;
-            let options = DeriveOptions {
-                output: output.clone(),
-                loss: options.clone(),
-                params: settings.params.as_ref().map(names).transpose()?,
-                freeze: settings.freeze.clone(),
-                eval_mode: settings.eval_mode,
-                precision: settings.precision,
-                recompute: settings.recompute,
-                seed: settings.seed as i64,
-                ..DeriveOptions::default()
-            };
-            let model = parse_forward(&bytes).map_err(AutodiffError::from)?;
-            warnings.extend(autodiff::warnings(&model, &options)?);
-            let care = Care { look: settings.check, any_batch: true };
-            let derived = models.derive(&onnx.name(), &bytes, loss.parse()?, &options, care)?;
-            let precision = settings.precision;
-            cpu_lacks = derived.cpu_lacks.map(|op| NoKernel { op, precision });
-            if let Some(Opened { from, onnx }) = derived.opened {
-                warnings
-                    .push(format!("the model was exported for batches of {from} samples; it takes any now"));
-                bytes = Cow::Owned(onnx);
-            }
-            (bytes, derived.graph)
+            let options = derive_options(&training.settings, options, output)?;
+            derive_graph(host, onnx, loss, &options, training.settings.check, warnings)?
         }
-        Model::Ready { onnx, weights } => {
-            if let settings @ [_, ..] = settings.of_deriving().as_slice() {
-                return Err(SubmitError::ReadySettings { settings: settings.join(", ") });
-            }
-            let bytes = read(onnx)?;
-            let weights = weights.as_ref().map(read).transpose()?;
-            let look = settings.check;
-            let graph = models.accept_ready(&onnx.name(), &bytes, weights.as_deref(), look)?.graph;
-            check_open(&graph)?;
-            (bytes, graph)
-        }
+        Model::Ready { onnx, weights } => accept_graph(host, onnx, weights.as_ref(), &training.settings)?,
     };
-    let wanted = wanted(&graph, &training.model)?;
-    let data = describe(&training.data, &wanted)?;
+    let signature = signature(&graph, &training.model)?;
+    let data = inspect(&training.data, &signature)?;
     let mut keep = |bytes: Vec<u8>| {
         let digest = blake3::hash(&bytes).to_hex().to_string();
         blobs.insert(digest.clone(), bytes);
         digest
     };
-    let initial: Vec<u8> = (graph.params.iter())
-        .chain(&graph.state)
+    let initial = (graph.params.iter().chain(&graph.state))
         .flat_map(|p| bytemuck::cast_slice::<f32, u8>(&p.initial).iter().copied())
         .collect();
+    let layout = layout(&graph);
     let model = ModelSpec {
-        training_graph: keep(mem::take(&mut graph.train_onnx)),
-        evaluation_graph: keep(mem::take(&mut graph.eval_onnx)),
-        forward: keep(forward.into_owned()),
+        training_graph: keep(graph.train_onnx),
+        evaluation_graph: keep(graph.eval_onnx),
+        forward: keep(onnx.into_owned()),
         initial: keep(initial),
-        layout: layout(&graph),
+        layout,
         inputs: data.inputs,
-        label: wanted.label.as_ref().map(|label| label.name.clone()),
-        classes: wanted.classes(),
+        label: signature.label.as_ref().map(|label| label.name.clone()),
+        classes: signature.classes(),
         ignored_label: training.model.ignored_label(),
         label_shape: data.label_shape,
     };
-    let spec = TrainSpec {
+    Ok((train_spec(model, data.spec, &training.settings), missing_kernel))
+}
+
+fn derive_options(
+    settings: &Settings,
+    loss: &LossOptions,
+    output: &Option<String>,
+) -> Result<DeriveOptions, SubmitError> {
+    Ok(DeriveOptions {
+        output: output.clone(),
+        loss: loss.clone(),
+        params: settings.params.as_ref().map(names).transpose()?,
+        freeze: settings.freeze.clone(),
+        eval_mode: settings.eval_mode,
+        precision: settings.precision,
+        recompute: settings.recompute,
+        seed: settings.seed as i64,
+        ..DeriveOptions::default()
+    })
+}
+
+fn derive_graph<'a>(
+    host: &Models,
+    model: &'a ByteSource,
+    loss: &str,
+    options: &DeriveOptions,
+    check_gradients: bool,
+    warnings: &mut Vec<String>,
+) -> Result<Source<'a>, SubmitError> {
+    let onnx = read(model)?;
+    let parsed = parse_forward(&onnx).map_err(AutodiffError::from)?;
+    warnings.extend(autodiff::warnings(&parsed, options)?);
+    let care = Care { look: check_gradients, any_batch: true };
+    let derived = host.derive(&model.name(), &onnx, loss.parse()?, options, care)?;
+    let precision = options.precision;
+    let missing_kernel = derived.cpu_lacks.map(|op| MissingKernel { op, precision });
+    let onnx = match derived.opened {
+        Some(Opened { from, onnx }) => {
+            warnings.push(format!("the model was exported for batches of {from} samples; it takes any now"));
+            Cow::Owned(onnx)
+        }
+        None => onnx,
+    };
+    Ok(Source { onnx, graph: derived.graph, missing_kernel })
+}
+
+fn accept_graph<'a>(
+    host: &Models,
+    model: &'a ByteSource,
+    weights: Option<&ByteSource>,
+    settings: &Settings,
+) -> Result<Source<'a>, SubmitError> {
+    if let settings @ [_, ..] = settings.derivation_settings().as_slice() {
+        return Err(SubmitError::ReadySettings { settings: settings.join(", ") });
+    }
+    let onnx = read(model)?;
+    let weights = weights.map(read).transpose()?;
+    let graph = host.accept_ready(&model.name(), &onnx, weights.as_deref(), settings.check)?.graph;
+    check_dynamic_batch(&graph)?;
+    Ok(Source { onnx, graph, missing_kernel: None })
+}
+
+fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpec {
+    TrainSpec {
         model,
-        data: data.spec,
+        data,
         optimizer: settings.optimizer,
         learning_rate: settings.rate(),
         policy: settings.policy,
@@ -166,12 +204,11 @@ fn prepare_training(
         min_workers: settings.min_workers,
         max_workers: settings.max_workers.unwrap_or(u32::MAX),
         ahead: settings.ahead,
-    };
-    Ok((spec, cpu_lacks))
+    }
 }
 
 /// A ready-made graph is not changed, so that its batch axis has to be open.
-fn check_open(graph: &TrainingGraph) -> Result<(), AutodiffError> {
+fn check_dynamic_batch(graph: &TrainingGraph) -> Result<(), AutodiffError> {
     for io in graph.data_inputs.iter().chain(&graph.label) {
         if let Some(size) = io.dims.first().and_then(Dim::fixed) {
             let reason = format!(
@@ -184,13 +221,13 @@ fn check_open(graph: &TrainingGraph) -> Result<(), AutodiffError> {
     Ok(())
 }
 
-fn read(bytes: &Bytes) -> Result<Cow<'_, [u8]>, SubmitError> {
+fn read(bytes: &ByteSource) -> Result<Cow<'_, [u8]>, SubmitError> {
     match bytes {
-        Bytes::Memory(bytes) => Ok(Cow::Borrowed(bytes)),
-        Bytes::File(path) if path.to_str().is_some_and(is_url) => {
+        ByteSource::Memory(bytes) => Ok(Cow::Borrowed(bytes)),
+        ByteSource::File(path) if path.to_str().is_some_and(is_url) => {
             Err(DataError::Remote { url: path.display().to_string() }.into())
         }
-        Bytes::File(path) => match read_model(path) {
+        ByteSource::File(path) => match read_model(path) {
             Ok(bytes) => Ok(Cow::Owned(bytes)),
             Err(source) => Err(SubmitError::Read { path: path.clone(), source }),
         },

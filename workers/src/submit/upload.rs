@@ -9,31 +9,31 @@ use syncline_scheduler::spec::JobSpec;
 
 use super::{
     SubmitError,
-    prepare::{NoKernel, Prepared},
+    prepare::{MissingKernel, PreparedJob},
 };
 
 /// Uploads to the parameter server what it lacks, then submits. Returns when the job is committed in Redis.
 ///
 /// A job that no CPU can compute is refused while a worker computes on one.
-pub async fn submit(client: &Client, token: &Token, job: Prepared) -> Result<(), SubmitError> {
+pub async fn submit(client: &Client, token: &Token, job: PreparedJob) -> Result<(), SubmitError> {
     let spec = upload(client, token, job).await?;
     Ok(client.submit(spec).await?)
 }
 
 /// The same; a job of the same id that is over makes room.
-pub async fn submit_replacing(client: &Client, token: &Token, job: Prepared) -> Result<(), SubmitError> {
+pub async fn submit_replacing(client: &Client, token: &Token, job: PreparedJob) -> Result<(), SubmitError> {
     let spec = upload(client, token, job).await?;
     Ok(client.submit_replacing(spec).await?)
 }
 
-async fn upload(client: &Client, token: &Token, job: Prepared) -> Result<JobSpec, SubmitError> {
-    let Prepared { spec, blobs, cpu_lacks, .. } = job;
-    if let Some(NoKernel { op, precision }) = cpu_lacks {
+async fn upload(client: &Client, token: &Token, job: PreparedJob) -> Result<JobSpec, SubmitError> {
+    let PreparedJob { spec, blobs, cpu_lacks, .. } = job;
+    if let Some(MissingKernel { op, precision }) = cpu_lacks {
         let workers = client.workers().await?;
         let on_cpu = |worker: &&WorkerFields| worker.get("device").is_some_and(|device| device == "cpu");
         if let Some(worker) = workers.iter().find(on_cpu) {
             let worker = worker.get("name").cloned().unwrap_or_default();
-            return Err(SubmitError::NoKernel { worker, op, precision: precision.name() });
+            return Err(SubmitError::MissingKernel { worker, op, precision: precision.name() });
         }
     }
     let shards = client.shards().await?;

@@ -27,7 +27,7 @@ use super::{
     WorkerOptions,
     error::WorkerError,
     executor::{End, Shared, execute},
-    job::Identity,
+    job::WorkerContext,
     report::{Finished, GATHER},
 };
 
@@ -48,15 +48,15 @@ pub async fn run(options: WorkerOptions, mut stop: watch::Receiver<bool>) -> Res
     while !*stop.borrow() {
         let registered = tokio::select! {
             registered = register(&options, &link) => registered?,
-            () = told(&mut stop) => return Ok(()),
+            () = stopped(&mut stop) => return Ok(()),
         };
-        live(&options, &link, registered, &mut stop).await?;
+        run_session(&options, &link, registered, &mut stop).await?;
     }
     Ok(())
 }
 
 /// Returns when the worker is told to stop.
-async fn told(stop: &mut watch::Receiver<bool>) {
+async fn stopped(stop: &mut watch::Receiver<bool>) {
     // A sender that is gone tells it as well.
     let _ = stop.wait_for(|s| *s).await;
 }
@@ -110,8 +110,8 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
     }
 }
 
-/// What the loops of one life share.
-struct Life {
+/// What the loops of one session share.
+struct Session {
     link: Link,
     who: Enrolment,
     holding: Mutex<Vec<TaskKey>>,
@@ -120,8 +120,8 @@ struct Life {
     epoch: Mutex<EngineEpoch>,
 }
 
-/// One life under one incarnation: ends when the worker is dropped or told to stop.
-async fn live(
+/// One session under one incarnation: ends when the worker is dropped or told to stop.
+async fn run_session(
     options: &WorkerOptions,
     link: &Link,
     registered: Registered,
@@ -129,7 +129,7 @@ async fn live(
 ) -> Result<(), WorkerError> {
     let incarnation = registered.incarnation;
     info!(worker = %incarnation, name = options.name, "registered");
-    let life = Arc::new(Life {
+    let session = Arc::new(Session {
         link: link.clone(),
         who: registered.enrolment(),
         holding: Mutex::default(),
@@ -139,34 +139,34 @@ async fn live(
     let (give, tasks) = mpsc::channel();
     let (finish, finished) = async_mpsc::unbounded_channel();
     let (ended, mut end) = oneshot::channel();
-    let me = Identity {
+    let context = WorkerContext {
         incarnation,
         token: options.token.clone(),
         runtime: options.runtime.clone(),
         exec: options.exec.clone(),
         split_batch: options.split_batch,
-        pace: options.pace,
+        throttle: options.throttle,
     };
     // Nobody joins it: what it hangs in must not hang us.
     {
-        let (life, handle) = (life.clone(), Handle::current());
-        let shared = life.shared.clone();
+        let (session, handle) = (session.clone(), Handle::current());
+        let shared = session.shared.clone();
         std::thread::Builder::new()
             .name(format!("executor-{incarnation}"))
             .spawn(move || {
-                let ticket = |job: &JobId| handle.block_on(life.ticket_unless_canceled(job));
-                let _ = ended.send(execute(&me, &tasks, &finish, &shared, ticket));
+                let ticket = |job: &JobId| handle.block_on(session.ticket_unless_canceled(job));
+                let _ = ended.send(execute(&context, &tasks, &finish, &shared, ticket));
             })
             .map_err(|e| WorkerError::Executor { cause: e.to_string() })?;
     }
     let mut ended = None;
     tokio::select! {
-        () = life.poll(&give) => {},
-        () = life.report(finished) => {},
+        () = session.poll(&give) => {},
+        () = session.report(finished) => {},
         end = &mut end => ended = Some(end),
-        () = told(stop) => life.goodbye().await,
+        () = stopped(stop) => session.leave().await,
     };
-    life.shared.cancel();
+    session.shared.cancel();
     drop(give);
     // It may be in the middle of a step, which ends by itself and touches nothing any more.
     let limit = if *stop.borrow() { ENDS_WHEN_STOPPED } else { ENDS_WHEN_DROPPED };
@@ -175,7 +175,7 @@ async fn live(
         None => match timeout(limit, end).await {
             Ok(ended) => ended,
             Err(_) => {
-                let task = life.shared.running().unwrap_or_else(|| "no task".into());
+                let task = session.shared.running().unwrap_or_else(|| "no task".into());
                 let stuck =
                     WorkerError::Stuck { worker: incarnation.to_string(), task, after_s: limit.as_secs() };
                 if !*stop.borrow() {
@@ -194,12 +194,12 @@ async fn live(
     }
 }
 
-impl Life {
+impl Session {
     /// Takes tasks from the engine; returns when the engine has dropped this incarnation.
     async fn poll(&self, give: &mpsc::Sender<Assignment>) {
         let mut outage = Outage::default();
         loop {
-            let (running_ms, longest_ms) = self.shared.busy.running_and_longest_ms();
+            let (running_ms, longest_ms) = self.shared.timer.running_and_longest_ms();
             let activity = Activity {
                 holding: self.holding.lock().await.clone(),
                 blocked_on: self.shared.blocked_on(),
@@ -255,7 +255,7 @@ impl Life {
             if waiting.is_empty() {
                 match finished.recv().await {
                     Some(first) => waiting.push(first),
-                    // The executor has ended; `live` hears of it by itself.
+                    // The executor has ended; `run_session` hears of it by itself.
                     None => std::future::pending().await,
                 }
                 // Not looking at the queue meanwhile: nobody needs to be woken for what comes in.
@@ -325,10 +325,10 @@ impl Life {
         }
     }
 
-    async fn goodbye(&self) {
+    async fn leave(&self) {
         let call = self.link.call(|c| async move { c.leave(within(Duration::from_secs(2)), self.who).await });
         if let Err(error) = call.await {
-            debug!(%error, "left without goodbye");
+            debug!(%error, "could not leave");
         }
     }
 }

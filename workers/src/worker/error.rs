@@ -51,7 +51,7 @@ impl WorkerError {
             Self::NotFinite { .. } => Blame::Job,
             Self::Ps(PsError::Refused { .. } | PsError::Length { .. }) => Blame::Job,
             // The digest says that the bytes are the job's.
-            Self::Data(e) if !e.is_of_the_machine() => Blame::Job,
+            Self::Data(e) if !e.is_machine_specific() => Blame::Job,
             // A file, a library, memory or a connection that this machine lacks.
             _ => Blame::Worker,
         }

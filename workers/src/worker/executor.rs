@@ -23,10 +23,10 @@ use tokio::{sync::Notify, time::sleep};
 use tracing::{debug, warn};
 
 use super::{
-    busy::Busy,
     error::WorkerError,
-    job::{Identity, Iteration, JobRun},
+    job::{Iteration, JobRun, WorkerContext},
     report::{Finished, is_urgent},
+    task_timer::TaskTimer,
 };
 
 /// How often a question to the engine looks whether its answer is still wanted.
@@ -39,7 +39,7 @@ pub(super) struct Shared {
     queued: Mutex<HashMap<TaskKey, bool>>,
     /// The task that is being executed.
     running: Mutex<Option<TaskKey>>,
-    pub busy: Busy,
+    pub timer: TaskTimer,
     /// A report is there that must not wait for others.
     urgent: Notify,
     blocked_on: Mutex<Option<String>>,
@@ -47,7 +47,7 @@ pub(super) struct Shared {
     pub shards: Addresses,
     /// Ends the calls of the job that is open, or that opens.
     canceller: Mutex<Canceller>,
-    /// This life is over.
+    /// This session is over.
     stopped: AtomicBool,
 }
 
@@ -137,7 +137,7 @@ pub(super) enum End {
 /// Executes tasks in order until the control side hangs up or the shards refuse this incarnation. `ticket` asks the
 /// engine for what a job needs; it blocks.
 pub(super) fn execute(
-    me: &Identity,
+    context: &WorkerContext,
     tasks: &mpsc::Receiver<Assignment>,
     finished: &tokio::sync::mpsc::UnboundedSender<Finished>,
     shared: &Arc<Shared>,
@@ -160,27 +160,17 @@ pub(super) fn execute(
         }
         next = tasks.try_recv().ok();
         let following = next.as_ref().and_then(|next| following(&assignment, next));
-        shared.busy.begin();
-        let ran = run_one(me, &mut open, &assignment, following, shared, &ticket);
-        shared.busy.end();
+        shared.timer.begin();
+        let ran = run_one(context, &mut open, &assignment, following, shared, &ticket);
+        shared.timer.end();
         *lock(&shared.running) = None;
-        let outcome = match ran {
-            Ok(outcome) => outcome,
-            Err(WorkerError::Ps(PsError::Sealed { .. })) => return End::Dropped,
-            Err(WorkerError::Ps(PsError::Canceled)) if shared.is_stopped() => return End::Stopped,
-            // The job is over or was restored: the engine knows, and revokes the task, or has done so.
-            Err(
-                WorkerError::Ps(PsError::Closed { .. } | PsError::WrongGeneration { .. } | PsError::Canceled)
-                | WorkerError::Engine(EngineFault::UnknownJob { .. }),
-            ) => {
-                debug!(task = %key.task, job = %key.job, "job is over");
+        let outcome = match outcome(context, &key, ran, shared) {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) => {
                 open.remove(&(key.job, key.generation));
                 continue;
             }
-            Err(error) => {
-                warn!(worker = %me.incarnation, job = %key.job, task = %key.task, %error, "task failed");
-                Outcome::Failed { code: error.code(), reason: error.to_string(), blame: error.blame() }
-            }
+            Err(end) => return end,
         };
         let job = open.get_mut(&(key.job.clone(), key.generation));
         let done = Finished { key, ended: Instant::now(), outcome };
@@ -199,6 +189,32 @@ pub(super) fn execute(
         }
     }
     End::Stopped
+}
+
+/// What is reported of a task: nothing if its job is over. An error ends the executor.
+fn outcome(
+    context: &WorkerContext,
+    key: &TaskKey,
+    ran: Result<Outcome, WorkerError>,
+    shared: &Shared,
+) -> Result<Option<Outcome>, End> {
+    match ran {
+        Ok(outcome) => Ok(Some(outcome)),
+        Err(WorkerError::Ps(PsError::Sealed { .. })) => Err(End::Dropped),
+        Err(WorkerError::Ps(PsError::Canceled)) if shared.is_stopped() => Err(End::Stopped),
+        // The job is over or was restored: the engine knows, and revokes the task, or has done so.
+        Err(
+            WorkerError::Ps(PsError::Closed { .. } | PsError::WrongGeneration { .. } | PsError::Canceled)
+            | WorkerError::Engine(EngineFault::UnknownJob { .. }),
+        ) => {
+            debug!(task = %key.task, job = %key.job, "job is over");
+            Ok(None)
+        }
+        Err(error) => {
+            warn!(worker = %context.incarnation, job = %key.job, task = %key.task, %error, "task failed");
+            Ok(Some(Outcome::Failed { code: error.code(), reason: error.to_string(), blame: error.blame() }))
+        }
+    }
 }
 
 /// What `next` will pull if it is an iteration of the same job as `this` and pulls at all.
@@ -222,7 +238,7 @@ fn blocked_on(superstep: Superstep, min_clock: u64) -> Option<String> {
 }
 
 fn run_one(
-    me: &Identity,
+    context: &WorkerContext,
     open: &mut HashMap<(JobId, Generation), JobRun>,
     assignment: &Assignment,
     following: Option<ReadCondition>,
@@ -237,9 +253,9 @@ fn run_one(
             // A worker serves one job at a time: what was open before is over.
             open.clear();
             let canceller = shared.begin_job();
-            let JobTicket { train, shards, .. } = shared.busy.waiting(|| ticket(&key.job))?;
+            let JobTicket { train, shards, .. } = shared.timer.waiting(|| ticket(&key.job))?;
             shared.shards.set(shards);
-            let job = JobRun::open(me, key, train, shared.shards.clone(), canceller, &shared.busy)?;
+            let job = JobRun::open(context, key, train, shared.shards.clone(), canceller, &shared.timer)?;
             open.entry(place).or_insert(job)
         }
     };

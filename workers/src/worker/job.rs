@@ -6,7 +6,6 @@ use syncline_engine::rpc::Token;
 use syncline_ps::{
     PsError,
     client::{Addresses, BlobClient, Canceller, ClientOptions, Pulled, Shards},
-    optim::gradient_norm,
     shard::{PushHeader, ReadCondition},
     wire::SessionKey,
 };
@@ -15,53 +14,53 @@ use syncline_scheduler::{
     ids::Incarnation,
     samples::SampleRange,
     spec::{OnNan, TrainSpec},
-    sync::PushMode,
 };
 use tracing::debug;
 
 use super::{
-    Pace,
-    busy::Busy,
+    Throttle,
+    data_loader::DataLoader,
     error::WorkerError,
-    feed::Feed,
-    lanes::{Inputs, Lanes},
     load::LoadProbe,
+    local_steps::LocalSteps,
     loss_scale::{LossScale, Verdict},
+    metrics::RunningMetrics,
     parameters::Parameters,
+    replicas::{Inputs, Replicas},
     report::Finished,
-    round::Local,
-    scores::Scores,
+    step_health::StepHealth,
+    task_timer::TaskTimer,
 };
 use crate::backend::{ExecOptions, Executable, Runtime};
 
 /// A shard may be away for this long before a task fails: the engine, which knows more, is to judge first.
 const SHARD_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who executes: what every task of this life has in common.
+/// What every task of a worker's session has in common.
 #[derive(Clone)]
-pub(super) struct Identity {
+pub(super) struct WorkerContext {
     pub incarnation: Incarnation,
     pub token: Token,
     pub runtime: Runtime,
     pub exec: ExecOptions,
     pub split_batch: bool,
-    pub pace: Pace,
+    pub throttle: Throttle,
 }
 
 /// One job in one generation on this worker.
 pub(super) struct JobRun {
-    me: Identity,
+    context: WorkerContext,
     train: TrainSpec,
     addresses: Addresses,
     shards: Shards,
     params: Parameters,
-    lanes: Lanes,
-    data: Option<Feed>,
+    replicas: Replicas,
+    data: Option<DataLoader>,
     /// Of a float16 graph.
     scale: Option<LossScale>,
-    local: Local,
+    local: LocalSteps,
     load: LoadProbe,
-    busy: Busy,
+    timer: TaskTimer,
 }
 
 /// One training iteration as the executor was told.
@@ -77,30 +76,30 @@ impl JobRun {
     /// Fetches the blobs, loads the sessions, opens the data and connects to the shards at `addresses`, unless `canceller`
     /// ends it. The same one ends calls that block later.
     pub(super) fn open(
-        me: &Identity,
+        context: &WorkerContext,
         key: &TaskKey,
         train: TrainSpec,
         addresses: Addresses,
         canceller: Canceller,
-        busy: &Busy,
+        timer: &TaskTimer,
     ) -> Result<Self, WorkerError> {
-        let blobs = BlobClient::new(me.token.clone()).under(canceller.clone());
-        let graph = busy.waiting(|| blobs.get(&addresses.get(), &train.model.training_graph))?;
+        let blobs = BlobClient::new(context.token.clone()).under(canceller.clone());
+        let graph = timer.waiting(|| blobs.get(&addresses.get(), &train.model.training_graph))?;
         let (graph, scale) = LossScale::take(graph)?;
         let params = Parameters::new(&train);
-        let lanes = Lanes::new(&me.runtime, &graph, &me.exec, me.split_batch, &params)?;
+        let replicas = Replicas::new(&context.runtime, &graph, &context.exec, context.split_batch, &params)?;
         let elements = params.values.len() as u64;
-        let session =
-            SessionKey { job: key.job.clone(), generation: key.generation, incarnation: me.incarnation };
+        let at =
+            SessionKey { job: key.job.clone(), generation: key.generation, incarnation: context.incarnation };
         let options = ClientOptions { retry_limit: SHARD_PATIENCE, ..ClientOptions::default() };
         let connect =
-            || Shards::connect_with(&addresses, me.token.clone(), session, elements, options, canceller);
-        let shards = busy.waiting(connect)?;
-        let data = Feed::open(&train)?;
+            || Shards::connect_with(&addresses, context.token.clone(), at, elements, options, canceller);
+        let shards = timer.waiting(connect)?;
+        let data = DataLoader::open(&train)?;
         debug!(job = %key.job, elements, "job opened on this worker");
-        let local = Local::new(train.optimizer);
-        let (me, load, busy) = (me.clone(), LoadProbe::default(), busy.clone());
-        Ok(Self { me, train, addresses, shards, params, lanes, data, scale, local, load, busy })
+        let local = LocalSteps::new(train.optimizer);
+        let (context, load, timer) = (context.clone(), LoadProbe::default(), timer.clone());
+        Ok(Self { context, train, addresses, shards, params, replicas, data, scale, local, load, timer })
     }
 
     /// Gives up the parameters that were asked for ahead.
@@ -131,7 +130,7 @@ impl JobRun {
             opens = Some(first);
         }
         self.local.abandon();
-        let pulled = self.busy.waiting(|| self.shards.pull(want, &mut self.params.values))?;
+        let pulled = self.timer.waiting(|| self.shards.pull(want, &mut self.params.values))?;
         if let Some(first) = opens {
             self.local.begin(first, &self.params, pulled.pushes);
         }
@@ -147,91 +146,68 @@ impl JobRun {
         next: Option<ReadCondition>,
     ) -> Result<Outcome, WorkerError> {
         let began = Instant::now();
-        if let Some(feed) = &mut self.data {
-            feed.take(self.train.seed, it.range)?;
+        if let Some(loader) = &mut self.data {
+            loader.load_batch(self.train.seed, it.range)?;
         }
         let scale = self.scale.clone();
         let samples = samples_of(self.data.as_ref(), &self.train);
         let rest = self.params.inputs().chain(scale.iter().map(LossScale::input)).collect();
-        let step = self.lanes.run(&samples, &rest)?;
-        let (loss, weight, pushed) = (step.loss, step.weight, step.pushed()?);
-        let (gradients, buffers) = pushed.split_at(self.params.trained);
-        let norm = gradient_norm(gradients);
-        let buffer_norm = gradient_norm(buffers);
-        let finite = [f64::from(loss), f64::from(weight), norm, buffer_norm].iter().all(|n| n.is_finite());
-        let judged = self.scale.as_mut().map(|scale| scale.judge(loss.is_finite(), norm.is_finite()));
-        let fails = self.train.on_nan == OnNan::Fail && judged != Some(Verdict::Overflow);
-        let worker = self.me.incarnation;
-        let not_finite = |what, value| {
-            Err(WorkerError::NotFinite { what, value, task: it.task.clone(), worker: worker.to_string() })
+        let step = self.replicas.run(&samples, &rest)?;
+        let values = step.pushed()?;
+        let health = StepHealth::of(&step, &values, self.params.trained);
+        let verdict =
+            self.scale.as_mut().map(|scale| scale.judge(health.loss_is_finite(), health.norm_is_finite()));
+        let fails = self.train.on_nan == OnNan::Fail && verdict != Some(Verdict::Overflow);
+        let failed = |(what, value)| WorkerError::NotFinite {
+            what,
+            value,
+            task: it.task.clone(),
+            worker: self.context.incarnation.to_string(),
         };
-        if !finite && fails {
-            return match (loss.is_finite(), norm.is_finite()) {
-                (false, _) => not_finite("the loss", f64::from(loss)),
-                (true, false) => not_finite("the gradient", norm),
-                (true, true) => not_finite("a running statistic", buffer_norm),
-            };
+        if let Some(fault) = health.fault().filter(|_| fails) {
+            return Err(failed(fault));
         }
-        // What joins a round is clipped there, as its mean: that is what one machine with all samples would do.
-        let scale = match self.train.clip_norm {
-            _ if it.gradient == GradientUse::JoinRound => 1.0,
-            Some(clip) if norm > f64::from(clip) => (f64::from(clip) / norm) as f32,
-            _ => 1.0,
-        };
-        let (learning_rate, mode) = (it.learning_rate, PushMode::Accumulate);
-        // What is skipped may have any weight, and shards take none that is not finite.
-        let weight = if finite { weight } else { 0.0 };
-        let header = PushHeader { learning_rate, weight, scale, skip: !finite, mode, covers: 1 };
-        let round = match it.gradient {
+        let header = health.header(it, self.train.clip_norm);
+        let delta = match it.gradient {
             GradientUse::LocalStep { last, .. } => {
-                self.local.step(&mut self.params, &pushed, &header);
+                self.local.step(&mut self.params, &values, &header);
                 if it.seq == last { self.local.close(&self.params) } else { None }
             }
             GradientUse::ApplyOnArrival { .. } | GradientUse::JoinRound => None,
         };
-        if let Some(change) = round.as_ref().filter(|change| !change.norm.is_finite() && fails) {
-            return not_finite("the change of a local round", change.norm);
+        if let Some(delta) = delta.as_ref().filter(|delta| !delta.norm.is_finite() && fails) {
+            return Err(failed(("the change of a local round", delta.norm)));
         }
-        let push: Option<(PushHeader, &[&[f32]])> = match (it.gradient, &round) {
-            (GradientUse::ApplyOnArrival { scale: share }, _) => {
-                let mode = PushMode::Apply;
-                Some((PushHeader { mode, scale: scale * share, ..header }, &pushed))
-            }
-            (GradientUse::JoinRound, _) => Some((header, &pushed)),
-            (GradientUse::LocalStep { .. }, Some(change)) => {
-                Some((change.header(learning_rate), &change.values))
+        let push: Option<(PushHeader, &[&[f32]])> = match (it.gradient, &delta) {
+            (GradientUse::ApplyOnArrival { .. } | GradientUse::JoinRound, _) => Some((header, &values)),
+            (GradientUse::LocalStep { .. }, Some(delta)) => {
+                Some((delta.header(it.learning_rate), &delta.values))
             }
             (GradientUse::LocalStep { .. }, None) => None,
         };
         let compute = began.elapsed();
-
-        let rest = self.me.pace.rest(compute, f64::from(it.range.len) / f64::from(self.train.batch));
-        if !rest.is_zero() {
-            std::thread::sleep(rest);
-        }
-        let pace = began.elapsed().saturating_sub(compute);
-        let before = round.as_ref().map_or(pulled.pushes, |change| change.pushes);
-        let (mut push_us, mut staleness, mut lead) = (0, 0, 0);
+        let batch_share = f64::from(it.range.len) / f64::from(self.train.batch);
+        let throttled = self.context.throttle.sleep(compute, batch_share);
+        let pulled_pushes = delta.as_ref().map_or(pulled.pushes, |delta| delta.pushes);
+        let mut report = Iterated::default();
         if let Some((header, values)) = push {
             let values = if header.skip { &[] } else { values };
-            let pushed = self.busy.waiting(|| self.shards.push_and_request(it.seq, header, values, next))?;
-            (push_us, staleness) = (pushed.took_us, pushed.pushes.saturating_sub(before + 1));
-            lead = pushed.lead;
+            let pushed = self.timer.waiting(|| self.shards.push_and_request(it.seq, header, values, next))?;
+            (report.push_us, report.lead) = (pushed.took_us, pushed.lead);
+            report.staleness = pushed.pushes.saturating_sub(pulled_pushes + 1);
         }
         let load = self.load.read();
         Ok(Outcome::Iterated(Iterated {
             range: it.range,
-            loss,
-            skipped: !finite,
+            loss: health.loss,
+            skipped: health.fault().is_some(),
             compute_us: compute.as_micros() as u64,
-            throttle_us: if rest.is_zero() { 0 } else { pace.as_micros() as u64 },
+            throttle_us: throttled.as_micros() as u64,
             pull_us: pulled.transfer_us,
-            push_us,
             wait_us: pulled.waited_us,
-            staleness,
-            lead,
             cpu_load: load.cpu,
             memory_load: load.memory,
+            ..report
         }))
     }
 
@@ -246,26 +222,26 @@ impl JobRun {
     }
 
     fn evaluate_pinned(&mut self, version: u64) -> Result<Outcome, WorkerError> {
-        self.busy.waiting(|| self.shards.pull(ReadCondition::Pinned(version), &mut self.params.values))?;
-        let blobs = BlobClient::new(self.me.token.clone()).under(self.shards.canceller());
+        self.timer.waiting(|| self.shards.pull(ReadCondition::Pinned(version), &mut self.params.values))?;
+        let blobs = BlobClient::new(self.context.token.clone()).under(self.shards.canceller());
         let graph =
-            self.busy.waiting(|| blobs.get(&self.addresses.get(), &self.train.model.evaluation_graph))?;
-        let mut session = Executable::new(&self.me.runtime, &graph, &self.me.exec)?;
-        let mut scores = Scores::of(session.output_names());
-        for part in 0..self.data.as_ref().map_or(1, Feed::test_parts) {
-            let samples = self.data.as_mut().map_or(Ok(0), |feed| feed.take_test(part))?;
+            self.timer.waiting(|| blobs.get(&self.addresses.get(), &self.train.model.evaluation_graph))?;
+        let mut session = Executable::new(&self.context.runtime, &graph, &self.context.exec)?;
+        let mut metrics = RunningMetrics::of(session.output_names());
+        for part in 0..self.data.as_ref().map_or(1, DataLoader::test_batches) {
+            let samples = self.data.as_mut().map_or(Ok(0), |loader| loader.load_test_batch(part))?;
             // The parameters stay where they are: only the samples are others.
             let changed = |name: &str| part == 0 || !self.params.holds(name);
             let mut inputs = samples_of(self.data.as_ref(), &self.train);
             inputs.extend(self.params.inputs());
             let outputs = session.run_changed(&inputs, changed)?;
-            scores.add(samples, |name| outputs.scalar(name))?;
+            metrics.add(samples, |name| outputs.scalar(name))?;
         }
-        Ok(Outcome::Evaluated(scores.finish()))
+        Ok(Outcome::Evaluated(metrics.finish()))
     }
 }
 
 /// What was gathered last, as inputs of the graph. Nothing is copied.
-fn samples_of<'a>(feed: Option<&'a Feed>, train: &'a TrainSpec) -> Inputs<'a> {
-    feed.into_iter().flat_map(|feed| feed.inputs(&train.model)).collect()
+fn samples_of<'a>(loader: Option<&'a DataLoader>, train: &'a TrainSpec) -> Inputs<'a> {
+    loader.into_iter().flat_map(|loader| loader.inputs(&train.model)).collect()
 }

@@ -1,29 +1,30 @@
 //! A worker: registers, receives tasks, executes them one after the other, and reports in the background.
 //!
 //! The control side is async and small; the executor is one thread that owns the ONNX sessions and the tensor
-//! connections and never waits for the engine while it has a task in hand. A worker that was dropped starts a new life
+//! connections and never waits for the engine while it has a task in hand. A worker that was dropped starts a new session
 //! under a new incarnation.
 
-mod busy;
+mod batch_mean;
 mod control;
+mod data_loader;
 mod error;
 mod executor;
-mod feed;
 mod job;
-mod lanes;
 mod load;
+mod local_steps;
 mod loss_scale;
-mod merge;
+mod metrics;
 mod options;
-mod pace;
 mod parameters;
+mod replicas;
 mod report;
-mod round;
-mod scores;
+mod step_health;
+mod task_timer;
 #[cfg(test)]
 mod tests;
+mod throttle;
 
 pub use control::run;
 pub use error::WorkerError;
 pub use options::WorkerOptions;
-pub use pace::Pace;
+pub use throttle::Throttle;

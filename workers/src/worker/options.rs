@@ -2,7 +2,7 @@
 
 use syncline_engine::rpc::{EngineAddresses, Token};
 
-use super::Pace;
+use super::Throttle;
 use crate::backend::{ExecOptions, Runtime};
 
 /// Settings of one worker.
@@ -18,7 +18,7 @@ pub struct WorkerOptions {
     pub exec: ExecOptions,
     /// Whether each of several threads trains on its own part of a batch. Of no effect on a GPU and with one thread.
     pub split_batch: bool,
-    pub pace: Pace,
+    pub throttle: Throttle,
     /// Most samples that fit into memory at once: no policy gives this worker a larger batch.
     pub max_batch: Option<u32>,
 }

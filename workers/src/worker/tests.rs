@@ -27,9 +27,9 @@ use tarpc::{client, context};
 use tokio::sync::mpsc as async_mpsc;
 
 use super::{
-    Pace,
+    Throttle,
     executor::{End, Shared, execute},
-    job::Identity,
+    job::WorkerContext,
     report::Finished,
 };
 use crate::{
@@ -191,7 +191,7 @@ impl Rig {
 
     /// Executes `its` as `worker`; `revoked`: numbers that must not be started. Returns what was reported.
     fn execute(&self, worker: u64, its: &[It], revoked: &[u64]) -> Vec<Finished> {
-        let (me, shared) = (self.identity(worker), Arc::new(Shared::default()));
+        let (context, shared) = (self.context(worker), Arc::new(Shared::default()));
         let (give, tasks) = mpsc::channel();
         let (finish, mut finished) = async_mpsc::unbounded_channel();
         its.iter().for_each(|it| shared.queue(&self.key(worker, it.seq)));
@@ -202,19 +202,19 @@ impl Rig {
         drop(give);
         let ticket =
             |_: &JobId| Ok(JobTicket { epoch: EPOCH, train: self.train.clone(), shards: self.addresses() });
-        assert_eq!(execute(&me, &tasks, &finish, &shared, ticket), End::Stopped);
+        assert_eq!(execute(&context, &tasks, &finish, &shared, ticket), End::Stopped);
         drop(finish);
         std::iter::from_fn(|| finished.blocking_recv()).collect()
     }
 
-    fn identity(&self, worker: u64) -> Identity {
-        Identity {
+    fn context(&self, worker: u64) -> WorkerContext {
+        WorkerContext {
             incarnation: Incarnation(worker),
             token: self.token.clone(),
             runtime: self.onnx.clone(),
             exec: ExecOptions { intra_threads: self.threads, ..ExecOptions::default() },
             split_batch: self.threads > 1,
-            pace: Pace::default(),
+            throttle: Throttle::default(),
         }
     }
 

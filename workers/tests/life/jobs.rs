@@ -9,7 +9,7 @@ use syncline_scheduler::{
 };
 use syncline_workers::{
     onnx,
-    submit::{self, JobGraph, Model, Prepared, Training},
+    submit::{self, JobGraph, Model, PreparedJob, Training},
 };
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A counting job over imaginary samples.
-pub fn counting(id: &str, policy: &str, samples: u64, change: impl FnOnce(&mut TrainSpec)) -> Prepared {
+pub fn counting(id: &str, policy: &str, samples: u64, change: impl FnOnce(&mut TrainSpec)) -> PreparedJob {
     let graph = counting::job(id, policy.parse().unwrap(), samples, 10, 1, 0);
     let mut prepared = submit::prepare(&runtime(), &graph).unwrap();
     for node in &mut prepared.spec.nodes {
@@ -31,7 +31,7 @@ pub fn counting(id: &str, policy: &str, samples: u64, change: impl FnOnce(&mut T
 }
 
 /// A job that needs the file `data`, which is written here: 48 training samples an epoch.
-pub fn with_data(id: &str, data: &Path, epochs: u32) -> Prepared {
+pub fn with_data(id: &str, data: &Path, epochs: u32) -> PreparedJob {
     let lines: String = (0..60).map(|i| format!("{},{},{}\n", i % 7, i % 5, i % 3)).collect();
     fs::write(data, lines).unwrap();
     let source = Source::csv(data.to_string_lossy().into_owned());
@@ -46,7 +46,7 @@ pub fn with_data(id: &str, data: &Path, epochs: u32) -> Prepared {
 }
 
 /// Submits a job as soon as all shards are there.
-pub async fn submit(cluster: &Cluster, prepared: Prepared) -> JobId {
+pub async fn submit(cluster: &Cluster, prepared: PreparedJob) -> JobId {
     let job = prepared.spec.id.clone();
     let client = cluster.client();
     client.shards().await.unwrap();

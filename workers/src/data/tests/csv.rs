@@ -22,7 +22,7 @@ fn csv_plain_and_packed() {
 fn csv_with_float_targets() {
     let folder = TempDir::new().unwrap();
     let spec = csv_spec(&write(&folder, "data.csv", b"1,0.5,-1\n2,0.25,3\n"), 2, 0);
-    let wanted = Wanted { label: Some(label(Target::Values, &[Some(2)])), ..wants(CLASSES) };
+    let wanted = ModelSignature { label: Some(label(Target::Values, &[Some(2)])), ..wants(CLASSES) };
     let data = Dataset::open(&DataSpec { scale: 2.0, ..spec }, &wanted).unwrap();
     assert_eq!((samples(&data), labels(&data)), (vec![2.0, 4.0], vec![0.5, -1.0, 0.25, 3.0]));
     assert_eq!(data.label_shape(), Some([2].as_slice()));
@@ -104,7 +104,8 @@ fn label_columns_are_found_by_their_names_wherever_they_are() {
     let text = b"y,a,\"class, of it\",b,1998\n0.5,1,2,3,4\n-1,5,6,7,8\n";
     let path = write(&folder, "named.csv", text);
     let open = |names: &[&str]| {
-        let wanted = Wanted { label: Some(label(Target::Values, &[Some(names.len())])), ..wants(CLASSES) };
+        let wanted =
+            ModelSignature { label: Some(label(Target::Values, &[Some(names.len())])), ..wants(CLASSES) };
         Dataset::open(&named_csv_spec(&path, names), &wanted).unwrap()
     };
     let two = open(&["class, of it", "y"]);

@@ -62,22 +62,22 @@ fn idx(kind: u8, dims: &[u32], data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn input(name: &str, element: DataElement, shape: &[Option<usize>]) -> WantedInput {
-    WantedInput { name: name.to_owned(), element, shape: shape.to_vec(), rows: None }
+fn input(name: &str, element: DataElement, shape: &[Option<usize>]) -> InputSignature {
+    InputSignature { name: name.to_owned(), element, shape: shape.to_vec(), rows: None }
 }
 
-fn label(target: Target, shape: &[Option<usize>]) -> WantedLabel {
-    WantedLabel { name: "label".to_owned(), target, shape: shape.to_vec() }
+fn label(target: Target, shape: &[Option<usize>]) -> LabelSignature {
+    LabelSignature { name: "label".to_owned(), target, shape: shape.to_vec() }
 }
 
 /// One float input of any width, one label of this kind.
-fn wants(target: Target) -> Wanted {
-    Wanted { inputs: vec![input("x", DataElement::F32, &[None])], label: Some(label(target, &[])) }
+fn wants(target: Target) -> ModelSignature {
+    ModelSignature { inputs: vec![input("x", DataElement::F32, &[None])], label: Some(label(target, &[])) }
 }
 
 /// The same with another input.
-fn wants_input(element: DataElement, shape: &[Option<usize>]) -> Wanted {
-    Wanted { inputs: vec![input("x", element, shape)], ..wants(CLASSES) }
+fn wants_input(element: DataElement, shape: &[Option<usize>]) -> ModelSignature {
+    ModelSignature { inputs: vec![input("x", element, shape)], ..wants(CLASSES) }
 }
 
 fn open_csv(text: &str, target: Target) -> Result<Dataset, DataError> {
@@ -111,7 +111,7 @@ fn labels(data: &Dataset) -> Vec<f64> {
     numbers(label).1
 }
 
-fn refused(spec: &DataSpec, wanted: &Wanted, code: &str, words: &str) {
+fn refused(spec: &DataSpec, wanted: &ModelSignature, code: &str, words: &str) {
     let error = Dataset::open(spec, wanted).unwrap_err();
     assert!(error.code() == code && error.to_string().starts_with(&format!("[{code}]")), "{code}: {error}");
     assert!(error.to_string().contains(words), "`{words}` is not in: {error}");

@@ -22,7 +22,7 @@ fn named_arrays_feed_several_inputs() {
     let path = write(&folder, "data.safetensors", &tensors(all));
     let spec = DataSpec { scale: 2.0, ..DataSpec::new(Source::Safetensors { path: text(&path) }) };
     let target = Target::Classes { count: 3, ignored: Some(-100) };
-    let wanted = Wanted {
+    let wanted = ModelSignature {
         inputs: vec![
             input("ids", DataElement::I64, &[None]),
             input("x", DataElement::F32, &[Some(2)]),
@@ -39,7 +39,8 @@ fn named_arrays_feed_several_inputs() {
     assert_eq!(found[2], (ElementType::I32, (vec![2, 3], vec![1.0, 0.0, 0.0, 1.0, 1.0, 0.0])));
     assert_eq!(numbers(batch.label().unwrap()), (vec![2, 2], vec![0.0, 1.0, 2.0, -100.0]));
 
-    let one = |name: &str, element| Wanted { inputs: vec![input(name, element, &[None])], label: None };
+    let one =
+        |name: &str, element| ModelSignature { inputs: vec![input(name, element, &[None])], label: None };
     let only = |name: &str, element| Dataset::open(&spec, &one(name, element)).map(|data| samples(&data));
     assert_eq!(only("mask", DataElement::F32).unwrap(), [2.0, 2.0, 0.0, 2.0, 0.0, 0.0]);
     refused(
@@ -50,7 +51,7 @@ fn named_arrays_feed_several_inputs() {
     );
     refused(&spec, &one("more", DataElement::F32), "E481", "tensor `more` holds F16");
     refused(&spec, &one("x", DataElement::I64), "E484", "row 1, column 1: 0.5 is not an integer");
-    let unknown = Wanted { label: Some(label(CLASSES, &[Some(2)])), ..wanted.clone() };
+    let unknown = ModelSignature { label: Some(label(CLASSES, &[Some(2)])), ..wanted.clone() };
     refused(&spec, &unknown, "E337", "row 1: label -100");
     refused(&DataSpec { sample_shape: vec![2], ..spec.clone() }, &wanted, "E480", "`sample_shape`");
 }
@@ -92,7 +93,8 @@ fn labels_that_count_nothing_are_found_among_the_rows_that_train() {
     let file = tensors(&[("x", Dtype::I64, &[3, 1], &ids), ("label", Dtype::I64, &[3, 2], &labels)]);
     let spec = DataSpec::new(Source::Safetensors { path: text(&write(&folder, "data.safetensors", &file)) });
     let target = Target::Classes { count: 3, ignored: Some(-100) };
-    let wanted = Wanted { label: Some(label(target, &[Some(2)])), ..wants_input(DataElement::I64, &[None]) };
+    let wanted =
+        ModelSignature { label: Some(label(target, &[Some(2)])), ..wants_input(DataElement::I64, &[None]) };
     let data = Dataset::open(&spec, &wanted).unwrap();
     #[rustfmt::skip]
     let cases: [(&[u32], i64, bool); 4] = [
@@ -137,7 +139,7 @@ fn several_inputs_need_named_arrays() {
     let folder = TempDir::new().unwrap();
     let spec = csv_spec(&write(&folder, "data.csv", b"1,2,0\n"), 1, 0);
     let inputs = vec![input("x", DataElement::F32, &[None]), input("y", DataElement::F32, &[None])];
-    let wanted = Wanted { inputs, ..wants(CLASSES) };
+    let wanted = ModelSignature { inputs, ..wants(CLASSES) };
     refused(&spec, &wanted, "E363", "2 data inputs (x, y)");
     let named = Source::Safetensors { path: "named.safetensors".to_owned() };
     refused(&DataSpec { test: Some(spec.source), ..DataSpec::new(named) }, &wanted, "E363", "2 data inputs");

@@ -24,7 +24,7 @@ fn a_setting_that_is_refused_is_said_with_what_it_must_be_and_what_was_given() {
 fn targets_that_do_not_fit_are_refused() {
     let folder = TempDir::new().unwrap();
     let spec = csv_spec(&write(&folder, "data.csv", b"1,2,0\n"), 1, 0);
-    let wanted = Wanted { label: Some(label(Target::Values, &[Some(2)])), ..wants(CLASSES) };
+    let wanted = ModelSignature { label: Some(label(Target::Values, &[Some(2)])), ..wants(CLASSES) };
     refused(&spec, &wanted, "E338", "labels of shape [1] do not go with `label`, which wants [2] a sample");
     let infinite = open_csv("1,2,inf\n", Target::Values).unwrap_err();
     assert_eq!(infinite.code(), "E336");
@@ -135,7 +135,7 @@ fn channels_are_shifted_and_scaled_alike_from_bytes_and_from_floats() {
 fn tables_of_integers_feed_integer_inputs_and_labels_per_position() {
     let folder = TempDir::new().unwrap();
     let spec = csv_spec(&write(&folder, "data.csv", b"5,6,0,1\n7,8,2,0\n"), 2, 0);
-    let wanted = Wanted {
+    let wanted = ModelSignature {
         inputs: vec![input("ids", DataElement::I64, &[Some(2)])],
         label: Some(label(CLASSES, &[Some(2)])),
     };

@@ -11,7 +11,7 @@ fn cifar_10_records_in_several_files() {
     let cifar = |paths: &[&Path]| Source::Cifar10 { paths: paths.iter().map(|path| text(path)).collect() };
     let target = Target::Classes { count: 10, ignored: None };
     let inputs = vec![input("x", DataElement::F32, &[Some(3), Some(32), Some(32)])];
-    let wanted = Wanted { inputs, ..wants(target) };
+    let wanted = ModelSignature { inputs, ..wants(target) };
     let spec = DataSpec::new(cifar(&[&first, &second]));
     let data = Dataset::open(&spec, &wanted).unwrap();
     assert_eq!((data.len(), labels(&data)), (3, vec![0.0, 9.0, 3.0]));
@@ -39,9 +39,9 @@ fn text_spec(path: &Path, context: u32, stride: u32) -> DataSpec {
 }
 
 /// What a language model with an open context wants.
-fn wants_text(element: DataElement, classes: usize) -> Wanted {
+fn wants_text(element: DataElement, classes: usize) -> ModelSignature {
     let target = Target::Classes { count: classes, ignored: None };
-    Wanted { inputs: vec![input("x", element, &[None])], label: Some(label(target, &[None])) }
+    ModelSignature { inputs: vec![input("x", element, &[None])], label: Some(label(target, &[None])) }
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_text_gives_each_character_with_the_one_that_follows() {
         "E480",
         "a text must be one file",
     );
-    let fixed = Wanted { inputs: vec![input("x", DataElement::I64, &[Some(3)])], ..wanted };
+    let fixed = ModelSignature { inputs: vec![input("x", DataElement::I64, &[Some(3)])], ..wanted };
     refused(&text_spec(&path, 2, 0), &fixed, "E362", "[3], the data has [2]");
 }
 

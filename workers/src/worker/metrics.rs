@@ -9,7 +9,7 @@ use crate::{
 
 /// Sums over the parts so far.
 #[derive(Debug, Default)]
-pub(super) struct Scores {
+pub(super) struct RunningMetrics {
     /// Outputs of the evaluation graph, as far as it has them.
     correct: Option<String>,
     correct_top: Option<String>,
@@ -29,7 +29,7 @@ struct Sums {
     predictions: f64,
 }
 
-impl Scores {
+impl RunningMetrics {
     /// `outputs`: names of the evaluation graph's outputs.
     pub(super) fn of(outputs: &[String]) -> Self {
         let named = |name: &str| outputs.iter().find(|output| *output == name).cloned();
@@ -102,16 +102,16 @@ mod tests {
     #[test]
     fn parts_count_by_their_weight_and_metrics_by_their_predictions() {
         let outputs = names(&["loss", "loss_weight", "correct", "correct_top5", "perplexity", "predictions"]);
-        let mut scores = Scores::of(&outputs);
+        let mut metrics = RunningMetrics::of(&outputs);
         #[rustfmt::skip]
         let parts: [&[(&str, f32)]; 2] = [
             &[("loss", 1.0), ("loss_weight", 3.0), ("correct", 2.0), ("correct_top5", 3.0), ("perplexity", 1.0), ("predictions", 4.0)],
             &[("loss", 5.0), ("loss_weight", 1.0), ("correct", 1.0), ("correct_top5", 4.0), ("perplexity", 16.0), ("predictions", 4.0)],
         ];
         for part in parts {
-            scores.add(2, from(part)).unwrap();
+            metrics.add(2, from(part)).unwrap();
         }
-        let got = scores.finish();
+        let got = metrics.finish();
         assert_eq!((got.samples, got.loss), (4, 2.0));
         assert_eq!((got.accuracy, got.top_k_accuracy), (Some(3.0 / 8.0), Some(7.0 / 8.0)));
         assert!((got.perplexity.unwrap() - 2.0).abs() < 1e-12, "16^(1/4)");
@@ -119,18 +119,18 @@ mod tests {
 
     #[test]
     fn a_sample_is_a_prediction_unless_the_graph_counts_them() {
-        let mut scores = Scores::of(&names(&["loss", "loss_weight", "correct"]));
-        scores.add(8, from(&[("loss", 1.0), ("loss_weight", 8.0), ("correct", 2.0)])).unwrap();
-        assert_eq!(scores.finish().accuracy, Some(0.25));
+        let mut metrics = RunningMetrics::of(&names(&["loss", "loss_weight", "correct"]));
+        metrics.add(8, from(&[("loss", 1.0), ("loss_weight", 8.0), ("correct", 2.0)])).unwrap();
+        assert_eq!(metrics.finish().accuracy, Some(0.25));
     }
 
     #[test]
     fn what_the_graph_does_not_compute_is_not_known() {
-        let mut scores = Scores::of(&names(&["loss", "loss_weight", "y"]));
-        scores.add(8, from(&[("loss", 1.5), ("loss_weight", 8.0)])).unwrap();
+        let mut metrics = RunningMetrics::of(&names(&["loss", "loss_weight", "y"]));
+        metrics.add(8, from(&[("loss", 1.5), ("loss_weight", 8.0)])).unwrap();
         let want = Evaluation { loss: 1.5, samples: 8, ..Evaluation::default() };
-        assert_eq!(scores.finish(), want);
-        let mut ignored = Scores::of(&names(&["correct", "predictions"]));
+        assert_eq!(metrics.finish(), want);
+        let mut ignored = RunningMetrics::of(&names(&["correct", "predictions"]));
         let nothing = [("loss", 0.0), ("loss_weight", 0.0), ("correct", 0.0), ("predictions", 0.0)];
         ignored.add(8, from(&nothing)).unwrap();
         assert_eq!(ignored.finish(), Evaluation { samples: 8, ..Evaluation::default() });

@@ -15,7 +15,7 @@ pub(super) struct Part<'p> {
 }
 
 /// Loss and weight of the batch; `merged` becomes its tensors, one after the other.
-pub(super) fn merge(parts: &[Part<'_>], merged: &mut Vec<f32>) -> (f32, f32) {
+pub(super) fn batch_mean(parts: &[Part<'_>], merged: &mut Vec<f32>) -> (f32, f32) {
     let weight: f64 = parts.iter().map(|part| f64::from(part.weight)).sum();
     let samples = parts.iter().map(|part| part.samples).sum::<usize>() as f64;
     let share = |part: &Part<'_>| match weight {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn merge_table() {
+    fn batch_mean_table() {
         const NAN: f32 = f32::NAN;
         const MAX: f32 = f32::MAX;
         type Given = (usize, f32, f32, f32);
@@ -72,7 +72,7 @@ mod tests {
                 tensors: vec![two, &[], one],
             });
             let mut merged = vec![7.0];
-            let got = merge(&given.collect::<Vec<_>>(), &mut merged);
+            let got = batch_mean(&given.collect::<Vec<_>>(), &mut merged);
             let same = |a: f32, b: f32| a == b || a.is_nan() && b.is_nan();
             assert!(same(got.0, *loss) && same(got.1, *weight), "{name}: {got:?}");
             let want = [*element, *element, -element];

@@ -8,14 +8,14 @@ use syncline_scheduler::{
 use super::WorkerError;
 use crate::{
     backend::TensorView,
-    data::{Batch, Dataset, Wanted},
+    data::{Batch, Dataset, ModelSignature},
 };
 
 /// Samples evaluated at once.
 const EVALUATION_BATCH: usize = 256;
 
 /// The data set with the order of the present epoch.
-pub(super) struct Feed {
+pub(super) struct DataLoader {
     set: Dataset,
     train_rows: Vec<u32>,
     test_rows: Vec<u32>,
@@ -26,11 +26,11 @@ pub(super) struct Feed {
     batch: Batch,
 }
 
-impl Feed {
+impl DataLoader {
     /// Opens the data, if the model takes any.
     pub(super) fn open(train: &TrainSpec) -> Result<Option<Self>, WorkerError> {
-        let wanted = Wanted::by(&train.model);
-        if wanted.is_nothing() {
+        let wanted = ModelSignature::of(&train.model);
+        if wanted.is_empty() {
             return Ok(None);
         }
         let set = Dataset::open(&train.data, &wanted)?;
@@ -46,7 +46,7 @@ impl Feed {
     }
 
     /// Gathers the samples of an iteration.
-    pub(super) fn take(&mut self, seed: u64, range: SampleRange) -> Result<(), WorkerError> {
+    pub(super) fn load_batch(&mut self, seed: u64, range: SampleRange) -> Result<(), WorkerError> {
         if self.epoch != Some(range.epoch) {
             self.order = permutation(seed, range.epoch, self.train_rows.len() as u32);
             self.epoch = Some(range.epoch);
@@ -61,14 +61,14 @@ impl Feed {
     }
 
     /// Gathers the `part`-th piece of the test samples; returns how many it has.
-    pub(super) fn take_test(&mut self, part: usize) -> Result<u64, WorkerError> {
+    pub(super) fn load_test_batch(&mut self, part: usize) -> Result<u64, WorkerError> {
         let rows = self.test_rows.chunks(EVALUATION_BATCH).nth(part).unwrap_or_default();
         self.set.gather(rows, &mut self.batch)?;
         Ok(rows.len() as u64)
     }
 
     /// Pieces that the test samples come in.
-    pub(super) fn test_parts(&self) -> usize {
+    pub(super) fn test_batches(&self) -> usize {
         self.test_rows.len().div_ceil(EVALUATION_BATCH)
     }
 

@@ -4,15 +4,15 @@ use syncline_scheduler::spec::{DataElement, ModelSpec};
 
 /// What a model is fed with besides its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wanted {
-    pub inputs: Vec<WantedInput>,
+pub struct ModelSignature {
+    pub inputs: Vec<InputSignature>,
     /// `None` if the model takes no label; what the files hold of them is not looked at.
-    pub label: Option<WantedLabel>,
+    pub label: Option<LabelSignature>,
 }
 
 /// An input: its name and the shape of one sample. An axis without a length takes that of the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WantedInput {
+pub struct InputSignature {
     pub name: String,
     pub element: DataElement,
     pub shape: Vec<Option<usize>>,
@@ -22,7 +22,7 @@ pub struct WantedInput {
 
 /// The label, in the same way; the empty shape is one label a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WantedLabel {
+pub struct LabelSignature {
     pub name: String,
     pub target: Target,
     pub shape: Vec<Option<usize>>,
@@ -37,11 +37,11 @@ pub enum Target {
     Values,
 }
 
-impl Wanted {
+impl ModelSignature {
     /// What a model of a job wants: every length is known.
-    pub fn by(model: &ModelSpec) -> Self {
+    pub fn of(model: &ModelSpec) -> Self {
         let shape = |dims: &[u32]| dims.iter().map(|&size| Some(size as usize)).collect();
-        let inputs = model.inputs.iter().map(|input| WantedInput {
+        let inputs = model.inputs.iter().map(|input| InputSignature {
             name: input.name.clone(),
             element: input.element,
             shape: shape(&input.shape),
@@ -51,7 +51,7 @@ impl Wanted {
             Some(count) => Target::Classes { count: count as usize, ignored: model.ignored_label },
             None => Target::Values,
         };
-        let label = model.label.as_ref().map(|name| WantedLabel {
+        let label = model.label.as_ref().map(|name| LabelSignature {
             name: name.clone(),
             target,
             shape: shape(&model.label_shape),
@@ -76,7 +76,7 @@ impl Wanted {
     }
 
     /// Whether the model needs no data at all.
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.inputs.is_empty() && self.label.is_none()
     }
 }

@@ -2,24 +2,38 @@
 //!
 //! The time is that of an iteration on the job's batch; one on fewer samples is shorter in proportion.
 
-use std::time::Duration;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 /// An iteration on a whole batch lasts at least `step * slowdown`; a zero step turns the emulation off.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pace {
+pub struct Throttle {
     pub step: Duration,
     pub slowdown: f64,
 }
 
-impl Default for Pace {
+impl Default for Throttle {
     fn default() -> Self {
         Self { step: Duration::ZERO, slowdown: 1.0 }
     }
 }
 
-impl Pace {
+impl Throttle {
+    /// Sleeps after `computed`, and returns how long that really was. `share`: see [`delay`](Self::delay).
+    pub(super) fn sleep(&self, computed: Duration, share: f64) -> Duration {
+        let delay = self.delay(computed, share);
+        if delay.is_zero() {
+            return Duration::ZERO;
+        }
+        let began = Instant::now();
+        thread::sleep(delay);
+        began.elapsed()
+    }
+
     /// How long to sleep after `computed`. `share`: samples of the iteration over those of the job's batch.
-    pub fn rest(&self, computed: Duration, share: f64) -> Duration {
+    pub fn delay(&self, computed: Duration, share: f64) -> Duration {
         if self.step.is_zero() {
             return Duration::ZERO;
         }
@@ -32,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rest_table() {
+    fn delay_table() {
         let ms = Duration::from_millis;
         #[rustfmt::skip]
         let cases = [
@@ -43,8 +57,8 @@ mod tests {
             ("half a batch",           10, 2.0, 3,  0.5, 7),
             ("twice the batch",        10, 2.0, 3,  2.0, 37),
         ];
-        for (name, step, slowdown, computed, share, rest) in cases {
-            assert_eq!(Pace { step: ms(step), slowdown }.rest(ms(computed), share), ms(rest), "{name}");
+        for (name, step, slowdown, computed, share, delay) in cases {
+            assert_eq!(Throttle { step: ms(step), slowdown }.delay(ms(computed), share), ms(delay), "{name}");
         }
     }
 }

@@ -8,10 +8,10 @@ use std::{
 
 /// Clones share one stopwatch.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Busy(Arc<Mutex<Watch>>);
+pub(super) struct TaskTimer(Arc<Mutex<Times>>);
 
 #[derive(Debug, Default)]
-struct Watch {
+struct Times {
     /// When the present task began.
     began: Option<Instant>,
     /// What of the time since then was waiting, the present wait left out.
@@ -22,44 +22,44 @@ struct Watch {
     longest: Duration,
 }
 
-impl Busy {
+impl TaskTimer {
     /// A task begins.
     pub(super) fn begin(&self) {
-        let mut watch = self.lock();
-        (watch.began, watch.waited, watch.waiting) = (Some(Instant::now()), Duration::ZERO, None);
+        let mut times = self.lock();
+        (times.began, times.waited, times.waiting) = (Some(Instant::now()), Duration::ZERO, None);
     }
 
     /// It has ended.
     pub(super) fn end(&self) {
-        let mut watch = self.lock();
-        watch.longest = watch.longest.max(watch.running().unwrap_or_default());
-        watch.began = None;
+        let mut times = self.lock();
+        times.longest = times.longest.max(times.running().unwrap_or_default());
+        times.began = None;
     }
 
     /// Does what may have to wait at a shard.
     pub(super) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.lock().waiting = Some(Instant::now());
         let done = wait();
-        let mut watch = self.lock();
-        if let Some(since) = watch.waiting.take() {
-            watch.waited += since.elapsed();
+        let mut times = self.lock();
+        if let Some(since) = times.waiting.take() {
+            times.waited += since.elapsed();
         }
         done
     }
 
     /// Milliseconds of the present task, 0 if there is none, and of the longest so far.
     pub(super) fn running_and_longest_ms(&self) -> (u64, u64) {
-        let watch = self.lock();
-        let running = watch.running().map_or(0, |running| (running.as_millis() as u64).max(1));
-        (running, watch.longest.as_millis() as u64)
+        let times = self.lock();
+        let running = times.running().map_or(0, |running| (running.as_millis() as u64).max(1));
+        (running, times.longest.as_millis() as u64)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Watch> {
+    fn lock(&self) -> MutexGuard<'_, Times> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Watch {
+impl Times {
     fn running(&self) -> Option<Duration> {
         let waits = self.waiting.map_or(Duration::ZERO, |since| since.elapsed());
         Some(self.began?.elapsed().saturating_sub(self.waited + waits))
@@ -73,20 +73,20 @@ mod tests {
     #[test]
     fn waiting_at_a_shard_is_not_being_busy() {
         const PART: Duration = Duration::from_millis(30);
-        let busy = Busy::default();
-        assert_eq!(busy.running_and_longest_ms(), (0, 0));
-        busy.begin();
-        assert!(busy.running_and_longest_ms().0 >= 1);
+        let timer = TaskTimer::default();
+        assert_eq!(timer.running_and_longest_ms(), (0, 0));
+        timer.begin();
+        assert!(timer.running_and_longest_ms().0 >= 1);
         // Whatever the machine does meanwhile is inside the wait.
-        let before = busy.lock().began.unwrap().elapsed();
-        let running = busy.waiting(|| {
+        let before = timer.lock().began.unwrap().elapsed();
+        let running = timer.waiting(|| {
             std::thread::sleep(PART);
-            busy.lock().running().unwrap()
+            timer.lock().running().unwrap()
         });
-        assert!(busy.lock().waited >= PART && running < before + PART, "{running:?}");
+        assert!(timer.lock().waited >= PART && running < before + PART, "{running:?}");
         std::thread::sleep(PART);
-        busy.end();
-        let (running, longest) = busy.running_and_longest_ms();
+        timer.end();
+        let (running, longest) = timer.running_and_longest_ms();
         assert!(running == 0 && longest >= PART.as_millis() as u64, "{longest}");
     }
 }

@@ -22,7 +22,7 @@ use syncline_scheduler::{core::Outcome, spec::Optimizer, sync::PushMode};
 use super::{WorkerError, parameters::Parameters, report::Finished};
 
 /// The worker's side of local steps.
-pub(super) struct Local {
+pub(super) struct LocalSteps {
     optimizer: Optimizer,
     /// One for each trained tensor; empty until the first round.
     slots: Vec<OptimizerState>,
@@ -45,7 +45,7 @@ struct Round {
 }
 
 /// What a round has come to.
-pub(super) struct Change<'a> {
+pub(super) struct Delta<'a> {
     /// Base less local, then the local buffers: in layout order, as one slice.
     pub values: [&'a [f32]; 1],
     /// Not finite exactly if some value is not.
@@ -57,7 +57,7 @@ pub(super) struct Change<'a> {
     pub pushes: u64,
 }
 
-impl Local {
+impl LocalSteps {
     pub(super) fn new(optimizer: Optimizer) -> Self {
         Self { optimizer, slots: Vec::new(), base: Vec::new(), round: None, held: Vec::new() }
     }
@@ -114,8 +114,8 @@ impl Local {
         }
     }
 
-    /// Ends the round with what it has come to; `None` if none is open. Its reports are held until [`Local::settle`].
-    pub(super) fn close(&mut self, params: &Parameters) -> Option<Change<'_>> {
+    /// Ends the round with what it has come to; `None` if none is open. Its reports are held until [`LocalSteps::settle`].
+    pub(super) fn close(&mut self, params: &Parameters) -> Option<Delta<'_>> {
         let round = self.round.take()?;
         let trained = params.trained_elements();
         for (base, value) in self.base[..trained].iter_mut().zip(&params.values) {
@@ -127,7 +127,7 @@ impl Local {
             // What led there must not lead there again.
             self.slots.clear();
         }
-        Some(Change {
+        Some(Delta {
             values: [&self.base],
             norm,
             weight: round.weight as f32,
@@ -152,7 +152,7 @@ impl Local {
     }
 }
 
-impl Change<'_> {
+impl Delta<'_> {
     /// What travels in front of it. A round in which no step was taken, or that led nowhere, carries no weight.
     pub(super) fn header(&self, learning_rate: f32) -> PushHeader {
         PushHeader {
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_rounds_change_is_the_way_back_from_where_its_steps_led() {
-        let (mut local, mut params) = (Local::new(SGD), params());
+        let (mut local, mut params) = (LocalSteps::new(SGD), params());
         local.begin(5, &params, 9);
         local.step(&mut params, &[&[2.0, 0.0], &[4.0]], &STEP);
         local.step(&mut params, &[&[f32::NAN; 2], &[f32::NAN]], &SKIPPED);
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn buffers_take_each_steps_values_and_are_pushed_as_they_became() {
-        let (mut local, mut params) = (Local::new(SGD), params());
+        let (mut local, mut params) = (LocalSteps::new(SGD), params());
         params.trained = 1;
         local.begin(1, &params, 0);
         local.step(&mut params, &[&[2.0, 0.0], &[5.0]], &STEP);
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_round_without_a_step_or_that_led_nowhere_carries_no_weight() {
-        let (mut local, mut params) = (Local::new(SGD), params());
+        let (mut local, mut params) = (LocalSteps::new(SGD), params());
         local.begin(1, &params, 0);
         local.step(&mut params, &[&[1.0, 1.0], &[1.0]], &SKIPPED);
         let header = local.close(&params).unwrap().header(1.0);
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn optimizer_state_is_kept_from_round_to_round_unless_it_led_nowhere() {
         let momentum = Optimizer::Momentum { momentum: 0.5, nesterov: false, weight_decay: 0.0 };
-        let (mut local, mut params) = (Local::new(momentum), params());
+        let (mut local, mut params) = (LocalSteps::new(momentum), params());
         for seq in 1..=2 {
             local.begin(seq, &params, 0);
             local.step(&mut params, &[&[1.0, f32::MAX], &[0.0]], &STEP);
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn an_iteration_begins_a_round_or_is_the_next_of_the_open_one() {
-        let (mut local, mut params) = (Local::new(SGD), params());
+        let (mut local, mut params) = (LocalSteps::new(SGD), params());
         assert!(local.begins(5, 5, 8).unwrap());
         assert_eq!(local.begins(6, 5, 8).unwrap_err().code(), "E460");
         local.begin(5, &params, 0);
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn reports_are_held_until_the_round_is_over_and_go_with_it_if_it_is_given_up() {
-        let (mut local, mut params) = (Local::new(SGD), params());
+        let (mut local, mut params) = (LocalSteps::new(SGD), params());
         let seqs =
             |reports: Vec<Finished>| reports.iter().map(|r| r.key.task.to_string()).collect::<Vec<_>>();
         assert_eq!(seqs(local.settle(report(1))), ["it/w1/1"], "no round is open");

@@ -1,7 +1,7 @@
 //! A step of the training graph: one execution, or several of one thread each on parts of the batch.
 //!
 //! ONNX Runtime divides many operators badly among threads. Executions that share nothing use them better, and loss and
-//! gradient are weighted means, so that those of the parts make those of the batch, see `merge`. That is exact up to
+//! gradient are weighted means, so that those of the parts make those of the batch, see `batch_mean`. That is exact up to
 //! rounding unless samples meet inside the model: BatchNormalization sees the statistics of a part. Dropout draws from
 //! the same seed in every part.
 //!
@@ -13,8 +13,8 @@ use std::{ops::Range, panic::resume_unwind, thread};
 use syncline_scheduler::spec::ElementRange;
 
 use super::{
+    batch_mean::{Part, batch_mean},
     error::WorkerError,
-    merge::{Part, merge},
     parameters::Parameters,
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 pub(super) type Inputs<'a> = Vec<(&'a str, TensorView<'a>)>;
 
 /// The sessions of one training graph, one for each part of a batch.
-pub(super) struct Lanes {
+pub(super) struct Replicas {
     sessions: Vec<Executable>,
     pushed: Vec<Pushed>,
     /// What is pushed, one after the other, of a batch in parts.
@@ -54,7 +54,7 @@ enum Values<'s> {
     Merged(&'s [f32]),
 }
 
-impl Lanes {
+impl Replicas {
     /// Loads the graph: once, or once per thread of a CPU if batches are to be split.
     pub(super) fn new(
         runtime: &Runtime,
@@ -90,9 +90,9 @@ impl Lanes {
         }
         let ranges = (0..parts).map(|part| part * rows / parts..(part + 1) * rows / parts);
         let outputs = thread::scope(|scope| {
-            let mut lanes = sessions.iter_mut().zip(ranges.clone());
-            let first = lanes.next();
-            let others: Vec<_> = lanes
+            let mut replicas = sessions.iter_mut().zip(ranges.clone());
+            let first = replicas.next();
+            let others: Vec<_> = replicas
                 .map(|(session, rows)| scope.spawn(move || run_part(session, samples, rest, rows)))
                 .collect();
             let first = first.map(|(session, rows)| run_part(session, samples, rest, rows));
@@ -102,7 +102,7 @@ impl Lanes {
         })?;
         let done = outputs.iter().zip(ranges).map(|(outputs, rows)| part(outputs, rows.len(), pushed));
         let done = done.collect::<Result<Vec<_>, _>>()?;
-        let (loss, weight) = merge(&done, merged);
+        let (loss, weight) = batch_mean(&done, merged);
         Ok(Step { loss, weight, values: Values::Merged(merged), pushed })
     }
 }
@@ -218,18 +218,18 @@ mod tests {
             Self { graph, params }
         }
 
-        fn lanes(&self, threads: usize, split_batch: bool) -> Lanes {
+        fn replicas(&self, threads: usize, split_batch: bool) -> Replicas {
             let exec = ExecOptions { intra_threads: threads, ..ExecOptions::default() };
-            Lanes::new(&runtime(), &self.graph.train_onnx, &exec, split_batch, &self.params).unwrap()
+            Replicas::new(&runtime(), &self.graph.train_onnx, &exec, split_batch, &self.params).unwrap()
         }
 
-        fn run(&self, lanes: &mut Lanes, x: &[f32], labels: &[i64]) -> Got {
+        fn run(&self, replicas: &mut Replicas, x: &[f32], labels: &[i64]) -> Got {
             let shapes = [vec![labels.len(), FEATURES], vec![labels.len()]];
             let samples = vec![
                 ("x", TensorView::F32 { shape: &shapes[0], data: x }),
                 ("label", TensorView::I64 { shape: &shapes[1], data: labels }),
             ];
-            let step = lanes.run(&samples, &self.params.inputs().collect()).unwrap();
+            let step = replicas.run(&samples, &self.params.inputs().collect()).unwrap();
             let pushed = step.pushed().unwrap().into_iter().map(<[f32]>::to_vec).collect();
             Got { loss: step.loss, weight: step.weight, pushed }
         }
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn parts_give_what_the_whole_batch_gives() {
         let rig = Rig::new(&mlp(&[FEATURES, 5, 2], 1));
-        let mut whole = rig.lanes(1, false);
+        let mut whole = rig.replicas(1, false);
         #[rustfmt::skip]
         let cases: &[(&str, &[i64])] = &[
             ("all count",              &[0, 1, 1, 0, 1, 0]),
@@ -286,11 +286,11 @@ mod tests {
             ("no sample",              &[]),
         ];
         for threads in [2, 3] {
-            let mut lanes = rig.lanes(threads, true);
-            assert_eq!(lanes.sessions.len(), threads);
+            let mut replicas = rig.replicas(threads, true);
+            assert_eq!(replicas.sessions.len(), threads);
             for (case, labels) in cases {
                 let x = features(labels.len());
-                let (got, want) = (rig.run(&mut lanes, &x, labels), rig.run(&mut whole, &x, labels));
+                let (got, want) = (rig.run(&mut replicas, &x, labels), rig.run(&mut whole, &x, labels));
                 assert_close(&got, &want, &format!("{case}, {threads} parts"));
             }
         }
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn statistics_and_gradients_are_the_weighted_mean_of_the_parts_own() {
         let rig = Rig::new(&normalised());
-        let (mut whole, mut lanes) = (rig.lanes(1, false), rig.lanes(2, true));
+        let (mut whole, mut replicas) = (rig.replicas(1, false), rig.replicas(2, true));
         let cases: &[(&str, &[i64])] = &[
             ("all count", &[0, 1, 1, 0, 1, 0, 1, 1]),
             ("weights differ", &[0, IGNORED, IGNORED, IGNORED, 1, 0, 1, IGNORED]),
@@ -323,7 +323,7 @@ mod tests {
                 pushed: pairs.map(|(a, b)| a.iter().zip(b).map(|(a, b)| mean(a, b)).collect()).collect(),
             };
             assert_eq!(want.pushed.len(), 5, "three gradients, mean and variance");
-            assert_close(&rig.run(&mut lanes, &x, labels), &want, case);
+            assert_close(&rig.run(&mut replicas, &x, labels), &want, case);
         }
     }
 
@@ -332,14 +332,14 @@ mod tests {
         let rig = Rig::new(&mlp(&[FEATURES, 2], 1));
         let cases = [(1, false, 1), (1, true, 1), (2, false, 1), (2, true, 2), (4, true, 4)];
         for (threads, split, sessions) in cases {
-            assert_eq!(rig.lanes(threads, split).sessions.len(), sessions, "{threads} threads, {split}");
+            assert_eq!(rig.replicas(threads, split).sessions.len(), sessions, "{threads} threads, {split}");
         }
     }
 
     #[test]
     fn a_graph_that_does_not_give_what_the_parameters_need_is_refused() {
         let mut rig = Rig::new(&mlp(&[FEATURES, 2], 1));
-        let mut short = rig.lanes(2, true);
+        let mut short = rig.replicas(2, true);
         short.pushed[0].elements -= 1;
         let shape = [2, FEATURES];
         let x = features(2);
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(step.pushed().unwrap_err().code(), "E352");
         rig.params.tensors[0].0 = "unknown".to_owned();
         let exec = ExecOptions::default();
-        let lanes = Lanes::new(&runtime(), &rig.graph.train_onnx, &exec, false, &rig.params);
-        assert_eq!(lanes.err().unwrap().code(), "E352");
+        let replicas = Replicas::new(&runtime(), &rig.graph.train_onnx, &exec, false, &rig.params);
+        assert_eq!(replicas.err().unwrap().code(), "E352");
     }
 }

@@ -1,0 +1,69 @@
+//! Whether a step gave finite numbers, and what therefore travels in front of its push.
+
+use syncline_ps::{optim::gradient_norm, shard::PushHeader};
+use syncline_scheduler::{core::GradientUse, sync::PushMode};
+
+use super::{job::Iteration, replicas::Step};
+
+/// Loss, weight and norms of one step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepHealth {
+    pub loss: f32,
+    weight: f32,
+    gradient_norm: f64,
+    buffer_norm: f64,
+}
+
+impl StepHealth {
+    /// `values`: the gradients of the first `trained` tensors, then the new values of the buffers.
+    pub(super) fn of(step: &Step<'_>, values: &[&[f32]], trained: usize) -> Self {
+        let (gradients, buffers) = values.split_at(trained);
+        Self {
+            loss: step.loss,
+            weight: step.weight,
+            gradient_norm: gradient_norm(gradients),
+            buffer_norm: gradient_norm(buffers),
+        }
+    }
+
+    pub(super) fn loss_is_finite(&self) -> bool {
+        self.loss.is_finite()
+    }
+
+    pub(super) fn norm_is_finite(&self) -> bool {
+        self.gradient_norm.is_finite()
+    }
+
+    /// What is not finite, and its value.
+    pub(super) fn fault(&self) -> Option<(&'static str, f64)> {
+        let (loss, weight) = (f64::from(self.loss), f64::from(self.weight));
+        if [loss, weight, self.gradient_norm, self.buffer_norm].iter().all(|number| number.is_finite()) {
+            return None;
+        }
+        Some(match (self.loss_is_finite(), self.norm_is_finite()) {
+            (false, _) => ("the loss", loss),
+            (true, false) => ("the gradient", self.gradient_norm),
+            (true, true) => ("a running statistic", self.buffer_norm),
+        })
+    }
+
+    /// The header of this step's push. A step with a fault is skipped.
+    pub(super) fn header(&self, it: &Iteration, clip_norm: Option<f32>) -> PushHeader {
+        let clip = match clip_norm {
+            Some(clip) if self.gradient_norm > f64::from(clip) => {
+                (f64::from(clip) / self.gradient_norm) as f32
+            }
+            _ => 1.0,
+        };
+        let (mode, scale) = match it.gradient {
+            GradientUse::ApplyOnArrival { scale } => (PushMode::Apply, clip * scale),
+            // Clipped on the shards, as the mean of all: that is what one machine with all samples would do.
+            GradientUse::JoinRound => (PushMode::Accumulate, 1.0),
+            GradientUse::LocalStep { .. } => (PushMode::Accumulate, clip),
+        };
+        let skip = self.fault().is_some();
+        // What is skipped may have any weight, and shards take none that is not finite.
+        let weight = if skip { 0.0 } else { self.weight };
+        PushHeader { learning_rate: it.learning_rate, weight, scale, skip, mode, covers: 1 }
+    }
+}
