@@ -125,45 +125,54 @@ pub(super) fn job(view: &JobView) -> String {
         let delete = format!("`syncline delete {}` forgets it", f("id"));
         return align(&[name, ("code", f("code").into()), ("reason", f("reason").into()), ("next", delete)]);
     }
-    let mut lines = vec![
-        name,
+    let mut lines = vec![name];
+    lines.extend(progress_lines(job));
+    lines.extend(obstacles(view));
+    lines.extend(result_lines(job));
+    lines.push(("age", age(job)));
+    let lines = align(&lines);
+    let workers = workers(view);
+    if workers.is_empty() { lines } else { format!("{lines}\n\n{workers}") }
+}
+
+type Line = (&'static str, String);
+
+/// Policy and counters of a job.
+fn progress_lines(job: &JobFields) -> Vec<Line> {
+    let f = |name| field(job, name);
+    let iterations = format!(
+        "{} done, {} lost, {} torn, {} skipped",
+        f("iterations_done"),
+        f("iterations_lost"),
+        f("iterations_torn"),
+        f("iterations_skipped")
+    );
+    let barriers = format!(
+        "{}, waited {} ms (predicted {} ms), {} planned again",
+        f("barriers"),
+        f("actual_wait_ms"),
+        f("predicted_wait_ms"),
+        f("replanned")
+    );
+    vec![
         ("policy", f("policy").to_owned()),
         ("epoch", epoch(job)),
         ("samples", format!("{} of {}, {}", f("samples_applied"), f("samples_total"), speed(job))),
-        (
-            "iterations",
-            format!(
-                "{} done, {} lost, {} torn, {} skipped",
-                f("iterations_done"),
-                f("iterations_lost"),
-                f("iterations_torn"),
-                f("iterations_skipped")
-            ),
-        ),
-        (
-            "barriers",
-            format!(
-                "{}, waited {} ms (predicted {} ms), {} planned again",
-                f("barriers"),
-                f("actual_wait_ms"),
-                f("predicted_wait_ms"),
-                f("replanned")
-            ),
-        ),
-    ];
-    // Of the fastest worker over the slowest.
-    lines.push(match (is_over(job), f("lead")) {
-        (false, now) if !now.is_empty() => ("lead", format!("{now} iterations, largest {}", f("max_lead"))),
-        _ => ("largest lead", format!("{} iterations", f("max_lead"))),
-    });
-    lines.extend(obstacles(view));
-    let mut optional = |name: &'static str, text: String, when: bool| {
-        if when {
-            lines.push((name, text));
-        }
-    };
-    optional("next barrier", f("next_barrier").to_owned(), !f("next_barrier").is_empty() && !is_over(job));
-    optional("loss", f("loss").to_owned(), !f("loss").is_empty());
+        ("iterations", iterations),
+        ("barriers", barriers),
+        // Of the fastest worker over the slowest.
+        match (is_over(job), f("lead")) {
+            (false, now) if !now.is_empty() => {
+                ("lead", format!("{now} iterations, largest {}", f("max_lead")))
+            }
+            _ => ("largest lead", format!("{} iterations", f("max_lead"))),
+        },
+    ]
+}
+
+/// What a job has reached; fields that it does not have yet are left out.
+fn result_lines(job: &JobFields) -> Vec<Line> {
+    let f = |name| field(job, name);
     let share = |name: &str, field: &'static str| {
         let share: Option<f64> = f(field).parse().ok();
         share.map_or(String::new(), |share| format!(", {name} {:.2} %", share * 100.0))
@@ -171,15 +180,20 @@ pub(super) fn job(view: &JobView) -> String {
     let accuracy = share("accuracy", "test_accuracy") + &share("top-k accuracy", "test_top_k_accuracy");
     let perplexity: Option<f64> = f("test_perplexity").parse().ok();
     let perplexity = perplexity.map_or(String::new(), |value| format!(", perplexity {value:.2}"));
-    let test = format!("loss {}{accuracy}{perplexity}", f("test_loss"));
-    optional("test", test, !f("test_loss").is_empty());
-    optional("snapshot", f("snapshot").to_owned(), !f("snapshot").is_empty());
-    optional("reason", f("reason").to_owned(), !f("reason").is_empty());
-    optional("excluded", f("excluded").to_owned(), !f("excluded").is_empty() && !is_over(job));
-    optional("age", age(job), true);
-    let lines = align(&lines);
-    let workers = workers(view);
-    if workers.is_empty() { lines } else { format!("{lines}\n\n{workers}") }
+    let test = match f("test_loss") {
+        "" => String::new(),
+        loss => format!("loss {loss}{accuracy}{perplexity}"),
+    };
+    let while_running = |name| if is_over(job) { String::new() } else { f(name).to_owned() };
+    let lines = [
+        ("next barrier", while_running("next_barrier")),
+        ("loss", f("loss").to_owned()),
+        ("test", test),
+        ("snapshot", f("snapshot").to_owned()),
+        ("reason", f("reason").to_owned()),
+        ("excluded", while_running("excluded")),
+    ];
+    lines.into_iter().filter(|(_, text)| !text.is_empty()).collect()
 }
 
 fn align(pairs: &[(&str, String)]) -> String {

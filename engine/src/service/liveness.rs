@@ -5,12 +5,7 @@ use std::time::{Duration, Instant};
 use syncline_scheduler::{core::Input, ids::Incarnation};
 use tracing::warn;
 
-use super::{
-    context::{ServiceContext, report_shard_lost},
-    message::Message,
-    run::Limits,
-    sessions::WorkerStatus,
-};
+use super::{context::ServiceContext, message::Message, run::Limits, sessions::WorkerStatus};
 use crate::store::keys;
 
 /// Time between two checks.
@@ -55,7 +50,8 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
                 let (index, silent_ms) = (shard.hello.index, silent.as_millis() as u64);
                 warn!(shard = %index, address = shard.hello.address, silent_ms, "shard is lost");
                 context.shards.forget(index);
-                report_shard_lost(&context, index, &format!("silent for {silent_ms} ms"));
+                let reason = format!("silent for {silent_ms} ms");
+                dispatcher.send(Input::ShardLost { shard: index, reason });
             }
         }
         if n.is_multiple_of(REFRESH_EVERY_CHECKS) {

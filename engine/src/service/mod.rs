@@ -2,17 +2,23 @@
 
 mod attach;
 mod blob_gc;
+mod client_handler;
 mod clock;
 mod context;
 mod decision_loop;
 mod dispatcher;
 mod job_log;
+mod leadership;
 mod liveness;
 mod loading;
 mod message;
 mod run;
 mod sessions;
+mod shard_handler;
+mod shard_orders;
 mod shards;
+mod snapshots;
 mod store_outage;
+mod worker_handler;
 
 pub use run::{Engine, EngineError, EngineHandle, EngineOptions, Limits};

@@ -1,4 +1,4 @@
-//! Starts an engine, keeps it on standby while another one is active, and stops it.
+//! Starts an engine, serves its connections, and stops it.
 
 use std::{
     any::Any,
@@ -13,37 +13,33 @@ use std::{
 };
 
 use futures::FutureExt;
-use syncline_scheduler::ids::EngineEpoch;
 use tarpc::server::Channel;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{mpsc, watch},
-    task::{JoinHandle, JoinSet},
+    sync::watch,
+    task::JoinHandle,
     time::sleep,
 };
-use tracing::{error, info, warn};
+use tracing::error;
 
 use super::{
-    blob_gc::collect_periodically,
-    clock::Clock,
-    context::{ClientHandler, ServiceContext, ShardHandler, WorkerHandler},
-    decision_loop::{DecisionLoop, LoopEnd},
+    client_handler::ClientHandler,
+    context::ServiceContext,
     dispatcher::EffectDispatcher,
+    leadership::Leadership,
     liveness::{drop_worker, monitor_liveness},
-    message::Message,
-    sessions::Sessions,
+    shard_handler::ShardHandler,
     shards::ShardDirectory,
+    worker_handler::WorkerHandler,
 };
 use crate::{
     rpc::{
-        ClientService, InactiveReason, Outage, ShardRegistry, Token, WorkerService, accept, answer_calls,
-        channel, hello::Role,
+        ClientService, InactiveReason, ShardRegistry, Token, WorkerService, accept, answer_calls, channel,
+        hello::Role,
     },
-    store::{RedisStore, StoreError, keys},
+    store::{RedisStore, StoreError},
 };
 
-/// Length of the leadership lease; renewed three times in it.
-const LEASE_DURATION: Duration = Duration::from_secs(3);
 /// A worker whose connection closed may come back within this time.
 const CLOSED_GRACE: Duration = Duration::from_millis(500);
 
@@ -170,7 +166,7 @@ impl Engine {
             tokio::spawn(accept(listener, options.token.clone(), SERVED, serve)),
             tokio::spawn(monitor_liveness(context)),
             tokio::spawn(async move {
-                let leading = lead(options, store, shards, activate.clone(), address);
+                let leading = Leadership::new(options, store, shards, activate.clone(), address).run();
                 report_panic(leading, &activate, &tell).await;
             }),
         ];
@@ -232,117 +228,13 @@ async fn serve(context: ServiceContext, role: Role, stream: TcpStream) {
     }
 }
 
-/// Takes the lead whenever it is free, and is the active engine until it is deposed.
-async fn lead(
-    options: EngineOptions,
-    store: RedisStore,
-    shards: ShardDirectory,
-    activate: watch::Sender<Result<EffectDispatcher, InactiveReason>>,
-    address: SocketAddr,
-) {
-    let clock = Clock::start();
-    let address = address.to_string();
-    let mut outage = Outage::default();
-    loop {
-        let epoch = match store.lead(&options.instance, LEASE_DURATION, None, &address).await {
-            Ok(Some(epoch)) => epoch,
-            Ok(None) => {
-                outage.resolve("Redis answers");
-                drop(activate.send_replace(Err(current_leader(&store, &address).await)));
-                sleep(LEASE_DURATION / 10).await;
-                continue;
-            }
-            Err(error) => {
-                outage.report(
-                    &error,
-                    "this engine cannot lead until Redis lets it: `syncline doctor` checks it",
-                );
-                drop(activate.send_replace(Err(InactiveReason::Store { cause: error.to_string() })));
-                sleep(LEASE_DURATION / 10).await;
-                continue;
-            }
-        };
-        outage.resolve("Redis answers");
-        // They talk to whoever led meanwhile, and announce themselves again once they find us.
-        shards.forget_all();
-        let (queue, inbox) = mpsc::unbounded_channel();
-        let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards.clone(), queue, clock);
-        let leads = || async {
-            let renewed = store.lead(&options.instance, LEASE_DURATION, Some(epoch), &address).await;
-            matches!(renewed, Ok(Some(_)))
-        };
-        let active = match DecisionLoop::load(store.clone(), epoch, dispatcher.clone(), clock, leads).await {
-            Ok(active) => active,
-            Err(error) => {
-                warn!(instance = options.instance, %epoch, %error, "cannot load the jobs yet");
-                drop(activate.send_replace(Err(InactiveReason::Store { cause: error.to_string() })));
-                dispatcher.stop();
-                sleep(LEASE_DURATION / 10).await;
-                continue;
-            }
-        };
-        info!(%epoch, "this engine is active");
-        drop(activate.send_replace(Ok(dispatcher.clone())));
-        for shard in shards.all() {
-            dispatcher.query_held_jobs(shard.hello.index);
-        }
-        dispatcher.broadcast_addresses();
-        // Ends with this scope, in whatever way: a lead that nobody exercises must not be renewed.
-        let mut renewal = JoinSet::new();
-        renewal.spawn(collect_periodically(store.clone(), dispatcher.clone()));
-        renewal.spawn(renew_lease(options.clone(), store.clone(), epoch, dispatcher, address.clone()));
-        let ended = active.run(inbox).await;
-        drop(renewal);
-        drop(activate.send_replace(Err(InactiveReason::Changing)));
-        warn!(instance = options.instance, %epoch, ?ended, "this engine is no longer active");
-        if matches!(ended, LoopEnd::Stopped) {
-            return;
-        }
-    }
-}
-
-/// Who leads instead of this engine.
-async fn current_leader(store: &RedisStore, mine: &str) -> InactiveReason {
-    let mut leader = match store.hash("read the lead", keys::ENGINE).await {
-        Ok(leader) => leader,
-        Err(error) => return InactiveReason::Store { cause: error.to_string() },
-    };
-    let mut field = |name| leader.remove(name).unwrap_or_default();
-    let (instance, address) = (field("instance"), field("address"));
-    // Two that listen everywhere have one address; otherwise it was this one before it was started again.
-    let unspecified = address.parse::<SocketAddr>().is_ok_and(|a| a.ip().is_unspecified());
-    if address == mine && !unspecified {
-        InactiveReason::Changing
-    } else {
-        InactiveReason::Standby { instance, address }
-    }
-}
-
-/// Keeps the lead, and tells the loop when somebody else has it.
-async fn renew_lease(
-    options: EngineOptions,
-    store: RedisStore,
-    epoch: EngineEpoch,
-    dispatcher: EffectDispatcher,
-    address: String,
-) {
-    loop {
-        sleep(LEASE_DURATION / 3).await;
-        match store.lead(&options.instance, LEASE_DURATION, Some(epoch), &address).await {
-            Ok(Some(_)) => dispatcher.store_outage.set_lease_failure(None),
-            Ok(None) => {
-                let _ = dispatcher.queue.send(Message::Deposed);
-                return;
-            }
-            // While Redis is away nobody can commit, nobody else can take the lead, and the loop waits.
-            Err(error) => dispatcher.store_outage.set_lease_failure(Some(error.to_string())),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::ids::EngineEpoch;
+    use tokio::sync::mpsc;
+
     use super::*;
+    use crate::service::{clock::Clock, sessions::Sessions};
 
     #[tokio::test]
     async fn a_panic_where_an_engine_decides_leaves_nobody_active_and_says_why() {

@@ -54,15 +54,7 @@ pub(super) async fn start(
     events: &mut Events,
 ) -> Result<RunningCluster, Failure> {
     let mut saved = state_dir.saved_addresses();
-    let token_file = match &plan.token_file {
-        Some(named) => named.clone(),
-        None => state_dir.token_file(),
-    };
-    let token = match &plan.token_file {
-        Some(named) => Token::load(named),
-        None => Token::load_or_create(&token_file),
-    };
-    let token = token.map_err(|source| CliError::TokenFile { path: token_file.clone(), source })?;
+    let (token_file, token) = token(plan, state_dir)?;
     let listen = engine_address(plan, &saved).await?;
     let bin =
         std::env::current_exe().map_err(|source| CliError::Path { path: "this program".into(), source })?;
@@ -71,12 +63,7 @@ pub(super) async fn start(
     let mut progress = Progress::default();
 
     children.start(ChildKind::Engine, programs.engine(native, &saved, listen));
-    let engine = loop {
-        if let Some(address) = progress.addresses.get("engine") {
-            break *address;
-        }
-        progress.next(events, deadline, "the engine does not listen").await?;
-    };
+    let engine = progress.wait_for_engine(events, deadline).await?;
     saved.engine = Some(engine);
     for index in 0..shards {
         children.start(ChildKind::Shard, programs.shard(&saved, engine, index));
@@ -85,19 +72,7 @@ pub(super) async fn start(
         children.start(ChildKind::Worker, programs.worker(plan, native, engine, index, *slowdown, *device));
     }
     let cluster = Cluster { engines: engine.into(), token };
-    loop {
-        let missing = missing(&cluster, plan, shards, &progress).await;
-        if missing.is_empty() {
-            break;
-        }
-        tokio::select! {
-            () = sleep(POLL_INTERVAL) => {}
-            event = progress.next(events, deadline, &missing) => event?,
-        }
-    }
-    while let Ok(event) = events.try_recv() {
-        progress.record(event)?;
-    }
+    progress.wait_until_ready(&cluster, plan, shards, events, deadline).await?;
     let of_shards = progress.addresses.iter().filter(|(name, _)| name.starts_with("ps-"));
     saved.shards = of_shards.map(|(name, address)| (name.clone(), *address)).collect();
     state_dir.save_addresses(&saved)?;
@@ -114,7 +89,62 @@ pub(super) async fn start(
     })
 }
 
+/// The token file, named or in the state directory, and its token; the latter file is created if it is missing.
+fn token(plan: &Plan, state_dir: &StateDir) -> Result<(PathBuf, Token), CliError> {
+    let (path, token) = match &plan.token_file {
+        Some(named) => (named.clone(), Token::load(named)),
+        None => {
+            let path = state_dir.token_file();
+            let token = Token::load_or_create(&path);
+            (path, token)
+        }
+    };
+    match token {
+        Ok(token) => Ok((path, token)),
+        Err(source) => Err(CliError::TokenFile { path, source }),
+    }
+}
+
 impl Progress {
+    /// The address of the engine, as soon as it listens.
+    async fn wait_for_engine(
+        &mut self,
+        events: &mut Events,
+        deadline: Instant,
+    ) -> Result<SocketAddr, CliError> {
+        loop {
+            if let Some(address) = self.addresses.get("engine") {
+                return Ok(*address);
+            }
+            self.next(events, deadline, "the engine does not listen").await?;
+        }
+    }
+
+    /// Returns when all shards and workers are registered and every event has been recorded.
+    async fn wait_until_ready(
+        &mut self,
+        cluster: &Cluster,
+        plan: &Plan,
+        shards: u32,
+        events: &mut Events,
+        deadline: Instant,
+    ) -> Result<(), CliError> {
+        loop {
+            let missing = missing(cluster, plan, shards, self).await;
+            if missing.is_empty() {
+                break;
+            }
+            tokio::select! {
+                () = sleep(POLL_INTERVAL) => {}
+                event = self.next(events, deadline, &missing) => event?,
+            }
+        }
+        while let Ok(event) = events.try_recv() {
+            self.record(event)?;
+        }
+        Ok(())
+    }
+
     /// Waits for something to happen.
     async fn next(&mut self, events: &mut Events, deadline: Instant, missing: &str) -> Result<(), CliError> {
         let left = deadline.saturating_duration_since(Instant::now());

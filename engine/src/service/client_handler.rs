@@ -1,0 +1,203 @@
+//! Answers the calls of clients.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use syncline_scheduler::{
+    core::{BarrierExplanation, Input, Job, Submission, TaskExplanation},
+    graph::TaskId,
+    ids::{JobId, Superstep},
+    spec::{JobSpec, TrainSpec},
+};
+use tarpc::context::Context;
+
+use super::{blob_gc::collect_blobs, context::ServiceContext, sessions::WorkerStatus};
+use crate::{
+    rpc::{ClientService, Collected, EngineFault, InactiveReason, JobFields, JobView, WorkerFields, within},
+    store::keys::JobKeys,
+};
+
+/// Limit of asking one shard which blobs it keeps.
+const BLOB_CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Serves one client's connection.
+#[derive(Clone)]
+pub(super) struct ClientHandler(pub ServiceContext);
+
+impl ClientHandler {
+    /// The fields of a job for people, with what hinders it.
+    async fn fields(&self, job: &JobId) -> Result<JobFields, EngineFault> {
+        // On standby nobody knows what is wrong with a job, and whether anything is.
+        let mut fields = match self.0.dispatcher()?.damaged(job) {
+            // What its own record says may be anything: it is not even read.
+            Some(reason) => {
+                [("state", "damaged".to_owned()), ("code", "E030".to_owned()), ("reason", reason)]
+                    .map(|(k, v)| (k.to_owned(), v))
+                    .into()
+            }
+            None => self.0.read_store(self.0.store.hash("read job", &JobKeys::new(job).job)).await?,
+        };
+        if fields.is_empty() {
+            return Err(EngineFault::UnknownJob { job: job.clone() });
+        }
+        let over = |state: &String| ["done", "failed", "canceled", "damaged"].contains(&state.as_str());
+        let trouble = match fields.get("state").is_some_and(over) {
+            true => String::new(),
+            false => self.0.notes().join("; "),
+        };
+        fields.extend([("id".to_owned(), job.to_string()), ("trouble".to_owned(), trouble)]);
+        Ok(fields)
+    }
+
+    /// Refuses a job that names a blob which no shard keeps.
+    async fn check_blobs(&self, train: &TrainSpec) -> Result<(), EngineFault> {
+        let expected = self.0.shards.count();
+        let digests: Vec<String> = train.model.blobs().iter().map(|d| (*d).to_owned()).collect();
+        let mut found = vec![false; digests.len()];
+        for shard in self.0.shards.indices() {
+            let digests = digests.clone();
+            let call = self
+                .0
+                .shards
+                .call_once(shard, |c| async move { c.has_blobs(within(BLOB_CALL_TIMEOUT), digests).await });
+            let here =
+                call.await.map_err(|_| EngineFault::MissingShards { present: expected - 1, expected })?;
+            found.iter_mut().zip(here).for_each(|(f, h)| *f |= h);
+        }
+        match found.iter().position(|f| !f) {
+            Some(at) => Err(EngineFault::MissingBlob { digest: digests[at].clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// A job as of its last commit.
+    async fn read(&self, id: &JobId) -> Result<Job, EngineFault> {
+        let stored = self.0.read_store(self.0.store.read(id)).await?;
+        if stored.spec.is_empty() {
+            return Err(EngineFault::UnknownJob { job: id.clone() });
+        }
+        Job::load(&stored).map_err(|e| EngineFault::Unreadable { job: id.clone(), cause: e.to_string() })
+    }
+}
+
+impl ClientService for ClientHandler {
+    async fn shards(self, _: Context) -> Result<Vec<String>, EngineFault> {
+        self.0.dispatcher()?;
+        self.0.all_shards()
+    }
+
+    async fn submit(self, _: Context, spec: JobSpec, nonce: u32, replace: bool) -> Result<(), EngineFault> {
+        spec.validate().map_err(|e| EngineFault::InvalidJob(e.to_string()))?;
+        self.0.dispatcher()?;
+        self.0.all_shards()?;
+        if let Some((_, train)) = spec.train() {
+            self.check_blobs(train).await?;
+        }
+        self.0
+            .commit_input(Input::Submit(Submission { spec: Box::new(spec), nonce, replace }))
+            .await
+            .map(drop)
+    }
+
+    async fn delete(self, _: Context, job: JobId) -> Result<(), EngineFault> {
+        self.0.commit_input(Input::Delete(job)).await.map(drop)
+    }
+
+    async fn gc(self, _: Context, older_than_s: u64) -> Result<Collected, EngineFault> {
+        let dispatcher = self.0.dispatcher()?;
+        collect_blobs(&self.0.store, &dispatcher, Duration::from_secs(older_than_s)).await
+    }
+
+    async fn jobs(self, _: Context) -> Result<Vec<JobFields>, EngineFault> {
+        let mut all = Vec::new();
+        for job in self.0.read_store(self.0.store.jobs()).await? {
+            match self.fields(&job).await {
+                Ok(fields) => all.push(fields),
+                Err(EngineFault::UnknownJob { .. }) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(all)
+    }
+
+    async fn job(self, _: Context, job: JobId) -> Result<JobView, EngineFault> {
+        let fields = self.fields(&job).await?;
+        let damaged = fields.get("state").is_some_and(|state| state == "damaged");
+        let workers = match damaged {
+            true => BTreeMap::new(),
+            false => {
+                self.0.read_store(self.0.store.hash("read workers", &JobKeys::new(&job).workers)).await?
+            }
+        };
+        Ok(JobView { job: fields, workers, notes: self.0.notes() })
+    }
+
+    async fn cancel(self, _: Context, job: JobId) -> Result<(), EngineFault> {
+        self.0.commit_input(Input::Cancel(job)).await.map(drop)
+    }
+
+    async fn explain_barrier(
+        self,
+        _: Context,
+        job: JobId,
+        barrier: Superstep,
+    ) -> Result<BarrierExplanation, EngineFault> {
+        let read = self.read(&job).await?;
+        read.explain_barrier(barrier).ok_or_else(|| {
+            let kept = read.barriers_kept();
+            let kept = kept.map(|(first, last)| format!("; barriers {first} to {last} are kept"));
+            let (what, kept) = (format!("barrier {barrier}"), kept.unwrap_or_default());
+            EngineFault::NothingKnown { job, what, kept }
+        })
+    }
+
+    async fn explain_task(
+        self,
+        _: Context,
+        job: JobId,
+        task: TaskId,
+    ) -> Result<TaskExplanation, EngineFault> {
+        let (what, kept) = (format!("task {task}"), String::new());
+        let read = self.read(&job).await?;
+        read.explain_task(&task).ok_or(EngineFault::NothingKnown { job, what, kept })
+    }
+
+    async fn about(self, _: Context) -> Result<BTreeMap<String, String>, EngineFault> {
+        let mut about = (*self.0.about).clone();
+        let dispatcher = match self.0.active.borrow().clone() {
+            Ok(dispatcher) => dispatcher,
+            Err(why) => {
+                about.insert("idle".into(), why.to_string());
+                match why {
+                    InactiveReason::Standby { address, .. } => about.insert("leader".into(), address),
+                    InactiveReason::Store { cause } => about.insert("store_trouble".into(), cause),
+                    InactiveReason::Changing => None,
+                };
+                return Ok(about);
+            }
+        };
+        let workers = dispatcher.sessions.all();
+        // After a change of engines the number of the process is not known: 0.
+        let pids: Vec<String> = workers.iter().map(|w| w.about.pid.to_string()).collect();
+        let told = [
+            ("epoch", dispatcher.epoch.to_string()),
+            ("shards_present", self.0.shards.all().len().to_string()),
+            ("shard_trouble", self.0.shard_notes().join("; ")),
+            ("store_trouble", dispatcher.store_outage.cause().unwrap_or_default()),
+            ("workers", workers.len().to_string()),
+            ("worker_pids", pids.join(" ")),
+        ];
+        about.extend(told.map(|(name, value)| (name.to_owned(), value)));
+        Ok(about)
+    }
+
+    async fn workers(self, _: Context) -> Result<Vec<WorkerFields>, EngineFault> {
+        let mut seen = self.0.dispatcher()?.sessions.all();
+        seen.sort_by_key(|seen| seen.worker);
+        let fields = |seen: WorkerStatus| {
+            let id = ("id".to_owned(), seen.worker.to_string());
+            let named = seen.fields().into_iter().map(|(name, value)| (name.to_owned(), value));
+            named.chain([id]).collect()
+        };
+        Ok(seen.into_iter().map(fields).collect())
+    }
+}

@@ -1,0 +1,165 @@
+//! Takes the leadership lease whenever it is free, renews it, and runs the decision loop while this engine holds it.
+
+use std::{net::SocketAddr, time::Duration};
+
+use syncline_scheduler::ids::EngineEpoch;
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::sleep,
+};
+use tracing::{info, warn};
+
+use super::{
+    blob_gc::collect_periodically,
+    clock::Clock,
+    decision_loop::{DecisionLoop, LoopEnd},
+    dispatcher::EffectDispatcher,
+    message::Message,
+    run::EngineOptions,
+    sessions::Sessions,
+    shards::ShardDirectory,
+};
+use crate::{
+    rpc::{InactiveReason, Outage},
+    store::{RedisStore, StoreError, keys},
+};
+
+/// Length of the leadership lease; renewed three times in it.
+const LEASE_DURATION: Duration = Duration::from_secs(3);
+/// Pause between two tries to take the lease.
+const RETRY_PAUSE: Duration = Duration::from_millis(300);
+
+/// What one engine needs to lead.
+#[derive(Clone)]
+pub(super) struct Leadership {
+    /// Stable name of this engine.
+    instance: String,
+    /// Where this engine listens, as others read it in Redis.
+    address: String,
+    store: RedisStore,
+    shards: ShardDirectory,
+    activate: watch::Sender<Result<EffectDispatcher, InactiveReason>>,
+    clock: Clock,
+}
+
+impl Leadership {
+    pub(super) fn new(
+        options: EngineOptions,
+        store: RedisStore,
+        shards: ShardDirectory,
+        activate: watch::Sender<Result<EffectDispatcher, InactiveReason>>,
+        address: SocketAddr,
+    ) -> Self {
+        let (instance, address, clock) = (options.instance, address.to_string(), Clock::start());
+        Self { instance, address, store, shards, activate, clock }
+    }
+
+    /// Waits for the lease and leads until deposed, again and again; returns when the process stops.
+    pub(super) async fn run(self) {
+        let mut outage = Outage::default();
+        loop {
+            let Some(epoch) = self.acquire(&mut outage).await else {
+                sleep(RETRY_PAUSE).await;
+                continue;
+            };
+            match self.lead(epoch).await {
+                Ok(LoopEnd::Stopped) => return,
+                Ok(LoopEnd::Deposed) => {}
+                Err(error) => {
+                    warn!(instance = self.instance, %epoch, %error, "cannot load the jobs yet");
+                    self.set_inactive(InactiveReason::Store { cause: error.to_string() });
+                    sleep(RETRY_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Tries to take the lease; `None` if another engine holds it or Redis fails, which callers of this engine are told.
+    async fn acquire(&self, outage: &mut Outage) -> Option<EngineEpoch> {
+        match self.store.lead(&self.instance, LEASE_DURATION, None, &self.address).await {
+            Ok(Some(epoch)) => {
+                outage.resolve("Redis answers");
+                Some(epoch)
+            }
+            Ok(None) => {
+                outage.resolve("Redis answers");
+                self.set_inactive(current_leader(&self.store, &self.address).await);
+                None
+            }
+            Err(error) => {
+                let hint = "this engine cannot lead until Redis lets it: `syncline doctor` checks it";
+                outage.report(&error, hint);
+                self.set_inactive(InactiveReason::Store { cause: error.to_string() });
+                None
+            }
+        }
+    }
+
+    /// Loads the jobs and runs the decision loop to its end.
+    async fn lead(&self, epoch: EngineEpoch) -> Result<LoopEnd, StoreError> {
+        // The shards talk to the engine that led before, and announce themselves again once they find this one.
+        self.shards.forget_all();
+        let (queue, inbox) = mpsc::unbounded_channel();
+        let (store, shards) = (self.store.clone(), self.shards.clone());
+        let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, self.clock);
+        let leads = || async { matches!(self.renew(epoch).await, Ok(Some(_))) };
+        let loading = DecisionLoop::load(store.clone(), epoch, dispatcher.clone(), self.clock, leads).await;
+        let decision_loop = loading.inspect_err(|_| dispatcher.stop())?;
+        info!(%epoch, "this engine is active");
+        drop(self.activate.send_replace(Ok(dispatcher.clone())));
+        for shard in self.shards.all() {
+            dispatcher.query_held_jobs(shard.hello.index);
+        }
+        dispatcher.broadcast_addresses();
+        // Dropped with this scope, in whatever way it ends: the lease of an engine that decides nothing must expire.
+        let mut background = JoinSet::new();
+        background.spawn(collect_periodically(store, dispatcher.clone()));
+        background.spawn(self.clone().keep_renewing(epoch, dispatcher));
+        let ended = decision_loop.run(inbox).await;
+        drop(background);
+        self.set_inactive(InactiveReason::Changing);
+        warn!(instance = self.instance, %epoch, ?ended, "this engine is no longer active");
+        Ok(ended)
+    }
+
+    fn set_inactive(&self, why: InactiveReason) {
+        drop(self.activate.send_replace(Err(why)));
+    }
+
+    async fn renew(&self, epoch: EngineEpoch) -> Result<Option<EngineEpoch>, StoreError> {
+        self.store.lead(&self.instance, LEASE_DURATION, Some(epoch), &self.address).await
+    }
+
+    /// Renews the lease, and tells the loop when another engine has it.
+    async fn keep_renewing(self, epoch: EngineEpoch, dispatcher: EffectDispatcher) {
+        loop {
+            sleep(LEASE_DURATION / 3).await;
+            match self.renew(epoch).await {
+                Ok(Some(_)) => dispatcher.store_outage.set_lease_failure(None),
+                Ok(None) => {
+                    let _ = dispatcher.queue.send(Message::Deposed);
+                    return;
+                }
+                // While Redis is away nobody can commit, nobody else can take the lease, and the loop waits.
+                Err(error) => dispatcher.store_outage.set_lease_failure(Some(error.to_string())),
+            }
+        }
+    }
+}
+
+/// Who leads instead of the engine at `own_address`.
+async fn current_leader(store: &RedisStore, own_address: &str) -> InactiveReason {
+    let mut leader = match store.hash("read the lead", keys::ENGINE).await {
+        Ok(leader) => leader,
+        Err(error) => return InactiveReason::Store { cause: error.to_string() },
+    };
+    let mut field = |name| leader.remove(name).unwrap_or_default();
+    let (instance, address) = (field("instance"), field("address"));
+    // Two that listen everywhere have one address; otherwise it was this one before it was started again.
+    let unspecified = address.parse::<SocketAddr>().is_ok_and(|a| a.ip().is_unspecified());
+    match address == own_address && !unspecified {
+        true => InactiveReason::Changing,
+        false => InactiveReason::Standby { instance, address },
+    }
+}

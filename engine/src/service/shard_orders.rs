@@ -1,0 +1,165 @@
+//! Orders of the engine to the shards of a job: opening it, barriers, clocks, seals; and watching barriers close.
+
+use syncline_scheduler::{
+    core::{BarrierOrder, ClockRoster, ClosedBarrier, Input},
+    ids::{Generation, Incarnation, JobId, ShardIndex},
+};
+use tarpc::client::RpcError;
+
+use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher, LONG_CALL_TIMEOUT};
+use crate::rpc::{OpenJob, ShardClient, ShardFault, within};
+
+/// How long a shard keeps a question about closed barriers open.
+const CLOSED_WAIT_MS: u64 = 2_000;
+
+impl EffectDispatcher {
+    pub(super) fn open_shards(&self, job: JobId, generation: Generation) {
+        let (dispatcher, name) = (self.clone(), job.clone());
+        self.spawn_for(&name, generation, async move {
+            let Some(train) = dispatcher.train_spec(&job) else { return };
+            let shards = dispatcher.shards.all_addresses().await;
+            let each = dispatcher.shards.indices().map(|shard| {
+                let order = OpenJob {
+                    job: job.clone(),
+                    generation,
+                    shard,
+                    shards: shards.clone(),
+                    layout: train.model.layout.clone(),
+                    optimizer: train.shard_optimizer(),
+                    clip_norm: train.shard_clip_norm(),
+                    initial: train.model.initial.clone(),
+                };
+                let dispatcher = &dispatcher;
+                async move {
+                    let opened = dispatcher
+                        .shards
+                        .call(shard, |c| {
+                            let order = order.clone();
+                            async move { c.open(within(LONG_CALL_TIMEOUT), dispatcher.epoch, order).await }
+                        })
+                        .await;
+                    opened.map(|state| (shard, state))
+                }
+            });
+            let mut closed = Vec::new();
+            for opened in futures::future::join_all(each).await {
+                match opened {
+                    Ok((shard, state)) => closed.push((shard, state.closed)),
+                    Err(fault) => return dispatcher.report_failure(&job, generation, &fault),
+                }
+            }
+            for (shard, closed) in closed {
+                dispatcher.watch_barriers(&job, generation, shard, closed);
+            }
+            dispatcher.send(Input::ShardsOpened { job, generation });
+        });
+    }
+
+    pub(super) fn report_closed(
+        &self,
+        job: &JobId,
+        generation: Generation,
+        shard: ShardIndex,
+        barrier: ClosedBarrier,
+    ) {
+        self.send(Input::BarrierClosed { job: job.clone(), generation, shard, barrier });
+    }
+
+    pub(super) fn watch_barriers(
+        &self,
+        job: &JobId,
+        generation: Generation,
+        shard: ShardIndex,
+        mut seen: u64,
+    ) {
+        let (dispatcher, job) = (self.clone(), job.clone());
+        self.spawn_for(&job.clone(), generation, async move {
+            loop {
+                let answer = dispatcher
+                    .shards
+                    .call(shard, |c| {
+                        let job = job.clone();
+                        async move {
+                            c.closed(
+                                within(CALL_TIMEOUT),
+                                dispatcher.epoch,
+                                job,
+                                generation,
+                                seen,
+                                CLOSED_WAIT_MS,
+                            )
+                            .await
+                        }
+                    })
+                    .await;
+                match answer {
+                    Ok(barriers) => {
+                        for barrier in barriers {
+                            seen = seen.max(barrier.superstep.0 + 1);
+                            dispatcher.report_closed(&job, generation, shard, barrier);
+                        }
+                    }
+                    Err(fault) => return dispatcher.report_failure(&job, generation, &fault),
+                }
+            }
+        });
+    }
+
+    pub(super) fn order_barrier(&self, job: &JobId, generation: Generation, order: BarrierOrder) {
+        let (epoch, named) = (self.epoch, job.clone());
+        self.order_all_shards(job, generation, move |c| {
+            let (job, order) = (named.clone(), order.clone());
+            async move { c.barrier(within(CALL_TIMEOUT), epoch, job, generation, order).await }
+        });
+    }
+
+    pub(super) fn send_clock_roster(&self, job: &JobId, generation: Generation, roster: ClockRoster) {
+        let (epoch, named) = (self.epoch, job.clone());
+        self.order_all_shards(job, generation, move |c| {
+            let (job, roster) = (named.clone(), roster.clone());
+            async move { c.clocks(within(CALL_TIMEOUT), epoch, job, generation, roster).await }
+        });
+    }
+
+    /// Gives every shard an order that is answered with nothing but a fault.
+    fn order_all_shards<F>(
+        &self,
+        job: &JobId,
+        generation: Generation,
+        order: impl Fn(ShardClient) -> F + Clone + Send + Sync + 'static,
+    ) where
+        F: Future<Output = Result<Result<(), ShardFault>, RpcError>> + Send,
+    {
+        for shard in self.shards.indices() {
+            let (dispatcher, job, order) = (self.clone(), job.clone(), order.clone());
+            self.spawn_for(&job.clone(), generation, async move {
+                if let Err(fault) = dispatcher.shards.call(shard, order).await {
+                    dispatcher.report_failure(&job, generation, &fault);
+                }
+            });
+        }
+    }
+
+    pub(super) fn seal_worker(&self, job: &JobId, generation: Generation, worker: Incarnation) {
+        for shard in self.shards.indices() {
+            let (dispatcher, job) = (self.clone(), job.clone());
+            self.spawn_for(&job.clone(), generation, async move {
+                let answer = dispatcher
+                    .shards
+                    .call(shard, |c| {
+                        let job = job.clone();
+                        async move {
+                            c.seal(within(CALL_TIMEOUT), dispatcher.epoch, job, generation, worker).await
+                        }
+                    })
+                    .await;
+                match answer {
+                    Ok(progress) => {
+                        dispatcher.send(Input::Sealed { job, generation, worker, shard, progress });
+                    }
+                    Err(fault) => dispatcher.report_failure(&job, generation, &fault),
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Snapshots of a job's parameters, and closing the job on the shards.
+
+use std::time::Duration;
+
+use syncline_scheduler::{
+    core::{Input, SnapshotFile, TaskFault, TaskKey},
+    ids::{Generation, JobId, ShardIndex},
+};
+use tracing::warn;
+
+use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher, LONG_CALL_TIMEOUT};
+use crate::rpc::{ShardFault, within};
+
+/// Name of the snapshot of a job that ended without one.
+const LAST_WEIGHTS: &str = "last";
+/// Longest pause between two tries to write it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What a shard says of a snapshot, as the core takes it.
+fn snapshot_outcome(answer: Result<SnapshotFile, ShardFault>) -> Result<SnapshotFile, TaskFault> {
+    answer.map_err(|fault| TaskFault { code: fault.code().to_owned(), reason: fault.to_string() })
+}
+
+impl EffectDispatcher {
+    pub(super) fn write_snapshot(&self, key: TaskKey, version: u64) {
+        let dispatcher = self.clone();
+        self.spawn_for(&key.job.clone(), key.generation, async move {
+            let answer = dispatcher
+                .shards
+                .call(ShardIndex(0), |c| {
+                    let (job, name) = (key.job.clone(), key.task.to_string());
+                    async move {
+                        c.snapshot(
+                            within(LONG_CALL_TIMEOUT),
+                            dispatcher.epoch,
+                            job,
+                            key.generation,
+                            Some(version),
+                            name,
+                        )
+                        .await
+                    }
+                })
+                .await;
+            let outcome = snapshot_outcome(answer);
+            dispatcher.send(Input::SnapshotWritten { key, outcome });
+        });
+    }
+
+    /// Stops everything that was started for one life of a job, and lets the shards forget it; before that the shards
+    /// write its last parameters if they are to be kept.
+    pub(super) fn close_shards(&self, job: &JobId, generation: Generation, keep: bool) {
+        self.abort_all_for(job, generation);
+        let (dispatcher, job) = (self.clone(), job.clone());
+        self.spawn_for(&job.clone(), generation, async move {
+            if keep {
+                let outcome = dispatcher.save_last_weights(&job, generation).await;
+                dispatcher.send(Input::WeightsKept { job: job.clone(), generation, outcome });
+            }
+            for shard in dispatcher.shards.indices() {
+                let (dispatcher, job) = (dispatcher.clone(), job.clone());
+                tokio::spawn(async move {
+                    // A shard that is away is asked what it holds when it comes back.
+                    let _ = dispatcher
+                        .shards
+                        .call_if_present(shard, |c| async move {
+                            c.close(within(CALL_TIMEOUT), dispatcher.epoch, job, generation).await
+                        })
+                        .await;
+                });
+            }
+        });
+    }
+
+    /// Lets the shards write the last parameters of a job. A full disk may be emptied: it is tried again until then.
+    async fn save_last_weights(
+        &self,
+        job: &JobId,
+        generation: Generation,
+    ) -> Result<SnapshotFile, TaskFault> {
+        let mut pause = Duration::from_secs(1);
+        loop {
+            let answer = self
+                .shards
+                .call_if_present(ShardIndex(0), |c| {
+                    let job = job.clone();
+                    async move {
+                        let name = LAST_WEIGHTS.to_owned();
+                        c.snapshot(within(LONG_CALL_TIMEOUT), self.epoch, job, generation, None, name).await
+                    }
+                })
+                .await;
+            let fault = match answer {
+                Some(Ok(Err(fault @ ShardFault::Io { .. }))) => fault.to_string(),
+                Some(Ok(answer)) => return snapshot_outcome(answer),
+                Some(Err(error)) => error.to_string(),
+                None => "shard 0 is not there".to_owned(),
+            };
+            warn!(%job, error = fault, again_in_s = pause.as_secs(), "cannot keep the job's last weights yet");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Answers the calls of workers.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use syncline_scheduler::{
+    core::{Input, TaskReport, WorkerInfo},
+    ids::{EngineEpoch, Incarnation, JobId},
+};
+use tarpc::context::Context;
+use tracing::info;
+
+use super::{
+    context::{ServiceContext, store_fault},
+    sessions::Sessions,
+};
+use crate::rpc::{
+    Activity, EngineFault, Enrolment, JobTicket, Orders, Registered, WorkerHello, WorkerService,
+};
+
+/// Longest wait of one poll.
+const MAX_POLL_WAIT: Duration = Duration::from_secs(20);
+
+/// Serves one worker's connection.
+#[derive(Clone)]
+pub(super) struct WorkerHandler {
+    pub context: ServiceContext,
+    /// Number of this connection, never 0.
+    pub connection: u64,
+    /// The worker that called last on this connection, so that its end can be noticed.
+    pub last_worker: Arc<Mutex<Option<Incarnation>>>,
+}
+
+impl WorkerHandler {
+    /// The worker that calls, noting its connection. Refuses one whose number belongs to another by now.
+    fn identify(&self, who: Enrolment, sessions: &Sessions) -> Result<Incarnation, EngineFault> {
+        let worker = who.incarnation;
+        if sessions.is_superseded(who) {
+            return Err(EngineFault::Dropped);
+        }
+        sessions.set_connection(worker, self.connection);
+        *self.last_worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
+        Ok(worker)
+    }
+}
+
+impl WorkerService for WorkerHandler {
+    async fn register(self, _: Context, hello: WorkerHello) -> Result<Registered, EngineFault> {
+        let dispatcher = self.context.dispatcher()?;
+        dispatcher.check_writable()?;
+        let incarnation = self.context.store.next_incarnation().await.map_err(store_fault)?;
+        let WorkerHello { name, host, pid, device, max_batch } = hello;
+        let about = WorkerInfo { name, host, device, pid, max_batch };
+        info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
+        let silence_ms = u64::try_from(self.context.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
+        let registered = Registered { epoch: dispatcher.epoch, incarnation, silence_ms };
+        dispatcher.sessions.register(registered.enrolment(), about.clone());
+        self.identify(registered.enrolment(), &dispatcher.sessions)?;
+        dispatcher.commit_input(Input::WorkerJoined { worker: incarnation, about }).await?;
+        Ok(registered)
+    }
+
+    async fn poll(
+        self,
+        _: Context,
+        who: Enrolment,
+        activity: Activity,
+        wait_ms: u64,
+    ) -> Result<Orders, EngineFault> {
+        let dispatcher = self.context.dispatcher()?;
+        let worker = self.identify(who, &dispatcher.sessions)?;
+        let wait = Duration::from_millis(wait_ms).min(MAX_POLL_WAIT);
+        let (assignments, revoked) =
+            dispatcher.sessions.next_orders(worker, activity, wait).await.ok_or(EngineFault::Dropped)?;
+        let shards = dispatcher.shards.addresses().unwrap_or_default();
+        Ok(Orders { epoch: dispatcher.epoch, assignments, revoked, shards })
+    }
+
+    async fn report(
+        self,
+        _: Context,
+        who: Enrolment,
+        mut reports: Vec<TaskReport>,
+    ) -> Result<EngineEpoch, EngineFault> {
+        let dispatcher = self.context.dispatcher()?;
+        let worker = self.identify(who, &dispatcher.sessions)?;
+        // The report of a worker that was dropped may still be true: the core knows what to make of it.
+        dispatcher.sessions.touch(worker);
+        dispatcher.check_writable()?;
+        let _alone = dispatcher.sessions.lock_reports(worker).await;
+        // They are handled in order, so that the last one's commit covers them all.
+        if let Some(last) = reports.pop() {
+            for report in reports {
+                dispatcher.try_send(Input::Report { worker, report })?;
+            }
+            dispatcher.commit_input(Input::Report { worker, report: last }).await?;
+        }
+        Ok(dispatcher.epoch)
+    }
+
+    async fn ticket(self, _: Context, job: JobId) -> Result<JobTicket, EngineFault> {
+        let dispatcher = self.context.dispatcher()?;
+        let train = dispatcher.train_spec(&job).ok_or(EngineFault::UnknownJob { job })?;
+        let shards = dispatcher.shards.all_addresses().await;
+        Ok(JobTicket { epoch: dispatcher.epoch, train: (*train).clone(), shards })
+    }
+
+    async fn leave(self, _: Context, who: Enrolment) -> Result<(), EngineFault> {
+        let dispatcher = self.context.dispatcher()?;
+        let worker = self.identify(who, &dispatcher.sessions)?;
+        dispatcher.sessions.close(worker);
+        self.context.commit_input(Input::WorkerGone { worker, reason: "said goodbye".into() }).await.map(drop)
+    }
+}
