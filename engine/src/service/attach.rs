@@ -122,3 +122,77 @@ impl EffectDispatcher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::ids::{EngineEpoch, Incarnation};
+
+    use super::*;
+    use crate::{
+        rpc::{HeldJob, ShardRequest, ShardResponse},
+        service::fake_shard::dispatcher_with,
+    };
+
+    const LIFE: Generation = Generation(1);
+
+    fn job() -> JobId {
+        "digits".parse().unwrap()
+    }
+
+    fn attach_as(
+        state: Option<ShardState>,
+    ) -> impl Fn(ShardRequest) -> ShardResponse + Clone + Send + 'static {
+        move |request| match request {
+            ShardRequest::Attach { .. } => ShardResponse::Attach(Ok(state.clone())),
+            _ => ShardResponse::Closed(Err(ShardFault::Closed { job: job() })),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_takeover_learns_how_far_a_shard_is_and_goes_on_watching_it() {
+        let watermarks = [(Incarnation(1), 7)].into();
+        let state = ShardState { generation: LIFE, watermarks, closed: 4, pushes: 9 };
+        let (dispatcher, mut inbox) = dispatcher_with(0, attach_as(Some(state))).await;
+        dispatcher.attach(&job(), LIFE, &Floor::default());
+        let attached = inbox.input().await;
+        assert!(
+            matches!(&attached, Input::Attached { closed: 4, watermarks, .. } if watermarks[&Incarnation(1)] == 7)
+        );
+        let closed = inbox.input().await;
+        assert!(matches!(&closed, Input::BarrierClosed { .. }), "{closed:?}");
+        let watched = inbox.input().await;
+        assert!(matches!(&watched, Input::ShardFailed { code, .. } if code == "E409"), "{watched:?}");
+    }
+
+    #[tokio::test]
+    async fn a_running_job_that_a_shard_lost_or_holds_in_another_life_fails_with_its_code() {
+        let other = ShardState { generation: Generation(2), watermarks: [].into(), closed: 0, pushes: 0 };
+        for state in [None, Some(other)] {
+            let (dispatcher, mut inbox) = dispatcher_with(0, attach_as(state)).await;
+            dispatcher.attach(&job(), LIFE, &Floor::default());
+            let failed = inbox.input().await;
+            assert!(matches!(&failed, Input::ShardFailed { code, .. } if code == "E220"), "{failed:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_shard_that_comes_back_says_what_it_holds_over_whatever_connection() {
+        let held = vec![HeldJob { job: job(), generation: LIFE }];
+        // The first two connections are lost before the answer.
+        let (dispatcher, mut inbox) =
+            dispatcher_with(2, move |_| ShardResponse::Held(Ok(held.clone()))).await;
+        dispatcher.query_held_jobs(ShardIndex(0));
+        let holds = inbox.input().await;
+        assert!(matches!(&holds, Input::ShardHolds { held, .. } if *held == [(job(), LIFE)]), "{holds:?}");
+    }
+
+    #[tokio::test]
+    async fn a_shard_that_knows_a_newer_engine_deposes_this_one() {
+        let fenced = |_| {
+            ShardResponse::Held(Err(ShardFault::Fenced { given: EngineEpoch(3), highest: EngineEpoch(4) }))
+        };
+        let (dispatcher, mut inbox) = dispatcher_with(0, fenced).await;
+        dispatcher.query_held_jobs(ShardIndex(0));
+        assert!(matches!(inbox.next().await, Message::Deposed));
+    }
+}

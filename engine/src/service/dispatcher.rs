@@ -216,3 +216,74 @@ impl EffectDispatcher {
 fn loop_ended() -> EngineFault {
     EngineFault::NotActive { why: InactiveReason::Changing }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::fake_shard::dispatcher;
+
+    fn job() -> (JobId, Generation) {
+        ("digits".parse().unwrap(), Generation(1))
+    }
+
+    #[tokio::test]
+    async fn what_a_shard_refuses_fails_the_job_unless_another_engine_leads() {
+        let (dispatcher, mut inbox) = dispatcher();
+        let (job, generation) = job();
+        let highest = EngineEpoch(9);
+        dispatcher.report_failure(&job, generation, &ShardFault::UnknownJob { job: job.clone() });
+        dispatcher.report_failure(&job, generation, &ShardFault::NotPinned { job: job.clone(), wanted: 1 });
+        dispatcher.report_failure(&job, generation, &ShardFault::Fenced { given: dispatcher.epoch, highest });
+        for expected in ["E220", "E407"] {
+            let input = inbox.input().await;
+            assert!(matches!(&input, Input::ShardFailed { code, .. } if code == expected), "{input:?}");
+        }
+        assert!(matches!(inbox.next().await, Message::Deposed));
+    }
+
+    #[tokio::test]
+    async fn what_runs_for_a_job_ends_with_its_generation_and_all_of_it_with_the_engine() {
+        let (dispatcher, _inbox) = dispatcher();
+        let (job, generation) = job();
+        let start = |generation| {
+            let (running, ended) = oneshot::channel::<()>();
+            dispatcher.spawn_for(&job, generation, async move {
+                std::future::pending::<()>().await;
+                drop(running);
+            });
+            ended
+        };
+        let (first, mut second) = (start(generation), start(Generation(2)));
+        dispatcher.abort_all_for(&job, generation);
+        assert!(first.await.is_err(), "aborted");
+        assert!(second.try_recv().is_err_and(|e| e == oneshot::error::TryRecvError::Empty));
+        dispatcher.stop();
+        assert!(second.await.is_err(), "aborted");
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_of_a_loop_that_ended_is_refused() {
+        let (dispatcher, inbox) = dispatcher();
+        drop(inbox);
+        let changing = Err(EngineFault::NotActive { why: InactiveReason::Changing });
+        assert_eq!(dispatcher.commit_input(Input::Tick).await, changing);
+        assert_eq!(dispatcher.try_send(Input::Tick), changing);
+    }
+
+    #[tokio::test]
+    async fn a_loop_that_ends_before_it_answers_leaves_no_caller_waiting() {
+        let (dispatcher, mut inbox) = dispatcher();
+        let (answer, ()) = tokio::join!(dispatcher.commit_input(Input::Tick), async {
+            drop(inbox.next().await);
+        });
+        assert_eq!(answer, Err(EngineFault::NotActive { why: InactiveReason::Changing }));
+    }
+
+    #[test]
+    fn nothing_is_taken_in_while_redis_takes_no_writes() {
+        let (dispatcher, _inbox) = dispatcher();
+        assert_eq!(dispatcher.check_writable(), Ok(()));
+        dispatcher.store_outage.set_commit_failure(Some("disk full".into()));
+        assert_eq!(dispatcher.check_writable(), Err(EngineFault::Store { cause: "disk full".into() }));
+    }
+}

@@ -96,3 +96,43 @@ async fn refresh_registry(context: &ServiceContext) {
     // Soft state: while Redis is away the loop says so, and the next refresh brings everything.
     let _ = context.store.refresh(&records).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::core::WorkerAbout;
+
+    use super::*;
+    use crate::rpc::Activity;
+
+    #[test]
+    fn a_worker_is_dropped_for_silence_or_for_a_task_far_longer_than_any_before() {
+        let limits = Limits {
+            worker_silence: Duration::from_secs(5),
+            stall: Duration::from_secs(300),
+            ..Limits::default()
+        };
+        #[rustfmt::skip]
+        let cases = [
+            // silent ms, running ms, longest ms, dropped
+            (5_000,         0,      0, None),
+            (5_001,         0,      0, Some("silent for 5001 ms")),
+            (0,       300_000,      0, None),
+            (0,       300_001,      0, Some("busy with one task for 300 s, without a sign that it moves")),
+            (0,       400_000, 20_000, None),
+            (0,       400_001, 20_000, Some("busy with one task for 400 s, without a sign that it moves")),
+        ];
+        for (silent_ms, running_ms, longest_ms, dropped) in cases {
+            let status = WorkerStatus {
+                worker: Incarnation(1),
+                about: WorkerAbout::default(),
+                silent_for: Duration::from_millis(silent_ms),
+                activity: Activity { running_ms, longest_ms, ..Activity::default() },
+            };
+            assert_eq!(
+                drop_reason(&status, &limits).as_deref(),
+                dropped,
+                "{silent_ms} {running_ms} {longest_ms}"
+            );
+        }
+    }
+}

@@ -7,6 +7,8 @@ mod clock;
 mod context;
 mod decision_loop;
 mod dispatcher;
+#[cfg(test)]
+mod fake_shard;
 mod job_log;
 mod leadership;
 mod liveness;

@@ -211,6 +211,8 @@ impl Sessions {
 
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::{core::Work, ids::Generation};
+
     use super::*;
 
     fn who(incarnation: u64, since: u64) -> Enrolment {
@@ -231,5 +233,97 @@ mod tests {
         let sessions = Sessions::default();
         sessions.restore(Incarnation(7), WorkerInfo::default());
         assert!(!sessions.is_superseded(who(7, 1)));
+    }
+
+    fn task(name: &str) -> Assignment {
+        let job = "digits".parse().unwrap();
+        let key = TaskKey { job, generation: Generation(1), task: name.parse().unwrap(), attempt: 0 };
+        Assignment { key, work: Work::Evaluate { version: 1 } }
+    }
+
+    fn holding(keys: &[&TaskKey]) -> Activity {
+        Activity { holding: keys.iter().map(|key| (*key).clone()).collect(), ..Activity::default() }
+    }
+
+    const WORKER: Incarnation = Incarnation(1);
+    const LONG: Duration = Duration::from_secs(600);
+
+    #[tokio::test]
+    async fn a_poll_without_news_ends_when_its_time_is_up() {
+        let sessions = Sessions::default();
+        sessions.register(who(1, 1), WorkerAbout::default());
+        let (began, wait) = (Instant::now(), Duration::from_millis(20));
+        let orders = sessions.next_orders(WORKER, Activity::default(), wait).await;
+        assert_eq!(orders, Some((Vec::new(), Vec::new())));
+        assert!(began.elapsed() >= wait);
+    }
+
+    #[tokio::test]
+    async fn a_waiting_poll_is_answered_by_an_assignment_a_revocation_and_the_end_of_the_session() {
+        let sessions = Sessions::default();
+        sessions.register(who(1, 1), WorkerAbout::default());
+        let given = task("a");
+        let poll = |activity| {
+            let sessions = sessions.clone();
+            async move { sessions.next_orders(WORKER, activity, LONG).await }
+        };
+        let during = async |activity, event: &dyn Fn()| {
+            let began = Instant::now();
+            let (orders, ()) = tokio::join!(poll(activity), async {
+                tokio::task::yield_now().await;
+                event();
+            });
+            assert!(began.elapsed() < LONG, "not by the end of its time");
+            orders
+        };
+        let assign = || sessions.assign(WORKER, given.clone());
+        assert_eq!(during(Activity::default(), &assign).await, Some((vec![given.clone()], vec![])));
+        let revoke = || sessions.revoke(WORKER, &given.key);
+        let held = holding(&[&given.key]);
+        assert_eq!(during(held, &revoke).await, Some((vec![], vec![given.key.clone()])));
+        assert_eq!(during(Activity::default(), &|| sessions.close(WORKER)).await, None);
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_reconnects_gets_what_it_does_not_hold_and_nothing_twice() {
+        let sessions = Sessions::default();
+        sessions.register(who(1, 1), WorkerAbout::default());
+        let (a, b) = (task("a"), task("b"));
+        for assignment in [&a, &b, &a] {
+            sessions.assign(WORKER, assignment.clone());
+        }
+        // The answer to the first poll is lost with its connection.
+        sessions.next_orders(WORKER, Activity::default(), LONG).await.unwrap();
+        let again = sessions.next_orders(WORKER, holding(&[&a.key]), LONG).await;
+        assert_eq!(again, Some((vec![b.clone()], vec![])));
+        sessions.settle(WORKER, &a.key);
+        let over = sessions.next_orders(WORKER, holding(&[&a.key, &b.key]), LONG).await;
+        assert_eq!(over, Some((vec![], vec![a.key])));
+    }
+
+    #[test]
+    fn the_time_in_which_the_engine_slept_does_not_count_as_silence() {
+        let sessions = Sessions::default();
+        sessions.register(who(1, 1), WorkerAbout::default());
+        let silent_for = || sessions.all()[0].silent_for;
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+        *lock(&sessions.get(WORKER).unwrap().seen) = Some(long_ago);
+        assert!(silent_for() >= Duration::from_secs(60));
+        sessions.extend_deadlines(Duration::from_secs(40));
+        assert!(silent_for() >= Duration::from_secs(20) && silent_for() < Duration::from_secs(60));
+        sessions.extend_deadlines(Duration::from_secs(600));
+        assert!(silent_for() < Duration::from_secs(20), "never later than now");
+    }
+
+    #[tokio::test]
+    async fn reports_of_one_worker_are_taken_one_after_the_other() {
+        let sessions = Sessions::default();
+        sessions.register(who(1, 1), WorkerAbout::default());
+        let first = sessions.lock_reports(WORKER).await.unwrap();
+        let mut second = std::pin::pin!(sessions.lock_reports(WORKER));
+        assert!(futures::poll!(second.as_mut()).is_pending());
+        drop(first);
+        assert!(second.await.is_some());
+        assert!(sessions.lock_reports(Incarnation(9)).await.is_none());
     }
 }

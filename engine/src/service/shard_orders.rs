@@ -163,3 +163,75 @@ impl EffectDispatcher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use syncline_scheduler::ids::Superstep;
+
+    use super::*;
+    use crate::{
+        rpc::{ClosedBarrier, SealAnswer, ShardResponse},
+        service::fake_shard::dispatcher_with,
+    };
+
+    const LIFE: Generation = Generation(1);
+
+    fn job() -> JobId {
+        "digits".parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_seal_reaches_a_shard_over_a_new_connection_and_tells_how_far_the_worker_came() {
+        let seal = |_| ShardResponse::Seal(Ok(SealAnswer { watermark: 5, partial: true }));
+        let (dispatcher, mut inbox) = dispatcher_with(1, seal).await;
+        dispatcher.seal_worker(&job(), LIFE, Incarnation(2));
+        match inbox.input().await {
+            Input::Sealed { worker, stand, .. } => {
+                assert_eq!((worker, stand.watermark, stand.partial), (Incarnation(2), 5, true));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn barriers_are_reported_in_order_until_the_shard_refuses() {
+        let told = Arc::new(AtomicBool::new(false));
+        let closed = move |_| {
+            let barrier = |superstep, pushes| ClosedBarrier {
+                superstep: Superstep(superstep),
+                closed_ago_us: 0,
+                pushes,
+            };
+            ShardResponse::Closed(match told.swap(true, Ordering::Relaxed) {
+                false => Ok(vec![barrier(4, 10), barrier(5, 12)]),
+                true => Err(ShardFault::UnknownJob { job: job() }),
+            })
+        };
+        let (dispatcher, mut inbox) = dispatcher_with(0, closed).await;
+        dispatcher.watch_barriers(&job(), LIFE, ShardIndex(0), 4);
+        for (count, pushes) in [(5, 10), (6, 12)] {
+            match inbox.input().await {
+                Input::BarrierClosed { stand, .. } => {
+                    assert_eq!((stand.closed, stand.pushes), (count, pushes))
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let lost = inbox.input().await;
+        assert!(matches!(&lost, Input::ShardFailed { code, .. } if code == "E220"), "{lost:?}");
+    }
+
+    #[tokio::test]
+    async fn an_order_that_a_shard_refuses_fails_the_job_with_the_shards_code() {
+        let refuse = |_| ShardResponse::Clocks(Err(ShardFault::Invalid { what: "no such roster".into() }));
+        let (dispatcher, mut inbox) = dispatcher_with(0, refuse).await;
+        dispatcher.send_clock_roster(&job(), LIFE, ClockRoster::default());
+        let failed = inbox.input().await;
+        assert!(matches!(&failed, Input::ShardFailed { code, .. } if code == "E405"), "{failed:?}");
+    }
+}

@@ -201,3 +201,47 @@ fn describe(error: &CallError) -> String {
         other => other.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        rpc::ShardResponse,
+        service::fake_shard::{EPOCH, start, token},
+    };
+
+    #[tokio::test]
+    async fn a_second_process_gets_a_place_only_once_the_first_does_not_answer() {
+        let held = |_| ShardResponse::Held(Ok(Vec::new()));
+        let (first, second) = (start(0, held).await, start(0, held).await);
+        let gone = ShardHello { address: "127.0.0.1:1".into(), ..first.clone() };
+        let directory = ShardDirectory::new(1, token());
+        assert_eq!(directory.announce(gone, EPOCH).await, Announcement::New);
+        assert_eq!(directory.announce(first.clone(), EPOCH).await, Announcement::New, "nobody answers there");
+        assert_eq!(directory.announce(first.clone(), EPOCH).await, Announcement::Known);
+        let taken = Announcement::Taken(first.address.clone());
+        assert_eq!(directory.announce(second, EPOCH).await, taken);
+        let restarted = ShardHello { boot: 2, ..first };
+        assert_eq!(directory.announce(restarted, EPOCH).await, Announcement::New, "at the same address");
+    }
+
+    #[tokio::test]
+    async fn who_needs_all_shards_waits_until_the_last_one_is_there() {
+        let directory = ShardDirectory::new(2, token());
+        let hello =
+            |index| ShardHello { index: ShardIndex(index), count: 2, address: format!("a:{index}"), boot: 1 };
+        assert_eq!(directory.announce(hello(1), EPOCH).await, Announcement::New);
+        assert_eq!(directory.addresses(), None);
+        assert_eq!(directory.missing_fault(), EngineFault::MissingShards { present: 1, expected: 2 });
+        let mut all = std::pin::pin!(directory.all_addresses());
+        assert!(futures::poll!(all.as_mut()).is_pending());
+        assert_eq!(directory.announce(hello(0), EPOCH).await, Announcement::New);
+        assert_eq!(all.await, ["a:0", "a:1"]);
+        directory.forget(ShardIndex(0));
+        assert_eq!(directory.addresses(), None);
+        let absent = directory.call_if_present(ShardIndex(0), |c| async move {
+            c.has_blobs(within(PING_TIMEOUT), vec![]).await
+        });
+        assert!(absent.await.is_none());
+    }
+}

@@ -102,3 +102,63 @@ impl EffectDispatcher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::{
+        rpc::{ShardRequest, ShardResponse},
+        service::fake_shard::dispatcher_with,
+    };
+
+    const LIFE: Generation = Generation(1);
+
+    fn job() -> JobId {
+        "digits".parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_that_a_shard_refuses_is_an_outcome_with_the_shards_code() {
+        let refuse = |_| ShardResponse::Snapshot(Err(ShardFault::NotPinned { job: job(), wanted: 4 }));
+        let (dispatcher, mut inbox) = dispatcher_with(0, refuse).await;
+        let key = TaskKey { job: job(), generation: LIFE, task: "save".parse().unwrap(), attempt: 0 };
+        dispatcher.write_snapshot(key.clone(), 4);
+        match inbox.input().await {
+            Input::SnapshotWritten { key: of, outcome } => {
+                assert_eq!((of, outcome.unwrap_err().code.as_str()), (key, "E407"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_job_that_closes_ends_what_runs_for_it_keeps_its_last_weights_and_then_leaves_the_shards() {
+        let (requests, mut asked) = tokio::sync::mpsc::unbounded_channel();
+        let answer = move |request: ShardRequest| match request {
+            ShardRequest::Snapshot { version, name, .. } => {
+                let _ = requests.send(format!("snapshot {version:?} {name}"));
+                ShardResponse::Snapshot(Ok(SnapshotReport { path: "p".into(), bytes: 8, digest: "d".into() }))
+            }
+            _ => {
+                let _ = requests.send("close".into());
+                ShardResponse::Close(Ok(()))
+            }
+        };
+        let (dispatcher, mut inbox) = dispatcher_with(0, answer).await;
+        let (running, ended) = oneshot::channel::<()>();
+        dispatcher.spawn_for(&job(), LIFE, async move {
+            std::future::pending::<()>().await;
+            drop(running);
+        });
+        dispatcher.close_shards(&job(), LIFE, true);
+        assert!(ended.await.is_err(), "aborted");
+        match inbox.input().await {
+            Input::WeightsKept { outcome, .. } => assert_eq!(outcome.unwrap().digest, "d"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(asked.recv().await.as_deref(), Some("snapshot None last"));
+        assert_eq!(asked.recv().await.as_deref(), Some("close"));
+    }
+}

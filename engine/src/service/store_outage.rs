@@ -33,3 +33,21 @@ impl StoreOutage {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_lasts_until_the_place_that_set_it_clears_it() {
+        let outage = StoreOutage::default();
+        assert_eq!(outage.cause(), None);
+        outage.set_lease_failure(Some("no answer to the lease".into()));
+        outage.set_commit_failure(Some("no answer to the commit".into()));
+        assert_eq!(outage.clone().cause().as_deref(), Some("no answer to the commit"));
+        outage.set_commit_failure(None);
+        assert_eq!(outage.cause().as_deref(), Some("no answer to the lease"));
+        outage.set_lease_failure(None);
+        assert_eq!(outage.cause(), None);
+    }
+}

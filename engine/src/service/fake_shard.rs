@@ -1,0 +1,92 @@
+//! A shard for tests: it answers the engine's calls over a real connection with what a closure says.
+
+use std::{
+    net::Ipv4Addr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use syncline_scheduler::{
+    core::Input,
+    ids::{EngineEpoch, ShardIndex},
+};
+use tarpc::server::{self, Channel};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    time::timeout,
+};
+
+use super::{
+    clock::Clock, dispatcher::EffectDispatcher, message::Message, sessions::Sessions, shards::ShardDirectory,
+};
+use crate::rpc::{
+    ShardHello, ShardRequest, ShardResponse, Token, accept, answer_calls, channel, hello::Role,
+};
+
+/// Longer than anything takes that a test waits for.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(super) const EPOCH: EngineEpoch = EngineEpoch(3);
+
+pub(super) fn token() -> Token {
+    "0123456789abcdef".repeat(4).parse().unwrap()
+}
+
+/// Starts a shard that closes its first `lost` connections after the greeting, and returns how it announces itself.
+pub(super) async fn start(
+    lost: u32,
+    answer: impl Fn(ShardRequest) -> ShardResponse + Clone + Send + 'static,
+) -> ShardHello {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let connections = Arc::new(AtomicU32::new(0));
+    let serve = move |_: Role, stream: TcpStream| {
+        let (answer, number) = (answer.clone(), connections.fetch_add(1, Ordering::Relaxed));
+        async move {
+            if number < lost {
+                return;
+            }
+            let respond = move |_, request| async move { Ok(answer(request)) };
+            answer_calls(channel(stream).execute(server::serve(respond))).await;
+        }
+    };
+    tokio::spawn(accept(listener, token(), &[Role::Control], serve));
+    ShardHello { index: ShardIndex(0), count: 1, address, boot: 1 }
+}
+
+/// What the decision loop is told.
+pub(super) struct Inbox(mpsc::UnboundedReceiver<Message>);
+
+impl Inbox {
+    pub(super) async fn next(&mut self) -> Message {
+        timeout(TEST_TIMEOUT, self.0.recv()).await.unwrap().unwrap()
+    }
+
+    pub(super) async fn input(&mut self) -> Input {
+        match self.next().await {
+            Message::Input(input) | Message::Request(input, _) => input,
+            Message::Deposed => panic!("the engine was deposed"),
+        }
+    }
+}
+
+/// A dispatcher without shards.
+pub(super) fn dispatcher() -> (EffectDispatcher, Inbox) {
+    let (queue, inbox) = mpsc::unbounded_channel();
+    let shards = ShardDirectory::new(1, token());
+    (EffectDispatcher::new(EPOCH, Sessions::default(), shards, queue, Clock::start()), Inbox(inbox))
+}
+
+/// A dispatcher whose only shard answers so.
+pub(super) async fn dispatcher_with(
+    lost: u32,
+    answer: impl Fn(ShardRequest) -> ShardResponse + Clone + Send + 'static,
+) -> (EffectDispatcher, Inbox) {
+    let (dispatcher, inbox) = dispatcher();
+    dispatcher.shards.announce(start(lost, answer).await, EPOCH).await;
+    (dispatcher, inbox)
+}
