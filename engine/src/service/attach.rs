@@ -153,7 +153,7 @@ mod tests {
         let watermarks = [(Incarnation(1), 7)].into();
         let state = ShardState { generation: LIFE, watermarks, closed: 4, pushes: 9 };
         let (dispatcher, mut inbox) = dispatcher_with(0, attach_as(Some(state))).await;
-        dispatcher.attach(&job(), LIFE, &Floor::default());
+        dispatcher.attach(&job(), LIFE, &ProgressFloor::default());
         let attached = inbox.input().await;
         assert!(
             matches!(&attached, Input::Attached { closed: 4, watermarks, .. } if watermarks[&Incarnation(1)] == 7)
@@ -169,7 +169,7 @@ mod tests {
         let other = ShardState { generation: Generation(2), watermarks: [].into(), closed: 0, pushes: 0 };
         for state in [None, Some(other)] {
             let (dispatcher, mut inbox) = dispatcher_with(0, attach_as(state)).await;
-            dispatcher.attach(&job(), LIFE, &Floor::default());
+            dispatcher.attach(&job(), LIFE, &ProgressFloor::default());
             let failed = inbox.input().await;
             assert!(matches!(&failed, Input::ShardFailed { code, .. } if code == "E220"), "{failed:?}");
         }
@@ -183,7 +183,10 @@ mod tests {
             dispatcher_with(2, move |_| ShardResponse::Held(Ok(held.clone()))).await;
         dispatcher.query_held_jobs(ShardIndex(0));
         let holds = inbox.input().await;
-        assert!(matches!(&holds, Input::ShardHolds { held, .. } if *held == [(job(), LIFE)]), "{holds:?}");
+        assert!(
+            matches!(&holds, Input::ShardHolds { held, .. } if *held == [HeldJob { job: job(), generation: LIFE }]),
+            "{holds:?}"
+        );
     }
 
     #[tokio::test]

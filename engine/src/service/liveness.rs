@@ -99,7 +99,7 @@ async fn refresh_registry(context: &ServiceContext) {
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::core::WorkerAbout;
+    use syncline_scheduler::core::WorkerInfo;
 
     use super::*;
     use crate::rpc::Activity;
@@ -124,7 +124,7 @@ mod tests {
         for (silent_ms, running_ms, longest_ms, dropped) in cases {
             let status = WorkerStatus {
                 worker: Incarnation(1),
-                about: WorkerAbout::default(),
+                about: WorkerInfo::default(),
                 silent_for: Duration::from_millis(silent_ms),
                 activity: Activity { running_ms, longest_ms, ..Activity::default() },
             };

@@ -251,7 +251,7 @@ mod tests {
     #[tokio::test]
     async fn a_poll_without_news_ends_when_its_time_is_up() {
         let sessions = Sessions::default();
-        sessions.register(who(1, 1), WorkerAbout::default());
+        sessions.register(who(1, 1), WorkerInfo::default());
         let (began, wait) = (Instant::now(), Duration::from_millis(20));
         let orders = sessions.next_orders(WORKER, Activity::default(), wait).await;
         assert_eq!(orders, Some((Vec::new(), Vec::new())));
@@ -261,7 +261,7 @@ mod tests {
     #[tokio::test]
     async fn a_waiting_poll_is_answered_by_an_assignment_a_revocation_and_the_end_of_the_session() {
         let sessions = Sessions::default();
-        sessions.register(who(1, 1), WorkerAbout::default());
+        sessions.register(who(1, 1), WorkerInfo::default());
         let given = task("a");
         let poll = |activity| {
             let sessions = sessions.clone();
@@ -287,7 +287,7 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_reconnects_gets_what_it_does_not_hold_and_nothing_twice() {
         let sessions = Sessions::default();
-        sessions.register(who(1, 1), WorkerAbout::default());
+        sessions.register(who(1, 1), WorkerInfo::default());
         let (a, b) = (task("a"), task("b"));
         for assignment in [&a, &b, &a] {
             sessions.assign(WORKER, assignment.clone());
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn the_time_in_which_the_engine_slept_does_not_count_as_silence() {
         let sessions = Sessions::default();
-        sessions.register(who(1, 1), WorkerAbout::default());
+        sessions.register(who(1, 1), WorkerInfo::default());
         let silent_for = || sessions.all()[0].silent_for;
         let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
         *lock(&sessions.get(WORKER).unwrap().seen) = Some(long_ago);
@@ -318,7 +318,7 @@ mod tests {
     #[tokio::test]
     async fn reports_of_one_worker_are_taken_one_after_the_other() {
         let sessions = Sessions::default();
-        sessions.register(who(1, 1), WorkerAbout::default());
+        sessions.register(who(1, 1), WorkerInfo::default());
         let first = sessions.lock_reports(WORKER).await.unwrap();
         let mut second = std::pin::pin!(sessions.lock_reports(WORKER));
         assert!(futures::poll!(second.as_mut()).is_pending());

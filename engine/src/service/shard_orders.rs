@@ -171,13 +171,10 @@ mod tests {
         atomic::{AtomicBool, Ordering},
     };
 
-    use syncline_scheduler::ids::Superstep;
+    use syncline_scheduler::{core::PushProgress, ids::Superstep};
 
     use super::*;
-    use crate::{
-        rpc::{ClosedBarrier, SealAnswer, ShardResponse},
-        service::fake_shard::dispatcher_with,
-    };
+    use crate::{rpc::ShardResponse, service::fake_shard::dispatcher_with};
 
     const LIFE: Generation = Generation(1);
 
@@ -187,12 +184,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_seal_reaches_a_shard_over_a_new_connection_and_tells_how_far_the_worker_came() {
-        let seal = |_| ShardResponse::Seal(Ok(SealAnswer { watermark: 5, partial: true }));
+        let seal = |_| ShardResponse::Seal(Ok(PushProgress { watermark: 5, partial: true }));
         let (dispatcher, mut inbox) = dispatcher_with(1, seal).await;
         dispatcher.seal_worker(&job(), LIFE, Incarnation(2));
         match inbox.input().await {
-            Input::Sealed { worker, stand, .. } => {
-                assert_eq!((worker, stand.watermark, stand.partial), (Incarnation(2), 5, true));
+            Input::Sealed { worker, progress, .. } => {
+                assert_eq!((worker, progress.watermark, progress.partial), (Incarnation(2), 5, true));
             }
             other => panic!("{other:?}"),
         }
@@ -214,10 +211,10 @@ mod tests {
         };
         let (dispatcher, mut inbox) = dispatcher_with(0, closed).await;
         dispatcher.watch_barriers(&job(), LIFE, ShardIndex(0), 4);
-        for (count, pushes) in [(5, 10), (6, 12)] {
+        for (superstep, pushes) in [(4, 10), (5, 12)] {
             match inbox.input().await {
-                Input::BarrierClosed { stand, .. } => {
-                    assert_eq!((stand.closed, stand.pushes), (count, pushes))
+                Input::BarrierClosed { barrier, .. } => {
+                    assert_eq!((barrier.superstep.0, barrier.pushes), (superstep, pushes))
                 }
                 other => panic!("{other:?}"),
             }

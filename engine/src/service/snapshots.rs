@@ -139,7 +139,7 @@ mod tests {
         let answer = move |request: ShardRequest| match request {
             ShardRequest::Snapshot { version, name, .. } => {
                 let _ = requests.send(format!("snapshot {version:?} {name}"));
-                ShardResponse::Snapshot(Ok(SnapshotReport { path: "p".into(), bytes: 8, digest: "d".into() }))
+                ShardResponse::Snapshot(Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: "d".into() }))
             }
             _ => {
                 let _ = requests.send("close".into());

@@ -9,7 +9,7 @@ use syncline_autodiff::{Precision, accept_ready};
 use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime, stage};
 
 use super::error::ModelError;
-use super::message::{Answer, Derived, Event, PARENT, Request, Told, Work, receive, send};
+use super::message::{Answer, ChildError, Derived, Event, PARENT_PID_VARIABLE, Request, Work, receive, send};
 use super::parent;
 use crate::check::{check, check_graph};
 
@@ -18,7 +18,7 @@ use crate::check::{check, check_graph};
 /// To be called first in `main`, before anything is read or written. From then on this program loads models in processes
 /// of their own.
 pub fn serve_if_asked() -> Option<ExitCode> {
-    let asked_by = env::var(PARENT).ok().and_then(|parent| parent.parse().ok());
+    let asked_by = env::var(PARENT_PID_VARIABLE).ok().and_then(|parent| parent.parse().ok());
     if asked_by != Some(parent_id()) {
         parent::this_program_serves();
         return None;
@@ -37,7 +37,7 @@ fn serve() -> io::Result<()> {
             process::exit(1);
         }
     });
-    let answer = work(request).map_err(|error| Told::from(&error));
+    let answer = work(request).map_err(|error| ChildError::from(&error));
     send(&mut io::stdout().lock(), &Event::Done(answer))
 }
 
@@ -46,8 +46,8 @@ fn work(request: Request) -> Result<Answer, ModelError> {
     stage::enter("load ONNX Runtime");
     let runtime = Runtime::load(&library)?;
     match work {
-        Work::Derive { loss, options, care } => {
-            Derived::derive(&runtime, &model, loss, &options, care).map(Box::new).map(Answer::Graph)
+        Work::Derive { loss, options, checks } => {
+            Derived::derive(&runtime, &model, loss, &options, checks).map(Box::new).map(Answer::Graph)
         }
         Work::Ready { weights, look } => {
             let graph = accept_ready(&runtime, &model, weights.as_ref().map(|bytes| bytes.as_slice()))?;

@@ -4,7 +4,7 @@ use syncline_autodiff::AutodiffError;
 use syncline_onnx::OnnxError;
 use syncline_runtime::BackendError;
 
-use super::message::Told;
+use super::message::ChildError;
 use crate::check::CheckError;
 
 /// What speaks against a model, or what became of the process that loaded it. Codes are stable.
@@ -25,7 +25,7 @@ pub enum ModelError {
     Process { reason: String },
     /// What another process met, in its words.
     #[error("{}", .0.text)]
-    Told(Told),
+    Child(ChildError),
 }
 
 impl ModelError {
@@ -36,7 +36,7 @@ impl ModelError {
             Self::Crashed { .. } => "E254",
             Self::Silent { .. } => "E255",
             Self::Process { .. } => "E257",
-            Self::Told(told) => &told.code,
+            Self::Child(error) => &error.code,
         }
     }
 
@@ -54,7 +54,7 @@ impl ModelError {
             Self::Process { .. } => {
                 Some("the system refused another process; see its limits and free memory")
             }
-            Self::Told(told) => told.hint.as_deref(),
+            Self::Child(error) => error.hint.as_deref(),
         }
     }
 }

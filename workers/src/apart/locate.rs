@@ -21,7 +21,7 @@ pub(super) fn first_nodes(mut model: ModelProto, count: usize) -> ModelProto {
 
 /// The least count from 1 to `all` for which `ends` holds, if it holds for `all`; it is asked about log2(`all`) times.
 /// `None` as soon as it cannot be told.
-pub(super) fn least(all: usize, mut ends: impl FnMut(usize) -> Option<bool>) -> Option<usize> {
+pub(super) fn smallest_crashing(all: usize, mut ends: impl FnMut(usize) -> Option<bool>) -> Option<usize> {
     if all == 0 || !ends(all)? {
         return None;
     }
@@ -42,12 +42,12 @@ mod tests {
     fn the_first_count_that_ends_the_process_is_found() {
         for all in 1..20 {
             for wanted in 1..=all {
-                assert_eq!(least(all, |count| Some(count >= wanted)), Some(wanted));
+                assert_eq!(smallest_crashing(all, |count| Some(count >= wanted)), Some(wanted));
             }
-            assert_eq!(least(all, |_| Some(false)), None);
-            assert_eq!(least(all, |_| None), None);
+            assert_eq!(smallest_crashing(all, |_| Some(false)), None);
+            assert_eq!(smallest_crashing(all, |_| None), None);
         }
-        assert_eq!(least(0, |_| Some(true)), None);
+        assert_eq!(smallest_crashing(0, |_| Some(true)), None);
     }
 
     #[test]

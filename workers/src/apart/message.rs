@@ -13,7 +13,7 @@ use crate::batch_axis::{BatchAxis, open_batch};
 use crate::check::{CheckOptions, Checked, look};
 
 /// Environment variable that makes a program a child: the process id of the parent, so that no grandchild is one.
-pub(super) const PARENT: &str = "SYNCLINE_MODEL_PROCESS";
+pub(super) const PARENT_PID_VARIABLE: &str = "SYNCLINE_MODEL_PROCESS";
 
 /// What a child is to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub(super) struct Request {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Work {
     /// Derive the training graph.
-    Derive { loss: Loss, options: Box<DeriveOptions>, care: Care },
+    Derive { loss: Loss, options: Box<DeriveOptions>, checks: ModelChecks },
     /// Take the model as a training graph, with these first values; look at its gradients if asked.
     Ready { weights: Option<ByteBuf>, look: bool },
     /// Compare all gradients; the model is a training graph, with these first values, if no loss is named.
@@ -42,7 +42,7 @@ pub(super) enum Work {
 pub(super) enum Event {
     /// It begins something, as in "simplify the model".
     Stage(String),
-    Done(Result<Answer, Told>),
+    Done(Result<Answer, ChildError>),
 }
 
 /// What came of the work.
@@ -55,17 +55,17 @@ pub(super) enum Answer {
 
 /// What is refused besides what cannot be trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Care {
+pub struct ModelChecks {
     /// A graph whose gradients are not those of its loss, see [`look`].
-    pub look: bool,
+    pub gradients: bool,
     /// A model that takes batches of one size only, see [`open_batch`].
-    pub any_batch: bool,
+    pub batch_axis: bool,
 }
 
 /// A model that was exported for batches of one size and takes any.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Opened {
-    pub from: usize,
+pub struct DynamicBatch {
+    pub exported_size: usize,
     #[serde(with = "serde_bytes")]
     pub onnx: Vec<u8>,
 }
@@ -75,11 +75,11 @@ pub struct Opened {
 pub struct Derived {
     pub graph: TrainingGraph,
     /// The model that it was derived from, if that is another one than was given.
-    pub opened: Option<Opened>,
+    pub dynamic_batch: Option<DynamicBatch>,
     /// Why the model takes batches of one size only, if it does.
-    pub one_batch: Option<String>,
+    pub fixed_batch_reason: Option<String>,
     /// The operator that a CPU has no kernel for in the graph's precision, if there is one.
-    pub cpu_lacks: Option<String>,
+    pub missing_cpu_kernel: Option<String>,
 }
 
 impl Derived {
@@ -89,18 +89,18 @@ impl Derived {
         model: &[u8],
         loss: Loss,
         options: &DeriveOptions,
-        care: Care,
+        checks: ModelChecks,
     ) -> Result<Self, ModelError> {
-        let (opened, one_batch) = match open_batch(runtime, model, options) {
-            Ok(BatchAxis::Opened { from, onnx }) => (Some(Opened { from, onnx }), None),
+        let (dynamic_batch, fixed_batch_reason) = match open_batch(runtime, model, options) {
+            Ok(BatchAxis::Opened { from, onnx }) => (Some(DynamicBatch { exported_size: from, onnx }), None),
             Ok(BatchAxis::Open) => (None, None),
-            Err(error) if care.any_batch => return Err(error.into()),
+            Err(error) if checks.batch_axis => return Err(error.into()),
             Err(error) => (None, Some(error.to_string())),
         };
-        let model = opened.as_ref().map_or(model, |opened| &opened.onnx);
+        let model = dynamic_batch.as_ref().map_or(model, |opened| &opened.onnx);
         let graph = derive(runtime, model, loss, options)?;
-        let looked = Self::new(runtime, graph, options.precision, care.look)?;
-        Ok(Self { opened, one_batch, ..looked })
+        let looked = Self::new(runtime, graph, options.precision, checks.gradients)?;
+        Ok(Self { dynamic_batch, fixed_batch_reason, ..looked })
     }
 
     /// Looks at a graph of this precision: at its gradients if that is wanted, and at its kernels. Sums in 16 bits are too
@@ -109,28 +109,28 @@ impl Derived {
         runtime: &Runtime,
         graph: TrainingGraph,
         precision: Precision,
-        wanted: bool,
+        check_gradients: bool,
     ) -> Result<Self, ModelError> {
-        let cpu_lacks = match precision {
+        let missing_cpu_kernel = match precision {
             Precision::F32 => None,
             _ => lacks_kernel(runtime, &graph.train_onnx)?,
         };
-        if wanted && precision == Precision::F32 {
+        if check_gradients && precision == Precision::F32 {
             look(runtime, &graph)?;
         }
-        Ok(Self { graph, opened: None, one_batch: None, cpu_lacks })
+        Ok(Self { graph, dynamic_batch: None, fixed_batch_reason: None, missing_cpu_kernel })
     }
 }
 
 /// An error that a child met: it stays what it is, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct ChildError {
     pub code: String,
     pub text: String,
     pub hint: Option<String>,
 }
 
-impl From<&ModelError> for Told {
+impl From<&ModelError> for ChildError {
     fn from(error: &ModelError) -> Self {
         Self { code: error.code().to_owned(), text: error.to_string(), hint: error.hint().map(str::to_owned) }
     }

@@ -9,7 +9,7 @@
 //! through a pipe. Out: what the child does, then the answer. See docs/adr/0014.
 //!
 //! The binary `syncline` calls [`serve_if_asked`] first. A program that uses this library may do the same; one that does
-//! not loads models in its own process, see [`Models::of`].
+//! not loads models in its own process, see [`ModelHost::of`].
 
 mod child;
 mod error;
@@ -19,5 +19,5 @@ mod parent;
 
 pub use child::serve_if_asked;
 pub use error::ModelError;
-pub use message::{Care, Derived, Opened, Told};
-pub use parent::Models;
+pub use message::{ChildError, Derived, DynamicBatch, ModelChecks};
+pub use parent::ModelHost;

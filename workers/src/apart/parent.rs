@@ -13,16 +13,18 @@ use syncline_autodiff::{DeriveOptions, Loss, Precision, accept_ready};
 use syncline_runtime::Runtime;
 
 use super::error::ModelError;
-use super::locate::least;
-use super::message::{Answer, Care, Derived, Event, PARENT, Request, Work, receive, send};
+use super::locate::smallest_crashing;
+use super::message::{
+    Answer, Derived, Event, ModelChecks, PARENT_PID_VARIABLE, Request, Work, receive, send,
+};
 use crate::check::{CheckOptions, Checked, check, check_graph};
 
 /// Longest time that a child may spend at one stage.
-const SILENCE: Duration = Duration::from_secs(600);
+const STAGE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Longest time that is spent on finding the node.
-const SEARCH: Duration = Duration::from_secs(10);
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most of what a child wrote to stderr that is kept.
-const LAST_WORDS: usize = 4096;
+const STDERR_TAIL_BYTES: usize = 4096;
 
 static SERVES: AtomicBool = AtomicBool::new(false);
 
@@ -33,19 +35,19 @@ pub(super) fn this_program_serves() {
 
 /// Where models that come from elsewhere are loaded.
 #[derive(Debug, Clone)]
-pub enum Models {
+pub enum ModelHost {
     /// In this process, which a model may end.
-    Here(Runtime),
+    InProcess(Runtime),
     /// In a process for each call: this program, started again, loads the ONNX Runtime at this path.
-    Apart(PathBuf),
+    ChildProcess(PathBuf),
 }
 
-impl Models {
+impl ModelHost {
     /// In a child if this program has called [`serve_if_asked`](super::serve_if_asked), else in this process.
     pub fn of(runtime: &Runtime) -> Self {
         match SERVES.load(Ordering::Relaxed) {
-            true => Self::Apart(runtime.path().to_owned()),
-            false => Self::Here(runtime.clone()),
+            true => Self::ChildProcess(runtime.path().to_owned()),
+            false => Self::InProcess(runtime.clone()),
         }
     }
 
@@ -57,13 +59,13 @@ impl Models {
         model: &[u8],
         loss: Loss,
         options: &DeriveOptions,
-        care: Care,
+        checks: ModelChecks,
     ) -> Result<Derived, ModelError> {
         match self {
-            Self::Here(runtime) => Derived::derive(runtime, model, loss, options, care),
-            Self::Apart(library) => {
-                let work = Work::Derive { loss, options: Box::new(options.clone()), care };
-                derived(ask(library, work, (name, model), &|_| {})?)
+            Self::InProcess(runtime) => Derived::derive(runtime, model, loss, options, checks),
+            Self::ChildProcess(library) => {
+                let work = Work::Derive { loss, options: Box::new(options.clone()), checks };
+                derived(run_in_child(library, work, (name, model), &|_| {})?)
             }
         }
     }
@@ -77,12 +79,12 @@ impl Models {
         look: bool,
     ) -> Result<Derived, ModelError> {
         match self {
-            Self::Here(runtime) => {
+            Self::InProcess(runtime) => {
                 Derived::new(runtime, accept_ready(runtime, model, weights)?, Precision::F32, look)
             }
-            Self::Apart(library) => {
+            Self::ChildProcess(library) => {
                 let work = Work::Ready { weights: weights.map(ByteBuf::from), look };
-                derived(ask(library, work, (name, model), &|_| {})?)
+                derived(run_in_child(library, work, (name, model), &|_| {})?)
             }
         }
     }
@@ -99,23 +101,30 @@ impl Models {
         stage: &dyn Fn(&str),
     ) -> Result<Checked, ModelError> {
         match (self, loss) {
-            (Self::Here(runtime), Some((loss, options))) => Ok(check(runtime, model, loss, options, how)?),
-            (Self::Here(runtime), None) => {
+            (Self::InProcess(runtime), Some((loss, options))) => {
+                Ok(check(runtime, model, loss, options, how)?)
+            }
+            (Self::InProcess(runtime), None) => {
                 Ok(check_graph(runtime, &accept_ready(runtime, model, weights)?, how)?)
             }
-            (Self::Apart(library), loss) => {
+            (Self::ChildProcess(library), loss) => {
                 let loss = loss.map(|(loss, options)| (loss, Box::new(options.clone())));
                 let weights = weights.map(ByteBuf::from);
-                match ask(library, Work::Check { loss, weights, how: how.clone() }, (name, model), stage)? {
+                match run_in_child(
+                    library,
+                    Work::Check { loss, weights, how: how.clone() },
+                    (name, model),
+                    stage,
+                )? {
                     Answer::Checked(checked) => Ok(checked),
-                    _ => Err(misunderstood()),
+                    _ => Err(unexpected_answer()),
                 }
             }
         }
     }
 }
 
-impl From<&Runtime> for Models {
+impl From<&Runtime> for ModelHost {
     fn from(runtime: &Runtime) -> Self {
         Self::of(runtime)
     }
@@ -124,11 +133,11 @@ impl From<&Runtime> for Models {
 fn derived(answer: Answer) -> Result<Derived, ModelError> {
     match answer {
         Answer::Graph(derived) => Ok(*derived),
-        _ => Err(misunderstood()),
+        _ => Err(unexpected_answer()),
     }
 }
 
-fn misunderstood() -> ModelError {
+fn unexpected_answer() -> ModelError {
     not_started("it answered something else than was asked".to_owned())
 }
 
@@ -137,25 +146,25 @@ fn not_started(reason: String) -> ModelError {
 }
 
 /// Has a child do the work. A crash is an error that names the node, if that is quickly found.
-fn ask(
+fn run_in_child(
     library: &Path,
     work: Work,
     (name, model): (&str, &[u8]),
     stage: &dyn Fn(&str),
 ) -> Result<Answer, ModelError> {
     let mut request = Request { library: library.to_owned(), work, model: model.to_vec() };
-    match hear(this_program()?, &request, SILENCE, stage) {
-        Err(Ending::Crashed { how, stage, words }) => {
+    match run_child(this_program()?, &request, STAGE_TIMEOUT, stage) {
+        Err(ChildFailure::Crashed { how, stage, words }) => {
             request.work = Work::Load { nodes: 0 };
             let node = locate(&mut request).map(|node| format!(", at {node}")).unwrap_or_default();
             Err(ModelError::Crashed { model: name.to_owned(), how, stage, node, words })
         }
-        Err(Ending::Silent { stage, seconds }) => {
+        Err(ChildFailure::TimedOut { stage, seconds }) => {
             Err(ModelError::Silent { model: name.to_owned(), stage, seconds })
         }
-        Err(Ending::NotStarted(reason)) => Err(not_started(reason)),
+        Err(ChildFailure::NotStarted(reason)) => Err(not_started(reason)),
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(told)) => Err(ModelError::Told(told)),
+        Ok(Err(error)) => Err(ModelError::Child(error)),
     }
 }
 
@@ -163,12 +172,12 @@ fn ask(
 fn locate(request: &mut Request) -> Option<String> {
     let model = syncline_onnx::parse(&request.model).ok()?;
     let nodes = model.graph.as_ref()?.node.clone();
-    let until = Instant::now() + SEARCH;
-    let count = least(nodes.len(), |count| {
+    let until = Instant::now() + SEARCH_TIMEOUT;
+    let count = smallest_crashing(nodes.len(), |count| {
         let left = until.checked_duration_since(Instant::now())?;
         request.work = Work::Load { nodes: count };
-        match hear(this_program().ok()?, request, left, &|_| {}) {
-            Err(Ending::Crashed { .. }) => Some(true),
+        match run_child(this_program().ok()?, request, left, &|_| {}) {
+            Err(ChildFailure::Crashed { .. }) => Some(true),
             Ok(_) => Some(false),
             Err(_) => None,
         }
@@ -179,9 +188,9 @@ fn locate(request: &mut Request) -> Option<String> {
 
 /// How a child ended without an answer.
 #[derive(Debug, PartialEq, Eq)]
-enum Ending {
+enum ChildFailure {
     Crashed { how: String, stage: String, words: String },
-    Silent { stage: String, seconds: u64 },
+    TimedOut { stage: String, seconds: u64 },
     NotStarted(String),
 }
 
@@ -195,22 +204,22 @@ fn this_program() -> Result<Command, ModelError> {
 }
 
 /// Starts a child and listens until its answer. It is ended if it says nothing for `silence`.
-fn hear(
+fn run_child(
     mut program: Command,
     request: &Request,
     silence: Duration,
     stage: &dyn Fn(&str),
-) -> Result<Result<Answer, super::Told>, Ending> {
-    let failed = |error: io::Error| Ending::NotStarted(error.to_string());
-    program.env(PARENT, std::process::id().to_string());
+) -> Result<Result<Answer, super::ChildError>, ChildFailure> {
+    let failed = |error: io::Error| ChildFailure::NotStarted(error.to_string());
+    program.env(PARENT_PID_VARIABLE, std::process::id().to_string());
     program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = Ended(program.spawn().map_err(failed)?);
+    let mut child = KillOnDrop(program.spawn().map_err(failed)?);
     let (stdin, stdout, stderr) = (child.0.stdin.take(), child.0.stdout.take(), child.0.stderr.take());
     let (sender, events) = mpsc::channel();
     let (mut done, mut last, mut words) = (None, "start".to_owned(), String::new());
     let mut heard = Ok(());
     thread::scope(|scope| {
-        let listening = scope.spawn(move || last_words(stderr));
+        let listening = scope.spawn(move || last_stderr_line(stderr));
         scope.spawn(move || {
             let Some(mut stdout) = stdout else { return };
             while let Ok(Some(event)) = receive::<Event>(&mut stdout) {
@@ -232,7 +241,7 @@ fn hear(
                     break;
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    heard = Err(Ending::Silent { stage: last.clone(), seconds: silence.as_secs() });
+                    heard = Err(ChildFailure::TimedOut { stage: last.clone(), seconds: silence.as_secs() });
                     break;
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -246,13 +255,13 @@ fn hear(
     });
     heard?;
     let status = child.0.wait().map_err(failed)?;
-    done.ok_or_else(|| Ending::Crashed { how: in_words(status), stage: last, words })
+    done.ok_or_else(|| ChildFailure::Crashed { how: describe_status(status), stage: last, words })
 }
 
 /// A child that is ended and collected in any case.
-struct Ended(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Ended {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();
@@ -261,13 +270,13 @@ impl Drop for Ended {
 }
 
 /// The last line that says something.
-fn last_words(stderr: Option<impl Read>) -> String {
+fn last_stderr_line(stderr: Option<impl Read>) -> String {
     let mut bytes = Vec::new();
     let Some(mut stderr) = stderr else { return String::new() };
     let mut part = [0; 1024];
     while let Ok(count @ 1..) = stderr.read(&mut part) {
         bytes.extend_from_slice(&part[..count]);
-        let surplus = bytes.len().saturating_sub(LAST_WORDS);
+        let surplus = bytes.len().saturating_sub(STDERR_TAIL_BYTES);
         bytes.drain(..surplus);
     }
     let text = String::from_utf8_lossy(&bytes);
@@ -275,7 +284,7 @@ fn last_words(stderr: Option<impl Read>) -> String {
     line.map(|line| format!(": {line}")).unwrap_or_default()
 }
 
-fn in_words(status: ExitStatus) -> String {
+fn describe_status(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     const NAMES: [(i32, &str); 7] = [
         (4, "SIGILL"),
@@ -300,12 +309,12 @@ fn in_words(status: ExitStatus) -> String {
 mod tests {
     use super::*;
 
-    fn ending(script: &str, silence: Duration) -> Ending {
+    fn ending(script: &str, silence: Duration) -> ChildFailure {
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(script);
         let request =
             Request { library: PathBuf::new(), work: Work::Load { nodes: 0 }, model: vec![7; 1 << 20] };
-        hear(shell, &request, silence, &|_| {}).unwrap_err()
+        run_child(shell, &request, silence, &|_| {}).unwrap_err()
     }
 
     #[test]
@@ -319,20 +328,20 @@ mod tests {
         ];
         for (script, how, words) in cases {
             let (how, words, stage) = (how.to_owned(), words.to_owned(), "start".to_owned());
-            assert_eq!(ending(script, patience), Ending::Crashed { how, stage, words }, "{script}");
+            assert_eq!(ending(script, patience), ChildFailure::Crashed { how, stage, words }, "{script}");
         }
     }
 
     #[test]
     fn a_child_that_says_nothing_is_ended() {
         let silent = ending("exec sleep 600", Duration::from_millis(50));
-        assert_eq!(silent, Ending::Silent { stage: "start".to_owned(), seconds: 0 });
-        let missing = hear(
+        assert_eq!(silent, ChildFailure::TimedOut { stage: "start".to_owned(), seconds: 0 });
+        let missing = run_child(
             Command::new("/no/such/program"),
             &Request { library: PathBuf::new(), work: Work::Load { nodes: 0 }, model: Vec::new() },
             Duration::from_secs(1),
             &|_| {},
         );
-        assert!(matches!(missing, Err(Ending::NotStarted(_))));
+        assert!(matches!(missing, Err(ChildFailure::NotStarted(_))));
     }
 }

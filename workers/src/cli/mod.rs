@@ -11,7 +11,7 @@ use syncline_kit::Device;
 use syncline_ps::PsError;
 
 use crate::{
-    apart::Models,
+    apart::ModelHost,
     backend::{BackendError, Runtime},
     onnx::OnnxError,
     submit::SubmitError,
@@ -42,8 +42,8 @@ impl Command {
 }
 
 /// Where models are loaded that come from elsewhere: in a child, with the ONNX Runtime that is found or fetched here.
-fn models() -> Result<Models, Failure> {
-    Ok(Models::Apart(syncline_kit::for_device(Device::Cpu, &say)?.onnxruntime.path))
+fn models() -> Result<ModelHost, Failure> {
+    Ok(ModelHost::ChildProcess(syncline_kit::for_device(Device::Cpu, &say)?.onnxruntime.path))
 }
 
 /// Finds ONNX Runtime for a device, fetching it if need be, loads it, and tries it there.

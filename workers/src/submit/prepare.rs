@@ -15,7 +15,7 @@ use super::{
     model_file::read_model,
 };
 use crate::{
-    apart::{Care, Models, Opened},
+    apart::{DynamicBatch, ModelChecks, ModelHost},
     autodiff::{
         self, AutodiffError, DeriveOptions, LossOptions, Param, Precision, TrainingGraph, names_of,
         parse_forward,
@@ -34,7 +34,7 @@ pub struct PreparedJob {
     /// Contents by digest.
     pub blobs: BTreeMap<String, Vec<u8>>,
     /// Why no CPU can compute it, if none can.
-    pub cpu_lacks: Option<MissingKernel>,
+    pub missing_cpu_kernel: Option<MissingKernel>,
     /// What is doubtful about the model, and what settles it, a sentence each.
     pub warnings: Vec<String>,
 }
@@ -48,17 +48,17 @@ pub struct MissingKernel {
 
 /// Derives, checks and describes. Touches neither the engine nor the parameter server.
 ///
-/// `models`: where the model is loaded; of a [`Runtime`](crate::backend::Runtime) what [`Models::of`] says.
-pub fn prepare(models: impl Into<Models>, graph: &JobGraph) -> Result<PreparedJob, SubmitError> {
+/// `models`: where the model is loaded; of a [`Runtime`](crate::backend::Runtime) what [`ModelHost::of`] says.
+pub fn prepare(models: impl Into<ModelHost>, graph: &JobGraph) -> Result<PreparedJob, SubmitError> {
     let host = models.into();
     let mut blobs = BTreeMap::new();
-    let (mut cpu_lacks, mut warnings) = (None, Vec::new());
+    let (mut missing_cpu_kernel, mut warnings) = (None, Vec::new());
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
         let kind = match &node.work {
             NodeWork::Train(training) => {
                 let spec;
-                (spec, cpu_lacks) = prepare_training(&host, training, &mut blobs, &mut warnings)?;
+                (spec, missing_cpu_kernel) = prepare_training(&host, training, &mut blobs, &mut warnings)?;
                 NodeKind::Train(Box::new(spec))
             }
             NodeWork::Evaluate => NodeKind::Evaluate,
@@ -70,7 +70,7 @@ pub fn prepare(models: impl Into<Models>, graph: &JobGraph) -> Result<PreparedJo
     let spec = JobSpec { id: graph.id.parse()?, nodes };
     spec.validate()?;
     check_test_split(&spec)?;
-    Ok(PreparedJob { spec, blobs, cpu_lacks, warnings })
+    Ok(PreparedJob { spec, blobs, missing_cpu_kernel, warnings })
 }
 
 fn check_test_split(spec: &JobSpec) -> Result<(), SubmitError> {
@@ -91,7 +91,7 @@ struct Source<'a> {
 }
 
 fn prepare_training(
-    host: &Models,
+    host: &ModelHost,
     training: &Training,
     blobs: &mut BTreeMap<String, Vec<u8>>,
     warnings: &mut Vec<String>,
@@ -148,7 +148,7 @@ fn derive_options(
 }
 
 fn derive_graph<'a>(
-    host: &Models,
+    host: &ModelHost,
     model: &'a ByteSource,
     loss: &str,
     options: &DeriveOptions,
@@ -158,13 +158,15 @@ fn derive_graph<'a>(
     let onnx = read(model)?;
     let parsed = parse_forward(&onnx).map_err(AutodiffError::from)?;
     warnings.extend(autodiff::warnings(&parsed, options)?);
-    let care = Care { look: check_gradients, any_batch: true };
-    let derived = host.derive(&model.name(), &onnx, loss.parse()?, options, care)?;
+    let checks = ModelChecks { gradients: check_gradients, batch_axis: true };
+    let derived = host.derive(&model.name(), &onnx, loss.parse()?, options, checks)?;
     let precision = options.precision;
-    let missing_kernel = derived.cpu_lacks.map(|op| MissingKernel { op, precision });
-    let onnx = match derived.opened {
-        Some(Opened { from, onnx }) => {
-            warnings.push(format!("the model was exported for batches of {from} samples; it takes any now"));
+    let missing_kernel = derived.missing_cpu_kernel.map(|op| MissingKernel { op, precision });
+    let onnx = match derived.dynamic_batch {
+        Some(DynamicBatch { exported_size, onnx }) => {
+            warnings.push(format!(
+                "the model was exported for batches of {exported_size} samples; it takes any now"
+            ));
             Cow::Owned(onnx)
         }
         None => onnx,
@@ -173,7 +175,7 @@ fn derive_graph<'a>(
 }
 
 fn accept_graph<'a>(
-    host: &Models,
+    host: &ModelHost,
     model: &'a ByteSource,
     weights: Option<&ByteSource>,
     settings: &Settings,

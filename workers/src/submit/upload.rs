@@ -27,8 +27,8 @@ pub async fn submit_replacing(client: &Client, token: &Token, job: PreparedJob) 
 }
 
 async fn upload(client: &Client, token: &Token, job: PreparedJob) -> Result<JobSpec, SubmitError> {
-    let PreparedJob { spec, blobs, cpu_lacks, .. } = job;
-    if let Some(MissingKernel { op, precision }) = cpu_lacks {
+    let PreparedJob { spec, blobs, missing_cpu_kernel, .. } = job;
+    if let Some(MissingKernel { op, precision }) = missing_cpu_kernel {
         let workers = client.workers().await?;
         let on_cpu = |worker: &&WorkerFields| worker.get("device").is_some_and(|device| device == "cpu");
         if let Some(worker) = workers.iter().find(on_cpu) {

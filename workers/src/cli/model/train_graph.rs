@@ -7,7 +7,7 @@ use syncline_engine::cli::{Failure, print, print_json, say};
 
 use super::{autodiff_failure, loss::LossArgs, read, warn, write};
 use crate::{
-    apart::Care,
+    apart::ModelChecks,
     autodiff::{DeriveOptions, Io, NEXT_SUFFIX, NOMINAL_AXIS, Saving, TrainingGraph},
     cli::{model_failure, models},
     onnx::TensorType,
@@ -45,10 +45,10 @@ pub(super) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
     let options = DeriveOptions { precision, recompute: args.recompute, ..options };
     let forward = read(&args.file)?;
     let mut warnings = warn(&forward, &options)?;
-    let care = Care { look: !args.no_check, any_batch: false };
-    let derived = models()?.derive(&args.file.display().to_string(), &forward, loss, &options, care);
+    let checks = ModelChecks { gradients: !args.no_check, batch_axis: false };
+    let derived = models()?.derive(&args.file.display().to_string(), &forward, loss, &options, checks);
     let derived = derived.map_err(autodiff_failure)?;
-    if let Some(reason) = derived.one_batch {
+    if let Some(reason) = derived.fixed_batch_reason {
         let warning = format!("{reason}; no job takes this graph");
         say(&format!("warning: {warning}"));
         warnings.push(warning);
