@@ -14,7 +14,7 @@ const PIXELS: usize = 3 * 32 * 32;
 /// Reads one file after the other: images and labels.
 pub(super) fn read(files: &[(&Path, &[u8])]) -> Result<(Array, Array), DataError> {
     let Some(&(first, _)) = files.first() else {
-        return Err(DataError::Setting { what: "`cifar10` names no file".to_owned() });
+        return Err(DataError::InvalidSetting { what: "`cifar10` names no file".to_owned() });
     };
     let bytes: u64 = files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
     if bytes > MAX_ELEMENTS {
@@ -30,7 +30,7 @@ pub(super) fn read(files: &[(&Path, &[u8])]) -> Result<(Array, Array), DataError
         for (row, [label, image @ ..]) in records.iter().enumerate() {
             if *label > 9 {
                 let (path, found) = ((*path).to_owned(), label.to_string());
-                return Err(DataError::Label { path, row: row + 1, found, classes: 10 });
+                return Err(DataError::LabelOutOfRange { path, row: row + 1, found, classes: 10 });
             }
             labels.push(*label);
             pixels.extend_from_slice(image);

@@ -67,7 +67,7 @@ impl Dataset {
             true => Ok(()),
             false => {
                 let what = "`test` has samples of another shape or number type than `source`".to_owned();
-                Err(DataError::Setting { what })
+                Err(DataError::InvalidSetting { what })
             }
         }
     }
@@ -140,13 +140,13 @@ fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
     let named = sources().all(|source| matches!(source, Source::Safetensors { .. }));
     if wanted.inputs.len() > 1 && !named {
         let names = wanted.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(DataError::Inputs { count: wanted.inputs.len(), names });
+        return Err(DataError::TooManyInputs { count: wanted.inputs.len(), names });
     }
     let text = sources().any(|source| matches!(source, Source::Text { .. }));
     let no_number = |list: &[f32]| list.iter().copied().find(|number| !number.is_finite());
     let wrong_number = |name: &str, what: &str, found: Option<f32>| {
         let what = format!("`{name}` must {what}, not {}", found?);
-        Some(DataError::Setting { what })
+        Some(DataError::InvalidSetting { what })
     };
     let wrong_number = wrong_number("scale", "be a finite number", no_number(&[spec.scale]))
         .or_else(|| wrong_number("mean", "hold finite numbers", no_number(&spec.mean)))
@@ -183,7 +183,7 @@ fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
         }
         _ => return Ok(()),
     };
-    Err(DataError::Setting { what })
+    Err(DataError::InvalidSetting { what })
 }
 
 /// Reads one source: `contents` are its files, in order.

@@ -25,45 +25,45 @@ pub enum DataError {
     Format { path: PathBuf, reason: String },
     /// A line with another number of columns.
     #[error("[E334] {} line {line}: {found} columns, expected {expected}", path.display())]
-    Columns { path: PathBuf, line: u64, found: usize, expected: usize },
+    ColumnCount { path: PathBuf, line: u64, found: usize, expected: usize },
     /// A field that is no number.
     #[error("[E335] {} line {line}, column {column}: `{text}` is not a number", path.display())]
-    Number { path: PathBuf, line: u64, column: usize, text: String },
+    NotANumber { path: PathBuf, line: u64, column: usize, text: String },
     /// A number that is infinite or not a number; rows and columns count from 1.
     #[error("[E336] {} row {row}, column {column}: {value} is not finite after scaling", path.display())]
     NotFinite { path: PathBuf, row: usize, column: usize, value: f32 },
     /// A label that is no class of the model; rows count from 1.
     #[error("[E337] {} row {row}: label {found} is not one of the classes 0 to {}", path.display(), classes.saturating_sub(1))]
-    Label { path: PathBuf, row: usize, found: String, classes: usize },
+    LabelOutOfRange { path: PathBuf, row: usize, found: String, classes: usize },
     /// Shapes that do not fit together.
     #[error("[E338] {reason}")]
     Shape { reason: String },
     /// A sample that is not what an input takes.
     #[error("[E362] the model's input {input} takes samples of shape {model}, the data has {data:?}")]
-    Width { input: String, model: String, data: Vec<usize>, remedy: Remedy },
+    SampleShape { input: String, model: String, data: Vec<usize>, remedy: Remedy },
     /// Several inputs, and a source that gives one.
     #[error(
         "[E363] the model has {count} data inputs ({names}); only a safetensors file gives more than one"
     )]
-    Inputs { count: usize, names: String },
+    TooManyInputs { count: usize, names: String },
     /// A setting of the data that makes no sense, or does not go with another.
     #[error("[E480] data: {what}")]
-    Setting { what: String },
+    InvalidSetting { what: String },
     /// A tensor of a type that is not read.
     #[error("[E481] {}: tensor `{name}` holds {found}; read are F32, F64, U8, I32 and I64", path.display())]
-    Element { path: PathBuf, name: String, found: String },
+    UnsupportedElement { path: PathBuf, name: String, found: String },
     /// An input that the file has nothing for.
     #[error("[E482] {} has no tensor `{name}`, it has {known}", path.display())]
-    NoTensor { path: PathBuf, name: String, known: String },
+    MissingTensor { path: PathBuf, name: String, known: String },
     /// More characters than the model has classes.
     #[error("[E483] {} has {found} different characters, the model tells {classes} apart", path.display())]
-    Vocabulary { path: PathBuf, found: usize, classes: usize },
+    VocabularyTooLarge { path: PathBuf, found: usize, classes: usize },
     /// Something else than an integer where the model wants one; rows and columns count from 1.
     #[error("[E484] {} row {row}, column {column}: {number} is not an integer that the model's input takes", path.display())]
-    Whole { path: PathBuf, row: usize, column: usize, number: String },
+    NotInteger { path: PathBuf, row: usize, column: usize, number: String },
     /// An id for which the model's table has no row; rows and columns count from 1.
     #[error("[E488] {} row {row}, column {column}: {found} is not in the table of the model's input {input}, whose rows are 0 to {}", path.display(), rows.saturating_sub(1))]
-    Id { path: PathBuf, row: usize, column: usize, found: i64, input: String, rows: usize },
+    IdOutOfRange { path: PathBuf, row: usize, column: usize, found: i64, input: String, rows: usize },
     /// Nothing to learn: the loss of every sample is zero.
     #[error("[E489] all labels of the training data are {ignored}, which `ignore_index` says counts nothing")]
     AllIgnored { ignored: i64 },
@@ -91,20 +91,20 @@ impl DataError {
             Self::Digest { .. } => "E331",
             Self::TooLarge { .. } => "E332",
             Self::Format { .. } => "E333",
-            Self::Columns { .. } => "E334",
-            Self::Number { .. } => "E335",
+            Self::ColumnCount { .. } => "E334",
+            Self::NotANumber { .. } => "E335",
             Self::NotFinite { .. } => "E336",
-            Self::Label { .. } => "E337",
+            Self::LabelOutOfRange { .. } => "E337",
             Self::Shape { .. } => "E338",
             Self::NoSuchRow { .. } => "E339",
-            Self::Width { .. } => "E362",
-            Self::Inputs { .. } => "E363",
-            Self::Setting { .. } => "E480",
-            Self::Element { .. } => "E481",
-            Self::NoTensor { .. } => "E482",
-            Self::Vocabulary { .. } => "E483",
-            Self::Whole { .. } => "E484",
-            Self::Id { .. } => "E488",
+            Self::SampleShape { .. } => "E362",
+            Self::TooManyInputs { .. } => "E363",
+            Self::InvalidSetting { .. } => "E480",
+            Self::UnsupportedElement { .. } => "E481",
+            Self::MissingTensor { .. } => "E482",
+            Self::VocabularyTooLarge { .. } => "E483",
+            Self::NotInteger { .. } => "E484",
+            Self::IdOutOfRange { .. } => "E488",
             Self::AllIgnored { .. } => "E489",
         }
     }
@@ -123,34 +123,36 @@ impl DataError {
                 "split the data into files of their own, or reduce it before; every worker holds it in memory",
             ),
             Self::Digest { .. } => Some("copy the same file to every machine, or submit the job again"),
-            Self::Number { line, text, .. } => csv::hint(*line, text),
-            Self::Label { .. } => {
+            Self::NotANumber { line, text, .. } => csv::hint(*line, text),
+            Self::LabelOutOfRange { .. } => {
                 Some("classes count from 0; does the model have an output for each of them?")
             }
-            Self::Id { found: ..0, .. } => Some(
+            Self::IdOutOfRange { found: ..0, .. } => Some(
                 "ids count from 0, and as in PyTorch's Embedding none counts from the end; pad with an id that has a row",
             ),
-            Self::Id { .. } => Some(
+            Self::IdOutOfRange { .. } => Some(
                 "ids count from 0; give the model's table a row for each of them, or clip the ids inside the model",
             ),
-            Self::Width { remedy: Remedy::Transpose, .. } => Some(
+            Self::SampleShape { remedy: Remedy::Transpose, .. } => Some(
                 "the channels come last: set `layout = \"nhwc\"` under `data`, which transposes every sample",
             ),
-            Self::Width { remedy: Remedy::SampleShape, .. } => Some(
+            Self::SampleShape { remedy: Remedy::SampleShape, .. } => Some(
                 "set `sample_shape` under `data` to the shape of a sample, or export the model for this data",
             ),
-            Self::Width { remedy: Remedy::None, .. } => Some(
+            Self::SampleShape { remedy: Remedy::None, .. } => Some(
                 "write the data in the order of the model's axes, or export the model for this data; numbers in another \
                  order would train into nonsense",
             ),
             Self::AllIgnored { .. } => {
                 Some("correct the labels, or name the one that really counts nothing as `ignore_index`")
             }
-            Self::Inputs { .. } => {
+            Self::TooManyInputs { .. } => {
                 Some("write a safetensors file with one array for each input and the label")
             }
-            Self::NoTensor { .. } => Some("arrays are called as the model's inputs; the label as `label`"),
-            Self::Vocabulary { .. } => {
+            Self::MissingTensor { .. } => {
+                Some("arrays are called as the model's inputs; the label as `label`")
+            }
+            Self::VocabularyTooLarge { .. } => {
                 Some("export the model with a row of its embedding and an output for each character")
             }
             _ => None,

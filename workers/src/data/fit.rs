@@ -21,10 +21,10 @@ pub(super) fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) 
             let input = &wanted.name;
             let what =
                 format!("`layout = \"nhwc\"` is for samples of three axes, those of `{input}` are {found:?}");
-            DataError::Setting { what }
+            DataError::InvalidSetting { what }
         })?;
     }
-    let shape = common_shape(&wanted.shape, &array.shape).ok_or_else(|| DataError::Width {
+    let shape = common_shape(&wanted.shape, &array.shape).ok_or_else(|| DataError::SampleShape {
         input: wanted.name.clone(),
         model: display_shape(&wanted.shape),
         data: array.shape.clone(),
@@ -148,7 +148,7 @@ fn normalizations(spec: &DataSpec, input: &str, shape: &[usize]) -> Result<Vec<N
     for (name, list) in [("mean", &spec.mean), ("std", &spec.std)] {
         if list.len() > 1 && list.len() != channels {
             let what = format!("`{name}` has {} numbers, `{input}` has {channels} channels", list.len());
-            return Err(DataError::Setting { what });
+            return Err(DataError::InvalidSetting { what });
         }
     }
     let at = |list: &[f32], channel: usize, default: f32| {
@@ -166,7 +166,7 @@ fn normalizations(spec: &DataSpec, input: &str, shape: &[usize]) -> Result<Vec<N
         .all(|normalization| normalization.apply(0.0).is_finite() && normalization.apply(255.0).is_finite())
     {
         true => Ok(normalizations),
-        false => Err(DataError::Setting {
+        false => Err(DataError::InvalidSetting {
             what: "`scale`, `mean` and `std` must leave every byte finite, from 0 to 255".to_owned(),
         }),
     }
@@ -196,7 +196,7 @@ fn integers(array: &mut Array, element: DataElement) -> Result<ColumnData, DataE
             Err(number) => number.to_string(),
         };
         let (row, column) = array.place(index);
-        return Err(DataError::Whole { path: array.path.clone(), row, column, number });
+        return Err(DataError::NotInteger { path: array.path.clone(), row, column, number });
     }
     Ok(match std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())) {
         Numbers::U8(all) => ColumnData::U8(all),
@@ -217,7 +217,7 @@ fn check_ids(array: &Array, wanted: &InputSignature) -> Result<(), DataError> {
         if let Some(found) = array.numbers.whole(index).ok().filter(missing) {
             let (row, column) = array.place(index);
             let (path, input) = (array.path.clone(), wanted.name.clone());
-            return Err(DataError::Id { path, row, column, found, input, rows });
+            return Err(DataError::IdOutOfRange { path, row, column, found, input, rows });
         }
     }
     Ok(())
@@ -232,7 +232,7 @@ fn check_classes(array: &Array, count: usize, ignored: Option<i64>) -> Result<()
             Err(number) => number.to_string(),
         };
         let row = array.place(index).0;
-        return Err(DataError::Label { path: array.path.clone(), row, found, classes: count });
+        return Err(DataError::LabelOutOfRange { path: array.path.clone(), row, found, classes: count });
     }
     Ok(())
 }

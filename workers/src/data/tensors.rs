@@ -23,7 +23,7 @@ pub(super) fn read(
         let view = file.tensor(name).map_err(|_| {
             let mut known: Vec<&str> = file.names();
             known.sort_unstable();
-            DataError::NoTensor { path: path.to_owned(), name: name.to_owned(), known: known.join(", ") }
+            DataError::MissingTensor { path: path.to_owned(), name: name.to_owned(), known: known.join(", ") }
         })?;
         array(path, name, &view)
     };
@@ -57,7 +57,7 @@ fn array(path: &Path, name: &str, view: &TensorView<'_>) -> Result<Array, DataEr
         Dtype::F64 => Numbers::F64(data.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect()),
         other => {
             let (path, name, found) = (path.to_owned(), name.to_owned(), format!("{other:?}"));
-            return Err(DataError::Element { path, name, found });
+            return Err(DataError::UnsupportedElement { path, name, found });
         }
     };
     Ok(Array::new(path, numbers, shape.to_vec(), rows))

@@ -20,13 +20,17 @@ pub(super) fn read(
     let text = std::str::from_utf8(bytes)
         .map_err(|error| format(format!("byte {} is not UTF-8", error.valid_up_to() + 1)))?;
     if context == 0 {
-        return Err(DataError::Setting { what: "`context` must be at least 1, not 0".to_owned() });
+        return Err(DataError::InvalidSetting { what: "`context` must be at least 1, not 0".to_owned() });
     }
     let context = context as usize;
     let stride = if stride == 0 { context } else { stride as usize };
     let vocabulary = vocabulary(text);
     if let Some(classes) = distinguishable_characters(wanted).filter(|&classes| vocabulary.len() > classes) {
-        return Err(DataError::Vocabulary { path: path.to_owned(), found: vocabulary.len(), classes });
+        return Err(DataError::VocabularyTooLarge {
+            path: path.to_owned(),
+            found: vocabulary.len(),
+            classes,
+        });
     }
     let numbers = encode(text, &vocabulary);
     let length = numbers.len();

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// How long the lead may take: an engine that died a moment ago holds it until its lease ends.
-const LEAD_PATIENCE: Duration = Duration::from_secs(8);
+const LEADERSHIP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// What to start.
 #[derive(Debug, Clone)]
@@ -256,7 +256,7 @@ async fn start_engine(token: &Token, redis_url: &str, shards: u32) -> Result<Eng
         limits: Limits::default(),
     })
     .await?;
-    if tokio::time::timeout(LEAD_PATIENCE, engine.active()).await.is_err() {
+    if tokio::time::timeout(LEADERSHIP_TIMEOUT, engine.active()).await.is_err() {
         return Err(LocalError::Standby { redis: redacted(redis_url) });
     }
     Ok(engine)

@@ -29,7 +29,7 @@ struct FileNode {
     name: String,
     #[serde(default)]
     after: Vec<String>,
-    r#do: Verb,
+    r#do: NodeAction,
     model: Option<FileModel>,
     data: Option<DataSpec>,
     settings: Option<Settings>,
@@ -37,7 +37,7 @@ struct FileNode {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Verb {
+enum NodeAction {
     Train,
     Evaluate,
     Snapshot,
@@ -71,7 +71,7 @@ impl JobFile {
     fn parse(text: &str, folder: &Path) -> Result<JobGraph, String> {
         let file: Self = toml::from_str(text).map_err(|e| e.to_string())?;
         let written: toml::Table = toml::from_str(text).map_err(|e| e.to_string())?;
-        if let Some((place, number)) = too_large(&toml::Value::Table(written)) {
+        if let Some((place, number)) = first_overflow(&toml::Value::Table(written)) {
             let most = f32::MAX;
             return Err(format!("{place} = {number:e} is too large, numbers go up to {most:.1e}"));
         }
@@ -82,9 +82,9 @@ impl JobFile {
 
 /// The first number that would become infinite as float32, and where it stands: what is wrong with it is said in the words
 /// of whoever wrote it.
-fn too_large(value: &toml::Value) -> Option<(String, f64)> {
+fn first_overflow(value: &toml::Value) -> Option<(String, f64)> {
     let below = |name: String, value| {
-        let (place, number) = too_large(value)?;
+        let (place, number) = first_overflow(value)?;
         Some((if place.is_empty() { name } else { format!("{name}.{place}") }, number))
     };
     match value {
@@ -103,14 +103,16 @@ impl FileNode {
     fn resolve(self, folder: &Path) -> Result<GraphNode, String> {
         let Self { name, after, r#do, model, data, settings } = self;
         let work = match (r#do, model, data, settings) {
-            (Verb::Train, Some(model), Some(data), settings) => NodeWork::Train(Box::new(Training {
+            (NodeAction::Train, Some(model), Some(data), settings) => NodeWork::Train(Box::new(Training {
                 model: model.resolve(folder),
                 data: resolve_data(data, folder),
                 settings: resolve_settings(settings.unwrap_or_default(), folder),
             })),
-            (Verb::Train, ..) => return Err(format!("node `{name}` trains: it needs `model` and `data`")),
-            (Verb::Evaluate, None, None, None) => NodeWork::Evaluate,
-            (Verb::Snapshot, None, None, None) => NodeWork::Snapshot,
+            (NodeAction::Train, ..) => {
+                return Err(format!("node `{name}` trains: it needs `model` and `data`"));
+            }
+            (NodeAction::Evaluate, None, None, None) => NodeWork::Evaluate,
+            (NodeAction::Snapshot, None, None, None) => NodeWork::Snapshot,
             _ => return Err(format!("node `{name}` does not train: it takes no model, data or settings")),
         };
         Ok(GraphNode { name, after, work })

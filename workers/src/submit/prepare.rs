@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Attempts after the first that a node without training gets.
-const RETRIES: u32 = 2;
+const NODE_RETRIES: u32 = 2;
 
 /// A job that is ready to be uploaded.
 #[derive(Debug, Clone)]
@@ -65,7 +65,7 @@ pub fn prepare(models: impl Into<ModelHost>, graph: &JobGraph) -> Result<Prepare
             NodeWork::Snapshot => NodeKind::Snapshot,
         };
         let after = node.after.iter().map(|a| a.parse()).collect::<Result<Vec<Name>, _>>()?;
-        nodes.push(Node { name: node.name.parse()?, after, retries: RETRIES, kind });
+        nodes.push(Node { name: node.name.parse()?, after, retries: NODE_RETRIES, kind });
     }
     let spec = JobSpec { id: graph.id.parse()?, nodes };
     spec.validate()?;

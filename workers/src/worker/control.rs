@@ -28,16 +28,16 @@ use super::{
     error::WorkerError,
     executor::{End, Shared, execute},
     job::WorkerContext,
-    report::{Finished, GATHER},
+    report::{Finished, REPORT_BATCH_WINDOW},
 };
 
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_WAIT_MS: u64 = 1_000;
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// A step that has begun ends within this time of a stop, or it hangs in something.
-const ENDS_WHEN_STOPPED: Duration = Duration::from_secs(4);
+const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 /// The same after the engine has dropped us: long steps are worth waiting for, because we go on afterwards.
-const ENDS_WHEN_DROPPED: Duration = Duration::from_secs(30);
+const DROP_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Link = EngineLink<WorkerServiceClient>;
 
@@ -62,16 +62,16 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 }
 
 /// What to do about an engine that is away, beside waiting.
-const AWAY_HINT: &str = "nothing if the engine is about to start; otherwise see whether --engine names it, or all engines, and can be reached";
+const ENGINE_AWAY_HINT: &str = "nothing if the engine is about to start; otherwise see whether --engine names it, or all engines, and can be reached";
 
 fn away(engines: &EngineAddresses, cause: &dyn fmt::Display) -> WorkerError {
     WorkerError::EngineAway { address: engines.to_string(), cause: cause.to_string() }
 }
 
 /// An error of a call with what is below it.
-struct Cause<'a>(&'a CallError);
+struct ErrorChain<'a>(&'a CallError);
 
-impl fmt::Display for Cause<'_> {
+impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
         let mut below = self.0.source();
@@ -94,19 +94,20 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
     let mut outage = Outage::default();
     loop {
         let hello = hello.clone();
-        let trouble = match link.call(|c| async move { c.register(within(CALL), hello).await }).await {
+        let trouble = match link.call(|c| async move { c.register(within(CALL_TIMEOUT), hello).await }).await
+        {
             Ok(Ok(registered)) => {
                 outage.resolve("the engine is there");
                 return Ok(registered);
             }
             Ok(Err(fault)) => away(&options.engine, &fault),
-            Err(error) if error.is_passing() => away(&options.engine, &Cause(&error)),
+            Err(error) if error.is_passing() => away(&options.engine, &ErrorChain(&error)),
             Err(source) => {
                 return Err(WorkerError::Unreachable { address: options.engine.to_string(), source });
             }
         };
-        outage.report(&trouble, AWAY_HINT);
-        sleep(RETRY).await;
+        outage.report(&trouble, ENGINE_AWAY_HINT);
+        sleep(RETRY_DELAY).await;
     }
 }
 
@@ -136,7 +137,7 @@ async fn run_session(
         shared: Arc::default(),
         epoch: Mutex::new(registered.epoch),
     });
-    let (give, tasks) = mpsc::channel();
+    let (assignments, tasks) = mpsc::channel();
     let (finish, finished) = async_mpsc::unbounded_channel();
     let (ended, mut end) = oneshot::channel();
     let context = WorkerContext {
@@ -161,15 +162,15 @@ async fn run_session(
     }
     let mut ended = None;
     tokio::select! {
-        () = session.poll(&give) => {},
+        () = session.poll(&assignments) => {},
         () = session.report(finished) => {},
         end = &mut end => ended = Some(end),
         () = stopped(stop) => session.leave().await,
     };
     session.shared.cancel();
-    drop(give);
+    drop(assignments);
     // It may be in the middle of a step, which ends by itself and touches nothing any more.
-    let limit = if *stop.borrow() { ENDS_WHEN_STOPPED } else { ENDS_WHEN_DROPPED };
+    let limit = if *stop.borrow() { STOP_TIMEOUT } else { DROP_TIMEOUT };
     let ended = match ended {
         Some(ended) => ended,
         None => match timeout(limit, end).await {
@@ -196,7 +197,7 @@ async fn run_session(
 
 impl Session {
     /// Takes tasks from the engine; returns when the engine has dropped this incarnation.
-    async fn poll(&self, give: &mpsc::Sender<Assignment>) {
+    async fn poll(&self, assignments: &mpsc::Sender<Assignment>) {
         let mut outage = Outage::default();
         loop {
             let (running_ms, longest_ms) = self.shared.timer.running_and_longest_ms();
@@ -206,7 +207,7 @@ impl Session {
                 running_ms,
                 longest_ms,
             };
-            let limit = CALL + Duration::from_millis(POLL_WAIT_MS);
+            let limit = CALL_TIMEOUT + Duration::from_millis(POLL_WAIT_MS);
             let call = self
                 .link
                 .call(|c| async move { c.poll(within(limit), self.who, activity, POLL_WAIT_MS).await });
@@ -215,7 +216,7 @@ impl Session {
                     outage.resolve("the engine is there");
                     if !self.is_current(orders.epoch).await {
                         // A deposed engine that does not know it yet: it will not answer for long.
-                        sleep(RETRY).await;
+                        sleep(RETRY_DELAY).await;
                         continue;
                     }
                     if !orders.shards.is_empty() {
@@ -227,7 +228,7 @@ impl Session {
                     for assignment in orders.assignments {
                         holding.push(assignment.key.clone());
                         self.shared.queue(&assignment.key);
-                        if give.send(assignment).is_err() {
+                        if assignments.send(assignment).is_err() {
                             return;
                         }
                     }
@@ -237,12 +238,12 @@ impl Session {
                     return;
                 }
                 Ok(Err(fault)) => {
-                    outage.report(&away(self.link.addresses(), &fault), AWAY_HINT);
-                    sleep(RETRY).await;
+                    outage.report(&away(self.link.addresses(), &fault), ENGINE_AWAY_HINT);
+                    sleep(RETRY_DELAY).await;
                 }
                 Err(error) => {
-                    outage.report(&away(self.link.addresses(), &Cause(&error)), AWAY_HINT);
-                    sleep(RETRY).await;
+                    outage.report(&away(self.link.addresses(), &ErrorChain(&error)), ENGINE_AWAY_HINT);
+                    sleep(RETRY_DELAY).await;
                 }
             }
         }
@@ -259,7 +260,7 @@ impl Session {
                     None => std::future::pending().await,
                 }
                 // Not looking at the queue meanwhile: nobody needs to be woken for what comes in.
-                let _ = timeout(GATHER, self.shared.urgent()).await;
+                let _ = timeout(REPORT_BATCH_WINDOW, self.shared.urgent()).await;
             }
             while let Ok(more) = finished.try_recv() {
                 waiting.push(more);
@@ -272,20 +273,21 @@ impl Session {
                     outcome: f.outcome.clone(),
                 })
                 .collect();
-            let call = self.link.call(|c| async move { c.report(within(CALL), self.who, reports).await });
+            let call =
+                self.link.call(|c| async move { c.report(within(CALL_TIMEOUT), self.who, reports).await });
             match call.await {
                 Ok(Ok(epoch)) if self.is_current(epoch).await => {
                     let done: Vec<TaskKey> = waiting.drain(..).map(|f| f.key).collect();
                     self.holding.lock().await.retain(|k| !done.contains(k));
                 }
-                Ok(Ok(_)) => sleep(RETRY).await,
+                Ok(Ok(_)) => sleep(RETRY_DELAY).await,
                 Ok(Err(fault)) => {
                     debug!(%fault, "report is not taken yet");
-                    sleep(RETRY).await;
+                    sleep(RETRY_DELAY).await;
                 }
                 Err(error) => {
                     debug!(%error, "report did not come through");
-                    sleep(RETRY).await;
+                    sleep(RETRY_DELAY).await;
                 }
             }
         }
@@ -308,7 +310,7 @@ impl Session {
     async fn ticket(&self, job: &JobId) -> Result<JobTicket, WorkerError> {
         loop {
             let asked = job.clone();
-            let call = self.link.call(|c| async move { c.ticket(within(CALL), asked).await });
+            let call = self.link.call(|c| async move { c.ticket(within(CALL_TIMEOUT), asked).await });
             match call.await {
                 Ok(Ok(ticket)) => return Ok(ticket),
                 Ok(Err(EngineFault::NotActive { .. })) => {}
@@ -321,7 +323,7 @@ impl Session {
                     });
                 }
             }
-            sleep(RETRY).await;
+            sleep(RETRY_DELAY).await;
         }
     }
 

@@ -84,7 +84,14 @@ mod tests {
     #[test]
     fn data_that_no_worker_can_use_fails_the_job_and_a_missing_file_the_worker_alone() {
         let path = || PathBuf::from("data.csv");
-        let id = DataError::Id { path: path(), row: 1, column: 1, found: 20, input: "ids".into(), rows: 20 };
+        let id = DataError::IdOutOfRange {
+            path: path(),
+            row: 1,
+            column: 1,
+            found: 20,
+            input: "ids".into(),
+            rows: 20,
+        };
         assert_eq!(WorkerError::from(id).blame(), Blame::Job);
         let missing = DataError::Io { path: path(), source: std::io::ErrorKind::NotFound.into() };
         assert_eq!(WorkerError::from(missing).blame(), Blame::Worker);

@@ -30,7 +30,7 @@ use super::{
 };
 
 /// How often a question to the engine looks whether its answer is still wanted.
-const LOOK: Duration = Duration::from_millis(50);
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What both sides of a worker see of each other.
 #[derive(Default)]
@@ -120,7 +120,7 @@ impl Shared {
     /// Returns when the job that opens is given up.
     pub(super) async fn canceled(&self) {
         while !lock(&self.canceller).is_canceled() {
-            sleep(LOOK).await;
+            sleep(CANCEL_POLL_INTERVAL).await;
         }
     }
 }
@@ -159,9 +159,9 @@ pub(super) fn execute(
             continue;
         }
         next = tasks.try_recv().ok();
-        let following = next.as_ref().and_then(|next| following(&assignment, next));
+        let next_pull = next.as_ref().and_then(|next| next_pull(&assignment, next));
         shared.timer.begin();
-        let ran = run_one(context, &mut open, &assignment, following, shared, &ticket);
+        let ran = run_one(context, &mut open, &assignment, next_pull, shared, &ticket);
         shared.timer.end();
         *lock(&shared.running) = None;
         let outcome = match outcome(context, &key, ran, shared) {
@@ -218,7 +218,7 @@ fn outcome(
 }
 
 /// What `next` will pull if it is an iteration of the same job as `this` and pulls at all.
-fn following(this: &Assignment, next: &Assignment) -> Option<ReadCondition> {
+fn next_pull(this: &Assignment, next: &Assignment) -> Option<ReadCondition> {
     let same = (&this.key.job, this.key.generation) == (&next.key.job, next.key.generation);
     match next.work {
         Work::Iterate { seq, gradient: GradientUse::LocalStep { first, .. }, .. } if seq != first => None,
@@ -241,7 +241,7 @@ fn run_one(
     context: &WorkerContext,
     open: &mut HashMap<(JobId, Generation), JobRun>,
     assignment: &Assignment,
-    following: Option<ReadCondition>,
+    next_pull: Option<ReadCondition>,
     shared: &Shared,
     ticket: &impl Fn(&JobId) -> Result<JobTicket, WorkerError>,
 ) -> Result<Outcome, WorkerError> {
@@ -265,7 +265,7 @@ fn run_one(
             *lock(&shared.blocked_on) = blocked_on(superstep, min_clock);
             let pulled = job.prepare(&it, ReadCondition::Version { closed: superstep.0, min_clock });
             *lock(&shared.blocked_on) = None;
-            pulled.and_then(|pulled| job.iterate(&it, pulled, following)).inspect_err(|_| job.abandon_round())
+            pulled.and_then(|pulled| job.iterate(&it, pulled, next_pull)).inspect_err(|_| job.abandon_round())
         }
         Work::Evaluate { version } => job.evaluate(version),
     }
@@ -301,11 +301,11 @@ mod tests {
             (GradientUse::LocalStep { first: 4, last: 8 }, None),
         ];
         for (gradient, want) in cases {
-            assert_eq!(following(&this, &assignment(5, gradient)), want, "{gradient:?}");
+            assert_eq!(next_pull(&this, &assignment(5, gradient)), want, "{gradient:?}");
         }
         let mut other = assignment(5, GradientUse::JoinRound);
         other.key.generation = Generation(2);
-        assert_eq!(following(&this, &other), None);
+        assert_eq!(next_pull(&this, &other), None);
     }
 
     #[test]

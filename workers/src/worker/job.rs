@@ -34,7 +34,7 @@ use super::{
 use crate::backend::{ExecOptions, Executable, Runtime};
 
 /// A shard may be away for this long before a task fails: the engine, which knows more, is to judge first.
-const SHARD_PATIENCE: Duration = Duration::from_secs(60);
+const SHARD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What every task of a worker's session has in common.
 #[derive(Clone)]
@@ -91,7 +91,7 @@ impl JobRun {
         let elements = params.values.len() as u64;
         let at =
             SessionKey { job: key.job.clone(), generation: key.generation, incarnation: context.incarnation };
-        let options = ClientOptions { retry_limit: SHARD_PATIENCE, ..ClientOptions::default() };
+        let options = ClientOptions { retry_limit: SHARD_TIMEOUT, ..ClientOptions::default() };
         let connect =
             || Shards::connect_with(&addresses, context.token.clone(), at, elements, options, canceller);
         let shards = timer.waiting(connect)?;

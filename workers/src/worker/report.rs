@@ -12,10 +12,10 @@ pub(super) struct Finished {
 }
 
 /// How long a report waits for others while the worker has enough in hand: one commit then serves many short steps.
-pub(super) const GATHER: Duration = Duration::from_millis(16);
+pub(super) const REPORT_BATCH_WINDOW: Duration = Duration::from_millis(16);
 
 /// With work for less than this in hand, the engine should hear at once what is done, so that more comes in time.
-const RESERVE_US: u64 = 16_000;
+const LOW_WORK_US: u64 = 16_000;
 
 /// Whether these reports, which may be sent together, must not wait for others. `queued`: tasks that are still to do.
 pub(super) fn is_urgent(reports: &[Finished], queued: u32) -> bool {
@@ -27,7 +27,8 @@ pub(super) fn is_urgent(reports: &[Finished], queued: u32) -> bool {
     let Some(last_us) = busy_us(last) else { return true };
     // The next reports will come after about the same time: if that is too late to gather them, nothing is won.
     let all_us: u64 = reports.iter().filter_map(busy_us).sum();
-    last_us.saturating_mul(u64::from(queued)) < RESERVE_US || u128::from(all_us) >= GATHER.as_micros()
+    last_us.saturating_mul(u64::from(queued)) < LOW_WORK_US
+        || u128::from(all_us) >= REPORT_BATCH_WINDOW.as_micros()
 }
 
 #[cfg(test)]

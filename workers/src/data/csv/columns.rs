@@ -110,7 +110,7 @@ impl First {
     fn columns_of(&self, path: &Path, names: &[String]) -> Result<Vec<(usize, usize)>, DataError> {
         let setting = |name: &str, what: String| {
             let what = format!("`label_names`: {} {what} `{name}`", path.display());
-            DataError::Setting { what }
+            DataError::InvalidSetting { what }
         };
         let mut labels = Vec::with_capacity(names.len());
         for (index, (name, columns)) in names.iter().zip(&self.named).enumerate() {
@@ -130,7 +130,7 @@ impl First {
         }
         labels.sort_unstable();
         match labels.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            Some(twice) => Err(DataError::Setting {
+            Some(twice) => Err(DataError::InvalidSetting {
                 what: format!("`label_names` must name each column once, not `{}` twice", names[twice[0].1]),
             }),
             None => Ok(labels),

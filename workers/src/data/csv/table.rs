@@ -61,7 +61,7 @@ impl Table {
             if field.ends_record {
                 return match no_number {
                     _ if found != expected => {
-                        Err(DataError::Columns { path: path.to_owned(), line, found, expected })
+                        Err(DataError::ColumnCount { path: path.to_owned(), line, found, expected })
                     }
                     Some(error) => Err(error),
                     None => {
@@ -90,7 +90,7 @@ impl Table {
 }
 
 fn not_a_number(path: &Path, field: &Field<'_>) -> DataError {
-    DataError::Number {
+    DataError::NotANumber {
         path: path.to_owned(),
         line: field.line,
         column: field.column,
