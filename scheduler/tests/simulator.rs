@@ -174,7 +174,7 @@ fn any_worker() -> impl Strategy<Value = WorkerModel> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn nobody_is_stuck_and_every_promise_holds_whoever_comes_and_goes(

@@ -25,10 +25,13 @@ impl Job {
 
     /// What the shards must know about clocks, once they hold the job.
     pub(super) fn clock_roster(&self) -> Option<Effect> {
+        if self.state.phase != Phase::Running {
+            return None;
+        }
         let base = self.active().map(|w| (w, self.members[&w].clock_base)).collect();
         let roster = ClockRoster { revision: self.state.clock_revision, base };
         let (job, generation) = (self.id().clone(), self.state.generation);
-        (self.state.phase == Phase::Running).then_some(Effect::Clocks { job, generation, roster })
+        Some(Effect::Clocks { job, generation, roster })
     }
 
     /// Puts a clock that some pull waits for into the graph, unless everybody has reached it.

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, mem};
 use serde::Serialize;
 
 use super::{
+    change_set::{ChangeSet, MetricsWindow},
     job::Job,
     records::{Member, MemberRecord, Phase},
 };
@@ -90,6 +91,13 @@ impl Job {
             over: self.state.phase.is_over(),
             gone: false,
         })
+    }
+
+    /// Drops what changed since the last call.
+    pub(super) fn discard_changes(&mut self) {
+        self.prune();
+        self.changes = ChangeSet::default();
+        self.metrics = MetricsWindow::default();
     }
 
     fn record(&self, worker: Incarnation, member: &Member) -> String {

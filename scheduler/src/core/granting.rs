@@ -138,10 +138,10 @@ impl Job {
         effects: &mut Vec<Effect>,
     ) -> bool {
         let batch = self.supersteps[&superstep].roster.get(&worker).map_or(self.train().batch, |s| s.batch);
-        let reserved = self.member(worker).take_reserved(batch);
+        let reserved = self.member_mut(worker).take_reserved(batch);
         let Some(range) = reserved.or_else(|| self.state.cursor.take(batch)) else { return false };
         let learning_rate = self.learning_rate() * self.supersteps[&superstep].rate_factor;
-        let member = self.member(worker);
+        let member = self.member_mut(worker);
         let base = member.granted;
         member.granted += 1;
         member.planned = member.planned.max(member.granted);
@@ -153,7 +153,7 @@ impl Job {
                 self.state.policy.as_dyn().gate(worker, &self.clocks).behind.is_some();
         }
         if !self.supersteps[&superstep].roster.contains_key(&worker) {
-            self.member(worker).batch = batch;
+            self.member_mut(worker).batch = batch;
             let record = self.superstep_mut(superstep);
             record.roster.insert(worker, RosterEntry { base, last: None, batch, arrived_us: None });
             if matches!(record.phase, SuperstepPhase::Open(EndRule::Monitor { .. })) {
@@ -218,9 +218,9 @@ impl Job {
                 let len = (iterations - got).saturating_mul(batch).min(u64::from(u32::MAX)) as u32;
                 let Some(range) = self.state.cursor.take(len) else { break };
                 got += u64::from(range.len).div_ceil(batch);
-                self.member(worker).reserved.push_back(range);
+                self.member_mut(worker).reserved.push_back(range);
             }
-            let member = self.member(worker);
+            let member = self.member_mut(worker);
             member.planned += got;
             let last = member.planned;
             if let Some(entry) = self.superstep_mut(superstep).roster.get_mut(&worker) {

@@ -154,7 +154,7 @@ impl Job {
         self.members.iter().filter(|(_, m)| m.membership == Membership::Active).map(|(w, _)| *w)
     }
 
-    pub(super) fn member(&mut self, worker: Incarnation) -> &mut Member {
+    pub(super) fn member_mut(&mut self, worker: Incarnation) -> &mut Member {
         self.changes.job_state = true;
         self.grant_queue.workers.insert(worker);
         self.changes.members.insert(worker);
@@ -340,6 +340,11 @@ impl Job {
 impl SuperstepState {
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.phase, SuperstepPhase::Closed { .. })
+    }
+
+    /// Whether no barrier is planned for its end.
+    pub fn is_endless(&self) -> bool {
+        matches!(self.phase, SuperstepPhase::Open(EndRule::Free))
     }
 
     /// Whether somebody who joins now still enters.

@@ -27,7 +27,7 @@ impl Job {
         }
         let size = |w: &Incarnation| batches.as_ref().and_then(|b| b.get(w)).copied().unwrap_or(batch).max(1);
         for worker in &workers {
-            self.member(*worker).batch = size(worker);
+            self.member_mut(*worker).batch = size(worker);
         }
         let roster = workers.iter().map(|w| {
             let base = self.members[w].planned;

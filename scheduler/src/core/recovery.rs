@@ -8,7 +8,10 @@ use super::{
     change_set::{ChangeSet, MetricsWindow},
     effects::Effect,
     job::{GrantQueue, Job},
-    records::{ClockRecord, Membership, Phase, RosterEntry, SuperstepPhase, TaskBody},
+    records::{
+        ClockRecord, Counters, Member, Membership, Phase, RosterEntry, SuperstepPhase, SuperstepState,
+        TaskBody,
+    },
     shard_protocol::SnapshotFile,
 };
 use crate::{
@@ -210,6 +213,21 @@ impl Job {
     /// Where the job stands.
     pub fn phase(&self) -> &Phase {
         &self.state.phase
+    }
+
+    /// Sums over the whole job.
+    pub fn counters(&self) -> &Counters {
+        &self.state.counters
+    }
+
+    /// A worker that takes part, or did so lately.
+    pub fn member(&self, worker: Incarnation) -> Option<&Member> {
+        self.members.get(&worker)
+    }
+
+    /// A superstep that is open or planned, or was closed lately.
+    pub fn superstep(&self, superstep: Superstep) -> Option<&SuperstepState> {
+        self.supersteps.get(&superstep)
     }
 
     /// The last weights that were written.

@@ -87,7 +87,7 @@ impl Job {
             return;
         }
         for &(worker, last, batch) in &cut {
-            let returned = self.member(worker).truncate_reserved(last, batch);
+            let returned = self.member_mut(worker).truncate_reserved(last, batch);
             for range in returned {
                 self.put_back(range);
             }

@@ -108,7 +108,7 @@ impl Job {
         if !it.skipped {
             self.state.loss = Some(it.loss);
         }
-        let member = self.member(worker);
+        let member = self.member_mut(worker);
         member.last_end_us = end_us;
         member.interval_us = it.busy_us();
         member.interval_samples = range.len;
@@ -158,7 +158,7 @@ impl Job {
             TaskId::Iteration { seq, .. } => Some(seq),
             _ => None,
         });
-        let member = self.member(worker);
+        let member = self.member_mut(worker);
         member.finished = first_open.map_or(member.granted, |seq| seq - 1);
     }
 
@@ -173,7 +173,7 @@ impl Job {
         if self.members.get(&worker).is_none_or(|m| m.membership != Membership::Active) {
             return;
         }
-        self.member(worker).membership = Membership::Sealing { answers: Default::default() };
+        self.member_mut(worker).membership = Membership::Sealing { answers: Default::default() };
         self.stop_clock(worker, now_us);
         let mut fields = self.about_worker(worker);
         fields.push(("reason", reason.to_owned()));
@@ -194,7 +194,7 @@ impl Job {
             effects.push(Effect::Seal { job, generation, worker });
         } else {
             // Nothing was ever pushed.
-            self.member(worker).membership = Membership::Gone;
+            self.member_mut(worker).membership = Membership::Gone;
         }
     }
 
@@ -212,7 +212,7 @@ impl Job {
         if !matches!(self.members.get(&worker).map(|m| &m.membership), Some(Membership::Sealing { .. })) {
             return;
         }
-        let Membership::Sealing { answers } = &mut self.member(worker).membership else { return };
+        let Membership::Sealing { answers } = &mut self.member_mut(worker).membership else { return };
         answers.insert(shard, progress);
         if (answers.len() as u64) < shards {
             return;
@@ -223,11 +223,11 @@ impl Job {
             let TaskId::Iteration { seq, .. } = id else { continue };
             self.settle_iteration(worker, &id, seq, applied, begun, now_us);
         }
-        let reserved = std::mem::take(&mut self.member(worker).reserved);
+        let reserved = std::mem::take(&mut self.member_mut(worker).reserved);
         for range in reserved {
             self.put_back(range);
         }
-        let member = self.member(worker);
+        let member = self.member_mut(worker);
         member.membership = Membership::Gone;
         member.finished = member.granted;
         member.planned = member.granted;

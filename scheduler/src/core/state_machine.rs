@@ -230,6 +230,13 @@ impl Core {
         commits
     }
 
+    /// Drops what changed since the last call, where nothing is stored. Finished work is forgotten as by
+    /// [`Core::take_commits`].
+    pub fn discard_changes(&mut self) {
+        self.deleted.clear();
+        self.jobs.values_mut().for_each(Job::discard_changes);
+    }
+
     /// Everything about one job as one commit: for a store that has lost some of it.
     pub fn full_commit(&mut self, id: &JobId, now_us: u64) -> Option<Commit> {
         let job = self.jobs.get_mut(id)?;

@@ -34,7 +34,7 @@ impl Job {
                 fields.push(("factor", format!("{factor:.2}")));
                 self.event(what, now_us, fields);
             }
-            self.member(worker).straggler = now_slow.then_some(super::Straggler { since_us, factor });
+            self.member_mut(worker).straggler = now_slow.then_some(super::Straggler { since_us, factor });
         }
     }
 }

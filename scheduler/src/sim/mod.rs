@@ -1,23 +1,29 @@
 //! The policies on a virtual clock: what a cluster would do, before there is one.
 //!
-//! A discrete-event simulation that drives the same [`Policy`](crate::sync::Policy) through the same trait as the
-//! core does. Control costs no time, a worker has one iteration in hand, and pulls and pushes take what the scenario
-//! says. Draws depend on the seed, the worker and the number of the iteration only, so that policies are compared on
-//! the same machines in the same weather. Pure.
+//! A discrete-event simulation of what surrounds a [`Core`](crate::core::Core): the same state machine as the engine's
+//! opens supersteps, plans them, grants iterations and closes barriers; simulated workers and a
+//! [`ParameterServerModel`] carry out its effects at once. Control costs no time, and pulls and pushes take what the
+//! scenario says. Draws depend on the seed, the worker and the number of the iteration only, so that policies are
+//! compared on the same machines in the same weather. Pure.
 //!
-//! A worker *waits* from the end of an iteration to the start of its next one. Measured on one core: 2 to 5
-//! million iterations a second with four workers (`benches/sim.rs`).
+//! A worker *waits* from the end of an iteration to the start of its next one.
 
-mod meeting;
+mod job;
 mod outcome;
+mod parameter_server;
 mod plot;
-mod run;
 mod scenario;
+mod shell;
+mod simulation;
+mod tally;
 mod timeline;
 mod worker;
 
+pub use job::{training, training_job};
 pub use outcome::{Outcome, WorkerOutcome};
+pub use parameter_server::{ParameterServerModel, ShardModel};
 pub use plot::plot;
-pub use run::simulate;
 pub use scenario::{Burst, InvalidScenario, Scenario, WorkerModel};
+pub use shell::{Forgetful, Shell};
+pub use simulation::{Simulation, simulate};
 pub use timeline::{Bar, Timeline};

@@ -1,87 +1,105 @@
-//! One simulated worker: how long its iterations take, and where it stands.
+//! One simulated worker: how long its iterations take, and what it has in hand.
+
+use std::collections::VecDeque;
 
 use super::scenario::WorkerModel;
 use crate::{
-    balance::{Cost, CurveFit},
-    ids::Incarnation,
-    predict::{IntervalEstimator, PredictorSpec},
-    samples::splitmix64,
-    sync::SpeedEstimate,
+    core::{GradientUse, TaskKey, TaskReport},
+    ids::{Incarnation, Superstep},
+    predict::PredictionErrors,
+    samples::{SampleRange, splitmix64},
 };
 
 /// Shortest factor that jitter may give.
 const LEAST_FACTOR: f64 = 0.2;
 
+/// An iteration as it was assigned.
+#[derive(Debug, Clone)]
+pub(super) struct Iteration {
+    pub key: TaskKey,
+    pub superstep: Superstep,
+    pub seq: u64,
+    pub range: SampleRange,
+    pub min_clock: u64,
+    pub gradient: GradientUse,
+}
+
+impl Iteration {
+    /// Whether it begins with a pull.
+    pub fn pulls(&self) -> bool {
+        !matches!(self.gradient, GradientUse::LocalStep { first, .. } if self.seq > first)
+    }
+
+    /// Iterations that the push at its end stands for; 0: there is none.
+    pub fn covers(&self) -> u64 {
+        match self.gradient {
+            GradientUse::LocalStep { last, .. } if self.seq < last => 0,
+            GradientUse::LocalStep { first, last } => last - first + 1,
+            GradientUse::ApplyOnArrival { .. } | GradientUse::JoinRound => 1,
+        }
+    }
+}
+
 /// What a worker does right now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doing {
+#[derive(Debug, Clone)]
+pub(super) enum Activity {
     /// Not there yet, or gone.
     Absent,
-    /// Since then.
-    Waiting(u64),
-    /// An iteration that began then; its push is the event that ends it.
-    Computing(u64),
+    Waiting {
+        since_us: u64,
+    },
+    /// Its push is the event that ends the iteration.
+    Computing {
+        iteration: Iteration,
+        since_us: u64,
+        compute_us: u64,
+        pull_us: u64,
+        push_us: u64,
+        waited_us: u64,
+        /// Updates that were in when it pulled.
+        pulled: u64,
+    },
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Worker {
     pub id: Incarnation,
     pub model: WorkerModel,
-    pub doing: Doing,
+    pub activity: Activity,
     /// Raised when it leaves, so that the event of its open iteration means nothing.
     pub life: u32,
-    pub finished: u64,
-    /// Iterations inside the present superstep: done, and the last one if that is decided.
-    pub done: u64,
-    pub quota: Option<u64>,
-    /// Whether it belongs to the present superstep.
-    pub listed: bool,
-    pub batch: u32,
-    pub last_end_us: u64,
-    /// Of its last iteration: samples and time.
-    pub last: Option<(u32, u64)>,
-    pub speed: IntervalEstimator,
-    pub curve: CurveFit,
-    /// Updates that were in when it pulled.
-    pub pulled: u64,
+    pub queue: VecDeque<Iteration>,
+    /// Reports of a local round that is not pushed yet, and when their iterations ended.
+    pub held: Vec<(u64, TaskReport)>,
+    pub pushes: u64,
+    pub samples: u64,
     pub waited_us: u64,
     pub present_us: u64,
     pub present_since_us: u64,
-    pub samples: u64,
+    /// Of its last days, if it has left: the core forgets about it.
+    pub left_with: Option<(PredictionErrors, u32)>,
     random: u64,
     drawn: u64,
     slow_left: u32,
 }
 
 impl Worker {
-    pub(super) fn new(
-        index: usize,
-        model: WorkerModel,
-        predictor: PredictorSpec,
-        batch: u32,
-        seed: u64,
-    ) -> Self {
+    pub(super) fn new(index: usize, model: WorkerModel, seed: u64) -> Self {
         let mut random = seed ^ (index as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         splitmix64(&mut random);
         Self {
             id: Incarnation(index as u64 + 1),
             model,
-            doing: Doing::Absent,
+            activity: Activity::Absent,
             life: 0,
-            finished: 0,
-            done: 0,
-            quota: None,
-            listed: false,
-            batch,
-            last_end_us: 0,
-            last: None,
-            speed: IntervalEstimator::new(predictor),
-            curve: CurveFit::default(),
-            pulled: 0,
+            queue: VecDeque::new(),
+            held: Vec::new(),
+            pushes: 0,
+            samples: 0,
             waited_us: 0,
             present_us: 0,
             present_since_us: 0,
-            samples: 0,
+            left_with: None,
             random,
             drawn: 0,
             slow_left: 0,
@@ -124,28 +142,6 @@ impl Worker {
     }
 
     pub(super) fn is_present(&self) -> bool {
-        self.doing != Doing::Absent
-    }
-
-    /// Iterations granted: one beyond the finished ones while it computes.
-    pub(super) fn granted(&self) -> u64 {
-        self.finished + u64::from(matches!(self.doing, Doing::Computing(_)))
-    }
-
-    pub(super) fn speed_estimate(&self) -> SpeedEstimate {
-        let us_per_sample = self.speed.samples_per_s().map(|speed| 1e6 / speed);
-        let proportional = us_per_sample.map(|us_per_sample| Cost::Proportional { us_per_sample });
-        let moved = self.model.pull_us + self.model.push_us;
-        let all = self.speed.interval_us(self.batch).map(|us| us.max(moved).max(1));
-        SpeedEstimate {
-            worker: self.id,
-            batch: self.batch,
-            last: self.last,
-            jitter: self.speed.jitter(),
-            communication: all.map(|us| moved as f64 / us as f64),
-            proportional,
-            fitted: self.curve.cost().or(proportional),
-            max_batch: None,
-        }
+        !matches!(self.activity, Activity::Absent)
     }
 }

@@ -1,88 +1,12 @@
-//! The core's counterparts, reduced to what it can see of them.
+//! A worker, reduced to what the core can see of it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use syncline_scheduler::{
-    core::{
-        Assignment, BarrierOrder, ClockRoster, Evaluation, GradientUse, Input, Iterated, Outcome,
-        PushProgress, TaskKey, TaskReport, Work,
-    },
-    ids::{Generation, Incarnation},
+    core::{Assignment, Evaluation, GradientUse, Input, Iterated, Outcome, TaskKey, TaskReport, Work},
+    ids::Incarnation,
+    sim::ShardModel,
 };
-
-#[derive(Default)]
-pub struct Shard {
-    pub generation: Generation,
-    pub closed: u64,
-    /// Closes that the engine has been told of.
-    pub told: u64,
-    pub pushes: u64,
-    pub watermarks: BTreeMap<Incarnation, u64>,
-    begun: BTreeMap<Incarnation, u64>,
-    sealed: BTreeSet<Incarnation>,
-    barriers: BTreeMap<u64, BarrierOrder>,
-    clocks: ClockRoster,
-}
-
-impl Shard {
-    pub fn order(&mut self, barrier: &BarrierOrder) {
-        let newer = self.barriers.get(&barrier.superstep.0).is_none_or(|b| b.revision < barrier.revision);
-        if barrier.superstep.0 >= self.closed && newer {
-            self.barriers.insert(barrier.superstep.0, barrier.clone());
-        }
-    }
-
-    pub fn take_clocks(&mut self, roster: &ClockRoster) {
-        if roster.revision > self.clocks.revision {
-            self.clocks = roster.clone();
-        }
-    }
-
-    /// Clocks of the workers that count.
-    pub fn clocks(&self) -> BTreeMap<Incarnation, u64> {
-        let counts = |w: &&Incarnation| !self.sealed.contains(w);
-        let clock = |w: &Incarnation| self.clocks.base[w] + self.watermarks.get(w).copied().unwrap_or(0);
-        self.clocks.base.keys().filter(counts).map(|w| (*w, clock(w))).collect()
-    }
-
-    fn serves(&self, superstep: u64, min_clock: u64) -> bool {
-        let reached = self.clocks.revision > 0 && self.clocks().values().all(|&c| c >= min_clock);
-        self.closed >= superstep && (min_clock == 0 || reached)
-    }
-
-    pub fn close_what_can(&mut self) {
-        while let Some(barrier) = self.barriers.get(&self.closed) {
-            if !barrier.roster.iter().all(|(w, last)| self.watermarks.get(w).copied().unwrap_or(0) >= *last) {
-                return;
-            }
-            self.barriers.remove(&self.closed);
-            self.closed += 1;
-        }
-    }
-
-    pub fn seal(&mut self, worker: Incarnation) -> PushProgress {
-        self.sealed.insert(worker);
-        let watermark = self.watermarks.get(&worker).copied().unwrap_or(0);
-        PushProgress { watermark, partial: self.begun.get(&worker).is_some_and(|&b| b > watermark) }
-    }
-
-    fn begin(&mut self, worker: Incarnation, seq: u64) -> bool {
-        !self.sealed.contains(&worker) && {
-            self.begun.insert(worker, seq);
-            true
-        }
-    }
-
-    fn finish(&mut self, worker: Incarnation, seq: u64, covers: u64) -> bool {
-        if self.sealed.contains(&worker) {
-            return false;
-        }
-        assert_eq!(self.watermarks.get(&worker).copied().unwrap_or(0) + covers, seq, "pushes come in order");
-        self.watermarks.insert(worker, seq);
-        self.pushes += covers;
-        true
-    }
-}
 
 /// Where a worker is inside its front task.
 enum Stage {
@@ -130,11 +54,11 @@ impl Worker {
         self.resend = !self.unsettled.is_empty();
     }
 
-    pub fn can_move(&self, shards: &[Shard]) -> bool {
+    pub fn can_move(&self, shards: &[ShardModel]) -> bool {
         self.resend
             || self.queue.front().is_some_and(|a| match (&a.work, &self.stage) {
                 (Work::Iterate { superstep, min_clock, .. }, Stage::Pulling) => {
-                    self.inside_round(&a.work) || shards.iter().all(|s| s.serves(superstep.0, *min_clock))
+                    self.inside_round(&a.work) || shards.iter().all(|s| s.serves(*superstep, *min_clock))
                 }
                 _ => true,
             })
@@ -154,7 +78,7 @@ impl Worker {
         }
     }
 
-    pub fn step(&mut self, _now_us: u64, shards: &mut [Shard]) -> Vec<Input> {
+    pub fn step(&mut self, _now_us: u64, shards: &mut [ShardModel]) -> Vec<Input> {
         let worker = self.id;
         if std::mem::take(&mut self.resend) {
             return self.unsettled.iter().map(|r| Input::Report { worker, report: r.clone() }).collect();
@@ -179,8 +103,11 @@ impl Worker {
                     GradientUse::LocalStep { first, last } => last - first + 1,
                     GradientUse::ApplyOnArrival { .. } | GradientUse::JoinRound => 1,
                 };
-                let ok =
-                    if half % 2 == 0 { shard.begin(worker, seq) } else { shard.finish(worker, seq, covers) };
+                let ok = if half % 2 == 0 {
+                    shard.begin_push(worker, seq)
+                } else {
+                    shard.finish_push(worker, seq, covers)
+                };
                 if !ok {
                     // Fenced: a real worker would register again; here its queue is over.
                     self.queue.clear();

@@ -6,20 +6,14 @@ mod actors;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use actors::{Shard, Started, Worker};
+use actors::{Started, Worker};
 use syncline_scheduler::{
-    core::{
-        ClosedBarrier, Commit, Core, Effect, HeldJob, Input, Job, SnapshotFile, StoredJob, Submission,
-        WorkerInfo,
-    },
+    core::{Commit, Core, Effect, Input, Job, StoredJob, Submission, WorkerInfo},
     graph::{TaskId, TaskState},
-    ids::{Incarnation, ShardIndex, Superstep},
+    ids::{Incarnation, ShardIndex},
     samples::{SampleRange, splitmix64},
-    spec::{
-        DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
-        Source, TrainSpec,
-    },
-    sync::{self, PlanRequest},
+    sim::{self, ParameterServerModel},
+    spec::{JobSpec, Node, NodeKind, TrainSpec},
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +59,7 @@ pub struct Cluster {
     stored: StoredJob,
     summary: BTreeMap<String, String>,
     workers: BTreeMap<Incarnation, Worker>,
-    shards: Vec<Shard>,
+    server: ParameterServerModel,
     /// Answers on their way to the core, and effects on their way out; any of them may be next.
     inputs: Vec<Input>,
     effects: Vec<Effect>,
@@ -76,33 +70,12 @@ pub struct Cluster {
 }
 
 pub fn spec(s: &Settings) -> JobSpec {
-    let model = ModelSpec {
-        training_graph: "t".into(),
-        evaluation_graph: "e".into(),
-        forward: "f".into(),
-        initial: "i".into(),
-        layout: Layout(vec![Parameter::trained("w", vec![4])]),
-        inputs: vec![],
-        label: None,
-        classes: None,
-        ignored_label: None,
-        label_shape: vec![],
-    };
     let train = TrainSpec {
-        model,
-        data: DataSpec { train_samples: s.samples, ..DataSpec::new(Source::csv("d.csv")) },
-        optimizer: Optimizer::Sgd { weight_decay: 0.0 },
-        learning_rate: LearningRate { base: 0.1, decay: Default::default() },
-        policy: s.policy.parse().unwrap(),
-        batch: s.batch.min(s.samples as u32),
         epochs: s.epochs,
         drop_last: s.drop_last,
-        seed: 0,
-        on_nan: OnNan::Fail,
-        clip_norm: None,
         min_workers: if s.deaths == 0 { s.workers } else { 1 },
-        max_workers: u32::MAX,
         ahead: s.ahead,
+        ..sim::training(s.policy.parse().unwrap(), s.samples, s.batch.min(s.samples as u32))
     };
     let name = |n: &str| n.parse().unwrap();
     let node = |n: &str, after: &[&str], kind| Node {
@@ -131,7 +104,7 @@ impl Cluster {
             stored: StoredJob::default(),
             summary: BTreeMap::new(),
             workers: BTreeMap::new(),
-            shards: (0..settings.shards).map(|_| Shard::default()).collect(),
+            server: ParameterServerModel::new(settings.shards),
             inputs: vec![Input::Submit(Submission {
                 spec: Box::new(spec(&settings)),
                 nonce: 7,
@@ -243,12 +216,8 @@ impl Cluster {
             }
         }
         self.inputs.extend(inputs);
-        self.shards.iter_mut().for_each(|s| s.told = 0);
         // And each is asked what it holds, and how far it is: none has gone back.
-        for (shard, s) in (0..).map(ShardIndex).zip(&self.shards) {
-            let held = vec![HeldJob { job: "job".parse().unwrap(), generation: s.generation }];
-            self.inputs.push(Input::ShardHolds { shard, asked_us: self.now_us, held });
-        }
+        self.inputs.extend(self.server.meet_new_engine(self.now_us));
     }
 
     /// One random micro-step; `false` if nothing can move.
@@ -257,10 +226,10 @@ impl Cluster {
         choices.extend((!self.inputs.is_empty()).then_some(0));
         choices.extend((!self.effects.is_empty()).then_some(1));
         let movable: Vec<Incarnation> =
-            self.workers.iter().filter(|(_, w)| w.can_move(&self.shards)).map(|(i, _)| *i).collect();
+            self.workers.iter().filter(|(_, w)| w.can_move(&self.server.shards)).map(|(i, _)| *i).collect();
         choices.extend((!movable.is_empty()).then_some(2));
         let telling: Vec<usize> =
-            (0..self.shards.len()).filter(|&i| self.shards[i].closed > self.shards[i].told).collect();
+            (0..self.server.shards.len()).filter(|&i| self.server.shards[i].has_news()).collect();
         choices.extend((!telling.is_empty()).then_some(3));
         if choices.is_empty() {
             return false;
@@ -287,25 +256,12 @@ impl Cluster {
                 let worker = movable[self.random(movable.len())];
                 self.check_start(worker);
                 let now = self.now_us;
-                let Self { workers, shards, inputs, .. } = self;
-                inputs.extend(workers.get_mut(&worker).unwrap().step(now, shards));
-                shards.iter_mut().for_each(Shard::close_what_can);
+                let Self { workers, server, inputs, .. } = self;
+                inputs.extend(workers.get_mut(&worker).unwrap().step(now, &mut server.shards));
             }
             _ => {
                 let at = telling[self.random(telling.len())];
-                let shard = &mut self.shards[at];
-                shard.told = shard.closed;
-                let job = "job".parse().unwrap();
-                self.inputs.push(Input::BarrierClosed {
-                    job,
-                    generation: shard.generation,
-                    shard: ShardIndex(at as u32),
-                    barrier: ClosedBarrier {
-                        superstep: Superstep(self.shards[at].closed - 1),
-                        closed_ago_us: 0,
-                        pushes: self.shards[at].pushes,
-                    },
-                });
+                self.inputs.extend(self.server.report_closed(ShardIndex(at as u32)));
             }
         }
         true
@@ -320,11 +276,8 @@ impl Cluster {
             let last = record["roster"][worker.0.to_string()]["last"].as_u64();
             assert!(last.is_none_or(|last| seq <= last), "{worker} starts {seq} beyond its quota {last:?}");
         }
-        for shard in &self.shards {
-            let clocks = shard.clocks();
-            let Some(own) = clocks.get(&worker) else { continue };
-            let lowest = clocks.values().min().unwrap();
-            self.max_lead = self.max_lead.max(own - lowest);
+        for shard in self.server.shards.iter().filter(|shard| shard.clocks().get(worker).is_some()) {
+            self.max_lead = self.max_lead.max(shard.clocks().lead(worker));
         }
     }
 
@@ -394,40 +347,7 @@ impl Cluster {
                     w.settle(&key);
                 }
             }
-            Effect::OpenShards { job, generation } => {
-                self.shards.iter_mut().for_each(|s| s.generation = generation);
-                self.inputs.push(Input::ShardsOpened { job, generation });
-            }
-            Effect::Attach { job, generation, shard, floor } => {
-                let Shard { closed, watermarks, .. } = &self.shards[shard.0 as usize];
-                let (closed, watermarks) = (*closed, watermarks.clone());
-                self.inputs.push(Input::Attached { job, generation, shard, closed, watermarks, floor });
-            }
-            Effect::LeaseBarrier { order, .. } => {
-                for shard in &mut self.shards {
-                    shard.order(&order);
-                    shard.close_what_can();
-                }
-            }
-            Effect::Seal { job, generation, worker } => {
-                for (i, shard) in self.shards.iter_mut().enumerate() {
-                    let progress = shard.seal(worker);
-                    let shard = ShardIndex(i as u32);
-                    self.inputs.push(Input::Sealed { job: job.clone(), generation, worker, shard, progress });
-                }
-            }
-            Effect::Snapshot { key, .. } => {
-                let outcome = Ok(SnapshotFile { path: "/snap".into(), bytes: 1, digest: "d".into() });
-                self.inputs.push(Input::SnapshotWritten { key, outcome });
-            }
-            Effect::Plan(request) => {
-                let plan = sync::plan(&request.rows, request.search_options);
-                let PlanRequest { job, generation, superstep, revision, .. } = request;
-                self.inputs.push(Input::Planned { job, generation, superstep, revision, plan });
-            }
-            Effect::Clocks { roster, .. } => self.shards.iter_mut().for_each(|s| s.take_clocks(&roster)),
-            // No worker of this cluster is unable to run the job.
-            Effect::DismissWorker { .. } | Effect::CloseShards { .. } => {}
+            effect => self.inputs.extend(self.server.carry_out(effect)),
         }
     }
 
@@ -447,13 +367,13 @@ impl Cluster {
         assert_eq!(number("iterations_done") + number("iterations_torn"), self.counted.len() as u64);
         assert_eq!(number("samples_applied"), samples * u64::from(s.epochs));
         assert_eq!(number("epochs_complete"), u64::from(s.epochs));
-        for shard in &self.shards {
+        for shard in &self.server.shards {
             let torn = number("iterations_torn");
             let done = number("iterations_done");
             assert!(
-                (done..=done + torn).contains(&shard.pushes),
+                (done..=done + torn).contains(&shard.pushes()),
                 "{} pushes, {done} done, {torn} torn",
-                shard.pushes
+                shard.pushes()
             );
         }
     }

@@ -1,0 +1,45 @@
+//! A job for runs without tensors: only what the core looks at is filled in.
+
+use crate::spec::{
+    DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
+    PolicySpec, Source, TrainSpec,
+};
+
+/// Training settings with one small parameter under `policy`: one epoch of `samples` samples in batches of `batch`, for
+/// one worker or more.
+pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
+    TrainSpec {
+        model: ModelSpec {
+            training_graph: "t".into(),
+            evaluation_graph: "e".into(),
+            forward: "f".into(),
+            initial: "i".into(),
+            layout: Layout(vec![Parameter::trained("w", vec![4])]),
+            inputs: vec![],
+            label: None,
+            classes: None,
+            ignored_label: None,
+            label_shape: vec![],
+        },
+        data: DataSpec { train_samples: samples, ..DataSpec::new(Source::csv("d.csv")) },
+        optimizer: Optimizer::Sgd { weight_decay: 0.0 },
+        learning_rate: LearningRate { base: 0.1, decay: Default::default() },
+        policy,
+        batch,
+        epochs: 1,
+        drop_last: false,
+        seed: 0,
+        on_nan: OnNan::Fail,
+        clip_norm: None,
+        min_workers: 1,
+        max_workers: u32::MAX,
+        ahead: None,
+    }
+}
+
+/// A job named `job` with a single node, `train`.
+pub fn training_job(train: TrainSpec) -> JobSpec {
+    let name = |text: &str| text.parse().expect("a valid name");
+    let kind = NodeKind::Train(Box::new(train));
+    JobSpec { id: name("job"), nodes: vec![Node { name: name("train"), after: vec![], retries: 0, kind }] }
+}

@@ -1,0 +1,230 @@
+//! A parameter server reduced to what the core and the workers can see of it: who pushed how far, which barriers are
+//! closed, whose clocks count. No numbers are kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    core::{BarrierOrder, ClockRoster, ClosedBarrier, Effect, HeldJob, Input, PushProgress, SnapshotFile},
+    ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
+    sync::{self, Clock, Clocks, PlanRequest},
+};
+
+/// One shard, which holds one job.
+#[derive(Debug, Clone, Default)]
+pub struct ShardModel {
+    job: Option<(JobId, Generation)>,
+    /// Barriers closed so far, and those that the core has been told of.
+    closed: u64,
+    reported: u64,
+    /// Iterations whose pushes were applied completely.
+    pushes: u64,
+    watermarks: BTreeMap<Incarnation, u64>,
+    begun: BTreeMap<Incarnation, u64>,
+    sealed: BTreeSet<Incarnation>,
+    /// Barriers that are leased and open, by superstep; of the first of them, the workers that have not arrived.
+    orders: BTreeMap<u64, BarrierOrder>,
+    missing: usize,
+    clock_revision: u64,
+    clock_base: BTreeMap<Incarnation, u64>,
+    clocks: Clocks,
+}
+
+impl ShardModel {
+    /// Iterations whose pushes were applied completely.
+    pub fn pushes(&self) -> u64 {
+        self.pushes
+    }
+
+    /// The clocks that count.
+    pub fn clocks(&self) -> &Clocks {
+        &self.clocks
+    }
+
+    /// Barriers closed so far: the version that pulls can get.
+    pub fn closed(&self) -> u64 {
+        self.closed
+    }
+
+    /// Whether the core does not know of all closed barriers.
+    pub fn has_news(&self) -> bool {
+        self.closed > self.reported
+    }
+
+    /// Whether a pull of `superstep` that waits for `min_clock` is answered.
+    pub fn serves(&self, superstep: Superstep, min_clock: u64) -> bool {
+        let reached = self.clock_revision > 0 && self.clocks.lowest().is_none_or(|low| low >= min_clock);
+        self.closed >= superstep.0 && (min_clock == 0 || reached)
+    }
+
+    /// A push has begun to be applied; `false` if its worker is sealed.
+    pub fn begin_push(&mut self, worker: Incarnation, seq: u64) -> bool {
+        if self.sealed.contains(&worker) {
+            return false;
+        }
+        self.begun.insert(worker, seq);
+        true
+    }
+
+    /// A push that stands for `covers` iterations, the last of them `seq`, is applied; `false` if its worker is sealed.
+    /// Closes the barriers that waited for nothing else.
+    ///
+    /// # Panics
+    ///
+    /// If it does not follow the worker's last push.
+    pub fn finish_push(&mut self, worker: Incarnation, seq: u64, covers: u64) -> bool {
+        if self.sealed.contains(&worker) {
+            return false;
+        }
+        let before = self.watermark(worker);
+        assert_eq!(before + covers, seq, "pushes come in order");
+        self.watermarks.insert(worker, seq);
+        self.pushes += covers;
+        self.count_clock(worker);
+        let last = self.orders.get(&self.closed).and_then(|order| order.roster.get(&worker));
+        if last.is_some_and(|last| before < *last && seq >= *last) {
+            self.missing -= 1;
+        }
+        self.close_barriers();
+        true
+    }
+
+    fn watermark(&self, worker: Incarnation) -> u64 {
+        self.watermarks.get(&worker).copied().unwrap_or(0)
+    }
+
+    fn count_clock(&mut self, worker: Incarnation) {
+        if let Some(base) = self.clock_base.get(&worker)
+            && !self.sealed.contains(&worker)
+        {
+            let pushes = base + self.watermark(worker);
+            self.clocks.join(worker, Some(Clock { pushes, granted: pushes, ..Clock::default() }));
+        }
+    }
+
+    fn take_order(&mut self, order: &BarrierOrder) {
+        let superstep = order.superstep.0;
+        let newer = self.orders.get(&superstep).is_none_or(|known| known.revision < order.revision);
+        if superstep < self.closed || !newer {
+            return;
+        }
+        self.orders.insert(superstep, order.clone());
+        if superstep == self.closed {
+            self.count_missing();
+            self.close_barriers();
+        }
+    }
+
+    fn count_missing(&mut self) {
+        let arrived = |(worker, last): &(&Incarnation, &u64)| self.watermark(**worker) >= **last;
+        let roster = self.orders.get(&self.closed).map(|order| &order.roster);
+        self.missing = roster.map_or(0, |roster| roster.iter().filter(|entry| !arrived(entry)).count());
+    }
+
+    fn close_barriers(&mut self) {
+        while self.missing == 0 && self.orders.remove(&self.closed).is_some() {
+            self.closed += 1;
+            self.count_missing();
+        }
+    }
+
+    fn take_clocks(&mut self, roster: &ClockRoster) {
+        if roster.revision <= self.clock_revision {
+            return;
+        }
+        self.clock_revision = roster.revision;
+        self.clock_base.clone_from(&roster.base);
+        self.clocks = Clocks::default();
+        let workers: Vec<Incarnation> = roster.base.keys().copied().collect();
+        workers.into_iter().for_each(|worker| self.count_clock(worker));
+    }
+
+    fn seal(&mut self, worker: Incarnation) -> PushProgress {
+        self.sealed.insert(worker);
+        self.clocks.leave(worker);
+        let watermark = self.watermark(worker);
+        PushProgress { watermark, partial: self.begun.get(&worker).is_some_and(|&begun| begun > watermark) }
+    }
+}
+
+/// All shards, and whoever computes plans.
+#[derive(Debug, Clone)]
+pub struct ParameterServerModel {
+    /// In the order of their indices.
+    pub shards: Vec<ShardModel>,
+}
+
+impl ParameterServerModel {
+    /// Shards that hold nothing yet.
+    pub fn new(shards: u32) -> Self {
+        Self { shards: (0..shards).map(|_| ShardModel::default()).collect() }
+    }
+
+    /// Carries out an effect and returns what is answered. Those for workers do nothing here, nor does
+    /// [`Effect::CloseShards`].
+    pub fn carry_out(&mut self, effect: Effect) -> Vec<Input> {
+        let indices = (0..).map(ShardIndex);
+        match effect {
+            Effect::OpenShards { job, generation } => {
+                self.shards.iter_mut().for_each(|shard| shard.job = Some((job.clone(), generation)));
+                vec![Input::ShardsOpened { job, generation }]
+            }
+            Effect::LeaseBarrier { order, .. } => {
+                self.shards.iter_mut().for_each(|shard| shard.take_order(&order));
+                Vec::new()
+            }
+            Effect::Clocks { roster, .. } => {
+                self.shards.iter_mut().for_each(|shard| shard.take_clocks(&roster));
+                Vec::new()
+            }
+            Effect::Seal { job, generation, worker } => {
+                let sealed = |(shard, model): (ShardIndex, &mut ShardModel)| {
+                    let (job, progress) = (job.clone(), model.seal(worker));
+                    Input::Sealed { job, generation, worker, shard, progress }
+                };
+                indices.zip(&mut self.shards).map(sealed).collect()
+            }
+            Effect::Attach { job, generation, shard, floor } => {
+                let ShardModel { closed, watermarks, .. } = &self.shards[shard.0 as usize];
+                let (closed, watermarks) = (*closed, watermarks.clone());
+                vec![Input::Attached { job, generation, shard, closed, watermarks, floor }]
+            }
+            Effect::Snapshot { key, .. } => {
+                let file = SnapshotFile { path: "/snapshot".into(), bytes: 1, digest: "digest".into() };
+                vec![Input::SnapshotWritten { key, outcome: Ok(file) }]
+            }
+            Effect::Plan(request) => {
+                let plan = sync::plan(&request.rows, request.search_options);
+                let PlanRequest { job, generation, superstep, revision, .. } = request;
+                vec![Input::Planned { job, generation, superstep, revision, plan }]
+            }
+            Effect::Assign { .. }
+            | Effect::AckReport { .. }
+            | Effect::Revoke { .. }
+            | Effect::DismissWorker { .. }
+            | Effect::CloseShards { .. } => Vec::new(),
+        }
+    }
+
+    /// Tells of barriers that a shard has closed since it last told.
+    pub fn report_closed(&mut self, shard: ShardIndex) -> Option<Input> {
+        let model = self.shards.get_mut(shard.0 as usize).filter(|model| model.has_news())?;
+        let (job, generation) = model.job.clone()?;
+        model.reported = model.closed;
+        let superstep = Superstep(model.closed - 1);
+        let barrier = ClosedBarrier { superstep, closed_ago_us: 0, pushes: model.pushes };
+        Some(Input::BarrierClosed { job, generation, shard, barrier })
+    }
+
+    /// What every shard answers to an engine that came after `now_us`: what it holds. It tells of closed barriers anew.
+    pub fn meet_new_engine(&mut self, now_us: u64) -> Vec<Input> {
+        let holds = |(shard, model): (ShardIndex, &mut ShardModel)| {
+            model.reported = 0;
+            let held = model
+                .job
+                .iter()
+                .map(|(job, generation)| HeldJob { job: job.clone(), generation: *generation });
+            Input::ShardHolds { shard, asked_us: now_us, held: held.collect() }
+        };
+        (0..).map(ShardIndex).zip(&mut self.shards).map(holds).collect()
+    }
+}
