@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{
     change_set::{ChangeSet, MetricsWindow},
     job::Job,
-    records::{Member, MemberRecord, Phase},
+    records::{Member, MemberRecord},
 };
 use crate::ids::{Incarnation, JobId};
 
@@ -160,84 +160,8 @@ impl Job {
     }
 
     /// Samples that count as seen.
-    fn counted(&self) -> u64 {
+    pub(super) fn counted(&self) -> u64 {
         self.state.counters.samples_done + self.state.counters.samples_torn
-    }
-
-    /// The job as people see it: plain numbers and words.
-    fn summary(&self, now_us: u64) -> Vec<(&'static str, String)> {
-        let c = &self.state;
-        let ms = |us: Option<u64>| us.map(|us| (us / 1000).to_string()).unwrap_or_default();
-        let train = self.train();
-        let samples = train.epoch_samples().max(1);
-        let counted = self.counted();
-        let trains = c.phase == Phase::Running && c.trained_us.is_none();
-        let recent_rate = if trains {
-            format!("{:.1}", c.recent_rate.samples_per_s(now_us, counted))
-        } else {
-            String::new()
-        };
-        let active = if c.phase.is_over() { 0 } else { self.active().count() };
-        let lead = self.clocks.fastest().unwrap_or(0) - self.clocks.lowest().unwrap_or(0);
-        let begin = c.started_us.unwrap_or(now_us);
-        let trained_s = (c.trained_us.unwrap_or(now_us).saturating_sub(begin)) as f64 / 1e6;
-        let (code, reason) = match &c.phase {
-            Phase::Failed { code, reason } => (code.clone(), reason.clone()),
-            _ => (String::new(), String::new()),
-        };
-        let mut fields = vec![
-            ("state", c.phase.word().to_owned()),
-            ("code", code),
-            ("reason", reason),
-            ("waiting_for", c.waiting_for.clone().unwrap_or_default()),
-            ("excluded", self.exclusions()),
-            ("policy", train.policy.to_string()),
-            ("model_digest", train.model.forward.clone()),
-            ("generation", c.generation.life().to_string()),
-            ("workers", active.to_string()),
-            ("shards", c.shards.to_string()),
-            ("epoch", (counted / samples).min(u64::from(train.epochs)).to_string()),
-            ("epochs_complete", c.epochs_complete.to_string()),
-            ("epochs", train.epochs.to_string()),
-            ("samples_applied", counted.to_string()),
-            ("samples_total", train.total_samples().to_string()),
-            ("samples_per_s", format!("{:.1}", counted as f64 / trained_s.max(1e-6))),
-            ("samples_per_s_lately", recent_rate),
-            ("progress_ms", (c.recent_rate.progress_us() / 1000).to_string()),
-            ("iterations_done", c.counters.done.to_string()),
-            ("iterations_lost", c.counters.lost.to_string()),
-            ("iterations_torn", c.counters.torn.to_string()),
-            ("iterations_skipped", c.counters.skipped.to_string()),
-            ("loss", c.loss.map(|l| format!("{l:.6}")).unwrap_or_default()),
-            ("barriers", c.counters.barriers.to_string()),
-            ("next_barrier", self.next_barrier(now_us)),
-            ("predicted_wait_ms", (c.counters.predicted_wait_us / 1000).to_string()),
-            ("actual_wait_ms", (c.counters.actual_wait_us / 1000).to_string()),
-            ("replanned", c.counters.replanned.to_string()),
-            ("lead", lead.to_string()),
-            ("max_lead", c.counters.max_lead.to_string()),
-            ("submitted_ms", ms(Some(c.submitted_us))),
-            ("started_ms", ms(c.started_us)),
-            ("trained_ms", ms(c.trained_us)),
-            ("ended_ms", ms(c.ended_us)),
-        ];
-        if let Some(result) = &c.evaluation {
-            fields.push(("test_loss", format!("{:.6}", result.loss)));
-            fields.push(("test_samples", result.samples.to_string()));
-            let metrics = [
-                ("test_accuracy", result.accuracy),
-                ("test_top_k_accuracy", result.top_k_accuracy),
-                ("test_perplexity", result.perplexity),
-            ];
-            let known =
-                metrics.into_iter().filter_map(|(name, value)| Some((name, format!("{:.6}", value?))));
-            fields.extend(known);
-        }
-        if let Some(file) = &c.snapshot {
-            fields.push(("snapshot", file.path.clone()));
-            fields.push(("snapshot_digest", file.digest.clone()));
-        }
-        fields
     }
 }
 

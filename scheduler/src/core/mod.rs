@@ -26,6 +26,7 @@ mod reports;
 mod shard_protocol;
 mod state_machine;
 mod stragglers;
+mod summary;
 mod worker_protocol;
 
 pub use commit::{

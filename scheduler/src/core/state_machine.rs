@@ -9,6 +9,7 @@ use super::{
     job::Job,
     records::Phase,
     shard_protocol::HeldJob,
+    worker_protocol::TaskReport,
 };
 use crate::ids::{Generation, Incarnation, JobId, ShardIndex};
 
@@ -65,86 +66,54 @@ impl Core {
 
     fn dispatch(&mut self, now_us: u64, input: Input, effects: &mut Vec<Effect>) -> Result<(), Refused> {
         match input {
-            Input::Submit(submission) => self.submit(submission, now_us)?,
-            Input::Cancel(id) => {
-                let job = self.jobs.get_mut(&id).ok_or(Refused::Unknown { job: id.clone() })?;
-                if job.state.phase.is_over() {
-                    return Err(Refused::Over { job: id, state: job.state.phase.word() });
-                }
-                job.end(Phase::Canceled, now_us, effects);
-            }
-            Input::Delete(id) => self.delete(&id, effects)?,
+            Input::Submit(submission) => return self.submit(submission, now_us),
+            Input::Cancel(id) => return self.cancel(&id, now_us, effects),
+            Input::Delete(id) => return self.delete(&id, effects),
             Input::WorkerJoined { worker, about } => {
                 self.workers.insert(worker, about);
             }
-            Input::WorkerGone { worker, reason } => {
-                self.workers.remove(&worker);
-                for job in self.jobs.values_mut().filter(|j| !j.state.phase.is_over()) {
-                    job.worker_gone(worker, &reason, now_us, effects);
-                }
-            }
-            Input::Report { worker, report } => {
-                effects.push(Effect::AckReport { worker, key: report.key.clone() });
-                let key = report.key.clone();
-                if let Some(job) = self.open_job(&key.job, key.generation)
-                    && let Some(fault) = job.report(worker, report, now_us, effects)
-                {
-                    self.exclude(worker, &key, fault, now_us, effects);
-                }
-            }
-            Input::ShardsOpened { job, generation } => {
-                if let Some(job) = self.open_job(&job, generation) {
-                    job.opened(now_us, effects);
-                }
-            }
-            Input::ShardLost { shard, reason } => {
-                let opened = |j: &&mut Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
-                for job in self.jobs.values_mut().filter(opened) {
-                    job.shard_lost(shard, &reason, now_us, effects);
-                }
-            }
+            Input::WorkerGone { worker, reason } => self.worker_gone(worker, &reason, now_us, effects),
+            Input::Report { worker, report } => self.take_report(worker, report, now_us, effects),
+            Input::ShardLost { shard, reason } => self.shard_lost(shard, &reason, now_us, effects),
             Input::ShardHolds { shard, asked_us, held } => {
                 self.shard_holds(shard, asked_us, &held, now_us, effects);
             }
-            Input::Attached { job, generation, shard, closed, watermarks, floor } => {
-                if let Some(job) = self.open_job(&job, generation) {
-                    job.attached(shard, closed, &watermarks, &floor, now_us, effects);
-                }
-            }
-            Input::ShardFailed { job, generation, code, reason } => {
-                if let Some(job) = self.open_job(&job, generation) {
-                    job.end(Phase::Failed { code, reason }, now_us, effects);
-                }
-            }
-            Input::BarrierClosed { job, generation, shard, barrier } => {
-                if let Some(job) = self.open_job(&job, generation) {
-                    job.shard_closed(shard, barrier, now_us);
-                }
-            }
-            Input::Sealed { job, generation, worker, shard, progress } => {
-                if let Some(job) = self.open_job(&job, generation) {
-                    job.sealed(worker, shard, progress, now_us, effects);
-                }
-            }
-            Input::Planned { job, generation, superstep, revision, plan } => {
-                if let Some(job) = self.open_job(&job, generation) {
-                    job.take_plan(superstep, revision, plan, now_us, effects);
-                }
-            }
-            Input::Tick => {
-                for job in self.jobs.values_mut().filter(|j| j.state.phase == Phase::Running) {
-                    job.tick(now_us, effects);
-                }
-            }
-            Input::SnapshotWritten { key, outcome } => {
-                if let Some(job) = self.open_job(&key.job.clone(), key.generation) {
-                    job.snapshot_written(&key, outcome, now_us, effects);
-                }
-            }
+            Input::Tick => self.tick(now_us, effects),
             Input::WeightsKept { job, generation, outcome } => {
+                // That job is over.
                 if let Some(job) = self.jobs.get_mut(&job).filter(|j| j.state.generation == generation) {
                     job.weights_kept(outcome, now_us);
                 }
+            }
+            Input::ShardsOpened { job, generation } => {
+                self.with_open_job(&job, generation, |job| job.opened(now_us, effects));
+            }
+            Input::Attached { job, generation, shard, closed, watermarks, floor } => {
+                self.with_open_job(&job, generation, |job| {
+                    job.attached(shard, closed, &watermarks, &floor, now_us, effects);
+                });
+            }
+            Input::ShardFailed { job, generation, code, reason } => {
+                let failed = Phase::Failed { code, reason };
+                self.with_open_job(&job, generation, |job| job.end(failed, now_us, effects));
+            }
+            Input::BarrierClosed { job, generation, shard, barrier } => {
+                self.with_open_job(&job, generation, |job| job.shard_closed(shard, barrier, now_us));
+            }
+            Input::Sealed { job, generation, worker, shard, progress } => {
+                self.with_open_job(&job, generation, |job| {
+                    job.sealed(worker, shard, progress, now_us, effects);
+                });
+            }
+            Input::Planned { job, generation, superstep, revision, plan } => {
+                self.with_open_job(&job, generation, |job| {
+                    job.take_plan(superstep, revision, plan, now_us, effects);
+                });
+            }
+            Input::SnapshotWritten { key, outcome } => {
+                self.with_open_job(&key.job, key.generation, |job| {
+                    job.snapshot_written(&key, outcome, now_us, effects);
+                });
             }
         }
         Ok(())
@@ -168,6 +137,15 @@ impl Core {
         Ok(())
     }
 
+    fn cancel(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) -> Result<(), Refused> {
+        let job = self.jobs.get_mut(id).ok_or(Refused::Unknown { job: id.clone() })?;
+        if job.state.phase.is_over() {
+            return Err(Refused::Over { job: id.clone(), state: job.state.phase.word() });
+        }
+        job.end(Phase::Canceled, now_us, effects);
+        Ok(())
+    }
+
     fn delete(&mut self, id: &JobId, effects: &mut Vec<Effect>) -> Result<(), Refused> {
         let job = self.jobs.get(id).ok_or(Refused::Unknown { job: id.clone() })?;
         if !job.state.phase.is_over() {
@@ -178,6 +156,43 @@ impl Core {
         self.jobs.remove(id);
         self.deleted.push(id.clone());
         Ok(())
+    }
+
+    fn worker_gone(&mut self, worker: Incarnation, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
+        self.workers.remove(&worker);
+        for job in self.jobs.values_mut().filter(|j| !j.state.phase.is_over()) {
+            job.worker_gone(worker, reason, now_us, effects);
+        }
+    }
+
+    fn take_report(
+        &mut self,
+        worker: Incarnation,
+        report: TaskReport,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let key = report.key.clone();
+        effects.push(Effect::AckReport { worker, key: key.clone() });
+        let fault = self
+            .open_job(&key.job, key.generation)
+            .and_then(|job| job.report(worker, report, now_us, effects));
+        if let Some(fault) = fault {
+            self.exclude(worker, &key, fault, now_us, effects);
+        }
+    }
+
+    fn tick(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        for job in self.jobs.values_mut().filter(|j| j.state.phase == Phase::Running) {
+            job.tick(now_us, effects);
+        }
+    }
+
+    fn shard_lost(&mut self, shard: ShardIndex, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
+        let opened = |j: &&mut Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
+        for job in self.jobs.values_mut().filter(opened) {
+            job.shard_lost(shard, reason, now_us, effects);
+        }
     }
 
     /// A shard says what it holds: what nobody knows is dropped there, what it should hold and does not is lost, and of
@@ -217,6 +232,13 @@ impl Core {
 
     fn open_job(&mut self, job: &JobId, generation: Generation) -> Option<&mut Job> {
         self.jobs.get_mut(job).filter(|j| j.state.generation == generation && !j.state.phase.is_over())
+    }
+
+    /// Does something with a job unless it is over or another life of it began: then the message is late.
+    fn with_open_job(&mut self, id: &JobId, generation: Generation, act: impl FnOnce(&mut Job)) {
+        if let Some(job) = self.open_job(id, generation) {
+            act(job);
+        }
     }
 
     /// What changed since the last call, by job. Commit each as a unit before carrying out the effects.

@@ -27,81 +27,94 @@ const FAINT: &str = "#767676";
 /// Draws runs of the same length below each other, each with the timeline it kept. `caption` heads the picture.
 pub fn plot(caption: &str, runs: &[Outcome]) -> String {
     let until_us = runs.iter().map(|r| r.timeline.until_us).max().unwrap_or(1).max(1);
-    let rows: Vec<usize> = runs.iter().map(|r| r.per_worker.len()).collect();
-    let panel = |workers: usize| TITLE + workers as f64 * (ROW + GAP) + FOOT;
-    let height = HEAD + rows.iter().map(|&n| panel(n)).sum::<f64>() + AXIS;
+    let height = HEAD + runs.iter().map(panel_height).sum::<f64>() + AXIS;
     let x = |us: u64| LEFT + (WIDTH - LEFT - RIGHT) * us as f64 / until_us as f64;
 
     let mut svg = String::new();
-    let s = &mut svg;
+    head(&mut svg, height, caption);
+    let mut top = HEAD;
+    for run in runs {
+        panel(&mut svg, top, run, &x);
+        top += panel_height(run);
+    }
+    axis(&mut svg, top, until_us, &x);
+    line(&mut svg, "</svg>");
+    svg
+}
+
+fn head(svg: &mut String, height: f64, caption: &str) {
     line(
-        s,
+        svg,
         &format!(
             r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" font-family="Helvetica, Arial, 'Liberation Sans', sans-serif">"#
         ),
     );
     line(
-        s,
+        svg,
         &format!(
             r#"<defs><pattern id="wait" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="7" height="7" fill="{}"/><rect width="2.2" height="7" fill="{ORANGE}"/></pattern></defs>"#,
             "#FFF6E0"
         ),
     );
-    line(s, &format!(r##"<rect width="{WIDTH}" height="{height}" fill="#FFFFFF"/>"##));
-    line(s, &text(LEFT - 86.0, 28.0, 18.0, INK, "start", true, caption));
-    legend(s);
+    line(svg, &format!(r##"<rect width="{WIDTH}" height="{height}" fill="#FFFFFF"/>"##));
+    line(svg, &text(LEFT - 86.0, 28.0, 18.0, INK, "start", true, caption));
+    legend(svg);
+}
 
-    let mut top = HEAD;
-    for run in runs {
-        line(s, &text(LEFT - 86.0, top + 20.0, 15.0, INK, "start", true, &run.policy));
-        line(s, &text(WIDTH - RIGHT, top + 20.0, 14.0, INK, "end", false, &figures(run)));
-        let first = top + TITLE;
-        let bottom = first + run.per_worker.len() as f64 * (ROW + GAP) - GAP;
-        let y = |worker: usize| first + worker as f64 * (ROW + GAP);
-        for worker in 0..run.per_worker.len() {
-            let label = format!("worker {}", worker + 1);
-            line(s, &text(LEFT - 12.0, y(worker) + ROW * 0.7, 13.0, INK, "end", false, &label));
-            line(
-                s,
-                &format!(
-                    r##"<rect x="{LEFT}" y="{:.1}" width="{:.1}" height="{ROW}" fill="#F2F2F2"/>"##,
-                    y(worker),
-                    WIDTH - LEFT - RIGHT
-                ),
-            );
-        }
-        // All boxes of one kind are one path: a picture of a thousand iterations stays small.
-        let mut odd = vec![false; run.per_worker.len()];
-        let mut paths = [(BLUE, String::new()), (SKY, String::new()), ("url(#wait)", String::new())];
-        for bar in &run.timeline.bars {
-            let (from, width) = (x(bar.start_us), x(bar.end_us) - x(bar.start_us));
-            let kind = if bar.waiting {
-                2
-            } else {
-                odd[bar.worker] = !odd[bar.worker];
-                usize::from(!odd[bar.worker])
-            };
-            let _ = write!(paths[kind].1, "M{from:.1} {:.0}h{width:.1}v{ROW}h-{width:.1}z", y(bar.worker));
-        }
-        for (fill, path) in paths.iter().filter(|(_, path)| !path.is_empty()) {
-            line(s, &format!(r##"<path fill="{fill}" stroke="#FFFFFF" stroke-width="0.6" d="{path}"/>"##));
-        }
-        for &at_us in &run.timeline.barriers_us {
-            let at = x(at_us);
-            line(
-                s,
-                &format!(
-                    r#"<line x1="{at:.2}" y1="{:.1}" x2="{at:.2}" y2="{:.1}" stroke="{RED}" stroke-width="2"/>"#,
-                    first - 5.0,
-                    bottom + 5.0
-                ),
-            );
-        }
-        top += panel(run.per_worker.len());
+fn panel_height(run: &Outcome) -> f64 {
+    TITLE + run.per_worker.len() as f64 * (ROW + GAP) + FOOT
+}
+
+/// One run: a row for each worker, its boxes, and the barriers across all rows.
+fn panel(svg: &mut String, top: f64, run: &Outcome, x: &dyn Fn(u64) -> f64) {
+    line(svg, &text(LEFT - 86.0, top + 20.0, 15.0, INK, "start", true, &run.policy));
+    line(svg, &text(WIDTH - RIGHT, top + 20.0, 14.0, INK, "end", false, &figures(run)));
+    let first = top + TITLE;
+    let y = |worker: usize| first + worker as f64 * (ROW + GAP);
+    for worker in 0..run.per_worker.len() {
+        let label = format!("worker {}", worker + 1);
+        line(svg, &text(LEFT - 12.0, y(worker) + ROW * 0.7, 13.0, INK, "end", false, &label));
+        line(
+            svg,
+            &format!(
+                r##"<rect x="{LEFT}" y="{:.1}" width="{:.1}" height="{ROW}" fill="#F2F2F2"/>"##,
+                y(worker),
+                WIDTH - LEFT - RIGHT
+            ),
+        );
     }
-    axis(s, top, until_us, &x);
-    line(s, "</svg>");
-    svg
+    boxes(svg, run, x, &y);
+    let bottom = first + run.per_worker.len() as f64 * (ROW + GAP) - GAP;
+    for &at_us in &run.timeline.barriers_us {
+        let at = x(at_us);
+        line(
+            svg,
+            &format!(
+                r#"<line x1="{at:.2}" y1="{:.1}" x2="{at:.2}" y2="{:.1}" stroke="{RED}" stroke-width="2"/>"#,
+                first - 5.0,
+                bottom + 5.0
+            ),
+        );
+    }
+}
+
+/// Iterations and waits. All boxes of one kind are one path: a picture of a thousand iterations stays small.
+fn boxes(svg: &mut String, run: &Outcome, x: &dyn Fn(u64) -> f64, y: &dyn Fn(usize) -> f64) {
+    let mut odd = vec![false; run.per_worker.len()];
+    let mut paths = [(BLUE, String::new()), (SKY, String::new()), ("url(#wait)", String::new())];
+    for bar in &run.timeline.bars {
+        let (from, width) = (x(bar.start_us), x(bar.end_us) - x(bar.start_us));
+        let kind = if bar.waiting {
+            2
+        } else {
+            odd[bar.worker] = !odd[bar.worker];
+            usize::from(!odd[bar.worker])
+        };
+        let _ = write!(paths[kind].1, "M{from:.1} {:.0}h{width:.1}v{ROW}h-{width:.1}z", y(bar.worker));
+    }
+    for (fill, path) in paths.iter().filter(|(_, path)| !path.is_empty()) {
+        line(svg, &format!(r##"<path fill="{fill}" stroke="#FFFFFF" stroke-width="0.6" d="{path}"/>"##));
+    }
 }
 
 fn line(svg: &mut String, text: &str) {

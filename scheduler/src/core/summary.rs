@@ -1,0 +1,109 @@
+//! The summary of a job in the store: plain numbers and words, for people.
+
+use super::{job::Job, records::Phase};
+
+/// Fields of a hash, by name.
+type Fields = Vec<(&'static str, String)>;
+
+impl Job {
+    /// The job as people see it; the fields are those of docs/redis-schema.md.
+    pub(super) fn summary(&self, now_us: u64) -> Fields {
+        [self.setting(), self.progress(now_us), self.waits(now_us), self.moments(), self.results()].concat()
+    }
+
+    /// What it is, how it stands, and who works on it.
+    fn setting(&self) -> Fields {
+        let (state, train) = (&self.state, self.train());
+        let (code, reason) = match &state.phase {
+            Phase::Failed { code, reason } => (code.clone(), reason.clone()),
+            _ => (String::new(), String::new()),
+        };
+        let active = if state.phase.is_over() { 0 } else { self.active().count() };
+        vec![
+            ("state", state.phase.word().to_owned()),
+            ("code", code),
+            ("reason", reason),
+            ("waiting_for", state.waiting_for.clone().unwrap_or_default()),
+            ("excluded", self.exclusions()),
+            ("policy", train.policy.to_string()),
+            ("model_digest", train.model.forward.clone()),
+            ("generation", state.generation.life().to_string()),
+            ("workers", active.to_string()),
+            ("shards", state.shards.to_string()),
+        ]
+    }
+
+    /// How far it is, and how fast.
+    fn progress(&self, now_us: u64) -> Fields {
+        let (state, train, counted) = (&self.state, self.train(), self.counted());
+        let epoch = (counted / train.epoch_samples().max(1)).min(u64::from(train.epochs));
+        let begin_us = state.started_us.unwrap_or(now_us);
+        let trained_s = state.trained_us.unwrap_or(now_us).saturating_sub(begin_us) as f64 / 1e6;
+        let trains = state.phase == Phase::Running && state.trained_us.is_none();
+        let recent = trains.then(|| format!("{:.1}", state.recent_rate.samples_per_s(now_us, counted)));
+        vec![
+            ("epoch", epoch.to_string()),
+            ("epochs_complete", state.epochs_complete.to_string()),
+            ("epochs", train.epochs.to_string()),
+            ("samples_applied", counted.to_string()),
+            ("samples_total", train.total_samples().to_string()),
+            ("samples_per_s", format!("{:.1}", counted as f64 / trained_s.max(1e-6))),
+            ("samples_per_s_lately", recent.unwrap_or_default()),
+            ("progress_ms", (state.recent_rate.progress_us() / 1000).to_string()),
+            ("iterations_done", state.counters.done.to_string()),
+            ("iterations_lost", state.counters.lost.to_string()),
+            ("iterations_torn", state.counters.torn.to_string()),
+            ("iterations_skipped", state.counters.skipped.to_string()),
+            ("loss", state.loss.map(|loss| format!("{loss:.6}")).unwrap_or_default()),
+        ]
+    }
+
+    /// Barriers, and who is ahead of whom.
+    fn waits(&self, now_us: u64) -> Fields {
+        let counters = &self.state.counters;
+        let lead = self.clocks.fastest().unwrap_or(0) - self.clocks.lowest().unwrap_or(0);
+        vec![
+            ("barriers", counters.barriers.to_string()),
+            ("next_barrier", self.next_barrier(now_us)),
+            ("predicted_wait_ms", (counters.predicted_wait_us / 1000).to_string()),
+            ("actual_wait_ms", (counters.actual_wait_us / 1000).to_string()),
+            ("replanned", counters.replanned.to_string()),
+            ("lead", lead.to_string()),
+            ("max_lead", counters.max_lead.to_string()),
+        ]
+    }
+
+    /// When it came to where it is; empty where it has not.
+    fn moments(&self) -> Fields {
+        let state = &self.state;
+        let ms = |us: Option<u64>| us.map(|us| (us / 1000).to_string()).unwrap_or_default();
+        vec![
+            ("submitted_ms", ms(Some(state.submitted_us))),
+            ("started_ms", ms(state.started_us)),
+            ("trained_ms", ms(state.trained_us)),
+            ("ended_ms", ms(state.ended_us)),
+        ]
+    }
+
+    /// What its nodes brought, as far as there are any.
+    fn results(&self) -> Fields {
+        let mut fields = Vec::new();
+        if let Some(result) = &self.state.evaluation {
+            fields.push(("test_loss", format!("{:.6}", result.loss)));
+            fields.push(("test_samples", result.samples.to_string()));
+            let metrics = [
+                ("test_accuracy", result.accuracy),
+                ("test_top_k_accuracy", result.top_k_accuracy),
+                ("test_perplexity", result.perplexity),
+            ];
+            let known =
+                metrics.into_iter().filter_map(|(name, value)| Some((name, format!("{:.6}", value?))));
+            fields.extend(known);
+        }
+        if let Some(file) = &self.state.snapshot {
+            fields.push(("snapshot", file.path.clone()));
+            fields.push(("snapshot_digest", file.digest.clone()));
+        }
+        fields
+    }
+}
