@@ -44,3 +44,56 @@ pub(super) fn log_commit(job: &JobId, commit: &Commit) {
         info!(%job, "job deleted");
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "cli")]
+mod tests {
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(commit: &Commit) -> String {
+        let (lines, job) = (Lines::default(), "digits".parse().unwrap());
+        let writer = lines.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+        tracing::subscriber::with_default(subscriber, || log_commit(&job, commit));
+        let bytes = lines.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn event(fields: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+        fields.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn what_an_operator_must_know_is_a_warning_and_what_is_of_no_use_is_not_logged() {
+        let failed =
+            event(&[("what", "job_ended"), ("state", "failed"), ("code", "E220"), ("reason", "gone")]);
+        let events = vec![event(&[("what", "barrier_closed")]), failed];
+        let lines = logged(&Commit { events, ..Commit::default() });
+        assert_eq!(lines.lines().count(), 1, "{lines}");
+        for part in ["WARN", "job failed", "job=digits", "E220", "gone"] {
+            assert!(lines.contains(part), "{part}: {lines}");
+        }
+        let deleted = logged(&Commit { gone: true, ..Commit::default() });
+        assert!(deleted.contains("INFO") && deleted.contains("job deleted"), "{deleted}");
+        assert_eq!(logged(&Commit::default()), "");
+    }
+}

@@ -1,0 +1,303 @@
+//! The engine as its callers meet it: clients, workers and a shard over real connections, and a real Redis.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::{net::Ipv4Addr, process::Command, time::Duration};
+
+use syncline_engine::{
+    kit::{self, RedisOptions, RedisServer},
+    rpc::{
+        Activity, ClientServiceClient, ClientServiceRequest, ClientServiceResponse, Collected, EngineFault,
+        ShardFault, ShardHello, ShardRegistryClient, ShardRegistryRequest, ShardRegistryResponse,
+        ShardRequest, ShardResponse, Token, WorkerHello, WorkerServiceClient, WorkerServiceRequest,
+        WorkerServiceResponse, accept, answer_calls, channel, connect, hello::Role, within,
+    },
+    service::{Engine, EngineHandle, EngineOptions, Limits},
+};
+use syncline_scheduler::{
+    ids::{JobId, ShardIndex},
+    spec::{
+        DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
+        Source, TrainSpec,
+    },
+};
+use tarpc::{
+    client::Config,
+    server::{self, Channel},
+};
+use tokio::{net::TcpListener, time::timeout};
+
+/// Longer than anything takes that a test waits for.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+struct Rig {
+    /// `None` only while it crashes.
+    engine: Option<EngineHandle>,
+    token: Token,
+    redis: RedisServer,
+    shards: u32,
+    _dir: tempfile::TempDir,
+}
+
+async fn start_engine(redis: &RedisServer, token: &Token, shards: u32) -> EngineHandle {
+    let mut engine = Engine::start(EngineOptions {
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        token: token.clone(),
+        redis: redis.url(),
+        instance: "the-only-one".into(),
+        shards,
+        limits: Limits { worker_silence: TEST_TIMEOUT, ..Limits::default() },
+    })
+    .await
+    .unwrap();
+    timeout(TEST_TIMEOUT, engine.active()).await.unwrap();
+    engine
+}
+
+impl Rig {
+    async fn start(shards: u32) -> Self {
+        let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
+        let program = kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+        let redis = RedisServer::start(&program.path, RedisOptions::new(dir.path())).unwrap();
+        let engine = Some(start_engine(&redis, &token, shards).await);
+        Self { engine, token, redis, shards, _dir: dir }
+    }
+
+    /// Ends the engine as a crash would, and starts it again.
+    async fn crash(&mut self) {
+        drop(self.engine.take());
+        self.engine = Some(start_engine(&self.redis, &self.token, self.shards).await);
+    }
+
+    fn address(&self) -> String {
+        self.engine.as_ref().unwrap().address().to_string()
+    }
+
+    async fn client(&self) -> ClientServiceClient {
+        let open = connect::<ClientServiceRequest, ClientServiceResponse>(
+            &self.address(),
+            Role::Client,
+            &self.token,
+        )
+        .await;
+        ClientServiceClient::new(Config::default(), open.unwrap()).spawn()
+    }
+
+    async fn worker(&self) -> WorkerServiceClient {
+        let open = connect::<WorkerServiceRequest, WorkerServiceResponse>(
+            &self.address(),
+            Role::Worker,
+            &self.token,
+        )
+        .await;
+        WorkerServiceClient::new(Config::default(), open.unwrap()).spawn()
+    }
+
+    async fn announce(&self, hello: ShardHello) -> Result<(), EngineFault> {
+        let open =
+            connect::<ShardRegistryRequest, ShardRegistryResponse>(&self.address(), Role::Shard, &self.token)
+                .await;
+        let registry = ShardRegistryClient::new(Config::default(), open.unwrap()).spawn();
+        registry.announce(within(TEST_TIMEOUT), hello).await.unwrap().map(drop)
+    }
+
+    /// A shard that keeps every blob and holds no job.
+    async fn start_shard(&self) -> ShardHello {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let respond = |_, request| async move { Ok(answer(request)) };
+        let serve = move |_, stream| answer_calls(channel(stream).execute(server::serve(respond)));
+        tokio::spawn(accept(listener, self.token.clone(), &[Role::Control], serve));
+        ShardHello { index: ShardIndex(0), count: self.shards, address, boot: 1 }
+    }
+}
+
+fn answer(request: ShardRequest) -> ShardResponse {
+    match request {
+        ShardRequest::HasBlobs { digests } => ShardResponse::HasBlobs(vec![true; digests.len()]),
+        ShardRequest::Held { .. } => ShardResponse::Held(Ok(Vec::new())),
+        ShardRequest::Moved { .. } => ShardResponse::Moved(Ok(())),
+        ShardRequest::Close { .. } => ShardResponse::Close(Ok(())),
+        // The number of blobs that it is to keep, so that a test sees it.
+        ShardRequest::Collect { keep, older_than_s, .. } => {
+            ShardResponse::Collect(Ok(Collected { blobs: keep.len() as u64, bytes: older_than_s }))
+        }
+        _ => ShardResponse::Attach(Err(ShardFault::Invalid { what: "not asked in these tests".into() })),
+    }
+}
+
+fn hello() -> WorkerHello {
+    WorkerHello {
+        name: "worker-0".into(),
+        host: "here".into(),
+        pid: 7,
+        device: "cpu".into(),
+        max_batch: None,
+    }
+}
+
+fn spec(id: &JobId) -> JobSpec {
+    let model = ModelSpec {
+        training_graph: "a".repeat(64),
+        evaluation_graph: "b".repeat(64),
+        forward: "c".repeat(64),
+        initial: "d".repeat(64),
+        layout: Layout(vec![Parameter::trained("w", vec![100])]),
+        inputs: vec![],
+        label: None,
+        classes: None,
+        ignored_label: None,
+        label_shape: vec![],
+    };
+    let data = DataSpec {
+        train_samples: 64,
+        ..DataSpec::new(Source::Csv { path: "nothing.csv".into(), label_columns: 1, skip_lines: 0 })
+    };
+    let train = TrainSpec {
+        model,
+        data,
+        optimizer: Optimizer::Sgd { weight_decay: 0.0 },
+        learning_rate: LearningRate { base: 0.1, decay: Default::default() },
+        policy: "bsp".parse().unwrap(),
+        batch: 32,
+        epochs: 1,
+        drop_last: false,
+        seed: 0,
+        on_nan: OnNan::Fail,
+        clip_norm: None,
+        min_workers: 1,
+        max_workers: u32::MAX,
+        ahead: None,
+    };
+    let kind = NodeKind::Train(Box::new(train));
+    let node = Node { name: "train".parse().unwrap(), after: vec![], retries: 0, kind };
+    JobSpec { id: id.clone(), nodes: vec![node] }
+}
+
+/// Repeats a call until its answer is good.
+async fn until<T>(mut call: impl AsyncFnMut() -> Option<T>) -> T {
+    let repeated = async {
+        loop {
+            if let Some(value) = call().await {
+                return value;
+            }
+        }
+    };
+    timeout(TEST_TIMEOUT, repeated).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_reconnects_at_once_is_kept_and_one_that_does_not_is_dropped() {
+    let rig = Rig::start(1).await;
+    let (client, first) = (rig.client().await, rig.worker().await);
+    let me = first.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap().enrolment();
+    drop(first);
+    let second = rig.worker().await;
+    // The poll outlasts the time in which a closed connection may be opened again.
+    let orders = second.poll(within(TEST_TIMEOUT), me, Activity::default(), 1_000).await.unwrap().unwrap();
+    assert_eq!((orders.assignments.len(), orders.revoked.len()), (0, 0));
+    assert_eq!(client.workers(within(TEST_TIMEOUT)).await.unwrap().unwrap().len(), 1);
+    drop(second);
+    until(async || client.workers(within(TEST_TIMEOUT)).await.unwrap().unwrap().is_empty().then_some(()))
+        .await;
+    let late = rig.worker().await.poll(within(TEST_TIMEOUT), me, Activity::default(), 0).await.unwrap();
+    assert_eq!(late, Err(EngineFault::Dropped));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_poll_that_waits_holds_up_nobody_and_ends_when_its_worker_leaves() {
+    let rig = Rig::start(1).await;
+    let (client, worker) = (rig.client().await, rig.worker().await);
+    let me = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap().enrolment();
+    let slow = worker.clone();
+    let polling =
+        tokio::spawn(async move { slow.poll(within(TEST_TIMEOUT), me, Activity::default(), 20_000).await });
+    assert_eq!(client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap()["workers"], "1");
+    worker.leave(within(TEST_TIMEOUT), me).await.unwrap().unwrap();
+    let answer = timeout(Duration::from_secs(15), polling).await.unwrap().unwrap().unwrap();
+    assert_eq!(answer, Err(EngineFault::Dropped));
+    assert!(client.workers(within(TEST_TIMEOUT)).await.unwrap().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_shard_is_named_and_one_that_counts_differently_is_refused() {
+    let rig = Rig::start(2).await;
+    let client = rig.client().await;
+    let shard = rig.start_shard().await;
+    let other = ShardHello { count: 3, ..shard.clone() };
+    assert_eq!(rig.announce(other).await, Err(EngineFault::MissingShards { present: 3, expected: 2 }));
+    rig.announce(shard).await.unwrap();
+    let missing = EngineFault::MissingShards { present: 1, expected: 2 };
+    assert_eq!(client.shards(within(TEST_TIMEOUT)).await.unwrap(), Err(missing.clone()));
+    let job: JobId = "digits".parse().unwrap();
+    assert_eq!(client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap(), Err(missing));
+    let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+    assert_eq!((about["shards_present"].as_str(), about["shards"].as_str()), ("1", "2"));
+    assert!(about["shard_trouble"].contains("parameter shard s1 is not there"), "{}", about["shard_trouble"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_and_its_blobs_survive_a_crash_of_the_engine_and_go_when_it_is_deleted() {
+    let mut rig = Rig::start(1).await;
+    let shard = rig.start_shard().await;
+    rig.announce(shard.clone()).await.unwrap();
+    let job: JobId = "digits".parse().unwrap();
+    let client = rig.client().await;
+    client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
+    client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
+    let other = client.submit(within(TEST_TIMEOUT), spec(&job), 2, false).await.unwrap();
+    assert_eq!(other, Err(EngineFault::DuplicateJob { job: job.clone() }), "another nonce is another job");
+
+    rig.crash().await;
+    rig.announce(shard).await.unwrap();
+    let client = rig.client().await;
+    let jobs = client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+    assert_eq!((jobs.len(), jobs[0]["id"].as_str()), (1, "digits"));
+    let named = client.gc(within(TEST_TIMEOUT), 60).await.unwrap().unwrap();
+    assert_eq!((named.blobs, named.bytes), (4, 60), "the four blobs of the job are kept");
+    let running = client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap();
+    assert!(matches!(running, Err(EngineFault::NotOver { .. })), "{running:?}");
+    client.cancel(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
+    until(async || client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap().ok()).await;
+    assert!(client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap().is_empty());
+    let named = client.gc(within(TEST_TIMEOUT), 60).await.unwrap().unwrap();
+    assert_eq!(named.blobs, 0);
+    let unknown = client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap();
+    assert_eq!(unknown, Err(EngineFault::UnknownJob { job }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_crash_a_worker_must_register_again_and_gets_a_higher_number() {
+    let mut rig = Rig::start(1).await;
+    let before = rig.worker().await.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap();
+    rig.crash().await;
+    let worker = rig.worker().await;
+    let poll = worker.poll(within(TEST_TIMEOUT), before.enrolment(), Activity::default(), 0).await.unwrap();
+    assert_eq!(poll, Err(EngineFault::Dropped));
+    let after = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap();
+    assert!(after.epoch > before.epoch && after.incarnation > before.incarnation);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_redis_is_paused_callers_are_refused_at_once_and_served_again_when_it_is_back() {
+    let rig = Rig::start(1).await;
+    let (client, worker) = (rig.client().await, rig.worker().await);
+    let signal = |name: &str| {
+        let pid = rig.redis.pid().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    };
+    signal("-STOP");
+    let cause = until(async || {
+        let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+        about.get("store_trouble").filter(|cause| !cause.is_empty()).cloned()
+    });
+    let cause = cause.await;
+    assert!(cause.contains("redis gave no answer"), "{cause}");
+    let refused = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap();
+    assert!(matches!(refused, Err(EngineFault::Store { .. })), "{refused:?}");
+    let canceled = client.cancel(within(TEST_TIMEOUT), "digits".parse().unwrap()).await.unwrap();
+    assert!(matches!(canceled, Err(EngineFault::Store { .. })), "{canceled:?}");
+    signal("-CONT");
+    let registered = until(async || worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().ok()).await;
+    assert!(registered.epoch.0 >= 1);
+}
