@@ -85,7 +85,7 @@ impl ClientError {
 }
 
 impl Client {
-    /// Does not connect yet: the first call does. With several engines whoever leads is asked.
+    /// Does not connect yet: the first call does. With several engines, calls go to the one that leads.
     pub fn new(engines: impl Into<EngineAddresses>, token: Token) -> Self {
         let open = |transport| ClientServiceClient::new(tarpc::client::Config::default(), transport).spawn();
         Self { link: EngineLink::new(engines.into(), Role::Client, token, open) }

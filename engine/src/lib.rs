@@ -1,4 +1,4 @@
-//! The room that remembers and talks: Redis store, leases, tarpc services, client.
+//! The engine: Redis store, leases, tarpc services, client library, command line.
 //!
 //! By default this is the client only, without Redis. Feature `server` adds [`store`] and [`service`], feature `cli`
 //! adds [`cli`], the subcommands of `syncline` that need no tensors.

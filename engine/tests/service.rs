@@ -5,7 +5,6 @@
 use std::{net::Ipv4Addr, process::Command, time::Duration};
 
 use syncline_engine::{
-    kit::{self, RedisOptions, RedisServer},
     rpc::{
         Activity, ClientServiceClient, ClientServiceRequest, ClientServiceResponse, Collected, EngineFault,
         ShardFault, ShardHello, ShardRegistryClient, ShardRegistryRequest, ShardRegistryResponse,
@@ -14,6 +13,7 @@ use syncline_engine::{
     },
     service::{Engine, EngineHandle, EngineOptions, Limits},
 };
+use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{
     ids::{JobId, ShardIndex},
     spec::{
@@ -57,7 +57,7 @@ async fn start_engine(redis: &RedisServer, token: &Token, shards: u32) -> Engine
 impl Rig {
     async fn start(shards: u32) -> Self {
         let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
-        let program = kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+        let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
         let redis = RedisServer::start(&program.path, RedisOptions::new(dir.path())).unwrap();
         let engine = Some(start_engine(&redis, &token, shards).await);
         Self { engine, token, redis, shards, _dir: dir }
@@ -149,10 +149,7 @@ fn spec(id: &JobId) -> JobSpec {
         ignored_label: None,
         label_shape: vec![],
     };
-    let data = DataSpec {
-        train_samples: 64,
-        ..DataSpec::new(Source::Csv { path: "nothing.csv".into(), label_columns: 1, skip_lines: 0 })
-    };
+    let data = DataSpec { train_samples: 64, ..DataSpec::new(Source::csv("nothing.csv")) };
     let train = TrainSpec {
         model,
         data,

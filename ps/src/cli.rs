@@ -82,7 +82,7 @@ pub fn run(args: &PsArgs) -> Result<(), PsError> {
     let (ask, mut asked) = mpsc::unbounded_channel();
     let refused = waiting
         .block_on(async {
-            // Before the line that says we are ready: whoever reads it may stop us at once.
+            // Before the line that says that the shard is ready: its reader may stop the shard at once.
             for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
                 let (mut signals, ask) = (signal(kind)?, ask.clone());
                 tokio::spawn(async move {
@@ -155,7 +155,7 @@ fn watch_parent(ask: mpsc::UnboundedSender<StopRequest>) -> io::Result<()> {
 struct SaveRetry {
     waiting: runtime::Runtime,
     asked: mpsc::UnboundedReceiver<StopRequest>,
-    /// A parent that keeps our log in a file repeats to people what it hears on stdout.
+    /// Whether the parent keeps our log in a file and prints what we write to stdout.
     tells_parent: bool,
     /// The last warning, and when it was printed.
     last_warning: Option<(String, Instant)>,

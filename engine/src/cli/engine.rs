@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{CliError, Failure, Secret, Stop, block_on, check_open_bind, log_as_service, print};
+use super::{CliError, Failure, Stop, TokenArgs, block_on, check_open_bind, log_as_service, print};
 use crate::{
     rpc::hostname,
     service::{Engine, EngineOptions, Limits},
@@ -17,7 +17,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "ADDR", default_value = DEFAULT_LISTEN)]
     listen: SocketAddr,
     #[command(flatten)]
-    secret: Secret,
+    token: TokenArgs,
     /// Address of the Redis server
     #[arg(long, value_name = "URL", env = "SYNCLINE_REDIS", hide_env_values = true)]
     redis: String,
@@ -44,8 +44,8 @@ pub struct EngineArgs {
 
 pub(super) fn run(args: EngineArgs) -> Result<(), Failure> {
     log_as_service();
-    check_open_bind(args.listen, args.secret.token_file.as_deref())?;
-    let token = args.secret.load()?;
+    check_open_bind(args.listen, args.token.token_file.as_deref())?;
+    let token = args.token.load()?;
     block_on(async move {
         let mut stop = Stop::listen(args.exit_with_parent)?;
         let host = || hostname().unwrap_or_else(|| "host".into());
@@ -74,7 +74,7 @@ pub(super) fn run(args: EngineArgs) -> Result<(), Failure> {
         print(&format!("listening {}", engine.address()))?;
         tokio::select! {
             () = stop.requested() => Ok(()),
-            // Its lead ends with it: a standby takes over, or whoever starts this process again.
+            // Its lease expires: a standby takes over, or this engine itself when its supervisor starts it again.
             reason = engine.panicked() => Err(CliError::Bug { reason }.into()),
         }
     })

@@ -8,7 +8,7 @@ use super::Exit;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
-    /// Whoever reaches that address could train and read models.
+    /// Anybody who reaches that address could train and read models.
     #[error("[E501] {address} can be reached from other machines, and no token file was named")]
     OpenBind { address: SocketAddr },
     #[error("[E502] cannot use {path}")]

@@ -136,7 +136,7 @@ pub fn refuse_usage(error: &clap::Error, json: bool) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // Nothing was typed that could be wrong: whoever did so wants to see what there is.
+        // No command was given: the help lists them.
         say(text.trim_end());
         return ExitCode::from(Exit::Usage as u8);
     }

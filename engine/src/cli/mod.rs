@@ -30,7 +30,7 @@ pub use cluster::{Cluster, Connection};
 pub use error::CliError;
 pub use failure::{Exit, Failure, finish, json_asked, refuse_usage};
 pub use output::{print, print_json, say, table};
-pub use state_files::{Secret, check_open_bind};
+pub use state_files::{TokenArgs, check_open_bind};
 pub use stop::{Stop, block_on, block_on_one_thread};
 pub use watch::follow;
 

@@ -25,7 +25,7 @@ pub(super) fn token_file(state_dir: &Path) -> PathBuf {
 
 /// Flags of a service that needs the cluster's secret.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Secret {
+pub struct TokenArgs {
     /// File with the secret of the cluster; without it the one in the state directory
     #[arg(long, value_name = "FILE", env = "SYNCLINE_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
@@ -34,7 +34,7 @@ pub struct Secret {
     pub state_dir: Option<PathBuf>,
 }
 
-impl Secret {
+impl TokenArgs {
     /// The token in the named file, which has to exist, or in the state directory, where it is made if need be.
     pub fn load(&self) -> Result<Token, Failure> {
         if let Some(path) = &self.token_file {

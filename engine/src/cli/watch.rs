@@ -54,7 +54,7 @@ pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Fail
                     break view;
                 }
             }
-            // The job may run on all the same, and whoever watches has not said that it is enough.
+            // The job may still run, so watching goes on until the user ends it.
             Err(error) if error.is_passing() => display.trouble(&Failure::from(error)),
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! What people and programs say to the engine.
+//! Calls of clients to the engine.
 
 use std::collections::BTreeMap;
 

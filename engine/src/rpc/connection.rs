@@ -24,7 +24,7 @@ use super::{
     token::Token,
 };
 
-/// A greeting that takes longer is given up: a silent stranger must not use up a connection.
+/// Limit of a greeting: an unknown peer that sends nothing must not use up a connection.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections one listener serves at the same time.
 const MAX_CONNECTIONS: usize = 65_536;
@@ -37,7 +37,7 @@ type ClientTransport<Req, Resp> = Transport<Response<Resp>, ClientMessage<Req>>;
 pub type ServerChannel<Req, Resp> = MaxRequests<BaseChannel<Req, Resp, ServerTransport<Req, Resp>>>;
 type ServerTransport<Req, Resp> = Transport<ClientMessage<Req>, Response<Resp>>;
 
-/// Small messages leave at once, and an end that is gone without a word is noticed within half a minute.
+/// Small messages leave at once, and a peer that vanished is noticed within half a minute.
 fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let probes = TcpKeepalive::new()
@@ -85,7 +85,7 @@ pub async fn answer_calls(calls: impl Stream<Item = impl Future<Output = ()> + S
     }
 }
 
-/// Accepts connections for ever and hands each to `serve` after its greeting.
+/// Accepts connections until the task is aborted, and passes each to `serve` after its greeting.
 pub async fn accept<F>(
     listener: TcpListener,
     token: Token,

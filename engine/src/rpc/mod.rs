@@ -1,4 +1,4 @@
-//! The wire: greeting, codec, connections, and the services that travel over them.
+//! Remote calls: greeting, codec, connections, and the services.
 
 mod addresses;
 mod client;

@@ -28,7 +28,7 @@ impl Refusals {
     /// Logs the refusal of a caller, or counts it for the next line. What the caller sent is never repeated.
     pub fn log(&self, peer: SocketAddr, error: &HelloError) {
         if matches!(error, HelloError::Io(_)) {
-            // Whoever looks whether the port is open, such as a health check.
+            // A probe of the open port, such as a health check.
             debug!(%peer, %error, "no greeting");
             return;
         }

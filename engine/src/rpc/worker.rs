@@ -1,4 +1,4 @@
-//! What workers and shards say to the engine.
+//! Calls of workers and shards to the engine.
 
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
@@ -22,7 +22,7 @@ pub struct WorkerHello {
     pub max_batch: Option<u32>,
 }
 
-/// Name of this machine, if the system tells it.
+/// Name of this machine, if the system has one.
 pub fn hostname() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned())
@@ -108,7 +108,7 @@ pub trait WorkerService {
     /// Acknowledged when the answer comes: committed in Redis. Send again until then.
     async fn report(who: Enrolment, reports: Vec<TaskReport>) -> Result<EngineEpoch, EngineFault>;
     async fn ticket(job: JobId) -> Result<JobTicket, EngineFault>;
-    /// Says goodbye: nothing more will be pushed under this incarnation.
+    /// Ends the incarnation: nothing more will be pushed under it.
     async fn leave(who: Enrolment) -> Result<(), EngineFault>;
 }
 

@@ -94,8 +94,8 @@ impl EffectDispatcher {
         });
     }
 
-    /// Tells all shards where each of them is now: they hear and fetch from each other. Workers learn it with their next
-    /// orders. Who is missing makes all be told when it comes.
+    /// Sends the addresses of all shards to each of them: they fetch from each other. Workers get them with their next
+    /// orders. While a shard is missing nothing is sent; its announcement sends them to all.
     pub(super) fn broadcast_addresses(&self) {
         if self.shards.addresses().is_none() {
             return;

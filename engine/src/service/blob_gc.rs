@@ -12,7 +12,7 @@ use crate::{
     store::RedisStore,
 };
 
-/// A blob that came or was asked for within this time stays: whoever submits a job uploads first.
+/// A blob that was uploaded or asked for within this time stays: a submission uploads first.
 const MIN_AGE: Duration = Duration::from_secs(3_600);
 const INTERVAL: Duration = Duration::from_secs(6 * 3_600);
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);

@@ -95,7 +95,7 @@ impl DecisionLoop {
         self.commit(&commits).await?;
         effects.into_iter().for_each(|effect| self.dispatcher.dispatch(effect));
         for (reply, answer) in answers {
-            // Whoever asked may have gone meanwhile.
+            // The caller may have gone meanwhile.
             let _ = reply.send(answer);
         }
         for (job, commit) in &commits {
@@ -147,8 +147,8 @@ impl DecisionLoop {
         }
     }
 
-    /// Answers what is asked about a job that is parked as damaged; `None` if it is not about one. Whoever submits its
-    /// name with `replace` gets it.
+    /// Handles an input about a job that is marked as damaged; `None` if it is not about one. A submission with `replace`
+    /// takes its name over.
     async fn handle_if_damaged(&mut self, input: &Input) -> Result<Option<Result<(), EngineFault>>, LoopEnd> {
         let id = match input {
             Input::Submit(submission) => &submission.spec.id,
@@ -240,7 +240,8 @@ impl DecisionLoop {
         }
     }
 
-    /// Repeats a write until Redis has taken it or somebody else owns what it writes. Whoever asks meanwhile is told.
+    /// Repeats a write until Redis has taken it, or another engine owns what it writes. Meanwhile the cause is published in
+    /// [`StoreOutage`](super::store_outage::StoreOutage).
     async fn retry_write<T, F>(
         &self,
         what: &'static str,

@@ -58,7 +58,7 @@ pub(super) async fn start(
     ShardHello { index: ShardIndex(0), count: 1, address, boot: 1 }
 }
 
-/// What the decision loop is told.
+/// Receives what the decision loop would.
 pub(super) struct Inbox(mpsc::UnboundedReceiver<Message>);
 
 impl Inbox {

@@ -75,7 +75,7 @@ impl Leadership {
         }
     }
 
-    /// Tries to take the lease; `None` if another engine holds it or Redis fails, which callers of this engine are told.
+    /// Tries to take the lease; `None` if another engine holds it or Redis fails; the reason is published.
     async fn acquire(&self, outage: &mut Outage) -> Option<EngineEpoch> {
         match self.store.lead(&self.instance, LEASE_DURATION, None, &self.address).await {
             Ok(Some(epoch)) => {

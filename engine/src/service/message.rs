@@ -1,11 +1,11 @@
-//! What the loop is told.
+//! Messages to the decision loop.
 
 use syncline_scheduler::core::Input;
 use tokio::sync::oneshot;
 
 use crate::rpc::EngineFault;
 
-/// Something for the loop.
+/// One message to the decision loop.
 pub(super) enum Message {
     Input(Input),
     /// An input whose sender waits for the commit.

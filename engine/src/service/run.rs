@@ -174,7 +174,7 @@ impl Engine {
     }
 }
 
-/// Runs until the end; a panic is told to whoever holds the engine, and leaves nobody active.
+/// Runs `leading` to its end; a panic makes the engine inactive and is reported to the holder of the handle.
 async fn report_panic(
     leading: impl Future<Output = ()>,
     activate: &watch::Sender<Result<EffectDispatcher, InactiveReason>>,
@@ -200,7 +200,7 @@ fn about(options: &EngineOptions, address: SocketAddr) -> BTreeMap<String, Strin
     .into()
 }
 
-/// The words of a panic.
+/// The message of a panic.
 fn describe(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".into())

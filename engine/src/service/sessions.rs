@@ -1,4 +1,4 @@
-//! Live workers: what each was given, what it holds, and when it was last heard of.
+//! Live workers: their assignments, what they hold, and the time of their last sign of life.
 
 use std::{
     sync::{
@@ -27,7 +27,7 @@ struct Session {
     /// Committed assignments whose report is not committed yet, in order.
     outbox: Mutex<Vec<Assignment>>,
     seen: Mutex<Option<Instant>>,
-    /// The connection it was last heard on: the end of an older one means nothing.
+    /// The connection of its last call: the end of an older one means nothing.
     connection: AtomicU64,
     activity: Mutex<Activity>,
     wake: Notify,
@@ -44,7 +44,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Clone, Default)]
 pub(super) struct Sessions(Arc<DashMap<Incarnation, Arc<Session>>>);
 
-/// What people see of a live worker.
+/// A live worker as it is shown to users.
 pub(super) struct WorkerStatus {
     pub worker: Incarnation,
     pub about: WorkerInfo,
@@ -114,7 +114,7 @@ impl Sessions {
         true
     }
 
-    /// Counts `late` as heard: the one who listens was not awake.
+    /// Does not count `late` as silence: this process was not awake in that time.
     pub(super) fn extend_deadlines(&self, late: Duration) {
         let now = Instant::now();
         for session in self.0.iter() {
@@ -130,14 +130,14 @@ impl Sessions {
         Some(session.reporting.clone().lock_owned().await)
     }
 
-    /// Notes on which connection a worker is heard.
+    /// Sets the connection of a worker's last call.
     pub(super) fn set_connection(&self, worker: Incarnation, connection: u64) {
         if let Some(session) = self.get(worker) {
             session.connection.store(connection, Ordering::Relaxed);
         }
     }
 
-    /// The connection a live worker was last heard on.
+    /// The connection of a live worker's last call.
     pub(super) fn connection(&self, worker: Incarnation) -> Option<u64> {
         Some(self.get(worker)?.connection.load(Ordering::Relaxed))
     }

@@ -18,13 +18,13 @@ impl ShardRegistry for ShardHandler {
             return Err(EngineFault::MissingShards { present: hello.count, expected });
         }
         let (index, address) = (hello.index, hello.address.clone());
-        // The active engine must hear of it, and there may be one elsewhere.
+        // Only the active engine keeps track of shards, and this one may be on standby.
         let dispatcher = self.0.dispatcher()?;
         let epoch = dispatcher.epoch;
         match self.0.shards.announce(hello, epoch).await {
             Announcement::Known => {}
             Announcement::Taken(holder) => {
-                warn!(shard = %index, address, holder, "a second process wants the place of a shard that answers");
+                warn!(shard = %index, address, holder, "a second process announces the index of a shard that answers");
                 return Err(EngineFault::ShardTaken { shard: index, address: holder });
             }
             Announcement::New => {

@@ -22,12 +22,12 @@ pub(super) struct ShardEntry {
     client: Reconnecting<ShardClient>,
 }
 
-/// What an announcement meant.
+/// The outcome of an announcement.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Announcement {
     New,
     Known,
-    /// Another process has the place, which is at this address.
+    /// Another process, at this address, serves the same index.
     Taken(String),
 }
 
@@ -40,7 +40,7 @@ pub(super) struct ShardDirectory {
     changed: watch::Sender<u64>,
 }
 
-/// How long a shard whose place another process wants has to answer.
+/// How long a shard has to answer when another process announces the same index.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause between two tries to reach a shard.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -62,7 +62,7 @@ impl ShardDirectory {
         (0..self.count).map(ShardIndex)
     }
 
-    /// Takes note of a shard. Where another process has the place it keeps it as long as it answers.
+    /// Records a sign of life of a shard. If another process serves the same index, that one stays as long as it answers.
     pub(super) async fn announce(&self, hello: ShardHello, epoch: EngineEpoch) -> Announcement {
         let old = {
             let mut known = self.lock();
@@ -95,7 +95,7 @@ impl ShardDirectory {
         Announcement::New
     }
 
-    /// Counts `late` as heard: the one who listens was not awake.
+    /// Does not count `late` as silence: this process was not awake in that time.
     pub(super) fn extend_deadlines(&self, late: Duration) {
         let now = Instant::now();
         for known in self.lock().values_mut() {
@@ -108,7 +108,7 @@ impl ShardDirectory {
         self.lock().remove(&index);
     }
 
-    /// Forgets all: what was heard in an earlier term is old.
+    /// Forgets all: they announced themselves in an earlier epoch.
     pub(super) fn forget_all(&self) {
         self.lock().clear();
     }
@@ -117,7 +117,7 @@ impl ShardDirectory {
         self.lock().values().cloned().collect()
     }
 
-    /// What to answer where some are needed that are not there.
+    /// The fault for a call that needs all shards while some are missing.
     pub(super) fn missing_fault(&self) -> EngineFault {
         let present = u32::try_from(self.lock().len()).unwrap_or(u32::MAX);
         EngineFault::MissingShards { present, expected: self.count }

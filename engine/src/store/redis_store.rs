@@ -260,7 +260,7 @@ impl RedisStore {
                 Ok(seq) => Ok(Claimed::Job { stored: self.read(job).await?, seq }),
                 Err(_) => Ok(Claimed::Damaged { what: format!("its seq is `{seq}`") }),
             },
-            // A newer engine would have the lead as well: whoever claims looks, and then it is damage.
+            // The caller checks its lease: if it still leads, no engine had that epoch and the record is damaged.
             ("fenced", epoch) => Err(StoreError::Fenced { epoch: epoch.parse().unwrap_or(u64::MAX), seq: 0 }),
             ("damaged", what) => Ok(Claimed::Damaged { what }),
             _ => Err(StoreError::Refused { op: "claim", cause: format!("unexpected answer {answer:?}") }),

@@ -31,8 +31,8 @@ pub(super) fn hello(options: &Options, bound: SocketAddr) -> ShardHello {
     }
 }
 
-/// Announces to whichever engine leads, and starts again whenever that fails. Returns when waiting cannot help: no engine
-/// was ever heard, and what is wrong is what we were told at the start.
+/// Announces the shard to the engine that leads, and retries whenever that fails. Returns only if waiting cannot help: no
+/// engine has ever accepted the shard, and what it refuses are the settings of this process.
 pub(super) async fn keep_announcing(
     shared: Arc<Shared>,
     engines: EngineAddresses,

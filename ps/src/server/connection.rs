@@ -41,8 +41,8 @@ impl<'a, D: Duplex> Connection<'a, D> {
         self.reply(&reply.unwrap_or_else(Reply::Fault), 0)
     }
 
-    /// Reads bytes that nobody wants, so that the fault behind them can be heard: closing a connection with unread
-    /// bytes would throw the answer away.
+    /// Reads and drops bytes, so that the fault can be answered: closing a connection with unread bytes would discard the
+    /// answer.
     pub fn drain(&mut self, mut bytes: u64) -> io::Result<()> {
         while bytes > 0 {
             let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut self.chunk);

@@ -68,7 +68,7 @@ impl Shard for Control {
     ) -> Result<(), ShardFault> {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
-            s.jobs.find(&job, generation)?.order(epoch, order)
+            s.jobs.find(&job, generation)?.add_barrier(epoch, order)
         })
         .await
     }
@@ -83,7 +83,7 @@ impl Shard for Control {
     ) -> Result<(), ShardFault> {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
-            s.jobs.find(&job, generation)?.clocks(epoch, roster)
+            s.jobs.find(&job, generation)?.set_clock_roster(epoch, roster)
         })
         .await
     }

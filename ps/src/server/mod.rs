@@ -5,8 +5,7 @@
 //! memory. A push is received chunk by chunk into one buffer and applied while the chunk is in cache. A pull sends
 //! from the chunk itself as far as the socket takes it without blocking.
 //!
-//! Whoever binds anything but loopback must give the cluster's token on purpose: the command line refuses to make
-//! one up there.
+//! Binding anything but loopback needs the cluster's token by name: the command line refuses to create one there.
 
 mod announce;
 mod blobs;
@@ -215,7 +214,7 @@ impl Handle {
 
     fn stop_now(&mut self) {
         self.close_connections();
-        // First the runtime: the engine must not hear that its jobs were closed.
+        // First the runtime: the engine must not be answered that its jobs were closed.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

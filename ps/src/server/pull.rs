@@ -242,7 +242,7 @@ mod tests {
                     learning_rate: 1.0,
                     pin: false,
                 };
-                job.order(EPOCH, order).unwrap();
+                job.add_barrier(EPOCH, order).unwrap();
             };
             let grant = job.wait_readable(worker, ReadCondition::version(0), || true).unwrap();
             let mut socket = Meanwhile { happens: Some(happens), got: Vec::new() };

@@ -101,7 +101,7 @@ impl Saves {
                         fs::rename(&path, &aside).map_err(|source| fault("set aside", &path, source))?;
                         loaded.damaged.push(Damaged { path: aside, cause });
                     }
-                    // It may be whole: whoever starts us again once the system is well finds it.
+                    // The file may be whole: the next start, once the disk can be read again, finds it.
                     Err(source) => return Err(fault("read", &path, source)),
                 },
                 _ => {}

@@ -19,8 +19,8 @@ const MAX_OPEN_ORDERS: usize = 4096;
 const CHUNKS_PER_THREAD: usize = 8;
 
 impl JobShard {
-    /// Takes a barrier order, or an amended roster.
-    pub fn order(&self, epoch: EngineEpoch, order: BarrierOrder) -> Result<(), ShardFault> {
+    /// Adds a barrier order, or amends the roster of one.
+    pub fn add_barrier(&self, epoch: EngineEpoch, order: BarrierOrder) -> Result<(), ShardFault> {
         let mut state = self.lock_running()?;
         state.fence(epoch)?;
         if state.orders.len() >= MAX_OPEN_ORDERS {

@@ -1,13 +1,13 @@
 //! Clipping the mean of a round to a norm over all shards.
 //!
-//! Whoever trains alone computes the gradient of a batch, then its norm, then shortens it. To get the same on many
+//! A single machine computes the gradient of a batch, then its norm, then shortens it. To get the same on many
 //! workers, the mean of the round must be shortened, not what each of them brings; and the norm is one over all
 //! parameters, of which a shard holds a part. So each shard tells the others the sum of squares of its part, and takes
 //! the step when it knows all of them. All add them in the same order: all shorten by the same factor.
 //!
 //! | moment | what happens |
 //! |---|---|
-//! | the roster is met, something is in the round | the own sum is computed, once, and whoever asks is told |
+//! | the roster is met, something is in the round | the own sum is computed, once, and sent to the shards that ask |
 //! | the roster is met, nothing is in the round | the barrier closes; the own sum is 0 |
 //! | the sums of all shards are known | the mean is shortened and applied, the barrier closes |
 //!

@@ -91,7 +91,7 @@ impl Clocks {
 
 impl JobShard {
     /// Sets the roster of workers whose clocks count.
-    pub fn clocks(&self, epoch: EngineEpoch, order: ClockRoster) -> Result<(), ShardFault> {
+    pub fn set_clock_roster(&self, epoch: EngineEpoch, order: ClockRoster) -> Result<(), ShardFault> {
         let mut state = self.lock_running()?;
         state.fence(epoch)?;
         state.set_clock_roster(order);

@@ -1,11 +1,11 @@
-//! Keeps engines of past terms out.
+//! Refuses engines of past epochs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use syncline_engine::rpc::ShardFault;
 use syncline_scheduler::ids::EngineEpoch;
 
-/// Highest engine epoch that this process has heard of.
+/// Highest engine epoch that this process has seen.
 #[derive(Debug, Default)]
 pub struct EpochFence(AtomicU64);
 

@@ -101,7 +101,7 @@ impl JobState {
         reached && self.closed >= closed
     }
 
-    /// Whether the lowest awaited clock is reached; forgets it then. Whoever goes on waiting polls again.
+    /// Whether the lowest awaited clock is reached; forgets it then. A pull that goes on waiting polls again.
     pub(super) fn take_reached_clock(&mut self) -> bool {
         self.lowest_awaited_clock.take_if(|clock| self.clocks.minimum() >= *clock).is_some()
     }

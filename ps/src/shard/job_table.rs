@@ -200,7 +200,7 @@ impl JobTable {
         while closed.len() > CLOSED_NAMES {
             let Some(oldest) = closed.pop_front() else { return };
             self.jobs.remove_if(&oldest, |_, entry| {
-                // Whoever opens it just now holds the entry as well.
+                // A call that opens the job just now holds the entry as well.
                 Arc::strong_count(entry) == 1 && matches!(*lock(&entry.state), EntryState::Closed(_))
             });
         }

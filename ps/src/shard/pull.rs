@@ -128,7 +128,7 @@ impl JobShard {
     }
 
     /// Lets `read` look at chunk `first` and at those behind it that nobody is working on, `most` of them at most.
-    /// It must not block: whoever applies a push waits for it.
+    /// It must not block: pushes to these chunks wait for it.
     pub fn read_chunks<T>(&self, first: u32, most: usize, read: impl FnOnce(&[&[f32]]) -> T) -> T {
         let (first, rest) = (&self.chunks[first as usize], &self.chunks[first as usize + 1..]);
         let mut held = vec![lock(first)];

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The head holds everything but numbers: order, state, filters, and how many numbers each chunk has. The numbers are
-//! little-endian f32 as they lie in memory, so that a large job is streamed and never held twice. Whoever keeps the
-//! bytes sees to it that they are whole, see `server::saves`.
+//! little-endian f32 as they lie in memory, so that a large job is streamed and never held twice. The file
+//! protects the bytes by a digest, see `server::saves`.
 
 use std::{
     collections::BTreeMap,

@@ -83,7 +83,7 @@ impl Tcp {
         &self.0
     }
 
-    /// Ends both directions; whoever blocks on this connection wakes with an error.
+    /// Ends both directions; calls that block on this connection return an error.
     pub fn shut_down(&self) {
         let _ = self.0.shutdown(Shutdown::Both);
     }

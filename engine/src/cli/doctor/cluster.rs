@@ -10,7 +10,7 @@ use crate::{
     store::{RedisStore, StoreError, redacted},
 };
 
-/// Redis is told to be nearly full at this share of its limit.
+/// Redis counts as nearly full from this share of its memory limit.
 const NEARLY_FULL: f64 = 0.9;
 /// The command floor of the store.
 const MIN_REDIS_VERSION: (u32, u32) = (6, 2);
@@ -20,7 +20,7 @@ pub(super) async fn check(connection: &Connection, redis: Option<&str>) -> Vec<F
         state_dir(connection.state_dir.as_deref()).ok().and_then(|d| RunningCluster::load(&d).ok().flatten());
     let url = redis.map(str::to_owned).or_else(|| running.as_ref()?.redis_url());
     let nothing_runs = running.is_none() && connection.engine.is_none();
-    // What the engine needs comes before the engine: whoever reads meets the cause first.
+    // What the engine needs comes before the engine, so that causes stand before their consequences.
     let mut findings = match (url, running) {
         (None, Some(running)) => vec![Finding::warn(
             "redis",
@@ -160,7 +160,7 @@ async fn redis_settings(url: &str) -> Vec<Finding> {
     findings
 }
 
-/// One line of what the server tells about itself.
+/// One field of the answer to INFO.
 fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
@@ -215,7 +215,7 @@ fn version(info: &str, url: &str) -> Finding {
     }
 }
 
-/// A setting of the server; managed servers often do not tell.
+/// A setting of the server; managed servers often refuse to answer.
 async fn setting(store: &RedisStore, name: &str) -> Option<String> {
     let pair: Vec<String> = store.query("read setting", &["CONFIG", "GET", name]).await.ok()?;
     pair.into_iter().nth(1)

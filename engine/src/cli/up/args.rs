@@ -1,4 +1,4 @@
-//! What `up` is told, checked into what it does.
+//! The arguments of `up`, checked and turned into a plan.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -6,7 +6,7 @@ use super::DEFAULT_LISTEN;
 use crate::cli::{CliError, check_open_bind, state_files};
 use syncline_kit::Device;
 
-/// Iterations are stretched to this unless told otherwise, when machines of different speed are emulated.
+/// Default duration of an iteration when machines of different speed are emulated.
 const EMULATED_STEP_MS: u64 = 10;
 
 #[derive(Debug, clap::Args)]

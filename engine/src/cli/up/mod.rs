@@ -51,7 +51,7 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
     })
 }
 
-/// Starts everything, says so when it is ready, and keeps it running until told to stop.
+/// Starts everything, prints where it is when it is ready, and supervises it until a stop is requested.
 async fn serve(
     plan: &Plan,
     shards: u32,

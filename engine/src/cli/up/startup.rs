@@ -193,7 +193,7 @@ async fn missing(cluster: &Cluster, plan: &Plan, shards: u32, progress: &Progres
     }
 }
 
-/// Where the engine listens: as told, as before, or at the default address.
+/// Where the engine listens: the given address, the saved one, or the default.
 async fn engine_address(plan: &Plan, saved: &SavedAddresses) -> Result<SocketAddr, Failure> {
     let address = match (plan.listen, saved.engine) {
         (Some(told), Some(before)) if told.port() == 0 && told.ip() == before.ip() && is_free(before) => {

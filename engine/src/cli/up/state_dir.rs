@@ -90,7 +90,8 @@ impl StateDir {
         self.write(&self.dir.join("kept.json"), saved)
     }
 
-    /// How many shards there are: as told, as before, or the default. What shards have saved is of use only to as many.
+    /// Number of shards: the given one, the saved one, or the default. Refuses another number than before while shards have
+    /// saved jobs, which only as many shards can restore.
     pub(super) fn shard_count(&self, told: Option<u32>) -> Result<u32, CliError> {
         let before = u32::try_from(self.saved_addresses().shards.len()).unwrap_or(u32::MAX);
         let told = match (told, before) {
@@ -119,7 +120,7 @@ impl StateDir {
         self.dir.join(format!("shard-{index}"))
     }
 
-    /// Tells other commands where the cluster is.
+    /// Writes down for other commands where the cluster is.
     pub(super) fn publish(&self, running: &RunningCluster) -> Result<(), CliError> {
         self.write(&RunningCluster::path(&self.dir), running)
     }
