@@ -1,0 +1,57 @@
+//! What the documents name is there.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Folders at the root whose files are named by their whole path.
+const FOLDERS: [&str; 8] = ["scheduler", "engine", "ps", "workers", "examples", "docs", "fuzz", "scripts"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// README, CONTRIBUTING and the pages of `docs`. Decisions (`docs/adr`) speak of the code of their day.
+fn documents() -> Vec<PathBuf> {
+    let pages = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    [root().join("README.md"), root().join("CONTRIBUTING.md"), root().join("fuzz/README.md")]
+        .into_iter()
+        .chain(pages)
+        .collect()
+}
+
+/// Every path from the root that stands between backticks.
+fn named(text: &str) -> Vec<String> {
+    let from_root = |word: &&str| FOLDERS.iter().any(|folder| word.starts_with(&format!("{folder}/")));
+    let plain = |word: &&str| !word.contains(['*', '{', ' ']);
+    text.split('`').skip(1).step_by(2).filter(from_root).filter(plain).map(str::to_owned).collect()
+}
+
+/// The target of every relative link, without its anchor.
+fn linked(text: &str) -> Vec<String> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+    let files = targets.map(|target| target.split('#').next().unwrap());
+    files.filter(|file| !file.is_empty() && !file.contains("://")).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_file_that_a_document_names_or_links_to_is_there() {
+    let mut missing = Vec::new();
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        let named = named(&text).into_iter().map(|path| root().join(path));
+        let beside = document.parent().unwrap();
+        let linked = linked(&text).into_iter().map(|path| beside.join(path));
+        missing.extend(
+            named
+                .chain(linked)
+                .filter(|path| !path.exists())
+                .map(|path| format!("{}: {}", document.display(), path.display())),
+        );
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
