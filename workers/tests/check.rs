@@ -200,7 +200,7 @@ fn exported_models_pass_in_float64() {
     for name in
         ["convnet.dynamo", "unet.script", "gpt2.script", "bert.dynamo", "vit.script", "densenet.script"]
     {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/models/{name}.onnx"));
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("autodiff/tests/models/{name}.onnx"));
         let model = fs::read(file).unwrap();
         let how = DeriveOptions::default();
         let checked = check(&runtime, &model, Loss::SoftmaxCrossEntropy, &how, &options(0)).unwrap();

@@ -11,6 +11,19 @@ use std::{
 /// Codes whose text is put together at run time.
 const FREE_TEXT: &[&str] = &["E210", "E220", "E226", "E400", "E500"];
 
+/// The folders of all crates.
+const ROOMS: [&str; 9] = [
+    "scheduler",
+    "engine",
+    "engine/kit",
+    "ps",
+    "workers",
+    "workers/onnx",
+    "workers/autodiff",
+    "workers/runtime",
+    "examples",
+];
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
@@ -60,7 +73,7 @@ fn plain(literal: &str) -> String {
 /// Every code in the sources with its texts: `[E123] text` and `"E123"`.
 fn in_sources() -> BTreeMap<String, BTreeSet<String>> {
     let mut files = Vec::new();
-    for room in ["scheduler", "engine", "ps", "workers", "examples"] {
+    for room in ROOMS {
         sources(&root().join(room).join("src"), &mut files);
     }
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

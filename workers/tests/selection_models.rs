@@ -1,6 +1,6 @@
 //! Which constants of models that PyTorch exported are trained: parameters with `requires_grad`, and nothing else.
 //!
-//! `tests/selection/make_selection.py` wrote the files, by both exporters, and lists of what PyTorch would train.
+//! `autodiff/tests/selection/make_selection.py` wrote the files, by both exporters, and lists of what PyTorch would train.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -13,7 +13,7 @@ use syncline_workers::autodiff::{DeriveOptions, Loss, derive, names_of, parse_fo
 use syncline_workers::onnx::ModelProto;
 
 fn file(name: &str) -> Vec<u8> {
-    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/selection").join(name)).unwrap()
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("autodiff/tests/selection").join(name)).unwrap()
 }
 
 fn model(name: &str) -> ModelProto {

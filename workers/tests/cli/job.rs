@@ -162,7 +162,7 @@ fn a_submission_says_what_is_doubtful_and_a_list_beside_the_job_file_settles_it(
     let dir = folder();
     let _up = Up::start(&dir, &["--workers", "1"]);
     let place = dir.path().to_str().unwrap();
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/selection");
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("autodiff/tests/selection");
     for name in ["frozen.script.onnx", "frozen.txt"] {
         fs::copy(models.join(name), dir.path().join(name)).unwrap();
     }

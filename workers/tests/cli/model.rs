@@ -63,7 +63,7 @@ fn a_training_graph_is_written_with_the_names_that_were_asked_for() {
 #[test]
 fn a_training_graph_that_recomputes_says_what_it_saves() {
     let dir = folder();
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/vit.script.onnx");
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("autodiff/tests/models/vit.script.onnx");
     let out = dir.path().join("train.onnx");
     let [model, out] = [&model, &out].map(|path| path.to_str().unwrap());
     let args =
@@ -158,7 +158,7 @@ fn show_says_what_is_trained_and_what_has_no_gradient() {
 /// A model of which PyTorch trains a part, exported by the exporter that notes nothing, and the list of that part.
 fn partly_frozen() -> [String; 2] {
     ["frozen.script.onnx", "frozen.txt"].map(|name| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/selection").join(name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("autodiff/tests/selection").join(name);
         path.to_str().unwrap().to_owned()
     })
 }

@@ -131,7 +131,7 @@ async fn until_there(cluster: &Cluster, enough: impl Fn(&[String]) -> bool) -> V
 async fn damaged_jobs_are_parked_and_the_others_go_on() {
     let mut cluster = Cluster::start(1, 2, WORKER).await;
     let damaged =
-        ["no-seq", "bad-seq", "far-epoch", "no-central", "no-workers", "wrong-type", "no-state", "garbage"];
+        ["no-seq", "bad-seq", "far-epoch", "no-job-state", "no-workers", "wrong-type", "no-state", "garbage"];
     // The first one runs, with one of the workers; "no-workers" runs with the other; the rest waits.
     let running = submit(&cluster, counting("running", "asp", SAMPLES, |s| s.max_workers = 1)).await;
     let other = submit(&cluster, counting("no-workers", "bsp", 1_000_000, |s| s.max_workers = 1)).await;
@@ -156,7 +156,7 @@ async fn damaged_jobs_are_parked_and_the_others_go_on() {
     spoil("no-seq", &["HDEL", "STATE", "seq"]).await;
     spoil("bad-seq", &["HSET", "STATE", "seq", "abc"]).await;
     spoil("far-epoch", &["HSET", "STATE", "epoch", "9000000000000000"]).await;
-    spoil("no-central", &["HDEL", "STATE", "central"]).await;
+    spoil("no-job-state", &["HDEL", "STATE", "job_state"]).await;
     spoil("wrong-type", &["DEL", "TASKS"]).await;
     spoil("wrong-type", &["RPUSH", "TASKS", "text"]).await;
     spoil("no-workers", &["DEL", "WORKERS"]).await;

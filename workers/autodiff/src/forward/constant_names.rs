@@ -124,7 +124,7 @@ mod tests {
             ("attn.masked_bias",      false, true),
             ("parametrizations._u",   false, true),
             ("channel_scale",         false, false),
-            ("syncline_onnx::MatMul_12",       false, false),
+            ("onnx::MatMul_12",       false, false),
         ];
         for (name, parameter, buffer) in cases {
             let is_there = |other: &str| model.contains(&other);

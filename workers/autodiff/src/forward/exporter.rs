@@ -107,5 +107,5 @@ fn folded_convolutions(graph: &GraphProto) -> Vec<String> {
     let convolutions =
         graph.node.iter().filter(|node| matches!(node.op_type.as_str(), "Conv" | "ConvTranspose"));
     let weights = convolutions.filter_map(|node| node.input.get(1));
-    weights.filter(|name| name.starts_with("syncline_onnx::Conv")).cloned().collect()
+    weights.filter(|name| name.starts_with("onnx::Conv")).cloned().collect()
 }

@@ -97,7 +97,7 @@ impl<'g> Modules<'g> {
     }
 }
 
-/// Whether the exporter made this value: `syncline_onnx::MatMul_12`. It has no name of PyTorch's.
+/// Whether the exporter made this value: `onnx::MatMul_12`. It has no name of PyTorch's.
 fn is_made(name: &str) -> bool {
     name.contains("::")
 }
