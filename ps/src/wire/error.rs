@@ -10,7 +10,7 @@ pub enum WireError {
     Io(#[from] io::Error),
     #[error("[E430] the bytes are no frame of the tensor connection")]
     NotAFrame,
-    #[error("[E431] frame kind {0} is unknown or out of cursor")]
+    #[error("[E431] frame kind {0} is unknown or out of place")]
     Kind(u8),
     #[error("[E432] a frame of kind {kind} announced {bytes} bytes, more than it may have")]
     TooLong { kind: u8, bytes: u64 },

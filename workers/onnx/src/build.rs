@@ -27,14 +27,14 @@ impl NodeProto {
 /// Builds a graph one operator at a time. Every method returns the name of the value it made.
 ///
 /// ```
-/// use syncline_workers::onnx::{ElementType, GraphBuilder};
+/// use syncline_onnx::{ElementType, GraphBuilder};
 ///
 /// let mut graph = GraphBuilder::new("double");
 /// let x = graph.input("x", ElementType::F32, &["batch".into(), 3.into()]);
 /// let y = graph.op("Add", &[&x, &x], &[]);
 /// graph.output(&y);
 /// let bytes = graph.finish().to_bytes();
-/// assert!(syncline_workers::onnx::parse(&bytes).is_ok());
+/// assert!(syncline_onnx::parse(&bytes).is_ok());
 /// ```
 #[derive(Debug, Clone)]
 pub struct GraphBuilder {
