@@ -35,7 +35,7 @@ pub enum Effect {
         job: JobId,
         generation: Generation,
     },
-    /// Ask a shard how far it is, and answer with [`Input::Attached`].
+    /// Ask a shard how far it is, and answer with [`Input::Attached`](super::Input::Attached).
     Attach {
         job: JobId,
         generation: Generation,

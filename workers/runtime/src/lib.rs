@@ -1,8 +1,8 @@
 //! ONNX Runtime behind a small door: the only module that imports `ort`.
 //!
 //! [`Runtime`] is the loaded library, one per process. [`Executable`] is one model ready to run, owned by one executor
-//! thread: `run` borrows the inputs (nothing is copied) and lends the outputs. [`infer_types`] and [`simplify`] use
-//! the library as a compiler: full shape inference and constant folding without any shape code of our own.
+//! thread: `run` borrows the inputs (nothing is copied) and lends the outputs. As a [`Compiler`](syncline_onnx::Compiler)
+//! the library infers shapes and folds constants, without any shape code of our own.
 //!
 //! [`Runtime::load_for`] and [`ExecOptions::device`] bring a model to a GPU; [`Placement`] tells what became of it.
 //!
