@@ -12,10 +12,8 @@ use syncline_scheduler::{
         TaskReport, Work, WorkerInfo,
     },
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},
-    spec::{
-        DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
-        Source, TrainSpec,
-    },
+    sim::{training, training_job},
+    spec::{JobSpec, TrainSpec},
     sync,
 };
 
@@ -179,41 +177,8 @@ impl Driver {
 }
 
 fn spec(id: JobId, policy: &str) -> JobSpec {
-    let model = ModelSpec {
-        training_graph: "t".repeat(64),
-        evaluation_graph: "e".repeat(64),
-        forward: "f".repeat(64),
-        initial: "i".repeat(64),
-        layout: Layout(vec![Parameter::trained("w", vec![100])]),
-        inputs: vec![],
-        label: None,
-        classes: None,
-        ignored_label: None,
-        label_shape: vec![],
-    };
-    let train = TrainSpec {
-        model,
-        data: DataSpec { train_samples: 60_000, ..DataSpec::new(Source::csv("nothing.csv")) },
-        optimizer: Optimizer::Sgd { weight_decay: 0.0 },
-        learning_rate: LearningRate { base: 0.1, decay: Default::default() },
-        policy: policy.parse().unwrap(),
-        batch: 32,
-        epochs: 1_000,
-        drop_last: false,
-        seed: 0,
-        on_nan: OnNan::Fail,
-        clip_norm: None,
-        min_workers: 1,
-        max_workers: u32::MAX,
-        ahead: None,
-    };
-    let node = Node {
-        name: "train".parse().unwrap(),
-        after: vec![],
-        retries: 0,
-        kind: NodeKind::Train(Box::new(train)),
-    };
-    JobSpec { id, nodes: vec![node] }
+    let train = training(policy.parse().unwrap(), 60_000, 32);
+    JobSpec { id, ..training_job(TrainSpec { epochs: 1_000, ..train }) }
 }
 
 #[tokio::test(flavor = "multi_thread")]

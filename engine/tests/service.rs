@@ -16,10 +16,8 @@ use syncline_engine::{
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{
     ids::{JobId, ShardIndex},
-    spec::{
-        DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
-        Source, TrainSpec,
-    },
+    sim::{training, training_job},
+    spec::JobSpec,
 };
 use tarpc::{
     client::Config,
@@ -137,38 +135,7 @@ fn hello() -> WorkerHello {
 }
 
 fn spec(id: &JobId) -> JobSpec {
-    let model = ModelSpec {
-        training_graph: "a".repeat(64),
-        evaluation_graph: "b".repeat(64),
-        forward: "c".repeat(64),
-        initial: "d".repeat(64),
-        layout: Layout(vec![Parameter::trained("w", vec![100])]),
-        inputs: vec![],
-        label: None,
-        classes: None,
-        ignored_label: None,
-        label_shape: vec![],
-    };
-    let data = DataSpec { train_samples: 64, ..DataSpec::new(Source::csv("nothing.csv")) };
-    let train = TrainSpec {
-        model,
-        data,
-        optimizer: Optimizer::Sgd { weight_decay: 0.0 },
-        learning_rate: LearningRate { base: 0.1, decay: Default::default() },
-        policy: "bsp".parse().unwrap(),
-        batch: 32,
-        epochs: 1,
-        drop_last: false,
-        seed: 0,
-        on_nan: OnNan::Fail,
-        clip_norm: None,
-        min_workers: 1,
-        max_workers: u32::MAX,
-        ahead: None,
-    };
-    let kind = NodeKind::Train(Box::new(train));
-    let node = Node { name: "train".parse().unwrap(), after: vec![], retries: 0, kind };
-    JobSpec { id: id.clone(), nodes: vec![node] }
+    JobSpec { id: id.clone(), ..training_job(training("bsp".parse().unwrap(), 64, 32)) }
 }
 
 /// Repeats a call until its answer is good.

@@ -1,7 +1,8 @@
 //! Undoing numpy broadcasting: an input that was repeated receives the sum over its repetitions.
 
-use crate::emitter::Emitter;
 use syncline_onnx::{Dim, attr_int};
+
+use crate::emitter::Emitter;
 
 /// Sums `grad`, which has shape `from`, down to the shape `to` of `value`.
 ///

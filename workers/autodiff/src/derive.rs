@@ -1,21 +1,19 @@
 //! From a forward model to a training graph.
 
+use syncline_onnx::proto::NodeProto;
+use syncline_onnx::{Compiler, Dim, ElementType, TensorType, Types, check_loads};
+
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
-use crate::forward::{Forward, never_empty};
-use crate::forward::{NEXT_SUFFIX, evaluation_form, training_form};
+use crate::forward::{Forward, NEXT_SUFFIX, evaluation_form, never_empty, training_form};
 use crate::loss::{Loss, LossAt, LossValues, scores};
 use crate::options::DeriveOptions;
-use crate::precision::scale_loss;
-use crate::precision::{Precision, lower, write_bf16};
+use crate::precision::{Precision, lower, scale_loss, write_bf16};
 use crate::recompute::{NOMINAL_AXIS, recompute};
 use crate::sizes::sizes;
 use crate::sweep::sweep;
 use crate::training_graph::{Io, TrainingGraph};
 use crate::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_SCALE, LOSS_WEIGHT};
-use syncline_onnx::proto::NodeProto;
-use syncline_onnx::{Compiler, Types, check_loads};
-use syncline_onnx::{Dim, ElementType, TensorType};
 
 /// Derives the training graph of a forward model.
 ///

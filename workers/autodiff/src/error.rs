@@ -1,8 +1,8 @@
 //! Why a model cannot be trained as it is.
 
+use syncline_onnx::{CompileError, OnnxError};
+
 use crate::catalogue::way_around;
-use syncline_onnx::CompileError;
-use syncline_onnx::OnnxError;
 
 /// Why no training graph could be made. Codes are stable.
 #[derive(Debug, thiserror::Error)]

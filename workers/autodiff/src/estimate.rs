@@ -5,10 +5,8 @@
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
-
-use syncline_onnx::Types;
-use syncline_onnx::captured;
 use syncline_onnx::proto::{GraphProto, NodeProto};
+use syncline_onnx::{Types, captured};
 
 /// Cost of one run of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

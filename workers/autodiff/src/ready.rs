@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use safetensors::{Dtype, SafeTensors};
+use syncline_onnx::proto::GraphProto;
+use syncline_onnx::{Compiler, ElementType, TensorType, Types};
 
 use crate::error::AutodiffError;
 use crate::forward::{NEXT_SUFFIX, with_columns};
 use crate::training_graph::{Io, Param, TrainingGraph};
 use crate::{CORRECT, CORRECT_TOP, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS};
-use syncline_onnx::proto::GraphProto;
-use syncline_onnx::{Compiler, Types};
-use syncline_onnx::{ElementType, TensorType};
 
 /// Accepts a ready-made training graph.
 ///

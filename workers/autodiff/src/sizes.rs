@@ -4,9 +4,10 @@
 //! ONNX Runtime can tell: it first folds what computes shapes, which alone leaves many shapes open. Costs two session
 //! loads.
 
-use crate::error::AutodiffError;
 use syncline_onnx::proto::{DimensionValue, ModelProto, ValueInfoProto};
 use syncline_onnx::{Compiler, Types, infer_types};
+
+use crate::error::AutodiffError;
 
 pub fn sizes(compiler: &dyn Compiler, model: &ModelProto, axis: usize) -> Result<Types, AutodiffError> {
     let mut model = model.clone();

@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use syncline_onnx::proto::NodeProto;
+use syncline_onnx::{Types, captured};
+
 use crate::catalogue::refusal;
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
 use crate::rules::{self, NodeGrad};
-use syncline_onnx::Types;
-use syncline_onnx::captured;
-use syncline_onnx::proto::NodeProto;
 
 /// Walks the forward nodes backwards and returns the gradient of every value in `wanted` that the seed reaches.
 ///

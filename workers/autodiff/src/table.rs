@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::training_graph::TrainingGraph;
 use syncline_onnx::proto::{GraphProto, NodeProto};
+
+use crate::training_graph::TrainingGraph;
 
 /// Operators that pass on every number of their first input. A Cast passes on what a table has rows for.
 const PASSING: [&str; 8] =

@@ -1,10 +1,10 @@
 //! A training graph and what a worker has to know of it.
 
 use serde::{Deserialize, Serialize};
-
-use crate::recompute::Saving;
 use syncline_onnx::proto::TensorProto;
 use syncline_onnx::{Dim, ElementType, OnnxError, TensorType};
+
+use crate::recompute::Saving;
 
 /// An input or output of a training graph.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

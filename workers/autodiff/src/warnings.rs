@@ -1,10 +1,11 @@
 //! What a file does not say about a model, in sentences for people: who trains it should know before it is trained.
 
+use syncline_onnx::ModelProto;
+use syncline_onnx::proto::remark;
+
 use crate::error::AutodiffError;
 use crate::forward::{Exported, Exporter, Shared, TRAINABLE, select, shared, trained_padding};
 use crate::options::DeriveOptions;
-use syncline_onnx::ModelProto;
-use syncline_onnx::proto::remark;
 
 /// Most constants that are named one by one.
 const MOST_NAMED: usize = 8;

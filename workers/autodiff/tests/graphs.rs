@@ -5,12 +5,13 @@ mod gradcheck;
 #[path = "../../tests/support/onnxruntime.rs"]
 mod onnxruntime;
 
-use gradcheck::Check;
 use syncline_autodiff::{DeriveOptions, Loss, TrainingGraph};
 use syncline_onnx::{
     ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_ints, mlp,
 };
 use syncline_runtime::{ExecOptions, Executable, TensorView};
+
+use gradcheck::Check;
 
 fn check(model: &ModelProto, loss: Loss, batches: &[&[(&str, &[usize])]]) -> TrainingGraph {
     let runtime = onnxruntime::runtime();

@@ -16,9 +16,8 @@ use std::path::Path;
 use syncline_autodiff::{
     DeriveOptions, FIRST_LOSS_SCALE, LOSS_SCALE, Loss, LossOptions, Precision, TrainingGraph, derive,
 };
-use syncline_onnx::infer_types;
 use syncline_onnx::proto::{ModelProto, NodeProto, TensorProto};
-use syncline_onnx::{ElementType, GraphBuilder, SplitMix64, attr_int, mlp};
+use syncline_onnx::{ElementType, GraphBuilder, SplitMix64, attr_int, infer_types, mlp};
 use syncline_runtime::{ExecOptions, Executable, Optimize, TensorView, lacks_kernel};
 
 const BATCH: usize = 4;

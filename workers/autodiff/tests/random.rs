@@ -5,10 +5,11 @@ mod gradcheck;
 #[path = "../../tests/support/onnxruntime.rs"]
 mod onnxruntime;
 
-use gradcheck::Check;
 use proptest::prelude::*;
 use syncline_autodiff::{DeriveOptions, Loss};
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, attr_int, attr_ints};
+
+use gradcheck::Check;
 
 /// One step of a random model: what to apply, and which earlier values and weights to take (modulo their number).
 #[derive(Debug, Clone)]

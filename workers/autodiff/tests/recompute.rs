@@ -10,9 +10,8 @@ use std::fs;
 use std::path::Path;
 
 use syncline_autodiff::{DeriveOptions, Io, Loss, LossOptions, TrainingGraph, derive};
-use syncline_onnx::Compiler;
 use syncline_onnx::proto::TensorProto;
-use syncline_onnx::{Dim, ElementType, GraphBuilder, SplitMix64, TensorType, attr_int};
+use syncline_onnx::{Compiler, Dim, ElementType, GraphBuilder, SplitMix64, TensorType, attr_int};
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 
 const BATCH: usize = 3;

@@ -11,11 +11,12 @@ mod onnxruntime;
 
 use std::path::Path;
 
-use broadcasts::BROADCASTS;
-use gradcheck::Check;
 use syncline_autodiff::{DeriveOptions, Loss, supported_operators};
 use syncline_onnx::proto::AttributeProto;
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int};
+
+use broadcasts::BROADCASTS;
+use gradcheck::Check;
 
 /// One operator whose inputs are all parameters of the given shapes.
 fn all_params(op: &str, shapes: &[&[usize]], attributes: &[AttributeProto]) -> ModelProto {

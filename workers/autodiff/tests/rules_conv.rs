@@ -8,13 +8,14 @@ mod onnxruntime;
 #[path = "support/slopes.rs"]
 mod slopes;
 
-use image::Image;
-use slopes::{LINEAR, SMOOTH, Slopes};
 use syncline_autodiff::{DeriveOptions, Loss, derive};
 use syncline_onnx::proto::{AttributeProto, TensorProto};
 use syncline_onnx::{ElementType, GraphBuilder, attr_float, attr_int, attr_ints, attr_string};
 use syncline_runtime::TensorView::F32;
 use syncline_runtime::{ExecOptions, Executable};
+
+use image::Image;
+use slopes::{LINEAR, SMOOTH, Slopes};
 
 type Sizes = &'static [usize];
 type List = &'static [i64];

@@ -10,10 +10,11 @@ mod one_operator;
 #[path = "../../tests/support/onnxruntime.rs"]
 mod onnxruntime;
 
-use broadcasts::BROADCASTS;
-use one_operator::Case;
 use syncline_onnx::proto::TensorProto;
 use syncline_onnx::{attr_float, attr_int, attr_ints, attr_string};
+
+use broadcasts::BROADCASTS;
+use one_operator::Case;
 
 #[test]
 fn elementary_functions() {

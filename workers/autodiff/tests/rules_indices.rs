@@ -8,8 +8,9 @@ mod one_operator;
 #[path = "../../tests/support/onnxruntime.rs"]
 mod onnxruntime;
 
-use one_operator::Case;
 use syncline_onnx::{GraphBuilder, attr_int, attr_string};
+
+use one_operator::Case;
 
 #[test]
 fn gather() {

@@ -9,16 +9,16 @@ mod onnxruntime;
 #[path = "support/slopes.rs"]
 mod slopes;
 
-use image::{Image, at_two_batches};
-use slopes::{LINEAR, SMOOTH, Slopes, numbers};
 use syncline_autodiff::{DeriveOptions, Loss, Param, TrainingGraph, accept_ready, derive};
-use syncline_onnx::Compiler;
 use syncline_onnx::proto::TensorProto;
 use syncline_onnx::{
-    Dim, ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_string,
+    Compiler, Dim, ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_string,
 };
 use syncline_runtime::TensorView::F32;
 use syncline_runtime::{ExecOptions, Executable};
+
+use image::{Image, at_two_batches};
+use slopes::{LINEAR, SMOOTH, Slopes, numbers};
 
 const MEAN: [f32; 3] = [0.1, -0.2, 0.3];
 const VARIANCE: [f32; 3] = [0.5, 1.5, 2.0];

@@ -2,6 +2,8 @@
 
 use ort::session::{Session, SessionInputValue};
 use syncline_kit::Device;
+use syncline_onnx::proto::NodeProto;
+use syncline_onnx::{ModelProto, Types, declare_every_value};
 use tracing::info;
 
 use crate::blocked;
@@ -15,8 +17,6 @@ use crate::runtime::Runtime;
 use crate::session::{ExecOptions, Optimize, compile};
 use crate::staged::Staged;
 use crate::view::TensorView;
-use syncline_onnx::proto::NodeProto;
-use syncline_onnx::{ModelProto, Types, declare_every_value};
 
 /// Where planning the memory begins to take longer than a run on a small batch.
 const MANY_NODES: usize = 2500;

@@ -8,9 +8,10 @@
 
 use std::collections::HashMap;
 
-use crate::error::BackendError;
 use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 use syncline_onnx::{ModelProto, TensorType};
+
+use crate::error::BackendError;
 
 /// Refuses a model that holds a node of that kind, in a subgraph or function as well.
 pub(super) fn check(model: &ModelProto) -> Result<(), BackendError> {

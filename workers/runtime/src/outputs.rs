@@ -2,9 +2,9 @@
 
 use ort::session::SessionOutputs;
 use ort::value::{DynValue, PrimitiveTensorElementType};
+use syncline_onnx::ElementType;
 
 use crate::error::BackendError;
-use syncline_onnx::ElementType;
 
 /// The outputs of one run; their memory goes back to ONNX Runtime when this is dropped.
 #[derive(Debug)]

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::fmt;
-use std::ptr;
-use std::slice;
+use std::{fmt, ptr, slice};
 
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;

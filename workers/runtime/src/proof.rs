@@ -1,6 +1,7 @@
 //! Proof that a device computes, before anything relies on it.
 
 use syncline_kit::{Device, DeviceParts};
+use syncline_onnx::{ElementType, GraphBuilder};
 
 use crate::device::refused;
 use crate::error::BackendError;
@@ -8,7 +9,6 @@ use crate::executable::Executable;
 use crate::runtime::Runtime;
 use crate::session::ExecOptions;
 use crate::view::TensorView;
-use syncline_onnx::{ElementType, GraphBuilder};
 
 impl Runtime {
     /// Loads all that `device` needs and proves that models are computed there, not elsewhere. Takes seconds for a GPU.

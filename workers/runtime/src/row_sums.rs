@@ -5,9 +5,10 @@
 //! `ScatterElements` adds one after the other. It wants an index for each element, which makes it several times slower
 //! (1024 rows of 128: 0.5 instead of 0.04 ms), but lets the rest of a model have its threads.
 
-use crate::writer::{Writer, bare};
 use syncline_onnx::proto::{GraphProto, NodeProto};
 use syncline_onnx::{ModelProto, attr_int, attr_string};
+
+use crate::writer::{Writer, bare};
 
 /// Oldest operator set whose `ScatterElements` adds, which also has `Shape` of some axes.
 const LEAST_OPSET: i64 = 16;

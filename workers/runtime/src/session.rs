@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use syncline_kit::Device;
+use syncline_onnx::ModelProto;
 
 use crate::device::register;
 use crate::error::BackendError;
 use crate::hazards;
 use crate::runtime::Runtime;
-use syncline_onnx::ModelProto;
 
 /// How much ONNX Runtime rewrites a graph when it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

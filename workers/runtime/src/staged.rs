@@ -11,9 +11,9 @@ use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, Memory
 use ort::session::{IoBinding, Session, SessionOutputs};
 use ort::value::{DynTensor, TensorElementType};
 use syncline_kit::Device;
+use syncline_onnx::ElementType;
 
 use crate::view::TensorView;
-use syncline_onnx::ElementType;
 
 /// The inputs and outputs of one session, bound to memory.
 #[derive(Debug)]

@@ -2,9 +2,9 @@
 
 use ort::session::SessionInputValue;
 use ort::value::TensorRef;
+use syncline_onnx::ElementType;
 
 use crate::error::BackendError;
-use syncline_onnx::ElementType;
 
 /// A tensor that the caller owns, in row-major order. Running a model reads it in place.
 #[derive(Debug, Clone, Copy)]

@@ -5,9 +5,7 @@ mod onnxruntime;
 
 use std::path::Path;
 
-use syncline_onnx::Compiler;
-use syncline_onnx::infer_types;
-use syncline_onnx::{Dim, ElementType, GraphBuilder, ModelProto, mlp};
+use syncline_onnx::{Compiler, Dim, ElementType, GraphBuilder, ModelProto, infer_types, mlp};
 use syncline_runtime::{BackendError, ExecOptions, Executable, Runtime, TensorView};
 
 /// total = a + b, and the shape of a.

@@ -1,9 +1,8 @@
 //! The child: one request from stdin, stages and one answer to stdout.
 
-use std::env;
-use std::io;
 use std::os::unix::process::parent_id;
 use std::process::{self, ExitCode};
+use std::{env, io};
 
 use syncline_autodiff::{Precision, accept_ready};
 use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime, stage};

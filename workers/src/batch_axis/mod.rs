@@ -10,13 +10,13 @@ mod rewrite;
 
 use std::collections::HashSet;
 
+use syncline_autodiff::{AutodiffError, DeriveOptions, inference_form, parse_forward, refuse_unloaded};
+use syncline_onnx::proto::{DimensionProto, DimensionValue, GraphProto, ValueInfoProto};
+use syncline_onnx::{Dim, TensorType, folded_value_types};
+use syncline_runtime::Runtime;
+
 use prove::prove;
 use rewrite::rewrite;
-use syncline_autodiff::{AutodiffError, DeriveOptions, inference_form, parse_forward, refuse_unloaded};
-use syncline_onnx::folded_value_types;
-use syncline_onnx::proto::{DimensionProto, DimensionValue, GraphProto, ValueInfoProto};
-use syncline_onnx::{Dim, TensorType};
-use syncline_runtime::Runtime;
 
 /// Name of the opened axis.
 const BATCH: &str = "batch";

@@ -5,9 +5,8 @@
 
 use std::collections::HashSet;
 
-use syncline_onnx::Dim;
-use syncline_onnx::Types;
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
+use syncline_onnx::{Dim, Types};
 
 /// `types`: those of the model before. `inputs`: the data. `size`: of the batch.
 pub(super) fn rewrite(graph: &mut GraphProto, types: &Types, inputs: &HashSet<String>, size: usize) {

@@ -2,16 +2,15 @@
 
 use std::thread;
 
+use syncline_autodiff::{TrainingGraph, float64_form};
+use syncline_onnx::{ElementType, ModelProto, Types};
+use syncline_runtime::{BackendError, ExecOptions, Executable, Runtime};
+
 use super::error::CheckError;
 use super::feed::{self, Fed};
 use super::frozen::keep_needed;
 use super::groups::Direction;
 use super::{GRAD_SUFFIX, LOSS, double};
-use syncline_autodiff::TrainingGraph;
-use syncline_autodiff::float64_form;
-use syncline_onnx::Types;
-use syncline_onnx::{ElementType, ModelProto};
-use syncline_runtime::{BackendError, ExecOptions, Executable, Runtime};
 
 /// The loss of a training graph in the widest form that ONNX Runtime runs.
 pub(super) struct Differences {

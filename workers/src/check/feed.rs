@@ -1,11 +1,11 @@
 //! Random numbers for the inputs of a training graph.
 
-use super::{CheckError, CheckOptions};
-use syncline_autodiff::rows_of_table;
-use syncline_autodiff::{Io, Param, TrainingGraph};
+use syncline_autodiff::{Io, Param, TrainingGraph, rows_of_table};
 use syncline_onnx::proto::{DimensionValue, TypeProto};
 use syncline_onnx::{ElementType, ModelProto, SplitMix64, TensorType};
 use syncline_runtime::TensorView;
+
+use super::{CheckError, CheckOptions};
 
 /// Size of an open axis that nobody has named.
 pub(super) const DEFAULT_SIZE: usize = 4;

@@ -6,13 +6,13 @@
 
 use std::collections::HashSet;
 
+use syncline_autodiff::TrainingGraph;
+use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto};
+use syncline_onnx::{ElementType, ModelProto, attr_int, captured};
+use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime};
+
 use super::error::CheckError;
 use super::feed::{self, Fed};
-use syncline_autodiff::TrainingGraph;
-use syncline_onnx::captured;
-use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto};
-use syncline_onnx::{ElementType, ModelProto, attr_int};
-use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime};
 
 /// Operators that draw.
 const RANDOM: [&str; 7] = [

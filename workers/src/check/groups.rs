@@ -7,8 +7,9 @@
 
 use std::ops::Range;
 
-use super::norm;
 use syncline_onnx::SplitMix64;
+
+use super::norm;
 
 /// Indices of all parameters in `count` groups, each of gradients of like size.
 pub(super) fn of_like_size(scales: &[f64], count: usize) -> Vec<Vec<usize>> {

@@ -1,10 +1,14 @@
 //! A quick look at a training graph before it is used: one difference of its loss along one random direction.
 //!
-//! In a second at most, whatever the model: what would take longer is left to [`check_graph`](super::check_graph). Only
-//! where the difference disagrees, everything is looked at closely, so that nothing right is refused for a kink or for
-//! rounding. Where the loss is a number and its gradients at two random points are none, no training goes anywhere.
+//! In about a second: what would take longer is left to [`check_graph`](super::check_graph). A large graph is therefore
+//! run as it is written, not as ONNX Runtime optimises it. Only where the difference disagrees, everything is looked at
+//! closely, so that nothing right is refused for a kink or for rounding. Where the loss is a number and its gradients at two random points are none, no training goes anywhere.
 
 use std::time::{Duration, Instant};
+
+use syncline_autodiff::{LOSS_SCALE, NOMINAL_AXIS, Param, TrainingGraph, sizes};
+use syncline_onnx::{ModelProto, SplitMix64};
+use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime, stage};
 
 use super::differences::{Differences, as_trained, threads};
 use super::error::CheckError;
@@ -12,12 +16,6 @@ use super::feed::Fed;
 use super::groups::{Direction, direction};
 use super::place::{place, zero_root};
 use super::{CheckOptions, Checked, check_graph, feed, floor, frozen, gradients, sizes_of};
-use syncline_autodiff::LOSS_SCALE;
-use syncline_autodiff::NOMINAL_AXIS;
-use syncline_autodiff::sizes;
-use syncline_autodiff::{Param, TrainingGraph};
-use syncline_onnx::{ModelProto, SplitMix64};
-use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime, stage};
 
 /// What a quick look says.
 #[derive(Debug, Clone, PartialEq)]

@@ -30,17 +30,15 @@ pub use look::{Looked, look, scatters};
 use std::{collections::HashMap, panic::resume_unwind, thread};
 
 use serde::{Deserialize, Serialize};
+use syncline_autodiff::{
+    DeriveOptions, Estimate, GRAD_SUFFIX, LOSS, Loss, NOMINAL_AXIS, TrainingGraph, derive, estimate, sizes,
+};
+use syncline_onnx::{ElementType, SplitMix64, Types};
+use syncline_runtime::{BackendError, Executable, Runtime, stage};
 
 use differences::{Differences, as_trained};
 use feed::{DEFAULT_SIZE, Fed};
 use search::Search;
-use syncline_autodiff::{
-    DeriveOptions, Estimate, GRAD_SUFFIX, LOSS, Loss, NOMINAL_AXIS, TrainingGraph, derive, estimate, sizes,
-};
-use syncline_onnx::ElementType;
-use syncline_onnx::SplitMix64;
-use syncline_onnx::Types;
-use syncline_runtime::{BackendError, Executable, Runtime, stage};
 
 /// How to check.
 #[derive(Debug, Clone, Serialize, Deserialize)]

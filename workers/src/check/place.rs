@@ -5,15 +5,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::differences::loss_alone;
-use super::feed;
-use super::frozen::keep_needed;
-use super::{CheckError, CheckOptions};
 use syncline_autodiff::TrainingGraph;
-use syncline_onnx::captured;
 use syncline_onnx::proto::{GraphProto, NodeProto, ValueInfoProto};
-use syncline_onnx::{ElementType, ModelProto, SplitMix64, attr_int};
+use syncline_onnx::{ElementType, ModelProto, SplitMix64, attr_int, captured};
 use syncline_runtime::{ExecOptions, Executable, Optimize, Outputs, Runtime};
+
+use super::differences::loss_alone;
+use super::frozen::keep_needed;
+use super::{CheckError, CheckOptions, feed};
 
 /// Most nodes that are named.
 const MOST_NAMED: usize = 4;

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use syncline_onnx::SplitMix64;
+use syncline_runtime::{BackendError, stage};
+
 use super::differences::Differences;
 use super::feed::Fed;
 use super::groups::{direction, of_like_size};
-use syncline_onnx::SplitMix64;
-use syncline_runtime::{BackendError, stage};
 
 /// Random directions in which each group is looked at, beside that of its gradients.
 const MIXED_DIRECTIONS: usize = 3;

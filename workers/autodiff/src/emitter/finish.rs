@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::Emitter;
-use syncline_onnx::TensorType;
-use syncline_onnx::captured;
 use syncline_onnx::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto};
+use syncline_onnx::{TensorType, captured};
+
+use super::Emitter;
 
 /// Operator set of a finished graph, unless the model's own is newer. Rules need ScatterND with reduction (16) and
 /// Shape of one axis (15). What sets 13 to 16 define means the same in 17, with one exception, see [`raise_opset`].

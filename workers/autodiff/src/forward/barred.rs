@@ -6,11 +6,11 @@
 
 use std::collections::HashSet;
 
+use syncline_onnx::proto::{GraphProto, NodeProto};
+use syncline_onnx::{ElementType, TensorType, captured};
+
 use crate::catalogue::{NONE_NEEDED, refusal};
 use crate::error::AutodiffError;
-use syncline_onnx::captured;
-use syncline_onnx::proto::{GraphProto, NodeProto};
-use syncline_onnx::{ElementType, TensorType};
 
 /// Refuses the graph if a loop or a recurrence stands between a value in `trained` and the output that the loss looks at:
 /// the one named, or the first if that is declared float.

@@ -3,11 +3,11 @@
 //! Folding constants runs nodes, and a node of a few bytes can make gigabytes of equal numbers. Afterwards the rules
 //! compute with the sizes and attributes that are left here, without fear of overflow.
 
+use syncline_onnx::proto::{GraphProto, NodeProto};
+use syncline_onnx::{Dim, TensorType, Types};
+
 use super::idioms::Constants;
 use crate::error::AutodiffError;
-use syncline_onnx::Types;
-use syncline_onnx::proto::{GraphProto, NodeProto};
-use syncline_onnx::{Dim, TensorType};
 
 /// Most elements of a value whose shape is a constant of the model; 1 GiB of float32.
 const MOST_ELEMENTS: u64 = 1 << 28;

@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 
-use crate::emitter::Emitter;
 use syncline_onnx::TensorType;
 use syncline_onnx::proto::{GraphProto, ModelProto, NodeProto};
+
+use crate::emitter::Emitter;
 
 /// Oldest operator set whose Unsqueeze takes the axes as an input.
 const LEAST_OPSET: i64 = 13;

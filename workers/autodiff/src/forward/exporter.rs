@@ -7,9 +7,10 @@
 
 use std::collections::HashSet;
 
-use super::remarks::{SCOPES, SIGNATURE};
 use syncline_onnx::ModelProto;
 use syncline_onnx::proto::{GraphProto, NodeProto, StringStringEntryProto, remark};
+
+use super::remarks::{SCOPES, SIGNATURE};
 
 const SOURCE: &str = "pkg.torch.onnx.stack_trace";
 /// PyTorch's operator for BatchNormalization that evaluates; it is a part of node names and remarks.

@@ -5,11 +5,11 @@
 //! `[batch, groups, rest]`, an InstanceNormalization, and a reshape back to sizes that are known. Those are found by
 //! passing over the operators: they do not change shapes. Costs a session load if the model has any.
 
+use syncline_onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use syncline_onnx::{Compiler, Dim, Types, attr_float, infer_types};
+
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
-use syncline_onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
-use syncline_onnx::{Compiler, Types, infer_types};
-use syncline_onnx::{Dim, attr_float};
 
 const OP: &str = "GroupNormalization";
 

@@ -6,9 +6,8 @@
 
 use std::collections::HashMap;
 
-use syncline_onnx::Types;
-use syncline_onnx::attr_int;
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
+use syncline_onnx::{Types, attr_int};
 
 /// Longest sequence that becomes a `Split`.
 const MOST_PARTS: usize = 1 << 12;

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::training_form::evaluation_form;
 use syncline_onnx::captured;
 use syncline_onnx::proto::{GraphProto, ModelProto};
+
+use super::training_form::evaluation_form;
 
 /// The model with every BatchNormalization on the statistics that it remembers, and with no Dropout, however it was
 /// exported. Graphs inside of nodes and functions are changed as well.

@@ -8,9 +8,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use syncline_onnx::proto::{GraphProto, NodeProto, remark};
+
 use super::remarks::{FOLDED_FROM, SCOPES, SIGNATURE};
 use crate::param_list::names_of;
-use syncline_onnx::proto::{GraphProto, NodeProto, remark};
 
 pub(super) const CALL: &str = "pkg.torch.onnx.fx_node";
 

@@ -8,10 +8,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::meanings::{Meanings, norm_role};
-use super::untie::{is_uniform, same_in_script};
 use syncline_onnx::ElementType;
 use syncline_onnx::proto::{GraphProto, TensorProto};
+
+use super::meanings::{Meanings, norm_role};
+use super::untie::{is_uniform, same_in_script};
 
 /// A constant that stands for several tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -33,6 +33,9 @@ pub use self::untie::parse_forward;
 
 use std::collections::HashSet;
 
+use syncline_onnx::proto::{DimensionProto, DimensionValue, GraphProto, ModelProto, ValueInfoProto};
+use syncline_onnx::{Compiler, Dim, ElementType, TensorType, Types, infer_types};
+
 use crate::error::AutodiffError;
 use crate::options::DeriveOptions;
 use crate::training_graph::Param;
@@ -44,9 +47,6 @@ use idioms::rewrite;
 use padding::hold_padding;
 use scaler::write_out_scalers;
 use shape_values::fix_shapes;
-use syncline_onnx::proto::{DimensionProto, DimensionValue, GraphProto, ModelProto, ValueInfoProto};
-use syncline_onnx::{Compiler, Types, infer_types};
-use syncline_onnx::{Dim, ElementType, TensorType};
 use training_form::{activate_dropout, statistics};
 
 /// Oldest operator set the rules know: from 13 on, axes of reductions are inputs and Softmax has one axis.

@@ -7,10 +7,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::meanings::CALL;
-use syncline_onnx::captured;
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto, remark};
-use syncline_onnx::{ElementType, attr_int};
+use syncline_onnx::{ElementType, attr_int, captured};
+
+use super::meanings::CALL;
 
 /// A padded table.
 struct Padded {

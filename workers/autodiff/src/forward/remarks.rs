@@ -11,9 +11,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::param_list::names_of;
 use syncline_onnx::ModelProto;
 use syncline_onnx::proto::{NodeProto, remark};
+
+use crate::param_list::names_of;
 
 /// Key of the model's metadata that holds the names of the parameters to train, one a line.
 pub const TRAINABLE: &str = "syncline.trainable";

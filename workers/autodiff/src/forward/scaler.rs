@@ -4,9 +4,10 @@
 //! nothing behind it would have one. Offset and scale are attributes, one number for all features or one for each. They
 //! stay constants: preprocessing is no parameter.
 
-use crate::emitter::Emitter;
 use syncline_onnx::ElementType;
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
+
+use crate::emitter::Emitter;
 
 /// Writes every Scaler as a difference and a product; the graph is left alone if there is none.
 pub(crate) fn write_out_scalers(graph: GraphProto) -> GraphProto {

@@ -14,6 +14,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use syncline_onnx::proto::{GraphProto, TensorProto};
+use syncline_onnx::{ElementType, ModelProto, captured};
+
 use super::constant_names::{is_buffer, is_parameter};
 use super::formula::{SINES, formula, holds_sines};
 use super::pattern::matches;
@@ -22,9 +25,6 @@ use super::training_form::statistics;
 use crate::error::AutodiffError;
 use crate::options::DeriveOptions;
 use crate::param_list::unknown;
-use syncline_onnx::captured;
-use syncline_onnx::proto::{GraphProto, TensorProto};
-use syncline_onnx::{ElementType, ModelProto};
 
 /// Beyond this size a number is taken for a mask's minus infinity.
 const LARGEST_WEIGHT: f32 = 1e9;

@@ -8,10 +8,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::idioms::Constants;
-use syncline_onnx::Dim;
-use syncline_onnx::Types;
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
+use syncline_onnx::{Dim, Types};
+
+use super::idioms::Constants;
 
 /// An entry of an integer list.
 #[derive(Debug, Clone, PartialEq)]

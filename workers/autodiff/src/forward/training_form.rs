@@ -16,11 +16,11 @@
 
 use std::collections::HashSet;
 
+use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
+use syncline_onnx::{Dim, ElementType, TensorType, Types, attr_int};
+
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
-use syncline_onnx::Types;
-use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
-use syncline_onnx::{Dim, ElementType, TensorType, attr_int};
 
 /// What follows the name of a running statistic in the name of its next value.
 pub const NEXT_SUFFIX: &str = ".new";

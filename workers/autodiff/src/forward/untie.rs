@@ -8,9 +8,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::merged::{Shared, take_apart};
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
 use syncline_onnx::{ElementType, ModelProto, OnnxError};
+
+use super::merged::{Shared, take_apart};
 
 /// Reads and checks a forward model; what an exporter has made one by chance is apart again.
 pub fn parse_forward(bytes: &[u8]) -> Result<ModelProto, OnnxError> {

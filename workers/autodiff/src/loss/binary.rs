@@ -7,12 +7,13 @@
 //! (1 - z) x + f (max(-x, 0) + log(1 + exp(-abs(x)))), and the derivative f s(x) - w z. The mean is over the elements as
 //! they are, as in PyTorch.
 
+use syncline_onnx::ElementType;
+use syncline_onnx::proto::TensorProto;
+
 use super::{LossAt, LossValues, total};
 use crate::CORRECT;
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
-use syncline_onnx::ElementType;
-use syncline_onnx::proto::TensorProto;
 
 pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<LossValues, AutodiffError> {
     at.check_values()?;

@@ -13,13 +13,14 @@
 //! Only the label's element differs from the rest, so it is computed alone and put in its place by ScatterElements:
 //! no one-hot tensor is made, which for large vocabularies would cost more than the softmax.
 
+use syncline_onnx::proto::{AttributeProto, TensorProto};
+use syncline_onnx::{ElementType, TensorType, attr_int};
+
 use super::{LossAt, LossValues, total};
 use crate::broadcast::sum_keeping;
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
 use crate::{CORRECT, CORRECT_TOP, PERPLEXITY, PREDICTIONS};
-use syncline_onnx::proto::{AttributeProto, TensorProto};
-use syncline_onnx::{ElementType, TensorType, attr_int};
 
 pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<LossValues, AutodiffError> {
     let (axis, classes) = at.classes()?;

@@ -20,10 +20,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use syncline_onnx::{Dim, ElementType, TensorType};
 
 use super::emitter::Emitter;
 use super::error::AutodiffError;
-use syncline_onnx::{Dim, ElementType, TensorType};
 
 pub use options::LossOptions;
 pub(super) use scores::scores;

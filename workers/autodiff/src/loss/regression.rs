@@ -8,10 +8,11 @@
 //!
 //! The form of Huber is d^2 / 2 up to delta and delta (abs(d) - delta / 2) from there on, without a case distinction.
 
+use syncline_onnx::ElementType;
+
 use super::{Loss, LossAt, LossValues};
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
-use syncline_onnx::ElementType;
 
 pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<LossValues, AutodiffError> {
     at.check_values()?;

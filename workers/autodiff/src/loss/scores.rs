@@ -5,10 +5,11 @@
 //! number, and stays finite. So softmax cross-entropy looks through a Softmax over the axis of the classes, and binary
 //! cross-entropy through a Sigmoid. Two classes that are p and 1 - p, with p from a Sigmoid, are refused. A model that takes the softmax of a softmax on purpose names another loss.
 
-use super::{Loss, LossOptions};
-use crate::error::AutodiffError;
 use syncline_onnx::Types;
 use syncline_onnx::proto::{GraphProto, NodeProto};
+
+use super::{Loss, LossOptions};
+use crate::error::AutodiffError;
 
 /// The value that the loss looks at when it was asked for `output`.
 pub(crate) fn scores(

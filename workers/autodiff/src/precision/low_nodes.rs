@@ -5,11 +5,11 @@
 
 use std::collections::{HashMap, HashSet};
 
+use syncline_onnx::proto::{GraphProto, NodeProto};
+use syncline_onnx::{ElementType, Types};
+
 use super::Precision;
 use crate::LOSS_SCALE;
-use syncline_onnx::ElementType;
-use syncline_onnx::Types;
-use syncline_onnx::proto::{GraphProto, NodeProto};
 
 /// Largest number of float16.
 const LARGEST_F16: f32 = 65504.0;

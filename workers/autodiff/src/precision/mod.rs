@@ -24,13 +24,12 @@ pub(crate) use self::scaled_loss::scale_loss;
 use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+use syncline_onnx::proto::{ModelProto, NodeProto};
+use syncline_onnx::{ElementType, TensorType, Types, attr_int, captured};
+
 use crate::error::AutodiffError;
 use low_nodes::{Table, element, low_nodes, operands};
-use serde::{Deserialize, Serialize};
-use syncline_onnx::Types;
-use syncline_onnx::captured;
-use syncline_onnx::proto::{ModelProto, NodeProto};
-use syncline_onnx::{ElementType, TensorType, attr_int};
 
 /// Element type of the heavy part of a training graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -5,9 +5,10 @@
 //! runs as it is; who trains lowers it when a gradient is not finite. The output `loss` is not scaled.
 //! Source: Micikevicius et al., Mixed precision training, ICLR 2018, arXiv:1710.03740.
 
-use crate::{GRAD_SUFFIX, LOSS_SCALE};
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
 use syncline_onnx::{ElementType, TensorType};
+
+use crate::{GRAD_SUFFIX, LOSS_SCALE};
 
 /// What the loss is multiplied by at first.
 pub const FIRST_LOSS_SCALE: f32 = 65536.0;

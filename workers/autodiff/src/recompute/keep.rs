@@ -12,11 +12,11 @@
 
 use std::collections::{HashMap, HashSet};
 
+use syncline_onnx::proto::{GraphProto, NodeProto};
+use syncline_onnx::{Types, captured};
+
 use super::min_cut::{Network, UNCUT};
 use crate::estimate::bytes;
-use syncline_onnx::Types;
-use syncline_onnx::captured;
-use syncline_onnx::proto::{GraphProto, NodeProto};
 
 /// Values up to this size are always kept: statistics of a batch, shapes, masks of a length.
 const SMALL_BYTES: u64 = 4096;

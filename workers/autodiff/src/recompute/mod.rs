@@ -18,15 +18,14 @@ mod min_cut;
 use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
+use syncline_onnx::proto::{GraphProto, ModelProto, NodeProto};
+use syncline_onnx::{Compiler, Types, WeightGradient, captured, infer_types};
 
 use crate::error::AutodiffError;
 use crate::estimate::{Estimate, estimate};
 use crate::sizes::sizes;
 use after::Order;
 use keep::{Plan, ancestors};
-use syncline_onnx::captured;
-use syncline_onnx::proto::{GraphProto, ModelProto, NodeProto};
-use syncline_onnx::{Compiler, Types, WeightGradient, infer_types};
 
 /// Size that open axes are taken to have where sizes are compared.
 pub const NOMINAL_AXIS: usize = 32;

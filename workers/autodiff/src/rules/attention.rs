@@ -5,10 +5,11 @@
 //! gets dS. Heads of Q that share one of K and V: K and V are repeated, their gradients summed.
 //! Source: Vaswani et al., arXiv:1706.03762; Dao et al., arXiv:2205.14135, appendix B.2, for the backward pass.
 
+use syncline_onnx::{Dim, ElementType, attr_int, attr_ints};
+
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::{sum, sum_keeping, unbroadcast};
-use syncline_onnx::{Dim, ElementType, attr_int, attr_ints};
 
 /// A score that leaves a pair out; finite, so that a row without any pair stays a number.
 const NEVER: f64 = -1e30;

@@ -8,11 +8,12 @@
 //! another scale and bias: the fastest way to a product and a sum per channel.
 //! Source: Ioffe and Szegedy, Batch normalization, arXiv:1502.03167, section 3.
 
+use syncline_onnx::attr_float;
+
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::sum;
 use crate::forward::is_of_batch;
-use syncline_onnx::attr_float;
 
 /// Most channels; the rule writes constants with a number for each.
 const MOST_CHANNELS: i64 = 1 << 24;

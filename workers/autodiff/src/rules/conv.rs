@@ -5,12 +5,12 @@
 //! the channels.
 //! Source: Dumoulin and Visin, A guide to convolution arithmetic for deep learning, arXiv:1603.07285, chapter 4.
 
+use syncline_onnx::{ElementType, Extent, WeightGradient, attr_int, attr_ints};
+
 use super::window::Window;
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::sum;
-use syncline_onnx::{ElementType, attr_int, attr_ints};
-use syncline_onnx::{Extent, WeightGradient};
 
 /// Rows that a matrix product should have at least to be fast: taps of images with fewer channels share one product.
 const ROWS: i64 = 16;

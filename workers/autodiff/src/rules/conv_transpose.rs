@@ -3,11 +3,12 @@
 //! It is linear and the adjoint of a convolution: dX is the convolution of dY with the same weights, and dW that of the
 //! convolution with image and signal exchanged. Source: Dumoulin and Visin, arXiv:1603.07285, chapter 4.
 
+use syncline_onnx::{attr_int, attr_ints};
+
 use super::conv::{bias_gradient, weight_gradient, weight_shape};
 use super::window::{Axis, Window};
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
-use syncline_onnx::{attr_int, attr_ints};
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let (x, w) = (n.input(0), n.input(1));

@@ -1,8 +1,9 @@
 //! y = running sum of x along an axis: dx = running sum of dy from the other end, exclusive if that one was.
 
+use syncline_onnx::attr_int;
+
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
-use syncline_onnx::attr_int;
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let exclusive = attr_int("exclusive", n.node.int("exclusive", 0));

@@ -3,9 +3,10 @@
 //! SpaceToDepth knows one order of channels, [block row, block column, channel]. For mode CRD of DepthToSpace, which
 //! has the channel first, the channels are put in that order afterwards.
 
+use syncline_onnx::{attr_int, attr_string};
+
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
-use syncline_onnx::{attr_int, attr_string};
 
 /// Most channels; the rule writes a constant with a number for each.
 const MOST_CHANNELS: i64 = 1 << 24;

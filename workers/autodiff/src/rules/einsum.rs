@@ -7,10 +7,11 @@
 
 use std::collections::HashMap;
 
+use syncline_onnx::{Dim, attr_string};
+
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::unbroadcast;
-use syncline_onnx::{Dim, attr_string};
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let equation = Equation::of(n)?;

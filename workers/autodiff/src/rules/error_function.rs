@@ -1,8 +1,9 @@
 //! The error function by operators that have float64 kernels: Gauss-Legendre quadrature of its integral, 24 points, for
 //! arguments up to 6, beyond which it is 1 to the last digit.
 
-use super::NodeGrad;
 use syncline_onnx::attr_int;
+
+use super::NodeGrad;
 
 /// 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.
 pub(super) fn erf(n: &mut NodeGrad<'_>, x: &str) -> String {

@@ -13,6 +13,9 @@
 //! | Erf | quadrature, see `error_function` |
 //! | Gelu, HardSigmoid, HardSwish, Elu, Selu, Celu, Softplus, Mish, PRelu, Softsign, Mean | their definitions |
 
+use syncline_onnx::proto::{GraphProto, NodeProto};
+use syncline_onnx::{Dim, ElementType, Types, attr_int, attr_ints};
+
 use super::conv::weight_shape;
 use super::conv_transpose::adjoint_window;
 use super::error_function::erf;
@@ -20,9 +23,6 @@ use super::window::Window;
 use super::{NodeGrad, mean_pool, resize};
 use crate::AutodiffError;
 use crate::emitter::Emitter;
-use syncline_onnx::Types;
-use syncline_onnx::proto::{GraphProto, NodeProto};
-use syncline_onnx::{Dim, ElementType, attr_int, attr_ints};
 
 /// The graph with those operators written out.
 pub fn float64_form(graph: &GraphProto, types: &Types) -> GraphProto {

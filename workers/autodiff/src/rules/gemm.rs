@@ -2,9 +2,10 @@
 //!
 //! dA' = alpha dY B'^T and dB' = alpha A'^T dY, each one Gemm with the right flags: no Transpose is ever made.
 
+use syncline_onnx::{attr_float, attr_int};
+
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
-use syncline_onnx::{attr_float, attr_int};
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let (alpha, beta) = (n.node.float("alpha", 1.0), n.node.float("beta", 1.0));

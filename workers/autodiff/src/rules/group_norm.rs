@@ -4,11 +4,12 @@
 //! y = xhat * scale + bias, per channel, or per group as operator set 18 has it. Source: Wu and He, Group normalization,
 //! arXiv:1803.08494; Ulyanov, Vedaldi and Lempitsky, arXiv:1607.08022.
 
+use syncline_onnx::attr_int;
+
 use super::normalised::Group;
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::sum;
-use syncline_onnx::attr_int;
 
 pub(super) fn group(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let groups = n.node.int("num_groups", 1);

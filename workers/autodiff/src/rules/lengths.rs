@@ -1,7 +1,8 @@
 //! Sizes and offsets along an axis: numbers where they are known, else integers that the graph computes when it runs.
 
-use super::NodeGrad;
 use syncline_onnx::{attr_int, attr_ints};
+
+use super::NodeGrad;
 
 /// A whole number.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,11 +5,12 @@
 //! transposed operand, which ONNX Runtime fuses, summed over repeated batch axes. A vector on the left counts as a matrix
 //! with one row; on the right there is none, see `forward::columns`.
 
+use syncline_onnx::{Dim, attr_int, attr_ints};
+
 use super::gemm::product;
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::unbroadcast;
-use syncline_onnx::{Dim, attr_int, attr_ints};
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let (a_dims, b_dims) = (n.dims(n.input(0))?, n.dims(n.input(1))?);

@@ -5,11 +5,12 @@
 //! against 2.9 ms, of which ONNX Runtime's search with positions is 2 ms). Any other window: the positions that the
 //! operator can return, and a sum at those positions.
 
+use syncline_onnx::{attr_int, attr_ints, attr_string};
+
 use super::conv::joined;
 use super::window::Window;
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
-use syncline_onnx::{attr_int, attr_ints, attr_string};
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let kernel = n.node.ints("kernel_shape").unwrap_or_default().to_vec();

@@ -1,11 +1,11 @@
 //! What a rule sees of a forward node, and the phrases that most rules are made of.
 
+use syncline_onnx::proto::{NodeProto, TensorProto};
+use syncline_onnx::{Dim, ElementType, TensorType, Types};
+
 use crate::AutodiffError;
 use crate::broadcast::unbroadcast;
 use crate::emitter::Emitter;
-use syncline_onnx::Types;
-use syncline_onnx::proto::{NodeProto, TensorProto};
-use syncline_onnx::{Dim, ElementType, TensorType};
 
 /// A forward node on its way back.
 pub(crate) struct NodeGrad<'a> {

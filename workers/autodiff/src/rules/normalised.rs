@@ -4,10 +4,11 @@
 //! term if the mean is not taken away. Sums over axes of known size, so that a mean is a sum and a factor.
 //! Source: Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Ioffe and Szegedy, arXiv:1502.03167, section 3.
 
+use syncline_onnx::attr_int;
+
 use super::NodeGrad;
 use crate::AutodiffError;
 use crate::broadcast::sum_keeping;
-use syncline_onnx::attr_int;
 
 /// A group of elements that is normalised together.
 pub(super) struct Group {

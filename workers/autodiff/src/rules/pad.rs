@@ -4,10 +4,11 @@
 //! the sum of dy over what was put around. Around it a part of x (modes reflect, edge, wrap): each copy is added to its
 //! origin, see `positions`.
 
+use syncline_onnx::attr_int;
+
 use super::positions::scattered;
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
-use syncline_onnx::attr_int;
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     if n.node.string("mode", "constant") != "constant" {

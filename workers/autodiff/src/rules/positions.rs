@@ -4,10 +4,11 @@
 //! of y from which element of x it came; dy is added up there. Right for every shape and attribute, at the price of
 //! one scattered addition per element: rules use it where no block operation will do.
 
-use super::{InputGrads, NodeGrad};
-use crate::AutodiffError;
 use syncline_onnx::proto::AttributeProto;
 use syncline_onnx::{attr_int, attr_string};
+
+use super::{InputGrads, NodeGrad};
+use crate::AutodiffError;
 
 /// The rule of operators that have no better one.
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {

@@ -13,10 +13,11 @@
 //! Axes are an attribute until operator set 17 and an input from 18 on; those of ReduceSum are an input since 13. An
 //! input need not be constant. ReduceProd has a file of its own.
 
+use syncline_onnx::{Dim, attr_int};
+
 use super::elementary::times;
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
-use syncline_onnx::{Dim, attr_int};
 
 type Outcome = Result<InputGrads, AutodiffError>;
 

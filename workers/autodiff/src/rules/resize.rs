@@ -2,11 +2,12 @@
 //! `interpolation`), so dx is dy times each of them, transposed; where each element was repeated a whole number of times,
 //! a sum of the repetitions.
 
+use syncline_onnx::{Dim, attr_ints};
+
 use super::interpolation::Resized;
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::sum;
-use syncline_onnx::{Dim, attr_ints};
 
 /// Most numbers in the matrix of weights of an axis.
 const MOST_WEIGHTS: usize = 1 << 24;

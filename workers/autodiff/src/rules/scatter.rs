@@ -8,11 +8,12 @@
 //! * Multiplied: each factor receives dy times the product of the others, which is the product of all factors but zeros,
 //!   where no other factor is zero.
 
+use syncline_onnx::proto::AttributeProto;
+use syncline_onnx::{attr_int, attr_string};
+
 use super::positions::wide;
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
-use syncline_onnx::proto::AttributeProto;
-use syncline_onnx::{attr_int, attr_string};
 
 pub(super) fn nd(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let indices = wide(n, n.input(1));

@@ -1,9 +1,10 @@
 //! y1, y2, ... = the parts of x along an axis: dx = the gradients one after the other, zeros for a part without one.
 
+use syncline_onnx::attr_int;
+
 use super::lengths::{Length, Place, placed};
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
-use syncline_onnx::attr_int;
 
 pub(super) fn rule(n: &mut NodeGrad<'_>) -> Result<InputGrads, AutodiffError> {
     let (node, outputs) = (n.node, n.outputs);

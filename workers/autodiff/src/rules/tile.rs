@@ -1,9 +1,10 @@
 //! y = x repeated r times along each axis: dx = dy with every axis parted into (r, size), summed over each r.
 
+use syncline_onnx::attr_int;
+
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::sum;
-use syncline_onnx::attr_int;
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let rank = n.dims(n.input(0))?.len();

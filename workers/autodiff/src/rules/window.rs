@@ -4,10 +4,11 @@
 //! `o * stride + t * dilation - begin` for the taps t of the kernel; what lies outside of the image is padding. Spatial
 //! sizes must be known; the batch may be open.
 
-use super::NodeGrad;
-use crate::AutodiffError;
 use syncline_onnx::proto::AttributeProto;
 use syncline_onnx::{Dim, attr_ints};
+
+use super::NodeGrad;
+use crate::AutodiffError;
 
 /// The window along one axis. All in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

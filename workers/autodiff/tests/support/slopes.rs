@@ -8,12 +8,12 @@
 #[path = "seeds.rs"]
 mod seeds;
 
-use seeds::write_seed;
 use syncline_autodiff::{DeriveOptions, Loss, TrainingGraph, derive};
 use syncline_onnx::{Dim, ModelProto, SplitMix64};
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 
 use crate::onnxruntime;
+use seeds::write_seed;
 
 /// How to take differences.
 #[derive(Clone, Copy)]

@@ -22,11 +22,11 @@ mod weights;
 
 pub(super) use probe::lanes;
 
-use weights::Weights;
-
-use super::writer::{Writer, bare};
 use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto};
 use syncline_onnx::{ElementType, ModelProto, TensorType, WeightGradient, attr_int};
+
+use super::writer::{Writer, bare};
+use weights::Weights;
 
 /// Oldest operator set that the written nodes understand (`Shape` of some axes).
 const LEAST_OPSET: i64 = 15;

@@ -2,13 +2,14 @@
 
 use std::sync::OnceLock;
 
+use syncline_onnx::proto::OperatorSetIdProto;
+use syncline_onnx::{ElementType, GraphBuilder};
+
 use super::DOMAIN;
 use crate::error::BackendError;
 use crate::runtime::Runtime;
 use crate::session::{ExecOptions, Optimize, compile};
 use crate::view::TensorView;
-use syncline_onnx::proto::OperatorSetIdProto;
-use syncline_onnx::{ElementType, GraphBuilder};
 
 /// Channels of the image that is tried: no processor has registers as narrow.
 const CHANNELS: usize = 4;
