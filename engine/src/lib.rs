@@ -1,10 +1,7 @@
-//! The engine: Redis store, leases, tarpc services, client library, command line.
+//! The engine: Redis store, leases, tarpc services, client library.
 //!
-//! By default this is the client only, without Redis. Feature `server` adds [`store`] and [`service`], feature `cli`
-//! adds [`cli`], the subcommands of `syncline` that need no tensors.
+//! By default this is the client only, without Redis. Feature `server` adds [`store`] and [`service`].
 
-#[cfg(feature = "cli")]
-pub mod cli;
 pub mod client;
 pub mod folder;
 pub mod input;

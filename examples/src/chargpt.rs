@@ -2,11 +2,9 @@
 
 use std::{io, path::Path};
 
+use syncline_autodiff::LossOptions;
 use syncline_scheduler::spec::{DataSpec, Decay, Optimizer, Source, Split};
-use syncline_workers::{
-    autodiff::LossOptions,
-    submit::{JobGraph, Model, Training},
-};
+use syncline_workers::submit::{JobGraph, Model, Training};
 
 use crate::{
     Run,

@@ -1,10 +1,8 @@
 //! Handwritten digits: 8x8 images, ten classes, a small multi-layer perceptron.
 
+use syncline_onnx as onnx;
 use syncline_scheduler::spec::{DataSpec, Decay, Optimizer, Source, Split};
-use syncline_workers::{
-    onnx,
-    submit::{JobGraph, Model, Training},
-};
+use syncline_workers::submit::{JobGraph, Model, Training};
 
 use crate::{Run, files};
 

@@ -9,9 +9,9 @@ use syncline_engine::{
     store::{RedisStore, keys::JobKeys},
 };
 use syncline_examples::{Run, digits};
+use syncline_onnx as onnx;
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
-    onnx,
     submit::{self, JobFile},
     worker::Throttle,
 };

@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-const LINE: [&str; 9] = [
+const LINE: [&str; 10] = [
     "syncline-scheduler",
     "syncline-kit",
     "syncline-engine",
@@ -17,6 +17,7 @@ const LINE: [&str; 9] = [
     "syncline-runtime",
     "syncline-autodiff",
     "syncline-workers",
+    "syncline",
     "syncline-examples",
 ];
 

@@ -10,9 +10,9 @@ use syncline_examples::{
     Run, chargpt, cifar10,
     mnist::{self, Net},
 };
+use syncline_runtime::Runtime;
 use syncline_scheduler::spec::Source;
 use syncline_workers::{
-    backend::Runtime,
     local::{LocalCluster, LocalOptions},
     submit::{self, JobFile, JobGraph},
     worker::Throttle,

@@ -16,8 +16,6 @@
 #[cfg(target_endian = "big")]
 compile_error!("tensors travel as the memory of little-endian f32; a big-endian machine would need a copy");
 
-#[cfg(feature = "cli")]
-pub mod cli;
 pub mod client;
 mod error;
 pub mod optim;

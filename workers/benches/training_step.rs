@@ -20,8 +20,8 @@ use std::{env, fs};
 use clap::Parser;
 use peer::Peer;
 use step::{Halves, Step};
-use syncline_workers::autodiff::{DeriveOptions, Loss, TrainingGraph, derive};
-use syncline_workers::backend::Runtime;
+use syncline_autodiff::{DeriveOptions, Loss, TrainingGraph, derive};
+use syncline_runtime::Runtime;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

@@ -1,16 +1,17 @@
-//! The room that computes: ONNX training graphs on ONNX Runtime, data sets, the worker, and how jobs are submitted.
+//! The room that computes: data sets, the worker, a local cluster, and how jobs are submitted.
+//!
+//! By default this is what a client needs, without ONNX Runtime. Feature `train` adds deriving and checking of training
+//! graphs, `worker` the [`worker`], `local` a whole cluster in one process, [`local`].
 
+#[cfg(feature = "train")]
 pub mod apart;
+#[cfg(feature = "train")]
 pub mod batch_axis;
+#[cfg(feature = "train")]
 pub mod check;
-#[cfg(feature = "cli")]
-pub mod cli;
 pub mod data;
 #[cfg(feature = "local")]
 pub mod local;
 pub mod submit;
+#[cfg(feature = "worker")]
 pub mod worker;
-
-pub use syncline_autodiff as autodiff;
-pub use syncline_onnx as onnx;
-pub use syncline_runtime as backend;

@@ -9,8 +9,8 @@ mod onnxruntime;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use syncline_workers::autodiff::{DeriveOptions, Loss, derive, names_of, parse_forward, select, warnings};
-use syncline_workers::onnx::ModelProto;
+use syncline_autodiff::{DeriveOptions, Loss, derive, names_of, parse_forward, select, warnings};
+use syncline_onnx::ModelProto;
 
 fn file(name: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("autodiff/tests/selection").join(name)).unwrap()

@@ -46,7 +46,6 @@ pub(super) fn log_commit(job: &JobId, commit: &Commit) {
 }
 
 #[cfg(test)]
-#[cfg(feature = "cli")]
 mod tests {
     use std::{
         io,

@@ -2,8 +2,8 @@
 
 use std::{path::PathBuf, str::FromStr};
 
+use syncline_runtime::Device;
 use syncline_scheduler::spec::{InvalidPolicy, PolicySpec};
-use syncline_workers::backend::Device;
 
 /// Flags that all examples have.
 #[derive(Debug, clap::Args)]

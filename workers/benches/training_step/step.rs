@@ -2,9 +2,9 @@
 
 use std::thread;
 
-use syncline_workers::autodiff::{Io, TrainingGraph};
-use syncline_workers::backend::{ExecOptions, Executable, Runtime, TensorView};
-use syncline_workers::onnx::{ElementType, SplitMix64};
+use syncline_autodiff::{Io, TrainingGraph};
+use syncline_onnx::{ElementType, SplitMix64};
+use syncline_runtime::{ExecOptions, Executable, Runtime, TensorView};
 
 use crate::Outcome;
 

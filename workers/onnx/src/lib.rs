@@ -22,6 +22,7 @@ mod parse;
 pub mod proto;
 mod scan;
 mod tensor;
+mod view;
 mod weight_gradient;
 
 pub use attributes::{attr_float, attr_int, attr_ints, attr_string};
@@ -34,4 +35,5 @@ pub use infer::{check_loads, declare_every_value, folded_value_types, infer_type
 pub use mlp::{SplitMix64, mlp};
 pub use parse::{MAX_ELEMENTS, MAX_MODEL_BYTES, parse};
 pub use proto::ModelProto;
+pub use view::TensorView;
 pub use weight_gradient::{Extent, WeightGradient};

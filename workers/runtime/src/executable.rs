@@ -3,7 +3,7 @@
 use ort::session::{Session, SessionInputValue};
 use syncline_kit::Device;
 use syncline_onnx::proto::NodeProto;
-use syncline_onnx::{ModelProto, Types, declare_every_value};
+use syncline_onnx::{ModelProto, TensorView, Types, declare_every_value};
 use tracing::info;
 
 use crate::blocked;
@@ -16,7 +16,7 @@ use crate::row_sums::{add_one_after_the_other, adds_by_index};
 use crate::runtime::Runtime;
 use crate::session::{ExecOptions, Optimize, compile};
 use crate::staged::Staged;
-use crate::view::TensorView;
+use crate::view::{bind, check_size};
 
 /// Where planning the memory begins to take longer than a run on a small batch.
 const MANY_NODES: usize = 2500;
@@ -125,9 +125,9 @@ impl Executable {
                 _ => find_input(inputs, wanted)?,
             };
             match &mut self.staged {
-                None => bound.push(view.bind(name)?),
+                None => bound.push(bind(view, name)?),
                 Some(staged) if changed(name) || !staged.holds(index) => {
-                    view.check_size(name)?;
+                    check_size(&view, name)?;
                     staged.send(index, name, view).map_err(|source| run_error(&source))?;
                 }
                 Some(_) => {}

@@ -34,4 +34,4 @@ pub use placement::Placement;
 pub use runtime::Runtime;
 pub use session::{ExecOptions, Optimize};
 pub use syncline_kit::Device;
-pub use view::TensorView;
+pub use syncline_onnx::TensorView;

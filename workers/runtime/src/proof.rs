@@ -8,7 +8,7 @@ use crate::error::BackendError;
 use crate::executable::Executable;
 use crate::runtime::Runtime;
 use crate::session::ExecOptions;
-use crate::view::TensorView;
+use syncline_onnx::TensorView;
 
 impl Runtime {
     /// Loads all that `device` needs and proves that models are computed there, not elsewhere. Takes seconds for a GPU.

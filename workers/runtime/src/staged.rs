@@ -13,7 +13,7 @@ use ort::value::{DynTensor, TensorElementType};
 use syncline_kit::Device;
 use syncline_onnx::ElementType;
 
-use crate::view::TensorView;
+use syncline_onnx::TensorView;
 
 /// The inputs and outputs of one session, bound to memory.
 #[derive(Debug)]

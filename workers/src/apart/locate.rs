@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::onnx::ModelProto;
-use crate::onnx::proto::ValueInfoProto;
+use syncline_onnx::{ModelProto, proto::ValueInfoProto};
 
 /// The model cut off behind its first `count` nodes: what nobody reads there is an output.
 pub(super) fn first_nodes(mut model: ModelProto, count: usize) -> ModelProto {
@@ -36,7 +35,7 @@ pub(super) fn smallest_crashing(all: usize, mut ends: impl FnMut(usize) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::onnx::mlp;
+    use syncline_onnx::mlp;
 
     #[test]
     fn the_first_count_that_ends_the_process_is_found() {

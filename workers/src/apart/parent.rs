@@ -51,7 +51,7 @@ impl ModelHost {
         }
     }
 
-    /// Derives a training graph, see [`derive`](crate::autodiff::derive), from a model that takes any batch if it can be
+    /// Derives a training graph, see [`derive`](syncline_autodiff::derive), from a model that takes any batch if it can be
     /// made to. `name`: what the model is called if it ends the process.
     pub fn derive(
         &self,

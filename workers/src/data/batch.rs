@@ -1,7 +1,8 @@
 //! One batch of samples, in buffers that are used again.
 
+use syncline_onnx::TensorView;
+
 use super::column::BatchTensor;
-use crate::backend::TensorView;
 
 /// The inputs and the label of a batch, laid out as a training graph reads them.
 #[derive(Debug, Clone)]

@@ -2,9 +2,8 @@
 //!
 //! Bytes stay bytes, a quarter of the memory of floats, and are scaled on their way into a batch.
 
+use syncline_onnx::TensorView;
 use syncline_scheduler::spec::DataElement;
-
-use crate::backend::TensorView;
 
 /// How the numbers of a channel are scaled.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -18,13 +18,11 @@ use syncline_engine::{
 };
 use syncline_kit::{KitError, RedisOptions, RedisServer};
 use syncline_ps::{PsError, server};
+use syncline_runtime::{BackendError, Device, ExecOptions, Runtime};
+
+use crate::worker::{self, Throttle, WorkerError, WorkerOptions};
 use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinHandle};
-
-use crate::{
-    backend::{BackendError, Device, ExecOptions, Runtime},
-    worker::{self, Throttle, WorkerError, WorkerOptions},
-};
 
 /// How long the lead may take: an engine that died a moment ago holds it until its lease ends.
 const LEADERSHIP_TIMEOUT: Duration = Duration::from_secs(8);

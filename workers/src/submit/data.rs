@@ -1,13 +1,11 @@
 //! What a model wants of the data, and whether the data has it.
 
+use syncline_autodiff::{AutodiffError, Io, TrainingGraph, rows_of_table};
+use syncline_onnx::{self as onnx, Dim, ElementType};
 use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
 
 use super::{SubmitError, graph::Model};
-use crate::{
-    autodiff::{AutodiffError, Io, TrainingGraph, rows_of_table},
-    data::{DataError, Dataset, InputSignature, LabelSignature, ModelSignature, Target},
-    onnx::{self, Dim, ElementType},
-};
+use crate::data::{DataError, Dataset, InputSignature, LabelSignature, ModelSignature, Target};
 
 /// The data as workers are told of it, and the shapes that model and data agree on.
 pub(super) struct InspectedData {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use syncline_autodiff::LossOptions;
 use syncline_engine::input;
 use syncline_scheduler::spec::DataSpec;
 
@@ -10,7 +11,7 @@ use super::{
     SubmitError,
     graph::{GraphNode, JobGraph, Model, NodeWork, ParamList, Settings, Training},
 };
-use crate::{autodiff::LossOptions, data::is_url};
+use crate::data::is_url;
 
 /// A job file is written by hand.
 const MAX_BYTES: u64 = 4 << 20;

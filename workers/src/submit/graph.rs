@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use syncline_autodiff::{LossOptions, Precision};
 use syncline_scheduler::spec::{DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec};
 
 use super::optimizer::optimizer;
-use crate::autodiff::{LossOptions, Precision};
 
 /// A graph of named nodes. Built node by node, then given to [`submit`](super::submit).
 ///
@@ -104,7 +104,7 @@ impl From<Vec<String>> for ParamList {
 }
 
 impl Model {
-    /// A forward model with the name of its loss, see [`Loss`](crate::autodiff::Loss).
+    /// A forward model with the name of its loss, see [`Loss`](syncline_autodiff::Loss).
     pub fn forward(onnx: impl Into<ByteSource>, loss: &str) -> Self {
         Self::Forward {
             onnx: onnx.into(),

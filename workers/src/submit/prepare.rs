@@ -2,7 +2,12 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+use syncline_autodiff::{
+    self as autodiff, AutodiffError, DeriveOptions, LossOptions, Param, Precision, TrainingGraph, names_of,
+    parse_forward,
+};
 use syncline_engine::input;
+use syncline_onnx::Dim;
 use syncline_scheduler::{
     ids::Name,
     spec::{DataSpec, JobSpec, Layout, ModelSpec, Node, NodeKind, Parameter, TrainSpec},
@@ -16,12 +21,7 @@ use super::{
 };
 use crate::{
     apart::{DynamicBatch, ModelChecks, ModelHost},
-    autodiff::{
-        self, AutodiffError, DeriveOptions, LossOptions, Param, Precision, TrainingGraph, names_of,
-        parse_forward,
-    },
     data::{DataError, is_url},
-    onnx::Dim,
 };
 
 /// Attempts after the first that a node without training gets.
@@ -48,7 +48,7 @@ pub struct MissingKernel {
 
 /// Derives, checks and describes. Touches neither the engine nor the parameter server.
 ///
-/// `models`: where the model is loaded; of a [`Runtime`](crate::backend::Runtime) what [`ModelHost::of`] says.
+/// `models`: where the model is loaded; of a [`Runtime`](syncline_runtime::Runtime) what [`ModelHost::of`] says.
 pub fn prepare(models: impl Into<ModelHost>, graph: &JobGraph) -> Result<PreparedJob, SubmitError> {
     let host = models.into();
     let mut blobs = BTreeMap::new();

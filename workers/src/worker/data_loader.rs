@@ -1,15 +1,13 @@
 //! The samples of a job on one worker: which rows an iteration takes, in the order of the present epoch.
 
+use syncline_onnx::TensorView;
 use syncline_scheduler::{
     samples::{SampleRange, permutation},
     spec::{ModelSpec, TrainSpec},
 };
 
 use super::WorkerError;
-use crate::{
-    backend::TensorView,
-    data::{Batch, Dataset, ModelSignature},
-};
+use crate::data::{Batch, Dataset, ModelSignature};
 
 /// Samples evaluated at once.
 const EVALUATION_BATCH: usize = 256;

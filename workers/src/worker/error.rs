@@ -1,10 +1,12 @@
 //! Why a task, or a whole worker, failed.
 
 use syncline_engine::rpc::{CallError, EngineFault};
+use syncline_onnx::OnnxError;
 use syncline_ps::PsError;
+use syncline_runtime::BackendError;
 use syncline_scheduler::core::Blame;
 
-use crate::{backend::BackendError, data::DataError, onnx::OnnxError};
+use crate::data::DataError;
 
 /// Why a task, or a whole worker, failed.
 #[derive(Debug, thiserror::Error)]

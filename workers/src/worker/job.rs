@@ -9,13 +9,13 @@ use syncline_ps::{
     shard::{PushHeader, ReadCondition},
     wire::SessionKey,
 };
+use syncline_runtime::{ExecOptions, Executable, Runtime};
 use syncline_scheduler::{
     core::{GradientUse, Iterated, Outcome, TaskKey},
     ids::Incarnation,
     samples::SampleRange,
     spec::{OnNan, TrainSpec},
 };
-use tracing::debug;
 
 use super::{
     Throttle,
@@ -31,7 +31,7 @@ use super::{
     step_health::StepHealth,
     task_timer::TaskTimer,
 };
-use crate::backend::{ExecOptions, Executable, Runtime};
+use tracing::debug;
 
 /// A shard may be away for this long before a task fails: the engine, which knows more, is to judge first.
 const SHARD_TIMEOUT: Duration = Duration::from_secs(60);

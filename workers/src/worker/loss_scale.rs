@@ -6,11 +6,9 @@
 //! with different scales agree.
 //! Source: Micikevicius et al., Mixed precision training, ICLR 2018, arXiv:1710.03740, section 3.2.
 
-use crate::{
-    autodiff::LOSS_SCALE,
-    backend::TensorView,
-    onnx::{self, OnnxError},
-};
+use syncline_autodiff::LOSS_SCALE;
+use syncline_onnx::TensorView;
+use syncline_onnx::{self as onnx, OnnxError};
 
 /// Good steps after which a larger scale is tried.
 const PATIENCE: u32 = 2000;
@@ -78,7 +76,7 @@ impl LossScale {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::onnx::{ElementType, TensorType, mlp, proto::TensorProto};
+    use syncline_onnx::{ElementType, TensorType, mlp, proto::TensorProto};
 
     #[test]
     fn a_step_table() {

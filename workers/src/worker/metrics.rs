@@ -1,11 +1,8 @@
 //! Loss and metrics over test samples that are computed part by part.
 
+use syncline_autodiff::{CORRECT, CORRECT_TOP, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS};
+use syncline_runtime::BackendError;
 use syncline_scheduler::core::Evaluation;
-
-use crate::{
-    autodiff::{CORRECT, CORRECT_TOP, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS},
-    backend::BackendError,
-};
 
 /// Sums over the parts so far.
 #[derive(Debug, Default)]

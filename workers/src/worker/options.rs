@@ -1,9 +1,9 @@
 //! Settings of one worker.
 
 use syncline_engine::rpc::{EngineAddresses, Token};
+use syncline_runtime::{ExecOptions, Runtime};
 
 use super::Throttle;
-use crate::backend::{ExecOptions, Runtime};
 
 /// Settings of one worker.
 #[derive(Debug, Clone)]

@@ -1,8 +1,7 @@
 //! The parameters of a job on one worker.
 
+use syncline_onnx::TensorView;
 use syncline_scheduler::spec::{ElementRange, ParameterKind, TrainSpec};
-
-use crate::backend::TensorView;
 
 /// The parameters to compute on: one flat array and the tensors in it.
 pub(super) struct Parameters {

@@ -10,16 +10,14 @@
 
 use std::{ops::Range, panic::resume_unwind, thread};
 
+use syncline_autodiff::{GRAD_SUFFIX, LOSS, LOSS_WEIGHT, NEXT_SUFFIX};
+use syncline_runtime::{Device, ExecOptions, Executable, Outputs, Runtime, TensorView};
 use syncline_scheduler::spec::ElementRange;
 
 use super::{
     batch_mean::{Part, batch_mean},
     error::WorkerError,
     parameters::Parameters,
-};
-use crate::{
-    autodiff::{GRAD_SUFFIX, LOSS, LOSS_WEIGHT, NEXT_SUFFIX},
-    backend::{Device, ExecOptions, Executable, Outputs, Runtime, TensorView},
 };
 
 /// Inputs of the graph, by name.
@@ -172,11 +170,10 @@ fn part<'o>(outputs: &'o Outputs<'_>, samples: usize, pushed: &[Pushed]) -> Resu
 mod tests {
     use std::sync::OnceLock;
 
+    use syncline_autodiff::{DeriveOptions, Loss, LossOptions, TrainingGraph, derive};
+    use syncline_onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, mlp};
+
     use super::*;
-    use crate::{
-        autodiff::{DeriveOptions, Loss, LossOptions, TrainingGraph, derive},
-        onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, mlp},
-    };
 
     const FEATURES: usize = 3;
     /// The label of samples without weight.

@@ -11,10 +11,12 @@ use syncline_engine::rpc::{
     BarrierOrder, JobTicket, OpenJob, ShardClient, ShardRequest, ShardResponse, ShardState, Token, connect,
     hello::Role,
 };
+use syncline_onnx::{ElementType, GraphBuilder};
 use syncline_ps::{
     client::{BlobClient, ReadCondition, Shards},
     server::{Handle, Options, Server},
 };
+use syncline_runtime::{ExecOptions, Runtime};
 use syncline_scheduler::{
     core::{Assignment, GradientUse, Outcome, TaskKey, Work},
     graph::TaskId,
@@ -23,8 +25,6 @@ use syncline_scheduler::{
     spec::{DataSpec, Optimizer, Source, TrainSpec},
     sync::RoundRule,
 };
-use tarpc::{client, context};
-use tokio::sync::mpsc as async_mpsc;
 
 use super::{
     Throttle,
@@ -32,11 +32,9 @@ use super::{
     job::WorkerContext,
     report::Finished,
 };
-use crate::{
-    backend::{ExecOptions, Runtime},
-    onnx::{ElementType, GraphBuilder},
-    submit::{JobGraph, Model, Training, prepare},
-};
+use crate::submit::{JobGraph, Model, Training, prepare};
+use tarpc::{client, context};
+use tokio::sync::mpsc as async_mpsc;
 
 const EPOCH: EngineEpoch = EngineEpoch(1);
 const GENERATION: Generation = Generation(1);

@@ -9,7 +9,9 @@ use super::DOMAIN;
 use crate::error::BackendError;
 use crate::runtime::Runtime;
 use crate::session::{ExecOptions, Optimize, compile};
-use crate::view::TensorView;
+use syncline_onnx::TensorView;
+
+use crate::view::bind;
 
 /// Channels of the image that is tried: no processor has registers as narrow.
 const CHANNELS: usize = 4;
@@ -35,7 +37,7 @@ fn measure(runtime: &Runtime) -> Result<i64, BackendError> {
     let options = ExecOptions { optimize: Optimize::Off, ..ExecOptions::default() };
     let mut session = compile(runtime, &model, &model.to_bytes(), &options, Ok)?;
     let data = [0.0; CHANNELS];
-    let x = TensorView::F32 { shape: &[1, CHANNELS, 1, 1], data: &data }.bind("x")?;
+    let x = bind(TensorView::F32 { shape: &[1, CHANNELS, 1, 1], data: &data }, "x")?;
     let outputs = session.run([x]).map_err(|source| BackendError::Run { reason: source.to_string() })?;
     let channels = outputs[0].dtype().tensor_shape().and_then(|shape| shape.get(1).copied());
     channels.ok_or_else(|| BackendError::Run { reason: "an image without channels".to_owned() })

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use flate2::{Compression, write::GzEncoder};
 use safetensors::Dtype;
+use syncline_onnx::ElementType;
+use syncline_onnx::TensorView;
 use syncline_scheduler::spec::{AxisOrder, DataElement, DataSpec, Source, Split};
-use tempfile::TempDir;
 
 use super::*;
-use crate::backend::TensorView;
-use crate::onnx::ElementType;
+use tempfile::TempDir;
 
 const CLASSES: Target = Target::Classes { count: 3, ignored: None };
 

@@ -1,0 +1,262 @@
+//! What runs: engine, shards, workers, Redis.
+
+use syncline_engine::store::{RedisStore, StoreError, redacted};
+
+use super::{Exit, Finding};
+use crate::cli::{
+    Connection, Failure,
+    support::{
+        connection::{Cluster, EngineInfo, RunningCluster},
+        state_files::state_dir,
+    },
+};
+
+/// Redis counts as nearly full from this share of its memory limit.
+const NEARLY_FULL: f64 = 0.9;
+/// The command floor of the store.
+const MIN_REDIS_VERSION: (u32, u32) = (6, 2);
+
+pub(crate) async fn check(connection: &Connection, redis: Option<&str>) -> Vec<Finding> {
+    let running =
+        state_dir(connection.state_dir.as_deref()).ok().and_then(|d| RunningCluster::load(&d).ok().flatten());
+    let url = redis.map(str::to_owned).or_else(|| running.as_ref()?.redis_url());
+    let nothing_runs = running.is_none() && connection.engine.is_none();
+    // What the engine needs comes before the engine, so that causes stand before their consequences.
+    let mut findings = match (url, running) {
+        (None, Some(running)) => vec![Finding::warn(
+            "redis",
+            running.redis,
+            "its address holds a password, which is not written down: name it with --redis",
+        )],
+        (None, None) => {
+            vec![Finding::warn("redis", "no address is known", "name one with --redis to have it checked")]
+        }
+        (Some(url), _) => redis_settings(&url).await,
+    };
+    if nothing_runs {
+        let hint = "start a cluster with `syncline up`, or name an engine with --engine";
+        findings.push(Finding::warn("engine", "no cluster runs on this state directory", hint));
+    } else {
+        findings.extend(engines(connection).await);
+    }
+    findings
+}
+
+/// Each engine that was named, and what the one that leads knows. Causes come before what follows from them.
+async fn engines(connection: &Connection) -> Vec<Finding> {
+    let cluster = match connection.find() {
+        Ok(cluster) => cluster,
+        Err(failure) => return vec![Finding::fail("engine", failure.exit(), failure.line(), failure.hint())],
+    };
+    let mut answers = Vec::new();
+    for engines in cluster.engines.each() {
+        let one = Cluster { engines, token: cluster.token.clone() };
+        answers.push(one.connect().await.map(|(_, about)| about));
+    }
+    let active = answers.iter().flatten().find(|about| !about.get("epoch").is_empty());
+    let mut findings: Vec<Finding> = answers.iter().map(|one| engine(one, active.is_some())).collect();
+    if let Some(active) = active {
+        findings.splice(0..0, store_trouble(active));
+        findings.extend([shards(active), workers(active)]);
+    }
+    findings
+}
+
+/// One engine. Where another leads, one that stands by is as it should be.
+fn engine(answers: &Result<EngineInfo, Failure>, led: bool) -> Finding {
+    let about = match answers {
+        Ok(about) => about,
+        Err(failure) if led => {
+            let hint = "another one leads; start this one again, to have a standby";
+            return Finding::warn("engine", failure.line(), hint);
+        }
+        Err(failure) => return Finding::fail("engine", failure.exit(), failure.line(), failure.hint()),
+    };
+    let (theirs, ours) = (about.get("version"), env!("CARGO_PKG_VERSION"));
+    let found = format!("{theirs} at {}, instance {}", about.get("address"), about.get("instance"));
+    if theirs != ours {
+        return Finding::warn("engine", found, format!("this is {ours}; use the same release everywhere"));
+    }
+    let idle = about.get("idle");
+    let idles = format!("{found}: {idle}");
+    match (idle.is_empty(), about.get("leader")) {
+        (true, _) => Finding::ok("engine", found),
+        (false, leader) if led && !leader.is_empty() => Finding::ok("engine", idles),
+        (false, leader) if !leader.is_empty() => {
+            let hint = format!("name both, here and for every shard and worker: --engine {leader},...");
+            Finding::warn("engine", idles, hint)
+        }
+        (false, _) if !about.get("store_trouble").is_empty() => Finding::fail(
+            "engine",
+            Exit::Redis,
+            idles,
+            "see that Redis runs; if its password was changed, start the engine again with the new one",
+        ),
+        (false, _) => Finding::warn("engine", idles, "ask again in a few seconds"),
+    }
+}
+
+fn store_trouble(about: &EngineInfo) -> Option<Finding> {
+    let trouble = Some(about.get("store_trouble")).filter(|trouble| !trouble.is_empty())?;
+    let hint =
+        "nothing is submitted and nothing is granted until Redis takes writes again; the engine keeps trying";
+    Some(Finding::fail("redis writes", Exit::Redis, trouble, hint))
+}
+
+fn shards(about: &EngineInfo) -> Finding {
+    let (present, expected) = (about.number("shards_present"), about.number("shards"));
+    let (found, trouble) = (format!("{present} of {expected}"), about.get("shard_trouble"));
+    if present != expected {
+        let hint = "start the missing `syncline ps` processes; they name this engine with --engine";
+        return Finding::fail("shards", Exit::Unreachable, format!("{found}; {trouble}"), hint);
+    }
+    match trouble.is_empty() {
+        true => Finding::ok("shards", found),
+        false => {
+            let hint = "see whether that process is stopped or cut off; its jobs wait for it";
+            Finding::warn("shards", format!("{found}; {trouble}"), hint)
+        }
+    }
+}
+
+fn workers(about: &EngineInfo) -> Finding {
+    match about.number("workers") {
+        0 => Finding::warn("workers", "none", "jobs wait until a worker is there: start `syncline worker`"),
+        n => Finding::ok("workers", n.to_string()),
+    }
+}
+
+async fn redis_settings(url: &str) -> Vec<Finding> {
+    let info = async {
+        let store = RedisStore::connect(url).await?;
+        let info: String = store.query("info", &["INFO"]).await?;
+        Ok::<_, StoreError>((store, info))
+    };
+    let (store, info) = match info.await {
+        Ok(found) => found,
+        Err(error) => {
+            let hint = "see whether it runs: `redis-cli -u URL ping`; --redis names another";
+            return vec![Finding::fail("redis", Exit::Redis, error.to_string(), hint)];
+        }
+    };
+    let mut findings = vec![version(&info, url), memory(&info), persistence(&info)];
+    findings.push(match setting(&store, "appendonly").await.as_deref() {
+        Some("yes") => Finding::ok("appendonly", "yes"),
+        Some(other) => Finding::warn(
+            "appendonly",
+            other,
+            "what was acknowledged may be lost when Redis stops: `redis-cli CONFIG SET appendonly yes`",
+        ),
+        None => Finding::warn("appendonly", "the server does not tell", "see that it keeps its data on disk"),
+    });
+    findings.push(match setting(&store, "maxmemory-policy").await.as_deref() {
+        Some("noeviction") => Finding::ok("eviction", "noeviction"),
+        Some(other) => Finding::warn(
+            "eviction",
+            other,
+            "Redis may throw jobs away when memory is short: `redis-cli CONFIG SET maxmemory-policy noeviction`",
+        ),
+        None => Finding::warn("eviction", "the server does not tell", "see that maxmemory-policy is noeviction"),
+    });
+    findings
+}
+
+/// One field of the answer to INFO.
+fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// Whether there is room for more.
+fn memory(info: &str) -> Finding {
+    let bytes = |name| info_field(info, name).and_then(|text| text.parse::<f64>().ok());
+    let (Some(used), Some(limit)) = (bytes("used_memory"), bytes("maxmemory")) else {
+        return Finding::warn("memory", "the server does not tell", "see that it has room");
+    };
+    let found = format!("{:.1} MB used", used / 1e6);
+    if limit == 0.0 {
+        return Finding::ok("memory", format!("{found}, no limit"));
+    }
+    let found = format!("{found} of {:.1} MB", limit / 1e6);
+    let more = "give it more: `redis-cli CONFIG SET maxmemory BYTES`; `syncline delete JOB` frees what old jobs hold";
+    match used / limit {
+        share if share >= 1.0 => {
+            Finding::fail("memory", Exit::Redis, format!("{found}: it takes no writes"), more)
+        }
+        share if share >= NEARLY_FULL => Finding::warn("memory", found, more),
+        _ => Finding::ok("memory", found),
+    }
+}
+
+/// Whether the server gets its data onto the disk; after a failure it refuses writes.
+fn persistence(info: &str) -> Finding {
+    let failed = ["aof_last_write_status", "rdb_last_bgsave_status", "aof_last_bgrewrite_status"]
+        .into_iter()
+        .filter(|name| info_field(info, name).is_some_and(|status| status != "ok"));
+    let failed: Vec<&str> = failed.collect();
+    match failed.is_empty() {
+        true => Finding::ok("saving", "ok"),
+        false => Finding::fail(
+            "saving",
+            Exit::Redis,
+            format!("failed: {}", failed.join(", ")),
+            "its disk is full, or it may not write there: see its log",
+        ),
+    }
+}
+
+fn version(info: &str, url: &str) -> Finding {
+    let field = |name: &str| info_field(info, name);
+    let number = field("redis_version").unwrap_or("?");
+    let name = field("valkey_version").map_or(String::new(), |v| format!(" (Valkey {v})"));
+    let found = format!("{number}{name} at {}", redacted(url));
+    let mut parts = number.split('.').map(|p| p.parse().unwrap_or(0));
+    match (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= MIN_REDIS_VERSION {
+        true => Finding::ok("redis", found),
+        false => Finding::fail("redis", Exit::Redis, found, "version 6.2 or newer is needed"),
+    }
+}
+
+/// A setting of the server; managed servers often refuse to answer.
+async fn setting(store: &RedisStore, name: &str) -> Option<String> {
+    let pair: Vec<String> = store.query("read setting", &["CONFIG", "GET", name]).await.ok()?;
+    pair.into_iter().nth(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::doctor::Verdict;
+
+    #[test]
+    fn versions_table() {
+        #[rustfmt::skip]
+        let cases = [
+            ("redis_version:7.2.4\r\nvalkey_version:9.1.2\r\n", Verdict::Ok,   "7.2.4 (Valkey 9.1.2)"),
+            ("redis_version:6.2.0\r\n",                         Verdict::Ok,   "6.2.0 at"),
+            ("redis_version:6.0.16\r\n",                        Verdict::Fail, "6.0.16 at"),
+            ("",                                                Verdict::Fail, "? at"),
+        ];
+        for (info, verdict, found) in cases {
+            let finding = version(info, "redis://127.0.0.1:1/");
+            assert_eq!(finding.verdict, verdict, "{info}");
+            assert!(finding.found.starts_with(found), "{}", finding.found);
+        }
+    }
+
+    #[test]
+    fn health_table() {
+        #[rustfmt::skip]
+        let cases = [
+            ("used_memory:1000000\r\nmaxmemory:0\r\n",        Verdict::Ok,   Verdict::Ok),
+            ("used_memory:500\r\nmaxmemory:1000\r\n",         Verdict::Ok,   Verdict::Ok),
+            ("used_memory:950\r\nmaxmemory:1000\r\n",         Verdict::Warn, Verdict::Ok),
+            ("used_memory:1001\r\nmaxmemory:1000\r\n",        Verdict::Fail, Verdict::Ok),
+            ("aof_last_write_status:ok\r\n",                   Verdict::Warn, Verdict::Ok),
+            ("aof_last_write_status:err\r\n",                  Verdict::Warn, Verdict::Fail),
+            ("rdb_last_bgsave_status:err\r\nused_memory:1\r\n", Verdict::Warn, Verdict::Fail),
+        ];
+        for (info, room, disk) in cases {
+            assert_eq!((memory(info).verdict, persistence(info).verdict), (room, disk), "{info}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What the machine offers: native parts, open files, disk.
+
+use std::{
+    ffi::CString,
+    fs,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
+    path::Path,
+    process::Command,
+};
+
+use syncline_engine::folder;
+use syncline_kit::{Device, Found, KitError};
+
+use super::{Exit, Finding};
+use crate::cli::{
+    Connection, say,
+    support::state_files::{load_token, state_dir, token_file},
+};
+
+/// A worker needs a few descriptors, an engine one per connection.
+const FEW_OPEN_FILES: u64 = 1_024;
+const LITTLE_DISK_BYTES: u64 = 1 << 30;
+
+pub(crate) fn check(connection: &Connection, device: Device) -> Vec<Finding> {
+    let mut findings = device_parts(device);
+    findings.extend([
+        part("redis server", syncline_kit::redis_server(&say), |found| server_version(&found.path)),
+        open_files(),
+    ]);
+    match state_dir(connection.state_dir.as_deref()) {
+        Ok(dir) => {
+            findings.push(disk(&dir));
+            let file = connection.token_file.clone().unwrap_or_else(|| token_file(&dir));
+            findings.push(token(&file, connection.token_file.is_some()));
+        }
+        Err(error) => findings.push(Finding::fail("state", Exit::Usage, error.to_string(), error.hint())),
+    }
+    findings
+}
+
+/// What computing on the device needs. Whether it works shows when a worker starts.
+fn device_parts(device: Device) -> Vec<Finding> {
+    let parts = match syncline_kit::for_device(device, &say) {
+        Ok(parts) => parts,
+        Err(error @ (KitError::NoDriver { .. } | KitError::MissingCuda { .. })) => {
+            return vec![Finding::fail("gpu", Exit::Internal, error.to_string(), error.hint())];
+        }
+        Err(error) => return vec![part("onnx runtime", Err(error), |_| None)],
+    };
+    let mut findings =
+        vec![part("onnx runtime", Ok(parts.onnxruntime), |found| library_version(&found.path))];
+    if device != Device::Cpu {
+        let libraries = parts.preload.iter().map(|path| path.display().to_string());
+        findings.push(Finding::ok("gpu", libraries.collect::<Vec<_>>().join(", ")));
+    }
+    findings
+}
+
+fn part(
+    check: &'static str,
+    found: Result<Found, KitError>,
+    version: impl Fn(&Found) -> Option<String>,
+) -> Finding {
+    match found {
+        Ok(found) => {
+            let version = version(&found).unwrap_or_else(|| "of unknown version".into());
+            Finding::ok(check, format!("{version}, {} ({})", found.path.display(), found.origin))
+        }
+        Err(error) => Finding::fail(check, Exit::Internal, error.to_string(), error.hint()),
+    }
+}
+
+/// `libonnxruntime.so.1.31.1` says it in its name.
+fn library_version(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?.split_once(".so.")?.1.to_owned();
+    name.starts_with(|c: char| c.is_ascii_digit()).then_some(name)
+}
+
+fn server_version(path: &Path) -> Option<String> {
+    let said = Command::new(path).arg("--version").output().ok()?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    said.split_whitespace().find_map(|word| word.strip_prefix("v=")).map(str::to_owned)
+}
+
+fn open_files() -> Finding {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let soft = limits.lines().find_map(|l| l.strip_prefix("Max open files")?.split_whitespace().next());
+    match soft.map(|s| s.parse().unwrap_or(u64::MAX)) {
+        None => Finding::warn("open files", "the limit is not known", "`ulimit -n` shows it"),
+        Some(n) if n < FEW_OPEN_FILES => Finding::warn(
+            "open files",
+            format!("at most {n}"),
+            "raise it before you start: `ulimit -n 65536`",
+        ),
+        Some(u64::MAX) => Finding::ok("open files", "unlimited"),
+        Some(n) => Finding::ok("open files", format!("at most {n}")),
+    }
+}
+
+fn disk(dir: &Path) -> Finding {
+    // The folder may not be there yet; then its nearest ancestor will hold it.
+    let Some(there) = dir.ancestors().find(|p| p.exists()) else {
+        return Finding::warn("state", format!("{} is nowhere", dir.display()), "name another --state-dir");
+    };
+    let Some(free) = free_bytes(there) else {
+        return Finding::warn("state", format!("{}: free disk is not known", dir.display()), "`df` shows it");
+    };
+    let found = format!("{}, {:.1} GB free", dir.display(), free as f64 / 1e9);
+    if free < LITTLE_DISK_BYTES {
+        return Finding::warn("state", found, "blobs, snapshots and the Redis log are kept there: make room");
+    }
+    match dir.exists() && folder::others_may_enter(dir) {
+        true => Finding::warn(
+            "state",
+            format!("{found}, open to others"),
+            format!("what is in it is closed; `chmod 700 {}` hides the names as well", dir.display()),
+        ),
+        false => Finding::ok("state", found),
+    }
+}
+
+#[expect(unsafe_code, reason = "the standard library does not tell the free room of a disk")]
+fn free_bytes(path: &Path) -> Option<u64> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: `path` ends with a zero byte, and `stat` is of the type that the call fills in.
+    let stat = unsafe {
+        if libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) != 0 {
+            return None;
+        }
+        stat.assume_init()
+    };
+    Some(stat.f_bavail as u64 * stat.f_frsize as u64)
+}
+
+fn token(file: &Path, named: bool) -> Finding {
+    if !file.exists() && !named {
+        return Finding::ok("token", format!("{} will be made by the first start", file.display()));
+    }
+    if let Err(error) = load_token(file) {
+        let cause = std::error::Error::source(&error).map_or(String::new(), |s| format!(": {s}"));
+        return Finding::fail("token", Exit::Usage, format!("{error}{cause}"), error.hint());
+    }
+    let mode = fs::metadata(file).map_or(0, |m| m.permissions().mode());
+    match mode & 0o077 {
+        0 => Finding::ok("token", file.display().to_string()),
+        _ => Finding::warn(
+            "token",
+            format!("{} can be read by others", file.display()),
+            format!("`chmod 600 {}`", file.display()),
+        ),
+    }
+}

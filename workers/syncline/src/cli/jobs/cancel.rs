@@ -1,0 +1,40 @@
+//! `syncline cancel`: ends a job.
+
+use syncline_scheduler::ids::JobId;
+
+use crate::cli::{Connection, Failure, block_on, log_as_command, print_json, say};
+
+#[derive(Debug, clap::Args)]
+pub struct CancelArgs {
+    /// Id of the job
+    job: JobId,
+    #[command(flatten)]
+    connection: Connection,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &CancelArgs) -> Result<(), Failure> {
+    log_as_command();
+    let cluster = args.connection.find()?;
+    let damaged = block_on(async {
+        let (client, _) = cluster.connect().await?;
+        // Nothing of it can be kept: canceling removes it.
+        let damaged = client
+            .job(&args.job)
+            .await
+            .is_ok_and(|view| view.job.get("state").is_some_and(|state| state == "damaged"));
+        client.cancel(&args.job).await?;
+        Ok(damaged)
+    })?;
+    let (state, words) = match damaged {
+        true => ("deleted", "was damaged and is removed"),
+        false => ("canceled", "is canceled"),
+    };
+    if args.json {
+        return print_json(&serde_json::json!({ "id": args.job, "state": state }));
+    }
+    say(&format!("job {} {words}", args.job));
+    Ok(())
+}

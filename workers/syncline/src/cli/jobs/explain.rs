@@ -1,0 +1,149 @@
+//! `syncline explain`: why a task waits, and why there is a barrier.
+
+use syncline_engine::rpc::JobFields;
+use syncline_scheduler::{
+    core::{BarrierExplanation, TaskExplanation, WorkerExplanation},
+    graph::TaskId,
+    ids::{JobId, Superstep},
+};
+
+use crate::cli::{
+    Connection, Failure, block_on, log_as_command, print, print_json,
+    support::describe::{display_name, slow_worker},
+    table,
+};
+
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["task", "barrier"]))]
+pub struct ExplainArgs {
+    /// Id of the job
+    job: JobId,
+    /// A task: it/wN/SEQ, barrier/N, clock/N, or a node of the job
+    task: Option<TaskId>,
+    /// The barrier with this number, with what was predicted, weighed, chosen, and what happened
+    #[arg(long, value_name = "N")]
+    barrier: Option<Superstep>,
+    #[command(flatten)]
+    connection: Connection,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
+    log_as_command();
+    let cluster = args.connection.find()?;
+    let (task, barrier) = block_on(async {
+        let (client, _) = cluster.connect().await?;
+        let task = match &args.task {
+            Some(task) => Some(client.explain_task(&args.job, task).await?),
+            None => None,
+        };
+        let barrier = match args.barrier {
+            Some(barrier) => {
+                let story = client.explain_barrier(&args.job, barrier).await?;
+                Some((story, client.job(&args.job).await?.job))
+            }
+            None => None,
+        };
+        Ok((task, barrier))
+    })?;
+    match (task, barrier) {
+        (Some(story), _) if args.json => print_json(&story),
+        (Some(story), _) => print(&task_in_words(&story)),
+        (None, Some((story, _))) if args.json => print_json(&story),
+        (None, Some((story, job))) => print(&barrier_in_words(&story, &job)),
+        (None, None) => Ok(()),
+    }
+}
+
+fn task_in_words(story: &TaskExplanation) -> String {
+    let mut lines = vec![format!("{}: {}", story.task, story.state)];
+    lines.extend(story.because.iter().map(|because| format!("  {because}")));
+    if !story.needs.is_empty() {
+        lines.push("needs".into());
+        lines.extend(story.needs.iter().map(|(task, state)| format!("  {task}: {state}")));
+    }
+    lines.join("\n")
+}
+
+fn ms(us: Option<u64>) -> String {
+    us.map_or_else(|| "-".into(), |us| format!("{:.1}", us as f64 / 1000.0))
+}
+
+fn barrier_in_words(story: &BarrierExplanation, job: &JobFields) -> String {
+    let mut lines = vec![
+        format!("barrier/{}: {}", story.barrier, story.state),
+        format!("rule     {}", story.why.rule),
+        format!("because  {}", story.why.because),
+    ];
+    lines.extend(story.why.figures.iter().map(|(name, value)| format!("           {name} = {value:.3}")));
+    if story.expected_us.is_some() {
+        lines.push(format!(
+            "chosen   meet {} ms after it opened; the longest predicted wait is {} ms",
+            ms(story.expected_us),
+            ms(story.span_us)
+        ));
+    }
+    let alternatives = story.alternatives.iter();
+    lines.extend(alternatives.map(|w| {
+        format!(
+            "weighed  meet after {} ms, with a longest wait of {} ms",
+            ms(Some(w.sync_at_us)),
+            ms(Some(w.span_us))
+        )
+    }));
+    if story.predicted_wait_us.is_some() || story.actual_wait_us.is_some() {
+        lines.push(format!(
+            "waits    predicted {} ms, actual {} ms, of all workers together",
+            ms(story.predicted_wait_us),
+            ms(story.actual_wait_us)
+        ));
+    }
+    if story.closed_us.is_some() {
+        lines.push(format!("closed   {} ms after it opened", ms(story.closed_us)));
+    }
+    lines.push(String::new());
+    lines.push(workers(&story.workers));
+    for w in story.workers.iter().filter(|w| w.awaited) {
+        lines.push(format!("waits for {}", display_name(&w.name, &w.worker.to_string())));
+    }
+    for (w, slow) in story.workers.iter().filter_map(|w| Some((w, w.straggler?))) {
+        let called = display_name(&w.name, &w.worker.to_string());
+        let words = slow_worker(&called, slow.factor, slow.since_ms as f64, job);
+        lines.push(format!("slow: {words}"));
+    }
+    lines.join("\n")
+}
+
+fn workers(of: &[WorkerExplanation]) -> String {
+    let columns = [
+        "worker",
+        "id",
+        ">iterations",
+        ">batch",
+        ">interval ms",
+        ">expected ms",
+        ">arrived ms",
+        ">predicted wait ms",
+        ">actual wait ms",
+    ];
+    let row = |w: &WorkerExplanation| {
+        let iterations = match w.iterations {
+            Some(all) => format!("{}/{all}", w.done),
+            None => w.done.to_string(),
+        };
+        vec![
+            w.name.clone(),
+            w.worker.to_string(),
+            iterations,
+            w.batch.to_string(),
+            ms(w.predicted_interval_us),
+            ms(w.expected_us),
+            ms(w.arrived_us),
+            ms(w.predicted_wait_us),
+            ms(w.actual_wait_us),
+        ]
+    };
+    table(&columns, &of.iter().map(row).collect::<Vec<_>>())
+}

@@ -1,0 +1,29 @@
+//! `syncline gc`: removes what no job needs any more from the parameter servers' disks.
+
+use std::time::Duration;
+
+use crate::cli::{Connection, Failure, block_on, log_as_command, print_json, say};
+
+#[derive(Debug, clap::Args)]
+pub struct GcArgs {
+    /// Spare what was uploaded or asked for within this time: a submission uploads first
+    #[arg(long, value_name = "S", default_value_t = 3_600)]
+    older_than_s: u64,
+    #[command(flatten)]
+    connection: Connection,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &GcArgs) -> Result<(), Failure> {
+    log_as_command();
+    let cluster = args.connection.find()?;
+    let older_than = Duration::from_secs(args.older_than_s);
+    let removed = block_on(async { Ok(cluster.connect().await?.0.gc(older_than).await?) })?;
+    if args.json {
+        return print_json(&removed);
+    }
+    say(&format!("removed {} blobs, {:.1} MB, that no job names", removed.blobs, removed.bytes as f64 / 1e6));
+    Ok(())
+}

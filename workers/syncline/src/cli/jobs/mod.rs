@@ -1,0 +1,11 @@
+//! Jobs: submitted, listed, followed, explained, ended. Every command asks the engine.
+
+pub(crate) mod cancel;
+pub(crate) mod delete;
+pub(crate) mod explain;
+pub(crate) mod gc;
+pub(crate) mod list;
+pub(crate) mod status;
+pub(crate) mod submit;
+pub(crate) mod watch;
+pub(crate) mod workers;

@@ -1,0 +1,31 @@
+//! `syncline status`: one job with its workers.
+
+use syncline_scheduler::ids::JobId;
+
+use crate::cli::{Connection, Failure, block_on, log_as_command, print, print_json, support::describe};
+
+#[derive(Debug, clap::Args)]
+pub struct StatusArgs {
+    /// Id of the job
+    job: JobId,
+    #[command(flatten)]
+    connection: Connection,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
+    log_as_command();
+    let cluster = args.connection.find()?;
+    let (view, about) = block_on(async {
+        let (client, about) = cluster.connect().await?;
+        Ok((client.job(&args.job).await?, about))
+    })?;
+    if args.json {
+        return print_json(&describe::json(&view));
+    }
+    let redis_cli = args.connection.redis_cli(about.get("redis"));
+    let look = describe::redis_commands(&view.job, &redis_cli).unwrap_or_default();
+    print(&format!("{}\n\nlook at it with\n{look}", describe::job(&view)))
+}

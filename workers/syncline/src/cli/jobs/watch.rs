@@ -1,0 +1,154 @@
+//! `syncline watch`: follows a job until it is over.
+
+use std::{
+    io::{self, IsTerminal},
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use syncline_engine::{client::Client, rpc::JobView};
+use syncline_scheduler::ids::JobId;
+
+use crate::cli::{
+    CliError, Connection, Failure, block_on, log_as_command, print, print_json, say, support::describe,
+};
+
+/// Pause between two looks.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Pause between two lines when nobody sits at a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Debug, clap::Args)]
+pub struct WatchArgs {
+    /// Id of the job
+    job: JobId,
+    #[command(flatten)]
+    connection: Connection,
+    /// Nothing but one JSON object on stdout, when the job is over
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &WatchArgs) -> Result<(), Failure> {
+    log_as_command();
+    let cluster = args.connection.find()?;
+    block_on(async {
+        let (client, _) = cluster.connect().await?;
+        follow(&client, &args.job, args.json).await
+    })
+}
+
+/// Shows the progress of a job until it is over; an error if it did not end well. While the engine is away, or has
+/// trouble with Redis, it says so and goes on.
+///
+/// On a terminal one line that moves, elsewhere a line a second on stdout; the result on stdout at the end.
+pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Failure> {
+    let mut display = match (json, io::stderr().is_terminal() && io::stdout().is_terminal()) {
+        (true, _) => Display::Silent { trouble: None },
+        (false, true) => Display::bar(),
+        (false, false) => Display::Lines { last: None, trouble: None },
+    };
+    let view = loop {
+        match client.job_once(job).await {
+            Ok(view) => {
+                display.show(&view)?;
+                if describe::is_over(&view.job) {
+                    break view;
+                }
+            }
+            // The job may still run, so watching goes on until the user ends it.
+            Err(error) if error.is_passing() => display.trouble(&Failure::from(error)),
+            Err(error) => return Err(error.into()),
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    };
+    display.close();
+    if json {
+        print_json(&describe::json(&view))?
+    } else {
+        print(&describe::job(&view))?
+    }
+    outcome(&view)
+}
+
+/// An error unless the job is done.
+fn outcome(view: &JobView) -> Result<(), Failure> {
+    let f = |name| describe::field(&view.job, name).to_owned();
+    match describe::field(&view.job, "state") {
+        "done" => Ok(()),
+        "canceled" => Err(CliError::JobCanceled { job: f("id") }.into()),
+        _ => {
+            let (code, reason) = (f("code"), f("reason"));
+            let coded = reason.starts_with('[') || code.is_empty();
+            let reason = if coded { reason } else { format!("[{code}] {reason}") };
+            Err(CliError::JobFailed { job: f("id"), reason }.into())
+        }
+    }
+}
+
+enum Display {
+    Silent { trouble: Option<String> },
+    Bar(ProgressBar),
+    Lines { last: Option<(Instant, String)>, trouble: Option<String> },
+}
+
+impl Display {
+    fn bar() -> Self {
+        let bar = ProgressBar::new(1);
+        // The template is fixed, so it cannot be wrong; without it the bar would still be one.
+        if let Ok(style) = ProgressStyle::with_template("{bar:16.cyan/blue} {percent:>3} %  {msg}") {
+            bar.set_style(style);
+        }
+        Self::Bar(bar)
+    }
+
+    /// Says once what is wrong, for as long as it is.
+    fn trouble(&mut self, failure: &Failure) {
+        let line = format!("cannot see the job, still watching: {}", failure.line());
+        match self {
+            Self::Bar(bar) => bar.set_message(line),
+            Self::Silent { trouble } | Self::Lines { trouble, .. } => {
+                if trouble.as_ref() != Some(&line) {
+                    say(&line);
+                    *trouble = Some(line);
+                }
+            }
+        }
+    }
+
+    fn show(&mut self, view: &JobView) -> Result<(), Failure> {
+        let job = &view.job;
+        let line = describe::progress(view);
+        match self {
+            Self::Silent { trouble } => {
+                *trouble = None;
+                Ok(())
+            }
+            Self::Bar(bar) => {
+                bar.set_length((describe::number(job, "samples_total") as u64).max(1));
+                bar.set_position(describe::number(job, "samples_applied") as u64);
+                bar.set_message(line);
+                Ok(())
+            }
+            Self::Lines { last, trouble } => {
+                if trouble.take().is_some() {
+                    *last = None;
+                }
+                let due = |(at, said): &(Instant, String)| {
+                    *said != line && (at.elapsed() >= LINE_INTERVAL || describe::is_over(job))
+                };
+                if last.as_ref().is_none_or(due) {
+                    print(&line)?;
+                    *last = Some((Instant::now(), line));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn close(&self) {
+        if let Self::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}

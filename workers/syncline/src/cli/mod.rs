@@ -1,0 +1,80 @@
+//! The subcommands of `syncline`.
+//!
+//! Data goes to stdout, talk to stderr. Exit codes are a contract, see [`Exit`]; every error has a code and a hint.
+
+mod doctor;
+mod jobs;
+mod models;
+mod planning;
+mod services;
+mod support;
+
+pub(crate) use support::*;
+
+/// The subcommands, in the order in which a person meets them.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Start a whole cluster on this machine and keep it running until Ctrl-C
+    Up(services::up::UpArgs),
+    /// Run one engine: it decides, remembers in Redis, and answers workers and clients
+    Engine(services::engine::EngineArgs),
+    /// List the jobs
+    Jobs(jobs::list::JobsArgs),
+    /// List the live workers, and what each computes on
+    Workers(jobs::workers::WorkersArgs),
+    /// Show one job with its workers
+    Status(jobs::status::StatusArgs),
+    /// Follow a job until it is over
+    Watch(jobs::watch::WatchArgs),
+    /// Say why a task waits, or why there is a barrier
+    Explain(jobs::explain::ExplainArgs),
+    /// Cancel a job
+    Cancel(jobs::cancel::CancelArgs),
+    /// Forget a job that is over or damaged, so that its id is free again
+    Delete(jobs::delete::DeleteArgs),
+    /// Remove uploaded models that no job names any more from the shards' disks
+    Gc(jobs::gc::GcArgs),
+    /// Try policies on a virtual clock; needs no cluster
+    Simulate(Box<planning::simulate::SimulateArgs>),
+    /// Find where workers would meet, from predicted or past times; needs no cluster
+    Plan(planning::plan::PlanArgs),
+    /// Measure parts of Syncline on this machine; needs no cluster
+    Bench(planning::bench::BenchArgs),
+    /// Check this machine and the cluster
+    Doctor(doctor::DoctorArgs),
+    /// Run one shard of the parameter server
+    Ps(services::ps::PsArgs),
+    /// Run one worker: it computes iterations on ONNX Runtime
+    Worker(services::worker::WorkerArgs),
+    /// Submit a job from a file
+    Submit(jobs::submit::SubmitArgs),
+    /// Look into model files
+    #[command(subcommand)]
+    Model(models::ModelCommand),
+}
+
+impl Command {
+    /// Runs to the end.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Up(args) => services::up::run(args),
+            Self::Engine(args) => services::engine::run(args),
+            Self::Jobs(args) => jobs::list::run(&args),
+            Self::Workers(args) => jobs::workers::run(&args),
+            Self::Status(args) => jobs::status::run(&args),
+            Self::Watch(args) => jobs::watch::run(&args),
+            Self::Explain(args) => jobs::explain::run(&args),
+            Self::Cancel(args) => jobs::cancel::run(&args),
+            Self::Delete(args) => jobs::delete::run(&args),
+            Self::Gc(args) => jobs::gc::run(&args),
+            Self::Simulate(args) => planning::simulate::run(&args),
+            Self::Plan(args) => planning::plan::run(&args),
+            Self::Bench(args) => planning::bench::run(&args),
+            Self::Doctor(args) => doctor::run(&args),
+            Self::Ps(args) => services::ps::run(&args),
+            Self::Worker(args) => services::worker::run(args),
+            Self::Submit(args) => jobs::submit::run(&args),
+            Self::Model(command) => models::run(&command),
+        }
+    }
+}

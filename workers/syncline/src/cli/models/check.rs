@@ -1,0 +1,188 @@
+//! `syncline model check`: are the gradients of this model right, and what does a step cost?
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::PathBuf,
+};
+
+use serde::Serialize;
+use syncline_autodiff::{Support, support};
+use syncline_onnx::{self as onnx, ModelProto};
+use syncline_workers::check::{CheckOptions, Checked, NO_GRADIENTS, scatters};
+
+use super::{loss::LossArgs, progress::Progress, read, warn};
+use crate::cli::{Exit, Failure, print, print_json, support::native::models, table};
+
+#[derive(Debug, clap::Args)]
+pub struct CheckArgs {
+    /// Forward model, or a training graph with --ready
+    file: PathBuf,
+    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber
+    #[arg(long, value_name = "NAME", required_unless_present = "ready")]
+    loss: Option<String>,
+    /// FILE is a training graph: its own gradients are checked, and settings of the loss mean nothing
+    #[arg(long, conflicts_with = "loss")]
+    ready: bool,
+    /// First values for a training graph that holds none, as a safetensors file
+    #[arg(long, value_name = "FILE", requires = "ready")]
+    weights: Option<PathBuf>,
+    #[command(flatten)]
+    settings: LossArgs,
+    /// Samples in the random batch
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    batch: u32,
+    /// Size of an open axis; 4 if not given. May be given several times
+    #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = dim)]
+    dims: Vec<(String, usize)>,
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+fn dim(text: &str) -> Result<(String, usize), String> {
+    let (name, size) = text.rsplit_once('=').ok_or("write NAME=SIZE")?;
+    Ok((name.to_owned(), size.parse().map_err(|_| format!("`{size}` is no size"))?))
+}
+
+/// What a check found.
+#[derive(Debug, Serialize)]
+struct Report {
+    passed: bool,
+    /// Kinds of operators in the file.
+    operators: usize,
+    /// Those without a gradient: none has to flow through them here.
+    without_gradient: Vec<String>,
+    loss: f64,
+    /// Element type of the differences: in float32 they are good to a few per cent only.
+    differences: String,
+    tolerance: f64,
+    parameters: Vec<Row>,
+    /// Of a step: forward and backward.
+    flops_per_sample: u64,
+    /// Largest sum of values alive at once in a step, parameters and inputs not counted.
+    bytes_per_sample: u64,
+    /// The same with `--recompute`.
+    bytes_per_sample_recomputed: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    gradient_norm: f64,
+    error: f64,
+    /// How far float32 is from float64; 0 without float64.
+    rounding: f64,
+    /// Parameters that were looked at together; the error is that of all of them.
+    together: usize,
+    passed: bool,
+}
+
+pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
+    let bytes = read(&args.file)?;
+    let how = CheckOptions {
+        batch: args.batch as usize,
+        dims: args.dims.iter().cloned().collect::<HashMap<_, _>>(),
+        seed: args.seed,
+    };
+    let loss = args.loss.as_ref().map(|loss| args.settings.options(loss)).transpose()?;
+    if let Some((_, options)) = &loss {
+        warn(&bytes, options)?;
+    }
+    let loss = loss.as_ref().map(|(loss, options)| (*loss, options));
+    let weights = args.weights.as_deref().map(read).transpose()?;
+    let (name, progress) = (args.file.display().to_string(), Progress::new());
+    let shown = |stage: &str| progress.show(stage);
+    let checked = models()?.check(&name, &bytes, loss, weights.as_deref(), &how, &shown);
+    progress.clear();
+    let checked = checked?;
+    let model = onnx::parse(&bytes)?;
+    let report = Report::of(&checked, &model);
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print(&report.text())?;
+    }
+    let wrong: Vec<&str> =
+        report.parameters.iter().filter(|row| !row.passed).map(|row| row.name.as_str()).collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let text = format!("[E245] gradients differ from differences of the loss: {}", wrong.join(", "));
+    let hint = match (report.parameters.iter().any(|row| !row.gradient_norm.is_finite()), scatters(&model)) {
+        (true, _) => NO_GRADIENTS,
+        (false, true) => {
+            "compare with another --seed; if it stays, export the model with PyTorch's other exporter, which may have lost a \
+             sum (index_add), or report it with the model"
+        }
+        (false, false) => "compare with another --seed; if it stays, report it with the model",
+    };
+    Err(Failure::new(Exit::JobFailed, text, hint))
+}
+
+impl Report {
+    fn of(checked: &Checked, model: &ModelProto) -> Self {
+        let nodes = model.graph.iter().flat_map(|graph| &graph.node);
+        let operators: BTreeSet<&str> = nodes.map(|node| node.op_type.as_str()).collect();
+        let has_none = |op: &&&str| matches!(support(op), Support::Refused(_) | Support::Unknown);
+        let tolerance = checked.tolerance();
+        let rows = checked.params.iter().map(|param| Row {
+            name: param.name.clone(),
+            gradient_norm: param.norm,
+            error: param.error,
+            rounding: param.rounding,
+            together: param.together,
+            passed: checked.passes(param),
+        });
+        let parameters: Vec<Row> = rows.collect();
+        let samples = checked.batch.max(1) as u64;
+        Self {
+            passed: parameters.iter().all(|row| row.passed),
+            operators: operators.len(),
+            without_gradient: operators.iter().filter(has_none).map(|op| (*op).to_owned()).collect(),
+            loss: checked.loss,
+            differences: checked.differences.to_string(),
+            tolerance,
+            parameters,
+            flops_per_sample: checked.cost.flops / samples,
+            bytes_per_sample: checked.cost.peak_bytes / samples,
+            bytes_per_sample_recomputed: checked.recomputed.map(|cost| cost.peak_bytes / samples),
+        }
+    }
+
+    fn text(&self) -> String {
+        let row = |row: &Row| {
+            let verdict = match (row.passed, row.together) {
+                (true, _) => "ok".to_owned(),
+                (false, 1) => "WRONG".to_owned(),
+                (false, together) => format!("WRONG, or another of {together}"),
+            };
+            vec![
+                row.name.clone(),
+                format!("{:.3e}", row.gradient_norm),
+                format!("{:.1e}", row.error),
+                format!("{:.1e}", row.rounding),
+                verdict,
+            ]
+        };
+        let rows: Vec<Vec<String>> = self.parameters.iter().map(row).collect();
+        let none = match self.without_gradient.as_slice() {
+            [] => String::new(),
+            none => format!("; none has to flow through {}", none.join(", ")),
+        };
+        format!(
+            "operators   {} kinds, with a gradient wherever one has to flow{none}\nloss        {:.6}\ndifferences {}, up to {:.0e} is passed\nper sample  {} FLOP and {} bytes of values in a step{}\n\n{}",
+            self.operators,
+            self.loss,
+            self.differences,
+            self.tolerance,
+            self.flops_per_sample,
+            self.bytes_per_sample,
+            self.bytes_per_sample_recomputed
+                .map(|bytes| format!(", {bytes} bytes with --recompute"))
+                .unwrap_or_default(),
+            table(&["parameter", ">gradient norm", ">error", ">rounding", "verdict"], &rows)
+        )
+    }
+}

@@ -1,0 +1,121 @@
+//! `syncline model train-graph`: the training graph of a forward model as a file.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+use syncline_autodiff::{DeriveOptions, Io, NEXT_SUFFIX, NOMINAL_AXIS, Saving, TrainingGraph};
+use syncline_onnx::TensorType;
+use syncline_workers::apart::ModelChecks;
+
+use super::{loss::LossArgs, read, warn, write};
+use crate::cli::{Failure, print, print_json, say, support::native::models};
+
+#[derive(Debug, clap::Args)]
+pub struct TrainGraphArgs {
+    /// Forward model
+    file: PathBuf,
+    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber
+    #[arg(long, value_name = "NAME")]
+    loss: String,
+    #[command(flatten)]
+    how: LossArgs,
+    /// f32, bf16 or fp16: the type of products and what stands between them; all inputs and outputs stay float32
+    #[arg(long, value_name = "NAME", default_value = "f32")]
+    precision: String,
+    /// Make cheap values again in the backward pass instead of keeping them: less memory, a little more time
+    #[arg(long)]
+    recompute: bool,
+    /// Do not compare the gradients with a difference of the loss first
+    #[arg(long)]
+    no_check: bool,
+    /// Where to write the training graph
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
+    let (loss, options) = args.how.options(&args.loss)?;
+    let precision = args.precision.parse()?;
+    let options = DeriveOptions { precision, recompute: args.recompute, ..options };
+    let forward = read(&args.file)?;
+    let mut warnings = warn(&forward, &options)?;
+    let checks = ModelChecks { gradients: !args.no_check, batch_axis: false };
+    let derived = models()?.derive(&args.file.display().to_string(), &forward, loss, &options, checks);
+    let derived = derived?;
+    if let Some(reason) = derived.fixed_batch_reason {
+        let warning = format!("{reason}; no job takes this graph");
+        say(&format!("warning: {warning}"));
+        warnings.push(warning);
+    }
+    let graph = derived.graph;
+    write(&args.out, &graph.with_first_values()?)?;
+    if args.json { print_json(&report(&graph, &warnings)) } else { print(&text(&graph)) }
+}
+
+fn values(graph: &TrainingGraph) -> (Vec<&Io>, usize) {
+    let inputs = graph.data_inputs.iter().chain(&graph.label).collect();
+    (inputs, graph.params.iter().map(|param| param.initial.len()).sum())
+}
+
+fn describe(io: &Io) -> String {
+    format!("{} {}", io.name, TensorType::new(io.element, io.dims.clone()))
+}
+
+fn report(graph: &TrainingGraph, warnings: &[String]) -> serde_json::Value {
+    let (inputs, count) = values(graph);
+    let describe = |ios: Vec<&Io>| ios.into_iter().map(describe).collect::<Vec<_>>();
+    json!({
+        "inputs": describe(inputs),
+        "parameters": graph.params.iter().map(|param| &param.name).collect::<Vec<_>>(),
+        "parameter_count": count,
+        "running_statistics": graph.state.iter().map(|param| &param.name).collect::<Vec<_>>(),
+        "forward_outputs": describe(graph.forward_outputs.iter().collect()),
+        "classes": graph.classes,
+        "recompute": graph.saving.map(|saving| json!({
+            "open_axes": NOMINAL_AXIS,
+            "peak_bytes_without": saving.without.peak_bytes,
+            "peak_bytes": saving.with.peak_bytes,
+            "flops_without": saving.without.flops,
+            "flops": saving.with.flops,
+        })),
+        "loss_at": graph.loss_at,
+        "warnings": warnings,
+    })
+}
+
+fn saved(saving: &Saving) -> String {
+    let Saving { without, with } = saving;
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let more = 100.0 * (with.flops as f64 / without.flops.max(1) as f64 - 1.0);
+    format!(
+        "\nrecompute  {:.1} MiB of values at most instead of {:.1} (open axes counted as {NOMINAL_AXIS}), for {more:.1} % \
+         more operations",
+        mib(with.peak_bytes),
+        mib(without.peak_bytes),
+    )
+}
+
+fn text(graph: &TrainingGraph) -> String {
+    let (inputs, count) = values(graph);
+    let inputs: Vec<String> = inputs.into_iter().map(describe).collect();
+    let outputs: Vec<String> = graph.forward_outputs.iter().map(describe).collect();
+    let statistics = match graph.state.len() {
+        0 => String::new(),
+        n => format!(
+            "\nstatistics {n} running ones are inputs; feed each from the output NAME{NEXT_SUFFIX} of the step before"
+        ),
+    };
+    format!(
+        "inputs     {}, and the parameters, with their first values\nloss       at {}\nparameters {} in {} tensors\noutputs    loss, loss_weight, \
+         NAME.grad of each parameter, {}{statistics}{}",
+        inputs.join(", "),
+        graph.loss_at.as_deref().unwrap_or_default(),
+        count,
+        graph.params.len(),
+        outputs.join(", "),
+        graph.saving.as_ref().map(saved).unwrap_or_default()
+    )
+}

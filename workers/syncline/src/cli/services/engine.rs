@@ -1,0 +1,82 @@
+//! `syncline engine`: one engine process.
+
+use std::{net::SocketAddr, time::Duration};
+
+use syncline_engine::{
+    rpc::hostname,
+    service::{Engine, EngineOptions, Limits},
+};
+
+use crate::cli::{CliError, Failure, Stop, TokenArgs, block_on, check_open_bind, log_as_service, print};
+
+/// Where an engine listens unless told otherwise.
+pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7461";
+
+#[derive(Debug, clap::Args)]
+pub struct EngineArgs {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = DEFAULT_LISTEN)]
+    listen: SocketAddr,
+    #[command(flatten)]
+    token: TokenArgs,
+    /// Address of the Redis server
+    #[arg(long, value_name = "URL", env = "SYNCLINE_REDIS", hide_env_values = true)]
+    redis: String,
+    /// Stable name of this engine: after a crash it takes its own lead back at once, instead of a few seconds later; no
+    /// two engines may share it [default: host, address and a random number]
+    #[arg(long, value_name = "NAME")]
+    instance: Option<String>,
+    /// Number of shards of the parameter server
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    shards: u32,
+    /// A worker that is not heard of for this long is dropped
+    #[arg(long, value_name = "MS", default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(100..))]
+    silence_ms: u64,
+    /// A parameter shard that is not heard of for this long is lost, and the running jobs that it holds end
+    #[arg(long, value_name = "MS", default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(100..))]
+    shard_silence_ms: u64,
+    /// A worker that is busy with one task for this long, and for 20 times its longest so far, is dropped
+    #[arg(long, value_name = "MS", default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    stall_ms: u64,
+    /// End when the pipe at stdin closes
+    #[arg(long, hide = true)]
+    exit_with_parent: bool,
+}
+
+pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
+    log_as_service();
+    check_open_bind(args.listen, args.token.token_file.as_deref())?;
+    let token = args.token.load()?;
+    block_on(async move {
+        let mut stop = Stop::listen(args.exit_with_parent)?;
+        let host = || hostname().unwrap_or_else(|| "host".into());
+        let instance = match args.instance {
+            Some(instance) => instance,
+            // Two engines that may run at the same time must not share a name. Hosts in containers often do, and
+            // addresses and process ids with them.
+            None => format!("{}-{}-{:08x}", host(), args.listen, rand::random::<u32>()),
+        };
+        let starting = Engine::start(EngineOptions {
+            listen: args.listen,
+            token,
+            redis: args.redis,
+            instance,
+            shards: args.shards,
+            limits: Limits {
+                worker_silence: Duration::from_millis(args.silence_ms),
+                shard_silence: Duration::from_millis(args.shard_silence_ms),
+                stall: Duration::from_millis(args.stall_ms),
+            },
+        });
+        let mut engine = tokio::select! {
+            engine = starting => engine?,
+            () = stop.requested() => return Ok(()),
+        };
+        print(&format!("listening {}", engine.address()))?;
+        tokio::select! {
+            () = stop.requested() => Ok(()),
+            // Its lease expires: a standby takes over, or this engine itself when its supervisor starts it again.
+            reason = engine.panicked() => Err(CliError::Bug { reason }.into()),
+        }
+    })
+}

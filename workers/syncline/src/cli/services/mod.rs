@@ -1,0 +1,6 @@
+//! The processes of a cluster, and the one that starts them all.
+
+pub(crate) mod engine;
+pub(crate) mod ps;
+pub(crate) mod up;
+pub(crate) mod worker;

@@ -1,0 +1,181 @@
+//! The arguments of `up`, checked and turned into a plan.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use syncline_kit::Device;
+
+use super::DEFAULT_LISTEN;
+use crate::cli::{CliError, check_open_bind, support::state_files};
+
+/// Default duration of an iteration when machines of different speed are emulated.
+const EMULATED_STEP_MS: u64 = 10;
+
+#[derive(Debug, clap::Args)]
+pub struct UpArgs {
+    /// Number of workers
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    workers: u32,
+    /// Number of shards of the parameter server [default: as before, else 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    shards: Option<u32>,
+    /// How many times slower each worker is than the fastest, such as 1,1,1,2.5; emulated by sleeping
+    #[arg(long, value_name = "F,F,...", value_delimiter = ',')]
+    slowdown: Vec<f64>,
+    /// Shortest duration of an iteration on a whole batch, times the worker's slowdown; one on fewer samples is shorter
+    /// in proportion, 0 turns the emulation off [default: 10 with --slowdown, else 0]
+    #[arg(long, value_name = "MS")]
+    step_ms: Option<u64>,
+    /// What the workers compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0; one for all, or one for each
+    #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', default_value = "cpu")]
+    device: Vec<Device>,
+    /// Use this Redis server instead of starting one
+    #[arg(long, value_name = "URL", env = "SYNCLINE_REDIS", hide_env_values = true)]
+    redis: Option<String>,
+    /// Folder of the cluster's state [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
+    #[arg(long, value_name = "DIR", env = "SYNCLINE_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+    /// Where the engine listens; port 0 takes a free one and keeps it [default: as before, else 127.0.0.1:7461]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// File with the secret of the cluster, instead of the one that is made in the state directory
+    #[arg(long, value_name = "FILE", env = "SYNCLINE_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+    /// Program to start as `PROGRAM worker ...` for each worker, instead of this one
+    #[arg(long, value_name = "PROGRAM")]
+    worker_bin: Option<PathBuf>,
+    /// One JSON object on stdout when everything is ready
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `up` does.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Slowdown of each worker.
+    pub slowdowns: Vec<f64>,
+    /// What each worker computes on; as many as there are slowdowns.
+    pub devices: Vec<Device>,
+    pub step_ms: u64,
+    /// `None`: as many as before, else two.
+    pub shards: Option<u32>,
+    pub redis: Option<String>,
+    pub state_dir: PathBuf,
+    /// Other commands need the flag as well.
+    pub state_dir_named: bool,
+    /// `None`: where it listened before, else the default.
+    pub listen: Option<SocketAddr>,
+    pub token_file: Option<PathBuf>,
+    pub worker_bin: Option<PathBuf>,
+    pub json: bool,
+}
+
+impl UpArgs {
+    pub(crate) fn plan(self) -> Result<Plan, CliError> {
+        let refuse = |what: String| Err(CliError::Setting { what });
+        let workers = self.workers as usize;
+        let emulated = !self.slowdown.is_empty();
+        let slowdowns = if emulated { self.slowdown } else { vec![1.0; workers] };
+        if slowdowns.len() != workers {
+            return refuse(format!("--slowdown names {} workers, --workers says {workers}", slowdowns.len()));
+        }
+        let devices = match self.device.as_slice() {
+            &[device] => vec![device; workers],
+            each if each.len() == workers => each.to_vec(),
+            each => {
+                return refuse(format!("--device names {} workers, --workers says {workers}", each.len()));
+            }
+        };
+        if let Some(bad) = slowdowns.iter().find(|s| !(s.is_finite() && **s > 0.0)) {
+            return refuse(format!("a worker cannot be {bad} times slower"));
+        }
+        if let Some(listen) = self.listen {
+            check_open_bind(listen, self.token_file.as_deref())?;
+            if listen.ip().is_unspecified() {
+                // Shards would announce themselves at an address that means another machine to everybody else.
+                return refuse(format!("--listen {listen} is no address; name one address of this machine"));
+            }
+        }
+        Ok(Plan {
+            slowdowns,
+            devices,
+            step_ms: self.step_ms.unwrap_or(if emulated { EMULATED_STEP_MS } else { 0 }),
+            shards: self.shards,
+            redis: self.redis,
+            state_dir_named: self.state_dir.is_some(),
+            state_dir: state_files::state_dir(self.state_dir.as_deref())?,
+            listen: self.listen,
+            token_file: self.token_file,
+            worker_bin: self.worker_bin,
+            json: self.json,
+        })
+    }
+}
+
+/// An address that is not taken anywhere, for texts and tests.
+pub(crate) fn default_listen() -> Result<SocketAddr, CliError> {
+    DEFAULT_LISTEN.parse().map_err(|_| CliError::Setting { what: format!("{DEFAULT_LISTEN} is no address") })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        up: UpArgs,
+    }
+
+    fn plan(line: &str) -> Result<Plan, CliError> {
+        let words = format!("up --state-dir d {line}");
+        Line::try_parse_from(words.split_whitespace()).unwrap().up.plan()
+    }
+
+    #[test]
+    fn settings_table() {
+        #[rustfmt::skip]
+        let cases = [
+            ("",                                        Ok((4, 0))),
+            ("--workers 2",                             Ok((2, 0))),
+            ("--slowdown 1,1,1,2.5",                    Ok((4, 10))),
+            ("--slowdown 1,1,1,2.5 --step-ms 0",        Ok((4, 0))),
+            ("--workers 3 --slowdown 1,2",              Err("E509")),
+            ("--workers 1 --slowdown 0",                Err("E509")),
+            ("--workers 2 --device cuda:0,cuda:1",      Ok((2, 0))),
+            ("--workers 3 --device cuda:0,cuda:1",      Err("E509")),
+            ("--listen 0.0.0.0:1 --token-file t",       Err("E509")),
+            ("--listen 10.0.0.1:1",                     Err("E501")),
+        ];
+        for (line, want) in cases {
+            match (plan(line), want) {
+                (Ok(plan), Ok(want)) => assert_eq!((plan.slowdowns.len(), plan.step_ms), want, "{line}"),
+                (Err(error), Err(code)) => assert!(error.to_string().contains(code), "{line}: {error}"),
+                (plan, _) => panic!("{line}: {plan:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn one_device_serves_all_workers_and_several_one_each() {
+        use Device::{Cpu, Cuda};
+        #[rustfmt::skip]
+        let cases = [
+            ("--workers 2",                        vec![Cpu, Cpu]),
+            ("--workers 2 --device cuda:1",        vec![Cuda(1), Cuda(1)]),
+            ("--workers 2 --device cuda:0,cpu",    vec![Cuda(0), Cpu]),
+            ("--workers 0 --device cuda:0",        vec![]),
+        ];
+        for (line, want) in cases {
+            assert_eq!(plan(line).unwrap().devices, want, "{line}");
+        }
+        let refused = Line::try_parse_from(["up", "--device", "gpu"]).err().unwrap().to_string();
+        assert!(refused.contains("[E490] `gpu` is no device"), "{refused}");
+    }
+
+    #[test]
+    fn the_default_address_is_one() {
+        assert!(default_listen().unwrap().ip().is_loopback());
+    }
+}

@@ -1,0 +1,237 @@
+//! One supervised child process.
+
+use std::{
+    ffi::OsString,
+    fs::{File, OpenOptions},
+    io::{self, Read, Seek, SeekFrom},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+use super::say;
+use crate::cli::Exit;
+
+/// Pause before a child that ended is started again; doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// After running for this long a child counts as stable, and its pause starts again.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+/// Time from the request to stop until SIGKILL, unless the program has another.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(6);
+/// A log longer than this is begun anew.
+const MAX_LOG_BYTES: u64 = 8 << 20;
+
+/// How to start a child.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    pub name: String,
+    pub bin: PathBuf,
+    pub args: Vec<OsString>,
+    pub env: Vec<(&'static str, OsString)>,
+    /// Where its stderr goes.
+    pub log: PathBuf,
+    /// Its `--listen` address; once it has printed one, the address that it really took.
+    pub listen: Option<SocketAddr>,
+    /// Time from the request to stop until SIGKILL.
+    pub stop_timeout: Duration,
+    /// It saves state before it ends: a line on stdin asks it to stop, and closing stdin makes it give up what it cannot
+    /// save.
+    pub saves_state: bool,
+}
+
+/// What happened to a child.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Started { name: String, pid: u32 },
+    Listening { name: String, address: SocketAddr },
+    Ended { name: String, how: HowEnded, again_in: Duration },
+}
+
+/// How a child ended.
+#[derive(Debug)]
+pub(crate) struct HowEnded {
+    /// In words.
+    pub status: String,
+    pub exit: Exit,
+    pub log: PathBuf,
+    /// The last lines of the log.
+    pub tail: String,
+}
+
+/// A child that is started again whenever it ends, until [`stop`](Self::stop).
+pub(crate) struct SupervisedChild {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl SupervisedChild {
+    /// Must be called inside a runtime.
+    pub(crate) fn start(program: Program, events: mpsc::UnboundedSender<Event>) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        Self { stop, task: tokio::spawn(supervise(program, events, stopped)) }
+    }
+
+    /// Asks it to stop.
+    pub(crate) fn request_stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn wait(self) {
+        let _ = self.task.await;
+    }
+}
+
+async fn stop_requested(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|s| *s).await;
+}
+
+async fn supervise(
+    mut program: Program,
+    events: mpsc::UnboundedSender<Event>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let since = Instant::now();
+        let from = program.log.metadata().map_or(0, |m| m.len());
+        let (status, exit) = match program.spawn() {
+            Ok(child) => match program.run_until_end(child, &events, &mut stop).await {
+                Some(status) => (status.to_string(), Exit::of_child(status.code())),
+                None => return,
+            },
+            Err(error) => (format!("a failed start of `{}`: {error}", program.bin.display()), Exit::Usage),
+        };
+        if since.elapsed() > STABLE_AFTER {
+            pause = FIRST_PAUSE;
+        }
+        let how = HowEnded { status, exit, log: program.log.clone(), tail: tail(&program.log, from) };
+        // The receiver is gone while `up` is being stopped.
+        let _ = events.send(Event::Ended { name: program.name.clone(), how, again_in: pause });
+        tokio::select! {
+            () = sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+            () = stop_requested(&mut stop) => return,
+        }
+    }
+}
+
+impl Program {
+    fn spawn(&self) -> io::Result<Child> {
+        let mut command = Command::new(&self.bin);
+        command.args(&self.args);
+        if let Some(listen) = self.listen {
+            command.arg("--listen").arg(listen.to_string());
+        }
+        command
+            .arg("--exit-with-parent")
+            .envs(self.env.iter().cloned())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(open_log(&self.log)?)
+            // Ctrl-C goes to the whole group: we stop the children ourselves, in order.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+    }
+
+    /// Waits until a child ends; `None` if it was asked to stop.
+    async fn run_until_end(
+        &mut self,
+        mut child: Child,
+        events: &mpsc::UnboundedSender<Event>,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Option<ExitStatus> {
+        // Out of `child`, because its `wait` closes what it finds there.
+        let mut pipe = child.stdin.take();
+        let mut lines = child.stdout.take().map(|out| BufReader::new(out).lines());
+        let _ = events.send(Event::Started { name: self.name.clone(), pid: child.id().unwrap_or(0) });
+        loop {
+            tokio::select! {
+                line = next(&mut lines) => match line {
+                    Some(line) => self.handle_line(&line, events),
+                    None => lines = None,
+                },
+                status = child.wait() => return Some(status.unwrap_or_default()),
+                () = stop_requested(stop) => break,
+            }
+        }
+        match &mut pipe {
+            Some(pipe) if self.saves_state => drop(pipe.write_all(b"stop\n").await),
+            _ => drop(pipe.take()),
+        }
+        let limit = self.stop_timeout;
+        let ended = async {
+            loop {
+                tokio::select! {
+                    line = next(&mut lines) => match line {
+                        Some(line) => self.handle_line(&line, events),
+                        None => lines = None,
+                    },
+                    status = child.wait() => return status.unwrap_or_default(),
+                }
+            }
+        };
+        let ended = timeout(limit, ended).await;
+        match ended {
+            Ok(status) if self.saves_state && !status.success() => {
+                say(&format!("{} ended with {status}; see {}", self.name, self.log.display()));
+            }
+            Ok(_) => {}
+            Err(_) => {
+                say(&format!("{} did not end within {} s and is killed", self.name, limit.as_secs()));
+                let _ = child.kill().await;
+            }
+        }
+        None
+    }
+
+    fn handle_line(&mut self, line: &str, events: &mpsc::UnboundedSender<Event>) {
+        if let Some(trouble) = line.strip_prefix("trouble ") {
+            say(&format!("{}: {trouble}", self.name));
+        }
+        let Some(address) = line.strip_prefix("listening ").and_then(|a| a.parse().ok()) else { return };
+        self.listen = Some(address);
+        let _ = events.send(Event::Listening { name: self.name.clone(), address });
+    }
+}
+
+/// The next line; never, once there are no more.
+async fn next(lines: &mut Option<Lines<BufReader<ChildStdout>>>) -> Option<String> {
+    match lines {
+        Some(lines) => lines.next_line().await.ok().flatten(),
+        None => std::future::pending().await,
+    }
+}
+
+fn open_log(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    if file.metadata()?.len() > MAX_LOG_BYTES {
+        file.set_len(0)?;
+    }
+    Ok(file)
+}
+
+/// The last lines that were logged since `start`.
+fn tail(log: &Path, start: u64) -> String {
+    let read = || -> io::Result<String> {
+        let mut file = File::open(log)?;
+        let end = file.metadata()?.len();
+        file.seek(SeekFrom::Start(start.min(end).max(end.saturating_sub(4096))))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<_> = text.lines().collect();
+        Ok(lines[lines.len().saturating_sub(8)..].join("\n"))
+    };
+    read().unwrap_or_else(|e| format!("({e})"))
+}

@@ -1,0 +1,42 @@
+//! All children of `up`, and the order in which they stop.
+
+use tokio::sync::mpsc;
+
+use super::child::{Event, Program, SupervisedChild};
+
+/// The kinds of children, in the order in which they stop: first those that need the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ChildKind {
+    Worker,
+    Engine,
+    Shard,
+}
+
+/// The children that were started.
+pub(crate) struct Children {
+    events: mpsc::UnboundedSender<Event>,
+    running: Vec<(ChildKind, SupervisedChild)>,
+}
+
+impl Children {
+    pub(crate) fn new(events: mpsc::UnboundedSender<Event>) -> Self {
+        Self { events, running: Vec::new() }
+    }
+
+    pub(crate) fn start(&mut self, kind: ChildKind, program: Program) {
+        self.running.push((kind, SupervisedChild::start(program, self.events.clone())));
+    }
+
+    /// Workers sign off while engine and shards still run. Shards stop last: they save their jobs for the next start, and
+    /// an engine that still ran would count them as lost meanwhile.
+    pub(crate) async fn stop(mut self) {
+        for kind in [ChildKind::Worker, ChildKind::Engine, ChildKind::Shard] {
+            let (these, others): (Vec<_>, Vec<_>) = self.running.into_iter().partition(|(r, _)| *r == kind);
+            self.running = others;
+            these.iter().for_each(|(_, child)| child.request_stop());
+            for (_, child) in these {
+                child.wait().await;
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `syncline up`: a whole cluster on this machine, as a supervisor of processes.
+//!
+//! Redis, engine, parameter shards and workers are processes of their own; whichever dies is started again. Each holds
+//! a pipe from us as its stdin and ends when it closes: so nothing outlives us, however we end. Order of start: Redis,
+//! engine, shards, workers; order of stop: workers, engine, shards, Redis.
+
+mod args;
+mod child;
+mod children;
+mod native;
+mod startup;
+mod state_dir;
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use args::Plan;
+pub use args::UpArgs;
+use child::Event;
+use children::Children;
+use native::Native;
+use state_dir::{RunningCluster, StateDir};
+
+use crate::cli::{Failure, Stop, block_on, log_as_command, print, print_json, say};
+
+/// Where a cluster listens unless told otherwise.
+const DEFAULT_LISTEN: &str = super::engine::DEFAULT_LISTEN;
+
+pub(crate) fn run(args: UpArgs) -> Result<(), Failure> {
+    log_as_command();
+    let plan = args.plan()?;
+    let state_dir = StateDir::open(&plan.state_dir)?;
+    let shards = state_dir.shard_count(plan.shards)?;
+    block_on(async move {
+        let mut stop = Stop::listen(false)?;
+        let (sender, mut events) = mpsc::unbounded_channel();
+        let native = tokio::select! {
+            native = Native::start(&plan, &state_dir, sender.clone()) => native?,
+            () = stop.requested() => return Ok(()),
+        };
+        let mut children = Children::new(sender);
+        let outcome = serve(&plan, shards, &state_dir, &native, &mut children, &mut events, &mut stop).await;
+        state_dir.unpublish();
+        if outcome.is_ok() {
+            say("stopping");
+        }
+        children.stop().await;
+        native.stop().await;
+        outcome
+    })
+}
+
+/// Starts everything, prints where it is when it is ready, and supervises it until a stop is requested.
+async fn serve(
+    plan: &Plan,
+    shards: u32,
+    state_dir: &StateDir,
+    native: &Native,
+    children: &mut Children,
+    events: &mut mpsc::UnboundedReceiver<Event>,
+    stop: &mut Stop,
+) -> Result<(), Failure> {
+    let mut running = tokio::select! {
+        running = startup::start(plan, shards, state_dir, native, children, events) => running?,
+        () = stop.requested() => return Ok(()),
+    };
+    state_dir.publish(&running)?;
+    announce(plan, &running)?;
+    loop {
+        tokio::select! {
+            () = stop.requested() => return Ok(()),
+            Some(event) = events.recv() => match event {
+                Event::Started { name, pid } => {
+                    say(&format!("{name} runs again (process {pid})"));
+                    running.processes.insert(name, pid);
+                    state_dir.publish(&running)?;
+                }
+                Event::Listening { .. } => {}
+                Event::Ended { name, how, again_in } => say_ended(&name, &how.status, again_in),
+            },
+        }
+    }
+}
+
+fn say_ended(name: &str, status: &str, again_in: Duration) {
+    let lost =
+        if name.starts_with("ps-") { "; the parameters of running jobs that it held are lost" } else { "" };
+    say(&format!("{name} ended with {status}{lost}; starting it again in {} ms", again_in.as_millis()));
+}
+
+/// Where everything is, and what to type next.
+fn announce(plan: &Plan, running: &RunningCluster) -> Result<(), Failure> {
+    if plan.json {
+        return print_json(running);
+    }
+    let dir = running.state_dir.display();
+    let flag = if plan.state_dir_named { format!(" --state-dir {dir}") } else { String::new() };
+    let lines = [
+        format!("engine      {}", running.engine),
+        format!("token file  {}", running.token_file.display()),
+        format!("redis       {}", running.redis),
+        format!("redis-cli   {}", running.redis_cli()),
+        format!("state       {dir}"),
+        format!("logs        {dir}/logs"),
+        format!("running     {} workers, {} shards; Ctrl-C stops all", running.workers, running.shards),
+        format!("next        syncline submit JOB.toml --watch{flag}"),
+    ];
+    print(&lines.join("\n"))
+}

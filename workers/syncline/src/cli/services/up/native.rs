@@ -1,0 +1,165 @@
+//! The parts that are not ours: ONNX Runtime for the workers, and a Redis server of our own.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::sleep,
+};
+
+use syncline_engine::store::redacted;
+use syncline_kit::{Device, KitError, RedisOptions, RedisServer};
+
+use super::{
+    args::Plan,
+    child::{Event, HowEnded},
+    say,
+    state_dir::StateDir,
+};
+use crate::cli::{Exit, Failure};
+
+/// How often our Redis server is looked at.
+const CHECK_INTERVAL: Duration = Duration::from_millis(300);
+const NAME: &str = "redis";
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// What was found and started.
+pub(crate) struct Native {
+    /// `libonnxruntime.so`; the build for GPUs, which computes on the CPU as well, if any worker has one.
+    pub onnxruntime: PathBuf,
+    /// Address of the Redis server, with password if it has one.
+    pub redis_url: String,
+    /// The same for people.
+    pub redis: String,
+    /// Where the password of our own server lies.
+    pub redis_password_file: Option<PathBuf>,
+    redis_supervisor: Option<RedisSupervisor>,
+}
+
+type RedisSupervisor = (watch::Sender<bool>, JoinHandle<()>);
+type Events = mpsc::UnboundedSender<Event>;
+
+impl Native {
+    /// Finds both parts, fetching what is missing, and starts Redis unless one was named.
+    pub(crate) async fn start(plan: &Plan, state_dir: &StateDir, events: Events) -> Result<Self, Failure> {
+        let own = plan.redis.is_none();
+        let device = plan.devices.iter().copied().find(|device| *device != Device::Cpu).unwrap_or_default();
+        let find = move || -> Result<_, KitError> {
+            // What else a GPU needs each worker finds again; here it is looked for so that nothing starts without it.
+            let onnxruntime = syncline_kit::for_device(device, &say)?.onnxruntime.path;
+            Ok((onnxruntime, if own { Some(syncline_kit::redis_server(&say)?.path) } else { None }))
+        };
+        let (onnxruntime, program) = blocking(find).await?;
+        let Some(program) = program else {
+            let redis_url = plan.redis.clone().unwrap_or_default();
+            let redis = redacted(&redis_url);
+            return Ok(Self {
+                onnxruntime,
+                redis_url,
+                redis,
+                redis_password_file: None,
+                redis_supervisor: None,
+            });
+        };
+        let server = own_redis(&program, state_dir).await?;
+        send(&events, started(&server));
+        Ok(Self {
+            onnxruntime,
+            redis_url: server.url(),
+            redis: server.address(),
+            redis_password_file: Some(server.password_file()),
+            redis_supervisor: Some(start_supervisor(program, server, events)),
+        })
+    }
+
+    /// Stops our Redis server; it syncs its file first.
+    pub(crate) async fn stop(self) {
+        if let Some((stop, task)) = self.redis_supervisor {
+            stop.send_replace(true);
+            let _ = task.await;
+        }
+    }
+}
+
+/// On the port that it had before, if that is free.
+async fn own_redis(program: &Path, state_dir: &StateDir) -> Result<RedisServer, Failure> {
+    let mut saved = state_dir.saved_addresses();
+    let options = RedisOptions { port: saved.redis_port, ..RedisOptions::new(state_dir.dir().join("redis")) };
+    let (start, file) = (options.clone(), program.to_owned());
+    let first = blocking(move || RedisServer::start(&file, start)).await;
+    let server = match first {
+        Err(KitError::PortTaken { .. }) if saved.redis_port.is_some() => {
+            let (start, file) = (RedisOptions { port: None, ..options }, program.to_owned());
+            blocking(move || RedisServer::start(&file, start)).await?
+        }
+        first => first?,
+    };
+    saved.redis_port = Some(server.port());
+    state_dir.save_addresses(&saved)?;
+    Ok(server)
+}
+
+fn start_supervisor(program: PathBuf, server: RedisServer, events: Events) -> RedisSupervisor {
+    let options = RedisOptions { port: Some(server.port()), ..RedisOptions::new(server.dir()) };
+    let (stop, stopped) = watch::channel(false);
+    (stop, tokio::spawn(supervise(program, options, server, events, stopped)))
+}
+
+/// Starts the server again whenever it ends, on the same port and files.
+async fn supervise(
+    program: PathBuf,
+    options: RedisOptions,
+    server: RedisServer,
+    events: Events,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut server = Some(server);
+    loop {
+        let pause = if server.is_some() { CHECK_INTERVAL } else { RETRY_PAUSE };
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = stop_requested(&mut stop) => break,
+        }
+        if let Some(status) = server.as_mut().and_then(RedisServer::ended) {
+            let (status, log) = (status.to_string(), options.dir.join("redis.log"));
+            let how = HowEnded { status, exit: Exit::Redis, log, tail: String::new() };
+            send(&events, Event::Ended { name: NAME.into(), how, again_in: RETRY_PAUSE });
+            server = None;
+            continue;
+        }
+        if server.is_none() {
+            let (program, options) = (program.clone(), options.clone());
+            match blocking(move || RedisServer::start(&program, options)).await {
+                Ok(again) => {
+                    send(&events, started(&again));
+                    server = Some(again);
+                }
+                Err(error) => say(&format!("redis does not start: {error}")),
+            }
+        }
+    }
+    // Dropping waits until it has ended.
+    blocking(move || drop(server)).await;
+}
+
+fn started(server: &RedisServer) -> Event {
+    Event::Started { name: NAME.into(), pid: server.pid() }
+}
+
+fn send(events: &Events, event: Event) {
+    // Nobody listens any more while everything is being stopped.
+    let _ = events.send(event);
+}
+
+async fn stop_requested(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|s| *s).await;
+}
+
+/// Runs what blocks on a thread of its own; a panic there goes on here.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))
+}

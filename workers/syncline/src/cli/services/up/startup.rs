@@ -1,0 +1,294 @@
+//! Starting everything in order, until every worker is registered.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use tokio::{sync::mpsc, time::sleep};
+
+use syncline_engine::{rpc::Token, service::EngineError};
+use syncline_kit::Device;
+
+use super::{
+    args::{Plan, default_listen},
+    child::{Event, HowEnded, Program, STOP_TIMEOUT},
+    children::{ChildKind, Children},
+    native::Native,
+    state_dir::{RunningCluster, SavedAddresses, StateDir},
+};
+use crate::cli::{CliError, Cluster, Failure};
+
+/// Everything must be there within this time.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// A shard writes down the jobs that it holds before it ends; large ones on a slow disk take a while.
+const SAVE_TIMEOUT: Duration = Duration::from_secs(600);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The children of an earlier `up` that was killed need a moment until their ports are free.
+const PORT_FREE_TIMEOUT: Duration = Duration::from_secs(3);
+/// A child that ends so often before everything is ready will not come up.
+const MAX_ENDS_BEFORE_READY: u32 = 3;
+
+type Events = mpsc::UnboundedReceiver<Event>;
+
+/// What the children have reported so far.
+#[derive(Default)]
+struct Progress {
+    pids: BTreeMap<String, u32>,
+    addresses: BTreeMap<String, SocketAddr>,
+    ends: BTreeMap<String, u32>,
+}
+
+/// Starts engine, shards and workers, and waits until all are registered.
+pub(crate) async fn start(
+    plan: &Plan,
+    shards: u32,
+    state_dir: &StateDir,
+    native: &Native,
+    children: &mut Children,
+    events: &mut Events,
+) -> Result<RunningCluster, Failure> {
+    let mut saved = state_dir.saved_addresses();
+    let (token_file, token) = token(plan, state_dir)?;
+    let listen = engine_address(plan, &saved).await?;
+    let bin =
+        std::env::current_exe().map_err(|source| CliError::Path { path: "this program".into(), source })?;
+    let programs = ChildPrograms { state_dir, shards, token_file: &token_file, bin: &bin };
+    let deadline = Instant::now() + READY_TIMEOUT;
+    let mut progress = Progress::default();
+
+    children.start(ChildKind::Engine, programs.engine(native, &saved, listen));
+    let engine = progress.wait_for_engine(events, deadline).await?;
+    saved.engine = Some(engine);
+    for index in 0..shards {
+        children.start(ChildKind::Shard, programs.shard(&saved, engine, index));
+    }
+    for (index, (slowdown, device)) in plan.slowdowns.iter().zip(&plan.devices).enumerate() {
+        children.start(ChildKind::Worker, programs.worker(plan, native, engine, index, *slowdown, *device));
+    }
+    let cluster = Cluster { engines: engine.into(), token };
+    progress.wait_until_ready(&cluster, plan, shards, events, deadline).await?;
+    let of_shards = progress.addresses.iter().filter(|(name, _)| name.starts_with("ps-"));
+    saved.shards = of_shards.map(|(name, address)| (name.clone(), *address)).collect();
+    state_dir.save_addresses(&saved)?;
+    Ok(RunningCluster {
+        pid: std::process::id(),
+        engine,
+        token_file: std::path::absolute(&token_file).unwrap_or(token_file),
+        redis: native.redis.clone(),
+        redis_password_file: native.redis_password_file.clone(),
+        state_dir: state_dir.dir().to_owned(),
+        shards,
+        workers: plan.slowdowns.len() as u32,
+        processes: progress.pids,
+    })
+}
+
+/// The token file, named or in the state directory, and its token; the latter file is created if it is missing.
+fn token(plan: &Plan, state_dir: &StateDir) -> Result<(PathBuf, Token), CliError> {
+    let (path, token) = match &plan.token_file {
+        Some(named) => (named.clone(), Token::load(named)),
+        None => {
+            let path = state_dir.token_file();
+            let token = Token::load_or_create(&path);
+            (path, token)
+        }
+    };
+    match token {
+        Ok(token) => Ok((path, token)),
+        Err(source) => Err(CliError::TokenFile { path, source }),
+    }
+}
+
+impl Progress {
+    /// The address of the engine, as soon as it listens.
+    async fn wait_for_engine(
+        &mut self,
+        events: &mut Events,
+        deadline: Instant,
+    ) -> Result<SocketAddr, CliError> {
+        loop {
+            if let Some(address) = self.addresses.get("engine") {
+                return Ok(*address);
+            }
+            self.next(events, deadline, "the engine does not listen").await?;
+        }
+    }
+
+    /// Returns when all shards and workers are registered and every event has been recorded.
+    async fn wait_until_ready(
+        &mut self,
+        cluster: &Cluster,
+        plan: &Plan,
+        shards: u32,
+        events: &mut Events,
+        deadline: Instant,
+    ) -> Result<(), CliError> {
+        loop {
+            let missing = missing(cluster, plan, shards, self).await;
+            if missing.is_empty() {
+                break;
+            }
+            tokio::select! {
+                () = sleep(POLL_INTERVAL) => {}
+                event = self.next(events, deadline, &missing) => event?,
+            }
+        }
+        while let Ok(event) = events.try_recv() {
+            self.record(event)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for something to happen.
+    async fn next(&mut self, events: &mut Events, deadline: Instant, missing: &str) -> Result<(), CliError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match tokio::time::timeout(left, events.recv()).await {
+            Ok(Some(event)) => self.record(event),
+            _ => Err(CliError::NotReady { after_s: READY_TIMEOUT.as_secs(), missing: missing.to_owned() }),
+        }
+    }
+
+    fn record(&mut self, event: Event) -> Result<(), CliError> {
+        match event {
+            Event::Started { name, pid } => {
+                self.pids.insert(name, pid);
+            }
+            Event::Listening { name, address } => {
+                self.addresses.insert(name, address);
+            }
+            Event::Ended { name, how: HowEnded { status, exit, log, tail }, .. } => {
+                let ends = self.ends.entry(name.clone()).or_default();
+                *ends += 1;
+                if *ends >= MAX_ENDS_BEFORE_READY {
+                    return Err(CliError::ChildEnded { name, status, log, tail, exit });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is still missing, in words; empty when the cluster is ready.
+async fn missing(cluster: &Cluster, plan: &Plan, shards: u32, progress: &Progress) -> String {
+    let Ok((_, about)) = cluster.connect().await else { return "the engine does not answer".into() };
+    if !about.get("idle").is_empty() {
+        return format!("the engine is not active: {}", about.get("idle"));
+    }
+    let present = about.number("shards_present");
+    if present < shards {
+        return format!("{present} of {shards} shards are there");
+    }
+    let registered: BTreeSet<&str> = about.get("worker_pids").split(' ').collect();
+    let ours = progress.pids.iter().filter(|(name, _)| name.starts_with("worker-"));
+    let there = ours.filter(|(_, pid)| registered.contains(pid.to_string().as_str())).count();
+    match there == plan.slowdowns.len() {
+        true => String::new(),
+        false => format!("{there} of {} workers are registered", plan.slowdowns.len()),
+    }
+}
+
+/// Where the engine listens: the given address, the saved one, or the default.
+async fn engine_address(plan: &Plan, saved: &SavedAddresses) -> Result<SocketAddr, Failure> {
+    let address = match (plan.listen, saved.engine) {
+        (Some(told), Some(before)) if told.port() == 0 && told.ip() == before.ip() && is_free(before) => {
+            before
+        }
+        (Some(told), _) => told,
+        (None, Some(before)) => before,
+        (None, None) => default_listen()?,
+    };
+    let since = Instant::now();
+    loop {
+        match TcpListener::bind(address) {
+            Ok(_) => return Ok(address),
+            Err(_) if since.elapsed() < PORT_FREE_TIMEOUT => sleep(POLL_INTERVAL).await,
+            Err(source) => return Err(EngineError::Listen { address, source }.into()),
+        }
+    }
+}
+
+fn is_free(address: SocketAddr) -> bool {
+    TcpListener::bind(address).is_ok()
+}
+
+/// Makes the command line of each kind of child.
+struct ChildPrograms<'a> {
+    state_dir: &'a StateDir,
+    shards: u32,
+    token_file: &'a Path,
+    bin: &'a Path,
+}
+
+impl ChildPrograms<'_> {
+    fn program(&self, name: String, bin: &Path, args: Vec<OsString>) -> Program {
+        let log = self.state_dir.log_file(&name);
+        Program {
+            name,
+            bin: bin.to_owned(),
+            args,
+            env: Vec::new(),
+            log,
+            listen: None,
+            stop_timeout: STOP_TIMEOUT,
+            saves_state: false,
+        }
+    }
+
+    fn args(&self, command: &str, rest: &[(&str, String)]) -> Vec<OsString> {
+        let mut args: Vec<OsString> = vec![command.into(), "--token-file".into(), self.token_file.into()];
+        args.extend(rest.iter().flat_map(|(flag, value)| [OsString::from(flag), OsString::from(value)]));
+        args
+    }
+
+    fn engine(&self, native: &Native, saved: &SavedAddresses, listen: SocketAddr) -> Program {
+        let args = [("--instance", saved.instance.clone()), ("--shards", self.shards.to_string())];
+        let mut program = self.program("engine".into(), self.bin, self.args("engine", &args));
+        // Not as an argument: everybody on this machine can read those, and the address may hold a password.
+        program.env.push(("SYNCLINE_REDIS", native.redis_url.clone().into()));
+        program.listen = Some(listen);
+        program
+    }
+
+    fn shard(&self, saved: &SavedAddresses, engine: SocketAddr, index: u32) -> Program {
+        let name = format!("ps-{index}");
+        let before = saved.shards.get(&name).copied().filter(|a| a.ip() == engine.ip() && is_free(*a));
+        let position = format!("{index}/{}", self.shards);
+        let mut args = self.args("ps", &[("--engine", engine.to_string()), ("--shard", position)]);
+        args.extend(["--state-dir".into(), self.state_dir.shard_dir(index).into()]);
+        let mut program = self.program(name, self.bin, args);
+        program.listen = Some(before.unwrap_or(SocketAddr::new(engine.ip(), 0)));
+        program.stop_timeout = SAVE_TIMEOUT;
+        program.saves_state = true;
+        program
+    }
+
+    fn worker(
+        &self,
+        plan: &Plan,
+        native: &Native,
+        engine: SocketAddr,
+        index: usize,
+        slowdown: f64,
+        device: Device,
+    ) -> Program {
+        let name = format!("worker-{index}");
+        let args = self.args(
+            "worker",
+            &[
+                ("--engine", engine.to_string()),
+                ("--name", name.clone()),
+                ("--device", device.to_string()),
+                ("--slowdown", slowdown.to_string()),
+                ("--step-ms", plan.step_ms.to_string()),
+            ],
+        );
+        let bin: PathBuf = plan.worker_bin.clone().unwrap_or_else(|| self.bin.to_owned());
+        let mut program = self.program(name, &bin, args);
+        program.env.push(("ORT_DYLIB_PATH", native.onnxruntime.clone().into()));
+        program
+    }
+}

@@ -1,0 +1,198 @@
+//! The state directory of a running cluster: locked by one `up` at a time, with saved ports and the token.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write},
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use syncline_engine::folder;
+
+pub(crate) use crate::cli::support::connection::RunningCluster;
+use crate::cli::{CliError, support::state_files};
+
+/// Saved from one start to the next: the name of the engine and the addresses of all processes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct SavedAddresses {
+    /// Name under which the engine takes the lead. Random: two clusters may share a Redis server.
+    pub instance: String,
+    pub engine: Option<SocketAddr>,
+    pub redis_port: Option<u16>,
+    /// Addresses of the shards by name.
+    pub shards: BTreeMap<String, SocketAddr>,
+}
+
+/// Number of shards if none was given.
+const DEFAULT_SHARDS: u32 = 2;
+
+/// The state directory, locked by this process.
+pub(crate) struct StateDir {
+    dir: PathBuf,
+    /// The kernel releases it when this process ends, in whatever way.
+    _lock: File,
+}
+
+fn path_error(path: &Path) -> impl FnOnce(io::Error) -> CliError {
+    let path = path.to_owned();
+    move |source| CliError::Path { path, source }
+}
+
+impl StateDir {
+    /// Makes the directory if need be and locks it.
+    pub(crate) fn open(dir: &Path) -> Result<Self, CliError> {
+        folder::make(dir).and_then(|()| restrict_permissions(dir)).map_err(path_error(dir))?;
+        let dir = dir.canonicalize().map_err(path_error(dir))?;
+        let path = dir.join("lock");
+        let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+        let mut lock = open.map_err(path_error(&path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let pid = io::read_to_string(&lock).unwrap_or_default().trim().to_owned();
+                return Err(CliError::Running { dir, pid });
+            }
+            Err(TryLockError::Error(e)) => return Err(path_error(&path)(e)),
+        }
+        lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(path_error(&path))?;
+        Ok(Self { dir, _lock: lock })
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn token_file(&self) -> PathBuf {
+        state_files::token_file(&self.dir)
+    }
+
+    pub(crate) fn log_file(&self, name: &str) -> PathBuf {
+        self.dir.join("logs").join(format!("{name}.log"))
+    }
+
+    /// What an earlier start saved; a new instance name if there is none.
+    pub(crate) fn saved_addresses(&self) -> SavedAddresses {
+        let read = || serde_json::from_slice(&fs::read(self.dir.join("kept.json")).ok()?).ok();
+        let mut saved: SavedAddresses = read().unwrap_or_default();
+        if saved.instance.is_empty() {
+            saved.instance = format!("up-{:016x}", rand::random::<u64>());
+        }
+        saved
+    }
+
+    pub(crate) fn save_addresses(&self, saved: &SavedAddresses) -> Result<(), CliError> {
+        self.write(&self.dir.join("kept.json"), saved)
+    }
+
+    /// Number of shards: the given one, the saved one, or the default. Refuses another number than before while shards have
+    /// saved jobs, which only as many shards can restore.
+    pub(crate) fn shard_count(&self, told: Option<u32>) -> Result<u32, CliError> {
+        let before = u32::try_from(self.saved_addresses().shards.len()).unwrap_or(u32::MAX);
+        let told = match (told, before) {
+            (None, 0) => return Ok(DEFAULT_SHARDS),
+            (None, before) => return Ok(before),
+            (Some(told), _) => told,
+        };
+        let saved = self.saved_jobs(before);
+        match told == before || saved.is_empty() {
+            true => Ok(told),
+            false => Err(CliError::SavedJobs { dir: self.dir.clone(), jobs: saved.join(", "), before, told }),
+        }
+    }
+
+    /// Jobs that the shards saved at the last stop.
+    fn saved_jobs(&self, shards: u32) -> Vec<String> {
+        let dirs = (0..shards).map(|index| self.shard_dir(index).join("jobs"));
+        let files = dirs.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten().map(|file| file.path());
+        let saved = files.filter(|path| path.extension().is_some_and(|e| e == "job"));
+        let names = saved.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()));
+        names.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The state directory of a shard.
+    pub(crate) fn shard_dir(&self, index: u32) -> PathBuf {
+        self.dir.join(format!("shard-{index}"))
+    }
+
+    /// Writes down for other commands where the cluster is.
+    pub(crate) fn publish(&self, running: &RunningCluster) -> Result<(), CliError> {
+        self.write(&RunningCluster::path(&self.dir), running)
+    }
+
+    /// Removes what [`StateDir::publish`] wrote.
+    pub(crate) fn unpublish(&self) {
+        let _ = fs::remove_file(RunningCluster::path(&self.dir));
+    }
+
+    /// Replaces a file atomically.
+    fn write(&self, path: &Path, value: &impl Serialize) -> Result<(), CliError> {
+        let new = path.with_extension("new");
+        let write = || -> io::Result<()> {
+            let mut file =
+                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+            file.write_all(&serde_json::to_vec_pretty(value)?)?;
+            file.sync_all()?;
+            fs::rename(&new, path)
+        };
+        write().map_err(path_error(path))
+    }
+}
+
+/// Creates the folder of the logs, and removes the rights of others from folders that an earlier release left open.
+fn restrict_permissions(dir: &Path) -> io::Result<()> {
+    folder::make_or_close(&dir.join("logs"))?;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("shard-") && entry.file_type()?.is_dir() {
+            folder::make_or_close(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_shards_stays_and_changes_only_while_none_has_saved_a_job() {
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = StateDir::open(dir.path()).unwrap();
+        assert_eq!(state_dir.shard_count(None).unwrap(), DEFAULT_SHARDS);
+        let mut saved = state_dir.saved_addresses();
+        saved.shards = (0..4).map(|i| (format!("ps-{i}"), ([127, 0, 0, 1], 1).into())).collect();
+        state_dir.save_addresses(&saved).unwrap();
+        let counts =
+            || [None, Some(4), Some(3)].map(|told| state_dir.shard_count(told).map_err(|e| e.to_string()));
+        assert_eq!(counts(), [Ok(4), Ok(4), Ok(3)]);
+        let jobs = state_dir.shard_dir(3).join("jobs");
+        fs::create_dir_all(&jobs).unwrap();
+        for file in ["digits.job", "old.damaged"] {
+            fs::write(jobs.join(file), "").unwrap();
+        }
+        let [asked, same, other] = counts();
+        assert_eq!((asked, same), (Ok(4), Ok(4)));
+        assert!(other.unwrap_err().contains("of 4 shards (digits), and --shards says 3"));
+    }
+
+    #[test]
+    fn one_at_a_time_and_ports_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = StateDir::open(dir.path()).unwrap();
+        let mut saved = state_dir.saved_addresses();
+        saved.redis_port = Some(7);
+        state_dir.save_addresses(&saved).unwrap();
+        assert_eq!(state_dir.saved_addresses(), saved);
+        match StateDir::open(dir.path()).map(|_| ()) {
+            Err(CliError::Running { pid, .. }) => assert_eq!(pid, std::process::id().to_string()),
+            other => panic!("{other:?}"),
+        }
+        drop(state_dir);
+        assert_eq!(StateDir::open(dir.path()).unwrap().saved_addresses(), saved);
+    }
+}

@@ -1,0 +1,87 @@
+//! `syncline worker`: one worker process.
+
+use std::time::Duration;
+
+use syncline_runtime::{Device, ExecOptions};
+use syncline_workers::worker::{Throttle, WorkerOptions, run as work};
+
+use crate::cli::{
+    Connection, Exit, Failure, Stop, block_on_one_thread, log_as_service, support::native::load_runtime_for,
+};
+
+#[derive(Debug, clap::Args)]
+pub struct WorkerArgs {
+    #[command(flatten)]
+    connection: Connection,
+    /// Name for people, in tables and in Redis [default: worker-PROCESS]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Emulate a machine that is so many times slower, by sleeping; needs --step-ms
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    slowdown: f64,
+    /// Shortest duration of an iteration on a whole batch, times the slowdown; one on fewer samples is shorter in
+    /// proportion, 0 turns the emulation off
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    step_ms: u64,
+    /// Most samples that fit into this machine's memory at once: no policy gives it a larger batch
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_batch: Option<u32>,
+    /// What to compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    device: Device,
+    /// Threads inside one operator
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+    /// Let each of the --threads train on its own part of a batch: often faster, and the same up to rounding unless
+    /// samples meet in the model, as in BatchNormalization, which then has the statistics of each part; needs a CPU and
+    /// 2 threads or more
+    #[arg(long)]
+    split_batch: bool,
+    /// Let idle threads spin: faster when this worker has its cores for itself, much slower when it has not
+    #[arg(long)]
+    spin: bool,
+    /// End when the pipe at stdin closes
+    #[arg(long, hide = true)]
+    exit_with_parent: bool,
+}
+
+pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
+    log_as_service();
+    if !(args.slowdown.is_finite() && args.slowdown > 0.0) {
+        let text = format!("[E509] a worker cannot be {} times slower", args.slowdown);
+        return Err(Failure::new(Exit::Usage, text, "--slowdown takes a positive number"));
+    }
+    if args.split_batch && (args.threads < 2 || args.device != Device::Cpu) {
+        let text = format!("[E509] {} thread(s) on {} cannot split a batch", args.threads, args.device);
+        return Err(Failure::new(
+            Exit::Usage,
+            text,
+            "--split-batch needs --device cpu and --threads 2 or more",
+        ));
+    }
+    let cluster = args.connection.find()?;
+    block_on_one_thread(async move {
+        let mut stop = Stop::listen(args.exit_with_parent)?;
+        let loading = tokio::task::spawn_blocking(move || load_runtime_for(args.device));
+        let runtime = tokio::select! {
+            loaded = loading => loaded.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))?,
+            () = stop.requested() => return Ok(()),
+        };
+        let options = WorkerOptions {
+            engine: cluster.engines,
+            token: cluster.token,
+            name: args.name.unwrap_or_else(|| format!("worker-{}", std::process::id())),
+            runtime,
+            exec: ExecOptions {
+                intra_threads: args.threads,
+                spin: args.spin,
+                device: args.device,
+                ..ExecOptions::default()
+            },
+            split_batch: args.split_batch,
+            throttle: Throttle { step: Duration::from_millis(args.step_ms), slowdown: args.slowdown },
+            max_batch: args.max_batch,
+        };
+        Ok(work(options, stop.flag()).await?)
+    })
+}

@@ -1,0 +1,110 @@
+//! What can go wrong on the command line itself.
+
+use std::{io, net::SocketAddr, path::PathBuf};
+
+use crate::cli::Exit;
+
+/// What can go wrong on the command line itself. Codes are stable, see docs/errors.md.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CliError {
+    /// Anybody who reaches that address could train and read models.
+    #[error("[E501] {address} can be reached from other machines, and no token file was named")]
+    OpenBind { address: SocketAddr },
+    #[error("[E502] cannot use {path}")]
+    Path {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("[E503] another `syncline up` (process {pid}) runs on {dir}")]
+    Running { dir: PathBuf, pid: String },
+    #[error(
+        "[E504] {name} ended with {status} before the cluster was ready; its log {log} ends with:\n{tail}"
+    )]
+    ChildEnded { name: String, status: String, log: PathBuf, tail: String, exit: Exit },
+    #[error("[E505] the token in {path} cannot be read")]
+    TokenFile {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("[E506] job {job} failed: {reason}")]
+    JobFailed { job: String, reason: String },
+    #[error("[E507] job {job} was canceled")]
+    JobCanceled { job: String },
+    #[error("[E508] the cluster was not ready within {after_s} s: {missing}")]
+    NotReady { after_s: u64, missing: String },
+    #[error("[E509] {what}")]
+    Setting { what: String },
+    #[error("[E510] cannot write to stdout")]
+    Output {
+        #[source]
+        source: io::Error,
+    },
+    #[error("[E511] no cluster is known: {path} does not exist")]
+    NoCluster { path: PathBuf },
+    #[error(
+        "[E512] there is no place for the state: none of SYNCLINE_STATE_DIR, XDG_STATE_HOME and HOME is set"
+    )]
+    NoStateDir,
+    #[error("[E513] cannot start the runtime")]
+    Runtime {
+        #[source]
+        source: io::Error,
+    },
+    #[error("[E514] {failed} of {checks} checks failed")]
+    Unhealthy { failed: usize, checks: usize, exit: Exit },
+    #[error("[E516] {dir} holds saved jobs of {before} shards ({jobs}), and --shards says {told}")]
+    SavedJobs { dir: PathBuf, jobs: String, before: u32, told: u32 },
+    #[error("[E515] the engine has a bug: {reason}")]
+    Bug { reason: String },
+}
+
+impl CliError {
+    /// The exit code of a command that ends with this.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::OpenBind { .. } | Self::TokenFile { .. } | Self::Setting { .. } | Self::NoStateDir => {
+                Exit::Usage
+            }
+            Self::Running { .. } | Self::SavedJobs { .. } => Exit::Usage,
+            Self::JobFailed { .. } | Self::JobCanceled { .. } => Exit::JobFailed,
+            Self::NoCluster { .. } => Exit::Unreachable,
+            Self::Unhealthy { exit, .. } | Self::ChildEnded { exit, .. } => *exit,
+            Self::Path { .. }
+            | Self::NotReady { .. }
+            | Self::Output { .. }
+            | Self::Runtime { .. }
+            | Self::Bug { .. } => Exit::Internal,
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::OpenBind { .. } => "make a token file, give it to every process with --token-file, or listen on 127.0.0.1".into(),
+            Self::Path { .. } => "see whether it exists, belongs to you, and the disk has room; --state-dir names another folder".into(),
+            Self::Running { dir, .. } => {
+                format!("use the running cluster, stop it with Ctrl-C, or name another --state-dir than {}", dir.display())
+            }
+            Self::ChildEnded { log, .. } => format!("correct what it says, then start again; {} holds everything", log.display()),
+            Self::TokenFile { .. } => "name the file that `syncline up` printed; it holds 64 hexadecimal digits".into(),
+            Self::JobFailed { job, .. } => format!("`syncline status {job}` shows how far it came"),
+            Self::JobCanceled { job } => format!("`syncline status {job}` shows how far it came; `submit --replace` submits it again"),
+            Self::NotReady { .. } => "look into the folder `logs` of the state directory; the machine may be overloaded".into(),
+            Self::Setting { .. } => "`--help` behind the command shows what is accepted".into(),
+            Self::Output { .. } => "see where the output goes: the disk may be full".into(),
+            Self::NoCluster { .. } => {
+                "start one with `syncline up`, or name one with --engine and --token-file, or with --state-dir".into()
+            }
+            Self::NoStateDir => "name a folder with --state-dir".into(),
+            Self::Runtime { .. } => "the machine may be out of threads or open files".into(),
+            Self::SavedJobs { before, .. } => {
+                format!("start it with --shards {before}, or without; the jobs go on then, or `syncline cancel JOB` gives them up first")
+            }
+            Self::Bug { .. } => "start it again: jobs go on from Redis; please report the lines above it in the log".into(),
+            Self::Unhealthy { .. } => "do what the lines marked `fail` say".into(),
+        }
+    }
+}

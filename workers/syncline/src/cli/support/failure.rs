@@ -1,0 +1,179 @@
+//! How a command ends.
+
+use std::{
+    error::Error,
+    ffi::OsString,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::error::ErrorKind;
+
+use crate::cli::say;
+
+const USAGE_HINT: &str = "`syncline --help` lists the commands, `syncline COMMAND --help` their options";
+
+/// Exit codes of every command; a contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done; also when the reader of our output has gone.
+    Ok = 0,
+    /// The job failed or was canceled, or the engine refused what was asked.
+    JobFailed = 1,
+    /// What was typed, or a file that it names, is wrong.
+    Usage = 2,
+    /// The engine, or a shard, cannot be reached or does not accept us.
+    Unreachable = 3,
+    /// Redis cannot be reached or used.
+    Redis = 4,
+    /// Anything else.
+    Internal = 5,
+}
+
+impl Exit {
+    /// What a process of ours that ended with this code meant.
+    pub(crate) fn of_child(code: Option<i32>) -> Self {
+        let all = [Self::JobFailed, Self::Usage, Self::Unreachable, Self::Redis];
+        all.into_iter().find(|exit| code == Some(*exit as i32)).unwrap_or(Self::Internal)
+    }
+}
+
+/// Why a command failed, with its exit code and what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    exit: Exit,
+    /// `None`: the reader of our output has gone, about which nothing is to be said.
+    error: Option<Box<dyn Error + Send + Sync>>,
+    hint: String,
+}
+
+impl Failure {
+    /// The text of `error` begins with its code.
+    pub fn new(exit: Exit, error: impl Into<Box<dyn Error + Send + Sync>>, hint: impl Into<String>) -> Self {
+        Self { exit, error: Some(error.into()), hint: hint.into() }
+    }
+
+    pub(crate) fn reader_gone() -> Self {
+        Self { exit: Exit::Ok, error: None, hint: String::new() }
+    }
+
+    /// The exit code.
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// What to do about it.
+    pub(crate) fn hint(&self) -> &str {
+        &self.hint
+    }
+
+    /// The error and its causes, outermost first.
+    fn chain(&self) -> Vec<String> {
+        let Some(error) = self.error.as_deref() else { return Vec::new() };
+        let mut chain = vec![error.to_string()];
+        let mut cause = error.source();
+        while let Some(next) = cause {
+            let words = next.to_string();
+            // Many libraries repeat the cause in their own text.
+            if !chain.iter().any(|said| said.contains(&words)) {
+                chain.push(words);
+            }
+            cause = next.source();
+        }
+        chain
+    }
+
+    /// The error and its causes in one line.
+    pub(crate) fn line(&self) -> String {
+        self.chain().join(": ")
+    }
+
+    /// The error, its causes, and the hint; as JSON one object in one line.
+    fn describe(&self, json: bool) -> Option<String> {
+        self.error.as_ref()?;
+        if json {
+            return Some(report(&self.line(), &self.hint));
+        }
+        Some(format!("error: {}\nhint: {}", self.chain().join("\n  caused by: "), self.hint))
+    }
+}
+
+/// `[E131] there is no job nope` and a hint as JSON.
+fn report(line: &str, hint: &str) -> String {
+    let coded = line.strip_prefix('[').and_then(|rest| rest.split_once("] "));
+    let (code, message) = coded.unwrap_or(("", line));
+    serde_json::json!({ "code": code, "message": message, "hint": hint }).to_string()
+}
+
+/// Whether the command line asks for JSON: then errors are JSON as well, those of the command line itself included.
+pub fn json_asked(mut words: impl Iterator<Item = OsString>) -> bool {
+    words.by_ref().take_while(|word| word != "--").any(|word| word == "--json")
+}
+
+/// Prints what went wrong, if anything, to stderr, and gives the exit code.
+pub fn finish(result: Result<(), Failure>, json: bool) -> ExitCode {
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    if let Some(text) = failure.describe(json) {
+        say(&text);
+    }
+    ExitCode::from(failure.exit as u8)
+}
+
+/// Ends a command line that clap did not accept. Help and version are no errors.
+pub fn refuse_usage(error: &clap::Error, json: bool) -> ExitCode {
+    let text = error.render().to_string();
+    if !error.use_stderr() {
+        // A reader that has gone away is no error either.
+        let _ = io::stdout().write_all(text.as_bytes());
+        return ExitCode::SUCCESS;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // No command was given: the help lists them.
+        say(text.trim_end());
+        return ExitCode::from(Exit::Usage as u8);
+    }
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let text = text.replace("\n\nFor more information, try '--help'.", "");
+    let text = format!("[E500] {}", text.trim());
+    say(&match json {
+        true => report(&text, USAGE_HINT),
+        false => format!("error: {text}\nhint: {USAGE_HINT}"),
+    });
+    ExitCode::from(Exit::Usage as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_engine::{
+        client::ClientError,
+        rpc::{CallError, hello::HelloError},
+    };
+
+    use super::*;
+
+    #[test]
+    fn an_error_comes_with_its_causes_and_a_hint() {
+        let source = CallError::Hello(HelloError::Io(io::Error::other("refused")));
+        let failure = Failure::from(ClientError::Unreachable { address: "a:1".into(), source });
+        assert_eq!(failure.exit(), Exit::Unreachable);
+        let text = failure.describe(false).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "error: [E300] the engine at a:1 cannot be reached");
+        assert_eq!(lines[1], "  caused by: [E125] the connection broke during the greeting");
+        assert_eq!(lines[2], "  caused by: refused");
+        assert!(lines[3].starts_with("hint: "));
+        let json: serde_json::Value = serde_json::from_str(&failure.describe(true).unwrap()).unwrap();
+        assert_eq!(json["code"], "E300");
+        let message =
+            "the engine at a:1 cannot be reached: [E125] the connection broke during the greeting: refused";
+        assert_eq!(json["message"], message);
+        assert!(json["hint"].as_str().unwrap().contains("syncline up"));
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_a_success() {
+        let failure = Failure::reader_gone();
+        assert_eq!((failure.exit(), failure.describe(true)), (Exit::Ok, None));
+    }
+}

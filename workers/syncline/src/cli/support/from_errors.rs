@@ -1,0 +1,157 @@
+//! How a command ends that met an error of a library: the exit code and the hint.
+
+use syncline_autodiff::AutodiffError;
+use syncline_engine::{
+    client::ClientError,
+    rpc::{CallError, EngineFault, InactiveReason, hello::HelloError},
+    service::EngineError,
+    store::StoreError,
+};
+use syncline_kit::KitError;
+use syncline_onnx::OnnxError;
+use syncline_ps::PsError;
+use syncline_runtime::BackendError;
+use syncline_workers::{apart::ModelError, submit::SubmitError, worker::WorkerError};
+
+use super::{CliError, Exit, Failure};
+
+const REPORT: &str = "this should not happen; please report it with the log";
+
+impl From<CliError> for Failure {
+    fn from(error: CliError) -> Self {
+        let (exit, hint) = (error.exit(), error.hint());
+        Self::new(exit, error, hint)
+    }
+}
+
+impl From<KitError> for Failure {
+    fn from(error: KitError) -> Self {
+        let hint = error.hint();
+        let exit = if matches!(error, KitError::Named { .. }) { Exit::Usage } else { Exit::Internal };
+        Self::new(exit, error, hint)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let exit = match &error {
+            ClientError::Unreachable { .. } => Exit::Unreachable,
+            ClientError::Refused(fault) => exit_of(fault),
+            _ => Exit::Internal,
+        };
+        let hint = match &error {
+            ClientError::Unreachable { source: CallError::Hello(HelloError::Token), .. } => {
+                "name the token file of this cluster with --token-file, or its state directory with --state-dir"
+            }
+            other => other.hint(),
+        };
+        Self::new(exit, error, hint)
+    }
+}
+
+fn exit_of(fault: &EngineFault) -> Exit {
+    match fault {
+        EngineFault::InvalidJob(_) => Exit::Usage,
+        EngineFault::Store { .. } | EngineFault::NotActive { why: InactiveReason::Store { .. } } => {
+            Exit::Redis
+        }
+        EngineFault::MissingShards { .. } | EngineFault::NotActive { .. } => Exit::Unreachable,
+        _ => Exit::JobFailed,
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let exit = if matches!(error, StoreError::Address { .. }) { Exit::Usage } else { Exit::Redis };
+        Self::new(
+            exit,
+            error,
+            "see whether a Redis server runs there: `redis-cli -u URL ping`; --redis names another",
+        )
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Store(error) => error.into(),
+            listen => Self::new(
+                Exit::Usage,
+                listen,
+                "another program may listen there: name another address with --listen; port 0 takes a free one",
+            ),
+        }
+    }
+}
+
+impl From<BackendError> for Failure {
+    fn from(error: BackendError) -> Self {
+        let hint = error.hint().unwrap_or(REPORT);
+        Self::new(Exit::Internal, error, hint)
+    }
+}
+
+impl From<OnnxError> for Failure {
+    fn from(error: OnnxError) -> Self {
+        let hint = error.hint().unwrap_or("export the model again");
+        Self::new(Exit::Usage, error, hint)
+    }
+}
+
+impl From<PsError> for Failure {
+    fn from(error: PsError) -> Self {
+        let exit = match &error {
+            PsError::BindWithoutToken { .. }
+            | PsError::StateDirInUse { .. }
+            | PsError::SavedByOtherShard { .. }
+            | PsError::WrongPosition { .. }
+            | PsError::PositionTaken { .. } => Exit::Usage,
+            PsError::EngineRefused { .. } | PsError::Unreachable { .. } | PsError::Greeting { .. } => {
+                Exit::Unreachable
+            }
+            _ => Exit::Internal,
+        };
+        let hint = error.hint();
+        Self::new(exit, error, hint)
+    }
+}
+
+impl From<SubmitError> for Failure {
+    fn from(error: SubmitError) -> Self {
+        match error {
+            SubmitError::Engine(error) => error.into(),
+            SubmitError::Upload(error) => error.into(),
+            // Nothing has left this machine yet: something that was written down is wrong.
+            error => {
+                let hint = error.hint();
+                Self::new(Exit::Usage, error, hint)
+            }
+        }
+    }
+}
+
+impl From<ModelError> for Failure {
+    fn from(error: ModelError) -> Self {
+        SubmitError::from(error).into()
+    }
+}
+
+impl From<AutodiffError> for Failure {
+    fn from(error: AutodiffError) -> Self {
+        SubmitError::from(error).into()
+    }
+}
+
+impl From<WorkerError> for Failure {
+    fn from(error: WorkerError) -> Self {
+        let (exit, hint) = match &error {
+            WorkerError::Unreachable { .. } => (
+                Exit::Unreachable,
+                "name the engine with --engine, and the token file that belongs to it with --token-file",
+            ),
+            WorkerError::Backend(error) => (Exit::Internal, error.hint().unwrap_or(REPORT)),
+            _ => (Exit::Internal, REPORT),
+        };
+        Self::new(exit, error, hint)
+    }
+}

@@ -1,0 +1,62 @@
+//! The state directory, and the secret in it.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use syncline_engine::{folder, rpc::Token};
+
+use crate::cli::{CliError, Failure};
+
+/// The state directory that was named, else the user's own.
+pub(crate) fn state_dir(named: Option<&Path>) -> Result<PathBuf, CliError> {
+    let from = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let named = named.filter(|p| !p.as_os_str().is_empty()).map(Path::to_owned);
+    // The XDG standard: a relative path in this variable is to be ignored.
+    let xdg = || from("XDG_STATE_HOME").filter(|p| p.is_absolute()).map(|p| p.join("syncline"));
+    let home = || Some(from("HOME")?.join(".local/state/syncline"));
+    named.or_else(xdg).or_else(home).ok_or(CliError::NoStateDir)
+}
+
+/// The token file in a state directory.
+pub(crate) fn token_file(state_dir: &Path) -> PathBuf {
+    state_dir.join("token")
+}
+
+/// Flags of a service that needs the cluster's secret.
+#[derive(Debug, Clone, clap::Args)]
+pub struct TokenArgs {
+    /// File with the secret of the cluster; without it the one in the state directory
+    #[arg(long, value_name = "FILE", env = "SYNCLINE_TOKEN_FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Folder of the cluster's state [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
+    #[arg(long, value_name = "DIR", env = "SYNCLINE_STATE_DIR")]
+    pub state_dir: Option<PathBuf>,
+}
+
+impl TokenArgs {
+    /// The token in the named file, which has to exist, or in the state directory, where it is made if need be.
+    pub fn load(&self) -> Result<Token, Failure> {
+        if let Some(path) = &self.token_file {
+            return Ok(load_token(path)?);
+        }
+        let dir = state_dir(self.state_dir.as_deref())?;
+        folder::make(&dir).map_err(|source| CliError::Path { path: dir.clone(), source })?;
+        let path = token_file(&dir);
+        Ok(Token::load_or_create(&path).map_err(|source| CliError::TokenFile { path, source })?)
+    }
+}
+
+pub(crate) fn load_token(path: &Path) -> Result<Token, CliError> {
+    Token::load(path).map_err(|source| CliError::TokenFile { path: path.to_owned(), source })
+}
+
+/// Refuses an address that other machines reach, unless a token file was named on purpose.
+pub fn check_open_bind(address: SocketAddr, token_file: Option<&Path>) -> Result<(), CliError> {
+    if address.ip().is_loopback() || token_file.is_some() {
+        Ok(())
+    } else {
+        Err(CliError::OpenBind { address })
+    }
+}

@@ -1,0 +1,1 @@
+//! Distributed training for machines that are not all alike.

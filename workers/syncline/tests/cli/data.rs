@@ -1,0 +1,66 @@
+//! Data that does not fit the model is refused at submission: no job is made of it that could never end.
+
+use std::{fs, path::Path};
+
+use safetensors::{Dtype, tensor::TensorView};
+use syncline_onnx::{ElementType, GraphBuilder};
+
+use crate::rig::{Ended, Up, folder, syncline};
+
+const ROWS: usize = 20;
+const CLASSES: usize = 3;
+
+/// An embedding of 20 rows whose numbers are the scores, and a job file for it.
+fn write_job(dir: &Path) {
+    let mut graph = GraphBuilder::new("tagger");
+    let ids = graph.input("ids", ElementType::I64, &["batch".into(), 2.into()]);
+    let numbers: Vec<f32> = (0..ROWS * CLASSES).map(|i| (i % 7) as f32 / 7.0).collect();
+    let table = graph.weight("table.weight", &[ROWS, CLASSES], &numbers);
+    let scores = graph.op("Gather", &[&table, &ids], &[]);
+    graph.output(&scores);
+    fs::write(dir.join("tags.onnx"), graph.finish().to_bytes()).unwrap();
+    let file = r#"id = "tags"
+
+[[node]]
+name = "train"
+do = "train"
+model.forward = { onnx = "tags.onnx", loss = "softmax-cross-entropy", loss_options = { ignore_index = -100 } }
+data = { source = { safetensors = { path = "tags.safetensors" } } }
+settings = { batch = 2, policy = "bsp" }
+"#;
+    fs::write(dir.join("tags.toml"), file).unwrap();
+}
+
+/// Four samples of two ids and two labels.
+fn write_data(dir: &Path, ids: [i64; 8], labels: [i64; 8]) {
+    let bytes =
+        |numbers: [i64; 8]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let (ids, labels) = (bytes(ids), bytes(labels));
+    let view = |bytes| TensorView::new(Dtype::I64, vec![4, 2], bytes).unwrap();
+    let file = safetensors::serialize([("ids", view(&ids)), ("label", view(&labels))], None).unwrap();
+    fs::write(dir.join("tags.safetensors"), file).unwrap();
+}
+
+#[test]
+fn ids_without_a_row_and_labels_that_count_nothing_make_no_job() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
+    write_job(dir.path());
+    let place = dir.path().to_str().unwrap();
+    let file = dir.path().join("tags.toml");
+    let submit = |ids, labels| -> Ended {
+        write_data(dir.path(), ids, labels);
+        syncline(&["submit", file.to_str().unwrap(), "--watch", "--state-dir", place])
+    };
+    let labels = [0, 1, 2, 0, 1, 2, 0, -100];
+    for (id, rows) in [(20, "20 is not in the table"), (-1, "-1 is not in the table"), (-21, "-21 is not in")]
+    {
+        let said = submit([0, 1, 2, 3, 4, id, 6, 7], labels).refused(2, "E488").err;
+        assert!(said.contains("tags.safetensors row 3, column 2: ") && said.contains(rows), "{said}");
+        assert!(said.contains("input ids, whose rows are 0 to 19"), "{said}");
+    }
+    let said = submit([0, 1, 2, 3, 4, 5, 6, 7], [-100; 8]).refused(2, "E489").err;
+    assert!(said.contains("all labels of the training data are -100"), "{said}");
+    assert!(!syncline(&["jobs", "--state-dir", place]).ok().out.contains("tags"));
+    submit([0, 1, 2, 3, 4, 19, 6, 7], labels).ok();
+}

@@ -1,0 +1,218 @@
+//! A job from its file to its snapshot, through the commands alone.
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use safetensors::{Dtype, tensor::TensorView};
+use serde_json::Value;
+use syncline_onnx::{self as onnx, SplitMix64, mlp};
+
+use crate::rig::{Ended, Up, folder, syncline, wait_until};
+
+/// Two kinds of points that a straight line tells apart, a model for them, and a job file.
+pub fn write_job(dir: &Path, epochs: u32) {
+    let mut random = SplitMix64::new(7);
+    let mut rows = String::new();
+    for _ in 0..200 {
+        let (x, y) = (random.normal(), random.normal());
+        writeln!(rows, "{x:.4},{y:.4},{}", i32::from(x + y > 0.0)).unwrap();
+    }
+    fs::write(dir.join("points.csv"), rows).unwrap();
+    fs::write(dir.join("points.onnx"), mlp(&[2, 8, 2], 1).to_bytes()).unwrap();
+    let file = format!(
+        r#"id = "points"
+
+[[node]]
+name = "train"
+do = "train"
+model.forward = {{ onnx = "points.onnx", loss = "softmax-cross-entropy" }}
+data = {{ source = {{ csv = {{ path = "points.csv" }} }}, split = {{ test-every = 5 }} }}
+settings = {{ epochs = {epochs}, batch = 10, policy = "bsp" }}
+
+[[node]]
+name = "test"
+do = "evaluate"
+after = ["train"]
+
+[[node]]
+name = "weights"
+do = "snapshot"
+after = ["train"]
+"#
+    );
+    fs::write(dir.join("points.toml"), file).unwrap();
+}
+
+fn field<'a>(view: &'a Value, name: &str) -> &'a str {
+    view["job"][name].as_str().unwrap_or_else(|| panic!("no {name} in {view:#}"))
+}
+
+#[test]
+fn a_job_runs_from_its_file_to_its_snapshot() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "2"]);
+    let place = dir.path().to_str().unwrap();
+    let at = |args: &[&str]| -> Ended {
+        let mut all = args.to_vec();
+        all.extend(["--state-dir", place]);
+        syncline(&all)
+    };
+    write_job(dir.path(), 5);
+    let file = dir.path().join("points.toml");
+    let file = file.to_str().unwrap();
+
+    let view = at(&["submit", file, "--watch", "--json"]).ok().json();
+    assert_eq!(field(&view, "state"), "done");
+    assert_eq!(field(&view, "samples_applied"), field(&view, "samples_total"));
+    assert_eq!(view["workers"].as_object().unwrap().len(), 2);
+
+    at(&["submit", file]).refused(1, "E130");
+    assert_eq!(at(&["submit", file, "--id", "again"]).ok().out, "again\n");
+    let watched = at(&["watch", "again"]).ok();
+    assert!(watched.out.contains("done  epoch 5/5"), "{}", watched.out);
+
+    let jobs = at(&["jobs", "--json"]).ok().json();
+    let ids: Vec<&str> = jobs.as_array().unwrap().iter().map(|j| j["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["points", "again"]);
+    assert!(at(&["jobs"]).ok().out.starts_with("id "));
+
+    let workers = at(&["workers", "--json"]).ok().json();
+    let devices: Vec<&str> =
+        workers.as_array().unwrap().iter().map(|w| w["device"].as_str().unwrap()).collect();
+    assert_eq!(devices, ["cpu", "cpu"]);
+    assert!(at(&["workers"]).ok().out.starts_with("worker "));
+
+    let story = at(&["explain", "points", "--barrier", "39", "--json"]).ok().json();
+    assert_eq!((&story["state"], &story["why"]["rule"]), (&"closed".into(), &"bsp".into()), "{story:#}");
+    assert_eq!(story["workers"].as_array().unwrap().len(), 2);
+    let words = at(&["explain", "points", "--barrier", "39"]).ok().out;
+    for part in ["barrier/39: closed", "because  one iteration of everybody", "arrived ms"] {
+        assert!(words.contains(part), "{part} is not in {words}");
+    }
+    assert!(at(&["explain", "points", "weights"]).ok().out.starts_with("weights: done"));
+    at(&["explain", "points", "--barrier", "7000"]).refused(1, "E138");
+    at(&["explain", "points", "nothing"]).refused(1, "E138");
+    assert_eq!(at(&["explain", "points"]).code, 2, "a task or a barrier must be named");
+
+    let status = at(&["status", "points"]).ok().out;
+    for part in
+        ["points (done)", "compute ms", "worker-1", "accuracy", "redis-cli -p ", "'syncline:{points}:job'"]
+    {
+        assert!(status.contains(part), "{part} is not in {status}");
+    }
+    at(&["cancel", "points"]).refused(1, "E137");
+
+    let snapshot = at_nowhere(&["model", "show", field(&view, "snapshot"), "--json"]).ok().json();
+    assert_eq!(snapshot["about"]["job"], "points");
+    assert_eq!(snapshot["count"], 2 * 8 + 8 + 8 * 2 + 2);
+    assert_eq!(snapshot["tensors"][0]["values"]["not_finite"], 0);
+    let model = dir.path().join("points.onnx");
+    let model = at_nowhere(&["model", "show", model.to_str().unwrap(), "--json"]).ok().json();
+    assert_eq!((&model["parameter_count"], &model["operators"]["Gemm"]), (&snapshot["count"], &2.into()));
+
+    let out = dir.path().join("trained.onnx");
+    let out = out.to_str().unwrap();
+    fs::remove_file(dir.path().join("points.onnx")).unwrap();
+    fs::remove_file(field(&view, "snapshot")).unwrap();
+    at(&["model", "export", "points", out]).ok();
+    let trained = at_nowhere(&["model", "show", out, "--json"]).ok().json();
+    assert_eq!(trained["parameter_count"], snapshot["count"]);
+    let file = onnx::parse(&fs::read(out).unwrap()).unwrap().graph.unwrap();
+    let tensors = snapshot["tensors"].as_array().unwrap();
+    for tensor in &file.initializer {
+        let saved = tensors.iter().find(|saved| saved["name"] == tensor.name.as_str()).unwrap();
+        let most = tensor.to_f32().unwrap().into_iter().fold(f32::MIN, f32::max);
+        assert_eq!(saved["values"]["max"].as_f64(), Some(f64::from(most)), "{}", tensor.name);
+    }
+}
+
+fn at_nowhere(args: &[&str]) -> Ended {
+    syncline(args)
+}
+
+#[test]
+fn a_written_training_graph_trains_from_the_models_own_weights() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "1"]);
+    let place = dir.path().to_str().unwrap();
+    write_job(dir.path(), 5);
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (model, graph, file) = (path("points.onnx"), path("train.onnx"), path("ready.toml"));
+    let loss = ["--loss", "softmax-cross-entropy", "--out", &graph];
+    syncline(&[&["model", "train-graph", &model][..], &loss].concat()).ok();
+    let job = fs::read_to_string(path("points.toml")).unwrap();
+    let forward = r#"model.forward = { onnx = "points.onnx", loss = "softmax-cross-entropy" }"#;
+    let ready = job.replace(forward, r#"model.ready = { onnx = "train.onnx" }"#);
+    assert_ne!(ready, job);
+    fs::write(&file, &ready).unwrap();
+    let view = syncline(&["submit", &file, "--state-dir", place, "--watch", "--json"]).ok().json();
+    let accuracy: f64 = field(&view, "test_accuracy").parse().unwrap();
+    assert!(accuracy > 0.9, "from zeros such a network does not learn: {view:#}");
+
+    let mut bare = onnx::parse(&fs::read(&graph).unwrap()).unwrap();
+    bare.graph.as_mut().unwrap().initializer.retain(|tensor| tensor.name != "fc1.weight");
+    fs::write(&graph, bare.to_bytes()).unwrap();
+    syncline(&["submit", &file, "--id", "bare", "--state-dir", place]).refused(2, "E261");
+    let frozen = ready.replace("epochs = 5", "epochs = 5, freeze = ['fc1.*']");
+    fs::write(&file, frozen).unwrap();
+    syncline(&["submit", &file, "--id", "frozen", "--state-dir", place]).refused(2, "E366");
+}
+
+#[test]
+fn a_submission_says_what_is_doubtful_and_a_list_beside_the_job_file_settles_it() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "1"]);
+    let place = dir.path().to_str().unwrap();
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../autodiff/tests/selection");
+    for name in ["frozen.script.onnx", "frozen.txt"] {
+        fs::copy(models.join(name), dir.path().join(name)).unwrap();
+    }
+    const SAMPLES: usize = 20;
+    let (x, y) = (vec![0u8; SAMPLES * 3 * 8 * 8 * 4], vec![0u8; SAMPLES * 8]);
+    let tensors = [
+        ("x", TensorView::new(Dtype::F32, vec![SAMPLES, 3, 8, 8], &x).unwrap()),
+        ("label", TensorView::new(Dtype::I64, vec![SAMPLES], &y).unwrap()),
+    ];
+    fs::write(dir.path().join("data.safetensors"), safetensors::serialize(tensors, None).unwrap()).unwrap();
+    let job = |id: &str, settings: &str| {
+        let text = format!(
+            r#"id = "{id}"
+[[node]]
+name = "train"
+do = "train"
+model.forward = {{ onnx = "frozen.script.onnx", loss = "softmax-cross-entropy" }}
+data.source = {{ safetensors = {{ path = "data.safetensors" }} }}
+settings = {{ batch = 10, {settings} }}
+"#
+        );
+        let path = dir.path().join("job.toml");
+        fs::write(&path, text).unwrap();
+        syncline(&["submit", path.to_str().unwrap(), "--state-dir", place])
+    };
+    let said = job("doubtful", "epochs = 1").ok().err;
+    for part in ["warning: `channel_scale` is not trained", "requires_grad", "params = \"names.txt\""] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+    let said = job("settled", r#"params = "frozen.txt""#).ok().err;
+    assert!(!said.contains("warning"), "{said}");
+    fs::write(dir.path().join("frozen.txt"), "head.wieght").unwrap();
+    let refused = job("misspelt", r#"params = "frozen.txt""#).refused(2, "E260");
+    assert!(refused.err.contains("`head.wieght` (near: `head.weight`"), "{}", refused.err);
+}
+
+#[test]
+fn a_canceled_job_ends_its_watch_with_an_error() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "2", "--slowdown", "1,2"]);
+    let place = dir.path().to_str().unwrap();
+    write_job(dir.path(), 1_000);
+    let file = dir.path().join("points.toml");
+    syncline(&["submit", file.to_str().unwrap(), "--state-dir", place]).ok();
+    wait_until("the job trains", || {
+        let view = syncline(&["status", "points", "--json", "--state-dir", place]).ok().json();
+        field(&view, "state") == "running" && field(&view, "iterations_done") != "0"
+    });
+    let status = syncline(&["status", "points", "--state-dir", place]).ok().out;
+    assert!(status.contains("next barrier"), "{status}");
+    syncline(&["cancel", "points", "--state-dir", place]).ok();
+    syncline(&["watch", "points", "--state-dir", place]).refused(1, "E507");
+}

@@ -1,0 +1,247 @@
+//! `syncline model`: what people do with a model before and after it is trained.
+
+use std::{fs, path::Path};
+
+use syncline_onnx::{self as onnx, ElementType, GraphBuilder, mlp, proto::NodeProto};
+
+use crate::rig::{folder, syncline};
+
+fn save(dir: &Path, name: &str, bytes: &[u8]) -> String {
+    let path = dir.join(name);
+    fs::write(&path, bytes).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_training_graph_is_written_with_the_names_that_were_asked_for() {
+    let dir = folder();
+    let model = save(dir.path(), "m.onnx", &mlp(&[4, 5, 3], 1).to_bytes());
+    let out = dir.path().join("train.onnx");
+    let out = out.to_str().unwrap();
+    let args = ["model", "train-graph", &model, "--loss", "softmax-cross-entropy", "--label", "digit"];
+    let more = [
+        "--freeze",
+        "fc1.*",
+        "--label-smoothing",
+        "0.1",
+        "--ignore-index",
+        "-1",
+        "--top-k",
+        "2",
+        "--out",
+        out,
+    ];
+    let said = syncline(&[&args[..], &more[..], &["--json"]].concat()).ok().json();
+    assert_eq!(said["parameters"], serde_json::json!(["fc2.weight", "fc2.bias"]));
+    assert_eq!(said["parameter_count"], 5 * 3 + 3);
+    assert_eq!(said["inputs"], serde_json::json!(["x float32 [batch, 4]", "digit int64 [batch]"]));
+
+    let graph = onnx::parse(&fs::read(out).unwrap()).unwrap().graph.unwrap();
+    let outputs: Vec<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
+    let want = [
+        "loss",
+        "loss_weight",
+        "correct",
+        "correct_top2",
+        "predictions",
+        "fc2.weight.grad",
+        "fc2.bias.grad",
+        "logits",
+    ];
+    assert_eq!(outputs, want);
+    assert!(
+        graph.initializer.iter().any(|tensor| tensor.name == "fc1.weight"),
+        "a frozen weight is a constant"
+    );
+    let first = graph.initializer.iter().find(|tensor| tensor.name == "fc2.weight").unwrap();
+    let forward = mlp(&[4, 5, 3], 1).graph.unwrap();
+    let weight = forward.initializer.iter().find(|tensor| tensor.name == "fc2.weight").unwrap();
+    assert_eq!(first, weight, "a trained one is an input with its first values");
+}
+
+#[test]
+fn a_training_graph_that_recomputes_says_what_it_saves() {
+    let dir = folder();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../autodiff/tests/models/vit.script.onnx");
+    let out = dir.path().join("train.onnx");
+    let [model, out] = [&model, &out].map(|path| path.to_str().unwrap());
+    let args =
+        ["model", "train-graph", model, "--loss", "softmax-cross-entropy", "--out", out, "--recompute"];
+    let saved = &syncline(&[&args[..], &["--json"]].concat()).ok().json()["recompute"];
+    let bytes = |name: &str| saved[name].as_u64().unwrap();
+    assert!(bytes("peak_bytes") < bytes("peak_bytes_without") && bytes("flops") > bytes("flops_without"));
+    let text = syncline(&args).ok().out;
+    assert!(text.contains("MiB of values at most instead of"), "{text}");
+}
+
+#[test]
+fn a_training_graph_of_every_precision_is_written_wherever_it_can_run() {
+    let dir = folder();
+    let model = save(dir.path(), "m.onnx", &mlp(&[4, 5, 3], 1).to_bytes());
+    let out = dir.path().join("train.onnx");
+    let out = out.to_str().unwrap();
+    for (precision, feeds_scale) in [("f32", false), ("bf16", false), ("fp16", true)] {
+        let args = ["model", "train-graph", &model, "--loss", "mse", "--out", out, "--precision", precision];
+        syncline(&args).ok();
+        let graph = onnx::parse(&fs::read(out).unwrap()).unwrap().graph.unwrap();
+        assert_eq!(graph.input.iter().any(|input| input.name == "loss_scale"), feeds_scale, "{precision}");
+    }
+    let args = ["model", "train-graph", &model, "--loss", "mse", "--out", out, "--precision", "fp8"];
+    syncline(&args).refused(2, "E471");
+}
+
+#[test]
+fn a_check_says_how_far_gradients_are_off_and_what_a_step_costs() {
+    let dir = folder();
+    let model = save(dir.path(), "m.onnx", &mlp(&[4, 5, 3], 1).to_bytes());
+    for loss in ["softmax-cross-entropy", "bce-with-logits", "mse", "l1", "huber"] {
+        let report = syncline(&["model", "check", &model, "--loss", loss, "--json"]).ok().json();
+        assert_eq!((&report["passed"], &report["differences"]), (&true.into(), &"float64".into()), "{loss}");
+        assert_eq!(report["parameters"].as_array().unwrap().len(), 4);
+        assert!(report["flops_per_sample"].as_u64().unwrap() > 3 * 2 * (4 * 5 + 5 * 3) / 2);
+    }
+    let text = syncline(&["model", "check", &model, "--loss", "mse"]).ok().out;
+    for part in ["fc2.bias", "per sample", "2 kinds, with a gradient wherever one has to flow\n"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn a_training_graph_is_checked_without_naming_its_loss() {
+    let dir = folder();
+    let model = save(dir.path(), "m.onnx", &mlp(&[4, 5, 3], 1).to_bytes());
+    let out = dir.path().join("train.onnx");
+    let out = out.to_str().unwrap();
+    let loss = ["--loss", "bce-with-logits", "--pos-weight", "1,2,3"];
+    syncline(&[&["model", "train-graph", &model, "--out", out][..], &loss].concat()).ok();
+    let report = syncline(&["model", "check", out, "--ready", "--json"]).ok().json();
+    assert_eq!((&report["passed"], &report["differences"]), (&true.into(), &"float64".into()));
+
+    let mut graph = onnx::parse(&fs::read(out).unwrap()).unwrap();
+    let inner = graph.graph.as_mut().unwrap();
+    let bias = inner.node.iter_mut().find(|node| node.output[0] == "fc2.bias.grad").unwrap();
+    bias.output[0] = "right".to_owned();
+    inner.node.push(NodeProto {
+        input: vec!["right".to_owned()],
+        output: vec!["fc2.bias.grad".to_owned()],
+        op_type: "Neg".to_owned(),
+        ..Default::default()
+    });
+    let twisted = save(dir.path(), "twisted.onnx", &graph.to_bytes());
+    let refused = syncline(&["model", "check", &twisted, "--ready"]);
+    assert!(refused.err.contains("[E245]") && refused.err.contains("fc2.bias"), "{}", refused.err);
+    assert!(!refused.err.contains("fc2.weight"), "{}", refused.err);
+}
+
+#[test]
+fn show_says_what_is_trained_and_what_has_no_gradient() {
+    let dir = folder();
+    let mut graph = GraphBuilder::new("odd");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+    let w = graph.weight("w", &[2, 2], &[0.5; 4]);
+    let mask = graph.weight("mask", &[1, 2], &[0.0, f32::NEG_INFINITY]);
+    let y = graph.op("MatMul", &[&x, &w], &[]);
+    let y = graph.op("Add", &[&y, &mask], &[]);
+    let y = graph.op("Det", &[&y], &[]);
+    graph.output(&y);
+    let model = save(dir.path(), "odd.onnx", &graph.finish().to_bytes());
+    let shown = syncline(&["model", "show", &model, "--json"]).ok().json();
+    assert_eq!((&shown["parameter_count"], &shown["trained_count"]), (&6.into(), &4.into()));
+    assert_eq!(shown["parameters"][0]["trained"], "yes");
+    assert_eq!(shown["parameters"][1]["trained"], "holds numbers of a mask");
+    assert_eq!(shown["without_gradient"], serde_json::json!({ "Det": "no gradient rule" }));
+    let text = syncline(&["model", "show", &model]).ok().out;
+    assert!(text.contains("no gradient rule: Det"), "{text}");
+}
+
+/// A model of which PyTorch trains a part, exported by the exporter that notes nothing, and the list of that part.
+fn partly_frozen() -> [String; 2] {
+    ["frozen.script.onnx", "frozen.txt"].map(|name| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../autodiff/tests/selection").join(name);
+        path.to_str().unwrap().to_owned()
+    })
+}
+
+#[test]
+fn what_is_doubtful_is_said_wherever_a_model_is_looked_at_and_a_list_settles_it() {
+    let dir = folder();
+    let [model, list] = partly_frozen();
+    let out = dir.path().join("train.onnx");
+    let out = out.to_str().unwrap();
+    let loss = ["--loss", "softmax-cross-entropy"];
+    let commands: [Vec<&str>; 3] = [
+        vec!["model", "show", &model],
+        [&["model", "check", &model, "--batch", "2"][..], &loss].concat(),
+        [&["model", "train-graph", &model, "--out", out][..], &loss].concat(),
+    ];
+    let settled = "what settles it: in Python ";
+    let doubt = "warning: `channel_scale` is not trained: it does not have a parameter's name";
+    for command in &commands {
+        let ended = syncline(command).ok();
+        let said = ended.out + &ended.err;
+        assert!(said.contains(doubt) && said.contains(settled), "{command:?}: {said}");
+        let ended = syncline(&[command, &["--params", &list][..]].concat()).ok();
+        assert!(!(ended.out + &ended.err).contains("warning"), "{command:?} --params");
+    }
+    let shown = syncline(&["model", "show", &model, "--params", &list, "--json"]).ok().json();
+    let trained = |name: &str| {
+        let rows = shown["parameters"].as_array().unwrap();
+        rows.iter().find(|row| row["name"] == name).unwrap()["trained"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        (trained("stem.0.weight"), trained("head.bias")),
+        ("not among those to train".into(), "yes".into())
+    );
+
+    let wrong = save(dir.path(), "wrong.txt", b"head.bias\nmodule.head.weight\n");
+    for command in &commands {
+        let refused = syncline(&[command, &["--params", &wrong][..]].concat()).refused(2, "E260");
+        assert!(refused.err.contains("`module.head.weight` (near: `head.weight`"), "{}", refused.err);
+    }
+}
+
+#[test]
+fn a_snapshot_goes_back_into_the_forward_model() {
+    let dir = folder();
+    let forward = mlp(&[2, 2], 1);
+    let model = save(dir.path(), "m.onnx", &forward.to_bytes());
+    let numbers: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![2, 2], &numbers).unwrap();
+    let snapshot = safetensors::serialize([("fc1.weight", view)], None).unwrap();
+    let snapshot = save(dir.path(), "s.safetensors", &snapshot);
+    let out = dir.path().join("out.onnx");
+    let out = out.to_str().unwrap();
+    let args = ["model", "export", "--snapshot", &snapshot, "--model", &model, out];
+    syncline(&args).ok();
+    let trained = onnx::parse(&fs::read(out).unwrap()).unwrap().graph.unwrap();
+    assert_eq!(trained.initializer[0].to_f32().unwrap(), [1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(trained.node, forward.graph.unwrap().node);
+
+    let other = save(dir.path(), "other.onnx", &mlp(&[3, 2], 1).to_bytes());
+    syncline(&["model", "export", "--snapshot", &snapshot, "--model", &other, out]).refused(2, "E247");
+}
+
+#[test]
+fn refusals_name_what_is_wrong() {
+    let dir = folder();
+    let model = save(dir.path(), "m.onnx", &mlp(&[4, 5, 3], 1).to_bytes());
+    let out = dir.path().join("t.onnx");
+    let out = out.to_str().unwrap();
+    let nowhere = dir.path().join("no/such/folder/t.onnx");
+    let nowhere = nowhere.to_str().unwrap();
+    #[rustfmt::skip]
+    let cases: [(&str, &[&str]); 7] = [
+        ("E319", &["train-graph", &model, "--loss", "hinge", "--out", out]),
+        ("E241", &["train-graph", &model, "--loss", "mse", "--label-smoothing", "0.1", "--out", out]),
+        ("E317", &["train-graph", &model, "--loss", "mse", "--freeze", "conv*", "--out", out]),
+        ("E313", &["train-graph", &model, "--loss", "mse", "--output", "nobody", "--out", out]),
+        ("E316", &["train-graph", &model, "--loss", "mse", "--label", "x", "--out", out]),
+        ("E244", &["train-graph", &model, "--loss", "mse", "--out", nowhere]),
+        ("E500", &["export", "--model", &model, out]),
+    ];
+    for (code, args) in cases {
+        let args: Vec<&str> = ["model"].iter().chain(args).copied().collect();
+        syncline(&args).refused(2, code);
+    }
+    assert!(!Path::new(out).exists());
+}

@@ -1,0 +1,290 @@
+//! Real processes: a Redis server, an engine, shards and workers of the real binary, any of which can be killed.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use syncline_engine::{
+    client::Client,
+    rpc::{EngineAddresses, Token},
+    store::{RedisStore, keys::JobKeys},
+};
+use syncline_kit::{RedisOptions, RedisServer};
+use syncline_runtime::Runtime;
+use syncline_scheduler::ids::JobId;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_syncline");
+/// Longest wait for anything to happen; generous, because test machines are busy.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Cluster {
+    pub dir: tempfile::TempDir,
+    pub redis: RedisServer,
+    pub engine: Option<Process>,
+    pub engine_address: String,
+    /// A second engine, where one was asked for.
+    pub standby: Option<Process>,
+    /// Addresses of all engines, as everybody is told them.
+    pub engines: String,
+    pub shards: Vec<Process>,
+    pub workers: Vec<Process>,
+    pub store: RedisStore,
+    pub token: Token,
+    shard_count: u32,
+    engine_flags: String,
+}
+
+/// A child that is killed when it is dropped.
+pub struct Process(Child);
+
+impl Process {
+    /// Starts `syncline ARGS` and waits for its line `listening ADDR` if it prints one.
+    fn spawn(args: &[String], listens: bool) -> (Self, String) {
+        Self::spawn_by(&[], args, listens)
+    }
+
+    /// The same, started by a command that ends in executing what follows.
+    fn spawn_by(starter: &[&str], args: &[String], listens: bool) -> (Self, String) {
+        let mut words = starter.iter().copied().chain([BINARY]);
+        let mut child = Command::new(words.next().unwrap())
+            .args(words)
+            .args(args)
+            .env("SYNCLINE_LOG", std::env::var("SYNCLINE_LOG").unwrap_or_else(|_| "error".into()))
+            .stdin(Stdio::null())
+            .stdout(if listens { Stdio::piped() } else { Stdio::null() })
+            .spawn()
+            .unwrap();
+        let mut address = String::new();
+        if let Some(out) = child.stdout.take() {
+            let mut line = String::new();
+            BufReader::new(out).read_line(&mut line).unwrap();
+            address = line
+                .trim()
+                .strip_prefix("listening ")
+                .unwrap_or_else(|| panic!("no address: {line:?}"))
+                .into();
+        }
+        (Self(child), address)
+    }
+
+    /// Sends a signal, by name.
+    pub fn signal(&self, name: &str) {
+        send_signal(self.0.id(), name);
+    }
+
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends a signal to any process, by name.
+pub fn send_signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().unwrap();
+    assert!(sent.success(), "no signal {name} to {pid}");
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+impl Cluster {
+    pub async fn start(shards: u32, workers: u32, worker_flags: &str) -> Self {
+        Self::start_with(shards, workers, worker_flags, "--shard-silence-ms 4000").await
+    }
+
+    /// The same, with flags for the engine.
+    pub async fn start_with(shards: u32, workers: u32, worker_flags: &str, engine_flags: &str) -> Self {
+        Self::start_all(shards, workers, worker_flags, engine_flags, false).await
+    }
+
+    /// With a second engine that stands by; shards, workers and clients are told of both.
+    pub async fn start_with_standby(shards: u32, workers: u32, worker_flags: &str) -> Self {
+        Self::start_all(shards, workers, worker_flags, "", true).await
+    }
+
+    async fn start_all(
+        shards: u32,
+        workers: u32,
+        worker_flags: &str,
+        engine_flags: &str,
+        standby: bool,
+    ) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let redis_dir = dir.path().join("redis");
+        let redis = tokio::task::spawn_blocking(move || {
+            let server = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+            RedisServer::start(&server.path, RedisOptions::new(redis_dir)).unwrap()
+        })
+        .await
+        .unwrap();
+        let token = Token::load_or_create(&dir.path().join("token")).unwrap();
+        let store = RedisStore::connect(&redis.url()).await.unwrap();
+        let mut cluster = Self {
+            dir,
+            redis,
+            engine: None,
+            engine_address: "127.0.0.1:0".into(),
+            standby: None,
+            engines: String::new(),
+            shards: Vec::new(),
+            workers: Vec::new(),
+            store,
+            token,
+            shard_count: shards,
+            engine_flags: engine_flags.to_owned(),
+        };
+        cluster.start_engine();
+        cluster.engines.clone_from(&cluster.engine_address);
+        if standby {
+            let (process, address) = cluster.spawn_engine("127.0.0.1:0", "standby");
+            cluster.standby = Some(process);
+            cluster.engines = format!("{},{address}", cluster.engine_address);
+        }
+        for index in 0..shards {
+            let shard = cluster.spawn_shard(index);
+            cluster.shards.push(shard);
+        }
+        for _ in 0..workers {
+            let worker = cluster.spawn_worker(worker_flags);
+            cluster.workers.push(worker);
+        }
+        cluster
+    }
+
+    fn token_file(&self) -> PathBuf {
+        self.dir.path().join("token")
+    }
+
+    /// Starts the engine, again at the same address if it ran before.
+    pub fn start_engine(&mut self) {
+        let (process, address) = self.spawn_engine(&self.engine_address, "test");
+        self.engine = Some(process);
+        self.engine_address = address;
+    }
+
+    /// An engine on the same Redis server, and where it listens.
+    fn spawn_engine(&self, listen: &str, instance: &str) -> (Process, String) {
+        let args = words(&format!(
+            "engine --listen {listen} --token-file {} --redis {} --instance {instance} --shards {} --silence-ms 3000 {}",
+            self.token_file().display(),
+            self.redis.url(),
+            self.shard_count,
+            self.engine_flags,
+        ));
+        Process::spawn(&args, true)
+    }
+
+    pub fn kill_engine(&mut self) {
+        self.engine.take().unwrap().kill();
+    }
+
+    fn spawn_shard(&self, index: u32) -> Process {
+        let args = words(&format!(
+            "ps --engine {} --token-file {} --state-dir {} --shard {index}/{}",
+            self.engines,
+            self.token_file().display(),
+            self.shard_folder(index).display(),
+            self.shard_count,
+        ));
+        Process::spawn(&args, true).0
+    }
+
+    /// Where a shard keeps what it must not forget.
+    pub fn shard_folder(&self, index: u32) -> PathBuf {
+        self.dir.path().join(format!("shard-{index}"))
+    }
+
+    /// Stops a shard in order and, after `meanwhile`, starts it again on another port.
+    pub fn restart_shard(&mut self, index: u32, meanwhile: impl FnOnce()) {
+        let place = index as usize;
+        self.shards[place].signal("TERM");
+        let ended = self.shards[place].0.wait().unwrap();
+        assert!(ended.success(), "{ended}");
+        meanwhile();
+        self.shards[place] = self.spawn_shard(index);
+    }
+
+    pub fn spawn_worker(&self, flags: &str) -> Process {
+        self.spawn_worker_by(&[], flags)
+    }
+
+    /// A worker that is started by a command which ends in executing what follows.
+    pub fn spawn_worker_by(&self, starter: &[&str], flags: &str) -> Process {
+        let args = words(&format!(
+            "worker --engine {} --token-file {} {flags}",
+            self.engines,
+            self.token_file().display(),
+        ));
+        Process::spawn_by(starter, &args, false).0
+    }
+
+    /// What `syncline COMMAND` prints for people.
+    pub fn print(&self, command: &str) -> String {
+        let done = self.ask(&self.engines, command);
+        assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    /// Runs `syncline COMMAND --engine ENGINES` to its end.
+    pub fn ask(&self, engines: &str, command: &str) -> Output {
+        let flags = words(&format!("--engine {engines} --token-file {}", self.token_file().display()));
+        Command::new(BINARY).args(words(command)).args(flags).output().unwrap()
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(self.engines.parse::<EngineAddresses>().unwrap(), self.token.clone())
+    }
+
+    /// The job's summary as it stands in Redis.
+    pub async fn summary(&self, job: &JobId) -> BTreeMap<String, String> {
+        self.store.hash("read job", &JobKeys::new(job).job).await.unwrap()
+    }
+
+    /// Looks at the job in Redis until `enough` says so.
+    pub async fn until(
+        &self,
+        job: &JobId,
+        enough: impl Fn(&BTreeMap<String, String>) -> bool,
+    ) -> BTreeMap<String, String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let summary = self.summary(job).await;
+            if enough(&summary) {
+                return summary;
+            }
+            assert!(Instant::now() < deadline, "waited for too long: {summary:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub async fn until_over(&self, job: &JobId) -> BTreeMap<String, String> {
+        let over = |s: &BTreeMap<String, String>| {
+            matches!(s.get("state").map(String::as_str), Some("done" | "failed" | "canceled"))
+        };
+        self.until(job, over).await
+    }
+}
+
+/// A field that is a number.
+pub fn number(summary: &BTreeMap<String, String>, field: &str) -> u64 {
+    summary.get(field).and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+pub fn runtime() -> Runtime {
+    Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap()
+}

@@ -1,0 +1,60 @@
+//! A model that counts: the gradient of every weight is 1, so that with SGD and learning rate 1 every weight is minus
+//! the number of pushes that were applied to it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::path::Path;
+
+use syncline_onnx::{ElementType, GraphBuilder, proto::TensorProto};
+use syncline_scheduler::spec::{DataSpec, PolicySpec, Source};
+use syncline_workers::submit::{JobGraph, Model, Training};
+
+/// Sixteen chunks over two shards: a push takes long enough to be torn between chunks and between shards.
+pub const WEIGHTS: usize = 1_000_000;
+
+fn graph() -> Vec<u8> {
+    let mut graph = GraphBuilder::new("counting");
+    let weight = graph.input("w", ElementType::F32, &[WEIGHTS.into()]);
+    // Its first value: nothing is counted yet.
+    graph.constant(TensorProto::from_f32("w", &[WEIGHTS], &vec![0.0; WEIGHTS]));
+    let zero = graph.constant(TensorProto::from_f32("zero", &[1], &[0.0]));
+    let one = graph.constant(TensorProto::from_f32("one", &[1], &[1.0]));
+    let scalar = graph.ints("scalar", &[]);
+    // w * 0 + 1: the shape of w, the value 1.
+    let nothing = graph.op("Mul", &[&weight, &zero], &[]);
+    graph.named("w.grad", "Add", &[&nothing, &one], &[]);
+    graph.named("loss", "Reshape", &[&one, &scalar], &[]);
+    graph.named("loss_weight", "Reshape", &[&one, &scalar], &[]);
+    for output in ["loss", "loss_weight", "w.grad"] {
+        graph.output(output);
+    }
+    graph.finish().to_bytes()
+}
+
+/// `samples` imaginary samples in batches of `batch`.
+pub fn job(id: &str, policy: PolicySpec, samples: u64, batch: u32, epochs: u32, seed: u64) -> JobGraph {
+    let data = DataSpec { train_samples: samples, ..DataSpec::new(Source::csv("nothing.csv")) };
+    let training = Training::new(Model::ready(graph()), data).with(|s| {
+        s.learning_rate = 1.0;
+        s.policy = policy;
+        s.batch = batch;
+        s.epochs = epochs;
+        s.seed = seed;
+        s.min_workers = 1;
+        // Its "gradient" counts; it is that of no loss.
+        s.check = false;
+    });
+    JobGraph::new(id).train("train", training).snapshot("weights", &["train"])
+}
+
+/// The counted pushes in a snapshot: minus the weights.
+pub fn counts(snapshot: &Path) -> Vec<u64> {
+    let bytes = std::fs::read(snapshot).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let weights = tensors.tensor("w").unwrap();
+    assert_eq!(weights.shape(), [WEIGHTS]);
+    let values: Vec<f32> =
+        weights.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    assert!(values.iter().all(|v| *v <= 0.0 && v.fract() == 0.0));
+    values.iter().map(|v| -v as u64).collect()
+}

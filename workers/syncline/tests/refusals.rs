@@ -1,0 +1,241 @@
+//! Bad input of every kind gets a coded error and leaves nothing in Redis.
+
+#![cfg(feature = "local")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use syncline_autodiff::Precision;
+use syncline_engine::store::{
+    RedisStore,
+    keys::{self, JobKeys},
+};
+use syncline_kit::{RedisOptions, RedisServer};
+use syncline_onnx::{self as onnx, ElementType, GraphBuilder};
+use syncline_scheduler::spec::{DataSpec, OnNan, Source, Split};
+use syncline_workers::{
+    local::{LocalCluster, LocalOptions},
+    submit::{self, JobGraph, Model, SubmitError, Training},
+    worker::Throttle,
+};
+
+const SAMPLES: usize = 60;
+
+/// Two features, three classes, `SAMPLES` lines.
+fn write_data(path: &Path, change: impl Fn(usize, &mut String)) -> DataSpec {
+    let mut text = String::new();
+    for i in 0..SAMPLES {
+        let mut line = format!("{},{},{}", i % 7, i % 5, i % 3);
+        change(i, &mut line);
+        text.push_str(&line);
+        text.push('\n');
+    }
+    fs::write(path, text).unwrap();
+    DataSpec { split: Split::TestEvery(5), ..DataSpec::new(Source::csv(path.to_string_lossy().into_owned())) }
+}
+
+fn model(inputs: usize) -> Model {
+    Model::forward(onnx::mlp(&[inputs, 8, 3], 1).to_bytes(), "softmax-cross-entropy")
+}
+
+fn graph(id: &str, training: Training) -> JobGraph {
+    JobGraph::new(id).train("train", training).evaluate("test", &["train"])
+}
+
+async fn cluster() -> LocalCluster {
+    let options = LocalOptions { workers: vec![Throttle::default(); 2], ..LocalOptions::default() };
+    LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap()
+}
+
+async fn try_job(cluster: &LocalCluster, graph: &JobGraph) -> Result<(), SubmitError> {
+    let prepared = submit::prepare(cluster.runtime(), graph)?;
+    submit::submit(&cluster.client(), cluster.token(), prepared).await
+}
+
+async fn job_keys(store: &RedisStore) -> Vec<String> {
+    let mut keys: Vec<String> = store
+        .query("scan", &["SCAN", "0", "COUNT", "100000", "MATCH", "syncline:{*"])
+        .await
+        .map(|(_, keys): (String, Vec<String>)| keys)
+        .unwrap();
+    keys.sort();
+    keys
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
+    let cluster = cluster().await;
+    let store = RedisStore::connect(cluster.redis_url()).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let good = write_data(&dir.path().join("good.csv"), |_, _| {});
+    let short = write_data(&dir.path().join("short.csv"), |i, line| {
+        if i == 13 {
+            *line = "1,2".into();
+        }
+    });
+    let label = write_data(&dir.path().join("label.csv"), |i, line| {
+        if i == 20 {
+            *line = "1,2,3".into();
+        }
+    });
+    let nan = write_data(&dir.path().join("nan.csv"), |i, line| {
+        if i == 7 {
+            *line = "1,nan,2".into();
+        }
+    });
+    let missing = write_data(&dir.path().join("gone.csv"), |_, _| {});
+    fs::remove_file(dir.path().join("gone.csv")).unwrap();
+    let mut shrink = GraphBuilder::new("shrink");
+    let x = shrink.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+    let w = shrink.weight("w", &[2, 3], &[0.1; 6]);
+    let y = shrink.op("MatMul", &[&x, &w], &[]);
+    let y = shrink.named("my_shrink", "Shrink", &[&y], &[]);
+    shrink.output(&y);
+    let shrink = Model::forward(shrink.finish().to_bytes(), "softmax-cross-entropy");
+
+    let two_inputs = |element| {
+        let mut graph = GraphBuilder::new("two");
+        let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+        let mask = graph.input("mask", element, &["batch".into(), 2.into()]);
+        let w = graph.weight("w", &[2, 3], &[0.1; 6]);
+        let mask = graph.op("Cast", &[&mask], &[onnx::attr_int("to", 1)]);
+        let x = graph.op("Mul", &[&x, &mask], &[]);
+        let y = graph.op("MatMul", &[&x, &w], &[]);
+        graph.output(&y);
+        Model::forward(graph.finish().to_bytes(), "softmax-cross-entropy")
+    };
+
+    let with = |data: &DataSpec| graph("bad", Training::new(model(2), data.clone()));
+    let half = Training::new(model(2), good.clone()).with(|s| s.precision = Precision::Bf16);
+    let half = graph("bad", half);
+    let of = |model: Model| graph("bad", Training::new(model, good.clone()));
+    let mut truncated = onnx::mlp(&[2, 8, 3], 1).to_bytes();
+    truncated.truncate(truncated.len() / 2);
+    let cycle = JobGraph::new("bad")
+        .train("train", Training::new(model(2), good.clone()))
+        .evaluate("a", &["train", "b"])
+        .evaluate("b", &["a"]);
+
+    #[rustfmt::skip]
+    let cases: Vec<(&str, JobGraph, &[&str])> = vec![
+        ("missing model",       of(Model::forward(dir.path().join("no.onnx"), "mse")),                 &["E360", "no.onnx"]),
+        ("truncated model",     of(Model::forward(truncated, "softmax-cross-entropy")),                &["E30"]),
+        ("not a model",         of(Model::forward(b"hello world".to_vec(), "softmax-cross-entropy")),  &["E30"]),
+        ("unknown loss",        of(Model::forward(onnx::mlp(&[2, 3], 1).to_bytes(), "hinge")),         &["E31", "hinge", "softmax-cross-entropy"]),
+        ("unsupported op",      of(shrink),                                                              &["E310", "Shrink", "my_shrink"]),
+        ("no kernel",           half,                                                                  &["E470", "bf16", "Gemm"]),
+        ("missing data",        with(&missing),                                                        &["E33", "gone.csv"]),
+        ("short line",          with(&short),                                                          &["E33", "14"]),
+        ("label out of range",  with(&label),                                                          &["E33", "21", "3"]),
+        ("nan feature",         with(&nan),                                                            &["E33", "8"]),
+        ("wrong width",         of(model(4)),                                                          &["E362", "4", "2"]),
+        ("two inputs",          of(two_inputs(ElementType::F32)),                                      &["E363", "x, mask", "safetensors"]),
+        ("input of no numbers", of(two_inputs(ElementType::Bool)),                                     &["E485", "mask", "bool"]),
+        ("bad name",            graph("Bad Job", Training::new(model(2), good.clone())),               &["E001", "Bad Job"]),
+        ("cycle",               cycle,                                                                 &["E025", "b -> a -> b"]),
+        ("no training",         JobGraph::new("bad").evaluate("test", &[]),                            &["E020"]),
+        ("unknown edge",        JobGraph::new("bad").train("t", Training::new(model(2), good.clone())).snapshot("s", &["x"]), &["E024", "x"]),
+        ("batch too large",     graph("bad", Training::new(model(2), good.clone()).with(|s| s.batch = 49)), &["E028", "49", "48"]),
+        ("zero epochs",         graph("bad", Training::new(model(2), good.clone()).with(|s| s.epochs = 0)), &["E027", "epochs"]),
+        ("rate not positive",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.learning_rate = f32::NAN)), &["E027", "NaN"]),
+        ("clip not positive",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.clip_norm = Some(0.0))), &["E027", "clip_norm 0,"]),
+        ("ahead too far",       graph("bad", Training::new(model(2), good.clone()).with(|s| s.ahead = Some(65))), &["E027", "ahead 65,"]),
+    ];
+    for (name, graph, wanted) in cases {
+        let error = try_job(&cluster, &graph).await.unwrap_err();
+        let text = format!("{error}");
+        for word in wanted {
+            assert!(text.contains(word), "{name}: `{word}` is not in: {text}");
+        }
+        assert!(!error.hint().is_empty(), "{name}");
+        assert_eq!(job_keys(&store).await, Vec::<String>::new(), "{name} left something");
+    }
+
+    // The engine's own check, for a client that does not ask its own.
+    let mut prepared =
+        submit::prepare(cluster.runtime(), &graph("blobless", Training::new(model(2), good.clone())))
+            .unwrap();
+    prepared.blobs = BTreeMap::new();
+    let error = submit::submit(&cluster.client(), cluster.token(), prepared).await.unwrap_err().to_string();
+    assert!(error.contains("E132"), "{error}");
+    assert_eq!(job_keys(&store).await, Vec::<String>::new());
+    assert_eq!(cluster.client().jobs().await.unwrap(), vec![]);
+
+    // A second job of the same name changes nothing of the first.
+    let first = graph("twice", Training::new(model(2), good.clone()));
+    try_job(&cluster, &first).await.unwrap();
+    let error = try_job(&cluster, &first).await.unwrap_err().to_string();
+    assert!(error.contains("E130") && error.contains("twice"), "{error}");
+    let view = cluster.client().wait(&"twice".parse().unwrap(), |_| {}).await.unwrap();
+    assert_eq!(view.job["state"], "done");
+
+    for unknown in [
+        cluster.client().job(&"nobody".parse().unwrap()).await.map(drop),
+        cluster.client().cancel(&"nobody".parse().unwrap()).await,
+    ] {
+        assert!(unknown.unwrap_err().to_string().contains("E131"));
+    }
+    let over = cluster.client().cancel(&"twice".parse().unwrap()).await.unwrap_err().to_string();
+    assert!(over.contains("E137") && over.contains("done"), "{over}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loss_that_is_not_a_number_fails_the_job_by_name_or_is_skipped() {
+    let cluster = cluster().await;
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(&dir.path().join("data.csv"), |_, _| {});
+    let hot = |id: &str, on_nan| {
+        let training = Training::new(model(2), data.clone()).with(|s| {
+            s.learning_rate = 1e30;
+            s.batch = 4;
+            s.epochs = 3;
+            s.on_nan = on_nan;
+            s.policy = "asp".parse().unwrap();
+        });
+        JobGraph::new(id).train("train", training)
+    };
+    try_job(&cluster, &hot("fails", OnNan::Fail)).await.unwrap();
+    let view = cluster.client().wait(&"fails".parse().unwrap(), |_| {}).await.unwrap();
+    assert_eq!((view.job["state"].as_str(), view.job["code"].as_str()), ("failed", "E351"), "{:?}", view.job);
+    assert!(
+        view.job["reason"].contains("it/w") && view.job["reason"].contains("worker w"),
+        "{}",
+        view.job["reason"]
+    );
+
+    try_job(&cluster, &hot("skips", OnNan::Skip)).await.unwrap();
+    let view = cluster.client().wait(&"skips".parse().unwrap(), |_| {}).await.unwrap();
+    assert_eq!(view.job["state"], "done", "{:?}", view.job);
+    assert!(view.job["iterations_skipped"].parse::<u64>().unwrap() > 0);
+    assert_eq!(view.job["samples_applied"], (48 * 3).to_string());
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_job_is_left_aside_and_keeps_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis_dir = dir.path().join("redis");
+    let redis = tokio::task::spawn_blocking(move || {
+        let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap().path;
+        RedisServer::start(&program, RedisOptions::new(redis_dir)).unwrap()
+    })
+    .await
+    .unwrap();
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let state = JobKeys::new(&"damaged".parse().unwrap()).state;
+    let _: u64 = store.query("list", &["ZADD", keys::JOBS, "1", "damaged"]).await.unwrap();
+    let _: u64 =
+        store.query("damage", &["HSET", &state, "epoch", "0", "seq", "3", "spec", "nonsense"]).await.unwrap();
+
+    let options = LocalOptions { redis: Some(redis.url()), ..LocalOptions::default() };
+    let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+    let data = write_data(&dir.path().join("data.csv"), |_, _| {});
+    let named = |id: &str| graph(id, Training::new(model(2), data.clone()).with(|s| s.batch = 8));
+    let error = try_job(&cluster, &named("damaged")).await.unwrap_err().to_string();
+    assert!(error.contains("E130") && error.contains("damaged"), "{error}");
+    try_job(&cluster, &named("sound")).await.unwrap();
+    let view = cluster.client().wait(&"sound".parse().unwrap(), |_| {}).await.unwrap();
+    assert_eq!(view.job["state"], "done");
+    cluster.stop().await;
+}
