@@ -2,9 +2,7 @@
 
 use std::{io, path::Path};
 
-use syncline_autodiff::LossOptions;
-use syncline_scheduler::spec::{DataSpec, Decay, Optimizer, Source, Split};
-use syncline_workers::submit::{JobGraph, Model, Training};
+use syncline::{DataSpec, Decay, JobGraph, Loss, LossOptions, Model, Optimizer, Source, Split, Training};
 
 use crate::{
     Run,
@@ -33,7 +31,7 @@ pub fn data(folder: Option<&Path>) -> Result<DataSpec, MissingData> {
 /// Train, then test and save.
 pub fn job(run: &Run<'_>, data: DataSpec) -> io::Result<JobGraph> {
     let loss = LossOptions { perplexity: true, ..LossOptions::default() };
-    let model = Model::forward(files::model("chargpt")?, "softmax-cross-entropy").with_loss(loss);
+    let model = Model::forward(files::model("chargpt")?, Loss::SoftmaxCrossEntropy).with_loss(loss);
     let training = Training::new(model, data).with(|s| {
         run.set(s, 4e-3);
         s.optimizer =

@@ -2,8 +2,7 @@
 
 use std::{io, path::Path};
 
-use syncline_scheduler::spec::{DataSpec, Decay, Optimizer, Source};
-use syncline_workers::submit::{JobGraph, Model, Training};
+use syncline::{DataSpec, Decay, JobGraph, Loss, Model, Optimizer, Source, Training};
 
 use crate::{
     Run,
@@ -38,7 +37,7 @@ pub fn data(folder: Option<&Path>) -> Result<DataSpec, MissingData> {
 
 /// Train, then test and save.
 pub fn job(run: &Run<'_>, data: DataSpec) -> io::Result<JobGraph> {
-    let model = Model::forward(files::model("resnet20")?, "softmax-cross-entropy");
+    let model = Model::forward(files::model("resnet20")?, Loss::SoftmaxCrossEntropy);
     let training = Training::new(model, data).with(|s| {
         run.set(s, 0.03);
         s.optimizer = Optimizer::Momentum { momentum: 0.9, nesterov: false, weight_decay: 1e-4 };

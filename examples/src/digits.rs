@@ -1,8 +1,7 @@
 //! Handwritten digits: 8x8 images, ten classes, a small multi-layer perceptron.
 
-use syncline_onnx as onnx;
-use syncline_scheduler::spec::{DataSpec, Decay, Optimizer, Source, Split};
-use syncline_workers::submit::{JobGraph, Model, Training};
+use syncline::{DataSpec, Decay, JobGraph, Loss, Model, Optimizer, Source, Split, Training};
+use syncline_onnx::mlp;
 
 use crate::{Run, files};
 
@@ -20,8 +19,8 @@ pub fn data() -> DataSpec {
 
 /// Train, then test and save.
 pub fn job(run: &Run<'_>) -> JobGraph {
-    let model = onnx::mlp(&[64, HIDDEN, 10], run.seed).to_bytes();
-    let training = Training::new(Model::forward(model, "softmax-cross-entropy"), data()).with(|s| {
+    let model = mlp(&[64, HIDDEN, 10], run.seed).to_bytes();
+    let training = Training::new(Model::forward(model, Loss::SoftmaxCrossEntropy), data()).with(|s| {
         run.set(s, 0.1);
         s.optimizer = Optimizer::Momentum { momentum: 0.9, nesterov: false, weight_decay: 1e-3 };
         s.decay = Decay::Cosine;

@@ -2,8 +2,7 @@
 
 use std::{fmt, io, path::Path};
 
-use syncline_scheduler::spec::{DataSpec, Decay, Optimizer, Source};
-use syncline_workers::submit::{JobGraph, Model, Training};
+use syncline::{DataSpec, Decay, JobGraph, Loss, Model, Optimizer, Source, Training};
 
 use crate::{
     Run,
@@ -50,7 +49,7 @@ pub fn data(folder: Option<&Path>) -> Result<DataSpec, MissingData> {
 
 /// Train, then test and save.
 pub fn job(run: &Run<'_>, net: Net, data: DataSpec) -> io::Result<JobGraph> {
-    let model = Model::forward(files::model(&net.to_string())?, "softmax-cross-entropy");
+    let model = Model::forward(files::model(&net.to_string())?, Loss::SoftmaxCrossEntropy);
     let training = Training::new(model, data).with(|s| {
         run.set(s, 0.05);
         s.optimizer = Optimizer::Momentum { momentum: 0.9, nesterov: false, weight_decay: 1e-4 };

@@ -1,7 +1,6 @@
 //! What is chosen anew for every run of an example.
 
-use syncline_scheduler::spec::{PolicyRule, PolicySpec};
-use syncline_workers::submit::{JobGraph, Settings, Training};
+use syncline::{JobGraph, PolicyRule, PolicySpec, Settings, Training};
 
 /// One run of an example.
 #[derive(Debug, Clone, Copy)]
@@ -27,10 +26,11 @@ impl Run<'_> {
 
     /// Train, then test and save.
     pub fn graph(&self, training: Training) -> JobGraph {
-        JobGraph::new(self.id)
-            .train("train", training)
-            .evaluate("test", &["train"])
-            .snapshot("weights", &["train"])
+        let mut job = JobGraph::new(self.id);
+        let train = job.train("train", training);
+        job.evaluate("test", &train);
+        job.snapshot("weights", &train);
+        job
     }
 }
 

@@ -4,10 +4,8 @@
 
 use std::{path::Path, time::Duration};
 
-use syncline_engine::{
-    rpc::JobView,
-    store::{RedisStore, keys::JobKeys},
-};
+use syncline::{EventKind, JobPhase, JobView};
+use syncline_engine::store::{RedisStore, keys::JobKeys};
 use syncline_examples::{Run, digits};
 use syncline_onnx as onnx;
 use syncline_workers::{
@@ -30,14 +28,9 @@ async fn train(cluster: &LocalCluster, policy: &str, seed: u64) -> JobView {
     let id = policy.split(':').next().unwrap();
     let graph =
         digits::job(&Run { id, policy: policy.parse().unwrap(), epochs: digits::EPOCHS, seed, workers: 4 });
-    let prepared = submit::prepare(cluster.runtime(), &graph).unwrap();
-    let id = prepared.spec.id.clone();
-    submit::submit(&cluster.client(), cluster.token(), prepared).await.unwrap();
-    cluster.client().wait(&id, |_| {}).await.unwrap()
-}
-
-fn number(view: &JobView, field: &str) -> f64 {
-    view.job[field].parse().unwrap()
+    let client = cluster.client();
+    let id = client.submit(&graph).await.unwrap().id;
+    client.wait(&id, |_| {}).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,16 +39,12 @@ async fn every_policy_learns_and_counts_every_sample_once() {
     let store = RedisStore::connect(cluster.redis_url()).await.unwrap();
     for policy in ["elastic-bsp:15", "bsp", "asp"] {
         let view = train(&cluster, policy, 1).await;
-        assert_eq!(view.job["state"], "done", "{policy}: {:?}", view.job);
-        let accuracy = number(&view, "test_accuracy");
+        assert_eq!(view.job.state, JobPhase::Done, "{policy}: {:?}", view.job);
+        let accuracy = view.job.test_accuracy.unwrap();
         assert!(accuracy >= 0.95, "{policy}: {accuracy}");
-        assert_eq!(
-            number(&view, "samples_applied") as u64,
-            TRAINING_SAMPLES * u64::from(digits::EPOCHS),
-            "{policy}"
-        );
-        assert_eq!(number(&view, "test_samples") as u64, 360, "{policy}");
-        let barriers = number(&view, "barriers") as u64;
+        assert_eq!(view.job.samples_applied, TRAINING_SAMPLES * u64::from(digits::EPOCHS), "{policy}");
+        assert_eq!(view.job.test_samples, Some(360), "{policy}");
+        let barriers = view.job.barriers;
         match policy {
             // 40 epochs in rounds of four workers; a round may begin the next epoch.
             "bsp" => assert!((400..=500).contains(&barriers), "{barriers} barriers"),
@@ -69,7 +58,7 @@ async fn every_policy_learns_and_counts_every_sample_once() {
 
 /// What each kept superstep promised, from Redis.
 async fn check_spans(store: &RedisStore, view: &JobView, policy: &str) {
-    let keys = JobKeys::new(&view.job["id"].parse().unwrap());
+    let keys = JobKeys::new(&view.job.id);
     let spans = store.hash("read supersteps", &keys.supersteps).await.unwrap();
     assert!(!spans.is_empty());
     for (n, text) in spans {
@@ -104,12 +93,18 @@ async fn the_job_file_describes_the_same_job() {
     assert_eq!(file, rust);
 
     graph.id = "from-file".into();
-    let prepared = submit::prepare(cluster.runtime(), &graph).unwrap();
-    submit::submit(&cluster.client(), cluster.token(), prepared).await.unwrap();
-    let view = cluster.client().wait(&"from-file".parse().unwrap(), |_| {}).await.unwrap();
-    assert_eq!(view.job["state"], "done", "{:?}", view.job);
-    let snapshot = std::fs::read(&view.job["snapshot"]).unwrap();
-    assert!(safetensors::SafeTensors::deserialize(&snapshot).unwrap().tensor("fc1.weight").is_ok());
+    let client = cluster.client();
+    let id = client.submit(&graph).await.unwrap().id;
+    client.wait(&id, |_| {}).await.unwrap();
+    let weights = client.weights(&id).await.unwrap().tensors().unwrap();
+    assert_eq!(weights["fc1.weight"].shape, [64, 256]);
+    let curve = client.metrics(&id, None).await.unwrap();
+    let (first, last) = (&curve[0], curve.last().unwrap());
+    assert!(last.value.loss < first.value.loss, "{first:?} {last:?}");
+    assert_eq!(client.metrics(&id, Some(first.cursor)).await.unwrap(), curve[1..]);
+    let events = client.events(&id, None).await.unwrap();
+    let kinds: Vec<EventKind> = events.iter().map(|event| event.value.what).collect();
+    assert_eq!((kinds[0], kinds.contains(&EventKind::WorkerJoined)), (EventKind::JobSubmitted, true));
     cluster.stop().await;
 }
 

@@ -5,7 +5,8 @@
 
 use std::path::Path;
 
-use syncline_engine::rpc::JobView;
+use syncline::JobPhase;
+use syncline::JobView;
 use syncline_examples::{
     Run, chargpt, cifar10,
     mnist::{self, Net},
@@ -25,25 +26,20 @@ fn run(id: &str, epochs: u32) -> Run<'_> {
 async fn train(graph: &JobGraph) -> JobView {
     let options = LocalOptions { workers: vec![Throttle::default(); 2], ..LocalOptions::default() };
     let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
-    let prepared = submit::prepare(cluster.runtime(), graph).unwrap();
-    let id = prepared.spec.id.clone();
-    submit::submit(&cluster.client(), cluster.token(), prepared).await.unwrap();
-    let view = cluster.client().wait(&id, |_| {}).await.unwrap();
-    assert_eq!(view.job["state"], "done", "{:?}", view.job);
+    let client = cluster.client();
+    let id = client.submit(graph).await.unwrap().id;
+    let view = client.wait(&id, |_| {}).await.unwrap();
+    assert_eq!(view.job.state, JobPhase::Done, "{:?}", view.job);
     cluster.stop().await;
     view
-}
-
-fn number(view: &JobView, field: &str) -> f64 {
-    view.job[field].parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_perceptron_and_lenet_read_digits() {
     for (net, epochs) in [(Net::Mlp, 6), (Net::Lenet, 10)] {
         let view = train(&mnist::job(&run("mnist", epochs), net, mnist::data(None).unwrap()).unwrap()).await;
-        assert_eq!(number(&view, "test_samples"), 200.0);
-        let accuracy = number(&view, "test_accuracy");
+        assert_eq!(view.job.test_samples, Some(200));
+        let accuracy = view.job.test_accuracy.unwrap();
         assert!(accuracy > 0.6, "{net}: {accuracy}, chance is 0.1");
     }
 }
@@ -51,10 +47,10 @@ async fn the_perceptron_and_lenet_read_digits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn resnet_20_learns_its_images() {
     let view = train(&cifar10::job(&run("cifar10", 8), cifar10::data(None).unwrap()).unwrap()).await;
-    assert_eq!(number(&view, "samples_applied"), 8.0 * 160.0);
-    assert_eq!(number(&view, "test_samples"), 40.0);
+    assert_eq!(view.job.samples_applied, 8 * 160);
+    assert_eq!(view.job.test_samples, Some(40));
     // Of ten classes, unlearnt: 2.3 and more. So few images say little about others, so that the training loss counts.
-    let loss = number(&view, "loss");
+    let loss = view.job.loss.unwrap();
     assert!(loss < 2.1, "{loss}");
 }
 
@@ -66,7 +62,7 @@ async fn the_gpt_learns_which_characters_follow() {
     *stride *= 4;
     let view = train(&chargpt::job(&run("chargpt", 1), data).unwrap()).await;
     // Of 78 characters, unlearnt: 4.36. The most frequent one, a blank, is 0.18 of the text.
-    let (loss, accuracy) = (number(&view, "test_loss"), number(&view, "test_accuracy"));
+    let (loss, accuracy) = (view.job.test_loss.unwrap(), view.job.test_accuracy.unwrap());
     assert!(loss < 3.2 && accuracy > 0.15, "loss {loss}, accuracy {accuracy}");
 }
 

@@ -9,7 +9,9 @@ pub mod apart;
 pub mod batch_axis;
 #[cfg(feature = "train")]
 pub mod check;
+pub mod client;
 pub mod data;
+pub mod export;
 #[cfg(feature = "local")]
 pub mod local;
 pub mod submit;

@@ -1,6 +1,6 @@
 //! Calls of clients to the engine.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt, num::ParseIntError, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
@@ -18,14 +18,50 @@ pub type JobFields = BTreeMap<String, String>;
 /// One live worker as Redis shows it: `id`, such as `w3`, and the fields of its hash, see docs/redis-schema.md.
 pub type WorkerFields = BTreeMap<String, String>;
 
-/// One job with its workers.
+/// One job with its workers, as Redis shows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobView {
+pub struct JobRecord {
     pub job: JobFields,
     /// Fields of each worker's record, by incarnation.
     pub workers: BTreeMap<String, String>,
     /// What stands in the way of every job right now, in words.
     pub notes: Vec<String>,
+}
+
+/// A stream that tells what a job has gone through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobStream {
+    Events,
+    Metrics,
+}
+
+/// A place in a stream: the moment of an entry, and its number within that millisecond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct StreamCursor {
+    pub at_ms: u64,
+    pub number: u64,
+}
+
+impl fmt::Display for StreamCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.at_ms, self.number)
+    }
+}
+
+impl FromStr for StreamCursor {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        let (at_ms, number) = text.split_once('-').unwrap_or((text, "0"));
+        Ok(Self { at_ms: at_ms.parse()?, number: number.parse()? })
+    }
+}
+
+/// One entry of a stream as Redis shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamEntry {
+    pub at: StreamCursor,
+    pub fields: BTreeMap<String, String>,
 }
 
 /// Why an engine does not lead.
@@ -87,7 +123,7 @@ impl EngineFault {
             }
             Self::UnknownJob { .. } => "`syncline jobs` lists the jobs",
             Self::MissingBlob { .. } => {
-                "submit with `syncline submit` or `syncline_workers::submit`, which upload"
+                "submit with `syncline submit` or `syncline::Client::submit`, which upload"
             }
             Self::MissingShards { .. } => "start the missing `syncline ps` processes, or wait for them",
             Self::Dropped => "restart the worker; it takes part again under a new incarnation",
@@ -125,7 +161,13 @@ pub trait ClientService {
     async fn gc(older_than_s: u64) -> Result<Collected, EngineFault>;
     /// Every job known, newest last.
     async fn jobs() -> Result<Vec<JobFields>, EngineFault>;
-    async fn job(job: JobId) -> Result<JobView, EngineFault>;
+    async fn job(job: JobId) -> Result<JobRecord, EngineFault>;
+    /// What was added to a stream of the job after an entry, oldest first; without one, all that is kept.
+    async fn stream(
+        job: JobId,
+        stream: JobStream,
+        after: Option<StreamCursor>,
+    ) -> Result<Vec<StreamEntry>, EngineFault>;
     async fn cancel(job: JobId) -> Result<(), EngineFault>;
     /// Why there is a barrier, whom it waits for, and what was expected of it.
     async fn explain_barrier(job: JobId, barrier: Superstep) -> Result<BarrierExplanation, EngineFault>;

@@ -16,7 +16,7 @@ mod worker;
 pub use addresses::{EngineAddresses, InvalidAddress};
 pub use client::{
     ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse, EngineFault,
-    InactiveReason, JobFields, JobView, WorkerFields,
+    InactiveReason, JobFields, JobRecord, JobStream, StreamCursor, StreamEntry, WorkerFields,
 };
 pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect};

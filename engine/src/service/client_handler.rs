@@ -12,7 +12,10 @@ use tarpc::context::Context;
 
 use super::{blob_gc::collect_blobs, context::ServiceContext, sessions::WorkerStatus};
 use crate::{
-    rpc::{ClientService, Collected, EngineFault, InactiveReason, JobFields, JobView, WorkerFields, within},
+    rpc::{
+        ClientService, Collected, EngineFault, InactiveReason, JobFields, JobRecord, JobStream, StreamCursor,
+        StreamEntry, WorkerFields, within,
+    },
     store::keys::JobKeys,
 };
 
@@ -119,7 +122,7 @@ impl ClientService for ClientHandler {
         Ok(all)
     }
 
-    async fn job(self, _: Context, job: JobId) -> Result<JobView, EngineFault> {
+    async fn job(self, _: Context, job: JobId) -> Result<JobRecord, EngineFault> {
         let fields = self.fields(&job).await?;
         let damaged = fields.get("state").is_some_and(|state| state == "damaged");
         let workers = match damaged {
@@ -128,7 +131,24 @@ impl ClientService for ClientHandler {
                 self.0.read_store(self.0.store.hash("read workers", &JobKeys::new(&job).workers)).await?
             }
         };
-        Ok(JobView { job: fields, workers, notes: self.0.notes() })
+        Ok(JobRecord { job: fields, workers, notes: self.0.notes() })
+    }
+
+    async fn stream(
+        self,
+        _: Context,
+        job: JobId,
+        stream: JobStream,
+        after: Option<StreamCursor>,
+    ) -> Result<Vec<StreamEntry>, EngineFault> {
+        // An unknown job has no streams either, and says so.
+        self.fields(&job).await?;
+        let keys = JobKeys::new(&job);
+        let key = match stream {
+            JobStream::Events => keys.events,
+            JobStream::Metrics => keys.metrics,
+        };
+        self.0.read_store(self.0.store.stream("read stream", &key, after)).await
     }
 
     async fn cancel(self, _: Context, job: JobId) -> Result<(), EngineFault> {

@@ -7,6 +7,7 @@ mod error;
 pub mod keys;
 mod redis_store;
 mod registry;
+mod streams;
 
 pub use error::StoreError;
 pub use redis_store::{Claimed, CommitMode, Committed, RedisStore, redacted};

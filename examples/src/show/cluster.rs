@@ -3,11 +3,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Context, bail};
-use syncline_workers::{
-    local::{LocalCluster, LocalOptions},
-    submit::{self, JobGraph},
-    worker::Throttle,
-};
+use syncline::{JobGraph, LocalCluster, LocalOptions, worker::Throttle};
 use tracing_subscriber::EnvFilter;
 
 use super::{Extent, Flags, progress::Progress, report::Report};
@@ -55,35 +51,29 @@ async fn train(
         workers: flags.workers,
     })?;
     let cluster = LocalCluster::start(options(flags, extent), |line| eprintln!("{line}")).await?;
-    let prepared = submit::prepare(cluster.runtime(), &graph)?;
-    let id = prepared.spec.id.clone();
     let client = cluster.client();
-    submit::submit(&client, cluster.token(), prepared).await?;
+    let id = client.submit(&graph).await?.id;
 
     eprintln!("while it runs: {} HGETALL 'syncline:{{{id}}}:job'", cluster.redis_cli());
     let progress = Progress::new(flags.json);
-    let view = client.wait(&id, |view| progress.show(&view.job)).await?;
+    let outcome = client.wait(&id, |view| progress.show(&view.job)).await;
     progress.clear();
-    let report = Report::of(&view, &cluster.redis_cli(), &extent.policy.text)
-        .context("the job's record is incomplete")?;
-    if let (Some(to), Some(weights)) = (&flags.save, view.job.get("snapshot")) {
-        std::fs::copy(weights, to).with_context(|| format!("cannot keep the weights in {}", to.display()))?;
+    // What a job that failed has done is worth a look, too.
+    let view = client.status(&id).await?;
+    if let (Some(to), Ok(_)) = (&flags.save, &outcome) {
+        let weights = client.weights(&id).await?;
+        weights.save(to).with_context(|| format!("cannot keep the weights in {}", to.display()))?;
         eprintln!("weights: {}", to.display());
     }
+    let report = Report::of(view, &cluster.redis_cli(), &extent.policy.text);
     if flags.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
         print!("{}", report.text(extent.step_ms, flags.redis.is_some()));
     }
     cluster.stop().await;
-    match view.job.get("state").map(String::as_str) {
-        Some("done") => Ok(()),
-        _ => bail!(
-            "job {id} ended as {}: {}",
-            view.job.get("state").map_or("?", |s| s),
-            view.job.get("reason").map_or("", |s| s)
-        ),
-    }
+    outcome?;
+    Ok(())
 }
 
 fn options(flags: &Flags, extent: &Extent) -> LocalOptions {

@@ -2,8 +2,7 @@
 
 use std::{path::PathBuf, str::FromStr};
 
-use syncline_runtime::Device;
-use syncline_scheduler::spec::{InvalidPolicy, PolicySpec};
+use syncline::{Device, InvalidPolicy, PolicySpec};
 
 /// Flags that all examples have.
 #[derive(Debug, clap::Args)]

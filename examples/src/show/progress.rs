@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use syncline_engine::rpc::JobFields;
+use syncline::JobStatus;
 
 /// A bar on a terminal, nothing elsewhere.
 pub(super) struct Progress(Option<ProgressBar>);
@@ -19,19 +19,15 @@ impl Progress {
         Self(Some(ProgressBar::new(1).with_style(style)))
     }
 
-    pub(super) fn show(&self, job: &JobFields) {
+    pub(super) fn show(&self, job: &JobStatus) {
         let Some(bar) = &self.0 else { return };
-        let text = |field: &str| job.get(field).map_or("", |s| s.as_str());
-        let number = |field: &str| text(field).parse::<u64>().unwrap_or(0);
-        bar.set_length(number("samples_total").max(1));
-        bar.set_position(number("samples_applied"));
+        bar.set_length(job.samples_total.max(1));
+        bar.set_position(job.samples_applied);
+        let loss = job.loss.map(|loss| format!("  loss {loss:.6}")).unwrap_or_default();
+        let barrier = job.next_barrier.as_ref().map(|next| format!("  barrier {next}")).unwrap_or_default();
         bar.set_message(format!(
-            "epoch {}/{}  {} samples/s  loss {}  barrier {}",
-            text("epoch"),
-            text("epochs"),
-            text("samples_per_s"),
-            text("loss"),
-            text("next_barrier")
+            "epoch {}/{}  {:.1} samples/s{loss}{barrier}",
+            job.epoch, job.epochs, job.samples_per_s
         ));
     }
 

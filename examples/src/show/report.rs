@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use syncline_engine::rpc::JobView;
-use syncline_scheduler::core::Member;
+use syncline::{JobId, JobPhase, JobView, MemberStatus};
 
 /// The result of one run.
 #[derive(Debug, Serialize)]
@@ -13,7 +12,7 @@ pub(super) struct Report {
     test_loss: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     test_perplexity: Option<f64>,
-    epochs: u64,
+    epochs: u32,
     seconds: f64,
     policy: String,
     samples_per_s: f64,
@@ -25,9 +24,9 @@ pub(super) struct Report {
     workers: Vec<WorkerLine>,
     redis_cli: String,
     #[serde(skip)]
-    state: String,
+    state: JobPhase,
     #[serde(skip)]
-    job: String,
+    job: JobId,
 }
 
 #[derive(Debug, Serialize)]
@@ -43,33 +42,29 @@ struct WorkerLine {
 }
 
 impl Report {
-    /// Reads the report from a job's record; `None` if a field is missing. `policy` is shown as the user spelt it.
-    pub(super) fn of(view: &JobView, redis_cli: &str, policy: &str) -> Option<Self> {
-        let text = |field: &str| view.job.get(field).cloned();
-        let number = |field: &str| text(field)?.parse::<u64>().ok();
-        let started = number("started_ms").unwrap_or(0);
-        let trained = number("trained_ms").unwrap_or(started);
-        let mut workers: Vec<(u64, WorkerLine)> =
-            view.workers.iter().filter_map(|(id, record)| worker(id, record)).collect();
-        workers.sort_by_key(|(number, _)| *number);
-        Some(Self {
-            test_accuracy: text("test_accuracy").and_then(|a| a.parse().ok()),
-            test_loss: text("test_loss").and_then(|loss| loss.parse().ok()),
-            test_perplexity: text("test_perplexity").and_then(|value| value.parse().ok()),
-            epochs: number("epochs")?,
-            seconds: trained.saturating_sub(started) as f64 / 1e3,
+    /// `policy` is shown as the user spelt it.
+    pub(super) fn of(view: JobView, redis_cli: &str, policy: &str) -> Self {
+        let job = view.job;
+        let started_ms = job.started_ms.unwrap_or(0);
+        let trained_ms = job.trained_ms.unwrap_or(started_ms);
+        Self {
+            test_accuracy: job.test_accuracy,
+            test_loss: job.test_loss,
+            test_perplexity: job.test_perplexity,
+            epochs: job.epochs,
+            seconds: trained_ms.saturating_sub(started_ms) as f64 / 1e3,
             policy: policy.to_owned(),
-            samples_per_s: text("samples_per_s")?.parse().ok()?,
-            samples_applied: number("samples_applied")?,
-            torn_pushes: number("iterations_torn")?,
-            barriers: number("barriers")?,
-            predicted_wait_ms: number("predicted_wait_ms")?,
-            actual_wait_ms: number("actual_wait_ms")?,
-            workers: workers.into_iter().map(|(_, line)| line).collect(),
+            samples_per_s: job.samples_per_s,
+            samples_applied: job.samples_applied,
+            torn_pushes: job.iterations_torn,
+            barriers: job.barriers,
+            predicted_wait_ms: job.predicted_wait_ms,
+            actual_wait_ms: job.actual_wait_ms,
+            workers: view.workers.into_iter().map(WorkerLine::of).collect(),
             redis_cli: redis_cli.to_owned(),
-            state: text("state")?,
-            job: text("id")?,
-        })
+            state: job.state,
+            job: job.id,
+        }
     }
 
     /// The report for people. `redis_stays`: the job can be looked at when this program has ended.
@@ -82,7 +77,9 @@ impl Report {
         let _ = writeln!(
             out,
             "{} {}: test accuracy {accuracy}, loss {loss}{perplexity} after {} epochs",
-            self.policy, self.state, self.epochs
+            self.policy,
+            self.state.word(),
+            self.epochs
         );
         let _ = writeln!(
             out,
@@ -120,18 +117,16 @@ impl Report {
     }
 }
 
-fn worker(id: &str, record: &str) -> Option<(u64, WorkerLine)> {
-    let member: Member = serde_json::from_str(record).ok()?;
-    let number = id.trim_start_matches('w').parse().ok()?;
-    let s = member.spent;
-    let line = WorkerLine {
-        name: member.about.name,
-        id: id.to_owned(),
-        iterations: s.iterations,
-        compute_ms: s.compute_us / 1000,
-        pull_ms: s.pull_us / 1000,
-        push_ms: s.push_us / 1000,
-        wait_ms: s.wait_us / 1000,
-    };
-    Some((number, line))
+impl WorkerLine {
+    fn of(worker: MemberStatus) -> Self {
+        Self {
+            name: worker.name,
+            id: worker.id.to_string(),
+            iterations: worker.iterations,
+            compute_ms: worker.compute_us / 1000,
+            pull_ms: worker.pull_us / 1000,
+            push_ms: worker.push_us / 1000,
+            wait_ms: worker.wait_us / 1000,
+        }
+    }
 }

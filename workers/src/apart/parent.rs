@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_bytes::ByteBuf;
 use syncline_autodiff::{DeriveOptions, Loss, Precision, accept_ready};
+use syncline_kit::{Device, DeviceParts};
 use syncline_runtime::Runtime;
 
 use super::error::ModelError;
@@ -48,6 +49,14 @@ impl ModelHost {
         match SERVES.load(Ordering::Relaxed) {
             true => Self::ChildProcess(runtime.path().to_owned()),
             false => Self::InProcess(runtime.clone()),
+        }
+    }
+
+    /// The same with native parts that are not loaded yet.
+    pub fn with(parts: &DeviceParts) -> Result<Self, ModelError> {
+        match SERVES.load(Ordering::Relaxed) {
+            true => Ok(Self::ChildProcess(parts.onnxruntime.path.clone())),
+            false => Ok(Self::InProcess(Runtime::load_for(Device::Cpu, parts)?)),
         }
     }
 

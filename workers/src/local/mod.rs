@@ -10,7 +10,6 @@ use std::{
 };
 
 use syncline_engine::{
-    client::Client,
     folder,
     rpc::Token,
     service::{Engine, EngineError, EngineHandle, EngineOptions, Limits},
@@ -20,6 +19,7 @@ use syncline_kit::{KitError, RedisOptions, RedisServer};
 use syncline_ps::{PsError, server};
 use syncline_runtime::{BackendError, Device, ExecOptions, Runtime};
 
+use crate::client::Client;
 use crate::worker::{self, Throttle, WorkerError, WorkerOptions};
 use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinHandle};
@@ -145,7 +145,7 @@ impl LocalCluster {
 
     /// A client of this cluster.
     pub fn client(&self) -> Client {
-        Client::new(self.engine.address(), self.token.clone())
+        Client::new(self.engine.address(), self.token.clone()).with_models(&self.runtime)
     }
 
     /// The cluster's secret.

@@ -4,7 +4,7 @@ use syncline_autodiff::{AutodiffError, Io, TrainingGraph, rows_of_table};
 use syncline_onnx::{self as onnx, Dim, ElementType};
 use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
 
-use super::{SubmitError, graph::Model};
+use super::{SubmitError, model::Model};
 use crate::data::{DataError, Dataset, InputSignature, LabelSignature, ModelSignature, Target};
 
 /// The data as workers are told of it, and the shapes that model and data agree on.

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 
 use syncline_autodiff::AutodiffError;
-use syncline_engine::client::ClientError;
 use syncline_ps::PsError;
 use syncline_scheduler::{
     ids::InvalidName,
     spec::{InvalidJob, InvalidPolicy},
 };
 
-use crate::{apart::ModelError, data::DataError};
+#[cfg(feature = "train")]
+use crate::apart::ModelError;
+use crate::{client::ClientError, data::DataError};
 
 /// Why a job could not be submitted. Nothing of it has been stored.
 #[derive(Debug, thiserror::Error)]
@@ -22,8 +23,18 @@ pub enum SubmitError {
     Policy(#[from] InvalidPolicy),
     #[error(transparent)]
     Job(#[from] InvalidJob),
+    /// A ready training graph is not one.
+    #[error(transparent)]
+    Graph(#[from] AutodiffError),
+    #[cfg(feature = "train")]
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// There is no ONNX Runtime to load it with.
+    #[cfg(feature = "train")]
+    #[error(transparent)]
+    Kit(#[from] syncline_kit::KitError),
+    #[error("[E367] this program was built without deriving: it submits ready training graphs only")]
+    NeedsTrain,
     #[error(transparent)]
     Data(#[from] DataError),
     #[error(transparent)]
@@ -56,8 +67,19 @@ impl SubmitError {
     /// What the user can do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::Engine(e) => e.hint().to_owned(),
+            Self::Engine(e) => e.hint(),
             Self::Upload(e) => e.hint().to_owned(),
+            Self::Graph(e) => e
+                .hint()
+                .unwrap_or("`syncline model show FILE` shows what is in a model")
+                .to_owned(),
+            #[cfg(feature = "train")]
+            Self::Kit(e) => e.hint(),
+            Self::NeedsTrain => {
+                "build it with feature `train` of the crate `syncline`, or submit what `syncline model train-graph` writes"
+                    .to_owned()
+            }
+            #[cfg(feature = "train")]
             Self::Model(e) => {
                 e.hint().unwrap_or("`syncline model show FILE` shows what is in a model").to_owned()
             }
@@ -77,11 +99,5 @@ impl SubmitError {
             Self::InputType { .. } => "cast inside the model, and export it again".to_owned(),
             _ => "correct the job and submit it again; nothing was stored".to_owned(),
         }
-    }
-}
-
-impl From<AutodiffError> for SubmitError {
-    fn from(error: AutodiffError) -> Self {
-        Self::Model(error.into())
     }
 }

@@ -2,14 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use syncline_autodiff::LossOptions;
+use serde::{Deserialize, Deserializer, de::Error};
+use syncline_autodiff::{Loss, LossOptions};
 use syncline_engine::input;
 use syncline_scheduler::spec::DataSpec;
 
 use super::{
     SubmitError,
-    graph::{GraphNode, JobGraph, Model, NodeWork, ParamList, Settings, Training},
+    graph::{GraphNode, JobGraph, NODE_RETRIES, NodeWork},
+    model::Model,
+    training::{ParamList, Settings, Training},
 };
 use crate::data::is_url;
 
@@ -34,6 +36,7 @@ struct FileNode {
     model: Option<FileModel>,
     data: Option<DataSpec>,
     settings: Option<Settings>,
+    retries: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -49,7 +52,8 @@ enum NodeAction {
 enum FileModel {
     Forward {
         onnx: PathBuf,
-        loss: String,
+        #[serde(deserialize_with = "loss")]
+        loss: Loss,
         #[serde(default)]
         loss_options: LossOptions,
         output: Option<String>,
@@ -102,8 +106,13 @@ fn first_overflow(value: &toml::Value) -> Option<(String, f64)> {
 
 impl FileNode {
     fn resolve(self, folder: &Path) -> Result<GraphNode, String> {
-        let Self { name, after, r#do, model, data, settings } = self;
+        let Self { name, after, r#do, model, data, settings, retries } = self;
         let work = match (r#do, model, data, settings) {
+            (NodeAction::Train, ..) if retries.is_some() => {
+                return Err(format!(
+                    "node `{name}` trains: its iterations are repeated singly, it takes no `retries`"
+                ));
+            }
             (NodeAction::Train, Some(model), Some(data), settings) => NodeWork::Train(Box::new(Training {
                 model: model.resolve(folder),
                 data: resolve_data(data, folder),
@@ -116,7 +125,7 @@ impl FileNode {
             (NodeAction::Snapshot, None, None, None) => NodeWork::Snapshot,
             _ => return Err(format!("node `{name}` does not train: it takes no model, data or settings")),
         };
-        Ok(GraphNode { name, after, work })
+        Ok(GraphNode { name, after, retries: retries.unwrap_or(NODE_RETRIES), work })
     }
 }
 
@@ -136,6 +145,10 @@ impl FileModel {
             },
         }
     }
+}
+
+fn loss<'de, D: Deserializer<'de>>(from: D) -> Result<Loss, D::Error> {
+    String::deserialize(from)?.parse().map_err(Error::custom)
 }
 
 fn resolve_data(mut data: DataSpec, folder: &Path) -> DataSpec {

@@ -5,16 +5,26 @@
 
 mod data;
 mod error;
+#[cfg(feature = "job-file")]
 mod file;
+#[cfg(feature = "train")]
+mod forward;
 mod graph;
+mod model;
 mod model_file;
 mod optimizer;
 mod prepare;
-mod upload;
+mod read;
+mod ready;
+mod training;
 
 pub use error::SubmitError;
+#[cfg(feature = "job-file")]
 pub use file::JobFile;
-pub use graph::{JobGraph, Model, ParamList, Settings, Training};
+#[cfg(feature = "train")]
+pub use forward::prepare;
+pub use graph::{GraphNode, JobGraph, NodeHandle, NodeWork};
+pub use model::{ByteSource, Model};
 pub use model_file::read_model;
-pub use prepare::{MissingKernel, PreparedJob, prepare};
-pub use upload::{submit, submit_replacing};
+pub use prepare::{MissingKernel, PreparedJob, prepare_ready};
+pub use training::{ParamList, Settings, Training};

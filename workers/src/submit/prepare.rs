@@ -2,12 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use syncline_autodiff::{
-    self as autodiff, AutodiffError, DeriveOptions, LossOptions, Param, Precision, TrainingGraph, names_of,
-    parse_forward,
-};
-use syncline_engine::input;
-use syncline_onnx::Dim;
+use syncline_autodiff::{Param, Precision, TrainingGraph};
 use syncline_scheduler::{
     ids::Name,
     spec::{DataSpec, JobSpec, Layout, ModelSpec, Node, NodeKind, Parameter, TrainSpec},
@@ -16,16 +11,11 @@ use syncline_scheduler::{
 use super::{
     SubmitError,
     data::{inspect, signature},
-    graph::{ByteSource, JobGraph, Model, NodeWork, ParamList, Settings, Training},
-    model_file::read_model,
+    graph::{JobGraph, NodeWork},
+    model::Model,
+    ready,
+    training::{Settings, Training},
 };
-use crate::{
-    apart::{DynamicBatch, ModelChecks, ModelHost},
-    data::{DataError, is_url},
-};
-
-/// Attempts after the first that a node without training gets.
-const NODE_RETRIES: u32 = 2;
 
 /// A job that is ready to be uploaded.
 #[derive(Debug, Clone)]
@@ -46,26 +36,48 @@ pub struct MissingKernel {
     pub precision: Precision,
 }
 
-/// Derives, checks and describes. Touches neither the engine nor the parameter server.
+/// Checks and describes a graph whose model is a training graph already. Touches neither the engine nor the parameter
+/// server, and needs no ONNX Runtime: the training graph is taken by the types that it declares.
 ///
-/// `models`: where the model is loaded; of a [`Runtime`](syncline_runtime::Runtime) what [`ModelHost::of`] says.
-pub fn prepare(models: impl Into<ModelHost>, graph: &JobGraph) -> Result<PreparedJob, SubmitError> {
-    let host = models.into();
+/// # Errors
+/// E367 for a forward model, and all that [`SubmitError`] lists of settings and data.
+pub fn prepare_ready(graph: &JobGraph) -> Result<PreparedJob, SubmitError> {
+    assemble(graph, |training, _| match &training.model {
+        Model::Ready { onnx, weights } => {
+            ready::by_declared_types(onnx, weights.as_ref(), &training.settings)
+        }
+        Model::Forward { .. } => Err(SubmitError::NeedsTrain),
+    })
+}
+
+/// A training graph, and what it was made from.
+pub(super) struct PreparedModel<'a> {
+    /// The forward model, or the training graph as it was given.
+    pub onnx: Cow<'a, [u8]>,
+    pub graph: TrainingGraph,
+    pub missing_kernel: Option<MissingKernel>,
+}
+
+/// Describes a graph; `prepare_model` says what becomes of the model of a training node, and what is doubtful about it.
+pub(super) fn assemble<'a>(
+    graph: &'a JobGraph,
+    prepare_model: impl Fn(&'a Training, &mut Vec<String>) -> Result<PreparedModel<'a>, SubmitError>,
+) -> Result<PreparedJob, SubmitError> {
     let mut blobs = BTreeMap::new();
     let (mut missing_cpu_kernel, mut warnings) = (None, Vec::new());
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
         let kind = match &node.work {
             NodeWork::Train(training) => {
-                let spec;
-                (spec, missing_cpu_kernel) = prepare_training(&host, training, &mut blobs, &mut warnings)?;
-                NodeKind::Train(Box::new(spec))
+                let mut model = prepare_model(training, &mut warnings)?;
+                missing_cpu_kernel = model.missing_kernel.take();
+                NodeKind::Train(Box::new(describe(training, model, &mut blobs)?))
             }
             NodeWork::Evaluate => NodeKind::Evaluate,
             NodeWork::Snapshot => NodeKind::Snapshot,
         };
         let after = node.after.iter().map(|a| a.parse()).collect::<Result<Vec<Name>, _>>()?;
-        nodes.push(Node { name: node.name.parse()?, after, retries: NODE_RETRIES, kind });
+        nodes.push(Node { name: node.name.parse()?, after, retries: node.retries, kind });
     }
     let spec = JobSpec { id: graph.id.parse()?, nodes };
     spec.validate()?;
@@ -82,27 +94,13 @@ fn check_test_split(spec: &JobSpec) -> Result<(), SubmitError> {
     Err(SubmitError::NoTest { node: node.name.to_string() })
 }
 
-/// A training graph, and what it was made from.
-struct Source<'a> {
-    /// The forward model, or the training graph as it was given.
-    onnx: Cow<'a, [u8]>,
-    graph: TrainingGraph,
-    missing_kernel: Option<MissingKernel>,
-}
-
-fn prepare_training(
-    host: &ModelHost,
+/// The node as the engine is told of it; what is large goes to the blobs.
+fn describe(
     training: &Training,
+    model: PreparedModel<'_>,
     blobs: &mut BTreeMap<String, Vec<u8>>,
-    warnings: &mut Vec<String>,
-) -> Result<(TrainSpec, Option<MissingKernel>), SubmitError> {
-    let Source { onnx, graph, missing_kernel } = match &training.model {
-        Model::Forward { onnx, loss, options, output } => {
-            let options = derive_options(&training.settings, options, output)?;
-            derive_graph(host, onnx, loss, &options, training.settings.check, warnings)?
-        }
-        Model::Ready { onnx, weights } => accept_graph(host, onnx, weights.as_ref(), &training.settings)?,
-    };
+) -> Result<TrainSpec, SubmitError> {
+    let PreparedModel { onnx, graph, .. } = model;
     let signature = signature(&graph, &training.model)?;
     let data = inspect(&training.data, &signature)?;
     let mut keep = |bytes: Vec<u8>| {
@@ -126,68 +124,7 @@ fn prepare_training(
         ignored_label: training.model.ignored_label(),
         label_shape: data.label_shape,
     };
-    Ok((train_spec(model, data.spec, &training.settings), missing_kernel))
-}
-
-fn derive_options(
-    settings: &Settings,
-    loss: &LossOptions,
-    output: &Option<String>,
-) -> Result<DeriveOptions, SubmitError> {
-    Ok(DeriveOptions {
-        output: output.clone(),
-        loss: loss.clone(),
-        params: settings.params.as_ref().map(names).transpose()?,
-        freeze: settings.freeze.clone(),
-        eval_mode: settings.eval_mode,
-        precision: settings.precision,
-        recompute: settings.recompute,
-        seed: settings.seed as i64,
-        ..DeriveOptions::default()
-    })
-}
-
-fn derive_graph<'a>(
-    host: &ModelHost,
-    model: &'a ByteSource,
-    loss: &str,
-    options: &DeriveOptions,
-    check_gradients: bool,
-    warnings: &mut Vec<String>,
-) -> Result<Source<'a>, SubmitError> {
-    let onnx = read(model)?;
-    let parsed = parse_forward(&onnx).map_err(AutodiffError::from)?;
-    warnings.extend(autodiff::warnings(&parsed, options)?);
-    let checks = ModelChecks { gradients: check_gradients, batch_axis: true };
-    let derived = host.derive(&model.name(), &onnx, loss.parse()?, options, checks)?;
-    let precision = options.precision;
-    let missing_kernel = derived.missing_cpu_kernel.map(|op| MissingKernel { op, precision });
-    let onnx = match derived.dynamic_batch {
-        Some(DynamicBatch { exported_size, onnx }) => {
-            warnings.push(format!(
-                "the model was exported for batches of {exported_size} samples; it takes any now"
-            ));
-            Cow::Owned(onnx)
-        }
-        None => onnx,
-    };
-    Ok(Source { onnx, graph: derived.graph, missing_kernel })
-}
-
-fn accept_graph<'a>(
-    host: &ModelHost,
-    model: &'a ByteSource,
-    weights: Option<&ByteSource>,
-    settings: &Settings,
-) -> Result<Source<'a>, SubmitError> {
-    if let settings @ [_, ..] = settings.derivation_settings().as_slice() {
-        return Err(SubmitError::ReadySettings { settings: settings.join(", ") });
-    }
-    let onnx = read(model)?;
-    let weights = weights.map(read).transpose()?;
-    let graph = host.accept_ready(&model.name(), &onnx, weights.as_deref(), settings.check)?.graph;
-    check_dynamic_batch(&graph)?;
-    Ok(Source { onnx, graph, missing_kernel: None })
+    Ok(train_spec(model, data.spec, &training.settings))
 }
 
 fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpec {
@@ -206,46 +143,6 @@ fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpe
         min_workers: settings.min_workers,
         max_workers: settings.max_workers.unwrap_or(u32::MAX),
         ahead: settings.ahead,
-    }
-}
-
-/// A ready-made graph is not changed, so that its batch axis has to be open.
-fn check_dynamic_batch(graph: &TrainingGraph) -> Result<(), AutodiffError> {
-    for io in graph.data_inputs.iter().chain(&graph.label) {
-        if let Some(size) = io.dims.first().and_then(Dim::fixed) {
-            let reason = format!(
-                "the first axis of input `{}` is fixed, and a training graph stays as it is",
-                io.name
-            );
-            return Err(AutodiffError::FixedBatch { size, reason });
-        }
-    }
-    Ok(())
-}
-
-fn read(bytes: &ByteSource) -> Result<Cow<'_, [u8]>, SubmitError> {
-    match bytes {
-        ByteSource::Memory(bytes) => Ok(Cow::Borrowed(bytes)),
-        ByteSource::File(path) if path.to_str().is_some_and(is_url) => {
-            Err(DataError::Remote { url: path.display().to_string() }.into())
-        }
-        ByteSource::File(path) => match read_model(path) {
-            Ok(bytes) => Ok(Cow::Owned(bytes)),
-            Err(source) => Err(SubmitError::Read { path: path.clone(), source }),
-        },
-    }
-}
-
-/// A list of names that somebody's program printed.
-const MAX_LIST_BYTES: u64 = 64 << 20;
-
-fn names(list: &ParamList) -> Result<Vec<String>, SubmitError> {
-    match list {
-        ParamList::Names(names) => Ok(names.clone()),
-        ParamList::File(path) => match input::read_text(path, MAX_LIST_BYTES) {
-            Ok(text) => Ok(names_of(&text)),
-            Err(source) => Err(SubmitError::Read { path: path.clone(), source }),
-        },
     }
 }
 

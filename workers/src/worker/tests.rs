@@ -7,6 +7,7 @@ use std::{
     thread,
 };
 
+use syncline_autodiff::Loss;
 use syncline_engine::rpc::{
     BarrierOrder, JobTicket, OpenJob, ShardClient, ShardRequest, ShardResponse, ShardState, Token, connect,
     hello::Role,
@@ -76,7 +77,7 @@ impl Rig {
         let y = graph.op("MatMul", &[&x, &w], &[]);
         let y = graph.op("Add", &[&y, &b], &[]);
         graph.output(&y);
-        let model = Model::forward(graph.finish().to_bytes(), "mse");
+        let model = Model::forward(graph.finish().to_bytes(), Loss::MeanSquaredError);
         let path = data.display().to_string();
         let data = DataSpec::new(Source::csv(path));
         let training = Training::new(model, data).with(|s| {
@@ -86,7 +87,12 @@ impl Rig {
         });
         let onnx =
             Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
-        let prepared = prepare(&onnx, &JobGraph::new("line").train("train", training)).unwrap();
+        let prepared = prepare(&onnx, &{
+            let mut job = JobGraph::new("line");
+            job.train("train", training);
+            job
+        })
+        .unwrap();
         let (token, runtime) = (Token::generate(), tokio::runtime::Runtime::new().unwrap());
         let start = |index: u32| {
             let options = Options {

@@ -1,1 +1,68 @@
 //! Distributed training for machines that are not all alike.
+//!
+//! By default this crate is a client: a job graph is built, submitted to a running cluster, followed, and what it learned is
+//! fetched. It needs neither Redis nor ONNX Runtime, and takes training graphs that are ready. Features:
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `job-file` | [`JobFile`]: job graphs from TOML files |
+//! | `train` | training graphs are derived from forward models at submission, with ONNX Runtime |
+//! | `worker` | a worker in this process: [`worker`] |
+//! | `local` | a whole cluster in this process, [`LocalCluster`], and the two above |
+//! | `cli` | the binary `syncline`, and all of these |
+//!
+//! A job from beginning to end, on the cluster that `syncline up` has started:
+//!
+//! ```no_run
+//! # #[cfg(feature = "train")]
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use syncline::{Client, DataSpec, JobGraph, Loss, Model, Source, Split, Training};
+//!
+//! let data = DataSpec { split: Split::TestEvery(5), ..DataSpec::new(Source::csv("digits.csv.gz")) };
+//! let model = Model::forward(std::path::Path::new("digits.onnx"), Loss::SoftmaxCrossEntropy);
+//! let training = Training::new(model, data).with(|s| s.epochs = 40);
+//!
+//! let mut job = JobGraph::new("digits");
+//! let train = job.train("train", training);
+//! job.evaluate("test", &train);
+//! job.snapshot("weights", &train);
+//!
+//! let client = Client::find()?;
+//! let id = client.submit(&job).await?.id;
+//! let done = client.wait(&id, |view| println!("loss {:?}", view.job.loss)).await?;
+//! println!("accuracy {:?}", done.job.test_accuracy);
+//! client.weights(&id).await?.save("digits.safetensors")?;
+//! # Ok(())
+//! # }
+//! ```
+
+pub use syncline_autodiff::{Loss, LossOptions, Precision};
+pub use syncline_engine::{
+    rpc::{Collected, EngineAddresses, EngineFault, StreamCursor, Token},
+    status::{
+        EngineStatus, Entry, EventKind, JobEvent, JobPhase, JobStatus, JobView, LiveWorker, MemberState,
+        MemberStatus, MetricsPoint,
+    },
+};
+#[cfg(feature = "local")]
+pub use syncline_runtime::Device;
+pub use syncline_scheduler::{
+    core::{BarrierExplanation, TaskExplanation},
+    graph::TaskId,
+    ids::{Incarnation, JobId, Superstep},
+    spec::{DataSpec, Decay, InvalidPolicy, OnNan, Optimizer, PolicyRule, PolicySpec, Source, Split},
+};
+#[cfg(feature = "local")]
+pub use syncline_workers::local::{LocalCluster, LocalError, LocalOptions};
+#[cfg(feature = "job-file")]
+pub use syncline_workers::submit::JobFile;
+#[cfg(feature = "worker")]
+pub use syncline_workers::worker;
+pub use syncline_workers::{
+    client::{Client, ClientError, FetchError, FindError, Submitted, Tensor, Weights},
+    submit::{ByteSource, JobGraph, Model, NodeHandle, ParamList, Settings, SubmitError, Training},
+};
+
+#[cfg(all(doctest, feature = "train"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

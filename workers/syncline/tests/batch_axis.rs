@@ -14,6 +14,7 @@ use std::{
 };
 
 use safetensors::{Dtype, tensor::TensorView as Saved};
+use syncline::JobPhase;
 use syncline_autodiff::{DeriveOptions, Loss, derive};
 use syncline_onnx::{self as onnx, Dim, SplitMix64, TensorType};
 use syncline_scheduler::spec::{DataSpec, Source, Split};
@@ -109,15 +110,19 @@ async fn a_job_with_a_model_of_fixed_batch_ends_with_every_sample_or_without_the
         ("attention.script", true, 64),
         ("single.dynamo", true, 64),
     ] {
-        let training =
-            Training::new(Model::forward(path(name), "softmax-cross-entropy"), data.clone()).with(|s| {
+        let training = Training::new(Model::forward(path(name), Loss::SoftmaxCrossEntropy), data.clone())
+            .with(|s| {
                 s.batch = 8;
                 s.epochs = 2;
                 s.drop_last = drop_last;
                 s.policy = "bsp".parse().unwrap();
             });
-        let graph =
-            JobGraph::new(&name.replace('.', "-")).train("train", training).evaluate("test", &["train"]);
+        let graph = {
+            let mut job = JobGraph::new(&name.replace('.', "-"));
+            let train = job.train("train", training);
+            job.evaluate("test", &train);
+            job
+        };
         let prepared = submit::prepare(cluster.runtime(), &graph).unwrap();
         assert!(
             prepared.warnings.iter().any(|said| said.contains("it takes any now")),
@@ -125,17 +130,11 @@ async fn a_job_with_a_model_of_fixed_batch_ends_with_every_sample_or_without_the
             prepared.warnings
         );
         let id = prepared.spec.id.clone();
-        submit::submit(&cluster.client(), cluster.token(), prepared).await.unwrap();
+        cluster.client().submit_prepared(prepared).await.unwrap();
         let view = cluster.client().wait(&id, |_| {}).await.unwrap();
-        assert_eq!(view.job["state"], "done", "{name}: {:?}", view.job);
-        for field in ["samples_applied", "samples_total"] {
-            assert_eq!(view.job[field], samples.to_string(), "{name}: {field}");
-        }
-        assert_eq!(
-            (view.job["epochs_complete"].as_str(), view.job["test_samples"].as_str()),
-            ("2", "9"),
-            "{name}"
-        );
+        assert_eq!(view.job.state, JobPhase::Done, "{name}: {:?}", view.job);
+        assert_eq!((view.job.samples_applied, view.job.samples_total), (samples, samples), "{name}");
+        assert_eq!((view.job.epochs_complete, view.job.test_samples), (2, Some(9)), "{name}");
     }
     cluster.stop().await;
 }
@@ -148,8 +147,12 @@ fn models_that_no_batch_of_a_job_fits_are_refused_at_submission() {
     let bytes = fs::read(path("cnn.script")).unwrap();
     let graph = derive(&runtime, &bytes, Loss::SoftmaxCrossEntropy, &DeriveOptions::default()).unwrap();
     let fixed = Model::ready(graph.with_first_values().unwrap());
-    for model in [Model::forward(path("memory.dynamo"), "softmax-cross-entropy"), fixed] {
-        let graph = JobGraph::new("fixed").train("train", Training::new(model, data.clone()));
+    for model in [Model::forward(path("memory.dynamo"), Loss::SoftmaxCrossEntropy), fixed] {
+        let graph = {
+            let mut job = JobGraph::new("fixed");
+            job.train("train", Training::new(model, data.clone()));
+            job
+        };
         let error = submit::prepare(&runtime, &graph).unwrap_err();
         assert!(error.to_string().contains("[E262]") && error.hint().contains("dynamic_axes"), "{error}");
     }

@@ -78,7 +78,7 @@ async fn survive(policy: &str, seed: u64) -> (Cluster, JobId, BTreeMap<String, S
     let job = prepared.spec.id.clone();
     let client = cluster.client();
     client.shards().await.unwrap();
-    submit::submit(&client, &cluster.token, prepared).await.unwrap();
+    client.submit_prepared(prepared).await.unwrap();
 
     // Random instants, measured in progress: each kill happens when so many samples have been applied.
     let mut random = seed;

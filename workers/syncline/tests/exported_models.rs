@@ -14,6 +14,7 @@ use std::{
 };
 
 use safetensors::{Dtype, tensor::TensorView as Saved};
+use syncline::{JobPhase, Loss};
 use syncline_onnx::SplitMix64;
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 use syncline_scheduler::spec::{DataSpec, Source, Split, TrainSpec};
@@ -152,35 +153,39 @@ async fn an_exported_model_predicts_at_batch_one_what_the_job_measured() {
     let dir = tempfile::tempdir().unwrap();
     for case in examples().into_iter().chain(exported(dir.path())) {
         let name = &case.name;
-        let training = Training::new(Model::forward(case.model.clone(), "softmax-cross-entropy"), case.data)
-            .with(|settings| {
-                settings.batch = 16;
-                settings.epochs = 2;
-                settings.learning_rate = 0.01;
-                settings.policy = "bsp".parse().unwrap();
-            });
-        let graph = JobGraph::new(name)
-            .train("train", training)
-            .evaluate("test", &["train"])
-            .snapshot("weights", &["train"]);
+        let training =
+            Training::new(Model::forward(case.model.clone(), Loss::SoftmaxCrossEntropy), case.data).with(
+                |settings| {
+                    settings.batch = 16;
+                    settings.epochs = 2;
+                    settings.learning_rate = 0.01;
+                    settings.policy = "bsp".parse().unwrap();
+                },
+            );
+        let graph = {
+            let mut job = JobGraph::new(name);
+            let train = job.train("train", training);
+            job.evaluate("test", &train);
+            job.snapshot("weights", &train);
+            job
+        };
         let prepared = submit::prepare(cluster.runtime(), &graph).unwrap();
         let spec = prepared.spec.clone();
-        submit::submit(&cluster.client(), cluster.token(), prepared).await.unwrap();
+        cluster.client().submit_prepared(prepared).await.unwrap();
         let view = cluster.client().wait(&spec.id, |_| {}).await.unwrap();
-        assert_eq!(view.job["state"], "done", "{name}: {:?}", view.job);
+        assert_eq!(view.job.state, JobPhase::Done, "{name}: {:?}", view.job);
 
         let plain = dir.path().join("forward.onnx");
         fs::write(&plain, submit::read_model(&case.model).unwrap()).unwrap();
         let out = dir.path().join("out.onnx");
         let command = Command::new(env!("CARGO_BIN_EXE_syncline"))
-            .args(["model", "export", "--snapshot", &view.job["snapshot"], "--model"])
+            .args(["model", "export", "--snapshot", &view.job.snapshot.unwrap(), "--model"])
             .args([&plain, &out])
             .output()
             .unwrap();
         assert!(command.status.success(), "{name}: {command:?}");
         let (loss, accuracy) = measured(&fs::read(&out).unwrap(), spec.train().unwrap().1);
-        let of_job = |field: &str| view.job[field].parse::<f64>().unwrap();
-        let (wanted_loss, wanted_accuracy) = (of_job("test_loss"), of_job("test_accuracy"));
+        let (wanted_loss, wanted_accuracy) = (view.job.test_loss.unwrap(), view.job.test_accuracy.unwrap());
         assert!(
             (loss - wanted_loss).abs() < TOLERANCE * wanted_loss.max(1.0),
             "{name}: {loss}, {wanted_loss}"

@@ -5,6 +5,7 @@
 
 use std::{fmt::Write, fs, path::Path};
 
+use syncline::{JobPhase, Loss};
 use syncline_autodiff::{FIRST_LOSS_SCALE, LOSS_SCALE, Precision};
 use syncline_onnx::{self as onnx, ElementType, GraphBuilder, TensorType, proto::TensorProto};
 use syncline_scheduler::spec::{DataSpec, OnNan, Source, Split};
@@ -67,15 +68,20 @@ async fn a_scale_that_is_too_large_costs_steps_and_not_the_job() {
             settings.policy = "asp".parse().unwrap();
             settings.learning_rate = 0.01;
         });
-        let graph = JobGraph::new(id).train("train", training).evaluate("test", &["train"]);
+        let graph = {
+            let mut job = JobGraph::new(id);
+            let train = job.train("train", training);
+            job.evaluate("test", &train);
+            job
+        };
         let prepared = submit::prepare(cluster.runtime(), &graph).unwrap();
-        submit::submit(&cluster.client(), cluster.token(), prepared).await.unwrap();
+        cluster.client().submit_prepared(prepared).await.unwrap();
         let view = cluster.client().wait(&id.parse().unwrap(), |_| {}).await.unwrap();
-        assert_eq!(view.job["state"], "done", "{:?}", view.job);
-        view.job["iterations_skipped"].parse::<u32>().unwrap()
+        assert_eq!(view.job.state, JobPhase::Done, "{:?}", view.job);
+        view.job.iterations_skipped
     };
     assert_eq!(run("touchy", touchy(), Precision::F32).await, 10, "from 65536 to 64");
-    let mlp = Model::forward(onnx::mlp(&[2, 16, 2], 1).to_bytes(), "softmax-cross-entropy");
+    let mlp = Model::forward(onnx::mlp(&[2, 16, 2], 1).to_bytes(), Loss::SoftmaxCrossEntropy);
     assert_eq!(run("half", mlp, Precision::Fp16).await, 0);
     cluster.stop().await;
 }

@@ -24,7 +24,7 @@ async fn submit(cluster: &Cluster, id: &str, policy: &str, epochs: u32) -> JobId
     let job = prepared.spec.id.clone();
     let client = cluster.client();
     client.shards().await.unwrap();
-    submit::submit(&client, &cluster.token, prepared).await.unwrap();
+    client.submit_prepared(prepared).await.unwrap();
     job
 }
 

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use safetensors::{Dtype, tensor::TensorView};
+use syncline::{JobPhase, Loss};
 use syncline_autodiff::LossOptions;
 use syncline_onnx::{ElementType, GraphBuilder};
 use syncline_scheduler::spec::{DataSpec, Source, Split};
@@ -69,7 +70,7 @@ async fn accuracy_is_that_of_the_positions_that_count() {
     let data = DataSpec { split: Split::TestEvery(4), ..DataSpec::new(source) };
     let model = |ignore_index| {
         let options = LossOptions { ignore_index, ..LossOptions::default() };
-        Model::forward(model(), "softmax-cross-entropy").with_loss(options)
+        Model::forward(model(), Loss::SoftmaxCrossEntropy).with_loss(options)
     };
     let job = |model| {
         let training = Training::new(model, data.clone()).with(|settings| {
@@ -78,7 +79,10 @@ async fn accuracy_is_that_of_the_positions_that_count() {
             settings.epochs = 4;
             settings.policy = "bsp".parse().unwrap();
         });
-        JobGraph::new("tags").train("train", training).evaluate("test", &["train"])
+        let mut job = JobGraph::new("tags");
+        let train = job.train("train", training);
+        job.evaluate("test", &train);
+        job
     };
     let refused = submit::prepare(cluster.runtime(), &job(model(None))).unwrap_err().to_string();
     assert!(refused.contains("E337") && refused.contains("label -100"), "{refused}");
@@ -87,11 +91,11 @@ async fn accuracy_is_that_of_the_positions_that_count() {
     let (_, train) = prepared.spec.train().unwrap();
     let shapes: Vec<_> = train.model.inputs.iter().map(|input| input.shape.clone()).collect();
     assert_eq!((shapes, train.model.label_shape.clone()), (vec![vec![5], vec![1, 1]], vec![5]));
-    submit::submit(&cluster.client(), cluster.token(), prepared).await.unwrap();
+    cluster.client().submit_prepared(prepared).await.unwrap();
     let view = cluster.client().wait(&"tags".parse().unwrap(), |_| {}).await.unwrap();
-    assert_eq!(view.job["state"], "done", "{:?}", view.job);
-    assert_eq!(view.job["test_samples"], "25");
+    assert_eq!(view.job.state, JobPhase::Done, "{:?}", view.job);
+    assert_eq!(view.job.test_samples, Some(25));
     // Ignored positions are no wrong answers, and there is one prediction a position.
-    assert_eq!(view.job["test_accuracy"].parse::<f64>().unwrap(), 1.0, "{:?}", view.job);
+    assert_eq!(view.job.test_accuracy, Some(1.0), "{:?}", view.job);
     cluster.stop().await;
 }

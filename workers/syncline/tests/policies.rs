@@ -75,7 +75,7 @@ async fn train(policy: &str, learning_rate: f32) -> Trained {
     let job = prepared.spec.id.clone();
     let client = cluster.client();
     client.shards().await.unwrap();
-    submit::submit(&client, &cluster.token, prepared).await.unwrap();
+    client.submit_prepared(prepared).await.unwrap();
     let summary = cluster.until_over(&job).await;
 
     assert_eq!(summary["state"], "done", "{policy}: {summary:?}");

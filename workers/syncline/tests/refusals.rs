@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
+use syncline::{ClientError, JobPhase, Loss};
 use syncline_autodiff::Precision;
 use syncline_engine::store::{
     RedisStore,
@@ -15,7 +16,7 @@ use syncline_onnx::{self as onnx, ElementType, GraphBuilder};
 use syncline_scheduler::spec::{DataSpec, OnNan, Source, Split};
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
-    submit::{self, JobGraph, Model, SubmitError, Training},
+    submit::{self, GraphNode, JobGraph, Model, NodeWork, SubmitError, Training},
     worker::Throttle,
 };
 
@@ -35,11 +36,14 @@ fn write_data(path: &Path, change: impl Fn(usize, &mut String)) -> DataSpec {
 }
 
 fn model(inputs: usize) -> Model {
-    Model::forward(onnx::mlp(&[inputs, 8, 3], 1).to_bytes(), "softmax-cross-entropy")
+    Model::forward(onnx::mlp(&[inputs, 8, 3], 1).to_bytes(), Loss::SoftmaxCrossEntropy)
 }
 
 fn graph(id: &str, training: Training) -> JobGraph {
-    JobGraph::new(id).train("train", training).evaluate("test", &["train"])
+    let mut job = JobGraph::new(id);
+    let train = job.train("train", training);
+    job.evaluate("test", &train);
+    job
 }
 
 async fn cluster() -> LocalCluster {
@@ -49,7 +53,7 @@ async fn cluster() -> LocalCluster {
 
 async fn try_job(cluster: &LocalCluster, graph: &JobGraph) -> Result<(), SubmitError> {
     let prepared = submit::prepare(cluster.runtime(), graph)?;
-    submit::submit(&cluster.client(), cluster.token(), prepared).await
+    cluster.client().submit_prepared(prepared).await.map(drop)
 }
 
 async fn job_keys(store: &RedisStore) -> Vec<String> {
@@ -91,7 +95,7 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
     let y = shrink.op("MatMul", &[&x, &w], &[]);
     let y = shrink.named("my_shrink", "Shrink", &[&y], &[]);
     shrink.output(&y);
-    let shrink = Model::forward(shrink.finish().to_bytes(), "softmax-cross-entropy");
+    let shrink = Model::forward(shrink.finish().to_bytes(), Loss::SoftmaxCrossEntropy);
 
     let two_inputs = |element| {
         let mut graph = GraphBuilder::new("two");
@@ -102,7 +106,7 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
         let x = graph.op("Mul", &[&x, &mask], &[]);
         let y = graph.op("MatMul", &[&x, &w], &[]);
         graph.output(&y);
-        Model::forward(graph.finish().to_bytes(), "softmax-cross-entropy")
+        Model::forward(graph.finish().to_bytes(), Loss::SoftmaxCrossEntropy)
     };
 
     let with = |data: &DataSpec| graph("bad", Training::new(model(2), data.clone()));
@@ -111,17 +115,26 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
     let of = |model: Model| graph("bad", Training::new(model, good.clone()));
     let mut truncated = onnx::mlp(&[2, 8, 3], 1).to_bytes();
     truncated.truncate(truncated.len() / 2);
-    let cycle = JobGraph::new("bad")
-        .train("train", Training::new(model(2), good.clone()))
-        .evaluate("a", &["train", "b"])
-        .evaluate("b", &["a"]);
+    // As a job file may say it, where nodes have names only.
+    let evaluate = |name: &str, after: &[&str]| GraphNode {
+        name: name.to_owned(),
+        after: after.iter().map(|&name| name.to_owned()).collect(),
+        retries: 0,
+        work: NodeWork::Evaluate,
+    };
+    let nodes = |train: bool, others: Vec<GraphNode>| {
+        let mut job = graph("bad", Training::new(model(2), good.clone()));
+        job.nodes.truncate(usize::from(train));
+        job.nodes.extend(others);
+        job
+    };
+    let cycle = nodes(true, vec![evaluate("a", &["train", "b"]), evaluate("b", &["a"])]);
 
     #[rustfmt::skip]
     let cases: Vec<(&str, JobGraph, &[&str])> = vec![
-        ("missing model",       of(Model::forward(dir.path().join("no.onnx"), "mse")),                 &["E360", "no.onnx"]),
-        ("truncated model",     of(Model::forward(truncated, "softmax-cross-entropy")),                &["E30"]),
-        ("not a model",         of(Model::forward(b"hello world".to_vec(), "softmax-cross-entropy")),  &["E30"]),
-        ("unknown loss",        of(Model::forward(onnx::mlp(&[2, 3], 1).to_bytes(), "hinge")),         &["E31", "hinge", "softmax-cross-entropy"]),
+        ("missing model",       of(Model::forward(dir.path().join("no.onnx"), Loss::MeanSquaredError)),                 &["E360", "no.onnx"]),
+        ("truncated model",     of(Model::forward(truncated, Loss::SoftmaxCrossEntropy)),                &["E30"]),
+        ("not a model",         of(Model::forward(b"hello world".to_vec(), Loss::SoftmaxCrossEntropy)),  &["E30"]),
         ("unsupported op",      of(shrink),                                                              &["E310", "Shrink", "my_shrink"]),
         ("no kernel",           half,                                                                  &["E470", "bf16", "Gemm"]),
         ("missing data",        with(&missing),                                                        &["E33", "gone.csv"]),
@@ -133,8 +146,8 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
         ("input of no numbers", of(two_inputs(ElementType::Bool)),                                     &["E485", "mask", "bool"]),
         ("bad name",            graph("Bad Job", Training::new(model(2), good.clone())),               &["E001", "Bad Job"]),
         ("cycle",               cycle,                                                                 &["E025", "b -> a -> b"]),
-        ("no training",         JobGraph::new("bad").evaluate("test", &[]),                            &["E020"]),
-        ("unknown edge",        JobGraph::new("bad").train("t", Training::new(model(2), good.clone())).snapshot("s", &["x"]), &["E024", "x"]),
+        ("no training",         nodes(false, vec![evaluate("test", &[])]),                             &["E020"]),
+        ("unknown edge",        nodes(true, vec![evaluate("s", &["x"])]),                              &["E024", "x"]),
         ("batch too large",     graph("bad", Training::new(model(2), good.clone()).with(|s| s.batch = 49)), &["E028", "49", "48"]),
         ("zero epochs",         graph("bad", Training::new(model(2), good.clone()).with(|s| s.epochs = 0)), &["E027", "epochs"]),
         ("rate not positive",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.learning_rate = f32::NAN)), &["E027", "NaN"]),
@@ -156,7 +169,7 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
         submit::prepare(cluster.runtime(), &graph("blobless", Training::new(model(2), good.clone())))
             .unwrap();
     prepared.blobs = BTreeMap::new();
-    let error = submit::submit(&cluster.client(), cluster.token(), prepared).await.unwrap_err().to_string();
+    let error = cluster.client().submit_prepared(prepared).await.unwrap_err().to_string();
     assert!(error.contains("E132"), "{error}");
     assert_eq!(job_keys(&store).await, Vec::<String>::new());
     assert_eq!(cluster.client().jobs().await.unwrap(), vec![]);
@@ -167,10 +180,10 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
     let error = try_job(&cluster, &first).await.unwrap_err().to_string();
     assert!(error.contains("E130") && error.contains("twice"), "{error}");
     let view = cluster.client().wait(&"twice".parse().unwrap(), |_| {}).await.unwrap();
-    assert_eq!(view.job["state"], "done");
+    assert_eq!(view.job.state, JobPhase::Done);
 
     for unknown in [
-        cluster.client().job(&"nobody".parse().unwrap()).await.map(drop),
+        cluster.client().status(&"nobody".parse().unwrap()).await.map(drop),
         cluster.client().cancel(&"nobody".parse().unwrap()).await,
     ] {
         assert!(unknown.unwrap_err().to_string().contains("E131"));
@@ -193,22 +206,21 @@ async fn a_loss_that_is_not_a_number_fails_the_job_by_name_or_is_skipped() {
             s.on_nan = on_nan;
             s.policy = "asp".parse().unwrap();
         });
-        JobGraph::new(id).train("train", training)
+        let mut job = JobGraph::new(id);
+        job.train("train", training);
+        job
     };
     try_job(&cluster, &hot("fails", OnNan::Fail)).await.unwrap();
-    let view = cluster.client().wait(&"fails".parse().unwrap(), |_| {}).await.unwrap();
-    assert_eq!((view.job["state"].as_str(), view.job["code"].as_str()), ("failed", "E351"), "{:?}", view.job);
-    assert!(
-        view.job["reason"].contains("it/w") && view.job["reason"].contains("worker w"),
-        "{}",
-        view.job["reason"]
-    );
+    let failed = cluster.client().wait(&"fails".parse().unwrap(), |_| {}).await.unwrap_err();
+    let ClientError::JobFailed { code, reason, .. } = &failed else { panic!("{failed}") };
+    assert_eq!(code, "E351");
+    assert!(reason.contains("it/w") && reason.contains("worker w"), "{reason}");
 
     try_job(&cluster, &hot("skips", OnNan::Skip)).await.unwrap();
     let view = cluster.client().wait(&"skips".parse().unwrap(), |_| {}).await.unwrap();
-    assert_eq!(view.job["state"], "done", "{:?}", view.job);
-    assert!(view.job["iterations_skipped"].parse::<u64>().unwrap() > 0);
-    assert_eq!(view.job["samples_applied"], (48 * 3).to_string());
+    assert_eq!(view.job.state, JobPhase::Done, "{:?}", view.job);
+    assert!(view.job.iterations_skipped > 0);
+    assert_eq!(view.job.samples_applied, 48 * 3);
     cluster.stop().await;
 }
 
@@ -236,6 +248,6 @@ async fn a_damaged_job_is_left_aside_and_keeps_its_name() {
     assert!(error.contains("E130") && error.contains("damaged"), "{error}");
     try_job(&cluster, &named("sound")).await.unwrap();
     let view = cluster.client().wait(&"sound".parse().unwrap(), |_| {}).await.unwrap();
-    assert_eq!(view.job["state"], "done");
+    assert_eq!(view.job.state, JobPhase::Done);
     cluster.stop().await;
 }

@@ -10,6 +10,7 @@
 use std::{fs, path::Path};
 
 use safetensors::SafeTensors;
+use syncline::{JobPhase, Loss};
 use syncline_onnx::{ElementType, GraphBuilder};
 use syncline_scheduler::spec::{DataSpec, Optimizer, Source, Split};
 use syncline_workers::{
@@ -89,7 +90,7 @@ async fn the_shards_end_with_the_statistics_that_the_workers_saw_under_every_pol
         ("elastic-bsp:4+update=barrier", gone(1),     gone(STEPS)),
     ];
     for (index, (policy, least, most)) in cases.into_iter().enumerate() {
-        let model = Model::forward(model(), "softmax-cross-entropy");
+        let model = Model::forward(model(), Loss::SoftmaxCrossEntropy);
         let training = Training::new(model, data.clone()).with(|s| {
             s.policy = policy.parse().unwrap();
             s.batch = BATCH;
@@ -97,16 +98,19 @@ async fn the_shards_end_with_the_statistics_that_the_workers_saw_under_every_pol
             s.clip_norm = Some(1e-3);
             s.optimizer = Optimizer::Momentum { momentum: 0.9, nesterov: true, weight_decay: 0.1 };
         });
-        let graph = JobGraph::new(&format!("statistics-{index}"))
-            .train("train", training)
-            .evaluate("test", &["train"])
-            .snapshot("weights", &["train"]);
+        let graph = {
+            let mut job = JobGraph::new(&format!("statistics-{index}"));
+            let train = job.train("train", training);
+            job.evaluate("test", &train);
+            job.snapshot("weights", &train);
+            job
+        };
         let prepared = submit::prepare(cluster.runtime(), &graph).unwrap();
         let id = prepared.spec.id.clone();
-        submit::submit(&cluster.client(), cluster.token(), prepared).await.unwrap();
+        cluster.client().submit_prepared(prepared).await.unwrap();
         let view = cluster.client().wait(&id, |_| {}).await.unwrap();
-        assert_eq!(view.job["state"], "done", "{policy}: {:?}", view.job);
-        let way = way_gone(&fs::read(&view.job["snapshot"]).unwrap(), policy);
+        assert_eq!(view.job.state, JobPhase::Done, "{policy}: {:?}", view.job);
+        let way = way_gone(&fs::read(view.job.snapshot.unwrap()).unwrap(), policy);
         assert!((least - 1e-5..=most + 1e-5).contains(&way), "{policy}: {way}, expected {least} to {most}");
     }
     cluster.stop().await;

@@ -2,16 +2,12 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use anyhow::{Context, Result, bail};
-use syncline_engine::{
-    client::Client,
-    rpc::{EngineAddresses, Token},
-    store::{RedisStore, keys::JobKeys},
-};
+use anyhow::{Context, Result};
+use syncline::{Client, Entry, MetricsPoint};
+use syncline_engine::rpc::{EngineAddresses, Token};
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_runtime::Runtime;
-use syncline_scheduler::{core::Member, spec::DataSpec};
-use syncline_workers::submit;
+use syncline_scheduler::spec::DataSpec;
 
 use super::{
     process::Process,
@@ -26,8 +22,6 @@ const WARM_SHARE: f64 = 0.25;
 pub struct Cluster {
     name: String,
     client: Client,
-    store: RedisStore,
-    token: Token,
     jobs: u32,
     /// By role, in the order of the table; dropped before Redis.
     processes: Vec<(&'static str, Process)>,
@@ -66,10 +60,9 @@ impl Cluster {
             processes.push(("shards", Process::listening(&words)?.0));
         }
         processes.push(("worker", Process::start(&words(&format!("worker --engine {address}"), &secret))?));
-        let client = Client::new(address.parse::<EngineAddresses>()?, token.clone());
+        let client = Client::new(address.parse::<EngineAddresses>()?, token);
         client.shards().await?;
-        let store = RedisStore::connect(&redis_url).await?;
-        Ok(Self { name: format!("s{shards}"), client, store, token, jobs: 0, processes, redis })
+        Ok(Self { name: format!("s{shards}"), client, jobs: 0, processes, redis })
     }
 
     /// Trains one job and reads from Redis what its worker reported.
@@ -79,30 +72,20 @@ impl Cluster {
         let prepared = work::job(runtime, &id, case, data)?;
         let job = prepared.spec.id.clone();
         let before = self.cpu_us();
-        submit::submit(&self.client, &self.token, prepared).await?;
+        self.client.submit_prepared(prepared).await?;
         let view = self.client.wait(&job, |_| ()).await?;
         let after = self.cpu_us();
-        let state = view.job.get("state").map_or("?", String::as_str);
-        if state != "done" {
-            bail!("job {id} ended as {state}: {:?}", view.job.get("reason"));
-        }
-        let keys = JobKeys::new(&job);
-        let entries: Vec<(String, BTreeMap<String, String>)> =
-            self.store.query("metrics", &["XRANGE", &keys.metrics, "-", "+"]).await?;
-        let number = |entry: &BTreeMap<String, String>, field: &str| {
-            entry.get(field).and_then(|v| v.parse::<f64>().ok()).unwrap_or(0.0)
+        let points = self.client.metrics(&job, None).await?;
+        let beat = |point: &Entry<MetricsPoint>| Beat {
+            at_ms: point.value.at_ms as f64,
+            samples: point.value.samples as f64,
+            iterations: point.value.iterations as f64,
+            compute_us: point.value.compute_us as f64,
         };
-        let beat = |(_, e): &(String, BTreeMap<String, String>)| Beat {
-            at_ms: number(e, "at_ms"),
-            samples: number(e, "samples"),
-            iterations: number(e, "iterations"),
-            compute_us: number(e, "compute_us"),
-        };
-        let beats: Vec<Beat> = entries.iter().map(beat).collect();
+        let beats: Vec<Beat> = points.iter().map(beat).collect();
         let (step_ms, compute_ms) = steady(&beats, case).context("too few reports to measure")?;
-        let staleness = entries.iter().map(|(_, e)| number(e, "staleness_max")).fold(0.0, f64::max);
-        let member: Member = serde_json::from_str(view.workers.values().next().context("a worker")?)?;
-        let spent = member.spent;
+        let staleness = points.iter().map(|point| point.value.staleness_max as f64).fold(0.0, f64::max);
+        let spent = view.workers.into_iter().next().context("a worker")?;
         let steps = spent.iterations as f64;
         let each = |us: u64| us as f64 / 1e3 / steps;
         Ok(Sample {

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
+use syncline::Loss;
 use syncline_autodiff::GRAD_SUFFIX;
 use syncline_onnx::{SplitMix64, mlp};
 use syncline_ps::optim::{self, OptimizerState};
@@ -54,7 +55,7 @@ pub fn write_data(case: &Case, dir: &Path) -> Result<DataSpec> {
 
 /// The job that trains this model for at least `case.steps` steps.
 pub fn job(runtime: &Runtime, id: &str, case: &Case, data: &DataSpec) -> Result<PreparedJob> {
-    let model = Model::forward(mlp(&SIZES, 0).to_bytes(), "softmax-cross-entropy");
+    let model = Model::forward(mlp(&SIZES, 0).to_bytes(), Loss::SoftmaxCrossEntropy);
     let training = Training::new(model, data.clone()).with(|s| {
         s.optimizer = RULE;
         s.learning_rate = LEARNING_RATE;
@@ -62,7 +63,11 @@ pub fn job(runtime: &Runtime, id: &str, case: &Case, data: &DataSpec) -> Result<
         s.batch = case.batch as u32;
         s.epochs = case.steps.div_ceil(case.rows / case.batch) as u32;
     });
-    Ok(prepare(runtime, &JobGraph::new(id).train("train", training))?)
+    Ok(prepare(runtime, &{
+        let mut job = JobGraph::new(id);
+        job.train("train", training);
+        job
+    })?)
 }
 
 /// The step in this process, set up as a worker sets it up.

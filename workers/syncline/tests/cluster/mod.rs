@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use syncline::Client;
 use syncline_engine::{
-    client::Client,
     rpc::{EngineAddresses, Token},
     store::{RedisStore, keys::JobKeys},
 };

@@ -44,7 +44,10 @@ pub fn job(id: &str, policy: PolicySpec, samples: u64, batch: u32, epochs: u32, 
         // Its "gradient" counts; it is that of no loss.
         s.check = false;
     });
-    JobGraph::new(id).train("train", training).snapshot("weights", &["train"])
+    let mut job = JobGraph::new(id);
+    let train = job.train("train", training);
+    job.snapshot("weights", &train);
+    job
 }
 
 /// The counted pushes in a snapshot: minus the weights.

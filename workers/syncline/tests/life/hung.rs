@@ -55,7 +55,7 @@ async fn a_worker_in_a_step_that_does_not_end_stops_when_told_even_after_a_cance
     let job = prepared.spec.id.clone();
     let client = cluster.client();
     client.shards().await.unwrap();
-    submit::submit(&client, &cluster.token, prepared).await.unwrap();
+    client.submit_prepared(prepared).await.unwrap();
     // Ten minutes in which nothing can interrupt its executor, as in a file system that hangs.
     let mut worker = Worker::start(&cluster, &["--step-ms", "600000"]);
     wait_until("the worker opens the job", || worker.threads().contains("executor-"));
@@ -76,7 +76,7 @@ async fn a_reader_that_stops_reading_costs_a_shard_its_thread_for_seconds_only()
     let digest = prepared.blobs.iter().max_by_key(|(_, bytes)| bytes.len()).unwrap().0.clone();
     let client = cluster.client();
     let shard = client.shards().await.unwrap().remove(0);
-    submit::submit(&client, &cluster.token, prepared).await.unwrap();
+    client.submit_prepared(prepared).await.unwrap();
     let pid: u32 = {
         let port: u16 = shard.rsplit(':').next().unwrap().parse().unwrap();
         listener(port)
@@ -127,6 +127,6 @@ async fn strangers_who_never_greet_do_not_keep_a_worker_out() {
     let graph = counting::job("counting", "asp".parse().unwrap(), 1000, 10, 1, 0);
     let prepared = submit::prepare(&runtime(), &graph).unwrap();
     let job = prepared.spec.id.clone();
-    submit::submit(&client, &cluster.token, prepared).await.unwrap();
+    client.submit_prepared(prepared).await.unwrap();
     assert_eq!(cluster.until_over(&job).await["state"], "done");
 }

@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use syncline_engine::client::{Client, ClientError};
+use syncline::Loss;
 use syncline_onnx as onnx;
 use syncline_scheduler::{
     ids::JobId,
     spec::{DataSpec, Source, TrainSpec},
 };
+use syncline_workers::client::{Client, ClientError};
 use syncline_workers::submit::{self, JobGraph, Model, PreparedJob, Training};
 
 use crate::{
@@ -33,13 +34,18 @@ pub fn with_data(id: &str, data: &Path, epochs: u32) -> PreparedJob {
     let lines: String = (0..60).map(|i| format!("{},{},{}\n", i % 7, i % 5, i % 3)).collect();
     fs::write(data, lines).unwrap();
     let source = Source::csv(data.to_string_lossy().into_owned());
-    let model = Model::forward(onnx::mlp(&[2, 8, 3], 1).to_bytes(), "softmax-cross-entropy");
+    let model = Model::forward(onnx::mlp(&[2, 8, 3], 1).to_bytes(), Loss::SoftmaxCrossEntropy);
     let training = Training::new(model, DataSpec::new(source)).with(|s| {
         s.batch = 4;
         s.epochs = epochs;
         s.policy = "asp".parse().unwrap();
     });
-    let graph = JobGraph::new(id).train("train", training).snapshot("weights", &["train"]);
+    let graph = {
+        let mut job = JobGraph::new(id);
+        let train = job.train("train", training);
+        job.snapshot("weights", &train);
+        job
+    };
     submit::prepare(&runtime(), &graph).unwrap()
 }
 
@@ -48,7 +54,7 @@ pub async fn submit(cluster: &Cluster, prepared: PreparedJob) -> JobId {
     let job = prepared.spec.id.clone();
     let client = cluster.client();
     client.shards().await.unwrap();
-    submit::submit(&client, &cluster.token, prepared).await.unwrap();
+    client.submit_prepared(prepared).await.unwrap();
     job
 }
 
@@ -79,5 +85,5 @@ pub async fn check_next_job_runs(cluster: &Cluster, id: &str) {
 
 /// What stands in the way, as `status` shows it.
 pub async fn notes(client: &Client, job: &JobId) -> Result<Vec<String>, ClientError> {
-    Ok(client.job(job).await?.notes)
+    Ok(client.status(job).await?.notes)
 }

@@ -1,24 +1,21 @@
 //! Everything is stopped in order in the middle of a job, and goes on at the next start.
 
 use std::{
-    collections::BTreeMap,
     fs::{self, File},
     io::Write,
     os::fd::AsRawFd,
     path::Path,
 };
 
-use syncline_engine::{
-    client::Client,
-    rpc::{EngineAddresses, Token},
-};
+use syncline::{Client, JobPhase, JobStatus};
+use syncline_engine::rpc::{EngineAddresses, Token};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::submit;
 
 use tokio::runtime::Runtime;
 
 use crate::{
-    cluster::{number, runtime},
+    cluster::runtime,
     counting,
     other_machine::can_hide_folders,
     rig::{Up, folder, kill, syncline, wait_until},
@@ -28,10 +25,10 @@ const SAMPLES: u64 = 6_000;
 const BATCH: u32 = 10;
 const CLUSTER: &[&str] = &["--workers", "2", "--shards", "2", "--step-ms", "4"];
 
-fn client(up: &Up) -> (Client, Token) {
+fn client(up: &Up) -> Client {
     let token = Token::load(Path::new(up.about["token_file"].as_str().unwrap())).unwrap();
     let engine: EngineAddresses = up.about["engine"].as_str().unwrap().parse().unwrap();
-    (Client::new(engine, token.clone()), token)
+    Client::new(engine, token)
 }
 
 /// Submits the job.
@@ -39,30 +36,31 @@ fn submit_to(up: &Up, waiting: &Runtime, policy: &str) -> JobId {
     let job: JobId = "counting".parse().unwrap();
     let graph = counting::job(job.as_str(), policy.parse().unwrap(), SAMPLES, BATCH, 1, 3);
     let prepared = submit::prepare(&runtime(), &graph).unwrap();
-    let (engine, token) = client(up);
-    waiting.block_on(submit::submit(&engine, &token, prepared)).unwrap();
+    let engine = client(up);
+    waiting.block_on(engine.submit_prepared(prepared)).unwrap();
     job
 }
 
 /// Waits until so many samples of a running job are applied.
 fn until_far(up: &Up, waiting: &Runtime, job: &JobId, far: u64) {
-    let (engine, _) = client(up);
+    let engine = client(up);
     wait_until("the job is in its middle", || {
-        let view = waiting.block_on(engine.job(job)).unwrap().job;
-        assert!(!["done", "failed"].contains(&view["state"].as_str()), "{view:?}");
-        number(&view, "samples_applied") >= far
+        let view = waiting.block_on(engine.status(job)).unwrap().job;
+        assert!(!view.is_over(), "{view:?}");
+        view.samples_applied >= far
     });
 }
 
 /// How the job ends.
-fn until_over(up: &Up, waiting: &Runtime, job: &JobId) -> BTreeMap<String, String> {
-    let (engine, _) = client(up);
-    let mut summary = BTreeMap::new();
+fn until_over(up: &Up, waiting: &Runtime, job: &JobId) -> JobStatus {
+    let engine = client(up);
+    let mut summary = None;
     wait_until("the job is over", || {
-        summary = waiting.block_on(engine.job(job)).unwrap().job;
-        ["done", "failed", "canceled"].contains(&summary["state"].as_str())
+        let job = waiting.block_on(engine.status(job)).unwrap().job;
+        summary = Some(job).filter(JobStatus::is_over);
+        summary.is_some()
     });
-    summary
+    summary.unwrap()
 }
 
 /// Starts a job, stops the cluster `stops` times in its middle, and checks its counts at the end.
@@ -83,18 +81,18 @@ fn stopped_in_the_middle(policy: &str, stops: u64, signal: &str) {
     }
     let summary = until_over(&up, &waiting, &job);
     let logs = || fs::read_to_string(dir.path().join("logs/engine.log")).unwrap();
-    assert_eq!(summary["state"], "done", "{summary:?} {}", logs());
-    assert_eq!(number(&summary, "samples_applied"), SAMPLES);
-    let counts = counting::counts(Path::new(&summary["snapshot"]));
+    assert_eq!(summary.state, JobPhase::Done, "{summary:?} {}", logs());
+    assert_eq!(summary.samples_applied, SAMPLES);
+    let counts = counting::counts(Path::new(summary.snapshot.as_ref().unwrap()));
     let (low, high) = (*counts.iter().min().unwrap(), *counts.iter().max().unwrap());
-    let (done, torn) = (number(&summary, "iterations_done"), number(&summary, "iterations_torn"));
+    let (done, torn) = (summary.iterations_done, summary.iterations_torn);
     println!("{policy}: {done} done, {torn} torn, weights {low}..{high}");
     if policy == "asp" {
         assert!(done <= low && high <= done + torn, "{done} done, {torn} torn, weights {low}..{high}");
     }
     if policy == "bsp" {
         // A round is one step, whole or torn.
-        let barriers = number(&summary, "barriers");
+        let barriers = summary.barriers;
         assert!(high <= barriers && high - low <= torn, "{barriers} barriers, weights {low}..{high}");
     }
 }
@@ -134,7 +132,7 @@ fn another_number_of_shards_is_refused_and_the_number_that_was_goes_on() {
     let up = Up::start(&dir, &["--workers", "1"]);
     assert_eq!(up.about["shards"], 3);
     let summary = until_over(&up, &waiting, &job);
-    assert_eq!((summary["state"].as_str(), number(&summary, "samples_applied")), ("done", SAMPLES));
+    assert_eq!((summary.state, summary.samples_applied), (JobPhase::Done, SAMPLES));
 }
 
 /// What starts a program for which the folder `$1` is a small disk.

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
+use syncline::JobPhase;
 use syncline_engine::store::keys::{self, JobKeys};
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::ids::JobId;
@@ -118,7 +119,7 @@ async fn until_there(cluster: &Cluster, enough: impl Fn(&[String]) -> bool) -> V
     let deadline = std::time::Instant::now() + crate::cluster::PATIENCE;
     loop {
         let workers = cluster.client().workers().await.unwrap();
-        let ids: Vec<String> = workers.into_iter().map(|fields| fields["id"].clone()).collect();
+        let ids: Vec<String> = workers.into_iter().map(|worker| worker.id.to_string()).collect();
         if enough(&ids) {
             return ids;
         }
@@ -166,18 +167,18 @@ async fn damaged_jobs_are_parked_and_the_others_go_on() {
 
     check_exact(&cluster.until_over(&running).await, SAMPLES);
     let client = cluster.client();
-    let states: BTreeMap<String, String> =
-        client.jobs().await.unwrap().into_iter().map(|j| (j["id"].clone(), j["state"].clone())).collect();
+    let states: BTreeMap<String, JobPhase> =
+        client.jobs().await.unwrap().into_iter().map(|j| (j.id.to_string(), j.state)).collect();
     for name in damaged {
-        assert_eq!(states[name], "damaged", "{states:?}");
-        let view = client.job(&name.parse().unwrap()).await.unwrap();
-        assert!(!view.job["reason"].is_empty(), "{name}");
+        assert_eq!(states[name], JobPhase::Damaged, "{states:?}");
+        let view = client.status(&name.parse().unwrap()).await.unwrap();
+        assert!(view.job.reason.is_some(), "{name}");
     }
     for (n, name) in damaged.iter().enumerate() {
         let job = name.parse().unwrap();
         if n % 2 == 0 { client.cancel(&job).await.unwrap() } else { client.delete(&job).await.unwrap() }
     }
-    let left: Vec<String> = client.jobs().await.unwrap().into_iter().map(|j| j["id"].clone()).collect();
+    let left: Vec<String> = client.jobs().await.unwrap().into_iter().map(|j| j.id.to_string()).collect();
     assert!(damaged.iter().all(|name| !left.iter().any(|l| l == name)), "{left:?}");
     check_next_job_runs(&cluster, "next").await;
     check_next_job_runs(&cluster, "garbage").await;
@@ -201,7 +202,7 @@ async fn a_list_of_jobs_that_was_removed_or_overwritten_is_made_whole_by_the_eng
 
 async fn until_listed(cluster: &Cluster, job: &JobId) {
     let deadline = std::time::Instant::now() + crate::cluster::PATIENCE;
-    while !cluster.client().jobs().await.is_ok_and(|jobs| jobs.iter().any(|j| j["id"] == job.as_str())) {
+    while !cluster.client().jobs().await.is_ok_and(|jobs| jobs.iter().any(|j| j.id == *job)) {
         assert!(std::time::Instant::now() < deadline, "{job} is not listed again");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }

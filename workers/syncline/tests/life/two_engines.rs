@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, process::Output, time::Duration};
 
+use syncline::JobPhase;
 use syncline_engine::store::keys;
 
 use crate::{
@@ -45,8 +46,8 @@ async fn a_lead_that_goes_to_the_standby_and_back_takes_shards_workers_and_clien
         // It goes on under the other one.
         let before = number(&cluster.summary(&job).await, "samples_applied");
         cluster.until(&job, |s| number(s, "samples_applied") > before + 50).await;
-        let state = cluster.client().job(&job).await.unwrap().job["state"].clone();
-        assert_eq!(state, "running");
+        let state = cluster.client().status(&job).await.unwrap().job.state;
+        assert_eq!(state, JobPhase::Running);
     }
     check_exact(&cluster.until_over(&job).await, SAMPLES);
     check_next_job_runs(&cluster, "next").await;

@@ -1,15 +1,13 @@
 //! What runs: engine, shards, workers, Redis.
 
-use syncline_engine::store::{RedisStore, StoreError, redacted};
+use syncline_engine::{
+    status::EngineStatus,
+    store::{RedisStore, StoreError, redacted},
+};
+use syncline_workers::client::{Client, Cluster};
 
 use super::{Exit, Finding};
-use crate::cli::{
-    Connection, Failure,
-    support::{
-        connection::{Cluster, EngineInfo, RunningCluster},
-        state_files::state_dir,
-    },
-};
+use crate::cli::{Connection, Failure};
 
 /// Redis counts as nearly full from this share of its memory limit.
 const NEARLY_FULL: f64 = 0.9;
@@ -17,8 +15,7 @@ const NEARLY_FULL: f64 = 0.9;
 const MIN_REDIS_VERSION: (u32, u32) = (6, 2);
 
 pub(crate) async fn check(connection: &Connection, redis: Option<&str>) -> Vec<Finding> {
-    let running =
-        state_dir(connection.state_dir.as_deref()).ok().and_then(|d| RunningCluster::load(&d).ok().flatten());
+    let running = connection.running();
     let url = redis.map(str::to_owned).or_else(|| running.as_ref()?.redis_url());
     let nothing_runs = running.is_none() && connection.engine.is_none();
     // What the engine needs comes before the engine, so that causes stand before their consequences.
@@ -51,9 +48,10 @@ async fn engines(connection: &Connection) -> Vec<Finding> {
     let mut answers = Vec::new();
     for engines in cluster.engines.each() {
         let one = Cluster { engines, token: cluster.token.clone() };
-        answers.push(one.connect().await.map(|(_, about)| about));
+        let answer = Client::connect(&one).await.map(|(_, about)| about);
+        answers.push(answer.map_err(Failure::from));
     }
-    let active = answers.iter().flatten().find(|about| !about.get("epoch").is_empty());
+    let active = answers.iter().flatten().find(|about| about.epoch.is_some());
     let mut findings: Vec<Finding> = answers.iter().map(|one| engine(one, active.is_some())).collect();
     if let Some(active) = active {
         findings.splice(0..0, store_trouble(active));
@@ -63,7 +61,7 @@ async fn engines(connection: &Connection) -> Vec<Finding> {
 }
 
 /// One engine. Where another leads, one that stands by is as it should be.
-fn engine(answers: &Result<EngineInfo, Failure>, led: bool) -> Finding {
+fn engine(answers: &Result<EngineStatus, Failure>, led: bool) -> Finding {
     let about = match answers {
         Ok(about) => about,
         Err(failure) if led => {
@@ -72,40 +70,40 @@ fn engine(answers: &Result<EngineInfo, Failure>, led: bool) -> Finding {
         }
         Err(failure) => return Finding::fail("engine", failure.exit(), failure.line(), failure.hint()),
     };
-    let (theirs, ours) = (about.get("version"), env!("CARGO_PKG_VERSION"));
-    let found = format!("{theirs} at {}, instance {}", about.get("address"), about.get("instance"));
+    let (theirs, ours) = (&about.version, env!("CARGO_PKG_VERSION"));
+    let found = format!("{theirs} at {}, instance {}", about.address, about.instance);
     if theirs != ours {
         return Finding::warn("engine", found, format!("this is {ours}; use the same release everywhere"));
     }
-    let idle = about.get("idle");
+    let Some(idle) = &about.idle else { return Finding::ok("engine", found) };
     let idles = format!("{found}: {idle}");
-    match (idle.is_empty(), about.get("leader")) {
-        (true, _) => Finding::ok("engine", found),
-        (false, leader) if led && !leader.is_empty() => Finding::ok("engine", idles),
-        (false, leader) if !leader.is_empty() => {
+    match &about.leader {
+        Some(_) if led => Finding::ok("engine", idles),
+        Some(leader) => {
             let hint = format!("name both, here and for every shard and worker: --engine {leader},...");
             Finding::warn("engine", idles, hint)
         }
-        (false, _) if !about.get("store_trouble").is_empty() => Finding::fail(
+        None if about.store_trouble.is_some() => Finding::fail(
             "engine",
             Exit::Redis,
             idles,
             "see that Redis runs; if its password was changed, start the engine again with the new one",
         ),
-        (false, _) => Finding::warn("engine", idles, "ask again in a few seconds"),
+        None => Finding::warn("engine", idles, "ask again in a few seconds"),
     }
 }
 
-fn store_trouble(about: &EngineInfo) -> Option<Finding> {
-    let trouble = Some(about.get("store_trouble")).filter(|trouble| !trouble.is_empty())?;
+fn store_trouble(about: &EngineStatus) -> Option<Finding> {
+    let trouble = about.store_trouble.as_deref()?;
     let hint =
         "nothing is submitted and nothing is granted until Redis takes writes again; the engine keeps trying";
     Some(Finding::fail("redis writes", Exit::Redis, trouble, hint))
 }
 
-fn shards(about: &EngineInfo) -> Finding {
-    let (present, expected) = (about.number("shards_present"), about.number("shards"));
-    let (found, trouble) = (format!("{present} of {expected}"), about.get("shard_trouble"));
+fn shards(about: &EngineStatus) -> Finding {
+    let (present, expected) = (about.shards_present, about.shards);
+    let found = format!("{present} of {expected}");
+    let trouble = about.shard_trouble.as_deref().unwrap_or_default();
     if present != expected {
         let hint = "start the missing `syncline ps` processes; they name this engine with --engine";
         return Finding::fail("shards", Exit::Unreachable, format!("{found}; {trouble}"), hint);
@@ -119,8 +117,8 @@ fn shards(about: &EngineInfo) -> Finding {
     }
 }
 
-fn workers(about: &EngineInfo) -> Finding {
-    match about.number("workers") {
+fn workers(about: &EngineStatus) -> Finding {
+    match about.workers {
         0 => Finding::warn("workers", "none", "jobs wait until a worker is there: start `syncline worker`"),
         n => Finding::ok("workers", n.to_string()),
     }

@@ -10,12 +10,10 @@ use std::{
 
 use syncline_engine::folder;
 use syncline_kit::{Device, Found, KitError};
+use syncline_workers::client::{load_token, state_dir, token_file};
 
 use super::{Exit, Finding};
-use crate::cli::{
-    Connection, say,
-    support::state_files::{load_token, state_dir, token_file},
-};
+use crate::cli::{Connection, say};
 
 /// A worker needs a few descriptors, an engine one per connection.
 const FEW_OPEN_FILES: u64 = 1_024;

@@ -1,6 +1,8 @@
 //! `syncline cancel`: ends a job.
 
+use syncline_engine::status::JobPhase;
 use syncline_scheduler::ids::JobId;
+use syncline_workers::client::Client;
 
 use crate::cli::{Connection, Failure, block_on, log_as_command, print_json, say};
 
@@ -19,12 +21,9 @@ pub(crate) fn run(args: &CancelArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
     let damaged = block_on(async {
-        let (client, _) = cluster.connect().await?;
+        let (client, _) = Client::connect(&cluster).await?;
         // Nothing of it can be kept: canceling removes it.
-        let damaged = client
-            .job(&args.job)
-            .await
-            .is_ok_and(|view| view.job.get("state").is_some_and(|state| state == "damaged"));
+        let damaged = client.status(&args.job).await.is_ok_and(|view| view.job.state == JobPhase::Damaged);
         client.cancel(&args.job).await?;
         Ok(damaged)
     })?;

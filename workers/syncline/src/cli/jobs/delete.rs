@@ -1,6 +1,7 @@
 //! `syncline delete`: forgets a job that is over, so that its id is free again.
 
 use syncline_scheduler::ids::JobId;
+use syncline_workers::client::Client;
 
 use crate::cli::{Connection, Failure, block_on, log_as_command, print_json, say};
 
@@ -18,7 +19,7 @@ pub struct DeleteArgs {
 pub(crate) fn run(args: &DeleteArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    block_on(async { Ok(cluster.connect().await?.0.delete(&args.job).await?) })?;
+    block_on(async { Ok(Client::connect(&cluster).await?.0.delete(&args.job).await?) })?;
     if args.json {
         return print_json(&serde_json::json!({ "id": args.job, "state": "deleted" }));
     }

@@ -1,11 +1,12 @@
 //! `syncline explain`: why a task waits, and why there is a barrier.
 
-use syncline_engine::rpc::JobFields;
+use syncline_engine::status::JobStatus;
 use syncline_scheduler::{
     core::{BarrierExplanation, TaskExplanation, WorkerExplanation},
     graph::TaskId,
     ids::{JobId, Superstep},
 };
+use syncline_workers::client::Client;
 
 use crate::cli::{
     Connection, Failure, block_on, log_as_command, print, print_json,
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
     let (task, barrier) = block_on(async {
-        let (client, _) = cluster.connect().await?;
+        let (client, _) = Client::connect(&cluster).await?;
         let task = match &args.task {
             Some(task) => Some(client.explain_task(&args.job, task).await?),
             None => None,
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
         let barrier = match args.barrier {
             Some(barrier) => {
                 let story = client.explain_barrier(&args.job, barrier).await?;
-                Some((story, client.job(&args.job).await?.job))
+                Some((story, client.status(&args.job).await?.job))
             }
             None => None,
         };
@@ -71,7 +72,7 @@ fn ms(us: Option<u64>) -> String {
     us.map_or_else(|| "-".into(), |us| format!("{:.1}", us as f64 / 1000.0))
 }
 
-fn barrier_in_words(story: &BarrierExplanation, job: &JobFields) -> String {
+fn barrier_in_words(story: &BarrierExplanation, job: &JobStatus) -> String {
     let mut lines = vec![
         format!("barrier/{}: {}", story.barrier, story.state),
         format!("rule     {}", story.why.rule),
@@ -110,7 +111,7 @@ fn barrier_in_words(story: &BarrierExplanation, job: &JobFields) -> String {
     }
     for (w, slow) in story.workers.iter().filter_map(|w| Some((w, w.straggler?))) {
         let called = display_name(&w.name, &w.worker.to_string());
-        let words = slow_worker(&called, slow.factor, slow.since_ms as f64, job);
+        let words = slow_worker(&called, slow.factor, slow.since_ms, job);
         lines.push(format!("slow: {words}"));
     }
     lines.join("\n")

@@ -1,6 +1,7 @@
 //! `syncline gc`: removes what no job needs any more from the parameter servers' disks.
 
 use std::time::Duration;
+use syncline_workers::client::Client;
 
 use crate::cli::{Connection, Failure, block_on, log_as_command, print_json, say};
 
@@ -20,7 +21,7 @@ pub(crate) fn run(args: &GcArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
     let older_than = Duration::from_secs(args.older_than_s);
-    let removed = block_on(async { Ok(cluster.connect().await?.0.gc(older_than).await?) })?;
+    let removed = block_on(async { Ok(Client::connect(&cluster).await?.0.gc(older_than).await?) })?;
     if args.json {
         return print_json(&removed);
     }

@@ -1,5 +1,8 @@
 //! `syncline jobs`: all jobs in a table.
 
+use syncline_engine::status::JobStatus;
+use syncline_workers::client::Client;
+
 use crate::cli::{
     Connection, Failure, block_on, log_as_command, print, print_json, say, support::describe, table,
 };
@@ -19,20 +22,25 @@ const COLUMNS: &[&str] =
 pub(crate) fn run(args: &JobsArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    let jobs = block_on(async { Ok(cluster.connect().await?.0.jobs().await?) })?;
+    let jobs = block_on(async { Ok(Client::connect(&cluster).await?.0.jobs().await?) })?;
     if args.json {
         return print_json(&jobs);
     }
-    let rows: Vec<Vec<String>> = jobs
-        .iter()
-        .map(|job| {
-            let f = |name| describe::field(job, name).to_owned();
-            let (epoch, age) = (describe::epoch(job), describe::age(job));
-            let speed = describe::samples_per_s_lately(job).unwrap_or_else(|| f("samples_per_s"));
-            let waits = describe::waits_for(job);
-            vec![f("id"), f("state"), f("policy"), epoch, speed, f("loss"), f("workers"), age, waits]
-        })
-        .collect();
+    let row = |job: &JobStatus| {
+        let speed = describe::samples_per_s_lately(job).unwrap_or(job.samples_per_s);
+        vec![
+            job.id.to_string(),
+            job.state.word().to_owned(),
+            job.policy.clone(),
+            describe::epoch(job),
+            format!("{speed:.1}"),
+            describe::loss(job).unwrap_or_default(),
+            job.workers.to_string(),
+            describe::age(job),
+            describe::waits_for(job),
+        ]
+    };
+    let rows: Vec<Vec<String>> = jobs.iter().map(row).collect();
     if rows.is_empty() {
         say("no jobs yet; `syncline submit JOB.toml` submits one");
     }

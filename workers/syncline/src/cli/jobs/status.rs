@@ -1,6 +1,7 @@
 //! `syncline status`: one job with its workers.
 
 use syncline_scheduler::ids::JobId;
+use syncline_workers::client::Client;
 
 use crate::cli::{Connection, Failure, block_on, log_as_command, print, print_json, support::describe};
 
@@ -19,13 +20,12 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
     let (view, about) = block_on(async {
-        let (client, about) = cluster.connect().await?;
-        Ok((client.job(&args.job).await?, about))
+        let (client, about) = Client::connect(&cluster).await?;
+        Ok((client.status(&args.job).await?, about))
     })?;
     if args.json {
-        return print_json(&describe::json(&view));
+        return print_json(&view);
     }
-    let redis_cli = args.connection.redis_cli(about.get("redis"));
-    let look = describe::redis_commands(&view.job, &redis_cli).unwrap_or_default();
+    let look = describe::redis_commands(&view.job, &args.connection.redis_cli(&about.redis));
     print(&format!("{}\n\nlook at it with\n{look}", describe::job(&view)))
 }

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use syncline_workers::submit::{JobFile, prepare, submit, submit_replacing};
+use syncline_workers::{
+    client::Client,
+    submit::{JobFile, prepare},
+};
 
 use super::watch::follow;
 use crate::cli::{
@@ -46,15 +49,15 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
     }
     let cluster = args.connection.find()?;
     block_on(async {
-        let (client, _) = cluster.connect().await?;
+        let (client, _) = Client::connect(&cluster).await?;
         let preparing =
             tokio::task::spawn_blocking(move || prepare(models()?, &graph).map_err(Failure::from));
         let prepared = preparing.await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))?;
         prepared.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
         let id = prepared.spec.id.clone();
         let submitted = match args.replace {
-            true => submit_replacing(&client, &cluster.token, prepared).await,
-            false => submit(&client, &cluster.token, prepared).await,
+            true => client.replace_prepared(prepared).await,
+            false => client.submit_prepared(prepared).await,
         };
         submitted?;
         if args.watch {

@@ -6,12 +6,11 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
-use syncline_engine::{client::Client, rpc::JobView};
+use syncline_engine::status::JobView;
 use syncline_scheduler::ids::JobId;
+use syncline_workers::client::{Client, ClientError};
 
-use crate::cli::{
-    CliError, Connection, Failure, block_on, log_as_command, print, print_json, say, support::describe,
-};
+use crate::cli::{Connection, Failure, block_on, log_as_command, print, print_json, say, support::describe};
 
 /// Pause between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -33,7 +32,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
     block_on(async {
-        let (client, _) = cluster.connect().await?;
+        let (client, _) = Client::connect(&cluster).await?;
         follow(&client, &args.job, args.json).await
     })
 }
@@ -49,10 +48,10 @@ pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Fail
         (false, false) => Display::Lines { last: None, trouble: None },
     };
     let view = loop {
-        match client.job_once(job).await {
+        match client.status_once(job).await {
             Ok(view) => {
                 display.show(&view)?;
-                if describe::is_over(&view.job) {
+                if view.job.is_over() {
                     break view;
                 }
             }
@@ -64,26 +63,11 @@ pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Fail
     };
     display.close();
     if json {
-        print_json(&describe::json(&view))?
+        print_json(&view)?
     } else {
         print(&describe::job(&view))?
     }
-    outcome(&view)
-}
-
-/// An error unless the job is done.
-fn outcome(view: &JobView) -> Result<(), Failure> {
-    let f = |name| describe::field(&view.job, name).to_owned();
-    match describe::field(&view.job, "state") {
-        "done" => Ok(()),
-        "canceled" => Err(CliError::JobCanceled { job: f("id") }.into()),
-        _ => {
-            let (code, reason) = (f("code"), f("reason"));
-            let coded = reason.starts_with('[') || code.is_empty();
-            let reason = if coded { reason } else { format!("[{code}] {reason}") };
-            Err(CliError::JobFailed { job: f("id"), reason }.into())
-        }
-    }
+    Ok(ClientError::of_outcome(&view.job)?)
 }
 
 enum Display {
@@ -125,8 +109,8 @@ impl Display {
                 Ok(())
             }
             Self::Bar(bar) => {
-                bar.set_length((describe::number(job, "samples_total") as u64).max(1));
-                bar.set_position(describe::number(job, "samples_applied") as u64);
+                bar.set_length(job.samples_total.max(1));
+                bar.set_position(job.samples_applied);
                 bar.set_message(line);
                 Ok(())
             }
@@ -135,7 +119,7 @@ impl Display {
                     *last = None;
                 }
                 let due = |(at, said): &(Instant, String)| {
-                    *said != line && (at.elapsed() >= LINE_INTERVAL || describe::is_over(job))
+                    *said != line && (at.elapsed() >= LINE_INTERVAL || job.is_over())
                 };
                 if last.as_ref().is_none_or(due) {
                     print(&line)?;

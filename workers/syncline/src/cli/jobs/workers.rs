@@ -1,10 +1,9 @@
 //! `syncline workers`: all live workers in a table.
 
-use syncline_engine::rpc::WorkerFields;
+use syncline_engine::status::LiveWorker;
+use syncline_workers::client::Client;
 
-use crate::cli::{
-    Connection, Failure, block_on, log_as_command, print, print_json, say, support::describe, table,
-};
+use crate::cli::{Connection, Failure, block_on, log_as_command, print, print_json, say, table};
 
 #[derive(Debug, clap::Args)]
 pub struct WorkersArgs {
@@ -15,22 +14,13 @@ pub struct WorkersArgs {
     json: bool,
 }
 
-/// Fields of a worker in Redis, and how the table calls them.
-const COLUMNS: [(&str, &str); 7] = [
-    ("name", "worker"),
-    ("id", "id"),
-    ("host", "host"),
-    ("device", "device"),
-    ("pid", ">process"),
-    ("holding", ">tasks"),
-    ("blocked_on", "waits for"),
-];
+const COLUMNS: [&str; 7] = ["worker", "id", "host", "device", ">process", ">tasks", "waits for"];
 
 pub(crate) fn run(args: &WorkersArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
     let (workers, jobs) = block_on(async {
-        let (client, _) = cluster.connect().await?;
+        let (client, _) = Client::connect(&cluster).await?;
         Ok((client.workers().await?, client.jobs().await?))
     })?;
     if args.json {
@@ -39,12 +29,20 @@ pub(crate) fn run(args: &WorkersArgs) -> Result<(), Failure> {
     if workers.is_empty() {
         say("no workers; `syncline worker` starts one");
     }
-    let field = |worker: &WorkerFields, name: &str| worker.get(name).cloned().unwrap_or_default();
-    let rows: Vec<Vec<String>> =
-        workers.iter().map(|worker| COLUMNS.iter().map(|(name, _)| field(worker, name)).collect()).collect();
-    let excluded = jobs.iter().filter(|job| !describe::is_over(job)).filter_map(|job| {
-        let (id, who) = (describe::field(job, "id"), describe::field(job, "excluded"));
-        (!who.is_empty()).then(|| format!("\njob {id} is not offered for now to {who}"))
+    let row = |worker: &LiveWorker| {
+        vec![
+            worker.name.clone(),
+            worker.id.to_string(),
+            worker.host.clone(),
+            worker.device.clone(),
+            worker.pid.to_string(),
+            worker.holding.to_string(),
+            worker.blocked_on.clone().unwrap_or_default(),
+        ]
+    };
+    let table = table(&COLUMNS, &workers.iter().map(row).collect::<Vec<_>>());
+    let excluded = jobs.iter().filter(|job| !job.is_over()).filter_map(|job| {
+        Some(format!("\njob {} is not offered for now to {}", job.id, job.excluded.as_ref()?))
     });
-    print(&excluded.fold(table(&COLUMNS.map(|(_, title)| title), &rows), |text, line| text + &line))
+    print(&excluded.fold(table, |text, line| text + &line))
 }

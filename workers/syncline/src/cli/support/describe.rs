@@ -1,99 +1,81 @@
-//! A job and its workers in words, from the fields that Redis shows.
+//! A job and its workers in words.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use syncline_engine::{
-    rpc::{JobFields, JobView},
+    status::{JobPhase, JobStatus, JobView, MemberState, MemberStatus},
     store::keys::JobKeys,
 };
-use syncline_scheduler::core::{Member, Membership};
 
 use crate::cli::table;
 
 /// After this long without a new sample the speed lately is none.
-const STALE_AFTER_MS: f64 = 10_000.0;
+const STALE_AFTER_MS: u64 = 10_000;
 
 /// What is shown where a damaged job does not say.
 const UNKNOWN: &str = "-";
 
-/// One field of a job, empty if it is not there.
-pub(crate) fn field<'a>(job: &'a JobFields, name: &str) -> &'a str {
-    job.get(name).map_or("", String::as_str)
-}
-
-pub(crate) fn number(job: &JobFields, name: &str) -> f64 {
-    field(job, name).parse().unwrap_or(0.0)
-}
-
-/// Whether nothing follows unless somebody mends it.
-pub(crate) fn is_over(job: &JobFields) -> bool {
-    matches!(field(job, "state"), "done" | "failed" | "canceled" | "damaged")
-}
-
 /// Samples per second over the last seconds; nothing unless it trains.
-pub(crate) fn samples_per_s_lately(job: &JobFields) -> Option<String> {
-    let lately = Some(field(job, "samples_per_s_lately")).filter(|figure| !figure.is_empty())?;
+pub(crate) fn samples_per_s_lately(job: &JobStatus) -> Option<f64> {
+    let lately = job.samples_per_s_lately?;
     // The engine writes a job when something happens to it: the figure of one that stands still is old.
-    let still = since_ms(number(job, "progress_ms")) > STALE_AFTER_MS;
-    Some(if still { "0.0".to_owned() } else { lately.to_owned() })
+    let still = since_ms(job.progress_ms) > STALE_AFTER_MS;
+    Some(if still { 0.0 } else { lately })
 }
 
 /// The speed as a whole line: lately and on average.
-fn speed(job: &JobFields) -> String {
-    let average = field(job, "samples_per_s");
+fn speed(job: &JobStatus) -> String {
     match samples_per_s_lately(job) {
-        Some(lately) => format!("{lately}/s, on average {average}/s"),
-        None => format!("{average}/s"),
+        Some(lately) => format!("{lately:.1}/s, on average {:.1}/s", job.samples_per_s),
+        None => format!("{:.1}/s", job.samples_per_s),
     }
 }
 
 /// What the job waits for, and what is wrong with the cluster, in words.
 fn obstacles(view: &JobView) -> Vec<(&'static str, String)> {
-    if is_over(&view.job) {
+    if view.job.is_over() {
         return Vec::new();
     }
-    let waits = Some(field(&view.job, "waiting_for")).filter(|text| !text.is_empty());
-    let waits = waits.map(|text| ("waits for", text.to_owned()));
-    waits.into_iter().chain(view.notes.iter().map(|note| ("trouble", note.clone()))).collect()
+    let waits = view.job.waiting_for.iter().map(|text| ("waits for", text.clone()));
+    waits.chain(view.notes.iter().map(|note| ("trouble", note.clone()))).collect()
 }
 
 /// The same in one cell of a table.
-pub(crate) fn waits_for(job: &JobFields) -> String {
-    let told = [field(job, "waiting_for"), field(job, "trouble")];
-    let told: Vec<&str> = told.into_iter().filter(|text| !text.is_empty() && !is_over(job)).collect();
-    told.join("; ")
+pub(crate) fn waits_for(job: &JobStatus) -> String {
+    let told = job.waiting_for.iter().chain(&job.trouble).filter(|_| !job.is_over());
+    told.cloned().collect::<Vec<_>>().join("; ")
 }
 
 /// `3/20`, the epoch that runs of all.
-pub(crate) fn epoch(job: &JobFields) -> String {
-    if field(job, "epochs").is_empty() {
-        return UNKNOWN.to_owned();
+pub(crate) fn epoch(job: &JobStatus) -> String {
+    match job.state {
+        JobPhase::Damaged => UNKNOWN.to_owned(),
+        _ => format!("{}/{}", (job.epoch + 1).min(job.epochs), job.epochs),
     }
-    let (done, all) = (number(job, "epoch"), number(job, "epochs"));
-    format!("{}/{}", (done + 1.0).min(all), all)
 }
 
 /// Time since the job was submitted.
-pub(crate) fn age(job: &JobFields) -> String {
-    if field(job, "submitted_ms").is_empty() {
-        return UNKNOWN.to_owned();
-    }
-    span(since_ms(number(job, "submitted_ms")) / 1e3)
+pub(crate) fn age(job: &JobStatus) -> String {
+    job.submitted_ms.map_or_else(|| UNKNOWN.to_owned(), |at_ms| span(since_ms(at_ms)))
 }
 
-/// Time since a moment in epoch milliseconds, in words; of a job that is over, until its end.
-fn time_since(ms: f64, job: &JobFields) -> String {
-    let ended = Some(number(job, "ended_ms")).filter(|&ended| ended > 0.0);
-    span(ended.map_or_else(|| since_ms(ms), |ended| (ended - ms).max(0.0)) / 1e3)
+/// The loss as it stands in Redis.
+pub(crate) fn loss(job: &JobStatus) -> Option<String> {
+    job.loss.map(|loss| format!("{loss:.6}"))
 }
 
-fn since_ms(ms: f64) -> f64 {
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64() * 1e3);
-    (now_ms - ms).max(0.0)
+/// Time since a moment, in words; of a job that is over, until its end.
+fn time_since(at_ms: u64, job: &JobStatus) -> String {
+    span(job.ended_ms.map_or_else(|| since_ms(at_ms), |ended_ms| ended_ms.saturating_sub(at_ms)))
 }
 
-fn span(s: f64) -> String {
-    match s {
+fn since_ms(at_ms: u64) -> u64 {
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    now_ms.saturating_sub(at_ms)
+}
+
+fn span(ms: u64) -> String {
+    match ms as f64 / 1e3 {
         s if s < 120.0 => format!("{s:.0} s"),
         s if s < 7_200.0 => format!("{:.0} min", s / 60.0),
         s if s < 172_800.0 => format!("{:.0} h", s / 3_600.0),
@@ -104,28 +86,26 @@ fn span(s: f64) -> String {
 /// The line of progress that `watch` shows: epoch, samples/s, loss, next barrier, and what stands in the way.
 pub(crate) fn progress(view: &JobView) -> String {
     let job = &view.job;
-    let speed = samples_per_s_lately(job).unwrap_or_else(|| field(job, "samples_per_s").to_owned());
-    let mut parts =
-        vec![field(job, "state").to_owned(), format!("epoch {}", epoch(job)), format!("{speed} samples/s")];
-    for (name, value) in [("loss", field(job, "loss")), ("next barrier", field(job, "next_barrier"))] {
-        if !value.is_empty() && !is_over(job) || name == "loss" && !value.is_empty() {
-            parts.push(format!("{name} {value}"));
-        }
-    }
-    parts.extend(obstacles(view).into_iter().map(|(what, text)| format!("{what}: {text}")));
-    parts.join("  ")
+    let speed = samples_per_s_lately(job).unwrap_or(job.samples_per_s);
+    let head =
+        [job.state.word().to_owned(), format!("epoch {}", epoch(job)), format!("{speed:.1} samples/s")];
+    let loss = loss(job).map(|loss| format!("loss {loss}"));
+    let barrier = job.next_barrier.as_ref().filter(|_| !job.is_over());
+    let barrier = barrier.map(|next| format!("next barrier {next}"));
+    let obstacles = obstacles(view).into_iter().map(|(what, text)| format!("{what}: {text}"));
+    head.into_iter().chain(loss).chain(barrier).chain(obstacles).collect::<Vec<_>>().join("  ")
 }
 
 /// The job in a few lines, and a table of its workers.
 pub(crate) fn job(view: &JobView) -> String {
     let job = &view.job;
-    let f = |name| field(job, name);
-    let name = ("job", format!("{} ({})", f("id"), f("state")));
-    if f("state") == "damaged" {
-        let delete = format!("`syncline delete {}` forgets it", f("id"));
-        return align(&[name, ("code", f("code").into()), ("reason", f("reason").into()), ("next", delete)]);
+    let mut lines = vec![("job", format!("{} ({})", job.id, job.state.word()))];
+    if job.state == JobPhase::Damaged {
+        let texts = [("code", &job.code), ("reason", &job.reason)];
+        lines.extend(texts.map(|(name, text)| (name, text.clone().unwrap_or_default())));
+        lines.push(("next", format!("`syncline delete {}` forgets it", job.id)));
+        return align(&lines);
     }
-    let mut lines = vec![name];
     lines.extend(progress_lines(job));
     lines.extend(obstacles(view));
     lines.extend(result_lines(job));
@@ -138,62 +118,46 @@ pub(crate) fn job(view: &JobView) -> String {
 type Line = (&'static str, String);
 
 /// Policy and counters of a job.
-fn progress_lines(job: &JobFields) -> Vec<Line> {
-    let f = |name| field(job, name);
+fn progress_lines(job: &JobStatus) -> Vec<Line> {
     let iterations = format!(
         "{} done, {} lost, {} torn, {} skipped",
-        f("iterations_done"),
-        f("iterations_lost"),
-        f("iterations_torn"),
-        f("iterations_skipped")
+        job.iterations_done, job.iterations_lost, job.iterations_torn, job.iterations_skipped
     );
     let barriers = format!(
         "{}, waited {} ms (predicted {} ms), {} planned again",
-        f("barriers"),
-        f("actual_wait_ms"),
-        f("predicted_wait_ms"),
-        f("replanned")
+        job.barriers, job.actual_wait_ms, job.predicted_wait_ms, job.replanned
     );
     vec![
-        ("policy", f("policy").to_owned()),
+        ("policy", job.policy.clone()),
         ("epoch", epoch(job)),
-        ("samples", format!("{} of {}, {}", f("samples_applied"), f("samples_total"), speed(job))),
+        ("samples", format!("{} of {}, {}", job.samples_applied, job.samples_total, speed(job))),
         ("iterations", iterations),
         ("barriers", barriers),
         // Of the fastest worker over the slowest.
-        match (is_over(job), f("lead")) {
-            (false, now) if !now.is_empty() => {
-                ("lead", format!("{now} iterations, largest {}", f("max_lead")))
-            }
-            _ => ("largest lead", format!("{} iterations", f("max_lead"))),
+        match job.is_over() {
+            true => ("largest lead", format!("{} iterations", job.max_lead)),
+            false => ("lead", format!("{} iterations, largest {}", job.lead, job.max_lead)),
         },
     ]
 }
 
-/// What a job has reached; fields that it does not have yet are left out.
-fn result_lines(job: &JobFields) -> Vec<Line> {
-    let f = |name| field(job, name);
-    let share = |name: &str, field: &'static str| {
-        let share: Option<f64> = f(field).parse().ok();
+/// What a job has reached; what it does not have yet is left out.
+fn result_lines(job: &JobStatus) -> Vec<Line> {
+    let share = |name: &str, share: Option<f64>| {
         share.map_or(String::new(), |share| format!(", {name} {:.2} %", share * 100.0))
     };
-    let accuracy = share("accuracy", "test_accuracy") + &share("top-k accuracy", "test_top_k_accuracy");
-    let perplexity: Option<f64> = f("test_perplexity").parse().ok();
-    let perplexity = perplexity.map_or(String::new(), |value| format!(", perplexity {value:.2}"));
-    let test = match f("test_loss") {
-        "" => String::new(),
-        loss => format!("loss {loss}{accuracy}{perplexity}"),
-    };
-    let while_running = |name| if is_over(job) { String::new() } else { f(name).to_owned() };
+    let accuracy = share("accuracy", job.test_accuracy) + &share("top-k accuracy", job.test_top_k_accuracy);
+    let perplexity = job.test_perplexity.map_or(String::new(), |value| format!(", perplexity {value:.2}"));
+    let running = !job.is_over();
     let lines = [
-        ("next barrier", while_running("next_barrier")),
-        ("loss", f("loss").to_owned()),
-        ("test", test),
-        ("snapshot", f("snapshot").to_owned()),
-        ("reason", f("reason").to_owned()),
-        ("excluded", while_running("excluded")),
+        ("next barrier", job.next_barrier.clone().filter(|_| running)),
+        ("loss", loss(job)),
+        ("test", job.test_loss.map(|loss| format!("loss {loss:.6}{accuracy}{perplexity}"))),
+        ("snapshot", job.snapshot.clone()),
+        ("reason", job.reason.clone()),
+        ("excluded", job.excluded.clone().filter(|_| running)),
     ];
-    lines.into_iter().filter(|(_, text)| !text.is_empty()).collect()
+    lines.into_iter().filter_map(|(name, text)| Some((name, text?))).collect()
 }
 
 fn align(pairs: &[(&str, String)]) -> String {
@@ -219,44 +183,39 @@ const WORKER_COLUMNS: &[&str] = &[
 /// Where each worker's time went, how long its next iteration is predicted to take and how wrong such predictions were,
 /// and who is slow; empty without workers.
 fn workers(view: &JobView) -> String {
-    let mut members: Vec<(&String, Member)> =
-        view.workers.iter().filter_map(|(id, json)| Some((id, serde_json::from_str(json).ok()?))).collect();
-    if members.is_empty() {
+    if view.workers.is_empty() {
         return String::new();
     }
-    // `w10` comes after `w9`.
-    members.sort_by_key(|(id, _)| (id.len(), (*id).clone()));
     let ms = |us: u64| format!("{:.1}", us as f64 / 1e3);
-    let row = |(id, m): &(&String, Member)| {
-        let standing = match m.membership {
+    let row = |member: &MemberStatus| {
+        let state = match member.state {
             // It has stayed to the end.
-            Membership::Active if is_over(&view.job) => "done",
-            Membership::Active => "active",
-            Membership::Sealing { .. } => "sealing",
-            Membership::Gone => "gone",
+            MemberState::Active if view.job.is_over() => "done",
+            MemberState::Active => "active",
+            MemberState::Sealing => "sealing",
+            MemberState::Gone => "gone",
         };
-        let s = &m.spent;
         vec![
-            m.about.name.clone(),
-            (*id).clone(),
-            standing.to_owned(),
-            s.iterations.to_string(),
-            s.samples.to_string(),
-            m.batch.to_string(),
-            m.speed.interval_us(m.batch).map_or_else(|| "-".into(), ms),
-            ms(m.speed.errors().rmse_us as u64),
-            ms(s.compute_us),
-            ms(s.throttle_us),
-            ms(s.pull_us),
-            ms(s.push_us),
-            ms(s.wait_us),
+            member.name.clone(),
+            member.id.to_string(),
+            state.to_owned(),
+            member.iterations.to_string(),
+            member.samples.to_string(),
+            member.batch.to_string(),
+            member.predicted_interval_us.map_or_else(|| UNKNOWN.into(), ms),
+            ms(member.prediction_rmse_us as u64),
+            ms(member.compute_us),
+            ms(member.throttle_us),
+            ms(member.pull_us),
+            ms(member.push_us),
+            ms(member.wait_us),
         ]
     };
-    let mut text = table(WORKER_COLUMNS, &members.iter().map(row).collect::<Vec<_>>());
-    let slow = members.iter().filter(|(_, m)| m.membership == Membership::Active && !is_over(&view.job));
-    for (id, m, slow) in slow.filter_map(|(id, m)| Some((id, m, m.straggler?))) {
-        let called = display_name(&m.about.name, id);
-        text += &format!("\n{}", slow_worker(&called, slow.factor, slow.since_us as f64 / 1e3, &view.job));
+    let mut text = table(WORKER_COLUMNS, &view.workers.iter().map(row).collect::<Vec<_>>());
+    let active = view.workers.iter().filter(|m| m.state == MemberState::Active && !view.job.is_over());
+    for (member, factor, since_ms) in active.filter_map(|m| Some((m, m.slow_factor?, m.slow_since_ms?))) {
+        let called = display_name(&member.name, &member.id.to_string());
+        text += &format!("\n{}", slow_worker(&called, factor, since_ms, &view.job));
     }
     text
 }
@@ -267,87 +226,82 @@ pub(crate) fn display_name(name: &str, id: &str) -> String {
 }
 
 /// Who is slow, how much, and since when; or who was until the job ended.
-pub(crate) fn slow_worker(called: &str, factor: f64, since_ms: f64, job: &JobFields) -> String {
+pub(crate) fn slow_worker(called: &str, factor: f64, since_ms: u64, job: &JobStatus) -> String {
     let since = time_since(since_ms, job);
-    let been = if is_over(job) { "was" } else { "has been" };
+    let been = if job.is_over() { "was" } else { "has been" };
     format!("{called} {been} {factor:.1} times as slow per sample as most for {since}")
 }
 
 /// How to look at the same job without Syncline.
-pub(crate) fn redis_commands(job: &JobFields, redis_cli: &str) -> Option<String> {
-    let keys = JobKeys::new(&field(job, "id").parse().ok()?);
-    Some(format!("{redis_cli} HGETALL '{}'\n{redis_cli} XREVRANGE '{}' + - COUNT 5", keys.job, keys.metrics))
-}
-
-/// The same as JSON, with the workers' records unpacked.
-pub(crate) fn json(view: &JobView) -> serde_json::Value {
-    let worker =
-        |text: &String| serde_json::from_str(text).unwrap_or(serde_json::Value::String(text.clone()));
-    let workers: serde_json::Map<_, _> =
-        view.workers.iter().map(|(id, text)| (id.clone(), worker(text))).collect();
-    serde_json::json!({ "job": view.job, "workers": workers })
+pub(crate) fn redis_commands(job: &JobStatus, redis_cli: &str) -> String {
+    let keys = JobKeys::new(&job.id);
+    format!("{redis_cli} HGETALL '{}'\n{redis_cli} XREVRANGE '{}' + - COUNT 5", keys.job, keys.metrics)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fields(pairs: &[(&str, &str)]) -> JobFields {
-        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    fn job(fields: &[(&str, &str)]) -> JobStatus {
+        let known = [("id", "a"), ("state", "running")];
+        let fields =
+            known.iter().chain(fields).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        JobStatus::read(&fields.collect()).unwrap()
     }
 
     #[test]
     fn spans_table() {
-        for (s, want) in [(5.0, "5 s"), (180.0, "3 min"), (7_200.0, "2 h"), (864_000.0, "10 d")] {
-            assert_eq!(span(s), want);
+        for (ms, want) in [(5_000, "5 s"), (180_000, "3 min"), (7_200_000, "2 h"), (864_000_000, "10 d")] {
+            assert_eq!(span(ms), want);
         }
     }
 
     #[test]
     fn progress_names_what_is_known() {
-        let job = fields(&[("state", "running"), ("epoch", "0"), ("epochs", "3"), ("samples_per_s", "9.5")]);
-        let mut view = JobView { job, ..JobView::default() };
+        let known = [("epoch", "0"), ("epochs", "3"), ("samples_per_s", "9.5")];
+        let mut view = JobView { job: job(&known), workers: Vec::new(), notes: Vec::new() };
         assert_eq!(progress(&view), "running  epoch 1/3  9.5 samples/s");
-        view.job.extend(fields(&[("loss", "0.5"), ("next_barrier", "2: planning")]));
-        assert_eq!(progress(&view), "running  epoch 1/3  9.5 samples/s  loss 0.5  next barrier 2: planning");
-        view.job.extend(fields(&[("waiting_for", "room on the disk")]));
+        view.job.loss = Some(0.5);
+        view.job.next_barrier = Some("2: planning".into());
+        let line = "running  epoch 1/3  9.5 samples/s  loss 0.500000  next barrier 2: planning";
+        assert_eq!(progress(&view), line);
+        view.job.waiting_for = Some("room on the disk".into());
         view.notes.push("shard 1 is silent".into());
         assert!(progress(&view).ends_with("  waits for: room on the disk  trouble: shard 1 is silent"));
-        view.job.extend(fields(&[("state", "done"), ("epoch", "3")]));
-        assert_eq!(progress(&view), "done  epoch 3/3  9.5 samples/s  loss 0.5");
+        (view.job.state, view.job.epoch) = (JobPhase::Done, 3);
+        assert_eq!(progress(&view), "done  epoch 3/3  9.5 samples/s  loss 0.500000");
     }
 
     #[test]
     fn how_long_a_worker_was_slow_ends_with_its_job() {
-        let now = since_ms(0.0);
-        let running = fields(&[("state", "running"), ("ended_ms", "")]);
-        let words = slow_worker("worker-3 (w3)", 2.5, now - 30_000.0, &running);
+        let now_ms = since_ms(0);
+        let words = slow_worker("worker-3 (w3)", 2.5, now_ms - 30_000, &job(&[("ended_ms", "")]));
         assert_eq!(words, "worker-3 (w3) has been 2.5 times as slow per sample as most for 30 s");
-        let done = fields(&[("state", "done"), ("ended_ms", "1700000005000")]);
-        let words = slow_worker("worker-3 (w3)", 2.5, 1_700_000_000_000.0, &done);
+        let done = job(&[("state", "done"), ("ended_ms", "1700000005000")]);
+        let words = slow_worker("worker-3 (w3)", 2.5, 1_700_000_000_000, &done);
         assert_eq!(words, "worker-3 (w3) was 2.5 times as slow per sample as most for 5 s");
     }
 
     #[test]
     fn a_table_says_what_a_job_waits_for_and_what_stops_every_job() {
-        let mut job = fields(&[("state", "running"), ("waiting_for", ""), ("trouble", "")]);
+        let mut job = job(&[("waiting_for", ""), ("trouble", "")]);
         assert_eq!(waits_for(&job), "");
-        job.extend(fields(&[("trouble", "Redis takes no writes")]));
+        job.trouble = Some("Redis takes no writes".into());
         assert_eq!(waits_for(&job), "Redis takes no writes");
-        job.extend(fields(&[("waiting_for", "room on the disk")]));
+        job.waiting_for = Some("room on the disk".into());
         assert_eq!(waits_for(&job), "room on the disk; Redis takes no writes");
-        job.extend(fields(&[("state", "done")]));
+        job.state = JobPhase::Done;
         assert_eq!(waits_for(&job), "");
     }
 
     #[test]
     fn the_speed_of_a_job_that_stands_still_is_none() {
-        let mut job = fields(&[("state", "running"), ("samples_per_s", "9.5")]);
+        let mut job = job(&[("samples_per_s", "9.5")]);
         assert_eq!(speed(&job), "9.5/s");
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
-        job.extend(fields(&[("samples_per_s_lately", "4.0"), ("progress_ms", &now.to_string())]));
+        let now_ms = since_ms(0);
+        (job.samples_per_s_lately, job.progress_ms) = (Some(4.0), now_ms);
         assert_eq!(speed(&job), "4.0/s, on average 9.5/s");
-        job.extend(fields(&[("progress_ms", &(now - 20_000).to_string())]));
+        job.progress_ms = now_ms - 20_000;
         assert_eq!(speed(&job), "0.0/s, on average 9.5/s");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
+use syncline_workers::client::FindError;
+
 use crate::cli::Exit;
 
 /// What can go wrong on the command line itself. Codes are stable, see docs/errors.md.
@@ -23,16 +25,8 @@ pub enum CliError {
         "[E504] {name} ended with {status} before the cluster was ready; its log {log} ends with:\n{tail}"
     )]
     ChildEnded { name: String, status: String, log: PathBuf, tail: String, exit: Exit },
-    #[error("[E505] the token in {path} cannot be read")]
-    TokenFile {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("[E506] job {job} failed: {reason}")]
-    JobFailed { job: String, reason: String },
-    #[error("[E507] job {job} was canceled")]
-    JobCanceled { job: String },
+    #[error(transparent)]
+    Find(#[from] FindError),
     #[error("[E508] the cluster was not ready within {after_s} s: {missing}")]
     NotReady { after_s: u64, missing: String },
     #[error("[E509] {what}")]
@@ -42,12 +36,6 @@ pub enum CliError {
         #[source]
         source: io::Error,
     },
-    #[error("[E511] no cluster is known: {path} does not exist")]
-    NoCluster { path: PathBuf },
-    #[error(
-        "[E512] there is no place for the state: none of SYNCLINE_STATE_DIR, XDG_STATE_HOME and HOME is set"
-    )]
-    NoStateDir,
     #[error("[E513] cannot start the runtime")]
     Runtime {
         #[source]
@@ -65,12 +53,11 @@ impl CliError {
     /// The exit code of a command that ends with this.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::OpenBind { .. } | Self::TokenFile { .. } | Self::Setting { .. } | Self::NoStateDir => {
-                Exit::Usage
-            }
+            Self::OpenBind { .. } | Self::Setting { .. } => Exit::Usage,
+            Self::Find(FindError::NoCluster { .. }) => Exit::Unreachable,
+            Self::Find(FindError::Path { .. }) => Exit::Internal,
+            Self::Find(_) => Exit::Usage,
             Self::Running { .. } | Self::SavedJobs { .. } => Exit::Usage,
-            Self::JobFailed { .. } | Self::JobCanceled { .. } => Exit::JobFailed,
-            Self::NoCluster { .. } => Exit::Unreachable,
             Self::Unhealthy { exit, .. } | Self::ChildEnded { exit, .. } => *exit,
             Self::Path { .. }
             | Self::NotReady { .. }
@@ -89,16 +76,10 @@ impl CliError {
                 format!("use the running cluster, stop it with Ctrl-C, or name another --state-dir than {}", dir.display())
             }
             Self::ChildEnded { log, .. } => format!("correct what it says, then start again; {} holds everything", log.display()),
-            Self::TokenFile { .. } => "name the file that `syncline up` printed; it holds 64 hexadecimal digits".into(),
-            Self::JobFailed { job, .. } => format!("`syncline status {job}` shows how far it came"),
-            Self::JobCanceled { job } => format!("`syncline status {job}` shows how far it came; `submit --replace` submits it again"),
+            Self::Find(error) => error.hint().into(),
             Self::NotReady { .. } => "look into the folder `logs` of the state directory; the machine may be overloaded".into(),
             Self::Setting { .. } => "`--help` behind the command shows what is accepted".into(),
             Self::Output { .. } => "see where the output goes: the disk may be full".into(),
-            Self::NoCluster { .. } => {
-                "start one with `syncline up`, or name one with --engine and --token-file, or with --state-dir".into()
-            }
-            Self::NoStateDir => "name a folder with --state-dir".into(),
             Self::Runtime { .. } => "the machine may be out of threads or open files".into(),
             Self::SavedJobs { before, .. } => {
                 format!("start it with --shards {before}, or without; the jobs go on then, or `syncline cancel JOB` gives them up first")

@@ -145,10 +145,8 @@ pub fn refuse_usage(error: &clap::Error, json: bool) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use syncline_engine::{
-        client::ClientError,
-        rpc::{CallError, hello::HelloError},
-    };
+    use syncline_engine::rpc::{CallError, hello::HelloError};
+    use syncline_workers::client::ClientError;
 
     use super::*;
 

@@ -2,8 +2,7 @@
 
 use syncline_autodiff::AutodiffError;
 use syncline_engine::{
-    client::ClientError,
-    rpc::{CallError, EngineFault, InactiveReason, hello::HelloError},
+    rpc::{EngineFault, InactiveReason},
     service::EngineError,
     store::StoreError,
 };
@@ -11,7 +10,13 @@ use syncline_kit::KitError;
 use syncline_onnx::OnnxError;
 use syncline_ps::PsError;
 use syncline_runtime::BackendError;
-use syncline_workers::{apart::ModelError, submit::SubmitError, worker::WorkerError};
+use syncline_workers::{
+    apart::ModelError,
+    client::{ClientError, FetchError, FindError},
+    export::ExportError,
+    submit::SubmitError,
+    worker::WorkerError,
+};
 
 use super::{CliError, Exit, Failure};
 
@@ -32,20 +37,42 @@ impl From<KitError> for Failure {
     }
 }
 
+impl From<FindError> for Failure {
+    fn from(error: FindError) -> Self {
+        CliError::from(error).into()
+    }
+}
+
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let exit = match &error {
             ClientError::Unreachable { .. } => Exit::Unreachable,
             ClientError::Refused(fault) => exit_of(fault),
+            ClientError::JobFailed { .. } | ClientError::JobCanceled { .. } => Exit::JobFailed,
             _ => Exit::Internal,
         };
-        let hint = match &error {
-            ClientError::Unreachable { source: CallError::Hello(HelloError::Token), .. } => {
-                "name the token file of this cluster with --token-file, or its state directory with --state-dir"
-            }
-            other => other.hint(),
-        };
+        let hint = error.hint();
         Self::new(exit, error, hint)
+    }
+}
+
+impl From<ExportError> for Failure {
+    fn from(error: ExportError) -> Self {
+        let hint = error.hint();
+        Self::new(Exit::Usage, error, hint)
+    }
+}
+
+impl From<FetchError> for Failure {
+    fn from(error: FetchError) -> Self {
+        match error {
+            FetchError::Engine(error) => error.into(),
+            FetchError::Shard(error) => error.into(),
+            error => {
+                let hint = error.hint();
+                Self::new(Exit::Usage, error, hint)
+            }
+        }
     }
 }
 

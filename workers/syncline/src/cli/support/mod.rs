@@ -11,7 +11,7 @@ mod output;
 pub(crate) mod state_files;
 mod stop;
 
-pub(crate) use connection::{Cluster, Connection};
+pub(crate) use connection::Connection;
 pub(crate) use error::CliError;
 pub(crate) use failure::{Exit, Failure, finish, json_asked, refuse_usage};
 pub(crate) use logs::{log_as_command, log_as_service};

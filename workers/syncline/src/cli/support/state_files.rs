@@ -1,4 +1,4 @@
-//! The state directory, and the secret in it.
+//! The secret of a cluster that a service belongs to.
 
 use std::{
     net::SocketAddr,
@@ -6,23 +6,9 @@ use std::{
 };
 
 use syncline_engine::{folder, rpc::Token};
+use syncline_workers::client::{FindError, load_token, state_dir, token_file};
 
 use crate::cli::{CliError, Failure};
-
-/// The state directory that was named, else the user's own.
-pub(crate) fn state_dir(named: Option<&Path>) -> Result<PathBuf, CliError> {
-    let from = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let named = named.filter(|p| !p.as_os_str().is_empty()).map(Path::to_owned);
-    // The XDG standard: a relative path in this variable is to be ignored.
-    let xdg = || from("XDG_STATE_HOME").filter(|p| p.is_absolute()).map(|p| p.join("syncline"));
-    let home = || Some(from("HOME")?.join(".local/state/syncline"));
-    named.or_else(xdg).or_else(home).ok_or(CliError::NoStateDir)
-}
-
-/// The token file in a state directory.
-pub(crate) fn token_file(state_dir: &Path) -> PathBuf {
-    state_dir.join("token")
-}
 
 /// Flags of a service that needs the cluster's secret.
 #[derive(Debug, Clone, clap::Args)]
@@ -44,12 +30,8 @@ impl TokenArgs {
         let dir = state_dir(self.state_dir.as_deref())?;
         folder::make(&dir).map_err(|source| CliError::Path { path: dir.clone(), source })?;
         let path = token_file(&dir);
-        Ok(Token::load_or_create(&path).map_err(|source| CliError::TokenFile { path, source })?)
+        Ok(Token::load_or_create(&path).map_err(|source| FindError::TokenFile { path, source })?)
     }
-}
-
-pub(crate) fn load_token(path: &Path) -> Result<Token, CliError> {
-    Token::load(path).map_err(|source| CliError::TokenFile { path: path.to_owned(), source })
 }
 
 /// Refuses an address that other machines reach, unless a token file was named on purpose.

@@ -3,9 +3,10 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use syncline_kit::Device;
+use syncline_workers::client::state_dir;
 
 use super::DEFAULT_LISTEN;
-use crate::cli::{CliError, check_open_bind, support::state_files};
+use crate::cli::{CliError, check_open_bind};
 
 /// Default duration of an iteration when machines of different speed are emulated.
 const EMULATED_STEP_MS: u64 = 10;
@@ -102,7 +103,7 @@ impl UpArgs {
             shards: self.shards,
             redis: self.redis,
             state_dir_named: self.state_dir.is_some(),
-            state_dir: state_files::state_dir(self.state_dir.as_deref())?,
+            state_dir: state_dir(self.state_dir.as_deref())?,
             listen: self.listen,
             token_file: self.token_file,
             worker_bin: self.worker_bin,

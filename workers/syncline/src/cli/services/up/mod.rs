@@ -20,9 +20,12 @@ pub use args::UpArgs;
 use child::Event;
 use children::Children;
 use native::Native;
-use state_dir::{RunningCluster, StateDir};
+use state_dir::StateDir;
+use syncline_workers::client::RunningCluster;
 
-use crate::cli::{Failure, Stop, block_on, log_as_command, print, print_json, say};
+use crate::cli::{
+    Failure, Stop, block_on, log_as_command, print, print_json, say, support::connection::redis_cli,
+};
 
 /// Where a cluster listens unless told otherwise.
 const DEFAULT_LISTEN: &str = super::engine::DEFAULT_LISTEN;
@@ -100,7 +103,7 @@ fn announce(plan: &Plan, running: &RunningCluster) -> Result<(), Failure> {
         format!("engine      {}", running.engine),
         format!("token file  {}", running.token_file.display()),
         format!("redis       {}", running.redis),
-        format!("redis-cli   {}", running.redis_cli()),
+        format!("redis-cli   {}", redis_cli(running)),
         format!("state       {dir}"),
         format!("logs        {dir}/logs"),
         format!("running     {} workers, {} shards; Ctrl-C stops all", running.workers, running.shards),

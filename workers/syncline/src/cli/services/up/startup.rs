@@ -12,15 +12,16 @@ use tokio::{sync::mpsc, time::sleep};
 
 use syncline_engine::{rpc::Token, service::EngineError};
 use syncline_kit::Device;
+use syncline_workers::client::{Client, Cluster, FindError, RunningCluster};
 
 use super::{
     args::{Plan, default_listen},
     child::{Event, HowEnded, Program, STOP_TIMEOUT},
     children::{ChildKind, Children},
     native::Native,
-    state_dir::{RunningCluster, SavedAddresses, StateDir},
+    state_dir::{SavedAddresses, StateDir},
 };
-use crate::cli::{CliError, Cluster, Failure};
+use crate::cli::{CliError, Failure};
 
 /// Everything must be there within this time.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -99,7 +100,7 @@ fn token(plan: &Plan, state_dir: &StateDir) -> Result<(PathBuf, Token), CliError
     };
     match token {
         Ok(token) => Ok((path, token)),
-        Err(source) => Err(CliError::TokenFile { path, source }),
+        Err(source) => Err(FindError::TokenFile { path, source }.into()),
     }
 }
 
@@ -174,15 +175,15 @@ impl Progress {
 
 /// What is still missing, in words; empty when the cluster is ready.
 async fn missing(cluster: &Cluster, plan: &Plan, shards: u32, progress: &Progress) -> String {
-    let Ok((_, about)) = cluster.connect().await else { return "the engine does not answer".into() };
-    if !about.get("idle").is_empty() {
-        return format!("the engine is not active: {}", about.get("idle"));
+    let Ok((_, about)) = Client::connect(cluster).await else { return "the engine does not answer".into() };
+    if let Some(idle) = about.idle {
+        return format!("the engine is not active: {idle}");
     }
-    let present = about.number("shards_present");
+    let present = about.shards_present;
     if present < shards {
         return format!("{present} of {shards} shards are there");
     }
-    let registered: BTreeSet<&str> = about.get("worker_pids").split(' ').collect();
+    let registered: BTreeSet<&str> = about.worker_pids.split(' ').collect();
     let ours = progress.pids.iter().filter(|(name, _)| name.starts_with("worker-"));
     let there = ours.filter(|(_, pid)| registered.contains(pid.to_string().as_str())).count();
     match there == plan.slowdowns.len() {

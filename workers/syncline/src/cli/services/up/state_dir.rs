@@ -12,9 +12,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use syncline_engine::folder;
+use syncline_workers::client::{RunningCluster, token_file};
 
-pub(crate) use crate::cli::support::connection::RunningCluster;
-use crate::cli::{CliError, support::state_files};
+use crate::cli::CliError;
 
 /// Saved from one start to the next: the name of the engine and the addresses of all processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ impl StateDir {
     }
 
     pub(crate) fn token_file(&self) -> PathBuf {
-        state_files::token_file(&self.dir)
+        token_file(&self.dir)
     }
 
     pub(crate) fn log_file(&self, name: &str) -> PathBuf {

@@ -1,18 +1,21 @@
-//! What a program uses to submit jobs and to watch them. Needs neither Redis nor ONNX Runtime.
+//! The calls that the engine answers, typed, and repeated while it is away.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+use syncline_engine::{
+    rpc::{ClientServiceClient, Collected, EngineFault, InactiveReason, JobStream, StreamCursor, within},
+    status::{EngineStatus, Entry, JobEvent, JobStatus, JobView, LiveWorker, MetricsPoint},
+};
 use syncline_scheduler::{
     core::{BarrierExplanation, TaskExplanation},
     graph::TaskId,
     ids::{JobId, Superstep},
     spec::JobSpec,
 };
+use tarpc::client::RpcError;
 
-use crate::rpc::{
-    CallError, ClientServiceClient, Collected, EngineAddresses, EngineFault, EngineLink, InactiveReason,
-    JobFields, JobView, Token, WorkerFields, hello::Role, within,
-};
+use super::{Client, ClientError};
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a call that may be repeated is repeated while the engine is away.
@@ -25,75 +28,10 @@ const GC_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long one poll may take: a person who watches wants to know that nothing answers.
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection to the engine that leads, which comes back after it was lost; cheap to clone.
-#[derive(Clone)]
-pub struct Client {
-    link: EngineLink<ClientServiceClient>,
-}
-
-/// Why a call of a client failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ClientError {
-    #[error("[E300] the engine at {address} cannot be reached")]
-    Unreachable {
-        /// With several engines all their addresses.
-        address: String,
-        #[source]
-        source: CallError,
-    },
-    #[error(transparent)]
-    Refused(#[from] EngineFault),
-}
-
-impl ClientError {
-    /// Whether the engine is away for a while: nobody answers, or nobody leads.
-    fn is_away(&self) -> bool {
-        match self {
-            Self::Unreachable { source, .. } => source.is_passing(),
-            Self::Refused(EngineFault::NotActive { why: InactiveReason::Store { .. } }) => false,
-            Self::Refused(fault) => {
-                matches!(fault, EngineFault::NotActive { .. } | EngineFault::MissingShards { .. })
-            }
-        }
-    }
-
-    /// Whether nothing was asked yet: another engine may be asked instead.
-    fn was_not_asked(&self) -> bool {
-        match self {
-            Self::Unreachable { source: CallError::Hello(_), .. } => self.is_passing(),
-            Self::Unreachable { .. } => false,
-            Self::Refused(fault) => matches!(fault, EngineFault::NotActive { .. }),
-        }
-    }
-
-    /// Whether the same call may succeed later: the engine is away, or Redis does not do its part.
-    pub fn is_passing(&self) -> bool {
-        use EngineFault::{NotActive, Store};
-        self.is_away() || matches!(self, Self::Refused(Store { .. } | NotActive { .. }))
-    }
-
-    /// What the user can do about it.
-    pub fn hint(&self) -> &'static str {
-        match self {
-            Self::Unreachable { .. } => {
-                "is `syncline up` running, and do --engine and --token-file belong to it?"
-            }
-            Self::Refused(fault) => fault.hint(),
-        }
-    }
-}
-
 impl Client {
-    /// Does not connect yet: the first call does. With several engines, calls go to the one that leads.
-    pub fn new(engines: impl Into<EngineAddresses>, token: Token) -> Self {
-        let open = |transport| ClientServiceClient::new(tarpc::client::Config::default(), transport).spawn();
-        Self { link: EngineLink::new(engines.into(), Role::Client, token, open) }
-    }
-
     async fn ask<T, F>(&self, call: impl FnOnce(ClientServiceClient) -> F) -> Result<T, ClientError>
     where
-        F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
+        F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
     {
         let address = || self.link.addresses().to_string();
         let unreachable = |source| ClientError::Unreachable { address: address(), source };
@@ -103,7 +41,7 @@ impl Client {
     /// Asks each engine once at most, until one leads.
     async fn once<T, F>(&self, call: impl Fn(ClientServiceClient) -> F) -> Result<T, ClientError>
     where
-        F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
+        F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
     {
         for _ in 1..self.link.addresses().count() {
             match self.ask(&call).await {
@@ -126,7 +64,7 @@ impl Client {
     /// seldom passes by itself.
     async fn retry_while_away<T, F>(&self, call: impl Fn(ClientServiceClient) -> F) -> Result<T, ClientError>
     where
-        F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
+        F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
     {
         self.retry_while(ClientError::is_away, call).await
     }
@@ -138,7 +76,7 @@ impl Client {
         call: impl Fn(ClientServiceClient) -> F,
     ) -> Result<T, ClientError>
     where
-        F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
+        F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
     {
         let deadline = tokio::time::Instant::now() + RETRY_LIMIT;
         loop {
@@ -154,9 +92,10 @@ impl Client {
         }
     }
 
-    /// Whether the engine answers right now.
-    pub async fn ping(&self) -> Result<BTreeMap<String, String>, ClientError> {
-        self.once(|c| async move { c.about(within(CALL_TIMEOUT)).await }).await
+    /// What the engine says about itself right now: nothing is repeated.
+    pub async fn engine(&self) -> Result<EngineStatus, ClientError> {
+        let about = self.once(|c| async move { c.about(within(CALL_TIMEOUT)).await }).await?;
+        Ok(EngineStatus::read(&about)?)
     }
 
     /// Addresses of the parameter shards, waiting until all are there.
@@ -164,18 +103,10 @@ impl Client {
         self.retry_while_away(|c| async move { c.shards(within(CALL_TIMEOUT)).await }).await
     }
 
-    /// Submits a job whose blobs are uploaded. Returns when it is committed in Redis. Repeated while the engine is away,
-    /// which makes no second job.
-    pub async fn submit(&self, spec: JobSpec) -> Result<(), ClientError> {
-        self.submit_as(spec, false).await
-    }
-
-    /// The same; a job of the same name that is over makes room, with all that is stored of it but its snapshot files.
-    pub async fn submit_replacing(&self, spec: JobSpec) -> Result<(), ClientError> {
-        self.submit_as(spec, true).await
-    }
-
-    async fn submit_as(&self, spec: JobSpec, replace: bool) -> Result<(), ClientError> {
+    /// Submits a spec whose blobs are uploaded. Returns when it is committed in Redis. Repeated while the engine is away,
+    /// which makes no second job. With `replace` a job of the same id that is over makes room, with all that is stored of
+    /// it but its snapshot files.
+    pub async fn submit_spec(&self, spec: JobSpec, replace: bool) -> Result<(), ClientError> {
         let nonce: u32 = rand::random();
         self.retry_while(ClientError::is_passing, |c| {
             let spec = spec.clone();
@@ -200,31 +131,74 @@ impl Client {
     }
 
     /// Every job known, oldest first.
-    pub async fn jobs(&self) -> Result<Vec<JobFields>, ClientError> {
-        self.retry_while_away(|c| async move { c.jobs(within(CALL_TIMEOUT)).await }).await
+    pub async fn jobs(&self) -> Result<Vec<JobStatus>, ClientError> {
+        let jobs = self.retry_while_away(|c| async move { c.jobs(within(CALL_TIMEOUT)).await }).await?;
+        Ok(jobs.iter().map(JobStatus::read).collect::<Result<_, _>>()?)
     }
 
     /// Every live worker, oldest first.
-    pub async fn workers(&self) -> Result<Vec<WorkerFields>, ClientError> {
-        self.retry_while_away(|c| async move { c.workers(within(CALL_TIMEOUT)).await }).await
+    pub async fn workers(&self) -> Result<Vec<LiveWorker>, ClientError> {
+        let workers = self.retry_while_away(|c| async move { c.workers(within(CALL_TIMEOUT)).await }).await?;
+        Ok(workers.iter().map(LiveWorker::read).collect::<Result<_, _>>()?)
     }
 
     /// One job with its workers as of right now: nothing is repeated.
-    pub async fn job_once(&self, job: &JobId) -> Result<JobView, ClientError> {
-        self.once(|c| {
-            let job = job.clone();
-            async move { c.job(within(POLL_TIMEOUT), job).await }
-        })
-        .await
+    pub async fn status_once(&self, job: &JobId) -> Result<JobView, ClientError> {
+        let record = self
+            .once(|c| {
+                let job = job.clone();
+                async move { c.job(within(POLL_TIMEOUT), job).await }
+            })
+            .await?;
+        Ok(JobView::read(&record)?)
     }
 
     /// One job with its workers.
-    pub async fn job(&self, job: &JobId) -> Result<JobView, ClientError> {
-        self.retry_while_away(|c| {
-            let job = job.clone();
-            async move { c.job(within(CALL_TIMEOUT), job).await }
-        })
-        .await
+    pub async fn status(&self, job: &JobId) -> Result<JobView, ClientError> {
+        self.poll(job, ClientError::is_away).await
+    }
+
+    async fn poll(&self, job: &JobId, passes: impl Fn(&ClientError) -> bool) -> Result<JobView, ClientError> {
+        let record = self
+            .retry_while(passes, |c| {
+                let job = job.clone();
+                async move { c.job(within(POLL_TIMEOUT), job).await }
+            })
+            .await?;
+        Ok(JobView::read(&record)?)
+    }
+
+    /// The loss curve behind a point of it, oldest first; without one, all of it.
+    pub async fn metrics(
+        &self,
+        job: &JobId,
+        after: Option<StreamCursor>,
+    ) -> Result<Vec<Entry<MetricsPoint>>, ClientError> {
+        self.stream(job, JobStream::Metrics, after).await
+    }
+
+    /// What happened to a job after an event of it, oldest first; without one, all that is kept: the newest 200.
+    pub async fn events(
+        &self,
+        job: &JobId,
+        after: Option<StreamCursor>,
+    ) -> Result<Vec<Entry<JobEvent>>, ClientError> {
+        self.stream(job, JobStream::Events, after).await
+    }
+
+    async fn stream<T: DeserializeOwned>(
+        &self,
+        job: &JobId,
+        stream: JobStream,
+        after: Option<StreamCursor>,
+    ) -> Result<Vec<Entry<T>>, ClientError> {
+        let entries = self
+            .retry_while_away(|c| {
+                let job = job.clone();
+                async move { c.stream(within(CALL_TIMEOUT), job, stream, after).await }
+            })
+            .await?;
+        Ok(entries.iter().map(Entry::read).collect::<Result<_, _>>()?)
     }
 
     /// Why there is a barrier, whom it waits for, and what was expected of it.
@@ -258,17 +232,14 @@ impl Client {
         .await
     }
 
-    /// Waits until the job is over, calling `on_poll` with every poll. Fails when no poll has succeeded for some time.
+    /// Waits until the job is done, calling `on_poll` with every poll. A job that failed or was canceled is an error, with
+    /// its code. Fails as well when no poll has succeeded for some time.
     pub async fn wait(&self, job: &JobId, mut on_poll: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
         loop {
-            let poll = |c: ClientServiceClient| {
-                let job = job.clone();
-                async move { c.job(within(POLL_TIMEOUT), job).await }
-            };
-            let view = self.retry_while(ClientError::is_passing, poll).await?;
+            let view = self.poll(job, ClientError::is_passing).await?;
             on_poll(&view);
-            if matches!(view.job.get("state").map(String::as_str), Some("done" | "failed" | "canceled")) {
-                return Ok(view);
+            if view.job.is_over() {
+                return ClientError::of_outcome(&view.job).map(|()| view);
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }

@@ -1,0 +1,192 @@
+//! One job.
+
+use serde::{Deserialize, Serialize};
+use syncline_scheduler::ids::JobId;
+
+use super::text::{self, UnknownFields};
+use crate::rpc::JobFields;
+
+/// Where a job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobPhase {
+    /// Waits for workers.
+    Queued,
+    /// The shards load the initial parameters.
+    Opening,
+    Running,
+    Done,
+    Failed,
+    Canceled,
+    /// What is stored of it cannot be read. Nothing but `id`, `state`, `code`, `reason` and `trouble` is known.
+    Damaged,
+}
+
+impl JobPhase {
+    /// Whether nothing follows unless somebody mends it.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Canceled | Self::Damaged)
+    }
+
+    /// As people see it in Redis.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Opening => "opening",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Canceled => "canceled",
+            Self::Damaged => "damaged",
+        }
+    }
+}
+
+/// One job as of its last commit. Times ending in `_ms` are of the epoch of Unix if they are moments.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobStatus {
+    pub id: JobId,
+    pub state: JobPhase,
+    /// Why it failed.
+    #[serde(default)]
+    pub code: Option<String>,
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// What the job as a whole waits for, in words.
+    #[serde(default)]
+    pub waiting_for: Option<String>,
+    /// What stands in the way of every job right now, in words.
+    #[serde(default)]
+    pub trouble: Option<String>,
+    /// Workers that could not run it and are not offered it for now, with host and reason.
+    #[serde(default)]
+    pub excluded: Option<String>,
+    #[serde(default)]
+    pub policy: String,
+    /// BLAKE3 of the forward model, which the parameter server keeps.
+    #[serde(default)]
+    pub model_digest: Option<String>,
+    /// Which life of the parameters this is, from 1: restoring them begins another.
+    #[serde(default)]
+    pub generation: u32,
+    /// Those that take part now; none when it is over.
+    #[serde(default)]
+    pub workers: u32,
+    #[serde(default)]
+    pub shards: u32,
+    /// Passes over the training set that were begun, and that were completely counted, of how many.
+    #[serde(default)]
+    pub epoch: u32,
+    #[serde(default)]
+    pub epochs_complete: u32,
+    #[serde(default)]
+    pub epochs: u32,
+    /// Samples of done and torn iterations.
+    #[serde(default)]
+    pub samples_applied: u64,
+    #[serde(default)]
+    pub samples_total: u64,
+    /// On average since the start.
+    #[serde(default)]
+    pub samples_per_s: f64,
+    /// Over the last five to ten seconds before `progress_ms`, when the count last rose; only while it trains.
+    #[serde(default)]
+    pub samples_per_s_lately: Option<f64>,
+    #[serde(default)]
+    pub progress_ms: u64,
+    #[serde(default)]
+    pub iterations_done: u64,
+    /// Returned to the pool.
+    #[serde(default)]
+    pub iterations_lost: u64,
+    /// Pushed to some shards when the worker died.
+    #[serde(default)]
+    pub iterations_torn: u64,
+    /// Not finite, pushed without weight.
+    #[serde(default)]
+    pub iterations_skipped: u64,
+    /// Of the newest report; not finite if it diverged.
+    #[serde(default)]
+    pub loss: Option<f64>,
+    /// Closed so far.
+    #[serde(default)]
+    pub barriers: u64,
+    /// In words.
+    #[serde(default)]
+    pub next_barrier: Option<String>,
+    /// Waiting at barriers, all workers together.
+    #[serde(default)]
+    pub predicted_wait_ms: u64,
+    #[serde(default)]
+    pub actual_wait_ms: u64,
+    /// Supersteps that were planned again because a worker overran its prediction.
+    #[serde(default)]
+    pub replanned: u64,
+    /// Iterations that the fastest worker is ahead of the slowest now, and the most that it was.
+    #[serde(default)]
+    pub lead: u64,
+    #[serde(default)]
+    pub max_lead: u64,
+    #[serde(default)]
+    pub submitted_ms: Option<u64>,
+    #[serde(default)]
+    pub started_ms: Option<u64>,
+    #[serde(default)]
+    pub trained_ms: Option<u64>,
+    #[serde(default)]
+    pub ended_ms: Option<u64>,
+    /// What an `evaluate` node measured.
+    #[serde(default)]
+    pub test_loss: Option<f64>,
+    #[serde(default)]
+    pub test_samples: Option<u64>,
+    #[serde(default)]
+    pub test_accuracy: Option<f64>,
+    #[serde(default)]
+    pub test_top_k_accuracy: Option<f64>,
+    #[serde(default)]
+    pub test_perplexity: Option<f64>,
+    /// The file that a `snapshot` node wrote, or the last weights of a job that is over, and its BLAKE3.
+    #[serde(default)]
+    pub snapshot: Option<String>,
+    #[serde(default)]
+    pub snapshot_digest: Option<String>,
+}
+
+impl JobStatus {
+    /// From the fields of the `job` hash.
+    pub fn read(fields: &JobFields) -> Result<Self, UnknownFields> {
+        text::read(&format!("job {}", fields.get("id").map_or("?", String::as_str)), fields)
+    }
+
+    /// Whether nothing follows unless somebody mends it.
+    pub fn is_over(&self) -> bool {
+        self.state.is_over()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(pairs: &[(&str, &str)]) -> JobFields {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_damaged_job_says_what_it_can() {
+        let known = [("id", "a"), ("state", "damaged"), ("code", "E030"), ("reason", "cut"), ("trouble", "")];
+        let job = JobStatus::read(&fields(&known)).unwrap();
+        assert!(job.is_over());
+        assert_eq!((job.code.as_deref(), job.trouble, job.loss), (Some("E030"), None, None));
+    }
+
+    #[test]
+    fn phases_are_called_the_same_in_redis_json_and_words() {
+        for phase in ["queued", "opening", "running", "done", "failed", "canceled", "damaged"] {
+            let job = JobStatus::read(&fields(&[("id", "a"), ("state", phase)])).unwrap();
+            assert_eq!(job.state.word(), phase);
+        }
+        assert!(JobStatus::read(&fields(&[("id", "a"), ("state", "asleep")])).is_err());
+    }
+}

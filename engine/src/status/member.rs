@@ -1,0 +1,114 @@
+//! One job with its workers.
+
+use serde::Serialize;
+use syncline_scheduler::{
+    core::{Member, Membership},
+    ids::Incarnation,
+};
+
+use super::{
+    job::JobStatus,
+    text::{UnknownFields, printed},
+};
+use crate::rpc::JobRecord;
+
+/// One job with the workers that take part in it, or did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct JobView {
+    pub job: JobStatus,
+    /// In the order in which they came.
+    pub workers: Vec<MemberStatus>,
+    /// What stands in the way of every job right now, in words.
+    pub notes: Vec<String>,
+}
+
+/// Whether a worker still takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemberState {
+    Active,
+    /// Dropped; the shards are asked how far its pushes came.
+    Sealing,
+    Gone,
+}
+
+/// One worker in one job, and where its time went.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MemberStatus {
+    #[serde(serialize_with = "printed")]
+    pub id: Incarnation,
+    pub name: String,
+    pub host: String,
+    pub device: String,
+    pub state: MemberState,
+    /// Last iteration that was leased, and up to which all are over.
+    pub granted: u64,
+    pub finished: u64,
+    pub iterations: u64,
+    pub samples: u64,
+    /// Samples per iteration in the newest superstep it has a part in.
+    pub batch: u32,
+    /// How long its next iteration is predicted to take.
+    pub predicted_interval_us: Option<u64>,
+    /// How wrong such predictions were: root of the mean squared error.
+    pub prediction_rmse_us: f64,
+    pub compute_us: u64,
+    /// Slept, to emulate a slower machine.
+    pub throttle_us: u64,
+    pub pull_us: u64,
+    pub push_us: u64,
+    pub wait_us: u64,
+    /// While it takes much longer per sample than most: how many times as long, and since when.
+    pub slow_factor: Option<f64>,
+    pub slow_since_ms: Option<u64>,
+}
+
+impl JobView {
+    /// From what stands in Redis.
+    pub fn read(record: &JobRecord) -> Result<Self, UnknownFields> {
+        let job = JobStatus::read(&record.job)?;
+        let members = record.workers.iter().map(|(id, json)| {
+            let unknown =
+                |cause: String| UnknownFields { what: format!("worker {id} of job {}", job.id), cause };
+            let id: Incarnation = id.parse().map_err(|_| unknown("its id is no number".to_owned()))?;
+            let member: Member = serde_json::from_str(json).map_err(|cause| unknown(cause.to_string()))?;
+            Ok((id, MemberStatus::of(id, member)))
+        });
+        let mut members = members.collect::<Result<Vec<_>, UnknownFields>>()?;
+        members.sort_by_key(|(id, _)| *id);
+        let workers = members.into_iter().map(|(_, member)| member).collect();
+        Ok(Self { job, workers, notes: record.notes.clone() })
+    }
+}
+
+impl MemberStatus {
+    fn of(id: Incarnation, member: Member) -> Self {
+        let state = match member.membership {
+            Membership::Active => MemberState::Active,
+            Membership::Sealing { .. } => MemberState::Sealing,
+            Membership::Gone => MemberState::Gone,
+        };
+        let spent = &member.spent;
+        Self {
+            id,
+            state,
+            granted: member.granted,
+            finished: member.finished,
+            iterations: spent.iterations,
+            samples: spent.samples,
+            batch: member.batch,
+            predicted_interval_us: member.speed.interval_us(member.batch),
+            prediction_rmse_us: member.speed.errors().rmse_us,
+            compute_us: spent.compute_us,
+            throttle_us: spent.throttle_us,
+            pull_us: spent.pull_us,
+            push_us: spent.push_us,
+            wait_us: spent.wait_us,
+            slow_factor: member.straggler.map(|slow| slow.factor),
+            slow_since_ms: member.straggler.map(|slow| slow.since_us / 1000),
+            name: member.about.name,
+            host: member.about.host,
+            device: member.about.device,
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Jobs, workers and engines as a client sees them: typed, and as JSON with numbers as numbers.
+//!
+//! The engine passes on what stands in Redis, where everything is text (docs/redis-schema.md). Here that text becomes
+//! values, once, and an engine that says something else than this release knows is an error instead of an empty field.
+//! docs/json.md lists the fields.
+
+mod cluster;
+mod history;
+mod job;
+mod member;
+mod text;
+
+pub use cluster::{EngineStatus, LiveWorker};
+pub use history::{Entry, EventKind, JobEvent, MetricsPoint};
+pub use job::{JobPhase, JobStatus};
+pub use member::{JobView, MemberState, MemberStatus};
+pub use text::UnknownFields;

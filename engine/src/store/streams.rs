@@ -1,0 +1,26 @@
+//! Streams of a job, as they are read.
+
+use std::collections::BTreeMap;
+
+use super::{error::StoreError, redis_store::RedisStore};
+use crate::rpc::{StreamCursor, StreamEntry};
+
+impl RedisStore {
+    /// What was added to one of our bounded streams after an entry, oldest first; without one, everything.
+    pub async fn stream(
+        &self,
+        op: &'static str,
+        key: &str,
+        after: Option<StreamCursor>,
+    ) -> Result<Vec<StreamEntry>, StoreError> {
+        type Raw = Vec<(String, BTreeMap<String, String>)>;
+        let from = after.map_or_else(|| "-".to_owned(), |after| format!("({after}"));
+        let entries: Raw = Self::bounded(op, || {
+            let (from, mut c) = (from.clone(), self.connection.clone());
+            async move { redis::cmd("XRANGE").arg(key).arg(from).arg("+").query_async(&mut c).await }
+        })
+        .await?;
+        let entry = |(id, fields): (String, _)| Some(StreamEntry { at: id.parse().ok()?, fields });
+        Ok(entries.into_iter().filter_map(entry).collect())
+    }
+}

@@ -1,0 +1,99 @@
+//! Why a call of a client failed.
+
+use syncline_engine::{
+    rpc::{CallError, EngineFault, InactiveReason, hello::HelloError},
+    status::{JobPhase, JobStatus, UnknownFields},
+};
+use syncline_scheduler::ids::JobId;
+
+/// Why a call of a client failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    #[error("[E300] the engine at {address} cannot be reached")]
+    Unreachable {
+        /// With several engines all their addresses.
+        address: String,
+        #[source]
+        source: CallError,
+    },
+    #[error(transparent)]
+    Refused(#[from] EngineFault),
+    #[error(transparent)]
+    UnknownFields(#[from] UnknownFields),
+    /// A job that was waited for.
+    #[error("[E506] job {job} failed: {reason}")]
+    JobFailed {
+        job: JobId,
+        /// Stable, such as `E351`; empty if the engine gave none.
+        code: String,
+        /// Begins with the code.
+        reason: String,
+    },
+    #[error("[E507] job {job} was canceled")]
+    JobCanceled { job: JobId },
+}
+
+impl ClientError {
+    /// What became of a job that is over.
+    pub fn of_outcome(job: &JobStatus) -> Result<(), Self> {
+        let (id, code) = (job.id.clone(), job.code.clone().unwrap_or_default());
+        match job.state {
+            JobPhase::Canceled => Err(Self::JobCanceled { job: id }),
+            JobPhase::Failed | JobPhase::Damaged => {
+                let reason = job.reason.clone().unwrap_or_default();
+                let coded = reason.starts_with('[') || code.is_empty();
+                let reason = if coded { reason } else { format!("[{code}] {reason}") };
+                Err(Self::JobFailed { job: id, code, reason })
+            }
+            JobPhase::Done | JobPhase::Queued | JobPhase::Opening | JobPhase::Running => Ok(()),
+        }
+    }
+
+    /// Whether the engine is away for a while: nobody answers, or nobody leads.
+    pub(super) fn is_away(&self) -> bool {
+        match self {
+            Self::Unreachable { source, .. } => source.is_passing(),
+            Self::Refused(EngineFault::NotActive { why: InactiveReason::Store { .. } }) => false,
+            Self::Refused(fault) => {
+                matches!(fault, EngineFault::NotActive { .. } | EngineFault::MissingShards { .. })
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether nothing was asked yet: another engine may be asked instead.
+    pub(super) fn was_not_asked(&self) -> bool {
+        match self {
+            Self::Unreachable { source: CallError::Hello(_), .. } => self.is_passing(),
+            Self::Unreachable { .. } => false,
+            Self::Refused(fault) => matches!(fault, EngineFault::NotActive { .. }),
+            _ => false,
+        }
+    }
+
+    /// Whether the same call may succeed later: the engine is away, or Redis does not do its part.
+    pub fn is_passing(&self) -> bool {
+        use EngineFault::{NotActive, Store};
+        self.is_away() || matches!(self, Self::Refused(Store { .. } | NotActive { .. }))
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unreachable { source: CallError::Hello(HelloError::Token), .. } => {
+                "name the token file of this cluster with --token-file, or its state directory with --state-dir"
+                    .to_owned()
+            }
+            Self::Unreachable { .. } => {
+                "is `syncline up` running, and do --engine and --token-file belong to it?".to_owned()
+            }
+            Self::Refused(fault) => fault.hint().to_owned(),
+            Self::UnknownFields(_) => "use the same release everywhere".to_owned(),
+            Self::JobFailed { job, .. } => format!("`syncline status {job}` shows how far it came"),
+            Self::JobCanceled { job } => {
+                format!("`syncline status {job}` shows how far it came; `submit --replace` submits it again")
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The cluster that a person means who names none: that of the environment, or of `syncline up` on this machine.
+
+use std::{
+    collections::BTreeMap,
+    env, fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use syncline_engine::{
+    rpc::{EngineAddresses, InvalidAddress, Token},
+    status::EngineStatus,
+};
+
+use super::{Client, ClientError};
+
+/// What stands in an address in the place of user name and password.
+const HIDDEN: &str = "***@";
+
+/// Why no cluster was found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FindError {
+    #[error("[E502] cannot use {path}")]
+    Path {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("[E505] the token in {path} cannot be read")]
+    TokenFile {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("[E511] no cluster is known: {path} does not exist")]
+    NoCluster { path: PathBuf },
+    #[error(
+        "[E512] there is no place for the state: none of SYNCLINE_STATE_DIR, XDG_STATE_HOME and HOME is set"
+    )]
+    NoStateDir,
+    #[error(transparent)]
+    Address(#[from] InvalidAddress),
+}
+
+impl FindError {
+    /// What the user can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Path { .. } => {
+                "see whether it exists, belongs to you, and the disk has room; --state-dir names another folder"
+            }
+            Self::TokenFile { .. } => {
+                "name the file that `syncline up` printed; it holds 64 hexadecimal digits"
+            }
+            Self::NoCluster { .. } => {
+                "start one with `syncline up`, or name one with --engine and --token-file, or with --state-dir"
+            }
+            Self::NoStateDir => "name a folder with --state-dir",
+            Self::Address(_) => "SYNCLINE_ENGINE takes HOST:PORT, several with commas between",
+        }
+    }
+}
+
+/// What `syncline up` writes about the running cluster, as `up.json` in the state directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningCluster {
+    pub pid: u32,
+    pub engine: SocketAddr,
+    pub token_file: PathBuf,
+    /// Without user name and password.
+    pub redis: String,
+    /// Where the password of our own Redis server lies; none of a server that was named.
+    #[serde(default)]
+    pub redis_password_file: Option<PathBuf>,
+    pub state_dir: PathBuf,
+    pub shards: u32,
+    pub workers: u32,
+    /// Process ids by name.
+    pub processes: BTreeMap<String, u32>,
+}
+
+impl RunningCluster {
+    /// The address of Redis for programs, with its password. `None`: it is not written down anywhere.
+    pub fn redis_url(&self) -> Option<String> {
+        match &self.redis_password_file {
+            Some(file) => {
+                let password = fs::read_to_string(file).ok()?;
+                Some(self.redis.replacen("://", &format!("://:{}@", password.trim()), 1))
+            }
+            None => (!self.redis.contains(HIDDEN)).then(|| self.redis.clone()),
+        }
+    }
+
+    /// Whether an address without user name and password is that of this cluster's Redis server.
+    pub fn has_redis(&self, address: &str) -> bool {
+        self.redis.replace(HIDDEN, "") == address.replace(HIDDEN, "")
+    }
+
+    /// The file in a state directory.
+    pub fn path(state_dir: &Path) -> PathBuf {
+        state_dir.join("up.json")
+    }
+
+    /// `None` if nothing runs on this directory, or what is written there makes no sense.
+    pub fn load(state_dir: &Path) -> io::Result<Option<Self>> {
+        match fs::read(Self::path(state_dir)) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// The state directory that was named, else the user's own: `$XDG_STATE_HOME/syncline` or `~/.local/state/syncline`.
+pub fn state_dir(named: Option<&Path>) -> Result<PathBuf, FindError> {
+    let from = |name| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let named = named.filter(|p| !p.as_os_str().is_empty()).map(Path::to_owned);
+    // The XDG standard: a relative path in this variable is to be ignored.
+    let xdg = || from("XDG_STATE_HOME").filter(|p| p.is_absolute()).map(|p| p.join("syncline"));
+    let home = || Some(from("HOME")?.join(".local/state/syncline"));
+    named.or_else(xdg).or_else(home).ok_or(FindError::NoStateDir)
+}
+
+/// The token file in a state directory.
+pub fn token_file(state_dir: &Path) -> PathBuf {
+    state_dir.join("token")
+}
+
+/// Addresses and secret of a cluster.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    pub engines: EngineAddresses,
+    pub token: Token,
+}
+
+impl Cluster {
+    /// The cluster that SYNCLINE_ENGINE, SYNCLINE_TOKEN_FILE and SYNCLINE_STATE_DIR name, as for the command line; without
+    /// them that of `syncline up` on this machine. Reads files, does not connect.
+    pub fn find() -> Result<Self, FindError> {
+        let var = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let engines = var("SYNCLINE_ENGINE").map(|text| text.to_string_lossy().parse()).transpose()?;
+        let token = var("SYNCLINE_TOKEN_FILE").map(PathBuf::from);
+        let state = var("SYNCLINE_STATE_DIR").map(PathBuf::from);
+        Self::of(engines, token.as_deref(), state.as_deref())
+    }
+
+    /// The cluster with these engines and this token file; what is not named stands in the state directory.
+    pub fn of(
+        engines: Option<EngineAddresses>,
+        token_path: Option<&Path>,
+        state: Option<&Path>,
+    ) -> Result<Self, FindError> {
+        let (engines, token_path) = match (engines, token_path) {
+            (Some(engines), Some(path)) => (engines, path.to_owned()),
+            (Some(engines), None) => (engines, token_file(&state_dir(state)?)),
+            (None, path) => {
+                let dir = state_dir(state)?;
+                let file = RunningCluster::path(&dir);
+                let running = RunningCluster::load(&dir)
+                    .map_err(|source| FindError::Path { path: file.clone(), source })?
+                    .ok_or(FindError::NoCluster { path: file })?;
+                (running.engine.into(), path.map_or(running.token_file, Path::to_owned))
+            }
+        };
+        Ok(Self { engines, token: load_token(&token_path)? })
+    }
+}
+
+/// The token in a file.
+pub fn load_token(path: &Path) -> Result<Token, FindError> {
+    Token::load(path).map_err(|source| FindError::TokenFile { path: path.to_owned(), source })
+}
+
+impl Client {
+    /// A client of the cluster that is found, see [`Cluster::find`]. Does not connect yet.
+    pub fn find() -> Result<Self, FindError> {
+        let Cluster { engines, token } = Cluster::find()?;
+        Ok(Self::new(engines, token))
+    }
+
+    /// A client whose engine has answered once, and what it said. Later calls are repeated while the engine is away; one
+    /// that cannot be reached at all is an error at once.
+    pub async fn connect(cluster: &Cluster) -> Result<(Self, EngineStatus), ClientError> {
+        let client = Self::new(cluster.engines.clone(), cluster.token.clone());
+        let engine = client.engine().await?;
+        Ok((client, engine))
+    }
+}

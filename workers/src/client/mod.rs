@@ -1,0 +1,50 @@
+//! What a program uses to submit jobs, to follow them, and to fetch what they learned.
+//!
+//! Needs neither Redis nor ONNX Runtime; with feature `train`, [`Client::submit`] also derives training graphs from forward
+//! models, for which it loads ONNX Runtime.
+
+mod calls;
+mod error;
+mod find;
+mod submit;
+mod weights;
+
+use syncline_engine::rpc::{ClientServiceClient, EngineAddresses, EngineLink, Token, hello::Role};
+
+#[cfg(feature = "train")]
+use crate::apart::ModelHost;
+
+pub use error::ClientError;
+pub use find::{Cluster, FindError, RunningCluster, load_token, state_dir, token_file};
+pub use submit::Submitted;
+pub use weights::{FetchError, Tensor, Weights};
+
+/// A connection to the engine that leads, which comes back after it was lost; cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    link: EngineLink<ClientServiceClient>,
+    token: Token,
+    /// Where models are loaded; `None`: with the ONNX Runtime that is found on this machine, or fetched.
+    #[cfg(feature = "train")]
+    models: Option<ModelHost>,
+}
+
+impl Client {
+    /// Does not connect yet: the first call does. With several engines, calls go to the one that leads.
+    pub fn new(engines: impl Into<EngineAddresses>, token: Token) -> Self {
+        let open = |transport| ClientServiceClient::new(tarpc::client::Config::default(), transport).spawn();
+        Self {
+            link: EngineLink::new(engines.into(), Role::Client, token.clone(), open),
+            token,
+            #[cfg(feature = "train")]
+            models: None,
+        }
+    }
+
+    /// The same client, which loads models here.
+    #[cfg(feature = "train")]
+    #[must_use]
+    pub fn with_models(self, models: impl Into<ModelHost>) -> Self {
+        Self { models: Some(models.into()), ..self }
+    }
+}

@@ -1,0 +1,100 @@
+//! Jobs are derived, checked and uploaded here, on the client, before anything is stored anywhere.
+
+use syncline_ps::client::BlobClient;
+use syncline_scheduler::{ids::JobId, spec::JobSpec};
+
+use super::Client;
+use crate::submit::{JobGraph, MissingKernel, PreparedJob, SubmitError};
+
+/// A job that is committed in Redis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Submitted {
+    pub id: JobId,
+    /// What is doubtful about the model, and what settles it, a sentence each.
+    pub warnings: Vec<String>,
+}
+
+impl Client {
+    /// Derives what is to be derived, checks model and data, uploads what the parameter server lacks, and submits. Returns
+    /// when the job is committed in Redis.
+    ///
+    /// Deriving takes seconds for a large model, and the first call may have to fetch ONNX Runtime. Without feature `train`
+    /// only ready training graphs are taken.
+    pub async fn submit(&self, graph: &JobGraph) -> Result<Submitted, SubmitError> {
+        self.submit_prepared(self.prepare(graph).await?).await
+    }
+
+    /// The same; a job of the same id that is over makes room, with all that is stored of it but its snapshot files.
+    pub async fn replace(&self, graph: &JobGraph) -> Result<Submitted, SubmitError> {
+        self.replace_prepared(self.prepare(graph).await?).await
+    }
+
+    /// Submits a job that [`prepare`](crate::submit::prepare) has made. One that no CPU can compute is refused while a
+    /// worker computes on one.
+    pub async fn submit_prepared(&self, job: PreparedJob) -> Result<Submitted, SubmitError> {
+        self.upload_and_submit(job, false).await
+    }
+
+    /// The same; a job of the same id that is over makes room.
+    pub async fn replace_prepared(&self, job: PreparedJob) -> Result<Submitted, SubmitError> {
+        self.upload_and_submit(job, true).await
+    }
+
+    async fn prepare(&self, graph: &JobGraph) -> Result<PreparedJob, SubmitError> {
+        let graph = graph.clone();
+        #[cfg(feature = "train")]
+        let models = self.models.clone();
+        blocking(move || {
+            #[cfg(feature = "train")]
+            return crate::submit::prepare(models.map_or_else(find_models, Ok)?, &graph);
+            #[cfg(not(feature = "train"))]
+            crate::submit::prepare_ready(&graph)
+        })
+        .await
+    }
+
+    async fn upload_and_submit(&self, job: PreparedJob, replace: bool) -> Result<Submitted, SubmitError> {
+        let submitted = Submitted { id: job.spec.id.clone(), warnings: job.warnings.clone() };
+        let spec = self.upload(job).await?;
+        self.submit_spec(spec, replace).await?;
+        Ok(submitted)
+    }
+
+    async fn upload(&self, job: PreparedJob) -> Result<JobSpec, SubmitError> {
+        let PreparedJob { spec, blobs, missing_cpu_kernel, .. } = job;
+        if let Some(MissingKernel { op, precision }) = missing_cpu_kernel {
+            let workers = self.workers().await?;
+            if let Some(worker) = workers.into_iter().find(|worker| worker.device == "cpu") {
+                let precision = precision.name();
+                return Err(SubmitError::MissingKernel { worker: worker.name, op, precision });
+            }
+        }
+        let shards = self.shards().await?;
+        let blob_client = BlobClient::new(self.token.clone());
+        blocking(move || -> Result<(), SubmitError> {
+            // Blobs are spread over the shards; workers look on all of them.
+            for ((digest, bytes), address) in blobs.iter().zip(shards.iter().cycle()) {
+                if !blob_client.has(address, digest)? {
+                    blob_client.put(address, bytes)?;
+                }
+            }
+            Ok(())
+        })
+        .await?;
+        Ok(spec)
+    }
+}
+
+/// The ONNX Runtime that is found on this machine, or fetched; the log says what takes time.
+#[cfg(feature = "train")]
+fn find_models() -> Result<crate::apart::ModelHost, SubmitError> {
+    let parts = syncline_kit::for_device(syncline_kit::Device::Cpu, &|line| tracing::info!("{line}"))?;
+    Ok(crate::apart::ModelHost::with(&parts)?)
+}
+
+/// Runs what blocks on a thread of its own; a panic there goes on here.
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}

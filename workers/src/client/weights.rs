@@ -1,0 +1,99 @@
+//! What a job has learned, from the parameter server.
+
+use std::{collections::BTreeMap, io, path::Path};
+
+use safetensors::{Dtype, SafeTensors};
+use syncline_ps::{PsError, client::BlobClient};
+use syncline_scheduler::ids::JobId;
+
+use super::{Client, ClientError, submit::blocking};
+use crate::export::{ExportError, TrainedModel, fill};
+
+/// Why the weights of a job could not be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FetchError {
+    #[error(transparent)]
+    Engine(#[from] ClientError),
+    #[error(transparent)]
+    Shard(#[from] PsError),
+    #[error("[E246] job {job} has no snapshot")]
+    NoSnapshot { job: JobId },
+    #[error(transparent)]
+    Export(#[from] ExportError),
+}
+
+impl FetchError {
+    /// What the user can do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Engine(error) => error.hint(),
+            Self::Shard(error) => error.hint().to_owned(),
+            Self::NoSnapshot { .. } => {
+                "a job writes one where its graph has a node `do = \"snapshot\"`".to_owned()
+            }
+            Self::Export(error) => error.hint().to_owned(),
+        }
+    }
+}
+
+/// One parameter, in row-major order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tensor {
+    pub shape: Vec<usize>,
+    pub values: Vec<f32>,
+}
+
+/// The parameters of a job as of its snapshot.
+#[derive(Debug, Clone)]
+pub struct Weights(Vec<u8>);
+
+impl Weights {
+    /// The bytes of a safetensors file.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Writes them as a safetensors file.
+    pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        std::fs::write(path, &self.0)
+    }
+
+    /// Parameters by name.
+    pub fn tensors(&self) -> Result<BTreeMap<String, Tensor>, ExportError> {
+        let damaged = |cause: String| ExportError::Damaged { source_name: "the snapshot".to_owned(), cause };
+        let file = SafeTensors::deserialize(&self.0).map_err(|error| damaged(error.to_string()))?;
+        file.iter()
+            .map(|(name, view)| {
+                if view.dtype() != Dtype::F32 {
+                    return Err(damaged(format!("`{name}` is {:?}", view.dtype())));
+                }
+                let values = view.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+                Ok((name.to_owned(), Tensor { shape: view.shape().to_vec(), values: values.collect() }))
+            })
+            .collect()
+    }
+}
+
+impl Client {
+    /// The parameters of a job that has written a snapshot, or is over.
+    pub async fn weights(&self, job: &JobId) -> Result<Weights, FetchError> {
+        let snapshot = self.status(job).await?.job.snapshot_digest;
+        Ok(Weights(self.blob(snapshot.ok_or_else(|| FetchError::NoSnapshot { job: job.clone() })?).await?))
+    }
+
+    /// The forward model of such a job with the trained parameters in it, in the form that predicts.
+    pub async fn trained_model(&self, job: &JobId) -> Result<TrainedModel, FetchError> {
+        let status = self.status(job).await?.job;
+        let (Some(model), Some(snapshot)) = (status.model_digest, status.snapshot_digest) else {
+            return Err(FetchError::NoSnapshot { job: job.clone() });
+        };
+        let (model, snapshot) = (self.blob(model).await?, self.blob(snapshot).await?);
+        Ok(fill(&model, &format!("job {job}"), &snapshot)?)
+    }
+
+    async fn blob(&self, digest: String) -> Result<Vec<u8>, FetchError> {
+        let (shards, blobs) = (self.shards().await?, BlobClient::new(self.token.clone()));
+        Ok(blocking(move || blobs.get(&shards, &digest)).await?)
+    }
+}

@@ -1,0 +1,103 @@
+//! Trained parameters back in the user's own forward model, in the form that predicts.
+
+use safetensors::{Dtype, SafeTensors};
+use syncline_autodiff::{inference_form, parse_forward, with_columns};
+use syncline_onnx::{ElementType, OnnxError, proto::TensorProto};
+
+/// Why a snapshot could not be put into a model.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    #[error(transparent)]
+    Model(#[from] OnnxError),
+    #[error("[E380] {source_name} is not a safetensors file: {cause}")]
+    Damaged { source_name: String, cause: String },
+    #[error("[E247] {source_name} does not fit the model: {reason}")]
+    Misfit { source_name: String, reason: String },
+}
+
+impl ExportError {
+    /// What the user can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Model(error) => error.hint().unwrap_or("export the model again"),
+            Self::Damaged { .. } => "write the snapshot again; `syncline status JOB` shows where it lies",
+            Self::Misfit { .. } => "`syncline model show` shows the names and shapes of both",
+        }
+    }
+}
+
+/// A forward model with trained parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrainedModel {
+    pub onnx: Vec<u8>,
+    /// How many parameters were put in.
+    pub parameters: usize,
+}
+
+/// Puts every tensor of a snapshot, which is called `source_name`, into the constant of the same name of a forward model.
+pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedModel, ExportError> {
+    let mut model = parse_forward(model)?;
+    let misfit = |reason| ExportError::Misfit { source_name: source_name.to_owned(), reason };
+    let file = SafeTensors::deserialize(snapshot).map_err(|error| ExportError::Damaged {
+        source_name: source_name.to_owned(),
+        cause: error.to_string(),
+    })?;
+    let mut constants = model.graph.iter_mut().flat_map(|graph| &mut graph.initializer).collect::<Vec<_>>();
+    let mut parameters = 0;
+    for (name, view) in file.iter() {
+        let tensor = constants.iter_mut().find(|tensor| tensor.name == name);
+        let tensor = tensor.ok_or_else(|| misfit(format!("the model has no parameter `{name}`")))?;
+        if view.dtype() != Dtype::F32
+            || tensor.element() != ElementType::F32
+            || view.shape() != tensor.shape()
+        {
+            let (found, wanted) = (view.shape(), tensor.shape());
+            return Err(misfit(format!(
+                "`{name}` is {:?} {found:?}, the model has {wanted:?}",
+                view.dtype()
+            )));
+        }
+        let values: Vec<f32> =
+            view.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        **tensor = TensorProto::from_f32(name, view.shape(), &values);
+        parameters += 1;
+    }
+    // Whatever form it came in, and so that ONNX Runtime computes with it what was evaluated.
+    Ok(TrainedModel { onnx: with_columns(inference_form(model)).to_bytes(), parameters })
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::tensor::TensorView;
+    use syncline_onnx::{mlp, parse};
+
+    use super::*;
+
+    fn snapshot(name: &str, shape: Vec<usize>) -> Vec<u8> {
+        let bytes: Vec<u8> =
+            (0..shape.iter().product()).flat_map(|number| (number as f32).to_le_bytes()).collect();
+        let view = TensorView::new(Dtype::F32, shape, &bytes).unwrap();
+        safetensors::serialize([(name, view)], None).unwrap()
+    }
+
+    #[test]
+    fn trained_numbers_replace_those_of_the_model_and_nothing_else_changes() {
+        let model = mlp(&[2, 3], 1);
+        let filled = fill(&model.to_bytes(), "s", &snapshot("fc1.weight", vec![2, 3])).unwrap();
+        assert_eq!(filled.parameters, 1);
+        let (mut filled, model) = (parse(&filled.onnx).unwrap().graph.unwrap(), model.graph.unwrap());
+        assert_eq!(filled.initializer[0].to_f32().unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        filled.initializer[0] = model.initializer[0].clone();
+        assert_eq!(filled, model);
+    }
+
+    #[test]
+    fn a_snapshot_of_another_model_is_refused() {
+        let model = mlp(&[2, 3], 1).to_bytes();
+        for snapshot in [snapshot("fc1.weight", vec![3, 2]), snapshot("fc9.weight", vec![2, 3])] {
+            assert!(matches!(fill(&model, "s", &snapshot), Err(ExportError::Misfit { .. })));
+        }
+        assert!(matches!(fill(&model, "s", b"nothing"), Err(ExportError::Damaged { .. })));
+    }
+}

@@ -1,0 +1,96 @@
+//! Training graphs that are derived here, from forward models, with ONNX Runtime.
+
+use std::borrow::Cow;
+
+use syncline_autodiff::{AutodiffError, DeriveOptions, Loss, LossOptions, names_of, parse_forward, warnings};
+use syncline_engine::input;
+
+use super::{
+    SubmitError,
+    graph::JobGraph,
+    model::{ByteSource, Model},
+    prepare::{MissingKernel, PreparedJob, PreparedModel, assemble},
+    read::read,
+    ready,
+    training::{ParamList, Settings},
+};
+use crate::apart::{DynamicBatch, ModelChecks, ModelHost};
+
+/// Derives, checks and describes. Touches neither the engine nor the parameter server.
+///
+/// `models`: where the model is loaded; of a [`Runtime`](syncline_runtime::Runtime) what [`ModelHost::of`] says.
+pub fn prepare(models: impl Into<ModelHost>, graph: &JobGraph) -> Result<PreparedJob, SubmitError> {
+    let host = models.into();
+    assemble(graph, |training, said| {
+        let settings = &training.settings;
+        match &training.model {
+            Model::Forward { onnx, loss, options, output } => {
+                let options = derive_options(settings, options, output)?;
+                derive_graph(&host, onnx, *loss, &options, settings.check, said)
+            }
+            Model::Ready { onnx, weights } => {
+                ready::take(onnx, weights.as_ref(), settings, |bytes, weights| {
+                    Ok(host.accept_ready(&onnx.name(), bytes, weights, settings.check)?.graph)
+                })
+            }
+        }
+    })
+}
+
+fn derive_options(
+    settings: &Settings,
+    loss: &LossOptions,
+    output: &Option<String>,
+) -> Result<DeriveOptions, SubmitError> {
+    Ok(DeriveOptions {
+        output: output.clone(),
+        loss: loss.clone(),
+        params: settings.params.as_ref().map(names).transpose()?,
+        freeze: settings.freeze.clone(),
+        eval_mode: settings.eval_mode,
+        precision: settings.precision,
+        recompute: settings.recompute,
+        seed: settings.seed as i64,
+        ..DeriveOptions::default()
+    })
+}
+
+fn derive_graph<'a>(
+    host: &ModelHost,
+    model: &'a ByteSource,
+    loss: Loss,
+    options: &DeriveOptions,
+    check_gradients: bool,
+    said: &mut Vec<String>,
+) -> Result<PreparedModel<'a>, SubmitError> {
+    let onnx = read(model)?;
+    let parsed = parse_forward(&onnx).map_err(AutodiffError::from)?;
+    said.extend(warnings(&parsed, options)?);
+    let checks = ModelChecks { gradients: check_gradients, batch_axis: true };
+    let derived = host.derive(&model.name(), &onnx, loss, options, checks)?;
+    let precision = options.precision;
+    let missing_kernel = derived.missing_cpu_kernel.map(|op| MissingKernel { op, precision });
+    let onnx = match derived.dynamic_batch {
+        Some(DynamicBatch { exported_size, onnx }) => {
+            said.push(format!(
+                "the model was exported for batches of {exported_size} samples; it takes any now"
+            ));
+            Cow::Owned(onnx)
+        }
+        None => onnx,
+    };
+    Ok(PreparedModel { onnx, graph: derived.graph, missing_kernel })
+}
+
+/// A list of names that somebody's program printed.
+const MAX_LIST_BYTES: u64 = 64 << 20;
+
+fn names(list: &ParamList) -> Result<Vec<String>, SubmitError> {
+    match list {
+        ParamList::Names(names) => Ok(names.clone()),
+        ParamList::File(path) => match input::read_text(path, MAX_LIST_BYTES) {
+            Ok(text) => Ok(names_of(&text)),
+            Err(source) => Err(SubmitError::Read { path: path.clone(), source }),
+        },
+    }
+}

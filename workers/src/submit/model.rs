@@ -1,0 +1,99 @@
+//! The model of a training node.
+
+use std::path::PathBuf;
+
+use syncline_autodiff::{Loss, LossOptions};
+
+/// The model to train.
+#[derive(Debug, Clone)]
+pub enum Model {
+    /// A forward model; the training graph is derived from it. The loss looks at `output`, or at the first output.
+    Forward { onnx: ByteSource, loss: Loss, options: LossOptions, output: Option<String> },
+    /// A training graph from elsewhere, whose outputs name the gradients (`<parameter>.grad`). `weights`: a safetensors file
+    /// with first values, where those in the graph are not wanted or there are none.
+    Ready { onnx: ByteSource, weights: Option<ByteSource> },
+}
+
+/// ONNX bytes in memory, or a file that is read at submission; it may be packed, with a name that ends in `.gz`.
+#[derive(Debug, Clone)]
+pub enum ByteSource {
+    Memory(Vec<u8>),
+    File(PathBuf),
+}
+
+impl ByteSource {
+    /// What to call them in front of people.
+    #[cfg(feature = "train")]
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Memory(_) => "the model".to_owned(),
+            Self::File(path) => path.display().to_string(),
+        }
+    }
+}
+
+impl From<Vec<u8>> for ByteSource {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Memory(bytes)
+    }
+}
+
+impl From<PathBuf> for ByteSource {
+    fn from(path: PathBuf) -> Self {
+        Self::File(path)
+    }
+}
+
+impl From<&std::path::Path> for ByteSource {
+    fn from(path: &std::path::Path) -> Self {
+        Self::File(path.to_owned())
+    }
+}
+
+impl Model {
+    /// A forward model, and what training is to make small.
+    #[cfg(feature = "train")]
+    pub fn forward(onnx: impl Into<ByteSource>, loss: Loss) -> Self {
+        Self::Forward { onnx: onnx.into(), loss, options: LossOptions::default(), output: None }
+    }
+
+    /// The same with settings of the loss; a ready-made graph stays as it is.
+    #[must_use]
+    pub fn with_loss(mut self, settings: LossOptions) -> Self {
+        if let Self::Forward { options, .. } = &mut self {
+            *options = settings;
+        }
+        self
+    }
+
+    /// The same with the output that the loss looks at; a ready-made graph stays as it is.
+    #[must_use]
+    pub fn with_output(mut self, name: &str) -> Self {
+        if let Self::Forward { output, .. } = &mut self {
+            *output = Some(name.to_owned());
+        }
+        self
+    }
+
+    /// The label that counts nothing, if the loss knows one.
+    pub(super) fn ignored_label(&self) -> Option<i64> {
+        match self {
+            Self::Forward { options, .. } => options.ignore_index,
+            Self::Ready { .. } => None,
+        }
+    }
+
+    /// A training graph from elsewhere.
+    pub fn ready(onnx: impl Into<ByteSource>) -> Self {
+        Self::Ready { onnx: onnx.into(), weights: None }
+    }
+
+    /// The same with other first values, a safetensors file; a forward model stays as it is.
+    #[must_use]
+    pub fn with_weights(mut self, safetensors: impl Into<ByteSource>) -> Self {
+        if let Self::Ready { weights, .. } = &mut self {
+            *weights = Some(safetensors.into());
+        }
+        self
+    }
+}

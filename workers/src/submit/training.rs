@@ -1,0 +1,130 @@
+//! How a training node trains.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use syncline_autodiff::Precision;
+use syncline_scheduler::spec::{DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec};
+
+use super::{model::Model, optimizer::optimizer};
+
+/// Settings of a training node. Start with [`Training::new`] and change what should differ.
+#[derive(Debug, Clone)]
+pub struct Training {
+    pub model: Model,
+    pub data: DataSpec,
+    pub settings: Settings,
+}
+
+/// The settings that a job file spells the same way.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// In a file also by its name alone, such as `adam`.
+    #[serde(deserialize_with = "optimizer")]
+    pub optimizer: Optimizer,
+    pub learning_rate: f32,
+    pub decay: Decay,
+    pub policy: PolicySpec,
+    /// Samples per iteration and worker.
+    pub batch: u32,
+    pub epochs: u32,
+    /// Leave out the samples of an epoch that do not fill a batch; other ones each time.
+    pub drop_last: bool,
+    pub seed: u64,
+    pub on_nan: OnNan,
+    pub clip_norm: Option<f32>,
+    pub min_workers: u32,
+    pub max_workers: Option<u32>,
+    pub ahead: Option<u32>,
+    /// The parameters to train, as PyTorch names them: they decide alone, and all of them have to exist.
+    pub params: Option<ParamList>,
+    /// Parameters that stay as they are, as names or patterns such as `features.*`.
+    pub freeze: Vec<String>,
+    /// Train as the model evaluates: BatchNormalization with the statistics it remembers, no Dropout.
+    pub eval_mode: bool,
+    /// Element type of products and what stands between them; parameters and gradients stay float32.
+    pub precision: Precision,
+    /// Make cheap values again in the backward pass instead of keeping them: less memory, a little more time.
+    pub recompute: bool,
+    /// Compare the gradients with a difference of the loss along one random direction first, and refuse wrong ones.
+    pub check: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            optimizer: Optimizer::Sgd { weight_decay: 0.0 },
+            learning_rate: 0.1,
+            decay: Decay::Constant,
+            policy: PolicySpec::default(),
+            batch: 32,
+            epochs: 1,
+            drop_last: false,
+            seed: 0,
+            on_nan: OnNan::Fail,
+            clip_norm: None,
+            min_workers: 1,
+            max_workers: None,
+            ahead: None,
+            params: None,
+            freeze: Vec::new(),
+            eval_mode: false,
+            precision: Precision::F32,
+            recompute: false,
+            check: true,
+        }
+    }
+}
+
+impl Settings {
+    /// Names of the settings that differ from the default and say how to derive a training graph.
+    pub(super) fn derivation_settings(&self) -> Vec<&'static str> {
+        let changed = [
+            ("params", self.params.is_some()),
+            ("freeze", !self.freeze.is_empty()),
+            ("eval_mode", self.eval_mode),
+            ("precision", self.precision != Precision::F32),
+            ("recompute", self.recompute),
+        ];
+        changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()
+    }
+
+    pub(super) fn rate(&self) -> LearningRate {
+        LearningRate { base: self.learning_rate, decay: self.decay }
+    }
+}
+
+impl Training {
+    /// Trains `model` on `data` with the default settings.
+    pub fn new(model: Model, data: DataSpec) -> Self {
+        Self { model, data, settings: Settings::default() }
+    }
+
+    /// Changes settings in place: `training.with(|s| s.epochs = 20)`.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+}
+
+/// Names of parameters: in memory, or in a file that is read at submission, one a line.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "PathBuf")]
+pub enum ParamList {
+    Names(Vec<String>),
+    File(PathBuf),
+}
+
+impl From<PathBuf> for ParamList {
+    fn from(path: PathBuf) -> Self {
+        Self::File(path)
+    }
+}
+
+impl From<Vec<String>> for ParamList {
+    fn from(names: Vec<String>) -> Self {
+        Self::Names(names)
+    }
+}
