@@ -2,9 +2,8 @@
 
 use crate::attributes::attr_ints;
 use crate::element::{Dim, ElementType, TensorType};
-use crate::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
-};
+use crate::graph::Graph;
+use crate::proto::{AttributeProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto};
 
 impl NodeProto {
     /// An operator that is applied to values; what it makes has no name yet.
@@ -24,7 +23,8 @@ impl NodeProto {
     }
 }
 
-/// Builds a graph one operator at a time. Every method returns the name of the value it made.
+/// Builds a graph one operator at a time: each is there as it was written, equal ones and dead ones too. Every method
+/// returns the name of the value it made.
 ///
 /// ```
 /// use syncline_onnx::{ElementType, GraphBuilder};
@@ -38,14 +38,14 @@ impl NodeProto {
 /// ```
 #[derive(Debug, Clone)]
 pub struct GraphBuilder {
-    graph: GraphProto,
+    graph: Graph,
     opset: i64,
 }
 
 impl GraphBuilder {
     /// An empty graph that speaks operator set 17.
     pub fn new(name: &str) -> Self {
-        Self { graph: GraphProto { name: name.to_owned(), ..Default::default() }, opset: 17 }
+        Self { graph: Graph::new(name), opset: 17 }
     }
 
     /// Speaks another version of the operator set.
@@ -56,7 +56,7 @@ impl GraphBuilder {
 
     /// A value that the caller feeds.
     pub fn input(&mut self, name: &str, element: ElementType, dims: &[Dim]) -> String {
-        self.graph.input.push(TensorType::new(element, dims.to_vec()).to_value_info(name));
+        self.graph.push_input(TensorType::new(element, dims.to_vec()).to_value_info(name));
         name.to_owned()
     }
 
@@ -73,19 +73,19 @@ impl GraphBuilder {
     /// A constant tensor under its own name.
     pub fn constant(&mut self, tensor: TensorProto) -> String {
         let name = tensor.name.clone();
-        self.graph.initializer.push(tensor);
+        self.graph.push_constant(tensor);
         name
     }
 
     /// Applies an operator with one output; node and value are named after the operator and a number.
     pub fn op(&mut self, op: &str, inputs: &[&str], attributes: &[AttributeProto]) -> String {
-        let name = format!("{}_{}", op.to_lowercase(), self.graph.node.len());
+        let name = format!("{}_{}", op.to_lowercase(), self.graph.nodes().len());
         self.named(&name, op, inputs, attributes)
     }
 
     /// Applies an operator with one output; node and value have the given name.
     pub fn named(&mut self, name: &str, op: &str, inputs: &[&str], attributes: &[AttributeProto]) -> String {
-        self.graph.node.push(NodeProto::named(name, op, inputs, attributes));
+        self.graph.push(NodeProto::named(name, op, inputs, attributes));
         name.to_owned()
     }
 
@@ -96,7 +96,7 @@ impl GraphBuilder {
 
     /// Declares a value to be an output of the model.
     pub fn output(&mut self, name: &str) {
-        self.graph.output.push(ValueInfoProto::untyped(name.to_owned()));
+        self.graph.push_output(ValueInfoProto::untyped(name));
     }
 
     /// The model.
@@ -104,7 +104,7 @@ impl GraphBuilder {
         ModelProto {
             ir_version: 8,
             producer_name: "syncline".to_owned(),
-            graph: Some(self.graph),
+            graph: Some(self.graph.into()),
             opset_import: vec![OperatorSetIdProto { domain: String::new(), version: self.opset }],
             ..ModelProto::default()
         }

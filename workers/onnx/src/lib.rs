@@ -12,11 +12,11 @@
 
 mod attributes;
 mod build;
-mod captured;
 mod compiler;
 mod declared;
 mod element;
 mod error;
+mod graph;
 mod infer;
 mod mlp;
 mod parse;
@@ -28,11 +28,11 @@ mod weight_gradient;
 
 pub use attributes::{attr_float, attr_int, attr_ints, attr_string};
 pub use build::GraphBuilder;
-pub use captured::captured;
 pub use compiler::{CompileError, Compiler, Types};
 pub use declared::DeclaredTypes;
 pub use element::{Dim, ElementType, TensorType};
 pub use error::OnnxError;
+pub use graph::{Graph, NodeId, ValueId, captured};
 pub use infer::{check_loads, declare_every_value, folded_value_types, infer_types};
 pub use mlp::{SplitMix64, mlp};
 pub use parse::{MAX_ELEMENTS, MAX_MODEL_BYTES, parse};
