@@ -43,7 +43,7 @@ impl Differences {
         fed: &[Fed],
     ) -> Result<Self, CheckError> {
         let mut wide = syncline_onnx::parse(&graph.train_onnx)?;
-        wide.graph.iter_mut().for_each(|graph| *graph = float64_form(graph, types));
+        wide.graph = wide.graph.take().map(|graph| float64_form(graph, types));
         let wide = double::to_f64(&wide);
         let session = Executable::new(runtime, &loss_alone(wide.clone()).to_bytes(), &as_trained());
         let first = first_parameter(graph);

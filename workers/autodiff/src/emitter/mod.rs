@@ -1,90 +1,59 @@
-//! Where a training graph is written.
+//! Where rules write a training graph: a [`Graph`] in the words of rules.
 //!
-//! Two nodes with equal operator, inputs and attributes are one node; constants are shared; what no output needs is
-//! left out when the graph is finished. So a rule may ask for whatever reads best in its file.
+//! Rules know values by their names, as nodes and types do. Equal nodes are one and constants are shared; what no output
+//! needs is left out when the graph is finished. So a rule may ask for whatever reads best in its file.
 
 mod finish;
 
-use std::collections::{HashMap, HashSet};
-
-use prost::Message;
+use std::collections::HashSet;
 
 use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto, StringStringEntryProto, TensorProto};
-use syncline_onnx::{ElementType, attr_int};
+use syncline_onnx::{ElementType, Graph, ValueId, attr_int};
 
-/// A graph that grows. Values are known by their names.
-#[derive(Debug)]
+/// A graph that grows.
+#[derive(Debug, Clone)]
 pub(crate) struct Emitter {
-    nodes: Vec<NodeProto>,
-    constants: Vec<TensorProto>,
-    /// Encoded node or constant without its own name -> the value that already holds it.
-    seen: HashMap<Vec<u8>, String>,
-    taken: HashSet<String>,
-    /// Values made here and not yet published, which may be renamed.
-    own: HashSet<String>,
-    /// Published values: old name -> the name of the output.
-    renamed: HashMap<String, String>,
-    /// Optional outputs that were asked for after the fact, see [`Emitter::extra_output`].
-    extras: HashSet<String>,
-    made: usize,
+    graph: Graph,
+    /// How many nodes were there from the start.
+    given: usize,
+    /// Values that have the name of an output.
+    published: HashSet<ValueId>,
 }
 
 impl Emitter {
     /// Starts from the forward graph. Its nodes are kept as they are, and offered for reuse.
     pub(crate) fn new(forward: &GraphProto) -> Self {
-        let inputs = forward.input.iter().map(|input| &input.name);
-        let constants = forward.initializer.iter().map(|tensor| &tensor.name);
-        let produced = forward.node.iter().flat_map(|node| &node.output);
-        let mut emitter = Self {
-            nodes: forward.node.clone(),
-            constants: forward.initializer.clone(),
-            seen: HashMap::new(),
-            taken: inputs.chain(constants).chain(produced).cloned().collect(),
-            own: HashSet::new(),
-            renamed: HashMap::new(),
-            extras: HashSet::new(),
-            made: 0,
-        };
-        for node in &forward.node {
-            if let [output] = node.output.as_slice() {
-                emitter.seen.entry(key_of(node)).or_insert_with(|| output.clone());
-            }
+        let (node, initializer) = (forward.node.clone(), forward.initializer.clone());
+        let mut graph = Graph::from(GraphProto { node, initializer, ..GraphProto::default() });
+        for input in &forward.input {
+            graph.intern(&input.name);
         }
-        emitter
+        Self { given: forward.node.len(), graph, published: HashSet::new() }
     }
 
-    /// Starts a graph with the inputs and constants of another, whose nodes come one by one, as they are or written otherwise.
-    pub(crate) fn rewriting(graph: &GraphProto) -> Self {
-        let mut emitter = Self::new(&GraphProto { node: Vec::new(), ..graph.clone() });
-        // Nodes bring their names along.
-        emitter.taken.extend(graph.node.iter().flat_map(|node| &node.output).cloned());
-        emitter
+    /// Starts a graph with the inputs and constants of another, and returns its nodes, which are to come one by one, as they
+    /// are or written otherwise.
+    pub(crate) fn rewriting(graph: GraphProto) -> (Self, Vec<NodeProto>) {
+        let mut graph = Graph::from(graph);
+        let nodes = graph.take_nodes();
+        (Self { graph, given: 0, published: HashSet::new() }, nodes)
     }
 
     /// The graph that was rewritten, with everything written so far in the place of its nodes and constants.
-    pub(crate) fn rewritten(self, graph: &GraphProto) -> GraphProto {
-        GraphProto { node: self.nodes, initializer: self.constants, ..graph.clone() }
+    pub(crate) fn rewritten(self) -> GraphProto {
+        self.graph.into()
     }
 
     /// Takes over a node as it is, behind those that are here. Its outputs are those of a node of the graph that is rewritten.
     pub(crate) fn adopt(&mut self, node: NodeProto) {
-        self.nodes.push(node);
+        self.graph.push(node);
     }
 
     /// Applies an operator with one output and returns its value.
     pub(crate) fn op(&mut self, op: &str, inputs: &[&str], attributes: &[AttributeProto]) -> String {
-        let mut node = NodeProto::unnamed(op, inputs, attributes);
-        let key = key_of(&node);
-        if let Some(value) = self.seen.get(&key) {
-            return value.clone();
-        }
-        let value = self.fresh(op);
-        node.name.clone_from(&value);
-        node.output.push(value.clone());
-        self.nodes.push(node);
-        self.own.insert(value.clone());
-        self.seen.insert(key, value.clone());
-        value
+        let inputs: Vec<ValueId> = inputs.iter().map(|input| self.graph.intern(input)).collect();
+        let value = self.graph.op(op, &inputs, attributes);
+        self.graph.name(value).to_owned()
     }
 
     /// A constant list of integers: axes, a shape.
@@ -114,62 +83,41 @@ impl Emitter {
     }
 
     /// A constant tensor; equal constants are shared.
-    pub(crate) fn constant(&mut self, mut tensor: TensorProto) -> String {
-        tensor.name.clear();
-        let key = tensor.encode_to_vec();
-        if let Some(value) = self.seen.get(&key) {
-            return value.clone();
-        }
-        let value = self.fresh("const");
-        tensor.name.clone_from(&value);
-        self.constants.push(tensor);
-        self.seen.insert(key, value.clone());
-        value
+    pub(crate) fn constant(&mut self, tensor: TensorProto) -> String {
+        let value = self.graph.add_constant(tensor);
+        self.graph.name(value).to_owned()
     }
 
     /// Lets the node that makes `value` return its output `index` as well, if it does not yet; returns that output.
     ///
     /// For the optional outputs of forward nodes: positions of a pool, a mean, a mask. What no output of a finished
     /// graph needs is taken away again, so that a graph without gradients does not pay for it.
-    pub(crate) fn extra_output(&mut self, value: &str, index: usize) -> String {
-        let fresh = self.fresh("extra");
-        let node = self.nodes.iter_mut().find(|node| node.output.iter().any(|output| output == value));
-        let Some(node) = node else {
-            return fresh;
+    pub(crate) fn optional_output(&mut self, value: &str, index: usize) -> String {
+        let producer = self.graph.value(value).and_then(|value| self.graph.producer(value));
+        let output = match producer {
+            Some(node) => self.graph.optional_output(node, index),
+            None => self.graph.fresh("missing"),
         };
-        if let Some(output) = node.output.get(index).filter(|output| !output.is_empty()) {
-            return output.clone();
-        }
-        if node.output.len() <= index {
-            node.output.resize(index + 1, String::new());
-        }
-        node.output[index].clone_from(&fresh);
-        self.extras.insert(fresh.clone());
-        fresh
+        self.graph.name(output).to_owned()
     }
 
-    /// Adds remarks to the node that makes a value.
-    pub(crate) fn remark(&mut self, value: &str, remarks: Vec<StringStringEntryProto>) {
-        let node = self.nodes.iter_mut().rev().find(|node| node.output.iter().any(|output| output == value));
-        if let Some(node) = node {
-            node.metadata_props = remarks;
+    /// Annotates the node that makes a value.
+    pub(crate) fn annotate(&mut self, value: &str, metadata: Vec<StringStringEntryProto>) {
+        let producer = self.graph.value(value).and_then(|value| self.graph.producer(value));
+        if let Some(node) = producer {
+            self.graph.annotate(node, metadata);
         }
     }
 
     /// The node that makes a value; `None` for inputs and constants.
     pub(crate) fn producer(&self, value: &str) -> Option<&NodeProto> {
-        self.nodes.iter().find(|node| node.output.iter().any(|output| output == value))
+        let node = self.graph.producer(self.graph.value(value)?)?;
+        Some(self.graph.node(node))
     }
 
     /// The tensor that a value always is, if it is a constant.
     pub(crate) fn known(&self, value: &str) -> Option<&TensorProto> {
-        let constant = self.constants.iter().find(|tensor| tensor.name == value);
-        constant.or_else(|| {
-            let makes = |node: &&NodeProto| {
-                node.op_type == "Constant" && node.output.iter().any(|name| name == value)
-            };
-            self.nodes.iter().find(makes)?.attribute("value")?.t.as_ref()
-        })
+        self.graph.constant(self.graph.value(value)?)
     }
 
     /// The integers of a constant list or number; `None` if the value is no constant or no integers.
@@ -192,44 +140,16 @@ impl Emitter {
     /// A value that this emitter made is renamed; anything else (a forward value, a graph input, a value that is an
     /// output already) is passed through an `Identity`.
     pub(crate) fn publish(&mut self, value: &str, name: &str) {
-        self.taken.insert(name.to_owned());
-        let value = self.renamed.get(value).cloned().unwrap_or_else(|| value.to_owned());
-        if !self.own.remove(&value) {
-            self.nodes.push(NodeProto::named(name, "Identity", &[&value], &[]));
+        let value = self.graph.intern(value);
+        let own = self.graph.producer(value).is_some_and(|node| node.index() >= self.given);
+        if own && self.published.insert(value) {
+            self.graph.rename(value, name);
             return;
         }
-        self.renamed.insert(value.clone(), name.to_owned());
-        if let Some(producer) = self.nodes.iter_mut().find(|node| node.output.contains(&value)) {
-            name.clone_into(&mut producer.name);
-        }
-        let mentions = self.nodes.iter_mut().flat_map(|node| node.input.iter_mut().chain(&mut node.output));
-        mentions.filter(|other| **other == value).for_each(|other| name.clone_into(other));
-        // Later requests for an equal node find it under its new name.
-        self.seen.values_mut().filter(|known| **known == value).for_each(|known| name.clone_into(known));
+        let value = self.graph.name(value).to_owned();
+        let node = self.graph.push(NodeProto::named(name, "Identity", &[&value], &[]));
+        self.published.extend(self.graph.outputs(node));
     }
-
-    fn fresh(&mut self, stem: &str) -> String {
-        loop {
-            self.made += 1;
-            let name = format!("{PREFIX}{}_{}", stem.to_lowercase(), self.made);
-            if self.taken.insert(name.clone()) {
-                return name;
-            }
-        }
-    }
-}
-
-/// What the names of emitted values begin with.
-const PREFIX: &str = "syncline/";
-
-/// Equal for equal computations: the node without its names.
-fn key_of(node: &NodeProto) -> Vec<u8> {
-    let mut bare = node.clone();
-    bare.name.clear();
-    bare.output.clear();
-    bare.metadata_props.clear();
-    bare.attribute.sort_by(|a, b| a.name.cmp(&b.name));
-    bare.encode_to_vec()
 }
 
 #[cfg(test)]
@@ -277,13 +197,15 @@ mod tests {
     }
 
     #[test]
-    fn an_extra_output_is_there_only_where_it_is_read() {
-        let mut emitter = emitter();
-        let rest = emitter.extra_output("relu1", 2);
-        assert_eq!(emitter.extra_output("relu1", 2), rest);
+    fn an_optional_output_is_there_only_where_it_is_read() {
+        let mut graph = mlp(&[3, 4, 2], 1).graph.unwrap();
+        "LayerNormalization".clone_into(&mut graph.node[1].op_type);
+        let mut emitter = Emitter::new(&graph);
+        let rest = emitter.optional_output("relu1", 2);
+        assert_eq!(emitter.optional_output("relu1", 2), rest);
         let read = emitter.op("Neg", &[&rest], &[]);
         let outputs = |wanted: &str| {
-            let model = emitter.finish(&mlp(&[3, 4, 2], 1), &[], &[wanted.to_owned()]);
+            let model = emitter.clone().finish(&mlp(&[3, 4, 2], 1), &[], &[wanted.to_owned()]);
             model.graph.unwrap().node[1].output.clone()
         };
         assert_eq!(outputs(&read), ["relu1", "", rest.as_str()]);

@@ -22,12 +22,12 @@ pub(super) fn write_columns(graph: &mut GraphProto, rank: impl Fn(&str) -> Optio
     if !graph.node.iter().any(reads_vector) {
         return false;
     }
-    let mut emitter = Emitter::rewriting(graph);
-    for node in graph.node.clone() {
+    let (mut emitter, nodes) = Emitter::rewriting(std::mem::take(graph));
+    for node in nodes {
         let node = if reads_vector(&node) { with_column(&mut emitter, node) } else { node };
         emitter.adopt(node);
     }
-    *graph = emitter.rewritten(graph);
+    *graph = emitter.rewritten();
     true
 }
 

@@ -18,9 +18,9 @@ pub(crate) fn write_out_group_norms(
     compiler: &dyn Compiler,
     model: &mut ModelProto,
 ) -> Result<(), AutodiffError> {
-    let Some(graph) = model.graph.as_ref().filter(|graph| graph.node.iter().any(is_group_norm)) else {
+    if !model.graph.iter().flat_map(|graph| &graph.node).any(is_group_norm) {
         return Ok(());
-    };
+    }
     let mut passing = model.clone();
     for node in passing.graph.iter_mut().flat_map(|graph| &mut graph.node).filter(|node| is_group_norm(node))
     {
@@ -29,8 +29,7 @@ pub(crate) fn write_out_group_norms(
         "Identity".clone_into(&mut node.op_type);
     }
     let types = infer_types(compiler, &passing.to_bytes())?;
-    let written = written_out(graph, &types);
-    model.graph = Some(written);
+    model.graph = model.graph.take().map(|graph| written_out(graph, &types));
     Ok(())
 }
 
@@ -38,15 +37,13 @@ fn is_group_norm(node: &NodeProto) -> bool {
     node.op_type == OP && node.domain.is_empty()
 }
 
-fn written_out(graph: &GraphProto, types: &Types) -> GraphProto {
-    let mut emitter = Emitter::rewriting(graph);
-    for node in &graph.node {
-        match parts(&mut emitter, node, types) {
-            Some(last) => emitter.adopt(last),
-            None => emitter.adopt(node.clone()),
-        }
+fn written_out(graph: GraphProto, types: &Types) -> GraphProto {
+    let (mut emitter, nodes) = Emitter::rewriting(graph);
+    for node in nodes {
+        let last = parts(&mut emitter, &node, types);
+        emitter.adopt(last.unwrap_or(node));
     }
-    emitter.rewritten(graph)
+    emitter.rewritten()
 }
 
 /// Writes everything but the last node, which it returns under the name of the node it replaces.

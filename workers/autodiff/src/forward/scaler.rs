@@ -15,12 +15,12 @@ pub(crate) fn write_out_scalers(graph: GraphProto) -> GraphProto {
     if !graph.node.iter().any(is_scaler) {
         return graph;
     }
-    let mut emitter = Emitter::rewriting(&graph);
-    for node in &graph.node {
-        let last = if is_scaler(node) { parts(&mut emitter, node) } else { None };
-        emitter.adopt(last.unwrap_or_else(|| node.clone()));
+    let (mut emitter, nodes) = Emitter::rewriting(graph);
+    for node in nodes {
+        let last = if is_scaler(&node) { parts(&mut emitter, &node) } else { None };
+        emitter.adopt(last.unwrap_or(node));
     }
-    emitter.rewritten(&graph)
+    emitter.rewritten()
 }
 
 /// Writes everything but the last node, which it returns under the name of the node it replaces.

@@ -14,7 +14,7 @@
 //! [`evaluation_form`] goes the other way, for a model that was exported for training.
 //! Source: Ioffe and Szegedy, Batch normalization, arXiv:1502.03167, algorithms 1 and 2; the ONNX operator's text.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
 use syncline_onnx::{Dim, ElementType, TensorType, Types, attr_int};
@@ -38,8 +38,11 @@ pub struct Statistic {
 
 /// Names of the tensors that BatchNormalization nodes read as mean and variance: no weights, whatever their type.
 pub(crate) fn statistics(graph: &GraphProto) -> HashSet<String> {
+    let made = graph.node.iter().flat_map(|node| node.output.iter().map(move |output| (output.as_str(), node)));
+    let producers: HashMap<&str, &NodeProto> = made.collect();
     let norms = graph.node.iter().filter(|node| is(node, "BatchNormalization"));
-    norms.flat_map(|node| node.input.iter().skip(3).map(|value| origin(graph, value).to_owned())).collect()
+    let read = norms.flat_map(|node| node.input.iter().skip(3));
+    read.map(|value| origin(value, |value| producers.get(value).copied()).to_owned()).collect()
 }
 
 /// Makes every Dropout of the graph drop, each with a seed of its own. `param` is an input that is never empty.
@@ -110,14 +113,16 @@ pub(crate) fn training_form(
     graph: &GraphProto,
     types: &mut Types,
 ) -> Result<(GraphProto, Vec<Statistic>), AutodiffError> {
-    let mut emitter = Emitter::rewriting(graph);
-    let mut statistics: Vec<Statistic> = Vec::new();
-    for node in &graph.node {
-        if !is(node, "BatchNormalization") {
-            emitter.adopt(node.clone());
+    let inputs: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
+    let known: HashSet<&str> = graph.node.iter().flat_map(|node| &node.output).map(String::as_str).collect();
+    let (mut emitter, nodes) = Emitter::rewriting(graph.clone());
+    let (mut statistics, mut found) = (Vec::new(), HashSet::new());
+    for mut node in nodes {
+        if !is(&node, "BatchNormalization") {
+            emitter.adopt(node);
             continue;
         }
-        let batch = Batch::emit(&mut emitter, node, types)?;
+        let batch = Batch::emit(&mut emitter, &node, types)?;
         let (mean, variance) = (batch.mean.clone(), batch.variance.clone());
         let nexts = [(&mean, 3, 1), (&batch.unbiased, 4, 2)];
         for (seen, input, output) in nexts {
@@ -125,22 +130,20 @@ pub(crate) fn training_form(
             if let Some(name) = node.output.get(output).filter(|name| !name.is_empty()) {
                 emitter.adopt(identity(&next, name));
             }
-            let name = origin(graph, &node.input[input]).to_owned();
-            let held = graph.input.iter().any(|input| input.name == name);
-            if held && !statistics.iter().any(|known| known.name == name) {
+            let name = origin(&node.input[input], |value| emitter.producer(value)).to_owned();
+            if inputs.contains(name.as_str()) && found.insert(name.clone()) {
                 statistics.push(Statistic { name, next });
             }
         }
-        let mut node = node.clone();
         node.output.truncate(1);
         node.attribute.retain(|attribute| attribute.name == "epsilon");
         node.input[3] = mean;
         node.input[4] = variance;
         emitter.adopt(node);
     }
-    let written = emitter.rewritten(graph);
+    let written = emitter.rewritten();
     let made = written.node.iter().flat_map(|node| &node.output);
-    for value in made.filter(|value| !graph.node.iter().any(|node| node.output.contains(value))) {
+    for value in made.filter(|value| !known.contains(value.as_str())) {
         // Only their being float tensors matters; no rule looks at them.
         types.entry(value.clone()).or_insert_with(|| TensorType::new(ElementType::F32, Vec::new()));
     }
@@ -231,16 +234,15 @@ fn identity(from: &str, to: &str) -> NodeProto {
 
 /// Where a value comes from, behind nodes that do not change its numbers (exporters write casts and reshapes around the
 /// statistics).
-fn origin<'a>(graph: &'a GraphProto, value: &'a str) -> &'a str {
+fn origin<'a>(value: &'a str, producer: impl Fn(&str) -> Option<&'a NodeProto>) -> &'a str {
     const SAME_NUMBERS: [&str; 6] = ["Identity", "Cast", "CastLike", "Expand", "Reshape", "Squeeze"];
-    let mut value = value;
-    // The graph has no cycles, and each step goes to an earlier node.
-    for node in graph.node.iter().rev() {
-        if node.output.first().is_some_and(|output| output == value)
-            && SAME_NUMBERS.contains(&node.op_type.as_str())
-        {
-            value = node.input.first().map_or(value, String::as_str);
-        }
+    let mut origin = value;
+    // The graph has no cycles: each step goes to an earlier node.
+    while let Some(node) = producer(origin)
+        && SAME_NUMBERS.contains(&node.op_type.as_str())
+        && let Some(input) = node.input.first()
+    {
+        origin = input;
     }
-    value
+    origin
 }

@@ -145,7 +145,7 @@ fn mark(
     let extents: Result<[Extent; 2], _> = extents.collect::<Vec<_>>().try_into();
     if let (Ok(axes), Ok(weights), ElementType::F32) = (extents, weights.try_into(), n.element()) {
         let (image, signal) = (image.to_owned(), signal.to_owned());
-        n.emitter.remark(grad, WeightGradient { image, signal, weights, group, axes }.remark());
+        n.emitter.annotate(grad, WeightGradient { image, signal, weights, group, axes }.remark());
     }
 }
 

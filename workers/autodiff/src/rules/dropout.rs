@@ -24,7 +24,7 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     let scale = n.emitter.op("Reciprocal", &[&kept], &[]);
     // When not training, nothing is masked and nothing scaled.
     let scale = n.emitter.op("Where", &[active, &scale, &one], &[]);
-    let mask = n.emitter.extra_output(n.output(), 1);
+    let mask = n.emitter.optional_output(n.output(), 1);
     let mask = n.emitter.cast(&mask, element);
     let scaled = n.emitter.op("Mul", &[dy, &scale], &[]);
     Ok(vec![Some(n.emitter.op("Mul", &[&scaled, &mask], &[]))])

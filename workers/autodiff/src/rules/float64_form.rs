@@ -25,10 +25,10 @@ use crate::AutodiffError;
 use crate::emitter::Emitter;
 
 /// The graph with those operators written out.
-pub fn float64_form(graph: &GraphProto, types: &Types) -> GraphProto {
-    let mut emitter = Emitter::rewriting(graph);
-    for node in &graph.node {
-        let mut part = NodeGrad { emitter: &mut emitter, node, types, outputs: &[], needs: &[] };
+pub fn float64_form(graph: GraphProto, types: &Types) -> GraphProto {
+    let (mut emitter, nodes) = Emitter::rewriting(graph);
+    for node in nodes {
+        let mut part = NodeGrad { emitter: &mut emitter, node: &node, types, outputs: &[], needs: &[] };
         match written_out(&mut part) {
             Ok(Some(values)) => {
                 for (value, output) in
@@ -38,10 +38,10 @@ pub fn float64_form(graph: &GraphProto, types: &Types) -> GraphProto {
                 }
             }
             // What cannot be written out stays; whether it can be run is found out when the graph is loaded.
-            _ => emitter.adopt(node.clone()),
+            _ => emitter.adopt(node),
         }
     }
-    emitter.rewritten(graph)
+    emitter.rewritten()
 }
 
 /// The values of the node's outputs.

@@ -12,7 +12,7 @@ use crate::broadcast::unbroadcast;
 pub(super) fn layer(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let x = n.input(0);
     let group = group(n)?;
-    let (mean, r) = (n.emitter.extra_output(n.output(), 1), n.emitter.extra_output(n.output(), 2));
+    let (mean, r) = (n.emitter.optional_output(n.output(), 1), n.emitter.optional_output(n.output(), 2));
     let centred = n.emitter.op("Sub", &[x, &mean], &[]);
     let xhat = n.emitter.op("Mul", &[&centred, &r], &[]);
     gradients(n, dy, &group, &xhat, &r, true)

@@ -51,7 +51,7 @@ fn scattered(n: &mut NodeGrad<'_>, dy: &str) -> Result<String, AutodiffError> {
     if n.node.int("storage_order", 0) != 0 {
         return Err(n.refuse("its positions are counted by columns".to_owned()));
     }
-    let positions = n.emitter.extra_output(n.output(), 1);
+    let positions = n.emitter.optional_output(n.output(), 1);
     let size = n.emitter.op("Size", &[n.input(0)], &[]);
     let size = n.reshaped(&size, &[1]);
     let zeros = n.zeros(&size);
