@@ -88,6 +88,11 @@ impl Emitter {
         self.graph.name(value).to_owned()
     }
 
+    /// The default of an input of the same name.
+    pub(crate) fn default_value(&mut self, tensor: TensorProto) {
+        self.graph.push_constant(tensor);
+    }
+
     /// Lets the node that makes `value` return its output `index` as well, if it does not yet; returns that output.
     ///
     /// For the optional outputs of forward nodes: positions of a pool, a mean, a mask. What no output of a finished

@@ -38,7 +38,8 @@ pub struct Statistic {
 
 /// Names of the tensors that BatchNormalization nodes read as mean and variance: no weights, whatever their type.
 pub(crate) fn statistics(graph: &GraphProto) -> HashSet<String> {
-    let made = graph.node.iter().flat_map(|node| node.output.iter().map(move |output| (output.as_str(), node)));
+    let made =
+        graph.node.iter().flat_map(|node| node.output.iter().map(move |output| (output.as_str(), node)));
     let producers: HashMap<&str, &NodeProto> = made.collect();
     let norms = graph.node.iter().filter(|node| is(node, "BatchNormalization"));
     let read = norms.flat_map(|node| node.input.iter().skip(3));

@@ -10,6 +10,7 @@ use syncline_onnx::{ElementType, Types};
 
 use super::Precision;
 use crate::LOSS_SCALE;
+use crate::training_graph::Param;
 
 /// Largest number of float16.
 const LARGEST_F16: f32 = 65504.0;
@@ -97,9 +98,9 @@ pub(crate) fn operands<'n>(node: &'n NodeProto, types: &'n Types) -> impl Iterat
 }
 
 /// For each node whether it computes in 16 bits.
-pub(crate) fn low_nodes(graph: &GraphProto, types: &Types, table: &Table, params: &[String]) -> Vec<bool> {
+pub(crate) fn low_nodes(graph: &GraphProto, types: &Types, table: &Table, params: &[Param]) -> Vec<bool> {
     let mut origins: HashMap<&str, Origin> = HashMap::new();
-    origins.extend(params.iter().map(|param| (param.as_str(), Origin::Weight)));
+    origins.extend(params.iter().map(|param| (param.name.as_str(), Origin::Weight)));
     for tensor in &graph.initializer {
         let fits = |numbers: Vec<f32>| numbers.iter().all(|number| number.abs() <= LARGEST_F16);
         let fits = tensor.name != LOSS_SCALE && tensor.to_f32().is_ok_and(fits);
@@ -148,7 +149,8 @@ mod tests {
         let constants = graph.initializer.iter().map(|tensor| tensor.name.clone());
         let ty = TensorType::new(ElementType::F32, Vec::new());
         let types: Types = made.chain(fed).chain(constants).map(|name| (name, ty.clone())).collect();
-        let params: Vec<String> = params.iter().map(|&param| param.to_owned()).collect();
+        let param = |name: &&str| Param { name: (*name).to_owned(), shape: Vec::new(), initial: Vec::new() };
+        let params: Vec<Param> = params.iter().map(param).collect();
         let flags = low_nodes(&graph, &types, &Table { precision, opset: 17 }, &params);
         graph.node.into_iter().zip(flags).filter(|(_, low)| *low).map(|(node, _)| node.name).collect()
     }

@@ -173,6 +173,11 @@ impl Graph {
         &self.nodes[node.0].outputs
     }
 
+    /// What the subgraphs of a node read from outside, and perhaps more.
+    pub fn captures(&self, node: NodeId) -> &[ValueId] {
+        &self.nodes[node.0].captures
+    }
+
     /// Everything that a node reads, inside its subgraphs as well.
     pub fn reads(&self, node: NodeId) -> impl Iterator<Item = ValueId> {
         let node = &self.nodes[node.0];

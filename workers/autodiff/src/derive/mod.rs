@@ -1,0 +1,215 @@
+//! From a forward model to a training graph.
+
+mod checks;
+
+use std::collections::{HashMap, HashSet};
+
+use syncline_onnx::proto::{GraphProto, ModelProto};
+use syncline_onnx::{Compiler, ElementType, TensorType, check_loads};
+
+use crate::emitter::Emitter;
+use crate::error::AutodiffError;
+use crate::forward::{Forward, NEXT_SUFFIX, Statistic, evaluation_form, never_empty, training_form};
+use crate::loss::{Loss, LossAt, LossValues, scores};
+use crate::options::DeriveOptions;
+use crate::precision::{Precision, lower, scale_loss, unscale, write_bf16};
+use crate::recompute::{NOMINAL_AXIS, Saving, recompute};
+use crate::sizes::sizes;
+use crate::sweep::sweep;
+use crate::training_graph::{Io, Param, TrainingGraph};
+use crate::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_SCALE, LOSS_WEIGHT};
+use checks::{check_names, check_results};
+
+/// Derives the training graph of a forward model.
+///
+/// `forward` is a `.onnx` file with float32 weights, operator set 13 or newer. The result has been loaded once, so
+/// that a model that cannot be trained is refused here and not by a worker. Milliseconds for small models; in proportion to
+/// nodes and parameters, but for what the compiler does.
+pub fn derive(
+    compiler: &dyn Compiler,
+    forward: &[u8],
+    loss: Loss,
+    options: &DeriveOptions,
+) -> Result<TrainingGraph, AutodiffError> {
+    let forward = Forward::prepare(compiler, forward, options)?;
+    let output = loss_output(&forward, options)?;
+    let output = scores(&forward.graph, &forward.types, &output, loss, &options.loss)?;
+    let output_type = forward.type_of(&output);
+    let at = LossAt { loss, options: &options.loss, output: &output, ty: &output_type };
+    let evaluation = evaluation_form(&forward.graph);
+
+    let mut training = differentiate(&forward, &evaluation, &at, options)?;
+    let saving = transform(compiler, &mut training, &forward, options)?;
+    let Training { model, values, .. } = training;
+    let train_onnx = model.to_bytes();
+    let eval_onnx = evaluate(&forward, &evaluation, &at, options)?.to_bytes();
+
+    let io = |name: &String| Io::new(name, forward.type_of(name));
+    Ok(TrainingGraph {
+        train_onnx,
+        eval_onnx,
+        data_inputs: forward.data_inputs.iter().map(io).collect(),
+        label: Some(Io::new(&options.label, values.label)),
+        forward_outputs: tensor_outputs(&forward).map(io).collect(),
+        saving,
+        has_correct: values.metrics.iter().any(|(name, _)| name == CORRECT),
+        classes: if loss == Loss::SoftmaxCrossEntropy { Some(at.classes()?.1) } else { None },
+        loss_at: Some(output),
+        params: forward.params,
+        state: forward.state,
+    })
+}
+
+/// A model with loss and gradients.
+struct Training {
+    model: ModelProto,
+    values: LossValues,
+    /// The gradient that the backward pass begins with.
+    cotangent: String,
+}
+
+/// Writes the loss behind the forward graph, and the backward pass behind that, in float32.
+fn differentiate(
+    forward: &Forward,
+    evaluation: &GraphProto,
+    at: &LossAt<'_>,
+    options: &DeriveOptions,
+) -> Result<Training, AutodiffError> {
+    let mut types = forward.types.clone();
+    let (graph, statistics) = match options.eval_mode {
+        true => (evaluation.clone(), Vec::new()),
+        false => training_form(&forward.graph, &mut types)?,
+    };
+    let mut emitter = Emitter::new(&graph);
+    let values = at.emit(&mut emitter, &options.label)?;
+    check_names(forward, options, &values)?;
+    let is_scaled = options.precision == Precision::Fp16;
+    let cotangent = match is_scaled {
+        true => scale_loss(&mut emitter, &values.grad),
+        false => values.grad.clone(),
+    };
+    let params: Vec<String> = forward.params.iter().map(|param| param.name.clone()).collect();
+    let seed = (at.output.to_owned(), cotangent.clone());
+    let grads = sweep(&mut emitter, &graph.node, &types, &params, seed)?;
+
+    let mut outputs = publish_metrics(&mut emitter, &values);
+    outputs.extend(publish_gradients(&mut emitter, forward, &grads, is_scaled));
+    outputs.extend(publish_statistics(&mut emitter, &statistics));
+    outputs.extend(tensor_outputs(forward).cloned());
+    let mut inputs = inputs(forward, options, &values);
+    inputs.extend(is_scaled.then(|| (LOSS_SCALE.to_owned(), TensorType::new(ElementType::F32, Vec::new()))));
+    Ok(Training { model: emitter.finish(&forward.model, &inputs, &outputs), values, cotangent })
+}
+
+/// What the options ask of the finished graph: lower precision, less memory. Proves that it loads.
+fn transform(
+    compiler: &dyn Compiler,
+    training: &mut Training,
+    forward: &Forward,
+    options: &DeriveOptions,
+) -> Result<Option<Saving>, AutodiffError> {
+    let Training { model, cotangent, .. } = training;
+    if options.precision != Precision::F32 {
+        let types = sizes(compiler, model, NOMINAL_AXIS)?;
+        lower(model, &types, options.precision, &forward.params)?;
+    }
+    let saving = match options.recompute {
+        true => Some(recompute(compiler, model, cotangent, never_empty(&forward.params))?),
+        false => None,
+    };
+    check_results(forward, &check_loads(compiler, model.clone())?)?;
+    if options.precision == Precision::Bf16 {
+        write_bf16(model);
+    }
+    Ok(saving)
+}
+
+/// The model that computes loss and metrics alone.
+fn evaluate(
+    forward: &Forward,
+    evaluation: &GraphProto,
+    at: &LossAt<'_>,
+    options: &DeriveOptions,
+) -> Result<ModelProto, AutodiffError> {
+    let mut emitter = Emitter::new(evaluation);
+    let values = at.emit(&mut emitter, &options.label)?;
+    let mut outputs = publish_metrics(&mut emitter, &values);
+    outputs.extend(tensor_outputs(forward).cloned());
+    Ok(emitter.finish(&forward.model, &inputs(forward, options, &values), &outputs))
+}
+
+/// What is fed to both models: data, label, parameters and running statistics.
+fn inputs(forward: &Forward, options: &DeriveOptions, values: &LossValues) -> Vec<(String, TensorType)> {
+    let typed = |name: &String| (name.clone(), forward.type_of(name));
+    let held = forward.params.iter().chain(&forward.state).map(|param| typed(&param.name));
+    let label = (options.label.clone(), values.label.clone());
+    forward.data_inputs.iter().map(typed).chain([label]).chain(held).collect()
+}
+
+/// The outputs of the forward model that are tensors; nothing else leaves a training graph.
+fn tensor_outputs(forward: &Forward) -> impl Iterator<Item = &String> {
+    let names = forward.graph.output.iter().map(|value| &value.name);
+    names.filter(|name| forward.types.contains_key(*name))
+}
+
+/// The output that the loss was asked for.
+fn loss_output(forward: &Forward, options: &DeriveOptions) -> Result<String, AutodiffError> {
+    let mut outputs = forward.graph.output.iter().map(|output| &output.name);
+    let first = outputs.clone().next();
+    let float = |name: &&String| forward.types.get(*name).is_some_and(|ty| ty.element == ElementType::F32);
+    // A map of probabilities is no tensor, but made of one.
+    let maps = forward.graph.node.iter().filter(|node| node.op_type == "ZipMap");
+    let maps: HashSet<&String> = maps.flat_map(|node| &node.output).collect();
+    let mapped = |name: &&String| maps.contains(name);
+    let found = match &options.output {
+        Some(name) => outputs.find(|output| *output == name),
+        None => outputs.find(|name| float(name) || mapped(name)).or(first),
+    };
+    found.cloned().ok_or_else(|| AutodiffError::NoOutput {
+        name: options.output.clone().unwrap_or_default(),
+        known: forward.graph.output.iter().map(|output| output.name.as_str()).collect::<Vec<_>>().join(", "),
+    })
+}
+
+fn publish_metrics(emitter: &mut Emitter, values: &LossValues) -> Vec<String> {
+    let fixed = [(LOSS, &values.loss), (LOSS_WEIGHT, &values.weight)];
+    let metrics = values.metrics.iter().map(|(name, value)| (name.as_str(), value));
+    let publish = |(name, value): (&str, &String)| {
+        emitter.publish(value, name);
+        name.to_owned()
+    };
+    fixed.into_iter().chain(metrics).map(publish).collect()
+}
+
+/// The gradient of each parameter, in the order of the parameters.
+fn publish_gradients(
+    emitter: &mut Emitter,
+    forward: &Forward,
+    grads: &HashMap<String, String>,
+    is_scaled: bool,
+) -> Vec<String> {
+    let publish = |param: &Param| {
+        let grad = grads.get(&param.name).cloned().unwrap_or_else(|| zeros(emitter, &param.shape));
+        let grad = if is_scaled { unscale(emitter, &grad) } else { grad };
+        let name = format!("{}{GRAD_SUFFIX}", param.name);
+        emitter.publish(&grad, &name);
+        name
+    };
+    forward.params.iter().map(publish).collect()
+}
+
+fn publish_statistics(emitter: &mut Emitter, statistics: &[Statistic]) -> Vec<String> {
+    let publish = |statistic: &Statistic| {
+        let name = format!("{}{NEXT_SUFFIX}", statistic.name);
+        emitter.publish(&statistic.next, &name);
+        name
+    };
+    statistics.iter().map(publish).collect()
+}
+
+/// The gradient of a parameter that the loss does not depend on.
+fn zeros(emitter: &mut Emitter, shape: &[usize]) -> String {
+    let dims: Vec<i64> = shape.iter().map(|&size| i64::try_from(size).unwrap_or(i64::MAX)).collect();
+    let shape = emitter.ints(&dims);
+    emitter.op("ConstantOfShape", &[&shape], &[])
+}
