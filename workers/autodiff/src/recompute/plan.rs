@@ -1,7 +1,7 @@
 //! Which values a training graph keeps from its forward pass for the backward one, and which it makes again.
 //!
 //! In: a training graph, the types of its values with all axes fixed, the gradient that the backward pass begins with.
-//! Out: the nodes of the backward pass ("late": they depend on that gradient), and the values that late nodes read and
+//! Out: the nodes of the backward pass (they depend on that gradient), and the values that those read and
 //! that are made again from what is kept, by operators that cost little beside products and convolutions.
 //!
 //! What is kept is the cheapest cut between everything that is dear to make and everything that late nodes read, where a
@@ -10,10 +10,10 @@
 //! Source: He and Yu, Transcending runtime-memory tradeoffs in checkpointing by being fusion aware, MLSys 2023; the first
 //! to trade time for memory so: Chen et al., Training deep nets with sublinear memory cost, arXiv:1604.06174.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use syncline_onnx::proto::{GraphProto, NodeProto};
-use syncline_onnx::{Types, captured};
+use syncline_onnx::proto::NodeProto;
+use syncline_onnx::{Graph, NodeId, Types, ValueId};
 
 use super::min_cut::{Network, UNCUT};
 use crate::estimate::bytes;
@@ -40,144 +40,144 @@ const PRODUCTS: &[&str] = &["Attention", "Conv", "ConvTranspose", "Einsum", "Gem
 
 /// What to do with each value and node.
 #[derive(Debug)]
-pub(crate) struct Plan<'g> {
-    /// The node that makes a value.
-    pub(crate) producer: HashMap<&'g str, usize>,
-    /// For each node up to the one that makes the seed, whether it belongs to the forward pass.
+pub(crate) struct Plan {
+    /// For each node whether it belongs to the forward pass.
     pub(crate) forward: Vec<bool>,
     /// For each node whether it belongs to the backward pass.
-    pub(crate) late: Vec<bool>,
-    /// Values to make again where a late node needs them.
-    pub(crate) again: HashSet<&'g str>,
+    pub(crate) backward: Vec<bool>,
+    /// Values to make again where a node of the backward pass needs them.
+    pub(crate) recomputed: HashSet<ValueId>,
     /// Values that are kept, and worth being read late only.
-    pub(crate) kept: HashSet<&'g str>,
+    pub(crate) kept: HashSet<ValueId>,
     /// Values of the forward pass that are to go when it is done -> nodes that ask for their shape, perhaps later.
-    pub(crate) measured: HashMap<&'g str, Vec<usize>>,
+    pub(crate) measured: HashMap<ValueId, Vec<NodeId>>,
 }
 
-impl<'g> Plan<'g> {
-    pub(crate) fn of(graph: &'g GraphProto, types: &Types, seed: &str) -> Self {
-        let producer = producers(graph);
-        let late = late(graph, seed);
-        let is_late = |value: &str| value == seed || producer.get(value).is_some_and(|&node| late[node]);
-        let forward = producer.get(seed).map_or_else(Vec::new, |&node| ancestors(graph, &producer, node));
-        let far = far(graph, &producer, &forward);
-        let outputs: HashSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
-
-        let mut network = Network::new();
-        let mut vertices: HashMap<&str, (usize, usize)> = HashMap::new();
-        let worth = |value: &str| {
-            let known = types.contains_key(value);
-            producer.contains_key(value) && !(known && bytes(types, value) <= SMALL_BYTES)
+impl Plan {
+    /// `cotangent`: the gradient that the backward pass begins with.
+    pub(crate) fn of(graph: &Graph, types: &Types, cotangent: ValueId) -> Self {
+        let backward = dependents(graph, cotangent);
+        let forward = graph.producer(cotangent);
+        let forward = forward.map_or_else(|| vec![false; backward.len()], |node| ancestors(graph, node));
+        let outputs: HashSet<ValueId> = graph.graph_outputs().collect();
+        let is_worth = |value: ValueId| {
+            let name = graph.name(value);
+            let is_small = types.contains_key(name) && bytes(types, name) <= SMALL_BYTES;
+            graph.producer(value).is_some() && !is_small
         };
-        let repeatable = |value: &str| {
-            let node = &graph.node[*producer.get(value)?];
-            (is_cheap(node) && types.contains_key(value) && !far.contains(value)).then_some(node)
+        let is_backward = |value: ValueId| {
+            value == cotangent || graph.producer(value).is_some_and(|node| backward[node.index()])
         };
-        let late_nodes = graph.node.iter().zip(&late).filter(|(_, late)| **late).map(|(node, _)| node);
-        let needed: HashSet<&str> = late_nodes
-            .flat_map(|node| node.input.iter().map(String::as_str).chain(captured(node)))
-            .filter(|value| !is_late(value) && worth(value))
-            .collect();
-        let mut open: Vec<&str> = needed.iter().copied().collect();
-        while let Some(value) = open.pop() {
-            if vertices.contains_key(value) {
-                continue;
-            }
-            let (entry, exit) = (network.vertex(), network.vertex());
-            vertices.insert(value, (entry, exit));
-            // An output is there anyway.
-            let price = if outputs.contains(value) { 0 } else { bytes(types, value).max(1) };
-            network.edge(entry, exit, price);
-            if needed.contains(value) {
-                network.edge(exit, Network::SINK, UNCUT);
-            }
-            match repeatable(value) {
-                Some(node) => open.extend(node.input.iter().map(String::as_str).filter(|input| worth(input))),
-                None => network.edge(Network::SOURCE, entry, UNCUT),
-            }
-        }
-        for (&value, &(entry, _)) in &vertices {
-            let inputs = repeatable(value).into_iter().flat_map(|node| &node.input);
-            let inputs = inputs.filter_map(|input| vertices.get(input.as_str()));
-            inputs.for_each(|&(_, exit)| network.edge(exit, entry, UNCUT));
-        }
-        let sink_side = network.sink_side();
-        let on = |vertex: usize| sink_side[vertex];
-        let again: HashSet<&str> =
-            vertices.iter().filter(|(_, at)| on(at.0)).map(|(value, _)| *value).collect();
-        let kept: HashSet<&str> =
-            vertices.iter().filter(|(_, at)| !on(at.0) && on(at.1)).map(|(value, _)| *value).collect();
-        let goes = |value: &str| {
-            let made = producer.get(value).is_some_and(|&maker| forward.get(maker) == Some(&true));
-            made && worth(value) && !kept.contains(value) && !outputs.contains(value)
+        let nodes = graph.nodes().filter(|(node, _)| backward[node.index()]);
+        let needed = nodes.flat_map(|(node, _)| graph.reads(node));
+        let needed = needed.filter(|value| !is_backward(*value) && is_worth(*value)).collect();
+        let far = far(graph, &forward);
+        let (recomputed, kept) = cut(graph, types, &needed, &outputs, &far, is_worth);
+        let goes = |value: ValueId| {
+            let made = graph.producer(value).is_some_and(|node| forward[node.index()]);
+            made && is_worth(value) && !kept.contains(&value) && !outputs.contains(&value)
         };
         let measured = measured(graph, goes);
-        Self { producer, forward, late, again, kept, measured }
+        Self { forward, backward, recomputed, kept, measured }
     }
 }
 
-fn producers(graph: &GraphProto) -> HashMap<&str, usize> {
-    let mut producers = HashMap::new();
-    for (index, node) in graph.node.iter().enumerate() {
-        for output in node.output.iter().filter(|output| !output.is_empty()) {
-            producers.insert(output.as_str(), index);
+/// Of the forward values that lead to the `needed` ones, those to make again and those to keep: the cheapest cut.
+fn cut(
+    graph: &Graph,
+    types: &Types,
+    needed: &BTreeSet<ValueId>,
+    outputs: &HashSet<ValueId>,
+    far: &HashSet<ValueId>,
+    is_worth: impl Fn(ValueId) -> bool,
+) -> (HashSet<ValueId>, HashSet<ValueId>) {
+    let mut network = Network::new();
+    let mut vertices: HashMap<ValueId, (usize, usize)> = HashMap::new();
+    let repeatable = |value: ValueId| {
+        let node = graph.producer(value)?;
+        let known = types.contains_key(graph.name(value));
+        (is_cheap(graph.node(node)) && known && !far.contains(&value)).then(|| graph.inputs(node))
+    };
+    let mut open: Vec<ValueId> = needed.iter().copied().collect();
+    while let Some(value) = open.pop() {
+        if vertices.contains_key(&value) {
+            continue;
+        }
+        let (entry, exit) = (network.vertex(), network.vertex());
+        vertices.insert(value, (entry, exit));
+        // An output is there anyway.
+        let price = if outputs.contains(&value) { 0 } else { bytes(types, graph.name(value)).max(1) };
+        network.edge(entry, exit, price);
+        if needed.contains(&value) {
+            network.edge(exit, Network::SINK, UNCUT);
+        }
+        match repeatable(value) {
+            Some(inputs) => open.extend(inputs.iter().filter(|input| is_worth(**input))),
+            None => network.edge(Network::SOURCE, entry, UNCUT),
         }
     }
-    producers
+    for (&value, &(entry, _)) in &vertices {
+        let inputs = repeatable(value).into_iter().flatten();
+        let inputs = inputs.filter_map(|input| vertices.get(input));
+        inputs.for_each(|&(_, exit)| network.edge(exit, entry, UNCUT));
+    }
+    let sink_side = network.sink_side();
+    let on = |vertex: usize| sink_side[vertex];
+    let recomputed = vertices.iter().filter(|(_, at)| on(at.0)).map(|(value, _)| *value);
+    let kept = vertices.iter().filter(|(_, at)| !on(at.0) && on(at.1)).map(|(value, _)| *value);
+    (recomputed.collect(), kept.collect())
 }
 
 /// Values that go, with the nodes that ask for their shape.
-fn measured(graph: &GraphProto, goes: impl Fn(&str) -> bool) -> HashMap<&str, Vec<usize>> {
-    let mut measured: HashMap<&str, Vec<usize>> = HashMap::new();
+fn measured(graph: &Graph, goes: impl Fn(ValueId) -> bool) -> HashMap<ValueId, Vec<NodeId>> {
+    let mut measured: HashMap<ValueId, Vec<NodeId>> = HashMap::new();
     let measures = |node: &NodeProto| matches!(node.op_type.as_str(), "Shape" | "Size");
-    for (index, node) in graph.node.iter().enumerate().filter(|(_, node)| measures(node)) {
-        if let Some(value) = node.input.first().filter(|value| goes(value)) {
-            measured.entry(value).or_default().push(index);
+    for (id, _) in graph.nodes().filter(|(_, node)| measures(node)) {
+        if let Some(&value) = graph.inputs(id).first().filter(|value| goes(**value)) {
+            measured.entry(value).or_default().push(id);
         }
     }
     measured
 }
 
-/// For each node whether it depends on the seed.
-fn late(graph: &GraphProto, seed: &str) -> Vec<bool> {
-    let mut values: HashSet<&str> = HashSet::from([seed]);
-    let mut late = Vec::with_capacity(graph.node.len());
-    for node in &graph.node {
-        let reads = node.input.iter().map(String::as_str).chain(captured(node));
-        let depends = reads.into_iter().any(|value| values.contains(value));
-        if depends {
-            values.extend(node.output.iter().filter(|output| !output.is_empty()).map(String::as_str));
+/// For each node whether it depends on a value.
+fn dependents(graph: &Graph, value: ValueId) -> Vec<bool> {
+    let mut depends = vec![false; graph.value_count()];
+    depends[value.index()] = true;
+    let mut found = Vec::with_capacity(graph.nodes().len());
+    for (node, _) in graph.nodes() {
+        let reads = graph.reads(node).any(|value| depends[value.index()]);
+        if reads {
+            graph.outputs(node).iter().for_each(|output| depends[output.index()] = true);
         }
-        late.push(depends);
+        found.push(reads);
     }
-    late
+    found
 }
 
-/// For each node up to `last` whether the node at `last` depends on it.
-pub(crate) fn ancestors(graph: &GraphProto, producer: &HashMap<&str, usize>, last: usize) -> Vec<bool> {
-    let mut found = vec![false; last + 1];
-    found[last] = true;
-    for index in (0..=last).rev() {
-        if found[index] {
-            let node = &graph.node[index];
-            let reads = node.input.iter().map(String::as_str).chain(captured(node));
-            reads.filter_map(|value| producer.get(value)).for_each(|&maker| found[maker] = true);
+/// For each node whether the node `last` depends on it, itself included.
+pub(crate) fn ancestors(graph: &Graph, last: NodeId) -> Vec<bool> {
+    let mut found = vec![false; graph.nodes().len()];
+    found[last.index()] = true;
+    for (node, _) in graph.nodes().rev() {
+        if found[node.index()] {
+            let makers = graph.reads(node).filter_map(|value| graph.producer(value));
+            makers.for_each(|maker| found[maker.index()] = true);
         }
     }
     found
 }
 
 /// Values that the forward pass reads much later than it makes them.
-fn far<'g>(graph: &'g GraphProto, producer: &HashMap<&str, usize>, forward: &[bool]) -> HashSet<&'g str> {
+fn far(graph: &Graph, forward: &[bool]) -> HashSet<ValueId> {
     let (mut products, mut far) = (0, HashSet::new());
     // Products so far, when each node has run.
     let mut behind = Vec::with_capacity(forward.len());
-    for (node, forward) in graph.node.iter().zip(forward) {
-        if *forward {
-            let makers = |input: &&String| producer.get(input.as_str()).map(|&maker| behind[maker]);
-            let late = |input: &&String| makers(input).is_some_and(|made: usize| products >= made + FAR);
-            far.extend(node.input.iter().filter(late).map(String::as_str));
+    for (id, node) in graph.nodes() {
+        if forward[id.index()] {
+            let made = |input: &ValueId| graph.producer(*input).map(|maker: NodeId| behind[maker.index()]);
+            let late = |input: &&ValueId| made(input).is_some_and(|made: usize| products >= made + FAR);
+            far.extend(graph.inputs(id).iter().filter(late));
             products += usize::from(PRODUCTS.contains(&node.op_type.as_str()));
         }
         behind.push(products);
@@ -211,17 +211,17 @@ mod tests {
             let value = builder.named(&format!("d{index}"), op, inputs, &[]);
             builder.output(&value);
         }
-        let graph = builder.finish().graph.unwrap();
+        let graph = Graph::from(builder.finish().graph.unwrap());
         let ty = TensorType::new(ElementType::F32, vec![64.into(), 64.into()]);
-        let made = graph.node.iter().flat_map(|node| node.output.clone());
+        let made = graph.nodes().flat_map(|(_, node)| node.output.clone());
         let types: Types = made.map(|name| (name, ty.clone())).collect();
-        let plan = Plan::of(&graph, &types, "seed");
-        let sorted = |values: &HashSet<&str>| {
-            let mut values: Vec<String> = values.iter().map(|&value| value.to_owned()).collect();
+        let plan = Plan::of(&graph, &types, graph.value("seed").unwrap());
+        let sorted = |values: &HashSet<ValueId>| {
+            let mut values: Vec<String> = values.iter().map(|&value| graph.name(value).to_owned()).collect();
             values.sort();
             values
         };
-        (sorted(&plan.kept), sorted(&plan.again))
+        (sorted(&plan.kept), sorted(&plan.recomputed))
     }
 
     #[test]
