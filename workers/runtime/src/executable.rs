@@ -6,10 +6,10 @@ use syncline_onnx::proto::NodeProto;
 use syncline_onnx::{ModelProto, TensorView, Types, declare_every_value};
 use tracing::info;
 
-use crate::blocked;
 use crate::device::check;
 use crate::error::BackendError;
 use crate::infer::outlet_types;
+use crate::nchwc;
 use crate::outputs::Outputs;
 use crate::placement::Placement;
 use crate::row_sums::{add_one_after_the_other, adds_by_index};
@@ -48,9 +48,9 @@ impl Executable {
             }
         }
         if (options.optimize, options.device) == (Optimize::All, Device::Cpu)
-            && let Some(lanes) = blocked::lanes(runtime)
+            && let Some(lanes) = nchwc::lanes(runtime)
         {
-            rewritten = blocked::arrange(rewritten.as_ref().unwrap_or(&parsed), lanes).or(rewritten);
+            rewritten = nchwc::arrange(rewritten.as_ref().unwrap_or(&parsed), lanes).or(rewritten);
         }
         let session = match &rewritten {
             Some(model) => compile(runtime, model, &model.to_bytes(), &options, Placement::record)?,

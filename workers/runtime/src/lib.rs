@@ -9,12 +9,12 @@
 //! A step of a small network takes about a millisecond, so the path of `run` avoids formatting, maps and copies;
 //! it costs a few microseconds.
 
-mod blocked;
 mod device;
 mod error;
 mod executable;
 mod hazards;
 mod infer;
+mod nchwc;
 mod outputs;
 mod placement;
 mod proof;
@@ -24,7 +24,6 @@ mod session;
 pub mod stage;
 mod staged;
 mod view;
-mod writer;
 
 pub use error::BackendError;
 pub use executable::Executable;

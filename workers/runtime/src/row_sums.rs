@@ -5,10 +5,8 @@
 //! `ScatterElements` adds one after the other. It wants an index for each element, which makes it several times slower
 //! (1024 rows of 128: 0.5 instead of 0.04 ms), but lets the rest of a model have its threads.
 
-use syncline_onnx::proto::{GraphProto, NodeProto};
-use syncline_onnx::{ModelProto, attr_int, attr_string};
-
-use crate::writer::{Writer, bare};
+use syncline_onnx::proto::NodeProto;
+use syncline_onnx::{Graph, ModelProto, attr_int, attr_string};
 
 /// Oldest operator set whose `ScatterElements` adds, which also has `Shape` of some axes.
 const LEAST_OPSET: i64 = 16;
@@ -22,45 +20,46 @@ pub(super) fn adds_by_index(node: &NodeProto) -> bool {
 
 /// The model with `ScatterElements` in the place of each `ScatterND` that adds whole rows; others stay as they are.
 pub(super) fn add_one_after_the_other(model: &ModelProto) -> Option<ModelProto> {
-    let graph = model.graph.as_ref()?;
-    if model.opset() < LEAST_OPSET || Writer::is_nested(graph) {
+    if model.opset() < LEAST_OPSET {
         return None;
     }
-    let mut writer = Writer::new(graph);
-    for node in &graph.node {
-        if rows(&mut writer, graph, node).is_none() {
-            writer.keep(node.clone());
+    let mut graph = Graph::from(model.graph.clone()?);
+    if graph.has_subgraphs() {
+        return None;
+    }
+    for node in graph.take_nodes() {
+        if rows(&mut graph, &node).is_none() {
+            graph.push(node);
         }
     }
-    let (node, initializer) = writer.finish(&graph.output);
-    Some(ModelProto { graph: Some(GraphProto { node, initializer, ..graph.clone() }), ..model.clone() })
+    Some(ModelProto { graph: Some(graph.remove_dead()), ..model.clone() })
 }
 
 /// Writes a node in the other form, if it adds rows.
-fn rows(writer: &mut Writer, graph: &GraphProto, node: &NodeProto) -> Option<()> {
-    let [data, indices, updates] = node.input.as_slice() else {
-        return None;
-    };
+fn rows(graph: &mut Graph, node: &NodeProto) -> Option<()> {
     if node.op_type != "ScatterND" || node.string("reduction", "none") != "add" {
         return None;
     }
+    let values: Option<Vec<_>> = node.input.iter().map(|name| graph.value(name)).collect();
+    let &[data, indices, updates] = values?.as_slice() else { return None };
+    let output = graph.value(node.output.first()?)?;
     // Rows are indexed by one number each, which stands on an axis of its own.
-    let made = graph.node.iter().find(|other| other.output.first() == Some(indices))?;
-    let axes = graph.initializer.iter().find(|tensor| Some(&tensor.name) == made.input.get(1))?;
-    if made.op_type != "Unsqueeze" || axes.to_i64()? != [-1] {
+    let made = graph.producer(indices).filter(|made| graph.node(*made).op_type == "Unsqueeze")?;
+    let &[numbers, axes] = graph.inputs(made) else { return None };
+    if graph.constant(axes)?.to_i64()? != [-1] {
         return None;
     }
-    let indices = writer.reshaped(made.input.first()?, &[-1, 1]);
-    let count = writer.op("Shape", &[&indices], &[attr_int("start", 0), attr_int("end", 1)]);
-    let rest = writer.ints(&[-1]);
-    let flat = writer.op("Concat", &[&count, &rest], &[attr_int("axis", 0)]);
-    let updates = writer.op("Reshape", &[updates, &flat], &[]);
-    let shape = writer.op("Shape", &[&updates], &[]);
-    let indices = writer.op("Expand", &[&indices, &shape], &[]);
-    let table = writer.reshaped(data, &[0, -1]);
+    let indices = graph.reshape(numbers, &[-1, 1]);
+    let count = graph.op("Shape", &[indices], &[attr_int("start", 0), attr_int("end", 1)]);
+    let rest = graph.ints(&[-1]);
+    let flat = graph.op("Concat", &[count, rest], &[attr_int("axis", 0)]);
+    let updates = graph.op("Reshape", &[updates, flat], &[]);
+    let shape = graph.op("Shape", &[updates], &[]);
+    let indices = graph.op("Expand", &[indices, shape], &[]);
+    let table = graph.reshape(data, &[0, -1]);
     let attributes = [attr_int("axis", 0), attr_string("reduction", "add")];
-    let sums = writer.op("ScatterElements", &[&table, &indices, &updates], &attributes);
-    let shape = writer.op("Shape", &[data], &[]);
-    writer.finish_with(bare("", "Reshape", &[&sums, &shape], &[]), node.output.first()?);
+    let sums = graph.op("ScatterElements", &[table, indices, updates], &attributes);
+    let shape = graph.op("Shape", &[data], &[]);
+    graph.op_as(output, "", "Reshape", &[sums, shape], &[]);
     Some(())
 }

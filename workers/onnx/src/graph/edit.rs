@@ -3,6 +3,7 @@
 use prost::Message;
 
 use super::{Graph, Node, NodeId, Source, ValueId, captured};
+use crate::attributes::attr_ints;
 use crate::proto::{
     AttributeProto, GraphProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto,
 };
@@ -72,17 +73,50 @@ impl Graph {
         inputs: &[ValueId],
         attributes: &[AttributeProto],
     ) -> ValueId {
-        let names: Vec<&str> = inputs.iter().map(|input| self.name(*input)).collect();
-        let mut node = NodeProto::unnamed(op, &names, attributes);
-        domain.clone_into(&mut node.domain);
+        let node = self.unnamed(domain, op, inputs, attributes);
         if let Some(value) = self.computed.get(&key_of_node(&node, inputs)) {
             return *value;
         }
         let value = self.fresh(op);
-        self.name(value).clone_into(&mut node.name);
-        node.output.push(node.name.clone());
-        self.push(node);
+        let name = self.name(value).to_owned();
+        self.push(NodeProto { name: name.clone(), output: vec![name], ..node });
         value
+    }
+
+    fn unnamed(
+        &self,
+        domain: &str,
+        op: &str,
+        inputs: &[ValueId],
+        attributes: &[AttributeProto],
+    ) -> NodeProto {
+        let names: Vec<&str> = inputs.iter().map(|input| self.name(*input)).collect();
+        NodeProto { domain: domain.to_owned(), ..NodeProto::unnamed(op, &names, attributes) }
+    }
+
+    /// Applies an operator whose result is `output`, a value that is not made yet.
+    pub fn op_as(
+        &mut self,
+        output: ValueId,
+        domain: &str,
+        op: &str,
+        inputs: &[ValueId],
+        attributes: &[AttributeProto],
+    ) -> NodeId {
+        let node = self.unnamed(domain, op, inputs, attributes);
+        let name = self.name(output).to_owned();
+        self.push(NodeProto { name: name.clone(), output: vec![name], ..node })
+    }
+
+    /// Applies `Reshape` to a constant shape.
+    pub fn reshape(&mut self, value: ValueId, shape: &[i64]) -> ValueId {
+        let shape = self.ints(shape);
+        self.op("Reshape", &[value, shape], &[])
+    }
+
+    /// Applies `Transpose`.
+    pub fn transpose(&mut self, value: ValueId, perm: &[i64]) -> ValueId {
+        self.op("Transpose", &[value], &[attr_ints("perm", perm)])
     }
 
     /// A constant under a name of its own; equal ones that were added so are one.

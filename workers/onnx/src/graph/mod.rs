@@ -28,7 +28,7 @@ use std::collections::HashMap;
 pub use captured::captured;
 pub(crate) use topological::sort;
 
-use crate::proto::{GraphProto, NodeProto, TensorProto};
+use crate::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
 
 /// A value of one graph: dense from 0, so that tables of values are lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -182,6 +182,17 @@ impl Graph {
     pub fn reads(&self, node: NodeId) -> impl Iterator<Item = ValueId> {
         let node = &self.nodes[node.0];
         node.inputs.iter().chain(&node.captures).copied().filter(|value| *value != ValueId::OMITTED)
+    }
+
+    /// Whether nodes hold graphs of their own.
+    pub fn has_subgraphs(&self) -> bool {
+        let attributes = self.nodes.iter().flat_map(|node| &node.proto.attribute);
+        attributes.into_iter().any(|attribute| attribute.g.is_some() || !attribute.graphs.is_empty())
+    }
+
+    /// The inputs of the graph, with their types.
+    pub fn graph_inputs(&self) -> &[ValueInfoProto] {
+        &self.interface.input
     }
 
     /// The outputs of the graph.

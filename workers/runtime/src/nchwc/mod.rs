@@ -23,9 +23,8 @@ mod weights;
 pub(super) use probe::lanes;
 
 use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto};
-use syncline_onnx::{ElementType, ModelProto, TensorType, WeightGradient, attr_int};
+use syncline_onnx::{ElementType, Graph, ModelProto, TensorType, ValueId, WeightGradient, attr_int};
 
-use super::writer::{Writer, bare};
 use weights::Weights;
 
 /// Oldest operator set that the written nodes understand (`Shape` of some axes).
@@ -39,29 +38,30 @@ const DOMAIN: &str = "com.microsoft.nchwc";
 pub(super) fn arrange(model: &ModelProto, lanes: i64) -> Option<ModelProto> {
     let graph = model.graph.as_ref()?;
     let arranged = graph.node.iter().any(|node| node.domain == DOMAIN);
-    if arranged || model.opset() < LEAST_OPSET || Writer::is_nested(graph) || has_other_floats(graph) {
+    if arranged || model.opset() < LEAST_OPSET || has_other_floats(graph) {
         return None;
     }
-    let mut weights = Weights::of(graph);
-    let mut writer = Writer::new(graph);
+    let mut graph = Graph::from(graph.clone());
+    if graph.has_subgraphs() {
+        return None;
+    }
+    let mut weights = Weights::of(&graph);
     let mut moved = false;
-    for node in &graph.node {
-        weights.follow(node);
-        let done = convolution(&mut writer, node, &weights, lanes).or_else(|| {
-            WeightGradient::of(node)
-                .and_then(|gradient| weight_gradient::write(&gradient, &mut writer, node, lanes))
+    for node in graph.take_nodes() {
+        weights.follow(&graph, &node);
+        let done = convolution(&mut graph, &node, &weights, lanes).or_else(|| {
+            WeightGradient::of(&node)
+                .and_then(|gradient| weight_gradient::write(&gradient, &mut graph, &node, lanes))
         });
         moved |= done.is_some();
         if done.is_none() {
-            writer.keep(node.clone());
+            graph.push(node);
         }
     }
     if !moved {
         return None;
     }
-    let (node, initializer) = writer.finish(&graph.output);
-    let graph = GraphProto { node, initializer, ..graph.clone() };
-    let mut model = ModelProto { graph: Some(graph), ..model.clone() };
+    let mut model = ModelProto { graph: Some(graph.remove_dead()), ..model.clone() };
     // A model that ONNX Runtime has written imports every domain that it knows.
     if !model.opset_import.iter().any(|set| set.domain == DOMAIN) {
         model.opset_import.push(OperatorSetIdProto { domain: DOMAIN.to_owned(), version: 1 });
@@ -82,11 +82,14 @@ fn has_other_floats(graph: &GraphProto) -> bool {
 }
 
 /// Writes a `Conv` in blocked form, if it has one.
-fn convolution(writer: &mut Writer, node: &NodeProto, weights: &Weights, lanes: i64) -> Option<()> {
+fn convolution(graph: &mut Graph, node: &NodeProto, weights: &Weights, lanes: i64) -> Option<()> {
     let standard = node.domain.is_empty() || node.domain == "ai.onnx";
-    let ([x, w] | [x, w, _], "Conv", true) = (node.input.as_slice(), node.op_type.as_str(), standard) else {
+    if node.op_type != "Conv" || !standard {
         return None;
-    };
+    }
+    let values: Option<Vec<ValueId>> = node.input.iter().map(|name| graph.value(name)).collect();
+    let values = values?;
+    let (&[x, w] | &[x, w, _]) = values.as_slice() else { return None };
     let (shape, group) = (weights.shape(w)?, node.int("group", 1));
     let [channels, per_group, height, width] = shape;
     let whole = |count: i64| count > 0 && count % lanes == 0;
@@ -104,33 +107,26 @@ fn convolution(writer: &mut Writer, node: &NodeProto, weights: &Weights, lanes: 
         // [blocks out, in, kernel, lanes out]
         false => (&[channels / lanes, lanes, per_group, height * width], &[0, 2, 3, 1]),
     };
-    let blocks = writer.reshaped(w, order.0);
-    let blocks = writer.transposed(&blocks, order.1);
-    let blocks = writer.reshaped(&blocks, &shape);
-    let x = if plain { x.clone() } else { writer.in_blocks(x) };
-    let inputs: Vec<&str> =
-        [x.as_str(), &blocks].into_iter().chain(node.input.get(2).map(String::as_str)).collect();
-    let y = writer.blocked("Conv", &inputs, &node.attribute);
-    writer.out_of_blocks(&y, channels, node.output.first()?);
+    let blocks = graph.reshape(w, order.0);
+    let blocks = graph.transpose(blocks, order.1);
+    let blocks = graph.reshape(blocks, &shape);
+    let x = if plain { x } else { in_blocks(graph, x) };
+    let output = graph.value(node.output.first()?)?;
+    let inputs: Vec<ValueId> = [x, blocks].into_iter().chain(values.get(2).copied()).collect();
+    let y = blocked(graph, "Conv", &inputs, &node.attribute);
+    // An image of so many channels, in the ordinary order.
+    graph.op_as(output, DOMAIN, "ReorderOutput", &[y], &[attr_int("channels", channels)]);
     Some(())
 }
 
-impl Writer {
-    /// Applies a blocked operator.
-    fn blocked(&mut self, op: &str, inputs: &[&str], attributes: &[AttributeProto]) -> String {
-        self.foreign(DOMAIN, op, inputs, attributes)
-    }
+/// Applies a blocked operator.
+fn blocked(graph: &mut Graph, op: &str, inputs: &[ValueId], attributes: &[AttributeProto]) -> ValueId {
+    graph.op_of(DOMAIN, op, inputs, attributes)
+}
 
-    /// An image in blocked order; channels that are missing in the last block are zeros.
-    fn in_blocks(&mut self, image: &str) -> String {
-        self.blocked("ReorderInput", &[image], &[])
-    }
-
-    /// An image in blocked order as an image of so many channels, under the name `output`.
-    fn out_of_blocks(&mut self, image: &str, channels: i64, output: &str) {
-        let node = bare(DOMAIN, "ReorderOutput", &[image], &[attr_int("channels", channels)]);
-        self.finish_with(node, output);
-    }
+/// An image in blocked order; channels that are missing in the last block are zeros.
+fn in_blocks(graph: &mut Graph, image: ValueId) -> ValueId {
+    blocked(graph, "ReorderInput", &[image], &[])
 }
 
 #[cfg(test)]

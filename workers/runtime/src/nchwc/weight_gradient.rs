@@ -10,9 +10,9 @@
 //! other as one tall image, the signals as one tall kernel, with zeros in between so that no window reads two images.
 
 use syncline_onnx::proto::NodeProto;
-use syncline_onnx::{Extent, WeightGradient, attr_int, attr_ints};
+use syncline_onnx::{Extent, Graph, ValueId, WeightGradient, attr_int, attr_ints};
 
-use crate::writer::{Writer, bare};
+use super::{blocked, in_blocks};
 
 /// No axis of an image is longer; keeps products of two far from overflow.
 const LONGEST: i64 = 1 << 24;
@@ -20,7 +20,7 @@ const LONGEST: i64 = 1 << 24;
 /// Writes the blocked form under the name of the node's output; `None` if there is none.
 pub(super) fn write(
     gradient: &WeightGradient,
-    writer: &mut Writer,
+    graph: &mut Graph,
     node: &NodeProto,
     lanes: i64,
 ) -> Option<()> {
@@ -29,42 +29,53 @@ pub(super) fn write(
     let sound = gradient.weights.into_iter().chain(extents).all(|size| (1..LONGEST).contains(&size))
         && gradient.axes.iter().all(|a| a.begin.abs() < LONGEST && a.end.abs() < LONGEST)
         && gradient.axes.iter().zip([height, width]).all(|(axis, kernel)| reach(axis, kernel) < LONGEST);
-    let known = writer.has(&gradient.image) && writer.has(&gradient.signal);
-    if !sound || !known || channels % lanes != 0 || height * width == 1 {
+    if !sound || channels % lanes != 0 || height * width == 1 {
         return None;
     }
-    let output = node.output.first()?;
+    let value = |name: &String| graph.value(name);
+    let (image, signal) = (value(&gradient.image)?, value(&gradient.signal)?);
+    let part = Part { gradient, image, signal, output: value(node.output.first()?)?, lanes };
     match (gradient.group, per_group) {
-        (1, _) => dense(gradient, writer, output, lanes),
-        (group, 1) if group == channels => depthwise(gradient, writer, output, lanes)?,
+        (1, _) => dense(&part, graph),
+        (group, 1) if group == channels => depthwise(&part, graph)?,
         _ => return None,
     }
     Some(())
 }
 
-fn dense(gradient: &WeightGradient, writer: &mut Writer, output: &str, lanes: i64) {
-    let (channels, [rows, columns]) = (gradient.weights[0], gradient.axes);
-    let missing = missing(writer, &gradient.image, lanes);
-    let image = [rows.begin, columns.begin, rows.end, columns.end];
-    let image = filled(writer, &gradient.image, &missing, image);
-    let image = writer.transposed(&image, &[1, 0, 2, 3]);
-    let image = writer.in_blocks(&image);
-
-    let signal = filled(writer, &gradient.signal, &missing, [0; 4]);
-    let signal = writer.in_blocks(&signal);
-    // [blocks of samples, lanes, blocks of channels, positions, lanes], to be weights in blocks.
-    let positions = rows.output * columns.output;
-    let signal = writer.reshaped(&signal, &[-1, lanes, channels / lanes, positions, lanes]);
-    let signal = writer.transposed(&signal, &[2, 0, 3, 1, 4]);
-    let signal = writer.reshaped(&signal, &[channels, -1, rows.output, columns.output]);
-
-    let sums = convolved(gradient, writer, &image, &signal, 1, 0);
-    let sums = writer.blocked("ReorderOutput", &[&sums], &[attr_int("channels", channels)]);
-    let last = bare("", "Transpose", &[&sums], &[attr_ints("perm", &[1, 0, 2, 3])]);
-    writer.finish_with(last, output);
+/// What is known of one gradient.
+struct Part<'a> {
+    gradient: &'a WeightGradient,
+    image: ValueId,
+    signal: ValueId,
+    output: ValueId,
+    lanes: i64,
 }
 
-fn depthwise(gradient: &WeightGradient, writer: &mut Writer, output: &str, lanes: i64) -> Option<()> {
+fn dense(part: &Part<'_>, graph: &mut Graph) {
+    let Part { gradient, image, signal, output, lanes } = *part;
+    let (channels, [rows, columns]) = (gradient.weights[0], gradient.axes);
+    let missing = missing(graph, image, lanes);
+    let around = [rows.begin, columns.begin, rows.end, columns.end];
+    let image = filled(graph, image, missing, around);
+    let image = graph.transpose(image, &[1, 0, 2, 3]);
+    let image = in_blocks(graph, image);
+
+    let signal = filled(graph, signal, missing, [0; 4]);
+    let signal = in_blocks(graph, signal);
+    // [blocks of samples, lanes, blocks of channels, positions, lanes], to be weights in blocks.
+    let positions = rows.output * columns.output;
+    let signal = graph.reshape(signal, &[-1, lanes, channels / lanes, positions, lanes]);
+    let signal = graph.transpose(signal, &[2, 0, 3, 1, 4]);
+    let signal = graph.reshape(signal, &[channels, -1, rows.output, columns.output]);
+
+    let sums = convolved(gradient, graph, image, signal, 1, 0);
+    let sums = blocked(graph, "ReorderOutput", &[sums], &[attr_int("channels", channels)]);
+    graph.op_as(output, "", "Transpose", &[sums], &[attr_ints("perm", &[1, 0, 2, 3])]);
+}
+
+fn depthwise(part: &Part<'_>, graph: &mut Graph) -> Option<()> {
+    let Part { gradient, image, signal, output, lanes } = *part;
     let ([channels, _, height, width], [rows, columns]) = (gradient.weights, gradient.axes);
     // Zeros below the tall image, where the windows of the last taps end.
     let below = (height - 1) * rows.dilation + 1 - rows.stride;
@@ -77,28 +88,28 @@ fn depthwise(gradient: &WeightGradient, writer: &mut Writer, output: &str, lanes
     let inside = reach(&rows, height) - rows.begin - rows.end;
     let wide = reach(&columns, width);
     let begin = [rows.begin, columns.begin, high - rows.begin - inside, columns.end];
-    let image = upright(writer, &gradient.image, begin, channels / lanes, high * wide * lanes);
-    let image = writer.reshaped(&image, &[1, channels, -1, wide]);
+    let image = upright(graph, image, begin, channels / lanes, high * wide * lanes);
+    let image = graph.reshape(image, &[1, channels, -1, wide]);
     let (blocks, size) = (channels / lanes, steps * columns.output * lanes);
-    let signal = upright(writer, &gradient.signal, [0, 0, steps - rows.output, 0], blocks, size);
-    let signal = writer.reshaped(&signal, &[channels, 1, -1, columns.output]);
+    let signal = upright(graph, signal, [0, 0, steps - rows.output, 0], blocks, size);
+    let signal = graph.reshape(signal, &[channels, 1, -1, columns.output]);
 
-    let sums = convolved(gradient, writer, &image, &signal, channels, below);
-    let sums = writer.blocked("ReorderOutput", &[&sums], &[attr_int("channels", channels)]);
-    let shape = writer.ints(&gradient.weights);
-    writer.finish_with(bare("", "Reshape", &[&sums, &shape], &[]), output);
+    let sums = convolved(gradient, graph, image, signal, channels, below);
+    let sums = blocked(graph, "ReorderOutput", &[sums], &[attr_int("channels", channels)]);
+    let shape = graph.ints(&gradient.weights);
+    graph.op_as(output, "", "Reshape", &[sums, shape], &[]);
     Some(())
 }
 
 /// The convolution of the image with the signal as its kernel, both in blocks, with zeros below the image.
 fn convolved(
     gradient: &WeightGradient,
-    writer: &mut Writer,
-    image: &str,
-    signal: &str,
+    graph: &mut Graph,
+    image: ValueId,
+    signal: ValueId,
     group: i64,
     below: i64,
-) -> String {
+) -> ValueId {
     let each =
         |name: &str, number: fn(&Extent) -> i64| attr_ints(name, &gradient.axes.each_ref().map(number));
     let attributes = [
@@ -107,7 +118,7 @@ fn convolved(
         attr_ints("pads", &[0, 0, below, 0]),
         attr_int("group", group),
     ];
-    writer.blocked("Conv", &[image, signal], &attributes)
+    blocked(graph, "Conv", &[image, signal], &attributes)
 }
 
 /// Length of what the windows of a kernel touch.
@@ -116,31 +127,36 @@ fn reach(axis: &Extent, kernel: i64) -> i64 {
 }
 
 /// How many samples are missing to whole blocks: a list of one integer.
-fn missing(writer: &mut Writer, value: &str, lanes: i64) -> String {
-    let samples = writer.op("Shape", &[value], &[attr_int("start", 0), attr_int("end", 1)]);
-    let less = writer.op("Neg", &[&samples], &[]);
-    let lanes = writer.ints(&[lanes]);
-    writer.op("Mod", &[&less, &lanes], &[])
+fn missing(graph: &mut Graph, value: ValueId, lanes: i64) -> ValueId {
+    let samples = graph.op("Shape", &[value], &[attr_int("start", 0), attr_int("end", 1)]);
+    let less = graph.op("Neg", &[samples], &[]);
+    let lanes = graph.ints(&[lanes]);
+    graph.op("Mod", &[less, lanes], &[])
 }
 
 /// A value with zeros above, left of, below and right of each image, and so many samples of zeros behind the last.
-fn filled(writer: &mut Writer, value: &str, samples: &str, [above, left, below, right]: [i64; 4]) -> String {
-    let (front, behind) = (writer.ints(&[0, 0, above, left]), writer.ints(&[0, below, right]));
-    let pads = writer.op("Concat", &[&front, samples, &behind], &[attr_int("axis", 0)]);
-    writer.op("Pad", &[value, &pads], &[])
+fn filled(
+    graph: &mut Graph,
+    value: ValueId,
+    samples: ValueId,
+    [above, left, below, right]: [i64; 4],
+) -> ValueId {
+    let (front, behind) = (graph.ints(&[0, 0, above, left]), graph.ints(&[0, below, right]));
+    let pads = graph.op("Concat", &[front, samples, behind], &[attr_int("axis", 0)]);
+    graph.op("Pad", &[value, pads], &[])
 }
 
 /// The images of a batch, with zeros around each, in blocks of channels: `[blocks, samples, size of a block]`.
 fn upright(
-    writer: &mut Writer,
-    value: &str,
+    graph: &mut Graph,
+    value: ValueId,
     [above, left, below, right]: [i64; 4],
     blocks: i64,
     size: i64,
-) -> String {
-    let pads = writer.ints(&[0, 0, above, left, 0, 0, below, right]);
-    let padded = writer.op("Pad", &[value, &pads], &[]);
-    let padded = writer.in_blocks(&padded);
-    let padded = writer.reshaped(&padded, &[-1, blocks, size]);
-    writer.transposed(&padded, &[1, 0, 2])
+) -> ValueId {
+    let pads = graph.ints(&[0, 0, above, left, 0, 0, below, right]);
+    let padded = graph.op("Pad", &[value, pads], &[]);
+    let padded = in_blocks(graph, padded);
+    let padded = graph.reshape(padded, &[-1, blocks, size]);
+    graph.transpose(padded, &[1, 0, 2])
 }
