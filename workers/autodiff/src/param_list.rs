@@ -1,5 +1,6 @@
 //! Lists of parameters, as PyTorch prints them, and names that are not in a model.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 /// Most unknown names that an error shows, and most near ones for each.
@@ -15,7 +16,8 @@ pub fn names_of(text: &str) -> Vec<String> {
 
 /// Names that are not among the known ones, each with those that are near it, in a sentence; `None` if there are none.
 pub(super) fn unknown(wanted: &[String], known: &[&str]) -> Option<String> {
-    let missing: Vec<&String> = wanted.iter().filter(|name| !known.contains(&name.as_str())).collect();
+    let set: HashSet<&str> = known.iter().copied().collect();
+    let missing: Vec<&String> = wanted.iter().filter(|name| !set.contains(name.as_str())).collect();
     let mut text = String::new();
     for name in missing.iter().take(MOST_SHOWN) {
         let near = near(name, known);

@@ -1,9 +1,9 @@
 //! Accepting a training graph that was made elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use safetensors::{Dtype, SafeTensors};
-use syncline_onnx::proto::GraphProto;
+use syncline_onnx::proto::{GraphProto, TensorProto};
 use syncline_onnx::{Compiler, ElementType, TensorType, Types};
 
 use crate::error::AutodiffError;
@@ -22,48 +22,131 @@ pub fn accept_ready(
     bytes: &[u8],
     weights: Option<&[u8]>,
 ) -> Result<TrainingGraph, AutodiffError> {
-    let mut weights = weights.map(Weights::read).transpose()?.unwrap_or_default();
+    let weights = weights.map(Weights::read).transpose()?.unwrap_or_default();
     let mut model = with_columns(syncline_onnx::parse(bytes)?);
     let mut graph = model.graph.take().unwrap_or_default();
-    // Remarks for the backend may be out of date: other tools copy them while they rewrite the nodes.
+    // Annotations for the runtime may be out of date: other tools copy them while they rewrite the nodes.
     graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
-    let outputs: Vec<String> = graph.output.iter().map(|output| output.name.clone()).collect();
-    let is_param = |name: &str| outputs.contains(&format!("{name}{GRAD_SUFFIX}"));
-    let is_state = |name: &str| outputs.contains(&format!("{name}{NEXT_SUFFIX}"));
+    let roles = Roles::of(&graph);
+    let defaults = take_defaults(&mut graph, &roles)?;
+    let inputs = required_inputs(&graph);
+    model.graph = Some(graph);
+    let train_onnx = model.to_bytes();
+    let types = compiler.interface_types(&train_onnx)?;
+    roles.check_outputs(&types)?;
 
-    // A default value would make the input optional; a parameter never is.
+    let inputs = sort_inputs(inputs, &roles, &types, weights, &defaults)?;
+    let forward_outputs = roles.forward_outputs(&types, &inputs);
+    let Inputs { params, state, label, data } = inputs;
+    let classes = label.as_ref().filter(|label| label.element == ElementType::I64);
+    let classes = classes.and_then(|_| forward_outputs.first()?.dims.last()?.fixed());
+    Ok(TrainingGraph {
+        eval_onnx: train_onnx.clone(),
+        train_onnx,
+        loss_at: None,
+        params,
+        state,
+        data_inputs: data,
+        label,
+        forward_outputs,
+        saving: None,
+        has_correct: roles.outputs.contains(CORRECT),
+        classes,
+    })
+}
+
+/// What the outputs of a graph say about its inputs.
+struct Roles {
+    /// In the order of the graph.
+    listed: Vec<String>,
+    outputs: HashSet<String>,
+}
+
+impl Roles {
+    fn of(graph: &GraphProto) -> Self {
+        let listed: Vec<String> = graph.output.iter().map(|output| output.name.clone()).collect();
+        Self { outputs: listed.iter().cloned().collect(), listed }
+    }
+
+    /// What follows the name of an input in that of its result: of its gradient if it is a parameter, of its next value if it
+    /// is a running statistic.
+    fn suffix(&self, input: &str) -> Option<&'static str> {
+        let suffixes = [GRAD_SUFFIX, NEXT_SUFFIX];
+        suffixes.into_iter().find(|suffix| self.outputs.contains(&format!("{input}{suffix}")))
+    }
+
+    fn check_outputs(&self, types: &Types) -> Result<(), AutodiffError> {
+        for name in [LOSS, LOSS_WEIGHT] {
+            let ty = types.get(name).filter(|_| self.outputs.contains(name));
+            let ty = ty.ok_or_else(|| not_ready(format!("it has no output `{name}`")))?;
+            let one = ty.dims.iter().all(|dim| dim.fixed().is_none_or(|size| size == 1));
+            if ty.element != ElementType::F32 || !one {
+                return Err(not_ready(format!("output `{name}` is {ty}, not one float32")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The outputs that are neither loss nor metric, nor the results of parameters and statistics.
+    fn forward_outputs(&self, types: &Types, inputs: &Inputs) -> Vec<Io> {
+        let grads = inputs.params.iter().map(|param| format!("{}{GRAD_SUFFIX}", param.name));
+        let nexts = inputs.state.iter().map(|param| format!("{}{NEXT_SUFFIX}", param.name));
+        let results: HashSet<String> = grads.chain(nexts).collect();
+        let is_special = |name: &str| {
+            [LOSS, LOSS_WEIGHT, CORRECT, PERPLEXITY, PREDICTIONS].contains(&name)
+                || name.strip_prefix(CORRECT_TOP).is_some_and(|k| k.parse::<u32>().is_ok())
+                || results.contains(name)
+        };
+        let rest = self.listed.iter().filter(|name| !is_special(name));
+        rest.filter_map(|name| Some(Io::new(name, types.get(name)?.clone()))).collect()
+    }
+}
+
+/// Takes the default values of parameters and statistics out of the graph: a default would make the input optional, which a
+/// parameter never is.
+fn take_defaults(
+    graph: &mut GraphProto,
+    roles: &Roles,
+) -> Result<HashMap<String, TensorProto>, AutodiffError> {
     let (defaults, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut graph.initializer)
         .into_iter()
-        .partition(|tensor| is_param(&tensor.name) || is_state(&tensor.name));
+        .partition(|tensor| roles.suffix(&tensor.name).is_some());
     graph.initializer = kept;
-    let inputs = required_inputs(&graph);
-    if let Some(tensor) = defaults.iter().find(|tensor| !inputs.contains(&tensor.name)) {
+    let inputs: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
+    if let Some(tensor) = defaults.iter().find(|tensor| !inputs.contains(tensor.name.as_str())) {
         return Err(not_ready(format!(
             "parameter `{}` has a gradient or a next value, but is no input",
             tensor.name
         )));
     }
-    model.graph = Some(graph);
-    let train_onnx = model.to_bytes();
-    let types = compiler.interface_types(&train_onnx)?;
-    check_outputs(&types, &outputs)?;
+    Ok(defaults.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect())
+}
 
-    let (mut params, mut state) = (Vec::new(), Vec::new());
-    let mut others = Vec::new();
-    for name in inputs {
+/// The inputs by what they are for.
+struct Inputs {
+    params: Vec<Param>,
+    state: Vec<Param>,
+    label: Option<Io>,
+    data: Vec<Io>,
+}
+
+fn sort_inputs(
+    names: Vec<String>,
+    roles: &Roles,
+    types: &Types,
+    mut weights: Weights,
+    defaults: &HashMap<String, TensorProto>,
+) -> Result<Inputs, AutodiffError> {
+    let (mut params, mut state, mut data) = (Vec::new(), Vec::new(), Vec::new());
+    for name in names {
         let ty =
             types.get(&name).cloned().ok_or_else(|| not_ready(format!("input `{name}` is no tensor")))?;
-        let suffix = match (is_param(&name), is_state(&name)) {
-            (true, _) => GRAD_SUFFIX,
-            (false, true) => NEXT_SUFFIX,
-            (false, false) => {
-                others.push(Io::new(&name, ty));
-                continue;
-            }
+        let Some(suffix) = roles.suffix(&name) else {
+            data.push(Io::new(&name, ty));
+            continue;
         };
         let shape = param_shape(&name, &ty, types.get(&format!("{name}{suffix}")))?;
-        let default = defaults.iter().find(|tensor| tensor.name == name);
-        let initial = match (weights.take(&name), default) {
+        let initial = match (weights.take(&name), defaults.get(&name)) {
             (Some((found, numbers)), _) if found == shape => numbers,
             (None, Some(tensor)) if tensor.shape() == shape => tensor.to_f32()?,
             (None, None) => return Err(AutodiffError::NoFirstValues { name }),
@@ -78,33 +161,8 @@ pub fn accept_ready(
     if params.is_empty() {
         return Err(not_ready("no input has a gradient among the outputs".to_owned()));
     }
-    let label = others.iter().position(|io| io.name == LABEL).map(|index| others.remove(index));
-    let grads = params.iter().map(|param| format!("{}{GRAD_SUFFIX}", param.name));
-    let nexts = state.iter().map(|param| format!("{}{NEXT_SUFFIX}", param.name));
-    let results: Vec<String> = grads.chain(nexts).collect();
-    let special = |name: &str| {
-        [LOSS, LOSS_WEIGHT, CORRECT, PERPLEXITY, PREDICTIONS].contains(&name)
-            || name.strip_prefix(CORRECT_TOP).is_some_and(|k| k.parse::<u32>().is_ok())
-            || results.iter().any(|result| result == name)
-    };
-    let rest = outputs.iter().filter(|name| !special(name));
-    let forward_outputs: Vec<Io> =
-        rest.filter_map(|name| Some(Io::new(name, types.get(name)?.clone()))).collect();
-    let classes = label.as_ref().filter(|label| label.element == ElementType::I64);
-    let classes = classes.and_then(|_| forward_outputs.first()?.dims.last()?.fixed());
-    Ok(TrainingGraph {
-        eval_onnx: train_onnx.clone(),
-        train_onnx,
-        loss_at: None,
-        params,
-        state,
-        data_inputs: others,
-        label,
-        forward_outputs,
-        saving: None,
-        has_correct: outputs.iter().any(|name| name == CORRECT),
-        classes,
-    })
+    let label = data.iter().position(|io| io.name == LABEL).map(|index| data.remove(index));
+    Ok(Inputs { params, state, label, data })
 }
 
 /// First values from a safetensors file.
@@ -137,20 +195,9 @@ impl Weights {
 
 /// Inputs without a default value.
 fn required_inputs(graph: &GraphProto) -> Vec<String> {
-    let optional = |name: &str| graph.initializer.iter().any(|tensor| tensor.name == name);
-    graph.input.iter().map(|input| input.name.clone()).filter(|name| !optional(name)).collect()
-}
-
-fn check_outputs(types: &Types, outputs: &[String]) -> Result<(), AutodiffError> {
-    for name in [LOSS, LOSS_WEIGHT] {
-        let ty = types.get(name).filter(|_| outputs.iter().any(|output| output == name));
-        let ty = ty.ok_or_else(|| not_ready(format!("it has no output `{name}`")))?;
-        let one = ty.dims.iter().all(|dim| dim.fixed().is_none_or(|size| size == 1));
-        if ty.element != ElementType::F32 || !one {
-            return Err(not_ready(format!("output `{name}` is {ty}, not one float32")));
-        }
-    }
-    Ok(())
+    let optional: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+    let names = graph.input.iter().map(|input| input.name.as_str());
+    names.filter(|name| !optional.contains(name)).map(str::to_owned).collect()
 }
 
 /// The shape of a parameter; `result` is the type of its gradient, or of its next value.

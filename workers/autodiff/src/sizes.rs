@@ -4,6 +4,8 @@
 //! ONNX Runtime can tell: it first folds what computes shapes, which alone leaves many shapes open. Costs two session
 //! loads.
 
+use std::collections::HashSet;
+
 use syncline_onnx::proto::{DimensionValue, ModelProto, ValueInfoProto};
 use syncline_onnx::{Compiler, Types, infer_types};
 
@@ -24,10 +26,10 @@ pub fn sizes(compiler: &dyn Compiler, model: &ModelProto, axis: usize) -> Result
     let graph = model.graph.get_or_insert_default();
     // What is an output is not folded away: integers and truth values, which compute shapes and axes, must not be.
     let is_data = |name: &String| !name.is_empty() && types.get(name).is_none_or(|ty| ty.element.is_float());
-    let declared: Vec<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
+    let declared: HashSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
     let made = graph.node.iter().flat_map(|node| &node.output);
     let added: Vec<ValueInfoProto> = made
-        .filter(|name| is_data(name) && !declared.contains(&name.as_str()))
+        .filter(|name| is_data(name) && !declared.contains(name.as_str()))
         .map(|name| ValueInfoProto::untyped(name.clone()))
         .collect();
     graph.output.extend(added);

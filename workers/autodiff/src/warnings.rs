@@ -1,5 +1,7 @@
 //! What a file does not say about a model, in sentences for people: who trains it should know before it is trained.
 
+use std::collections::HashSet;
+
 use syncline_onnx::ModelProto;
 use syncline_onnx::proto::remark;
 
@@ -22,12 +24,16 @@ pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Strin
         said.extend(of_form(exported));
     }
     let selected = select(model, options)?;
-    let trained = |name: &str| selected.iter().any(|one| one.name == name && one.reason.is_none());
+    let trained = selected.iter().filter(|one| one.reason.is_none()).map(|one| one.name.as_str());
+    let trained: HashSet<&str> = trained.collect();
     if let Some((graph, exported)) = model.graph.as_ref().zip(exported.as_ref()) {
         let of_trained: Vec<Shared> =
-            shared(graph).into_iter().filter(|one| trained(&one.constant)).collect();
+            shared(graph).into_iter().filter(|one| trained.contains(one.constant.as_str())).collect();
         said.extend(of_shared(&of_trained, exported.by));
-        let padding = trained_padding(graph).into_iter().filter(|(table, _)| trained(table)).take(MOST_NAMED);
+        let padding = trained_padding(graph)
+            .into_iter()
+            .filter(|(table, _)| trained.contains(table.as_str()))
+            .take(MOST_NAMED);
         said.extend(padding.map(|(table, row)| {
             format!(
                 "row {row} of `{table}` is padding, which PyTorch keeps as it is, and is trained here: it is not zeros, or \

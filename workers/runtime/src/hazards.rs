@@ -25,6 +25,8 @@ struct Known<'m> {
     constants: HashMap<&'m str, &'m TensorProto>,
     /// Numbers of axes that are declared.
     ranks: HashMap<&'m str, usize>,
+    /// Whether a constant holds the smallest integer of its type.
+    smallest: bool,
 }
 
 fn check_graph(graph: &GraphProto) -> Result<(), BackendError> {
@@ -40,7 +42,8 @@ fn check_graph(graph: &GraphProto) -> Result<(), BackendError> {
         declared.filter_map(|info| Some((info.name.as_str(), TensorType::from_value_info(info)?.dims.len())));
     let held = constants.iter().map(|(name, tensor)| (*name, tensor.dims.len()));
     let ranks = declared.chain(held).collect();
-    check_nodes(&graph.node, &Known { constants, ranks })
+    let smallest = constants.values().any(|tensor| holds(tensor, &[i64::MIN, i32::MIN.into()]));
+    check_nodes(&graph.node, &Known { constants, ranks, smallest })
 }
 
 fn check_nodes(nodes: &[NodeProto], known: &Known<'_>) -> Result<(), BackendError> {
@@ -91,12 +94,7 @@ fn hazard(node: &NodeProto, known: &Known<'_>) -> Option<String> {
         }
     }
     if node.op_type == "Div" || node.op_type == "Mod" {
-        let held =
-            |tensor: &TensorProto, number: i64| tensor.to_i64().is_some_and(|held| held.contains(&number));
-        let smallest = |tensor: &TensorProto| held(tensor, i64::MIN) || held(tensor, i32::MIN.into());
-        if constant(1).is_some_and(|divisor| held(divisor, -1))
-            && constants.values().any(|tensor| smallest(tensor))
-        {
+        if known.smallest && constant(1).is_some_and(|divisor| holds(divisor, &[-1])) {
             return Some("it divides by -1, and the model holds the smallest integer".to_owned());
         }
     }
@@ -107,6 +105,11 @@ fn hazard(node: &NodeProto, known: &Known<'_>) -> Option<String> {
         }
     }
     None
+}
+
+/// Whether an integer constant holds one of these numbers.
+fn holds(tensor: &TensorProto, numbers: &[i64]) -> bool {
+    tensor.to_i64().is_some_and(|held| held.iter().any(|number| numbers.contains(number)))
 }
 
 /// Whether the dots of two operands of an Einsum stand for different numbers of axes, as far as ranks are declared.

@@ -1,5 +1,7 @@
 //! Whether an opened model makes of each sample what the original makes of it, and takes one sample more.
 
+use std::collections::HashSet;
+
 use syncline_onnx::{ElementType, ModelProto, SplitMix64, TensorType};
 use syncline_runtime::{BackendError, ExecOptions, Executable, Runtime, TensorView};
 
@@ -67,8 +69,8 @@ struct Output {
 fn draw(model: &ModelProto, rows: usize) -> Result<Vec<Input>, String> {
     let mut random = SplitMix64::new(0);
     let graph = model.graph.as_ref().ok_or("it has no graph")?;
-    let data =
-        graph.input.iter().filter(|input| !graph.initializer.iter().any(|tensor| tensor.name == input.name));
+    let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+    let data = graph.input.iter().filter(|input| !constants.contains(input.name.as_str()));
     data.map(|input| {
         let name = input.name.clone();
         let unknown = || format!("input `{name}` is of unknown shape");

@@ -3,12 +3,11 @@
 use std::thread;
 
 use syncline_autodiff::{TrainingGraph, float64_form};
-use syncline_onnx::{ElementType, ModelProto, Types};
+use syncline_onnx::{ElementType, Graph, ModelProto, Types};
 use syncline_runtime::{BackendError, ExecOptions, Executable, Runtime};
 
 use super::error::CheckError;
 use super::feed::{self, Fed};
-use super::frozen::keep_needed;
 use super::groups::Direction;
 use super::{GRAD_SUFFIX, LOSS, double};
 
@@ -154,8 +153,6 @@ fn first_parameter(graph: &TrainingGraph) -> usize {
 pub(super) fn loss_alone(mut model: ModelProto) -> ModelProto {
     let Some(graph) = &mut model.graph else { return model };
     graph.output.retain(|output| output.name == LOSS);
-    let inputs = graph.input.clone();
-    keep_needed(graph);
-    graph.input = inputs;
+    *graph = Graph::from(std::mem::take(graph)).remove_dead();
     model
 }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use syncline_autodiff::TrainingGraph;
 use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto};
-use syncline_onnx::{ElementType, ModelProto, attr_int, captured};
+use syncline_onnx::{ElementType, Graph, ModelProto, attr_int};
 use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime};
 
 use super::error::CheckError;
@@ -123,7 +123,7 @@ fn drawn(runtime: &Runtime, model: &ModelProto, fed: &[Fed]) -> Result<Vec<Tenso
         .chain(&masks)
         .map(|name| ValueInfoProto { name: name.clone(), ..Default::default() })
         .collect();
-    keep_needed(graph);
+    *graph = Graph::from(std::mem::take(graph)).remove_dead_and_inputs();
     let options = ExecOptions { optimize: Optimize::Off, ..ExecOptions::default() };
     let mut session = Executable::new(runtime, &model.to_bytes(), &options)?;
     let inputs: HashSet<String> = session.input_names().iter().cloned().collect();
@@ -132,23 +132,6 @@ fn drawn(runtime: &Runtime, model: &ModelProto, fed: &[Fed]) -> Result<Vec<Tenso
     let outputs = session.run(&views)?;
     let tensor = |name: &String| Ok(TensorProto::from_f32(name, &outputs.shape(name)?, outputs.f32(name)?));
     names.iter().map(tensor).collect()
-}
-
-/// Leaves out the nodes and inputs that no output needs.
-pub(super) fn keep_needed(graph: &mut GraphProto) {
-    let mut needed: HashSet<String> = graph.output.iter().map(|output| output.name.clone()).collect();
-    let mut kept = Vec::new();
-    for node in std::mem::take(&mut graph.node).into_iter().rev() {
-        if node.output.iter().any(|output| needed.contains(output)) {
-            needed.extend(node.input.iter().cloned());
-            needed.extend(captured(&node).into_iter().map(str::to_owned));
-            kept.push(node);
-        }
-    }
-    kept.reverse();
-    graph.node = kept;
-    graph.input.retain(|input| needed.contains(&input.name));
-    graph.initializer.retain(|tensor| needed.contains(&tensor.name));
 }
 
 /// Puts what was drawn into the place of the node.

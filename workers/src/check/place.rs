@@ -7,11 +7,10 @@ use std::collections::{HashMap, HashSet};
 
 use syncline_autodiff::TrainingGraph;
 use syncline_onnx::proto::{GraphProto, NodeProto, ValueInfoProto};
-use syncline_onnx::{ElementType, ModelProto, SplitMix64, attr_int, captured};
+use syncline_onnx::{ElementType, Graph, ModelProto, SplitMix64, attr_int, captured};
 use syncline_runtime::{ExecOptions, Executable, Optimize, Outputs, Runtime};
 
 use super::differences::loss_alone;
-use super::frozen::keep_needed;
 use super::{CheckError, CheckOptions, feed};
 
 /// Most nodes that are named.
@@ -163,7 +162,7 @@ fn values<T>(
         inner.node.push(NodeProto::named(&value(index), "Cast", &[name], &[to]));
         inner.output.push(ValueInfoProto { name: value(index), ..Default::default() });
     }
-    keep_needed(inner);
+    *inner = Graph::from(std::mem::take(inner)).remove_dead_and_inputs();
     let fed = feed::draw(graph, &mut SplitMix64::new(CheckOptions::default().seed))?;
     let options = ExecOptions { optimize: Optimize::Off, ..ExecOptions::default() };
     let mut session = Executable::new(runtime, &model.to_bytes(), &options)?;

@@ -6,7 +6,7 @@
 use syncline_onnx::proto::{GraphProto, NodeProto};
 use syncline_onnx::{Dim, TensorType, Types};
 
-use super::idioms::Constants;
+use super::int_constants::IntConstants;
 use crate::error::AutodiffError;
 
 /// Most elements of a value whose shape is a constant of the model; 1 GiB of float32.
@@ -18,7 +18,7 @@ const LARGEST_GEOMETRY: i64 = 1 << 31;
 
 /// Looks at every node whose output has a shape that stands in the model, at its geometry, and at the inputs.
 pub(crate) fn check_bounds(graph: &GraphProto) -> Result<(), AutodiffError> {
-    let constants = Constants::of(graph);
+    let constants = IntConstants::of(graph);
     for input in &graph.input {
         if let Some(ty) = TensorType::from_value_info(input) {
             check_elements("an input", &input.name, elements(&ty.dims), MOST_CONCEIVABLE)?;
@@ -77,6 +77,6 @@ fn check_geometry(node: &NodeProto) -> Result<(), AutodiffError> {
     Ok(())
 }
 
-fn input<'c>(node: &NodeProto, position: usize, constants: &'c Constants) -> Option<&'c [i64]> {
+fn input<'c>(node: &NodeProto, position: usize, constants: &'c IntConstants) -> Option<&'c [i64]> {
     constants.get(node.input.get(position)?)
 }

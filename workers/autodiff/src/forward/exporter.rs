@@ -98,9 +98,9 @@ fn lost_statistics(graph: &GraphProto) -> Vec<String> {
     let lost = targets.filter(|target| !constants.contains(target));
     let modules = lost.filter_map(|target| target.strip_suffix(".running_var"));
     let norms = graph.node.iter().filter(|node| node.op_type == "BatchNormalization");
-    let scopes: Vec<&str> = norms.filter_map(|node| remark(&node.metadata_props, SCOPES)).collect();
-    let normalises = |module: &str| scopes.iter().any(|scopes| scopes.contains(&format!("'{module}'")));
-    modules.filter(|module| !normalises(module)).map(str::to_owned).collect()
+    let scopes = norms.filter_map(|node| remark(&node.metadata_props, SCOPES));
+    let normalising: HashSet<&str> = scopes.flat_map(|scopes| scopes.split('\'')).collect();
+    modules.filter(|module| !normalising.contains(module)).map(str::to_owned).collect()
 }
 
 /// Weights of convolutions under a name of the older exporter's own: it renames those that it has computed.

@@ -7,41 +7,37 @@
 use std::collections::HashMap;
 
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
-use syncline_onnx::{Types, attr_int};
+use syncline_onnx::{Graph, NodeId, Types, ValueId, attr_int};
 
 /// Longest sequence that becomes a `Split`.
 const MOST_PARTS: usize = 1 << 12;
 
 /// Rewrites the graph; returns whether anything has changed.
 pub(crate) fn rewrite(graph: &mut GraphProto, types: &Types) -> bool {
-    let constants = Constants::of(graph);
-    let mut splits: Vec<Split> =
-        graph.node.iter().filter_map(|node| Split::of(node, &constants, types)).collect();
-    splits.retain_mut(|split| split.find_readers(graph, &constants));
-    for split in &splits {
-        split.apply(graph);
+    if !graph.node.iter().any(|node| node.op_type == SEQUENCE) {
+        return false;
     }
+    let mut written = Graph::from(std::mem::take(graph));
+    let nodes: Vec<NodeId> = written.nodes().map(|(node, _)| node).collect();
+    let splits = nodes.iter().filter_map(|node| Some((*node, Split::of(&written, *node, types)?)));
+    let splits: HashMap<NodeId, Split> = splits.collect();
+    let readers =
+        splits.values().flat_map(|split| split.readers.iter().map(move |(id, part)| (*id, (split, *part))));
+    let readers: HashMap<NodeId, (&Split, usize)> = readers.collect();
+    for (id, mut node) in nodes.into_iter().zip(written.take_nodes()) {
+        if let Some(split) = splits.get(&id) {
+            split.write(&mut written, &mut node);
+        } else if let Some((split, part)) = readers.get(&id) {
+            split.write_reader(&mut node, *part);
+        }
+        written.push(node);
+    }
+    *graph = written.into();
     !splits.is_empty()
 }
 
-/// Integer constants by name.
-pub(crate) struct Constants(HashMap<String, Vec<i64>>);
-
-impl Constants {
-    pub(crate) fn of(graph: &GraphProto) -> Self {
-        let tensors = graph.initializer.iter().map(|tensor| (tensor.name.clone(), tensor));
-        let value = |node: &'_ NodeProto| -> Option<TensorProto> {
-            node.attribute.iter().find(|attribute| attribute.name == "value")?.t.clone()
-        };
-        let nodes = graph.node.iter().filter(|node| node.op_type == "Constant");
-        let made = nodes.filter_map(|node| Some((node.output.first()?.clone(), value(node)?.to_i64()?)));
-        Self(tensors.filter_map(|(name, tensor)| Some((name, tensor.to_i64()?))).chain(made).collect())
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Option<&[i64]> {
-        self.0.get(name).map(Vec::as_slice)
-    }
-}
+/// The operator whose result is a sequence of parts.
+const SEQUENCE: &str = "SplitToSequence";
 
 /// A SplitToSequence with known lengths.
 struct Split {
@@ -51,13 +47,14 @@ struct Split {
     lengths: Vec<i64>,
     /// Whether the parts lose the axis.
     squeeze: bool,
-    /// SequenceAt's output, and which part it takes.
-    readers: Vec<(String, usize)>,
+    /// SequenceAt nodes, and which part each takes.
+    readers: Vec<(NodeId, usize)>,
 }
 
 impl Split {
-    fn of(node: &NodeProto, constants: &Constants, types: &Types) -> Option<Self> {
-        if node.op_type != "SplitToSequence" {
+    fn of(graph: &Graph, id: NodeId, types: &Types) -> Option<Self> {
+        let node = graph.node(id);
+        if node.op_type != SEQUENCE {
             return None;
         }
         let (input, sequence) = (node.input.first()?, node.output.first()?);
@@ -66,67 +63,71 @@ impl Split {
         let place = if axis < 0 { axis.checked_add_unsigned(dims.len() as u64)? } else { axis };
         let size = || i64::try_from(dims.get(usize::try_from(place).ok()?)?.fixed()?).ok();
         let explicit = node.input.get(1).filter(|name| !name.is_empty());
-        let lengths = match explicit.map(|name| (types.get(name), constants.get(name))) {
+        let lengths = match explicit.map(|name| (types.get(name), ints(graph, name))) {
             None => vec![1; usize::try_from(size()?).ok().filter(|&parts| parts <= MOST_PARTS)?],
-            // A number without axes is the length of every part but the last.
-            Some((Some(ty), Some([length]))) if ty.dims.is_empty() => chunks(size()?, *length)?,
-            Some((_, Some(lengths))) => lengths.to_vec(),
             Some((_, None)) => return None,
+            Some((ty, Some(lengths))) => match (ty, lengths.as_slice()) {
+                // A number without axes is the length of every part but the last.
+                (Some(ty), [length]) if ty.dims.is_empty() => chunks(size()?, *length)?,
+                _ => lengths,
+            },
         };
-        let fits = !lengths.is_empty() && lengths.len() <= MOST_PARTS;
+        if lengths.is_empty() || lengths.len() > MOST_PARTS {
+            return None;
+        }
         let squeeze = explicit.is_none() && node.int("keepdims", 1) == 0;
-        let (sequence, input, readers) = (sequence.clone(), input.clone(), Vec::new());
-        fits.then_some(Self { sequence, input, axis, lengths, squeeze, readers })
+        let readers = readers(graph, *graph.outputs(id).first()?, lengths.len())?;
+        Some(Self { sequence: sequence.clone(), input: input.clone(), axis, lengths, squeeze, readers })
     }
 
-    /// Finds the SequenceAt nodes; `false` if the sequence is read by anything else.
-    fn find_readers(&mut self, graph: &GraphProto, constants: &Constants) -> bool {
-        let uses = |names: &[String]| names.contains(&self.sequence);
-        let nested = |node: &NodeProto| syncline_onnx::captured(node).contains(&self.sequence.as_str());
-        let mut readers = Vec::new();
-        for node in graph.node.iter().filter(|node| uses(&node.input) || nested(node)) {
-            let position = node.input.get(1).and_then(|name| constants.get(name));
-            let (Some([position]), "SequenceAt", Some(output)) =
-                (position, node.op_type.as_str(), node.output.first())
-            else {
-                return false;
-            };
-            let parts = self.lengths.len();
-            let position =
-                if *position < 0 { position.saturating_add_unsigned(parts as u64) } else { *position };
-            match usize::try_from(position) {
-                Ok(part) if part < parts => readers.push((output.clone(), part)),
-                _ => return false,
-            }
-        }
-        self.readers = readers;
-        graph.output.iter().all(|output| output.name != self.sequence)
-    }
-
-    /// Puts a `Split` in the place of the sequence, and a node in the place of each reader.
-    fn apply(&self, graph: &mut GraphProto) {
-        let name = |what: &str| format!("{}/{what}", self.sequence);
-        let parts: Vec<String> = (0..self.lengths.len()).map(|part| name(&part.to_string())).collect();
-        let (lengths, axes) = (name("lengths"), name("axes"));
-        graph.initializer.push(TensorProto::from_i64(&lengths, &[self.lengths.len()], &self.lengths));
+    /// Turns the node into a `Split`.
+    fn write(&self, graph: &mut Graph, node: &mut NodeProto) {
+        let lengths = self.inner("lengths");
+        graph.push_constant(TensorProto::from_i64(&lengths, &[self.lengths.len()], &self.lengths));
         if self.squeeze {
-            graph.initializer.push(TensorProto::from_i64(&axes, &[1], &[self.axis]));
+            graph.push_constant(TensorProto::from_i64(&self.inner("axes"), &[1], &[self.axis]));
         }
-        for node in &mut graph.node {
-            let output = node.output.first().cloned().unwrap_or_default();
-            if output == self.sequence {
-                node.op_type = "Split".to_owned();
-                node.input = vec![self.input.clone(), lengths.clone()];
-                node.output.clone_from(&parts);
-                node.attribute = vec![attr_int("axis", self.axis)];
-            } else if let Some((_, part)) = self.readers.iter().find(|(reader, _)| *reader == output) {
-                node.op_type = if self.squeeze { "Squeeze" } else { "Identity" }.to_owned();
-                node.input =
-                    std::iter::once(parts[*part].clone()).chain(self.squeeze.then(|| axes.clone())).collect();
-                node.attribute.clear();
-            }
-        }
+        "Split".clone_into(&mut node.op_type);
+        node.input = vec![self.input.clone(), lengths];
+        node.output = (0..self.lengths.len()).map(|part| self.inner(&part.to_string())).collect();
+        node.attribute = vec![attr_int("axis", self.axis)];
     }
+
+    /// Lets a reader of the sequence read its part.
+    fn write_reader(&self, node: &mut NodeProto, part: usize) {
+        node.op_type = if self.squeeze { "Squeeze" } else { "Identity" }.to_owned();
+        node.input = vec![self.inner(&part.to_string())];
+        node.input.extend(self.squeeze.then(|| self.inner("axes")));
+        node.attribute.clear();
+    }
+
+    fn inner(&self, what: &str) -> String {
+        format!("{}/{what}", self.sequence)
+    }
+}
+
+/// The SequenceAt nodes that read a sequence of so many parts; `None` if it is read by anything else.
+fn readers(graph: &Graph, sequence: ValueId, parts: usize) -> Option<Vec<(NodeId, usize)>> {
+    if graph.graph_outputs().any(|output| output == sequence) {
+        return None;
+    }
+    let reader = |&id: &NodeId| {
+        let node = graph.node(id);
+        let position = ints(graph, node.input.get(1)?)?;
+        let ([position], "SequenceAt", 1) = (position.as_slice(), node.op_type.as_str(), node.output.len())
+        else {
+            return None;
+        };
+        let position = if *position < 0 { position.saturating_add_unsigned(parts as u64) } else { *position };
+        let part = usize::try_from(position).ok().filter(|part| *part < parts)?;
+        Some((id, part))
+    };
+    graph.consumers(sequence).iter().map(reader).collect()
+}
+
+/// The numbers of an integer constant.
+fn ints(graph: &Graph, name: &str) -> Option<Vec<i64>> {
+    graph.constant(graph.value(name)?)?.to_i64()
 }
 
 /// Lengths of the parts of `size` with `length` each.

@@ -9,6 +9,7 @@ mod formula;
 mod group_norm_form;
 mod idioms;
 mod inference_form;
+mod int_constants;
 mod meanings;
 mod merged;
 mod padding;

@@ -12,7 +12,7 @@
 use std::collections::{HashMap, HashSet};
 
 use syncline_onnx::ModelProto;
-use syncline_onnx::proto::{NodeProto, remark};
+use syncline_onnx::proto::remark;
 
 use crate::param_list::names_of;
 
@@ -117,17 +117,20 @@ fn aliases(model: &ModelProto) -> HashMap<String, String> {
     let parameters =
         signature.split(": PARAMETER target='").skip(1).filter_map(|rest| rest.split('\'').next());
     let missing = parameters.filter(|target| !constants.contains(target));
+    let mut read_in: HashMap<&str, Vec<&String>> = HashMap::new();
+    for node in &graph.node {
+        let modules = remark(&node.metadata_props, SCOPES).unwrap_or_default().split('\'');
+        for module in modules.skip(1).step_by(2) {
+            let inputs = node.input.iter().filter(|input| constants.contains(input.as_str()));
+            read_in.entry(module).or_default().extend(inputs);
+        }
+    }
     let alias = |target: &str| {
         let (module, last) = target.rsplit_once('.')?;
-        let is_there = |node: &&NodeProto| {
-            remark(&node.metadata_props, SCOPES).is_some_and(|scopes| scopes.contains(&format!("'{module}'")))
-        };
-        let read = graph.node.iter().filter(is_there).flat_map(|node| &node.input);
-        let mut others = read.filter(|input| constants.contains(input.as_str()));
-        let other = others.find(|input| {
+        let other = read_in.get(module)?.iter().find(|input| {
             input.rsplit_once('.').is_some_and(|(owner, name)| owner != module && name == last)
         })?;
-        Some((target.to_owned(), other.clone()))
+        Some((target.to_owned(), (*other).clone()))
     };
     missing.filter_map(alias).collect()
 }

@@ -100,9 +100,10 @@ fn listed(
     };
     let floats = graph.initializer.iter().filter(|tensor| tensor.element() == ElementType::F32);
     let known: Vec<&str> = floats.map(|tensor| tensor.name.as_str()).collect();
+    let set: HashSet<&str> = known.iter().copied().collect();
     let list: Vec<String> = list
         .iter()
-        .map(|name| match known.contains(&name.as_str()) {
+        .map(|name| match set.contains(name.as_str()) {
             true => name.clone(),
             false => remarks.name_in_file(name).to_owned(),
         })

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
 use syncline_onnx::{Dim, Types};
 
-use super::idioms::Constants;
+use super::int_constants::IntConstants;
 
 /// An entry of an integer list.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +24,7 @@ enum Entry {
 /// Writes constants where it can; returns whether anything has changed. Values behind them may have known sizes then,
 /// so that a second time finds more.
 pub(crate) fn fix_shapes(graph: &mut GraphProto, types: &Types) -> bool {
-    let constants = Constants::of(graph);
+    let constants = IntConstants::of(graph);
     let mut lists: HashMap<String, Vec<Entry>> = HashMap::new();
     let (taken, mut made) = (names(graph), Vec::new());
     for node in graph.node.iter_mut().filter(|node| node.domain.is_empty()) {

@@ -7,8 +7,20 @@ use crate::proto::GraphProto;
 const OPTIONAL_OUTPUTS: &[&str] = &["Dropout", "LayerNormalization", "MaxPool"];
 
 impl Graph {
-    /// The graph without the nodes, constants and optional outputs that its outputs do not need.
+    /// The graph without the nodes, constants and optional outputs that its outputs do not need. Its inputs stay.
     pub fn remove_dead(self) -> GraphProto {
+        self.split_off_dead().0
+    }
+
+    /// The same, without the inputs that its outputs do not need.
+    pub fn remove_dead_and_inputs(self) -> GraphProto {
+        let (mut graph, is_live) = self.split_off_dead();
+        graph.input.retain(|input| is_live(&input.name));
+        graph
+    }
+
+    /// The living part of the graph, and whether the value of a name is live.
+    fn split_off_dead(self) -> (GraphProto, impl Fn(&str) -> bool) {
         let mut live = vec![false; self.value_count()];
         self.graph_outputs().for_each(|output| live[output.0] = true);
         live[ValueId::OMITTED.0] = false;
@@ -23,8 +35,10 @@ impl Graph {
             nodes.push(node.proto);
         }
         nodes.reverse();
-        let constants = self.constants.into_iter().filter(|tensor| live[self.names[&tensor.name].0]);
-        GraphProto { node: nodes, initializer: constants.collect(), ..self.interface }
+        let names = self.names;
+        let is_live = move |name: &str| names.get(name).is_some_and(|value| live[value.0]);
+        let constants = self.constants.into_iter().filter(|tensor| is_live(&tensor.name)).collect();
+        (GraphProto { node: nodes, initializer: constants, ..self.interface }, is_live)
     }
 }
 
