@@ -3,81 +3,71 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-#[allow(dead_code, reason = "each test binary uses its own part")]
-mod cluster;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+};
 
-use std::collections::BTreeMap;
-
-use cluster::Settings;
 use syncline_scheduler::{
     core::{
-        Assignment, Blame, ClosedBarrier, Core, Effect, HeldJob, Input, Iterated, Job, Outcome, Phase,
-        ProgressFloor, Refused, SnapshotFile, Submission, TaskFault, TaskReport, Work, WorkerInfo,
+        Assignment, Blame, Core, Effect, HeldJob, Input, Iterated, Job, Outcome, Phase, ProgressFloor,
+        Refused, SnapshotFile, Submission, TaskFault, TaskReport, Work, WorkerInfo,
     },
-    ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
-    spec::{JobSpec, NodeKind},
+    ids::{Generation, Incarnation, JobId, ShardIndex},
+    sim::{ControlPlane, Shell, training, training_job},
+    spec::{JobSpec, Node, NodeKind},
 };
 
 fn id(name: &str) -> JobId {
     name.parse().unwrap()
 }
 
-/// A job of `iterations` under ASP, and a snapshot.
-fn spec(name: &str, iterations: u64) -> JobSpec {
-    let settings =
-        Settings { workers: 1, samples: iterations, epochs: 1, batch: 1, ..Settings::quiet("asp") };
-    let mut spec = cluster::spec(&settings);
+/// A job of `iterations`, and a snapshot.
+fn spec(name: &str, policy: &str, iterations: u64) -> JobSpec {
+    let mut spec = training_job(training(policy.parse().unwrap(), iterations, 1));
     spec.id = id(name);
-    spec.nodes.retain(|node| !matches!(node.kind, NodeKind::Evaluate));
-    spec.nodes.iter_mut().for_each(|node| node.retries = 0);
+    let name = |text: &str| text.parse().unwrap();
+    let after = vec![name("train")];
+    spec.nodes.push(Node { name: name("snapshot"), after, retries: 0, kind: NodeKind::Snapshot });
     spec
 }
 
-/// The only shard has closed the first barrier of a job.
-fn closed(name: &str, nonce: u32) -> Input {
-    Input::BarrierClosed {
-        job: id(name),
-        generation: Generation::first(nonce),
-        shard: ShardIndex(0),
-        barrier: ClosedBarrier { superstep: Superstep(0), closed_ago_us: 0, pushes: 1 },
+/// Writes down what the core decides, and leaves snapshots and the state of a shard to the test.
+#[derive(Default)]
+struct Recorder {
+    effects: Vec<Effect>,
+}
+
+impl Shell for Recorder {
+    fn handle(&mut self, core: &mut Core, now_us: u64, input: Input) -> Vec<Effect> {
+        let mut effects = core.handle(now_us, input).unwrap();
+        core.take_commits(now_us);
+        self.effects.extend(effects.iter().cloned());
+        effects.retain(|e| !matches!(e, Effect::Snapshot { .. } | Effect::Attach { .. }));
+        effects
     }
 }
 
-/// A core with what has gone out of it and is not done.
+/// A core, a shard, and workers that do what the test says.
 struct World {
-    core: Core,
+    plane: ControlPlane<Recorder>,
     now_us: u64,
-    hands: BTreeMap<Incarnation, Vec<Assignment>>,
-    fx: Vec<Effect>,
+    /// What workers were given and have not reported.
+    hands: BTreeMap<Incarnation, VecDeque<Assignment>>,
 }
 
 impl World {
     fn new() -> Self {
-        Self { core: Core::new(1), now_us: 1_000_000, hands: BTreeMap::new(), fx: Vec::new() }
+        let plane = ControlPlane::new(1, Recorder::default());
+        Self { plane, now_us: 1_000_000, hands: BTreeMap::new() }
     }
 
-    /// Handles an input; shards open at once.
+    /// Handles an input and what follows from it; returns all that was decided.
     fn give(&mut self, input: Input) -> Vec<Effect> {
-        let mut inputs = vec![input];
-        let mut all = Vec::new();
-        while let Some(input) = inputs.pop() {
-            let effects = self.core.handle(self.now_us, input).unwrap();
-            self.core.take_commits(self.now_us);
-            for effect in effects {
-                match &effect {
-                    Effect::Assign { worker, assignment } => {
-                        self.hands.entry(*worker).or_default().push(assignment.clone());
-                    }
-                    Effect::OpenShards { job, generation } => {
-                        inputs.push(Input::ShardsOpened { job: job.clone(), generation: *generation });
-                    }
-                    _ => {}
-                }
-                all.push(effect);
-            }
+        for (worker, assignment) in self.plane.settle(self.now_us, [input]) {
+            self.hands.entry(worker).or_default().push_back(assignment);
         }
-        self.fx.extend(all.iter().cloned());
-        all
+        mem::take(&mut self.plane.shell.effects)
     }
 
     fn submit(&mut self, spec: JobSpec, nonce: u32) {
@@ -90,17 +80,18 @@ impl World {
         Incarnation(n)
     }
 
+    /// A worker ends its next task so; an iteration that succeeds was pushed.
     fn report(&mut self, worker: Incarnation, outcome: impl Fn(&Work) -> Outcome) -> Vec<Effect> {
-        let assignment = self.hands.get_mut(&worker).unwrap().remove(0);
-        let outcome = outcome(&assignment.work);
-        self.give(Input::Report {
-            worker,
-            report: TaskReport { key: assignment.key, ended_ago_us: 0, outcome },
-        })
+        let Assignment { key, work } = self.hands.get_mut(&worker).unwrap().pop_front().unwrap();
+        let outcome = outcome(&work);
+        if let (Work::Iterate { seq, .. }, Outcome::Iterated(_)) = (work, &outcome) {
+            assert!(self.plane.server.shards[0].finish_push(worker, seq, 1));
+        }
+        self.give(Input::Report { worker, report: TaskReport { key, ended_ago_us: 0, outcome } })
     }
 
     fn job(&self, name: &str) -> &Job {
-        self.core.job(&id(name)).unwrap()
+        self.plane.core.job(&id(name)).unwrap()
     }
 
     fn code(&self, name: &str) -> String {
@@ -124,7 +115,7 @@ fn lacks(_: &Work) -> Outcome {
 fn a_worker_that_lacks_something_leaves_the_job_to_the_others() {
     let mut world = World::new();
     let (able, unable) = (world.join(1, "able"), world.join(2, "unable"));
-    world.submit(spec("job", 100), 1);
+    world.submit(spec("job", "asp", 100), 1);
     let effects = world.report(unable, lacks);
     assert!(
         effects.iter().any(|e| matches!(e, Effect::DismissWorker { worker, .. } if *worker == unable)),
@@ -152,7 +143,7 @@ fn a_worker_that_lacks_something_leaves_the_job_to_the_others() {
 fn a_job_fails_when_nobody_is_left_who_might_run_it() {
     let mut world = World::new();
     let (first, second) = (world.join(1, "first"), world.join(2, "second"));
-    world.submit(spec("job", 100), 1);
+    world.submit(spec("job", "asp", 100), 1);
     world.report(first, lacks);
     assert_eq!(world.code("job"), "running", "the second has not tried");
     world.report(second, lacks);
@@ -163,7 +154,7 @@ fn a_job_fails_when_nobody_is_left_who_might_run_it() {
 fn training_that_has_begun_waits_for_somebody_who_can_go_on() {
     let mut world = World::new();
     let only = world.join(1, "only");
-    world.submit(spec("job", 100), 1);
+    world.submit(spec("job", "asp", 100), 1);
     world.report(only, done);
     world.report(only, lacks);
     assert_eq!(world.code("job"), "running");
@@ -176,7 +167,7 @@ fn a_fault_of_the_job_ends_it_and_keeps_its_last_weights() {
     let mut world = World::new();
     let worker = world.join(1, "worker");
     world.join(2, "other");
-    world.submit(spec("job", 100), 9);
+    world.submit(spec("job", "asp", 100), 9);
     let effects = world.report(worker, |_| Outcome::Failed {
         code: "E351".into(),
         reason: "the loss became NaN".into(),
@@ -187,8 +178,8 @@ fn a_fault_of_the_job_ends_it_and_keeps_its_last_weights() {
     assert!(effects.contains(&Effect::CloseShards { job: id("job"), generation, keep: true }), "{effects:?}");
     let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() };
     let kept = Input::WeightsKept { job: id("job"), generation, outcome: Ok(file.clone()) };
-    world.core.handle(world.now_us, kept).unwrap();
-    let summary = world.core.take_commits(world.now_us).remove(&id("job")).unwrap().summary;
+    world.plane.core.handle(world.now_us, kept).unwrap();
+    let summary = world.plane.core.take_commits(world.now_us).remove(&id("job")).unwrap().summary;
     assert!(summary.contains(&("snapshot", file.path)), "{summary:?}");
 }
 
@@ -196,13 +187,12 @@ fn a_fault_of_the_job_ends_it_and_keeps_its_last_weights() {
 fn the_next_job_starts_in_the_turn_in_which_the_one_before_it_ends() {
     let mut world = World::new();
     let worker = world.join(1, "worker");
-    let mut first = spec("first", 1);
+    let mut first = spec("first", "asp", 1);
     first.nodes.truncate(1);
     world.submit(first, 1);
-    world.submit(spec("second", 1), 2);
+    world.submit(spec("second", "asp", 1), 2);
     assert_eq!(world.code("second"), "queued");
     world.report(worker, done);
-    world.give(closed("first", 1));
     assert_eq!((world.code("first"), world.code("second")), ("done".into(), "running".into()));
     assert_eq!(world.hands[&worker].len(), 1, "its iteration is granted");
 }
@@ -210,28 +200,28 @@ fn the_next_job_starts_in_the_turn_in_which_the_one_before_it_ends() {
 #[test]
 fn the_same_submission_again_is_the_same_job_and_another_one_of_its_name_is_not() {
     let mut world = World::new();
-    let submission = |nonce, replace| Submission { spec: Box::new(spec("job", 5)), nonce, replace };
+    let submission = |nonce, replace| Submission { spec: Box::new(spec("job", "asp", 5)), nonce, replace };
     world.give(Input::Submit(submission(1, false)));
     world.give(Input::Submit(submission(1, false)));
-    let refuse = |world: &mut World, s| world.core.handle(2_000_000, Input::Submit(s)).unwrap_err();
+    let refuse = |world: &mut World, s| world.plane.core.handle(2_000_000, Input::Submit(s)).unwrap_err();
     assert_eq!(refuse(&mut world, submission(2, false)), Refused::Duplicate { job: id("job") });
     let running = Refused::NotOver { job: id("job"), state: "queued" };
     assert_eq!(refuse(&mut world, submission(2, true)), running);
-    assert_eq!(world.core.handle(2_000_000, Input::Delete(id("job"))).unwrap_err(), running);
+    assert_eq!(world.plane.core.handle(2_000_000, Input::Delete(id("job"))).unwrap_err(), running);
     world.give(Input::Cancel(id("job")));
     world.give(Input::Submit(submission(2, true)));
     assert_eq!(world.job("job").generation(), Generation::first(2));
     world.give(Input::Cancel(id("job")));
-    world.core.handle(3_000_000, Input::Delete(id("job"))).unwrap();
-    assert!(world.core.take_commits(3_000_000)[&id("job")].gone);
-    assert!(world.core.job(&id("job")).is_none());
+    world.plane.core.handle(3_000_000, Input::Delete(id("job"))).unwrap();
+    assert!(world.plane.core.take_commits(3_000_000)[&id("job")].gone);
+    assert!(world.plane.core.job(&id("job")).is_none());
 }
 
 #[test]
 fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_else() {
     let mut world = World::new();
     world.join(1, "worker");
-    world.submit(spec("job", 100), 5);
+    world.submit(spec("job", "asp", 100), 5);
     let mine = (id("job"), Generation::first(5));
     let held = |held: Vec<(JobId, Generation)>, asked_us| {
         let held = held.into_iter().map(|(job, generation)| HeldJob { job, generation }).collect();
@@ -278,7 +268,7 @@ fn whoever_knows_of_more_than_the_store_proves_that_it_went_back() {
     for (what, happens) in cases {
         let mut world = World::new();
         let worker = world.join(1, "worker");
-        world.submit(spec("job", 100), 5);
+        world.submit(spec("job", "asp", 100), 5);
         world.give(attached(0, &[(worker, 1)]));
         assert_eq!(world.code("job"), "running", "{what}");
         happens(&mut world, worker);
@@ -311,18 +301,9 @@ fn a_shard_that_came_back_with_an_older_state_ends_the_job() {
     for (policy, had, has, code) in cases {
         let mut world = World::new();
         let worker = world.join(1, "worker");
-        let mut spec = spec("job", 100);
-        spec.nodes.iter_mut().for_each(|node| {
-            if let NodeKind::Train(train) = &mut node.kind {
-                train.policy = policy.parse().unwrap();
-            }
-        });
-        world.submit(spec, 5);
+        world.submit(spec("job", policy, 100), 5);
         world.report(worker, done);
-        if had.0 > 0 {
-            world.give(closed("job", 5));
-        }
-        let floor = world.core.job(&id("job")).unwrap().floor();
+        let floor = world.job("job").floor();
         assert_eq!((floor.closed, floor.pushes[&worker]), had, "{policy}");
         let (generation, shard) = (Generation::first(5), ShardIndex(0));
         let watermarks = [(worker, has.1)].into();
@@ -335,9 +316,8 @@ fn a_shard_that_came_back_with_an_older_state_ends_the_job() {
 fn a_snapshot_is_put_off_while_the_disk_is_full_and_no_longer() {
     let mut world = World::new();
     let worker = world.join(1, "worker");
-    world.submit(spec("job", 1), 5);
-    world.report(worker, done);
-    let mut effects = world.give(closed("job", 5));
+    world.submit(spec("job", "asp", 1), 5);
+    let mut effects = world.report(worker, done);
     for attempt in 1..=10 {
         let Some(key) = effects.iter().find_map(|e| match e {
             Effect::Snapshot { key, .. } => Some(key.clone()),

@@ -8,6 +8,7 @@
 //!
 //! A worker *waits* from the end of an iteration to the start of its next one.
 
+mod control_plane;
 mod job;
 mod outcome;
 mod parameter_server;
@@ -19,6 +20,7 @@ mod tally;
 mod timeline;
 mod worker;
 
+pub use control_plane::ControlPlane;
 pub use job::{training, training_job};
 pub use outcome::{Outcome, WorkerOutcome};
 pub use parameter_server::{ParameterServerModel, ShardModel};

@@ -88,6 +88,14 @@ impl ShardModel {
         true
     }
 
+    /// Begins with a job; one that is open already goes on.
+    fn open(&mut self, job: &JobId, generation: Generation) {
+        let job = Some((job.clone(), generation));
+        if self.job != job {
+            *self = Self { job, ..Self::default() };
+        }
+    }
+
     fn watermark(&self, worker: Incarnation) -> u64 {
         self.watermarks.get(&worker).copied().unwrap_or(0)
     }
@@ -165,7 +173,7 @@ impl ParameterServerModel {
         let indices = (0..).map(ShardIndex);
         match effect {
             Effect::OpenShards { job, generation } => {
-                self.shards.iter_mut().for_each(|shard| shard.job = Some((job.clone(), generation)));
+                self.shards.iter_mut().for_each(|shard| shard.open(&job, generation));
                 vec![Input::ShardsOpened { job, generation }]
             }
             Effect::LeaseBarrier { order, .. } => {

@@ -2,14 +2,14 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap, VecDeque},
+    collections::{BTreeSet, BinaryHeap},
     mem,
 };
 
 use super::{
+    control_plane::ControlPlane,
     job::{training, training_job},
     outcome::Outcome,
-    parameter_server::ParameterServerModel,
     scenario::{InvalidScenario, Scenario},
     shell::{Forgetful, Shell},
     tally::Tally,
@@ -17,10 +17,10 @@ use super::{
 };
 use crate::{
     core::{
-        Assignment, Core, Effect, GradientUse, Input, Iterated, Outcome as TaskOutcome, Submission,
-        TaskReport, Work, WorkerInfo,
+        Assignment, GradientUse, Input, Iterated, Outcome as TaskOutcome, Submission, TaskReport, Work,
+        WorkerInfo,
     },
-    ids::{Incarnation, JobId, ShardIndex},
+    ids::{Incarnation, JobId},
     sync::Policy,
 };
 
@@ -41,9 +41,7 @@ enum Event {
 /// A run that goes on event by event.
 pub struct Simulation<'a, S> {
     scenario: &'a Scenario,
-    core: Core,
-    shell: S,
-    server: ParameterServerModel,
+    plane: ControlPlane<S>,
     job: JobId,
     submitted: bool,
     workers: Vec<Worker>,
@@ -70,9 +68,7 @@ impl<'a, S: Shell> Simulation<'a, S> {
             events.push(Reverse((TICK_US, Event::Tick, 0)));
         }
         Ok(Self {
-            core: Core::new(1),
-            shell,
-            server: ParameterServerModel::new(1),
+            plane: ControlPlane::new(1, shell),
             job: "job".parse().expect("a valid name"),
             submitted: false,
             workers: models.map(|(i, model)| Worker::new(i, model.clone(), scenario.seed)).collect(),
@@ -107,7 +103,7 @@ impl<'a, S: Shell> Simulation<'a, S> {
 
     /// What surrounds the core.
     pub fn shell(&self) -> &S {
-        &self.shell
+        &self.plane.shell
     }
 
     /// What came of it, as if it ended when the scenario says.
@@ -118,7 +114,7 @@ impl<'a, S: Shell> Simulation<'a, S> {
                 self.end_presence(index);
             }
         }
-        self.tally.outcome(&self.workers, self.core.job(&self.job))
+        self.tally.outcome(&self.workers, self.plane.core.job(&self.job))
     }
 
     fn join(&mut self, index: usize) {
@@ -145,7 +141,7 @@ impl<'a, S: Shell> Simulation<'a, S> {
         self.end_presence(index);
         self.blocked.remove(&index);
         let id = self.workers[index].id;
-        let member = self.core.job(&self.job).and_then(|job| job.member(id));
+        let member = self.plane.core.job(&self.job).and_then(|job| job.member(id));
         let left_with = member.map(|m| (m.speed.errors(), m.batch));
         let worker = &mut self.workers[index];
         worker.left_with = left_with;
@@ -160,28 +156,15 @@ impl<'a, S: Shell> Simulation<'a, S> {
     /// Gives the core inputs, carries out what it decides, and so on until it is at rest; then lets everybody start who
     /// may.
     fn deliver(&mut self, inputs: impl IntoIterator<Item = Input>) {
-        let mut inbox: VecDeque<Input> = inputs.into_iter().collect();
         let mut assigned = Vec::new();
-        while let Some(input) = inbox.pop_front() {
-            for effect in self.shell.handle(&mut self.core, self.now_us, input) {
-                match effect {
-                    Effect::Assign { worker, assignment } => {
-                        assigned.push(worker.0 as usize - 1);
-                        self.receive(worker, assignment);
-                    }
-                    effect => inbox.extend(self.server.carry_out(effect)),
-                }
-            }
-            if inbox.is_empty()
-                && let Some(closed) = self.server.report_closed(ShardIndex(0))
-            {
-                inbox.push_back(closed);
-            }
+        for (worker, assignment) in self.plane.settle(self.now_us, inputs) {
+            assigned.push(worker.0 as usize - 1);
+            self.receive(worker, assignment);
         }
-        if let Some(job) = self.core.job(&self.job) {
-            self.tally.look_at(job, &self.server.shards[0], self.now_us);
+        if let Some(job) = self.plane.core.job(&self.job) {
+            self.tally.look_at(job, &self.plane.server.shards[0], self.now_us);
         }
-        let shard = &self.server.shards[0];
+        let shard = &self.plane.server.shards[0];
         let released = (shard.closed(), shard.clocks().lowest());
         if mem::replace(&mut self.released, released) != released {
             assigned.extend(&self.blocked);
@@ -205,7 +188,7 @@ impl<'a, S: Shell> Simulation<'a, S> {
         let (Activity::Waiting { since_us }, Some(next)) = (&worker.activity, worker.queue.front()) else {
             return;
         };
-        if next.pulls() && !self.server.shards[0].serves(next.superstep, next.min_clock) {
+        if next.pulls() && !self.plane.server.shards[0].serves(next.superstep, next.min_clock) {
             self.blocked.insert(index);
             return;
         }
@@ -257,7 +240,7 @@ impl<'a, S: Shell> Simulation<'a, S> {
             staleness,
             ..Iterated::default()
         };
-        let shard = &mut self.server.shards[0];
+        let shard = &mut self.plane.server.shards[0];
         if covers > 0 {
             shard.finish_push(id, iteration.seq, covers);
         }
