@@ -3,61 +3,27 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod actors;
+mod settings;
+mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use actors::{Started, Worker};
+pub use settings::Settings;
+use store::Store;
 use syncline_scheduler::{
-    core::{Commit, Core, Effect, Input, Job, StoredJob, Submission, WorkerInfo},
-    graph::{TaskId, TaskState},
+    core::{Core, Effect, Input, Job, StoredJob, Submission, WorkerInfo},
     ids::{Incarnation, ShardIndex},
-    samples::{SampleRange, splitmix64},
-    sim::{self, ParameterServerModel},
-    spec::{JobSpec, Node, NodeKind, TrainSpec},
+    samples::splitmix64,
+    sim::ParameterServerModel,
 };
-
-#[derive(Debug, Clone, Copy)]
-pub struct Settings {
-    pub seed: u64,
-    pub policy: &'static str,
-    pub workers: u32,
-    pub shards: u32,
-    pub samples: u64,
-    pub epochs: u32,
-    pub batch: u32,
-    pub drop_last: bool,
-    pub deaths: u32,
-    pub joins: u32,
-    pub restarts: u32,
-    pub ahead: Option<u32>,
-}
-
-impl Settings {
-    pub fn quiet(policy: &'static str) -> Self {
-        Self {
-            seed: 1,
-            policy,
-            workers: 4,
-            shards: 2,
-            samples: 100,
-            epochs: 2,
-            batch: 5,
-            drop_last: false,
-            deaths: 0,
-            joins: 0,
-            restarts: 0,
-            ahead: None,
-        }
-    }
-}
 
 pub struct Cluster {
     settings: Settings,
     random: u64,
     now_us: u64,
     core: Core,
-    stored: StoredJob,
-    summary: BTreeMap<String, String>,
+    store: Store,
     workers: BTreeMap<Incarnation, Worker>,
     server: ParameterServerModel,
     /// Answers on their way to the core, and effects on their way out; any of them may be next.
@@ -65,33 +31,6 @@ pub struct Cluster {
     effects: Vec<Effect>,
     next_worker: u64,
     max_lead: u64,
-    /// Sample ranges that the core settled as done or torn, read from the task records as they pass.
-    counted: BTreeMap<TaskId, SampleRange>,
-}
-
-pub fn spec(s: &Settings) -> JobSpec {
-    let train = TrainSpec {
-        epochs: s.epochs,
-        drop_last: s.drop_last,
-        min_workers: if s.deaths == 0 { s.workers } else { 1 },
-        ahead: s.ahead,
-        ..sim::training(s.policy.parse().unwrap(), s.samples, s.batch.min(s.samples as u32))
-    };
-    let name = |n: &str| n.parse().unwrap();
-    let node = |n: &str, after: &[&str], kind| Node {
-        name: name(n),
-        after: after.iter().map(|a| name(a)).collect(),
-        retries: 20,
-        kind,
-    };
-    JobSpec {
-        id: name("job"),
-        nodes: vec![
-            node("train", &[], NodeKind::Train(Box::new(train))),
-            node("evaluate", &["train"], NodeKind::Evaluate),
-            node("snapshot", &["train"], NodeKind::Snapshot),
-        ],
-    }
 }
 
 impl Cluster {
@@ -101,19 +40,17 @@ impl Cluster {
             random: settings.seed,
             now_us: 1_000_000,
             core: Core::new(settings.shards),
-            stored: StoredJob::default(),
-            summary: BTreeMap::new(),
+            store: Store::default(),
             workers: BTreeMap::new(),
             server: ParameterServerModel::new(settings.shards),
             inputs: vec![Input::Submit(Submission {
-                spec: Box::new(spec(&settings)),
+                spec: Box::new(settings::spec(&settings)),
                 nonce: 7,
                 replace: false,
             })],
             effects: Vec::new(),
             next_worker: 0,
             max_lead: 0,
-            counted: BTreeMap::new(),
         };
         for _ in 0..settings.workers {
             cluster.join();
@@ -121,8 +58,9 @@ impl Cluster {
         cluster
     }
 
-    pub fn summary(&self) -> &BTreeMap<String, String> {
-        &self.summary
+    /// A field of the job's summary.
+    pub fn summary(&self, field: &str) -> &str {
+        &self.store.summary[field]
     }
 
     fn random(&mut self, below: usize) -> usize {
@@ -140,8 +78,9 @@ impl Cluster {
     /// Random micro-steps until the job is over. Panics when nothing can move, or never seems to end.
     pub fn run_to_end(&mut self) {
         for step in 0.. {
-            assert!(step < 400_000, "no end in sight: {:?} {:?}", self.settings, self.summary);
-            if self.summary.get("state").is_some_and(|s| s == "done" || s == "failed" || s == "canceled") {
+            assert!(step < 400_000, "no end in sight: {:?} {:?}", self.settings, self.store.summary);
+            let state = self.store.summary.get("state").map(String::as_str);
+            if matches!(state, Some("done" | "failed" | "canceled")) {
                 return;
             }
             self.now_us += self.random(400) as u64;
@@ -158,7 +97,7 @@ impl Cluster {
                     self.workers.is_empty() || !self.inputs.is_empty(),
                     "stuck: {:?} {:?}",
                     self.settings,
-                    self.summary
+                    self.store.summary
                 );
                 self.join();
             }
@@ -183,7 +122,7 @@ impl Cluster {
                 self.settings.joins -= 1;
                 self.join();
             }
-            2 if self.settings.restarts > 0 && !self.stored.spec.is_empty() => {
+            2 if self.settings.restarts > 0 && !self.store.job.spec.is_empty() => {
                 self.settings.restarts -= 1;
                 self.restart();
             }
@@ -196,7 +135,7 @@ impl Cluster {
         let gone: Vec<Input> =
             self.inputs.drain(..).filter(|i| matches!(i, Input::WorkerGone { .. })).collect();
         self.effects.clear();
-        let job = Job::load(&self.stored).unwrap();
+        let job = Job::load(&self.store.job).unwrap();
         self.core = Core::new(self.settings.shards);
         self.effects = self.core.restore(job);
         // Silence is noticed again, idle workers register again, shards tell again what they have closed.
@@ -271,7 +210,7 @@ impl Cluster {
     /// ahead of any other worker than allowed.
     fn check_start(&mut self, worker: Incarnation) {
         let Some(Started { superstep, seq }) = self.workers[&worker].starting() else { return };
-        if let Some(record) = self.stored.supersteps.get(&superstep.to_string()) {
+        if let Some(record) = self.store.job.supersteps.get(&superstep.to_string()) {
             let record: serde_json::Value = serde_json::from_str(record).unwrap();
             let last = record["roster"][worker.0.to_string()]["last"].as_u64();
             assert!(last.is_none_or(|last| seq <= last), "{worker} starts {seq} beyond its quota {last:?}");
@@ -288,7 +227,7 @@ impl Cluster {
 
     /// Everything that was committed, to compare two runs.
     pub fn stored(&self) -> &StoredJob {
-        &self.stored
+        &self.store.job
     }
 
     fn handle(&mut self, input: Input) {
@@ -296,8 +235,8 @@ impl Cluster {
         for input in [Some(input), twice].into_iter().flatten() {
             let effects = self.core.handle(self.now_us, input).unwrap();
             if let Some(commit) = self.core.take_commits(self.now_us).remove(&"job".parse().unwrap()) {
-                self.commit(commit);
-                let loaded = Job::load(&self.stored).unwrap();
+                self.store.commit(commit);
+                let loaded = Job::load(&self.store.job).unwrap();
                 // Printing two whole jobs would bury the seed.
                 assert!(
                     Some(&loaded) == self.core.job(loaded.name()),
@@ -306,32 +245,6 @@ impl Cluster {
                 );
             }
             self.effects.extend(effects);
-        }
-    }
-
-    fn commit(&mut self, commit: Commit) {
-        let put = |map: &mut BTreeMap<String, String>, fields: Vec<(String, Option<String>)>| {
-            for (field, value) in fields {
-                match value {
-                    Some(value) => map.insert(field, value),
-                    None => map.remove(&field),
-                };
-            }
-        };
-        self.stored.spec = commit.spec.unwrap_or(std::mem::take(&mut self.stored.spec));
-        self.stored.job_state = commit.job_state.unwrap_or(std::mem::take(&mut self.stored.job_state));
-        put(&mut self.stored.tasks, commit.tasks);
-        put(&mut self.stored.workers, commit.workers);
-        put(&mut self.stored.supersteps, commit.supersteps);
-        self.summary.extend(commit.summary.into_iter().map(|(k, v)| (k.to_owned(), v)));
-        for (id, text) in &self.stored.tasks {
-            let Ok(TaskId::Iteration { worker, seq }) = id.parse() else { continue };
-            let task: serde_json::Value = serde_json::from_str(text).unwrap();
-            let state: TaskState = serde_json::from_value(task["state"].clone()).unwrap();
-            if matches!(state, TaskState::Done | TaskState::Torn) {
-                let range = serde_json::from_value(task["range"].clone()).unwrap();
-                self.counted.insert(TaskId::Iteration { worker, seq }, range);
-            }
         }
     }
 
@@ -354,17 +267,17 @@ impl Cluster {
     /// Done and torn iterations cover every sample of every epoch once, and agree with the counters and the shards.
     pub fn check_everything_counted_once(&self) {
         let s = &self.settings;
-        assert_eq!(self.summary["state"], "done");
+        assert_eq!(self.summary("state"), "done");
         let samples = if s.drop_last { s.samples - s.samples % u64::from(s.batch) } else { s.samples };
         let mut seen = vec![0u32; (samples * u64::from(s.epochs)) as usize];
-        for range in self.counted.values() {
+        for range in self.store.counted.values() {
             for i in range.start..range.start + u64::from(range.len) {
                 seen[(u64::from(range.epoch) * samples + i) as usize] += 1;
             }
         }
         assert!(seen.iter().all(|&n| n == 1), "some sample is not counted once: {s:?}");
-        let number = |field: &str| self.summary[field].parse::<u64>().unwrap();
-        assert_eq!(number("iterations_done") + number("iterations_torn"), self.counted.len() as u64);
+        let number = |field: &str| self.store.number(field);
+        assert_eq!(number("iterations_done") + number("iterations_torn"), self.store.counted.len() as u64);
         assert_eq!(number("samples_applied"), samples * u64::from(s.epochs));
         assert_eq!(number("epochs_complete"), u64::from(s.epochs));
         for shard in &self.server.shards {
