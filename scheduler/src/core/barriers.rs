@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::{
     effects::Effect,
     job::Job,
-    records::{RosterEntry, SuperstepPhase, Task, TaskBody},
+    records::{Task, TaskBody},
     shard_protocol::{BarrierOrder, ClosedBarrier},
+    superstep::{RosterEntry, SuperstepPhase},
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId},
@@ -21,6 +22,7 @@ impl Job {
         let record = self.superstep_mut(superstep);
         record.phase = SuperstepPhase::Ordered;
         record.unobserved.clear();
+        record.progress.clear();
         record.revision += 1;
         record.pin |= pin;
         let id = TaskId::Barrier(superstep);
@@ -43,6 +45,7 @@ impl Job {
             let record = self.superstep_mut(superstep);
             record.roster.remove(&worker);
             record.unobserved.remove(&worker);
+            record.progress.retain(|(_, other)| *other != worker);
             if record.phase == SuperstepPhase::Ordered {
                 self.reissue_barrier(superstep, effects);
             }
@@ -101,7 +104,9 @@ impl Job {
         let seen = self.worker_progress(superstep);
         let rows = self.state.policy.as_dyn().rows(now_us, &seen);
         if !rows.is_empty() {
-            self.superstep_mut(superstep).phase = SuperstepPhase::Planning(rows);
+            let record = self.superstep_mut(superstep);
+            record.phase = SuperstepPhase::Planning(rows);
+            record.progress.clear();
             effects.extend(self.plan_request(superstep));
         }
     }
@@ -248,16 +253,5 @@ impl Job {
         let id = TaskId::Barrier(superstep);
         let attempt = self.tasks.get(&id).map_or(1, |t| t.attempts);
         self.apply(&id, &TaskEvent::Finished { attempt }, now_us);
-    }
-}
-
-impl super::records::SuperstepState {
-    /// The iterations this barrier waits for.
-    fn iterations(&self) -> Vec<TaskId> {
-        let last = |(w, entry): (&Incarnation, &RosterEntry)| {
-            let seq = entry.last.filter(|&l| l > entry.base)?;
-            Some(TaskId::Iteration { worker: *w, seq })
-        };
-        self.roster.iter().filter_map(last).collect()
     }
 }

@@ -3,7 +3,8 @@
 use super::{
     effects::Effect,
     job::Job,
-    records::{Phase, StepTimes, Task, TaskBody},
+    member::StepTimes,
+    records::{Phase, Task, TaskBody},
     shard_protocol::ClockRoster,
     worker_protocol::Iterated,
 };

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{
     change_set::{ChangeSet, MetricsWindow},
     job::Job,
-    records::{Member, MemberRecord},
+    member::{Member, MemberRecord},
 };
 use crate::ids::{Incarnation, JobId};
 

@@ -54,7 +54,7 @@ impl Core {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        self.workers.remove(&worker);
+        self.forget_worker(worker);
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         job.exclude(worker, &fault, now_us, effects);
         let able = self.workers.values().any(|about| !job.excludes(about));
@@ -80,7 +80,8 @@ impl Core {
 impl Job {
     /// Whether a worker is not offered this job for now.
     pub(super) fn excludes(&self, about: &WorkerInfo) -> bool {
-        self.state.excluded.get(&about.identity()).is_some_and(|e| !e.over)
+        let excluded = &self.state.excluded;
+        !excluded.is_empty() && excluded.get(&about.identity()).is_some_and(|e| !e.over)
     }
 
     fn exclude(&mut self, worker: Incarnation, fault: &TaskFault, now_us: u64, effects: &mut Vec<Effect>) {

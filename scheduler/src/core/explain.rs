@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     job::Job,
-    records::{Membership, RosterEntry, SuperstepPhase, SuperstepState, Task},
+    member::Membership,
+    records::Task,
+    superstep::{RosterEntry, SuperstepPhase, SuperstepState},
 };
 use crate::{
     graph::{Holder, TaskId, TaskState},

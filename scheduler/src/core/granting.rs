@@ -7,7 +7,9 @@
 use super::{
     effects::Effect,
     job::Job,
-    records::{Membership, RosterEntry, SuperstepPhase, SuperstepState, Task, TaskBody},
+    member::{Member, Membership},
+    records::{Task, TaskBody},
+    superstep::{RosterEntry, SuperstepPhase, SuperstepState},
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId},
@@ -107,12 +109,17 @@ impl Job {
     /// Whether one more iteration would take a worker of a monitored superstep beyond the bound on the lead.
     fn leads_too_far(&self, worker: Incarnation, record: &SuperstepState) -> bool {
         let Some(max_lead) = record.max_lead else { return false };
-        let inside = |w: &Incarnation, entry: &RosterEntry| {
-            self.members.get(w).map_or(0, |m| m.finished.saturating_sub(entry.base))
-        };
-        let lowest = record.roster.iter().map(|(w, entry)| inside(w, entry)).min().unwrap_or(0);
         let base = record.roster.get(&worker).map_or(self.members[&worker].planned, |entry| entry.base);
-        self.members[&worker].granted + 1 - base.min(self.members[&worker].granted) > lowest + max_lead
+        let next = self.members[&worker].granted + 1 - base.min(self.members[&worker].granted);
+        next > record.least_progress() + max_lead
+    }
+
+    /// Counts from now on how far a worker is in a superstep into which it came.
+    pub(super) fn begin_progress(&mut self, worker: Incarnation, superstep: Superstep) {
+        let finished = self.members[&worker].finished;
+        if let Some(record) = self.supersteps.get_mut(&superstep) {
+            record.count_progress(worker, finished, finished);
+        }
     }
 
     /// Iterations granted beyond the last finished one while no plan exists.
@@ -159,6 +166,7 @@ impl Job {
             if matches!(record.phase, SuperstepPhase::Open(EndRule::Monitor { .. })) {
                 record.unobserved.insert(worker);
             }
+            self.begin_progress(worker, superstep);
         }
 
         let id = TaskId::Iteration { worker, seq };
@@ -243,12 +251,7 @@ impl Job {
     }
 }
 
-impl super::records::Member {
-    /// Iterations leased and not over.
-    pub(super) fn outstanding(&self) -> u64 {
-        self.granted - self.finished
-    }
-
+impl Member {
     fn take_reserved(&mut self, batch: u32) -> Option<SampleRange> {
         let front = self.reserved.front_mut()?;
         let taken = SampleRange { len: front.len.min(batch), ..*front };

@@ -5,14 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     change_set::{ChangeSet, MetricsWindow},
     effects::Effect,
-    inputs::{Submission, TaskFault},
+    inputs::Submission,
+    member::{Member, Membership},
     recent_rate::RecentRate,
-    records::{
-        Counters, CurveSampling, JobState, Member, Membership, Phase, SuperstepPhase, SuperstepState, Task,
-        TaskBody,
-    },
-    shard_protocol::SnapshotFile,
-    state_machine::SHARD_LOST,
+    records::{Counters, CurveSampling, JobState, Phase, Task, TaskBody},
+    superstep::{SuperstepPhase, SuperstepState},
     worker_protocol::{Assignment, GradientUse, TaskKey, Work},
 };
 use crate::{
@@ -273,53 +270,6 @@ impl Job {
         self.changes.events.push(fields);
     }
 
-    /// Ends the job: everything open is canceled, every worker is told, the shards forget it. Parameters of which there is
-    /// no snapshot are written first, unless a part of them is lost.
-    pub(super) fn end(&mut self, phase: Phase, now_us: u64, effects: &mut Vec<Effect>) {
-        for worker in self.members.keys().copied().collect::<Vec<_>>() {
-            for id in self.leased_to(worker) {
-                let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
-                effects.push(Effect::Revoke { worker, key: self.key(id, attempt) });
-            }
-        }
-        let open: Vec<TaskId> =
-            self.tasks.iter().filter(|(_, t)| !t.state.is_final()).map(|(id, _)| id.clone()).collect();
-        for id in open {
-            self.apply(&id, &TaskEvent::Canceled, now_us);
-        }
-        let mut fields = vec![("state", phase.word().to_owned())];
-        if let Phase::Failed { code, reason } = &phase {
-            fields.extend([("code", code.clone()), ("reason", reason.clone())]);
-        }
-        self.event("job_ended", now_us, fields);
-        let whole = !matches!(&phase, Phase::Failed { code, .. } if code == SHARD_LOST);
-        let keep = self.state.phase == Phase::Running && self.state.snapshot.is_none() && whole;
-        self.state.phase = phase;
-        self.state.ended_us = Some(now_us);
-        self.state.keeping = keep;
-        self.wait_for(None);
-        self.changes.job_state = true;
-        let (job, generation) = (self.id().clone(), self.state.generation);
-        effects.push(Effect::CloseShards { job, generation, keep });
-    }
-
-    /// The last parameters of a job that is over are written, or cannot be.
-    pub(super) fn weights_kept(&mut self, outcome: Result<SnapshotFile, TaskFault>, now_us: u64) {
-        if !std::mem::take(&mut self.state.keeping) {
-            return;
-        }
-        self.changes.job_state = true;
-        match outcome {
-            Ok(file) => {
-                self.event("weights_kept", now_us, vec![("path", file.path.clone())]);
-                self.state.snapshot = Some(file);
-            }
-            Err(fault) => {
-                self.event("weights_lost", now_us, vec![("code", fault.code), ("reason", fault.reason)]);
-            }
-        }
-    }
-
     /// The next barrier in words, for the progress display.
     pub(super) fn next_barrier(&self, now_us: u64) -> String {
         let Some((n, record)) = self.supersteps.iter().find(|(_, s)| !s.is_closed()) else {
@@ -334,27 +284,5 @@ impl Job {
                 None => format!("{n}: after each worker's next iteration"),
             },
         }
-    }
-}
-
-impl SuperstepState {
-    pub(super) fn is_closed(&self) -> bool {
-        matches!(self.phase, SuperstepPhase::Closed { .. })
-    }
-
-    /// Whether no barrier is planned for its end.
-    pub fn is_endless(&self) -> bool {
-        matches!(self.phase, SuperstepPhase::Open(EndRule::Free))
-    }
-
-    /// Whether somebody who joins now still enters.
-    pub(super) fn is_open(&self) -> bool {
-        matches!(self.phase, SuperstepPhase::Open(_))
-    }
-}
-
-impl Member {
-    pub(super) fn is_gone(&self) -> bool {
-        self.membership == Membership::Gone
     }
 }

@@ -9,12 +9,15 @@ mod change_set;
 mod clocks;
 mod commit;
 mod data_loss;
+mod departures;
 mod effects;
+mod ending;
 mod exclusion;
 mod explain;
 mod granting;
 mod inputs;
 mod job;
+mod member;
 mod nodes;
 mod opening;
 mod placement;
@@ -27,6 +30,7 @@ mod shard_protocol;
 mod state_machine;
 mod stragglers;
 mod summary;
+mod superstep;
 mod worker_protocol;
 
 pub use commit::{
@@ -37,14 +41,14 @@ pub use exclusion::Exclusion;
 pub use explain::{BarrierExplanation, StragglerExplanation, TaskExplanation, WorkerExplanation};
 pub use inputs::{Input, Refused, Submission, TaskFault, WorkerInfo};
 pub use job::Job;
-pub use records::{
-    Counters, CurveSampling, Member, Membership, Phase, Retry, Straggler, SuperstepState, TimeTotals,
-};
+pub use member::{Member, Membership, Straggler, TimeTotals};
+pub use records::{Counters, CurveSampling, Phase, Retry};
 pub use recovery::{StoredJob, Unreadable};
 pub use shard_protocol::{
     BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile,
 };
 pub use state_machine::Core;
+pub use superstep::SuperstepState;
 pub use worker_protocol::{
     Assignment, Blame, Evaluation, GradientUse, Iterated, Outcome, TaskKey, TaskReport, Work,
 };

@@ -4,7 +4,8 @@ use super::{
     effects::Effect,
     inputs::TaskFault,
     job::Job,
-    records::{Membership, Phase, Retry, TaskBody},
+    member::Membership,
+    records::{Phase, Retry, TaskBody},
     worker_protocol::TaskKey,
 };
 use crate::{

@@ -3,7 +3,8 @@
 use super::{
     effects::Effect,
     job::Job,
-    records::{Member, RosterEntry, SuperstepPhase, SuperstepState},
+    member::Member,
+    superstep::{RosterEntry, SuperstepPhase, SuperstepState},
 };
 use crate::{
     balance::Cost,
@@ -51,6 +52,7 @@ impl Job {
                 EndRule::Monitor { .. } => workers.iter().copied().collect(),
                 EndRule::Quota(_) | EndRule::Free => Default::default(),
             },
+            progress: Default::default(),
             why,
             closed_by: Default::default(),
             predicted: Vec::new(),
@@ -60,6 +62,7 @@ impl Job {
             sync_at_us: None,
         };
         self.supersteps.insert(superstep, record);
+        workers.iter().for_each(|worker| self.begin_progress(*worker, superstep));
         self.changes.job_state = true;
         self.changes.supersteps.insert(superstep);
         if let EndRule::Quota(quota) = ending {

@@ -1,12 +1,11 @@
 //! Which worker serves which job, and why a job waits for workers.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::{
     effects::Effect,
     inputs::WorkerInfo,
     job::Job,
-    records::{Member, Membership, Phase, StepTimes, TimeTotals},
+    member::{Member, Membership, StepTimes, TimeTotals},
+    records::Phase,
     state_machine::Core,
 };
 use crate::{
@@ -16,21 +15,39 @@ use crate::{
 };
 
 impl Core {
-    /// The job that each worker serves; who serves none is not in it.
-    fn serving(&self) -> BTreeMap<Incarnation, JobId> {
-        let of = |job: &Job| {
-            let id = job.id().clone();
-            let here = job.members.iter().filter(|(w, m)| !m.is_gone() && self.workers.contains_key(w));
-            here.map(|(w, _)| (*w, id.clone())).collect::<Vec<_>>()
-        };
-        self.jobs.values().filter(|j| !j.state.phase.is_over()).flat_map(of).collect()
+    /// Whether a worker serves no job.
+    fn is_idle(&self, worker: Incarnation) -> bool {
+        let serves = |job: &Job| job.members.get(&worker).is_some_and(|m| !m.is_gone());
+        !self.jobs.values().any(|job| !job.state.phase.is_over() && serves(job))
     }
 
-    /// Gives idle workers to the jobs that want more, oldest job first, and notes what each queued job waits for.
+    /// Takes in a worker, which is idle unless it serves a job already.
+    pub(super) fn worker_joined(&mut self, worker: Incarnation, about: WorkerInfo) {
+        self.workers.insert(worker, about);
+        self.note_if_idle(worker);
+    }
+
+    /// A worker came, or its job has done with it.
+    pub(super) fn note_if_idle(&mut self, worker: Incarnation) {
+        if self.workers.contains_key(&worker) && self.is_idle(worker) {
+            self.idle.insert(worker);
+        }
+    }
+
+    /// Forgets a worker.
+    pub(super) fn forget_worker(&mut self, worker: Incarnation) {
+        self.workers.remove(&worker);
+        self.idle.remove(&worker);
+    }
+
+    /// Looks for idle workers among all, after a job has ended.
+    pub(super) fn find_idle_workers(&mut self) {
+        self.idle = self.workers.keys().copied().filter(|w| self.is_idle(*w)).collect();
+    }
+
+    /// Gives idle workers to the jobs that want more, oldest job first, and notes what each queued job waits for. Cost
+    /// O(log n) for each worker that is given, and O(n) where a job that waits excludes some.
     pub(super) fn assign_workers(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        let mut serving = self.serving();
-        let mut idle: Vec<Incarnation> =
-            self.workers.keys().rev().filter(|w| !serving.contains_key(w)).copied().collect();
         let mut order: Vec<(u64, JobId)> = self
             .jobs
             .values()
@@ -42,28 +59,33 @@ impl Core {
             let Some(job) = self.jobs.get_mut(id) else { continue };
             let train = job.train();
             let (least, most) = (train.min_workers as usize, train.max_workers as usize);
-            let active = job.active().count();
+            let active = job.clocks.len();
             let queued = job.state.phase == Phase::Queued;
-            let about = |w: &Incarnation| self.workers.get(w).cloned().unwrap_or_default();
-            let mut able: Vec<Incarnation> =
-                idle.iter().filter(|w| !job.excludes(&about(w))).copied().collect();
-            if queued && able.len() < least || job.state.trained_us.is_some() && active > 0 {
+            let wanted = most.saturating_sub(active);
+            if wanted == 0
+                || queued && self.idle.len() < least
+                || job.state.trained_us.is_some() && active > 0
+            {
                 continue;
             }
-            let first = able.len() - able.len().min(most.saturating_sub(active));
-            for worker in able.drain(first..).rev() {
-                idle.retain(|w| *w != worker);
-                serving.insert(worker, id.clone());
-                job.join(worker, about(&worker), now_us, effects);
+            let able = |w: &&Incarnation| self.workers.get(w).is_some_and(|about| !job.excludes(about));
+            let able: Vec<Incarnation> = self.idle.iter().filter(able).take(wanted).copied().collect();
+            if queued && able.len() < least {
+                continue;
+            }
+            for worker in able {
+                self.idle.remove(&worker);
+                let about = self.workers.get(&worker).cloned().unwrap_or_default();
+                job.join(worker, about, now_us, effects);
             }
             // A job that may run without workers still needs one to begin.
-            if queued && job.active().next().is_some() {
+            if queued && !job.clocks.is_empty() {
                 let generation = job.state.generation;
                 job.state.phase = Phase::Opening;
                 effects.push(Effect::OpenShards { job: id.clone(), generation });
             }
         }
-        let there = describe_workers(self.workers.len(), idle.len(), &serving);
+        let there = self.describe_workers();
         for (_, id) in order {
             let waits = self.waits_for_workers(&id, &there);
             if let Some(job) = self.jobs.get_mut(&id).filter(|j| j.state.phase != Phase::Running) {
@@ -83,26 +105,35 @@ impl Core {
         }
         let least = job.train().min_workers;
         let mut text = format!("{least} {}: {there}", if least == 1 { "worker" } else { "workers" });
-        let excluded = self.workers.values().filter(|about| job.excludes(about)).count();
+        let excludes = |about: &&WorkerInfo| job.excludes(about);
+        let excluded = match job.state.excluded.is_empty() {
+            true => 0,
+            false => self.workers.values().filter(excludes).count(),
+        };
         if excluded > 0 {
             text.push_str(&format!(", {excluded} cannot run it ({})", job.exclusions()));
         }
         Some(text)
     }
-}
 
-/// Which workers are there and what they do, in words.
-fn describe_workers(all: usize, idle: usize, serving: &BTreeMap<Incarnation, JobId>) -> String {
-    if all == 0 {
-        return "none is there".into();
+    /// Which workers are there and what they do, in words.
+    fn describe_workers(&self) -> String {
+        let (all, idle) = (self.workers.len(), self.idle.len());
+        if all == 0 {
+            return "none is there".into();
+        }
+        let mut text = format!("of {all} that are there {idle} are idle");
+        if all > idle {
+            let has_some = |job: &&Job| {
+                let serves = |(w, m): (&Incarnation, &Member)| !m.is_gone() && self.workers.contains_key(w);
+                !job.state.phase.is_over() && job.members.iter().any(serves)
+            };
+            let jobs: Vec<String> =
+                self.jobs.values().filter(has_some).map(|job| format!("`{}`", job.id())).collect();
+            text.push_str(&format!(", {} serve {}", all - idle, jobs.join(", ")));
+        }
+        text
     }
-    let mut text = format!("of {all} that are there {idle} are idle");
-    if !serving.is_empty() {
-        let jobs: BTreeSet<String> = serving.values().map(|job| format!("`{job}`")).collect();
-        let jobs: Vec<String> = jobs.into_iter().collect();
-        text.push_str(&format!(", {} serve {}", serving.len(), jobs.join(", ")));
-    }
-    text
 }
 
 impl Job {

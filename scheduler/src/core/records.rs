@@ -1,23 +1,17 @@
-//! The values a job consists of. Everything that can influence a later decision is here and is stored.
+//! The records of a job and of its tasks. Everything that can influence a later decision is stored.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    exclusion::Exclusion,
-    inputs::WorkerInfo,
-    recent_rate::RecentRate,
-    shard_protocol::{PushProgress, SnapshotFile},
-    worker_protocol::Evaluation,
+    exclusion::Exclusion, recent_rate::RecentRate, shard_protocol::SnapshotFile, worker_protocol::Evaluation,
 };
 use crate::{
-    balance::CurveFit,
     graph::{TaskId, TaskState},
-    ids::{Generation, Incarnation, NodeName, ShardIndex, Superstep},
-    predict::{IntervalEstimator, PredictionErrors},
+    ids::{Generation, NodeName, Superstep},
     samples::{SampleCursor, SampleRange},
-    sync::{Aggregation, Clock, EndRule, PlanRow, Policy, Why, search::Alternative},
+    sync::Policy,
 };
 
 /// Where a job stands as a whole.
@@ -136,168 +130,6 @@ impl Default for CurveSampling {
     fn default() -> Self {
         Self { points: 0, stride: 1 }
     }
-}
-
-/// Whether a worker still takes part.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Membership {
-    Active,
-    /// Dropped; the shards are asked how far its pushes came.
-    Sealing {
-        answers: BTreeMap<ShardIndex, PushProgress>,
-    },
-    Gone,
-}
-
-/// Durations a worker has reported, summed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TimeTotals {
-    pub iterations: u64,
-    pub samples: u64,
-    pub compute_us: u64,
-    /// Sleep that emulates a slower machine.
-    #[serde(rename = "pace_us")]
-    pub throttle_us: u64,
-    pub pull_us: u64,
-    pub push_us: u64,
-    pub wait_us: u64,
-}
-
-/// One worker incarnation in one job.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Member {
-    #[serde(flatten)]
-    pub about: WorkerInfo,
-    #[serde(rename = "standing")]
-    pub membership: Membership,
-    /// Last iteration that some superstep has room for; never below `granted`.
-    pub planned: u64,
-    /// Last iteration that was leased.
-    pub granted: u64,
-    /// Last iteration up to which all are over.
-    pub finished: u64,
-    /// Samples set aside for iterations `granted + 1 ..= planned`, in that order.
-    pub reserved: VecDeque<SampleRange>,
-    /// Its clock when it joined: iteration `seq` makes its clock `clock_base + seq`.
-    pub clock_base: u64,
-    /// Samples per iteration in the newest superstep it has a part in.
-    pub batch: u32,
-    /// When the last iteration ended and how long it took without waiting, on the engine's clock.
-    pub last_end_us: u64,
-    pub interval_us: u64,
-    /// Samples of that iteration.
-    pub interval_samples: u32,
-    /// What is predicted of its speed, and how well.
-    pub speed: IntervalEstimator,
-    /// The same as a function of the batch, where the policy needs it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub curve: Option<CurveFit>,
-    #[serde(rename = "transfer")]
-    pub step_times: StepTimes,
-    /// Set while it is much slower than most.
-    #[serde(rename = "slow", default, skip_serializing_if = "Option::is_none")]
-    pub straggler: Option<Straggler>,
-    pub spent: TimeTotals,
-}
-
-/// A member as it is stored: with its clock, if it takes part, and with how well its speed was predicted.
-#[derive(Debug, Serialize)]
-pub(super) struct MemberRecord<'a> {
-    #[serde(flatten)]
-    pub member: &'a Member,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clock: Option<&'a Clock>,
-    /// For people only: it follows from the member.
-    pub prediction: PredictionErrors,
-}
-
-/// The clock in a member's record.
-#[derive(Debug, Deserialize)]
-pub(super) struct ClockRecord {
-    #[serde(default)]
-    pub clock: Option<Clock>,
-}
-
-/// Moving averages of where a worker's time goes, in µs.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct StepTimes {
-    pub compute_us: f64,
-    /// Of iterations that pulled or pushed anything.
-    pub pull_us: f64,
-    pub push_us: f64,
-}
-
-/// A worker that is much slower than most.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Straggler {
-    pub since_us: u64,
-    /// Its predicted time per sample over the median.
-    pub factor: f64,
-}
-
-/// What is known about the end of an open superstep.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SuperstepPhase {
-    /// Not decided; the roster is open to joiners.
-    Open(EndRule),
-    /// Being computed from these rows; the roster is frozen.
-    Planning(Vec<PlanRow>),
-    /// Leased to every shard; the roster is frozen.
-    Ordered,
-    /// Closed on every shard; kept for people.
-    Closed { closed_us: u64, actual_wait_us: u64 },
-}
-
-/// A worker's part of one superstep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RosterEntry {
-    /// Last iteration before this superstep.
-    pub base: u64,
-    /// Last iteration of this superstep, once decided.
-    pub last: Option<u64>,
-    /// Samples per iteration.
-    pub batch: u32,
-    /// When its last iteration ended, as far as it was reported when the barrier closed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub arrived_us: Option<u64>,
-}
-
-/// The work between two barriers, and the barrier that ends it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SuperstepState {
-    #[serde(rename = "end")]
-    pub phase: SuperstepPhase,
-    pub roster: BTreeMap<Incarnation, RosterEntry>,
-    pub revision: u32,
-    pub pin: bool,
-    /// Rate of its iterations relative to the job's.
-    pub rate_factor: f32,
-    /// Rate of the round's single step, where there is one.
-    pub learning_rate: f32,
-    #[serde(rename = "rounds")]
-    pub aggregation: Aggregation,
-    /// Whether the batches differ from the job's.
-    pub balanced: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_lead: Option<u64>,
-    pub opened_us: u64,
-    /// Workers of a monitored superstep that have not been seen often enough.
-    #[serde(skip)]
-    pub unobserved: BTreeSet<Incarnation>,
-    /// Why it is as it is.
-    pub why: Why,
-    /// Shards that have closed it, with the pushes each had applied by then.
-    pub closed_by: BTreeMap<ShardIndex, u64>,
-    /// What the decision rested on: predicted ends of each worker's next iterations.
-    pub predicted: Vec<PlanRow>,
-    /// Windows that were weighed besides the chosen one.
-    #[serde(rename = "weighed", default, skip_serializing_if = "Vec::is_empty")]
-    pub alternatives: Vec<Alternative>,
-    pub span_us: Option<u64>,
-    pub predicted_wait_us: Option<u64>,
-    pub sync_at_us: Option<u64>,
 }
 
 /// What a task works on.

@@ -8,11 +8,10 @@ use super::{
     change_set::{ChangeSet, MetricsWindow},
     effects::Effect,
     job::{GrantQueue, Job},
-    records::{
-        ClockRecord, Counters, Member, Membership, Phase, RosterEntry, SuperstepPhase, SuperstepState,
-        TaskBody,
-    },
+    member::{ClockRecord, Member, Membership},
+    records::{Counters, Phase, TaskBody},
     shard_protocol::SnapshotFile,
+    superstep::{RosterEntry, SuperstepPhase, SuperstepState},
 };
 use crate::{
     graph::{Holder, TaskId, TaskState},
@@ -96,6 +95,12 @@ impl Job {
             .map(|(id, t)| (t.ended_ms.unwrap_or(0), id.clone()))
             .collect();
         for record in job.supersteps.values_mut() {
+            let finished = |w: &Incarnation| job.members.get(w).map_or(0, |m| m.finished);
+            if record.bounds_lead() {
+                let inside =
+                    |(w, entry): (&Incarnation, &RosterEntry)| (finished(w).saturating_sub(entry.base), *w);
+                record.progress = record.roster.iter().map(inside).collect();
+            }
             if let SuperstepPhase::Open(EndRule::Monitor { pushes }) = record.phase {
                 let unobserved = |(w, entry): &(&Incarnation, &RosterEntry)| {
                     job.members.get(w).is_some_and(|m| m.finished < entry.base + pushes)

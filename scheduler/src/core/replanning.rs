@@ -7,11 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    effects::Effect,
-    job::Job,
-    records::{Member, SuperstepPhase},
-};
+use super::{effects::Effect, job::Job, member::Member, superstep::SuperstepPhase};
 use crate::{
     graph::TaskId,
     ids::{Incarnation, Superstep},

@@ -1,16 +1,16 @@
-//! What workers report, and what becomes of the work of those who leave.
+//! What workers and shards report about tasks, and when a failed one is tried again.
 
 use super::{
     effects::Effect,
     inputs::TaskFault,
     job::Job,
-    records::{Membership, Phase, TaskBody, TimeTotals},
-    shard_protocol::{PushProgress, SnapshotFile},
+    records::{Phase, TaskBody},
+    shard_protocol::SnapshotFile,
     worker_protocol::{Blame, Iterated, Outcome, TaskKey, TaskReport},
 };
 use crate::{
     graph::{TaskEvent, TaskId, TaskState},
-    ids::{Incarnation, ShardIndex},
+    ids::Incarnation,
     predict::Measurement,
     samples::SampleRange,
 };
@@ -129,7 +129,7 @@ impl Job {
     }
 
     /// Counts an iteration that every shard has applied, and moves the worker's front.
-    fn iteration_done(&mut self, worker: Incarnation, range: SampleRange) {
+    pub(super) fn iteration_done(&mut self, worker: Incarnation, range: SampleRange) {
         self.state.counters.done += 1;
         self.state.counters.samples_done += u64::from(range.len);
         self.count(range);
@@ -142,7 +142,7 @@ impl Job {
     }
 
     /// Counts the samples of an iteration in their epoch.
-    fn count(&mut self, range: SampleRange) {
+    pub(super) fn count(&mut self, range: SampleRange) {
         let all = self.train().epoch_samples();
         let state = &mut self.state;
         let counted = state.counted.entry(range.epoch).or_default();
@@ -159,121 +159,12 @@ impl Job {
             _ => None,
         });
         let member = self.member_mut(worker);
+        let before = member.finished;
         member.finished = first_open.map_or(member.granted, |seq| seq - 1);
-    }
-
-    /// A worker is gone: the shards are asked how far its pushes came before anything else is decided about them.
-    pub(super) fn worker_gone(
-        &mut self,
-        worker: Incarnation,
-        reason: &str,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
-        if self.members.get(&worker).is_none_or(|m| m.membership != Membership::Active) {
-            return;
+        let now = member.finished;
+        if let Some(newest) = self.supersteps.values_mut().next_back() {
+            newest.count_progress(worker, before, now);
         }
-        self.member_mut(worker).membership = Membership::Sealing { answers: Default::default() };
-        self.stop_clock(worker, now_us);
-        let mut fields = self.about_worker(worker);
-        fields.push(("reason", reason.to_owned()));
-        self.event("worker_lost", now_us, fields);
-        for id in self.leased_to(worker) {
-            if self.tasks.get(&id).is_some_and(|t| t.body.is_node()) {
-                let fault = TaskFault {
-                    code: "E210".into(),
-                    reason: format!("worker {} left: {reason}", self.display_name(worker)),
-                };
-                let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
-                let key = self.key(id, attempt);
-                self.attempt_failed(&key, fault, now_us, effects);
-            }
-        }
-        if matches!(self.state.phase, Phase::Running) {
-            let (job, generation) = (self.id().clone(), self.state.generation);
-            effects.push(Effect::Seal { job, generation, worker });
-        } else {
-            // Nothing was ever pushed.
-            self.member_mut(worker).membership = Membership::Gone;
-        }
-    }
-
-    /// One shard's answer about a worker that is gone. With the last one its iterations are settled: what every
-    /// shard has applied is done, the next is torn if any shard has some of it, the others go back to the pool.
-    pub(super) fn sealed(
-        &mut self,
-        worker: Incarnation,
-        shard: ShardIndex,
-        progress: PushProgress,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
-        let shards = u64::from(self.state.shards);
-        if !matches!(self.members.get(&worker).map(|m| &m.membership), Some(Membership::Sealing { .. })) {
-            return;
-        }
-        let Membership::Sealing { answers } = &mut self.member_mut(worker).membership else { return };
-        answers.insert(shard, progress);
-        if (answers.len() as u64) < shards {
-            return;
-        }
-        let applied = answers.values().map(|s| s.watermark).min().unwrap_or(0);
-        let begun = answers.values().any(|s| s.watermark > applied || s.watermark == applied && s.partial);
-        for id in self.leased_to(worker) {
-            let TaskId::Iteration { seq, .. } = id else { continue };
-            self.settle_iteration(worker, &id, seq, applied, begun, now_us);
-        }
-        let reserved = std::mem::take(&mut self.member_mut(worker).reserved);
-        for range in reserved {
-            self.put_back(range);
-        }
-        let member = self.member_mut(worker);
-        member.membership = Membership::Gone;
-        member.finished = member.granted;
-        member.planned = member.granted;
-        self.remove_from_rosters(worker, effects);
-        let mut fields = self.about_worker(worker);
-        fields.push(("applied", applied.to_string()));
-        self.event("worker_sealed", now_us, fields);
-    }
-
-    fn settle_iteration(
-        &mut self,
-        worker: Incarnation,
-        id: &TaskId,
-        seq: u64,
-        applied: u64,
-        begun: bool,
-        now_us: u64,
-    ) {
-        let Some(TaskBody::Iteration { range, .. }) = self.tasks.get(id).map(|t| t.body.clone()) else {
-            return;
-        };
-        if seq <= applied {
-            let attempt = self.tasks.get(id).map_or(1, |t| t.attempts);
-            self.apply(id, &TaskEvent::Finished { attempt }, now_us);
-            self.iteration_done(worker, range);
-        } else if begun && seq <= self.torn_until(worker, id, applied) {
-            self.apply(id, &TaskEvent::TornApart, now_us);
-            self.state.counters.torn += 1;
-            self.state.counters.samples_torn += u64::from(range.len);
-            self.count(range);
-            self.event("iteration_torn", now_us, vec![("task", id.to_string())]);
-        } else {
-            self.apply(id, &TaskEvent::HolderGone { again: false }, now_us);
-            self.state.counters.lost += 1;
-            self.put_back(range);
-        }
-    }
-
-    /// The last iteration in the push that comes after `applied`: a local round is one push.
-    fn torn_until(&self, worker: Incarnation, id: &TaskId, applied: u64) -> u64 {
-        let Some(TaskBody::Iteration { superstep, .. }) = self.tasks.get(id).map(|t| &t.body) else {
-            return applied;
-        };
-        let local = self.supersteps.get(superstep).filter(|s| s.aggregation.is_local());
-        let entry = local.and_then(|s| s.roster.get(&worker)).filter(|entry| entry.base <= applied);
-        entry.and_then(|entry| entry.last).unwrap_or(applied + 1)
     }
 
     /// An attempt failed. A node is tried again as often as it may be; an iteration ends the job.
@@ -336,17 +227,5 @@ impl Job {
             }
             Err(fault) => self.attempt_failed(key, fault, now_us, effects),
         }
-    }
-}
-
-impl TimeTotals {
-    fn add(&mut self, it: &Iterated, samples: u64) {
-        self.iterations += 1;
-        self.samples += samples;
-        self.compute_us += it.compute_us;
-        self.throttle_us += it.throttle_us;
-        self.pull_us += it.pull_us;
-        self.push_us += it.push_us;
-        self.wait_us += it.wait_us;
     }
 }

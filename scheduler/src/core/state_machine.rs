@@ -1,6 +1,6 @@
 //! All jobs and all workers: the one state machine of the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     commit::{Commit, Commits},
@@ -23,6 +23,8 @@ pub struct Core {
     shards: u32,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) workers: BTreeMap<Incarnation, WorkerInfo>,
+    /// Those of them that serve no job.
+    pub(super) idle: BTreeSet<Incarnation>,
     /// Deleted since the last commits were taken.
     deleted: Vec<JobId>,
 }
@@ -49,7 +51,11 @@ impl Core {
         self.dispatch(now_us, input, &mut effects)?;
         let mut seen = 0;
         loop {
-            if place || frees_workers(&effects[seen..]) {
+            if frees_workers(&effects[seen..]) {
+                self.find_idle_workers();
+                place = true;
+            }
+            if place {
                 self.assign_workers(now_us, &mut effects);
             }
             seen = effects.len();
@@ -69,9 +75,7 @@ impl Core {
             Input::Submit(submission) => return self.submit(submission, now_us),
             Input::Cancel(id) => return self.cancel(&id, now_us, effects),
             Input::Delete(id) => return self.delete(&id, effects),
-            Input::WorkerJoined { worker, about } => {
-                self.workers.insert(worker, about);
-            }
+            Input::WorkerJoined { worker, about } => self.worker_joined(worker, about),
             Input::WorkerGone { worker, reason } => self.worker_gone(worker, &reason, now_us, effects),
             Input::Report { worker, report } => self.take_report(worker, report, now_us, effects),
             Input::ShardLost { shard, reason } => self.shard_lost(shard, &reason, now_us, effects),
@@ -104,6 +108,8 @@ impl Core {
                 self.with_open_job(&job, generation, |job| {
                     job.sealed(worker, shard, progress, now_us, effects);
                 });
+                // It may have registered again meanwhile.
+                self.note_if_idle(worker);
             }
             Input::Planned { job, generation, superstep, revision, plan } => {
                 self.with_open_job(&job, generation, |job| {
@@ -159,7 +165,7 @@ impl Core {
     }
 
     fn worker_gone(&mut self, worker: Incarnation, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
-        self.workers.remove(&worker);
+        self.forget_worker(worker);
         for job in self.jobs.values_mut().filter(|j| !j.state.phase.is_over()) {
             job.worker_gone(worker, reason, now_us, effects);
         }
@@ -277,6 +283,7 @@ impl Core {
         if !job.state.phase.is_over() {
             for worker in job.active() {
                 self.workers.insert(worker, job.members[&worker].about.clone());
+                self.idle.remove(&worker);
             }
         }
         self.jobs.insert(job.id().clone(), job);

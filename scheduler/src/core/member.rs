@@ -1,0 +1,135 @@
+//! A worker's part in one job: what is stored of it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use super::{inputs::WorkerInfo, shard_protocol::PushProgress, worker_protocol::Iterated};
+use crate::{
+    balance::CurveFit,
+    ids::ShardIndex,
+    predict::{IntervalEstimator, PredictionErrors},
+    samples::SampleRange,
+    sync::Clock,
+};
+
+/// Whether a worker still takes part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Membership {
+    Active,
+    /// Dropped; the shards are asked how far its pushes came.
+    Sealing {
+        answers: BTreeMap<ShardIndex, PushProgress>,
+    },
+    Gone,
+}
+
+/// Durations a worker has reported, summed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeTotals {
+    pub iterations: u64,
+    pub samples: u64,
+    pub compute_us: u64,
+    /// Sleep that emulates a slower machine.
+    #[serde(rename = "pace_us")]
+    pub throttle_us: u64,
+    pub pull_us: u64,
+    pub push_us: u64,
+    pub wait_us: u64,
+}
+
+/// One worker incarnation in one job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Member {
+    #[serde(flatten)]
+    pub about: WorkerInfo,
+    #[serde(rename = "standing")]
+    pub membership: Membership,
+    /// Last iteration that some superstep has room for; never below `granted`.
+    pub planned: u64,
+    /// Last iteration that was leased.
+    pub granted: u64,
+    /// Last iteration up to which all are over.
+    pub finished: u64,
+    /// Samples set aside for iterations `granted + 1 ..= planned`, in that order.
+    pub reserved: VecDeque<SampleRange>,
+    /// Its clock when it joined: iteration `seq` makes its clock `clock_base + seq`.
+    pub clock_base: u64,
+    /// Samples per iteration in the newest superstep it has a part in.
+    pub batch: u32,
+    /// When the last iteration ended and how long it took without waiting, on the engine's clock.
+    pub last_end_us: u64,
+    pub interval_us: u64,
+    /// Samples of that iteration.
+    pub interval_samples: u32,
+    /// What is predicted of its speed, and how well.
+    pub speed: IntervalEstimator,
+    /// The same as a function of the batch, where the policy needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve: Option<CurveFit>,
+    #[serde(rename = "transfer")]
+    pub step_times: StepTimes,
+    /// Set while it is much slower than most.
+    #[serde(rename = "slow", default, skip_serializing_if = "Option::is_none")]
+    pub straggler: Option<Straggler>,
+    pub spent: TimeTotals,
+}
+
+/// A member as it is stored: with its clock, if it takes part, and with how well its speed was predicted.
+#[derive(Debug, Serialize)]
+pub(super) struct MemberRecord<'a> {
+    #[serde(flatten)]
+    pub member: &'a Member,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock: Option<&'a Clock>,
+    /// For people only: it follows from the member.
+    pub prediction: PredictionErrors,
+}
+
+/// The clock in a member's record.
+#[derive(Debug, Deserialize)]
+pub(super) struct ClockRecord {
+    #[serde(default)]
+    pub clock: Option<Clock>,
+}
+
+/// Moving averages of where a worker's time goes, in µs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepTimes {
+    pub compute_us: f64,
+    /// Of iterations that pulled or pushed anything.
+    pub pull_us: f64,
+    pub push_us: f64,
+}
+
+/// A worker that is much slower than most.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Straggler {
+    pub since_us: u64,
+    /// Its predicted time per sample over the median.
+    pub factor: f64,
+}
+
+impl Member {
+    /// Iterations leased and not over.
+    pub(super) fn outstanding(&self) -> u64 {
+        self.granted - self.finished
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.membership == Membership::Gone
+    }
+}
+
+impl TimeTotals {
+    pub(super) fn add(&mut self, it: &Iterated, samples: u64) {
+        self.iterations += 1;
+        self.samples += samples;
+        self.compute_us += it.compute_us;
+        self.throttle_us += it.throttle_us;
+        self.pull_us += it.pull_us;
+        self.push_us += it.push_us;
+        self.wait_us += it.wait_us;
+    }
+}

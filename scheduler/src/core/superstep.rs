@@ -1,0 +1,122 @@
+//! One superstep: the work between two barriers, and the barrier that ends it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    graph::TaskId,
+    ids::{Incarnation, ShardIndex},
+    sync::{Aggregation, EndRule, PlanRow, Why, search::Alternative},
+};
+
+/// What is known about the end of an open superstep.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SuperstepPhase {
+    /// Not decided; the roster is open to joiners.
+    Open(EndRule),
+    /// Being computed from these rows; the roster is frozen.
+    Planning(Vec<PlanRow>),
+    /// Leased to every shard; the roster is frozen.
+    Ordered,
+    /// Closed on every shard; kept for people.
+    Closed { closed_us: u64, actual_wait_us: u64 },
+}
+
+/// A worker's part of one superstep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RosterEntry {
+    /// Last iteration before this superstep.
+    pub base: u64,
+    /// Last iteration of this superstep, once decided.
+    pub last: Option<u64>,
+    /// Samples per iteration.
+    pub batch: u32,
+    /// When its last iteration ended, as far as it was reported when the barrier closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrived_us: Option<u64>,
+}
+
+/// The work between two barriers, and the barrier that ends it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SuperstepState {
+    #[serde(rename = "end")]
+    pub phase: SuperstepPhase,
+    pub roster: BTreeMap<Incarnation, RosterEntry>,
+    pub revision: u32,
+    pub pin: bool,
+    /// Rate of its iterations relative to the job's.
+    pub rate_factor: f32,
+    /// Rate of the round's single step, where there is one.
+    pub learning_rate: f32,
+    #[serde(rename = "rounds")]
+    pub aggregation: Aggregation,
+    /// Whether the batches differ from the job's.
+    pub balanced: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_lead: Option<u64>,
+    pub opened_us: u64,
+    /// Workers of a monitored superstep that have not been seen often enough.
+    #[serde(skip)]
+    pub unobserved: BTreeSet<Incarnation>,
+    /// Iterations of each worker that are over, fewest first: while it is open, where the lead is bounded.
+    #[serde(skip)]
+    pub progress: BTreeSet<(u64, Incarnation)>,
+    /// Why it is as it is.
+    pub why: Why,
+    /// Shards that have closed it, with the pushes each had applied by then.
+    pub closed_by: BTreeMap<ShardIndex, u64>,
+    /// What the decision rested on: predicted ends of each worker's next iterations.
+    pub predicted: Vec<PlanRow>,
+    /// Windows that were weighed besides the chosen one.
+    #[serde(rename = "weighed", default, skip_serializing_if = "Vec::is_empty")]
+    pub alternatives: Vec<Alternative>,
+    pub span_us: Option<u64>,
+    pub predicted_wait_us: Option<u64>,
+    pub sync_at_us: Option<u64>,
+}
+
+impl SuperstepState {
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.phase, SuperstepPhase::Closed { .. })
+    }
+
+    /// Whether no barrier is planned for its end.
+    pub fn is_endless(&self) -> bool {
+        matches!(self.phase, SuperstepPhase::Open(EndRule::Free))
+    }
+
+    /// Whether somebody who joins now still enters.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.phase, SuperstepPhase::Open(_))
+    }
+
+    /// Whether workers are held back that lead too far.
+    pub(super) fn bounds_lead(&self) -> bool {
+        self.is_open() && self.max_lead.is_some()
+    }
+
+    /// A worker has got further: `before` and `now` are the last iterations up to which all were and are over. Cost
+    /// O(log n).
+    pub(super) fn count_progress(&mut self, worker: Incarnation, before: u64, now: u64) {
+        if let Some(entry) = self.roster.get(&worker).filter(|_| self.bounds_lead()) {
+            self.progress.remove(&(before.saturating_sub(entry.base), worker));
+            self.progress.insert((now.saturating_sub(entry.base), worker));
+        }
+    }
+
+    /// Iterations that every worker has finished in it.
+    pub(super) fn least_progress(&self) -> u64 {
+        self.progress.first().map_or(0, |(finished, _)| *finished)
+    }
+
+    /// The iterations this barrier waits for.
+    pub(super) fn iterations(&self) -> Vec<TaskId> {
+        let last = |(w, entry): (&Incarnation, &RosterEntry)| {
+            let seq = entry.last.filter(|&l| l > entry.base)?;
+            Some(TaskId::Iteration { worker: *w, seq })
+        };
+        self.roster.iter().filter_map(last).collect()
+    }
+}
