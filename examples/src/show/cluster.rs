@@ -4,7 +4,11 @@ use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Context, bail};
 use syncline::{JobGraph, LocalCluster, LocalOptions, worker::Throttle};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    fmt,
+    prelude::*,
+};
 
 use super::{Extent, Flags, progress::Progress, report::Report};
 use crate::Run;
@@ -16,10 +20,10 @@ pub fn show(
     extent: &Extent,
     job: impl FnOnce(&Run<'_>) -> anyhow::Result<JobGraph>,
 ) -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_from_env("SYNCLINE_LOG").unwrap_or_else(|_| "warn".into()))
-        .with_writer(std::io::stderr)
-        .init();
+    let wanted = std::env::var("SYNCLINE_LOG").ok().and_then(|levels| levels.parse().ok());
+    let levels = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(lines).with(levels).init();
     let done = tokio::runtime::Runtime::new()
         .context("cannot start the runtime")
         .and_then(|runtime| runtime.block_on(train(name, flags, extent, job)));

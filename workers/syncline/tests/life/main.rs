@@ -1,4 +1,4 @@
-//! A cluster's life: many jobs, stops and starts in the middle, faults of machines and disks. Each test asserts exact
+//! A cluster's life: many jobs, stops and starts in the middle, workers that come and go, faults of machines and disks. Each test asserts exact
 //! counts, and that nobody waits for ever.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
@@ -12,8 +12,10 @@ mod counting;
 mod rig;
 
 mod disk;
+mod exactly_once;
 mod hung;
 mod jobs;
+mod membership;
 mod mistakes;
 mod moved;
 mod other_machine;

@@ -8,10 +8,12 @@ use crate::{
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_jobs_in_a_queue_drain() {
     let cluster = Cluster::start(1, 2, "").await;
+    let prepared = ["asp", "bsp", "elastic-bsp:5"].map(|policy| counting("job", policy, 40, |_| {}));
     let mut jobs = Vec::new();
     for n in 0..50 {
-        let policy = ["asp", "bsp", "elastic-bsp:5"][n % 3];
-        jobs.push(submit(&cluster, counting(&format!("job-{n}"), policy, 40, |_| {})).await);
+        let mut next = prepared[n % 3].clone();
+        next.spec.id = format!("job-{n}").parse().unwrap();
+        jobs.push(submit(&cluster, next).await);
     }
     for job in &jobs {
         check_exact(&cluster.until_over(job).await, 40);

@@ -2,28 +2,29 @@
 
 use std::io::{self, IsTerminal};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    fmt,
+    prelude::*,
+};
 
 /// Starts logging of a process that serves others, at level `info`.
 pub(crate) fn log_as_service() {
     // tarpc opens a span for every call.
-    start("info,tarpc=warn");
+    start(Targets::new().with_default(LevelFilter::INFO).with_target("tarpc", LevelFilter::WARN));
 }
 
 /// Starts logging of a command that a person typed: only what went wrong.
 pub(crate) fn log_as_command() {
-    start("warn");
+    start(Targets::new().with_default(LevelFilter::WARN));
 }
 
-/// `SYNCLINE_LOG`, else `RUST_LOG`, else `level`.
-fn start(level: &str) {
+/// `SYNCLINE_LOG`, else `RUST_LOG`, else `levels`.
+fn start(levels: Targets) {
     let from = |name| std::env::var(name).ok().filter(|v| !v.is_empty());
     let wanted = from("SYNCLINE_LOG").or_else(|| from("RUST_LOG"));
-    let filter = wanted.and_then(|w| EnvFilter::try_new(w).ok()).unwrap_or_else(|| EnvFilter::new(level));
+    let filter = wanted.and_then(|w| w.parse().ok()).unwrap_or(levels);
+    let lines = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
     // Somebody who embeds us may have set up logging before.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .try_init();
+    let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
 }

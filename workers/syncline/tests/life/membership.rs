@@ -1,13 +1,7 @@
 //! Workers come and go, Redis goes away and comes back, a shard is lost, a job is canceled: nobody waits for ever.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-mod cluster;
-mod counting;
-
 use std::{collections::BTreeMap, path::Path};
 
-use cluster::{Cluster, number, runtime};
 use syncline_engine::store::keys::{self, JobKeys};
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{
@@ -15,6 +9,11 @@ use syncline_scheduler::{
     ids::JobId,
 };
 use syncline_workers::submit;
+
+use crate::{
+    cluster::{Cluster, PATIENCE, number, runtime},
+    counting,
+};
 
 const SAMPLES: u64 = 4_000;
 
@@ -33,38 +32,62 @@ async fn members(cluster: &Cluster, job: &JobId) -> BTreeMap<String, Member> {
     records.into_iter().map(|(w, json)| (w, serde_json::from_str(&json).unwrap())).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_others_go_on_when_a_worker_is_killed() {
-    for policy in ["bsp", "elastic-bsp:15", "ssp:2", "dssp:1:6", "elastic-lb", "local-sgd:4"] {
-        let mut cluster = Cluster::start(2, 3, "--step-ms 3 --slowdown 1").await;
-        let job = submit(&cluster, "survivors", policy, 2).await;
-        cluster
-            .until(&job, |s| number(s, "samples_applied") > SAMPLES / 2 && number(s, "workers") == 3)
-            .await;
-        cluster.workers[1].kill();
-        let summary = cluster.until_over(&job).await;
-        assert_eq!(summary["state"], "done", "{policy}: {summary:?}");
-        assert_eq!(number(&summary, "epochs_complete"), 2, "{policy}");
-        let gone =
-            members(&cluster, &job).await.values().filter(|m| m.membership == Membership::Gone).count();
-        assert_eq!(gone, 1, "{policy}");
-    }
+/// One test for each policy, so that they run beside each other.
+macro_rules! under_each_policy {
+    ($what:ident: $($name:ident $policy:literal)+) => {
+        mod $what {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $name() {
+                    super::$what($policy).await;
+                }
+            )+
+        }
+    };
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_comes_later_takes_part() {
-    for policy in ["bsp", "elastic-bsp:15", "asp", "ssp:2", "lb-bsp", "diloco:4", "auto"] {
-        let mut cluster = Cluster::start(2, 1, "--step-ms 3 --slowdown 1").await;
-        let job = submit(&cluster, "joiner", policy, 2).await;
-        cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
-        let late = cluster.spawn_worker("--step-ms 3 --slowdown 1 --name late");
-        cluster.workers.push(late);
-        let summary = cluster.until_over(&job).await;
-        assert_eq!(summary["state"], "done", "{policy}: {summary:?}");
-        let members = members(&cluster, &job).await;
-        let late = members.values().find(|m| m.about.name == "late").unwrap();
-        assert!(late.spent.iterations > 20, "{policy}: only {} iterations", late.spent.iterations);
-    }
+under_each_policy! { the_others_go_on_when_a_worker_is_killed:
+    bsp "bsp"
+    elastic_bsp "elastic-bsp:15"
+    ssp "ssp:2"
+    dssp "dssp:1:6"
+    elastic_lb "elastic-lb"
+    local_sgd "local-sgd:4"
+}
+
+async fn the_others_go_on_when_a_worker_is_killed(policy: &str) {
+    let mut cluster = Cluster::start(2, 3, "--step-ms 3 --slowdown 1").await;
+    let job = submit(&cluster, "survivors", policy, 2).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 2 && number(s, "workers") == 3).await;
+    cluster.workers[1].kill();
+    let summary = cluster.until_over(&job).await;
+    assert_eq!(summary["state"], "done", "{policy}: {summary:?}");
+    assert_eq!(number(&summary, "epochs_complete"), 2, "{policy}");
+    let gone = members(&cluster, &job).await.values().filter(|m| m.membership == Membership::Gone).count();
+    assert_eq!(gone, 1, "{policy}");
+}
+
+under_each_policy! { a_worker_that_comes_later_takes_part:
+    bsp "bsp"
+    elastic_bsp "elastic-bsp:15"
+    asp "asp"
+    ssp "ssp:2"
+    lb_bsp "lb-bsp"
+    diloco "diloco:4"
+    auto "auto"
+}
+
+async fn a_worker_that_comes_later_takes_part(policy: &str) {
+    let mut cluster = Cluster::start(2, 1, "--step-ms 3 --slowdown 1").await;
+    let job = submit(&cluster, "joiner", policy, 2).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
+    let late = cluster.spawn_worker("--step-ms 3 --slowdown 1 --name late");
+    cluster.workers.push(late);
+    let summary = cluster.until_over(&job).await;
+    assert_eq!(summary["state"], "done", "{policy}: {summary:?}");
+    let members = members(&cluster, &job).await;
+    let late = members.values().find(|m| m.about.name == "late").unwrap();
+    assert!(late.spent.iterations > 20, "{policy}: only {} iterations", late.spent.iterations);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +100,7 @@ async fn a_cancel_frees_workers_that_are_blocked_at_a_barrier() {
     cluster.until(&job, |s| number(s, "iterations_done") >= 1).await;
     let fast = members(&cluster, &job).await.into_iter().find(|(_, m)| m.spent.iterations > 0).unwrap().0;
     let record = keys::worker(fast.parse().unwrap());
-    let deadline = std::time::Instant::now() + cluster::PATIENCE;
+    let deadline = std::time::Instant::now() + PATIENCE;
     while cluster
         .store
         .hash("read worker", &record)
