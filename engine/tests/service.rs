@@ -154,7 +154,7 @@ async fn until<T>(mut call: impl AsyncFnMut() -> Option<T>) -> T {
 async fn a_worker_that_reconnects_at_once_is_kept_and_one_that_does_not_is_dropped() {
     let rig = Rig::start(1).await;
     let (client, first) = (rig.client().await, rig.worker().await);
-    let me = first.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap().enrolment();
+    let me = first.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap().key();
     drop(first);
     let second = rig.worker().await;
     // The poll outlasts the time in which a closed connection may be opened again.
@@ -172,7 +172,7 @@ async fn a_worker_that_reconnects_at_once_is_kept_and_one_that_does_not_is_dropp
 async fn a_poll_that_waits_holds_up_nobody_and_ends_when_its_worker_leaves() {
     let rig = Rig::start(1).await;
     let (client, worker) = (rig.client().await, rig.worker().await);
-    let me = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap().enrolment();
+    let me = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap().key();
     let slow = worker.clone();
     let polling =
         tokio::spawn(async move { slow.poll(within(TEST_TIMEOUT), me, Activity::default(), 20_000).await });
@@ -236,7 +236,7 @@ async fn after_a_crash_a_worker_must_register_again_and_gets_a_higher_number() {
     let before = rig.worker().await.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap();
     rig.crash().await;
     let worker = rig.worker().await;
-    let poll = worker.poll(within(TEST_TIMEOUT), before.enrolment(), Activity::default(), 0).await.unwrap();
+    let poll = worker.poll(within(TEST_TIMEOUT), before.key(), Activity::default(), 0).await.unwrap();
     assert_eq!(poll, Err(EngineFault::Dropped));
     let after = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap();
     assert!(after.epoch > before.epoch && after.incarnation > before.incarnation);

@@ -15,7 +15,7 @@ use criterion::{Criterion, Throughput};
 use socket2::SockRef;
 use syncline_engine::rpc::{OpenJob, ShardClient, ShardRequest, ShardResponse, Token, connect, hello::Role};
 use syncline_ps::{
-    client::{BlobClient, PushHeader, ReadCondition, Shards, gradient_norm},
+    client::{BlobClient, PushHeader, ReadCondition, ShardSet, gradient_norm},
     optim::{self, OptimizerState},
     server::{Handle, Options, Server},
     shard::CHUNK_ELEMENTS,
@@ -83,7 +83,7 @@ impl Lean {
 
 /// A real shard with one open job, and a worker connected to it.
 struct Ours {
-    worker: Shards,
+    worker: ShardSet,
     seq: u64,
     _server: Handle,
     _dir: tempfile::TempDir,
@@ -126,8 +126,9 @@ impl Ours {
                 .expect("an answer")
                 .expect("an open job");
         });
-        let worker = Shards::connect(&[address], token, job, Generation(1), Incarnation(1), elements as u64)
-            .expect("a worker");
+        let worker =
+            ShardSet::connect(&[address], token, job, Generation(1), Incarnation(1), elements as u64)
+                .expect("a worker");
         Self { worker, seq: 0, _server: server, _dir: dir }
     }
 

@@ -15,7 +15,7 @@ pub enum PsError {
     /// The job was canceled or is done: drop everything that belongs to it.
     #[error("[E409] job {job} was closed")]
     Closed { job: JobId },
-    /// The parameters were restored meanwhile: fetch a new ticket.
+    /// The parameters were restored meanwhile: fetch the setup again.
     #[error("[E403] generation {given} of job {job} is over, {current} is active")]
     WrongGeneration { job: JobId, given: Generation, current: Generation },
     #[error("[E401] engine epoch {given} is over, {highest} is active")]

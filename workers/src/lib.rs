@@ -4,14 +4,14 @@
 //! graphs, `worker` the [`worker`], `local` a whole cluster in one process, [`local`].
 
 #[cfg(feature = "train")]
-pub mod apart;
-#[cfg(feature = "train")]
 pub mod batch_axis;
 #[cfg(feature = "train")]
 pub mod check;
 pub mod client;
 pub mod data;
 pub mod export;
+#[cfg(feature = "train")]
+pub mod isolation;
 #[cfg(feature = "local")]
 pub mod local;
 pub mod submit;

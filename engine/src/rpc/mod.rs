@@ -30,7 +30,7 @@ pub use shard::{
 };
 pub use token::{InvalidToken, Token};
 pub use worker::{
-    Activity, Enrolment, JobTicket, Orders, Registered, ShardHello, ShardRegistry, ShardRegistryClient,
-    ShardRegistryRequest, ShardRegistryResponse, WorkerHello, WorkerService, WorkerServiceClient,
+    Activity, JobSetup, PollReply, Registered, ShardHello, ShardRegistry, ShardRegistryClient,
+    ShardRegistryRequest, ShardRegistryResponse, WorkerHello, WorkerKey, WorkerService, WorkerServiceClient,
     WorkerServiceRequest, WorkerServiceResponse, hostname,
 };

@@ -40,7 +40,7 @@ pub struct Registered {
 /// Who calls. A worker's number means something only together with the engine that gave it: a Redis that has lost
 /// everything begins to count again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Enrolment {
+pub struct WorkerKey {
     pub incarnation: Incarnation,
     /// The epoch of the engine that gave the number.
     pub since: EngineEpoch,
@@ -48,8 +48,8 @@ pub struct Enrolment {
 
 impl Registered {
     /// How the worker calls itself from now on.
-    pub fn enrolment(&self) -> Enrolment {
-        Enrolment { incarnation: self.incarnation, since: self.epoch }
+    pub fn key(&self) -> WorkerKey {
+        WorkerKey { incarnation: self.incarnation, since: self.epoch }
     }
 }
 
@@ -68,7 +68,7 @@ pub struct Activity {
 
 /// Answer to a poll.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Orders {
+pub struct PollReply {
     pub epoch: EngineEpoch,
     /// New tasks, to be run in this order after those held already.
     pub assignments: Vec<Assignment>,
@@ -80,7 +80,7 @@ pub struct Orders {
 
 /// What a worker needs once per job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct JobTicket {
+pub struct JobSetup {
     pub epoch: EngineEpoch,
     pub train: TrainSpec,
     /// Addresses of the job's shards, in order.
@@ -104,12 +104,12 @@ pub struct ShardHello {
 pub trait WorkerService {
     async fn register(hello: WorkerHello) -> Result<Registered, EngineFault>;
     /// Waits up to `wait_ms` for tasks that the worker does not hold yet. Also the sign of life.
-    async fn poll(who: Enrolment, activity: Activity, wait_ms: u64) -> Result<Orders, EngineFault>;
+    async fn poll(who: WorkerKey, activity: Activity, wait_ms: u64) -> Result<PollReply, EngineFault>;
     /// Acknowledged when the answer comes: committed in Redis. Send again until then.
-    async fn report(who: Enrolment, reports: Vec<TaskReport>) -> Result<EngineEpoch, EngineFault>;
-    async fn ticket(job: JobId) -> Result<JobTicket, EngineFault>;
+    async fn report(who: WorkerKey, reports: Vec<TaskReport>) -> Result<EngineEpoch, EngineFault>;
+    async fn setup(job: JobId) -> Result<JobSetup, EngineFault>;
     /// Ends the incarnation: nothing more will be pushed under it.
-    async fn leave(who: Enrolment) -> Result<(), EngineFault>;
+    async fn leave(who: WorkerKey) -> Result<(), EngineFault>;
 }
 
 /// Calls of shards.

@@ -16,7 +16,7 @@ use syncline_scheduler::{
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tracing::warn;
 
-use crate::rpc::{Activity, Enrolment};
+use crate::rpc::{Activity, WorkerKey};
 
 /// One live worker.
 #[derive(Default)]
@@ -70,7 +70,7 @@ impl WorkerStatus {
 
 impl Sessions {
     /// A worker that registered.
-    pub(super) fn register(&self, who: Enrolment, about: WorkerInfo) {
+    pub(super) fn register(&self, who: WorkerKey, about: WorkerInfo) {
         self.insert(who.incarnation, about, Some(who.since));
     }
 
@@ -85,7 +85,7 @@ impl Sessions {
     }
 
     /// Whether the number was given to another worker since.
-    pub(super) fn is_superseded(&self, who: Enrolment) -> bool {
+    pub(super) fn is_superseded(&self, who: WorkerKey) -> bool {
         let since = self.get(who.incarnation).and_then(|session| session.since);
         since.is_some_and(|since| since != who.since)
     }
@@ -215,8 +215,8 @@ mod tests {
 
     use super::*;
 
-    fn who(incarnation: u64, since: u64) -> Enrolment {
-        Enrolment { incarnation: Incarnation(incarnation), since: EngineEpoch(since) }
+    fn who(incarnation: u64, since: u64) -> WorkerKey {
+        WorkerKey { incarnation: Incarnation(incarnation), since: EngineEpoch(since) }
     }
 
     #[test]

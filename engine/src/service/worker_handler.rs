@@ -17,7 +17,7 @@ use super::{
     sessions::Sessions,
 };
 use crate::rpc::{
-    Activity, EngineFault, Enrolment, JobTicket, Orders, Registered, WorkerHello, WorkerService,
+    Activity, EngineFault, JobSetup, PollReply, Registered, WorkerHello, WorkerKey, WorkerService,
 };
 
 /// Longest wait of one poll.
@@ -35,7 +35,7 @@ pub(super) struct WorkerHandler {
 
 impl WorkerHandler {
     /// The worker that calls, noting its connection. Refuses one whose number belongs to another by now.
-    fn identify(&self, who: Enrolment, sessions: &Sessions) -> Result<Incarnation, EngineFault> {
+    fn identify(&self, who: WorkerKey, sessions: &Sessions) -> Result<Incarnation, EngineFault> {
         let worker = who.incarnation;
         if sessions.is_superseded(who) {
             return Err(EngineFault::Dropped);
@@ -56,8 +56,8 @@ impl WorkerService for WorkerHandler {
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
         let silence_ms = u64::try_from(self.context.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
         let registered = Registered { epoch: dispatcher.epoch, incarnation, silence_ms };
-        dispatcher.sessions.register(registered.enrolment(), about.clone());
-        self.identify(registered.enrolment(), &dispatcher.sessions)?;
+        dispatcher.sessions.register(registered.key(), about.clone());
+        self.identify(registered.key(), &dispatcher.sessions)?;
         dispatcher.commit_input(Input::WorkerJoined { worker: incarnation, about }).await?;
         Ok(registered)
     }
@@ -65,23 +65,23 @@ impl WorkerService for WorkerHandler {
     async fn poll(
         self,
         _: Context,
-        who: Enrolment,
+        who: WorkerKey,
         activity: Activity,
         wait_ms: u64,
-    ) -> Result<Orders, EngineFault> {
+    ) -> Result<PollReply, EngineFault> {
         let dispatcher = self.context.dispatcher()?;
         let worker = self.identify(who, &dispatcher.sessions)?;
         let wait = Duration::from_millis(wait_ms).min(MAX_POLL_WAIT);
         let (assignments, revoked) =
             dispatcher.sessions.next_orders(worker, activity, wait).await.ok_or(EngineFault::Dropped)?;
         let shards = dispatcher.shards.addresses().unwrap_or_default();
-        Ok(Orders { epoch: dispatcher.epoch, assignments, revoked, shards })
+        Ok(PollReply { epoch: dispatcher.epoch, assignments, revoked, shards })
     }
 
     async fn report(
         self,
         _: Context,
-        who: Enrolment,
+        who: WorkerKey,
         mut reports: Vec<TaskReport>,
     ) -> Result<EngineEpoch, EngineFault> {
         let dispatcher = self.context.dispatcher()?;
@@ -100,14 +100,14 @@ impl WorkerService for WorkerHandler {
         Ok(dispatcher.epoch)
     }
 
-    async fn ticket(self, _: Context, job: JobId) -> Result<JobTicket, EngineFault> {
+    async fn setup(self, _: Context, job: JobId) -> Result<JobSetup, EngineFault> {
         let dispatcher = self.context.dispatcher()?;
         let train = dispatcher.train_spec(&job).ok_or(EngineFault::UnknownJob { job })?;
         let shards = dispatcher.shards.all_addresses().await;
-        Ok(JobTicket { epoch: dispatcher.epoch, train: (*train).clone(), shards })
+        Ok(JobSetup { epoch: dispatcher.epoch, train: (*train).clone(), shards })
     }
 
-    async fn leave(self, _: Context, who: Enrolment) -> Result<(), EngineFault> {
+    async fn leave(self, _: Context, who: WorkerKey) -> Result<(), EngineFault> {
         let dispatcher = self.context.dispatcher()?;
         let worker = self.identify(who, &dispatcher.sessions)?;
         dispatcher.sessions.close(worker);

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use syncline_scheduler::ids::Incarnation;
+use syncline_scheduler::ids::{EngineEpoch, Incarnation, as_text};
 
-use super::text::{self, UnknownFields, parsed, printed};
+use super::text::{self, UnknownFields, parsed_option, printed_option};
 use crate::rpc::WorkerFields;
 
 /// One worker that is connected, whether it works on a job or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveWorker {
-    #[serde(deserialize_with = "parsed", serialize_with = "printed")]
+    #[serde(with = "as_text")]
     pub id: Incarnation,
     pub name: String,
     pub host: String,
@@ -49,8 +49,8 @@ pub struct EngineStatus {
     /// Number of parameter shards that it wants.
     pub shards: u32,
     /// Term of its lead; `None`: it does not lead.
-    #[serde(default)]
-    pub epoch: Option<u64>,
+    #[serde(default, deserialize_with = "parsed_option", serialize_with = "printed_option")]
+    pub epoch: Option<EngineEpoch>,
     /// Why it does not lead, and the address of the engine that does.
     #[serde(default)]
     pub idle: Option<String>,
@@ -75,5 +75,33 @@ impl EngineStatus {
     /// From what it answers.
     pub fn read(fields: &BTreeMap<String, String>) -> Result<Self, UnknownFields> {
         text::read("itself", fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(text: &str) -> BTreeMap<String, String> {
+        let pairs = text.split(' ').map(|pair| pair.split_once('=').unwrap());
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    #[test]
+    fn an_engine_that_leads_and_one_that_stands_by_are_read() {
+        const ALL: &str = "version=0.1.0 address=127.0.0.1:7461 instance=a redis=redis://r shards=2";
+        let led =
+            fields(&format!("{ALL} epoch=e7 shards_present=1 workers=2 worker_pids=4,5 store_trouble="));
+        let led = EngineStatus::read(&led).unwrap();
+        assert_eq!((led.epoch, led.shards_present, led.idle), (Some(EngineEpoch(7)), 1, None));
+        let idle = EngineStatus::read(&fields(&format!("{ALL} idle=waits leader=127.0.0.1:1"))).unwrap();
+        assert_eq!((idle.epoch, idle.leader.as_deref()), (None, Some("127.0.0.1:1")));
+    }
+
+    #[test]
+    fn a_worker_has_its_number_as_it_is_printed() {
+        let text = "id=w3 name=n host=h device=cpu pid=0 holding=1 blocked_on= running_ms=0 silent_ms=2";
+        let worker = LiveWorker::read(&fields(text)).unwrap();
+        assert_eq!((worker.id, worker.blocked_on), (Incarnation(3), None));
     }
 }

@@ -1,16 +1,16 @@
 //! What a job has gone through: its events and its loss curve, as streams that can be read on from where one was.
 
 use serde::{Deserialize, Serialize};
-use syncline_scheduler::ids::Incarnation;
+use syncline_scheduler::ids::{Incarnation, as_text};
 
-use super::text::{self, UnknownFields, parsed_option, printed, printed_option};
+use super::text::{self, UnknownFields, parsed_option, printed_option};
 use crate::rpc::{StreamCursor, StreamEntry};
 
 /// One entry of a stream, with the place from which the next ones are read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Entry<T> {
     /// Give it back to read what came later.
-    #[serde(serialize_with = "printed")]
+    #[serde(serialize_with = "as_text::serialize")]
     pub cursor: StreamCursor,
     #[serde(flatten)]
     pub value: T,

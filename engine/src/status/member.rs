@@ -3,13 +3,10 @@
 use serde::Serialize;
 use syncline_scheduler::{
     core::{Member, Membership},
-    ids::Incarnation,
+    ids::{Incarnation, as_text},
 };
 
-use super::{
-    job::JobStatus,
-    text::{UnknownFields, printed},
-};
+use super::{job::JobStatus, text::UnknownFields};
 use crate::rpc::JobRecord;
 
 /// One job with the workers that take part in it, or did.
@@ -35,7 +32,7 @@ pub enum MemberState {
 /// One worker in one job, and where its time went.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MemberStatus {
-    #[serde(serialize_with = "printed")]
+    #[serde(serialize_with = "as_text::serialize")]
     pub id: Incarnation,
     pub name: String,
     pub host: String,

@@ -27,16 +27,7 @@ pub(super) fn read<T: DeserializeOwned>(
         .map_err(|cause| UnknownFields { what: what.to_owned(), cause: cause.0 })
 }
 
-/// What is written the way a person writes it, such as `w3`.
-pub(super) fn parsed<'de, T, D>(from: D) -> Result<T, D::Error>
-where
-    T: std::str::FromStr<Err: fmt::Display>,
-    D: Deserializer<'de>,
-{
-    String::deserialize(from)?.parse().map_err(de::Error::custom)
-}
-
-/// The same where it may be missing.
+/// What is written as it is printed, such as `w3`, where it may be missing.
 pub(super) fn parsed_option<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
 where
     T: std::str::FromStr<Err: fmt::Display>,
@@ -55,11 +46,6 @@ pub(super) fn printed_option<T: fmt::Display, S: serde::Serializer>(
         Some(value) => to.collect_str(value),
         None => to.serialize_none(),
     }
-}
-
-/// What [`parsed`] reads.
-pub(super) fn printed<T: fmt::Display, S: serde::Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(value)
 }
 
 /// The value of a field.

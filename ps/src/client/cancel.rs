@@ -10,7 +10,7 @@ use std::{
 
 use crate::{PsError, wire::Tcp};
 
-/// Ends the calls of the [`Shards`](super::Shards) and [`BlobClient`](super::BlobClient) that were given it, now and for
+/// Ends the calls of the [`ShardSet`](super::ShardSet) and [`BlobClient`](super::BlobClient) that were given it, now and for
 /// good.
 #[derive(Debug, Clone, Default)]
 pub struct Canceller(Arc<State>);

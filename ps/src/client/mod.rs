@@ -1,12 +1,12 @@
 //! What workers hold: blocking connections to all shards of a job, and access to blobs.
 //!
 //! ```no_run
-//! # use syncline_ps::{PsError, client::{PushHeader, Shards, ReadCondition}};
+//! # use syncline_ps::{PsError, client::{PushHeader, ShardSet, ReadCondition}};
 //! # use syncline_scheduler::sync::PushMode;
 //! # fn step(token: syncline_engine::rpc::Token, job: syncline_scheduler::ids::JobId) -> Result<(), PsError> {
 //! # let (generation, incarnation) = Default::default();
 //! let shards = ["127.0.0.1:4001".to_owned(), "127.0.0.1:4002".to_owned()];
-//! let mut ps = Shards::connect(&shards, token, job, generation, incarnation, 4810)?;
+//! let mut ps = ShardSet::connect(&shards, token, job, generation, incarnation, 4810)?;
 //! let mut parameters = vec![0.0; 4810];
 //! let pulled = ps.pull(ReadCondition::version(0), &mut parameters)?;
 //! let gradient = vec![0.1; 4810];
@@ -37,7 +37,7 @@ pub use cancel::Canceller;
 pub(crate) use link::{Link, LinkError, unexpected_reply};
 pub use pull::Pulled;
 pub use push::Pushed;
-pub use shards::{ClientOptions, Shards};
+pub use shards::{ClientOptions, ShardSet};
 
 pub use crate::{
     optim::gradient_norm,

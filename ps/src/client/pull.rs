@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{LinkError, Shards, retry::RetryBudget, unexpected_reply};
+use super::{LinkError, ShardSet, retry::RetryBudget, unexpected_reply};
 use crate::{
     PsError,
     shard::ReadCondition,
@@ -44,8 +44,8 @@ struct Answer {
     round_version: u64,
 }
 
-impl Shards {
-    /// Waits for `condition` on every shard and reads the parameters into `into`, which has [`Shards::elements`] places.
+impl ShardSet {
+    /// Waits for `condition` on every shard and reads the parameters into `into`, which has [`ShardSet::elements`] places.
     ///
     /// No barrier that applied a round lies between any two of them; single pushes may, chunk by chunk.
     pub fn pull(&mut self, condition: ReadCondition, into: &mut [f32]) -> Result<Pulled, PsError> {

@@ -5,7 +5,7 @@
 
 use std::{io, time::Instant};
 
-use super::{Link, LinkError, Shards, gather::Gather, retry::RetryBudget, unexpected_reply};
+use super::{Link, LinkError, ShardSet, gather::Gather, retry::RetryBudget, unexpected_reply};
 use crate::{
     PsError,
     shard::{CHUNK_BYTES, PushAck, PushHeader, ReadCondition},
@@ -45,18 +45,18 @@ enum PushState {
     },
 }
 
-impl Shards {
+impl ShardSet {
     /// Pushes number `seq` and returns when every shard has acknowledged it. Numbers count iterations from 1: the push
     /// begins right behind the last one and stands for `header.covers` of them.
     ///
-    /// `gradients`: slices in layout order, together [`Shards::elements`]; ignored if `header.skip`.
+    /// `gradients`: slices in layout order, together [`ShardSet::elements`]; ignored if `header.skip`.
     pub fn push(&mut self, seq: u64, header: PushHeader, gradients: &[&[f32]]) -> Result<Pushed, PsError> {
         self.push_and_request(seq, header, gradients, None)
     }
 
-    /// As [`Shards::push`]; each shard is also asked for `next`, behind the push and before its acknowledgement, so
+    /// As [`ShardSet::push`]; each shard is also asked for `next`, behind the push and before its acknowledgement, so
     /// that it goes from one to the other without waiting for us. The values, which contain this push, must be read at
-    /// once with [`Shards::pull`] for the same version, or given up with [`Shards::drop_requested`].
+    /// once with [`ShardSet::pull`] for the same version, or given up with [`ShardSet::drop_requested`].
     pub fn push_and_request(
         &mut self,
         seq: u64,

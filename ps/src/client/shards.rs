@@ -29,8 +29,8 @@ impl Default for ClientOptions {
 
 /// Connections of one incarnation to all shards of one job in one generation.
 ///
-/// Not shared between threads; [`Shards::canceller`] ends its calls from outside.
-pub struct Shards {
+/// Not shared between threads; [`ShardSet::canceller`] ends its calls from outside.
+pub struct ShardSet {
     pub(super) session: SessionKey,
     pub(super) elements: u64,
     pub(super) conns: Vec<ShardConn>,
@@ -49,7 +49,7 @@ pub(super) struct ShardConn {
     pub requested: Option<ReadCondition>,
 }
 
-impl Shards {
+impl ShardSet {
     /// Connects to the shards at `addresses`, in order, that hold `elements` parameters together.
     pub fn connect(
         addresses: &[String],
@@ -64,7 +64,7 @@ impl Shards {
         Self::connect_with(&addresses.into(), token, session, elements, options, canceller)
     }
 
-    /// As [`Shards::connect`], with addresses that may change, with options, and only as long as nobody cancels.
+    /// As [`ShardSet::connect`], with addresses that may change, with options, and only as long as nobody cancels.
     pub fn connect_with(
         addresses: &Addresses,
         token: Token,
@@ -128,7 +128,7 @@ impl Shards {
         }
     }
 
-    /// Drops the answers to pulls that [`Shards::push_and_request`] asked for, with the connections they come on.
+    /// Drops the answers to pulls that [`ShardSet::push_and_request`] asked for, with the connections they come on.
     pub fn drop_requested(&mut self) {
         for index in 0..self.conns.len() {
             if self.conns[index].requested.is_some() {

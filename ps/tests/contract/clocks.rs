@@ -1,6 +1,6 @@
 //! Pulls that wait until the slowest worker has come far enough.
 
-use syncline_ps::client::{ReadCondition, Shards};
+use syncline_ps::client::{ReadCondition, ShardSet};
 
 use crate::rig::{Rig, UNIT};
 
@@ -11,16 +11,16 @@ fn clock(min_clock: u64) -> ReadCondition {
 }
 
 /// Pushes number `seq`, asks at once for `want`, and leaves the answer for [`served_after`].
-fn push_and_wait(worker: &mut Shards, seq: u64, want: ReadCondition) {
+fn push_and_wait(worker: &mut ShardSet, seq: u64, want: ReadCondition) {
     worker.push_and_request(seq, UNIT, &[&[1.0; ELEMENTS as usize]], Some(want)).unwrap();
 }
 
-fn push(worker: &mut Shards, seq: u64) {
+fn push(worker: &mut ShardSet, seq: u64) {
     worker.push(seq, UNIT, &[&[1.0; ELEMENTS as usize]]).unwrap();
 }
 
 /// Pushes of all workers that were in when the pull was let through: one let through too early shows fewer.
-fn served_after(worker: &mut Shards, want: ReadCondition) -> u64 {
+fn served_after(worker: &mut ShardSet, want: ReadCondition) -> u64 {
     worker.pull(want, &mut [0.0; ELEMENTS as usize]).unwrap().pushes
 }
 

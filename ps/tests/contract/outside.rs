@@ -7,7 +7,7 @@ use syncline_engine::rpc::{
 };
 use syncline_ps::{
     PsError,
-    client::{Canceller, ClientOptions, ReadCondition, Shards},
+    client::{Canceller, ClientOptions, ReadCondition, ShardSet},
     server::{Options, Server},
     wire::SessionKey,
 };
@@ -65,11 +65,12 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
 }
 
 /// A worker that puts up with a broken connection for a moment only.
-fn impatient(rig: &Rig) -> Shards {
+fn impatient(rig: &Rig) -> ShardSet {
     let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(1) };
     let options = ClientOptions { retry_limit: Duration::from_millis(50), ..ClientOptions::default() };
     let addresses = rig.addresses().as_slice().into();
-    Shards::connect_with(&addresses, rig.token.clone(), session, 100, options, Canceller::default()).unwrap()
+    ShardSet::connect_with(&addresses, rig.token.clone(), session, 100, options, Canceller::default())
+        .unwrap()
 }
 
 #[test]

@@ -14,7 +14,7 @@ use syncline_engine::rpc::{
 };
 use syncline_ps::{
     PsError,
-    client::{Canceller, ClientOptions, ReadCondition, Shards},
+    client::{Canceller, ClientOptions, ReadCondition, ShardSet},
     wire::SessionKey,
 };
 use syncline_scheduler::ids::Incarnation;
@@ -44,7 +44,7 @@ fn a_shard_that_greets_and_then_hangs_is_given_up_within_seconds() {
     let options = options(Duration::from_millis(300));
     let canceller = Canceller::default();
     let mut worker =
-        Shards::connect_with(&[address].as_slice().into(), token, session(), 100, options, canceller)
+        ShardSet::connect_with(&[address].as_slice().into(), token, session(), 100, options, canceller)
             .unwrap();
     let since = Instant::now();
     let pull = worker.pull(ReadCondition::version(1), &mut [0.0; 100]).unwrap_err();
@@ -58,7 +58,7 @@ fn a_shard_that_waits_for_others_is_not_taken_for_one_that_hangs() {
     let mut silence = Duration::from_secs(2);
     let canceller = Canceller::default();
     let waiting = options(silence);
-    let mut worker = Shards::connect_with(
+    let mut worker = ShardSet::connect_with(
         &rig.addresses().as_slice().into(),
         rig.token.clone(),
         session(),

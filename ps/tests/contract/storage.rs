@@ -118,7 +118,7 @@ fn a_snapshot_holds_whole_named_tensors_of_the_pinned_version() {
         state.unwrap();
     }
     let mut restored = vec![0.0; 10_000];
-    let again = syncline_ps::client::Shards::connect(
+    let again = syncline_ps::client::ShardSet::connect(
         &rig.addresses(),
         rig.token.clone(),
         job(),

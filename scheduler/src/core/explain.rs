@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     graph::{Holder, TaskId, TaskState},
-    ids::{Incarnation, Superstep},
+    ids::{Incarnation, Superstep, as_text},
     sync::{
         EndRule, Why,
         search::{Alternative, Points},
@@ -41,6 +41,7 @@ pub struct BarrierExplanation {
 /// One worker's part in a superstep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerExplanation {
+    #[serde(with = "as_text")]
     pub worker: Incarnation,
     pub name: String,
     /// Iterations of this superstep: how many it is to do, once decided, and how many it has done.

@@ -12,7 +12,7 @@ mod weights;
 use syncline_engine::rpc::{ClientServiceClient, EngineAddresses, EngineLink, Token, hello::Role};
 
 #[cfg(feature = "train")]
-use crate::apart::ModelHost;
+use crate::isolation::ModelHost;
 
 pub use error::ClientError;
 pub use find::{Cluster, FindError, RunningCluster, load_token, state_dir, token_file};

@@ -87,9 +87,9 @@ impl Client {
 
 /// The ONNX Runtime that is found on this machine, or fetched; the log says what takes time.
 #[cfg(feature = "train")]
-fn find_models() -> Result<crate::apart::ModelHost, SubmitError> {
+fn find_models() -> Result<crate::isolation::ModelHost, SubmitError> {
     let parts = syncline_kit::for_device(syncline_kit::Device::Cpu, &|line| tracing::info!("{line}"))?;
-    Ok(crate::apart::ModelHost::with(&parts)?)
+    Ok(crate::isolation::ModelHost::with(&parts)?)
 }
 
 /// Runs what blocks on a thread of its own; a panic there goes on here.

@@ -5,7 +5,7 @@ use syncline_onnx::{self as onnx, Dim, ElementType};
 use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
 
 use super::{SubmitError, model::Model};
-use crate::data::{DataError, Dataset, InputSignature, LabelSignature, ModelSignature, Target};
+use crate::data::{DataError, Dataset, InputSignature, LabelSignature, ModelSignature, Target, is_url};
 
 /// The data as workers are told of it, and the shapes that model and data agree on.
 pub(super) struct InspectedData {
@@ -56,6 +56,12 @@ fn sample_shape(dims: &[Dim]) -> Vec<Option<usize>> {
 /// Opens the data once: wrong shapes, ids and labels show here, and the workers get its digest.
 pub(super) fn inspect(data: &DataSpec, wanted: &ModelSignature) -> Result<InspectedData, SubmitError> {
     let mut spec = data.clone();
+    // Workers run in other folders.
+    for path in spec.paths_mut().into_iter().filter(|path| !is_url(path)) {
+        if let Ok(absolute) = std::path::absolute(&*path) {
+            *path = absolute.to_string_lossy().into_owned();
+        }
+    }
     if wanted.is_empty() {
         return Ok(InspectedData { spec, inputs: Vec::new(), label_shape: Vec::new() });
     }

@@ -10,7 +10,7 @@ use syncline_scheduler::{
 };
 
 #[cfg(feature = "train")]
-use crate::apart::ModelError;
+use crate::isolation::ModelError;
 use crate::{client::ClientError, data::DataError};
 
 /// Why a job could not be submitted. Nothing of it has been stored.

@@ -14,7 +14,7 @@ use super::{
     ready,
     training::{ParamList, Settings},
 };
-use crate::apart::{DynamicBatch, ModelChecks, ModelHost};
+use crate::isolation::{DynamicBatch, ModelChecks, ModelHost};
 
 /// Derives, checks and describes. Touches neither the engine nor the parameter server.
 ///

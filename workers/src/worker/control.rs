@@ -8,8 +8,8 @@ use std::{
 };
 
 use syncline_engine::rpc::{
-    Activity, CallError, EngineAddresses, EngineFault, EngineLink, Enrolment, JobTicket, Outage, Registered,
-    WorkerHello, WorkerServiceClient, hello::Role, hostname, within,
+    Activity, CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, Outage, Registered, WorkerHello,
+    WorkerKey, WorkerServiceClient, hello::Role, hostname, within,
 };
 use syncline_ps::PsError;
 use syncline_scheduler::{
@@ -114,7 +114,7 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
 /// What the loops of one session share.
 struct Session {
     link: Link,
-    who: Enrolment,
+    who: WorkerKey,
     holding: Mutex<Vec<TaskKey>>,
     shared: Arc<Shared>,
     /// The highest epoch seen; answers of lower ones come from an engine that was deposed.
@@ -132,7 +132,7 @@ async fn run_session(
     info!(worker = %incarnation, name = options.name, "registered");
     let session = Arc::new(Session {
         link: link.clone(),
-        who: registered.enrolment(),
+        who: registered.key(),
         holding: Mutex::default(),
         shared: Arc::default(),
         epoch: Mutex::new(registered.epoch),
@@ -155,8 +155,8 @@ async fn run_session(
         std::thread::Builder::new()
             .name(format!("executor-{incarnation}"))
             .spawn(move || {
-                let ticket = |job: &JobId| handle.block_on(session.ticket_unless_canceled(job));
-                let _ = ended.send(execute(&context, &tasks, &finish, &shared, ticket));
+                let setup = |job: &JobId| handle.block_on(session.setup_unless_canceled(job));
+                let _ = ended.send(execute(&context, &tasks, &finish, &shared, setup));
             })
             .map_err(|e| WorkerError::Executor { cause: e.to_string() })?;
     }
@@ -300,19 +300,19 @@ impl Session {
         epoch == *highest
     }
 
-    async fn ticket_unless_canceled(&self, job: &JobId) -> Result<JobTicket, WorkerError> {
+    async fn setup_unless_canceled(&self, job: &JobId) -> Result<JobSetup, WorkerError> {
         tokio::select! {
-            ticket = self.ticket(job) => ticket,
+            setup = self.setup(job) => setup,
             () = self.shared.canceled() => Err(PsError::Canceled.into()),
         }
     }
 
-    async fn ticket(&self, job: &JobId) -> Result<JobTicket, WorkerError> {
+    async fn setup(&self, job: &JobId) -> Result<JobSetup, WorkerError> {
         loop {
             let asked = job.clone();
-            let call = self.link.call(|c| async move { c.ticket(within(CALL_TIMEOUT), asked).await });
+            let call = self.link.call(|c| async move { c.setup(within(CALL_TIMEOUT), asked).await });
             match call.await {
-                Ok(Ok(ticket)) => return Ok(ticket),
+                Ok(Ok(setup)) => return Ok(setup),
                 Ok(Err(EngineFault::NotActive { .. })) => {}
                 Ok(Err(fault)) => return Err(fault.into()),
                 Err(error) if error.is_passing() => {}

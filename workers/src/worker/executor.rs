@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_engine::rpc::{EngineFault, JobTicket};
+use syncline_engine::rpc::{EngineFault, JobSetup};
 use syncline_ps::{
     PsError,
     client::{Addresses, Canceller, ReadCondition},
@@ -134,14 +134,14 @@ pub(super) enum End {
     Dropped,
 }
 
-/// Executes tasks in order until the control side hangs up or the shards refuse this incarnation. `ticket` asks the
+/// Executes tasks in order until the control side hangs up or the shards refuse this incarnation. `setup` asks the
 /// engine for what a job needs; it blocks.
 pub(super) fn execute(
     context: &WorkerContext,
     tasks: &mpsc::Receiver<Assignment>,
     finished: &tokio::sync::mpsc::UnboundedSender<Finished>,
     shared: &Arc<Shared>,
-    ticket: impl Fn(&JobId) -> Result<JobTicket, WorkerError>,
+    setup: impl Fn(&JobId) -> Result<JobSetup, WorkerError>,
 ) -> End {
     let mut open: HashMap<(JobId, Generation), JobRun> = HashMap::new();
     let mut next = None;
@@ -161,7 +161,7 @@ pub(super) fn execute(
         next = tasks.try_recv().ok();
         let next_pull = next.as_ref().and_then(|next| next_pull(&assignment, next));
         shared.timer.begin();
-        let ran = run_one(context, &mut open, &assignment, next_pull, shared, &ticket);
+        let ran = run_one(context, &mut open, &assignment, next_pull, shared, &setup);
         shared.timer.end();
         *lock(&shared.running) = None;
         let outcome = match outcome(context, &key, ran, shared) {
@@ -243,7 +243,7 @@ fn run_one(
     assignment: &Assignment,
     next_pull: Option<ReadCondition>,
     shared: &Shared,
-    ticket: &impl Fn(&JobId) -> Result<JobTicket, WorkerError>,
+    setup: &impl Fn(&JobId) -> Result<JobSetup, WorkerError>,
 ) -> Result<Outcome, WorkerError> {
     let key = &assignment.key;
     let place = (key.job.clone(), key.generation);
@@ -253,7 +253,7 @@ fn run_one(
             // A worker serves one job at a time: what was open before is over.
             open.clear();
             let canceller = shared.begin_job();
-            let JobTicket { train, shards, .. } = shared.timer.waiting(|| ticket(&key.job))?;
+            let JobSetup { train, shards, .. } = shared.timer.waiting(|| setup(&key.job))?;
             shared.shards.set(shards);
             let job = JobRun::open(context, key, train, shared.shards.clone(), canceller, &shared.timer)?;
             open.entry(place).or_insert(job)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use syncline_engine::rpc::Token;
 use syncline_ps::{
     PsError,
-    client::{Addresses, BlobClient, Canceller, ClientOptions, Pulled, Shards},
+    client::{Addresses, BlobClient, Canceller, ClientOptions, Pulled, ShardSet},
     shard::{PushHeader, ReadCondition},
     wire::SessionKey,
 };
@@ -52,7 +52,7 @@ pub(super) struct JobRun {
     context: WorkerContext,
     train: TrainSpec,
     addresses: Addresses,
-    shards: Shards,
+    shards: ShardSet,
     params: Parameters,
     replicas: Replicas,
     data: Option<DataLoader>,
@@ -93,7 +93,7 @@ impl JobRun {
             SessionKey { job: key.job.clone(), generation: key.generation, incarnation: context.incarnation };
         let options = ClientOptions { retry_limit: SHARD_TIMEOUT, ..ClientOptions::default() };
         let connect =
-            || Shards::connect_with(&addresses, context.token.clone(), at, elements, options, canceller);
+            || ShardSet::connect_with(&addresses, context.token.clone(), at, elements, options, canceller);
         let shards = timer.waiting(connect)?;
         let data = DataLoader::open(&train)?;
         debug!(job = %key.job, elements, "job opened on this worker");

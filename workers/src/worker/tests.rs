@@ -9,12 +9,12 @@ use std::{
 
 use syncline_autodiff::Loss;
 use syncline_engine::rpc::{
-    BarrierOrder, JobTicket, OpenJob, ShardClient, ShardRequest, ShardResponse, ShardState, Token, connect,
+    BarrierOrder, JobSetup, OpenJob, ShardClient, ShardRequest, ShardResponse, ShardState, Token, connect,
     hello::Role,
 };
 use syncline_onnx::{ElementType, GraphBuilder};
 use syncline_ps::{
-    client::{BlobClient, ReadCondition, Shards},
+    client::{BlobClient, ReadCondition, ShardSet},
     server::{Handle, Options, Server},
 };
 use syncline_runtime::{ExecOptions, Runtime};
@@ -142,7 +142,7 @@ impl Rig {
         self.shards.iter().map(|shard| shard.address().to_string()).collect()
     }
 
-    /// Orders a barrier that averages what comes.
+    /// PollReply a barrier that averages what comes.
     fn barrier(&self, superstep: u64, roster: &[(u64, u64)]) {
         let roster: BTreeMap<_, _> = roster.iter().map(|&(w, last)| (Incarnation(w), last)).collect();
         for control in &self.controls {
@@ -170,7 +170,7 @@ impl Rig {
         let (addresses, token, job) = (self.addresses(), self.token.clone(), self.job.clone());
         let mut values = vec![0.0; elements as usize];
         let mut onlooker =
-            Shards::connect(&addresses, token, job, GENERATION, Incarnation(99), elements).unwrap();
+            ShardSet::connect(&addresses, token, job, GENERATION, Incarnation(99), elements).unwrap();
         onlooker.pull(ReadCondition::version(closed), &mut values).unwrap();
         values
     }
@@ -204,9 +204,9 @@ impl Rig {
             give.send(self.iteration(worker, *it)).unwrap();
         }
         drop(give);
-        let ticket =
-            |_: &JobId| Ok(JobTicket { epoch: EPOCH, train: self.train.clone(), shards: self.addresses() });
-        assert_eq!(execute(&context, &tasks, &finish, &shared, ticket), End::Stopped);
+        let setup =
+            |_: &JobId| Ok(JobSetup { epoch: EPOCH, train: self.train.clone(), shards: self.addresses() });
+        assert_eq!(execute(&context, &tasks, &finish, &shared, setup), End::Stopped);
         drop(finish);
         std::iter::from_fn(|| finished.blocking_recv()).collect()
     }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use syncline_workers::apart::serve_if_asked;
+use syncline_workers::isolation::serve_if_asked;
 
 mod cli;
 

@@ -15,7 +15,7 @@ use syncline_engine::rpc::{
     ShardRequest, ShardResponse, ShardState, SnapshotFile, Token, connect, hello::Role,
 };
 use syncline_ps::{
-    client::{BlobClient, PushHeader, Shards},
+    client::{BlobClient, PushHeader, ShardSet},
     server::{Handle, Options, Server},
 };
 use syncline_scheduler::{
@@ -136,12 +136,12 @@ impl Rig {
         self.runtime.block_on(control.open(context::current(), epoch, order)).unwrap()
     }
 
-    pub fn worker(&self, incarnation: u64, elements: u64) -> Shards {
+    pub fn worker(&self, incarnation: u64, elements: u64) -> ShardSet {
         self.worker_at(&self.addresses(), incarnation, elements)
     }
 
-    pub fn worker_at(&self, addresses: &[String], incarnation: u64, elements: u64) -> Shards {
-        Shards::connect(addresses, self.token.clone(), job(), FIRST, Incarnation(incarnation), elements)
+    pub fn worker_at(&self, addresses: &[String], incarnation: u64, elements: u64) -> ShardSet {
+        ShardSet::connect(addresses, self.token.clone(), job(), FIRST, Incarnation(incarnation), elements)
             .unwrap()
     }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use syncline_engine::rpc::{
     OpenJob, ShardClient, ShardRequest, ShardResponse, Token, connect, hello::Role, within,
 };
-use syncline_ps::client::{BlobClient, PushHeader, ReadCondition, Shards};
+use syncline_ps::client::{BlobClient, PushHeader, ReadCondition, ShardSet};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, ShardIndex},
     sync::PushMode,
@@ -24,7 +24,7 @@ const NOW: ReadCondition = ReadCondition::version(0);
 
 /// A shard with one open job, and a connection to it.
 pub struct Direct {
-    shards: Shards,
+    shards: ShardSet,
     seq: u64,
     _shard: Process,
 }
@@ -54,7 +54,7 @@ impl Direct {
         control.open(within(std::time::Duration::from_secs(10)), EngineEpoch(1), order).await??;
         let elements = train.model.layout.elements().context("a layout of sane size")?;
         let id = job.spec.id.clone();
-        let mut shards = Shards::connect(&[address], token, id, Generation(1), Incarnation(1), elements)?;
+        let mut shards = ShardSet::connect(&[address], token, id, Generation(1), Incarnation(1), elements)?;
         // The first step has nothing to ask for ahead.
         shards.pull(NOW, &mut vec![0.0; elements as usize])?;
         Ok(Self { shards, seq: 0, _shard: shard })

@@ -5,8 +5,10 @@
 mod checks;
 mod data;
 mod job;
+mod json;
 mod model;
 mod operate;
+mod outside;
 mod planning;
 mod refusals;
 mod rig;

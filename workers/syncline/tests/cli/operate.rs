@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
@@ -64,7 +65,11 @@ impl Place {
         if status.code != 0 {
             return String::new();
         }
-        status.json()["job"][name].as_str().unwrap_or_default().to_owned()
+        match &status.json()["job"][name] {
+            Value::String(text) => text.clone(),
+            Value::Null => String::new(),
+            other => other.to_string(),
+        }
     }
 
     fn redis_password(&self) -> String {

@@ -7,14 +7,14 @@ use syncline_engine::{
 use syncline_workers::client::{Client, Cluster};
 
 use super::{Exit, Finding};
-use crate::cli::{Connection, Failure};
+use crate::cli::{ConnectionArgs, Failure};
 
 /// Redis counts as nearly full from this share of its memory limit.
 const NEARLY_FULL: f64 = 0.9;
 /// The command floor of the store.
 const MIN_REDIS_VERSION: (u32, u32) = (6, 2);
 
-pub(crate) async fn check(connection: &Connection, redis: Option<&str>) -> Vec<Finding> {
+pub(crate) async fn check(connection: &ConnectionArgs, redis: Option<&str>) -> Vec<Finding> {
     let running = connection.running();
     let url = redis.map(str::to_owned).or_else(|| running.as_ref()?.redis_url());
     let nothing_runs = running.is_none() && connection.engine.is_none();
@@ -40,7 +40,7 @@ pub(crate) async fn check(connection: &Connection, redis: Option<&str>) -> Vec<F
 }
 
 /// Each engine that was named, and what the one that leads knows. Causes come before what follows from them.
-async fn engines(connection: &Connection) -> Vec<Finding> {
+async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
     let cluster = match connection.find() {
         Ok(cluster) => cluster,
         Err(failure) => return vec![Finding::fail("engine", failure.exit(), failure.line(), failure.hint())],

@@ -13,13 +13,13 @@ use syncline_kit::{Device, Found, KitError};
 use syncline_workers::client::{load_token, state_dir, token_file};
 
 use super::{Exit, Finding};
-use crate::cli::{Connection, say};
+use crate::cli::{ConnectionArgs, say};
 
 /// A worker needs a few descriptors, an engine one per connection.
 const FEW_OPEN_FILES: u64 = 1_024;
 const LITTLE_DISK_BYTES: u64 = 1 << 30;
 
-pub(crate) fn check(connection: &Connection, device: Device) -> Vec<Finding> {
+pub(crate) fn check(connection: &ConnectionArgs, device: Device) -> Vec<Finding> {
     let mut findings = device_parts(device);
     findings.extend([
         part("redis server", syncline_kit::redis_server(&say), |found| server_version(&found.path)),

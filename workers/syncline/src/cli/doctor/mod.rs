@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use syncline_kit::Device;
 
-use crate::cli::{CliError, Connection, Exit, Failure, block_on, log_as_command, print, print_json};
+use crate::cli::{CliError, ConnectionArgs, Exit, Failure, block_on, log_as_command, print, print_json};
 
 #[derive(Debug, clap::Args)]
 pub struct DoctorArgs {
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
     /// What workers shall compute on here: cpu, or cuda:N for an NVIDIA GPU, counted from 0
     #[arg(long, value_name = "DEVICE", default_value_t)]
     device: Device,

@@ -9,7 +9,7 @@ use syncline_scheduler::{
 use syncline_workers::client::Client;
 
 use crate::cli::{
-    Connection, Failure, block_on, log_as_command, print, print_json,
+    ConnectionArgs, Failure, block_on, log_as_command, print, print_json,
     support::describe::{display_name, slow_worker},
     table,
 };
@@ -25,7 +25,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "N")]
     barrier: Option<Superstep>,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,

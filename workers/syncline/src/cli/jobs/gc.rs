@@ -3,7 +3,7 @@
 use std::time::Duration;
 use syncline_workers::client::Client;
 
-use crate::cli::{Connection, Failure, block_on, log_as_command, print_json, say};
+use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print_json, say};
 
 #[derive(Debug, clap::Args)]
 pub struct GcArgs {
@@ -11,7 +11,7 @@ pub struct GcArgs {
     #[arg(long, value_name = "S", default_value_t = 3_600)]
     older_than_s: u64,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,

@@ -4,13 +4,13 @@ use syncline_engine::status::JobStatus;
 use syncline_workers::client::Client;
 
 use crate::cli::{
-    Connection, Failure, block_on, log_as_command, print, print_json, say, support::describe, table,
+    ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, support::describe, table,
 };
 
 #[derive(Debug, clap::Args)]
 pub struct JobsArgs {
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
     /// One JSON array on stdout
     #[arg(long)]
     json: bool,

@@ -3,14 +3,14 @@
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::Client;
 
-use crate::cli::{Connection, Failure, block_on, log_as_command, print, print_json, support::describe};
+use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print, print_json, support::describe};
 
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
     /// Id of the job
     job: JobId,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,

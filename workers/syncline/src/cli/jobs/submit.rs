@@ -10,7 +10,7 @@ use syncline_workers::{
 
 use super::watch::follow;
 use crate::cli::{
-    Connection, Failure, block_on, log_as_command, print, print_json, say, support::native::models,
+    ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, support::native::models,
 };
 
 #[derive(Debug, clap::Args)]
@@ -31,7 +31,7 @@ pub struct SubmitArgs {
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
     /// One JSON object on stdout; with --watch the job when it is over
     #[arg(long)]
     json: bool,

@@ -10,7 +10,9 @@ use syncline_engine::status::JobView;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::{Client, ClientError};
 
-use crate::cli::{Connection, Failure, block_on, log_as_command, print, print_json, say, support::describe};
+use crate::cli::{
+    ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, support::describe,
+};
 
 /// Pause between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -22,7 +24,7 @@ pub struct WatchArgs {
     /// Id of the job
     job: JobId,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
     /// Nothing but one JSON object on stdout, when the job is over
     #[arg(long)]
     json: bool,

@@ -3,12 +3,12 @@
 use syncline_engine::status::LiveWorker;
 use syncline_workers::client::Client;
 
-use crate::cli::{Connection, Failure, block_on, log_as_command, print, print_json, say, table};
+use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, table};
 
 #[derive(Debug, clap::Args)]
 pub struct WorkersArgs {
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
     /// One JSON array on stdout
     #[arg(long)]
     json: bool,

@@ -6,7 +6,7 @@ use syncline_scheduler::ids::JobId;
 use syncline_workers::{client::Client, export::fill};
 
 use super::{read, write};
-use crate::cli::{Connection, Exit, Failure, block_on, print};
+use crate::cli::{ConnectionArgs, Exit, Failure, block_on, print};
 
 #[derive(Debug, clap::Args)]
 #[command(allow_missing_positional = true)]
@@ -24,7 +24,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "FILE", requires = "snapshot")]
     model: Option<PathBuf>,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {

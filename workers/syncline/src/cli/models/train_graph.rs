@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use syncline_autodiff::{DeriveOptions, Io, NEXT_SUFFIX, NOMINAL_AXIS, Saving, TrainingGraph};
 use syncline_onnx::TensorType;
-use syncline_workers::apart::ModelChecks;
+use syncline_workers::isolation::ModelChecks;
 
 use super::{loss::LossArgs, read, warn, write};
 use crate::cli::{Failure, print, print_json, say, support::native::models};

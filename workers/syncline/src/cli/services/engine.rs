@@ -7,7 +7,9 @@ use syncline_engine::{
     service::{Engine, EngineOptions, Limits},
 };
 
-use crate::cli::{CliError, Failure, Stop, TokenArgs, block_on, check_open_bind, log_as_service, print};
+use crate::cli::{
+    CliError, Failure, StopSignal, TokenArgs, block_on, check_open_bind, log_as_service, print,
+};
 
 /// Where an engine listens unless told otherwise.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7461";
@@ -48,7 +50,7 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
     check_open_bind(args.listen, args.token.token_file.as_deref())?;
     let token = args.token.load()?;
     block_on(async move {
-        let mut stop = Stop::listen(args.exit_with_parent)?;
+        let mut stop = StopSignal::listen(args.exit_with_parent)?;
         let host = || hostname().unwrap_or_else(|| "host".into());
         let instance = match args.instance {
             Some(instance) => instance,

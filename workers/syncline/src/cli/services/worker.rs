@@ -6,13 +6,14 @@ use syncline_runtime::{Device, ExecOptions};
 use syncline_workers::worker::{Throttle, WorkerOptions, run as work};
 
 use crate::cli::{
-    Connection, Exit, Failure, Stop, block_on_one_thread, log_as_service, support::native::load_runtime_for,
+    ConnectionArgs, Exit, Failure, StopSignal, block_on_one_thread, log_as_service,
+    support::native::load_runtime_for,
 };
 
 #[derive(Debug, clap::Args)]
 pub struct WorkerArgs {
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
     /// Name for people, in tables and in Redis [default: worker-PROCESS]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -61,7 +62,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
     }
     let cluster = args.connection.find()?;
     block_on_one_thread(async move {
-        let mut stop = Stop::listen(args.exit_with_parent)?;
+        let mut stop = StopSignal::listen(args.exit_with_parent)?;
         let loading = tokio::task::spawn_blocking(move || load_runtime_for(args.device));
         let runtime = tokio::select! {
             loaded = loading => loaded.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))?,

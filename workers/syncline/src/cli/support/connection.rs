@@ -9,7 +9,7 @@ use crate::cli::Failure;
 
 /// Flags of every command that talks to an engine.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub struct Connection {
+pub struct ConnectionArgs {
     /// Address of the engine, HOST:PORT, or of all engines, A,B: whoever leads is asked; without it the cluster of
     /// `syncline up` in the state directory
     #[arg(long, value_name = "ADDR,..", env = "SYNCLINE_ENGINE")]
@@ -22,7 +22,7 @@ pub struct Connection {
     pub state_dir: Option<PathBuf>,
 }
 
-impl Connection {
+impl ConnectionArgs {
     /// The cluster that the flags, the environment or the state directory name. Reads files, does not connect.
     pub(crate) fn find(&self) -> Result<Cluster, Failure> {
         Ok(Cluster::of(self.engine.clone(), self.token_file.as_deref(), self.state_dir.as_deref())?)

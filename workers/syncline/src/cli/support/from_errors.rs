@@ -11,9 +11,9 @@ use syncline_onnx::OnnxError;
 use syncline_ps::PsError;
 use syncline_runtime::BackendError;
 use syncline_workers::{
-    apart::ModelError,
     client::{ClientError, FetchError, FindError},
     export::ExportError,
+    isolation::ModelError,
     submit::SubmitError,
     worker::WorkerError,
 };

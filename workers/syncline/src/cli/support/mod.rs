@@ -11,10 +11,10 @@ mod output;
 pub(crate) mod state_files;
 mod stop;
 
-pub(crate) use connection::Connection;
+pub(crate) use connection::ConnectionArgs;
 pub(crate) use error::CliError;
 pub(crate) use failure::{Exit, Failure, finish, json_asked, refuse_usage};
 pub(crate) use logs::{log_as_command, log_as_service};
 pub(crate) use output::{print, print_json, say, table};
 pub(crate) use state_files::{TokenArgs, check_open_bind};
-pub(crate) use stop::{Stop, block_on, block_on_one_thread};
+pub(crate) use stop::{StopSignal, block_on, block_on_one_thread};

@@ -2,7 +2,7 @@
 
 use syncline_kit::Device;
 use syncline_runtime::Runtime;
-use syncline_workers::apart::ModelHost;
+use syncline_workers::isolation::ModelHost;
 
 use crate::cli::{Failure, say};
 

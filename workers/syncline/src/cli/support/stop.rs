@@ -22,9 +22,9 @@ const INTERRUPTED: i32 = 130;
 ///
 /// The second request ends the process at once.
 #[derive(Debug, Clone)]
-pub struct Stop(watch::Receiver<bool>);
+pub struct StopSignal(watch::Receiver<bool>);
 
-impl Stop {
+impl StopSignal {
     /// Begins to listen; call it early, inside a runtime. `with_parent`: stdin is a pipe that a supervisor holds open.
     pub fn listen(with_parent: bool) -> Result<Self, Failure> {
         let (ask, mut asked) = mpsc::unbounded_channel();

@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_scenarios_of_the_examples_load() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/scenarios");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/scenarios");
         let mut count = 0;
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

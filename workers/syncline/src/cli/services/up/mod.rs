@@ -24,7 +24,7 @@ use state_dir::StateDir;
 use syncline_workers::client::RunningCluster;
 
 use crate::cli::{
-    Failure, Stop, block_on, log_as_command, print, print_json, say, support::connection::redis_cli,
+    Failure, StopSignal, block_on, log_as_command, print, print_json, say, support::connection::redis_cli,
 };
 
 /// Where a cluster listens unless told otherwise.
@@ -36,7 +36,7 @@ pub(crate) fn run(args: UpArgs) -> Result<(), Failure> {
     let state_dir = StateDir::open(&plan.state_dir)?;
     let shards = state_dir.shard_count(plan.shards)?;
     block_on(async move {
-        let mut stop = Stop::listen(false)?;
+        let mut stop = StopSignal::listen(false)?;
         let (sender, mut events) = mpsc::unbounded_channel();
         let native = tokio::select! {
             native = Native::start(&plan, &state_dir, sender.clone()) => native?,
@@ -62,7 +62,7 @@ async fn serve(
     native: &Native,
     children: &mut Children,
     events: &mut mpsc::UnboundedReceiver<Event>,
-    stop: &mut Stop,
+    stop: &mut StopSignal,
 ) -> Result<(), Failure> {
     let mut running = tokio::select! {
         running = startup::start(plan, shards, state_dir, native, children, events) => running?,

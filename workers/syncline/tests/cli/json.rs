@@ -1,0 +1,156 @@
+//! docs/json.md says what every command prints with `--json`: here each runs, and its answer is held against the tables.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use serde_json::Value;
+
+use crate::{
+    job::write_job,
+    rig::{Ended, Up, folder, syncline},
+};
+
+/// Fields and their types, by the heading of their table.
+struct Page {
+    shapes: BTreeMap<String, Vec<(String, String)>>,
+    commands: Vec<(String, String)>,
+}
+
+impl Page {
+    fn read() -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md");
+        let (mut shapes, mut commands): (BTreeMap<_, Vec<_>>, _) = (BTreeMap::new(), Vec::new());
+        let mut shape = None;
+        for line in fs::read_to_string(path).unwrap().lines() {
+            if let Some(name) = line.strip_prefix("## ") {
+                shape = Some(name.to_owned());
+            }
+            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+            match (&shape, cells.as_slice()) {
+                _ if !line.starts_with('|') || line.starts_with("|---") => {}
+                (None, [names, prints]) if names.starts_with('`') => {
+                    let names = names.split(", ").map(|name| name.trim_matches('`').to_owned());
+                    commands.extend(names.map(|name| (name, (*prints).to_owned())));
+                }
+                (Some(shape), [name, what, _]) if name.starts_with('`') => {
+                    let field = (name.trim_matches('`').to_owned(), (*what).to_owned());
+                    shapes.entry(shape.clone()).or_default().push(field);
+                }
+                _ => {}
+            }
+        }
+        Self { shapes, commands }
+    }
+
+    fn printed_by(&self, command: &str) -> &str {
+        let found = self.commands.iter().find(|(name, _)| name == command);
+        &found.unwrap_or_else(|| panic!("docs/json.md has no `{command}`")).1
+    }
+
+    /// Panics if a value is not what its type says.
+    #[track_caller]
+    fn check(&self, at: &str, value: &Value, what: &str) {
+        if let Some(inner) = what.strip_suffix(" or null") {
+            if !value.is_null() {
+                self.check(at, value, inner);
+            }
+            return;
+        }
+        if let Some(inner) = what.strip_prefix("list of ") {
+            let all = value.as_array().unwrap_or_else(|| panic!("{at} is no list: {value}"));
+            return all.iter().for_each(|one| self.check(&format!("{at}[]"), one, inner));
+        }
+        if let Some(inner) = what.strip_prefix("map of ") {
+            let all = value.as_object().unwrap_or_else(|| panic!("{at} is no map: {value}"));
+            return all.iter().for_each(|(name, one)| self.check(&format!("{at}.{name}"), one, inner));
+        }
+        match what {
+            "text" => assert!(value.is_string(), "{at} is no text: {value}"),
+            "number" => assert!(value.is_number(), "{at} is no number: {value}"),
+            "number or text" => assert!(value.is_number() || value.is_string(), "{at}: {value}"),
+            "true or false" => assert!(value.is_boolean(), "{at} is neither true nor false: {value}"),
+            shape => {
+                let fields = self.shapes.get(shape).unwrap_or_else(|| panic!("{at}: no table {shape}"));
+                let found = value.as_object().unwrap_or_else(|| panic!("{at} is no object: {value}"));
+                for name in found.keys() {
+                    assert!(
+                        fields.iter().any(|(field, _)| field == name),
+                        "{at}.{name} is not in docs/json.md"
+                    );
+                }
+                for (name, what) in fields {
+                    let at = format!("{at}.{name}");
+                    match (found.get(name), shape, name.as_str()) {
+                        (Some(value), ..) => self.check(&at, value, what),
+                        (None, "Meeting", "early") => {}
+                        (None, ..) => panic!("{at} is in docs/json.md only"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[track_caller]
+    fn holds(&self, command: &str, answer: &Ended) {
+        self.check(command, &answer.json(), self.printed_by(command));
+    }
+}
+
+#[test]
+fn commands_of_a_cluster_print_what_the_page_says() {
+    let page = Page::read();
+    let dir = folder();
+    let up = Up::start(&dir, &["--workers", "2"]);
+    page.check("up", &up.about, page.printed_by("up"));
+    let place = dir.path().to_str().unwrap();
+    let at = |args: &[&str]| syncline(&[args, &["--state-dir", place, "--json"]].concat());
+    write_job(dir.path(), 3);
+    let file = dir.path().join("points.toml");
+    let file = file.to_str().unwrap();
+    page.holds("submit --watch", &at(&["submit", file, "--watch"]).ok());
+    page.holds("watch", &at(&["watch", "points"]).ok());
+    page.holds("status", &at(&["status", "points"]).ok());
+    page.holds("submit", &at(&["submit", file, "--id", "other"]).ok());
+    page.holds("jobs", &at(&["jobs"]).ok());
+    page.holds("workers", &at(&["workers"]).ok());
+    page.holds("explain JOB TASK", &at(&["explain", "points", "weights"]).ok());
+    page.holds("explain JOB --barrier N", &at(&["explain", "points", "--barrier", "20"]).ok());
+    at(&["watch", "other"]).ok();
+    page.holds("delete", &at(&["delete", "other"]).ok());
+    write_job(dir.path(), 100_000);
+    at(&["submit", file, "--id", "long"]).ok();
+    page.holds("cancel", &at(&["cancel", "long"]).ok());
+    page.holds("gc", &at(&["gc"]).ok());
+    page.holds("doctor", &at(&["doctor"]));
+    let failed = at(&["status", "nobody"]);
+    assert_eq!(failed.code, 1, "{failed:#?}");
+    page.check("an error", &serde_json::from_str(failed.err.trim()).unwrap(), "Error");
+
+    let snapshot = at(&["status", "points"]).ok().json()["job"]["snapshot"].as_str().unwrap().to_owned();
+    page.holds("model show SNAPSHOT.safetensors", &syncline(&["model", "show", &snapshot, "--json"]).ok());
+}
+
+#[test]
+fn commands_that_need_no_cluster_print_what_the_page_says() {
+    let page = Page::read();
+    let dir = folder();
+    write_job(dir.path(), 3);
+    let model = dir.path().join("points.onnx");
+    let model = model.to_str().unwrap();
+    let loss = ["--loss", "softmax-cross-entropy"];
+    page.holds("model show MODEL.onnx", &syncline(&["model", "show", model, "--json"]).ok());
+    page.holds("model check", &syncline(&[&["model", "check", model, "--json"], &loss[..]].concat()).ok());
+    let out = dir.path().join("out.onnx");
+    let out = ["--out", out.to_str().unwrap(), "--json", "--recompute"];
+    page.holds(
+        "model train-graph",
+        &syncline(&[&["model", "train-graph", model], &loss[..], &out[..]].concat()).ok(),
+    );
+    let simulate = ["simulate", "--intervals-ms", "100x2,200", "--json"];
+    page.holds("simulate", &syncline(&simulate).ok());
+    let compare = ["--compare", "bsp,auto"];
+    page.holds("simulate --compare", &syncline(&[&simulate[..], &compare[..]].concat()).ok());
+    page.holds("bench plan", &syncline(&["bench", "plan", "--runs", "1", "--json"]).ok());
+    let points = dir.path().join("points.json");
+    fs::write(&points, r#"{"points": [[1, 2, 3], [1.5, 3, 4.5]]}"#).unwrap();
+    page.holds("plan", &syncline(&["plan", points.to_str().unwrap(), "--json"]).ok());
+}

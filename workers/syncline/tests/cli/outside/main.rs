@@ -1,0 +1,23 @@
+use std::{error::Error, path::Path};
+
+use syncline::{Client, DataSpec, JobGraph, Loss, Model, Source, Split, Training};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let csv = Source::csv("digits.csv.gz");
+    let data = DataSpec { scale: 1.0 / 16.0, split: Split::TestEvery(5), ..DataSpec::new(csv) };
+    let model = Model::forward(Path::new("digits.onnx"), Loss::SoftmaxCrossEntropy);
+    let training = Training::new(model, data).with(|s| s.epochs = 10);
+
+    let mut job = JobGraph::new("mine");
+    let train = job.train("train", training);
+    job.evaluate("test", &train);
+    job.snapshot("weights", &train);
+
+    let client = Client::find()?;
+    let id = client.submit(&job).await?.id;
+    let done = client.wait(&id, |view| println!("loss {:?}", view.job.loss)).await?;
+    println!("accuracy {:?}", done.job.test_accuracy);
+    client.weights(&id).await?.save("digits.safetensors")?;
+    Ok(())
+}
