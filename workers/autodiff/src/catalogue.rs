@@ -1,6 +1,6 @@
 //! What becomes of each operator on the way from a parameter to the loss.
 
-use crate::rules::supported_operators;
+use crate::vjp::supported_operators;
 
 /// What becomes of an operator that reads a parameter, or something computed from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,12 +6,12 @@
 //!
 //! 1. `forward` — weights become inputs, constants are folded, every value gets a type (by ONNX Runtime).
 //! 2. `loss/` — the loss and its gradient for the model's output, one file per family.
-//! 3. `sweep` — from the loss back to the parameters: each node's rule turns gradients of its outputs into
+//! 3. `backward` — from the loss back to the parameters: each node's rule (its vector-Jacobian product, VJP) turns gradients of its outputs into
 //!    gradients of its inputs. A value that is read twice gets the sum.
 //! 4. `emitter` — where rules write their nodes: equal nodes are made once, nodes that nothing needs are dropped.
 //!
-//! The rules live in `rules/`, an operator or a family of like ones per file, listed in one table. To teach Syncline an
-//! operator: write the rule, add the line, add a case to one of `tests/rules*.rs`, which check it against finite
+//! The rules live in `vjp/`, an operator or a family of like ones per file, listed in one table. To teach Syncline an
+//! operator: write the rule, add the line, add a case to one of `tests/vjp*.rs`, which check it against finite
 //! differences. [`accept_ready`] takes a training graph that somebody else has made.
 //!
 //! # Names in a training graph
@@ -33,9 +33,11 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod backward;
 mod broadcast;
 mod catalogue;
 mod derive;
+mod embedding_rows;
 mod emitter;
 mod error;
 mod estimate;
@@ -46,15 +48,14 @@ mod param_list;
 mod precision;
 mod ready;
 mod recompute;
-mod rules;
 mod sizes;
-mod sweep;
-mod table;
 mod training_graph;
+mod vjp;
 mod warnings;
 
 pub use catalogue::{NONE_NEEDED, REFUSED, REWRITTEN, Support, support};
 pub use derive::derive;
+pub use embedding_rows::rows_of_table;
 pub use error::AutodiffError;
 pub use estimate::{Estimate, estimate};
 pub use forward::{
@@ -67,10 +68,9 @@ pub use param_list::names_of;
 pub use precision::{FIRST_LOSS_SCALE, Precision};
 pub use ready::accept_ready;
 pub use recompute::{NOMINAL_AXIS, Saving};
-pub use rules::{float64_form, supported_operators};
 pub use sizes::sizes;
-pub use table::rows_of_table;
 pub use training_graph::{Io, Param, TrainingGraph};
+pub use vjp::{float64_form, supported_operators};
 pub use warnings::{unknown_dropout, warnings};
 
 /// Input that holds the wanted answers, unless the options name another.

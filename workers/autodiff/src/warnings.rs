@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use syncline_onnx::ModelProto;
-use syncline_onnx::proto::remark;
+use syncline_onnx::proto::metadata;
 
 use crate::error::AutodiffError;
 use crate::forward::{Exported, Exporter, Shared, TRAINABLE, select, shared, trained_padding};
@@ -53,7 +53,7 @@ pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Strin
     }
     let decided = options.params.is_some()
         || options.train.is_some()
-        || remark(&model.metadata_props, TRAINABLE).is_some();
+        || metadata(&model.metadata_props, TRAINABLE).is_some();
     let frozen = exported.is_some() && !decided && options.freeze.is_empty();
     if frozen {
         said.push(

@@ -11,7 +11,7 @@
 //! implementation behind the trait [`Compiler`]; this crate has none of its own.
 
 mod attributes;
-mod build;
+mod builder;
 mod compiler;
 mod declared;
 mod element;
@@ -27,7 +27,7 @@ mod view;
 mod weight_gradient;
 
 pub use attributes::{attr_float, attr_int, attr_ints, attr_string};
-pub use build::GraphBuilder;
+pub use builder::GraphBuilder;
 pub use compiler::{CompileError, Compiler, Types};
 pub use declared::DeclaredTypes;
 pub use element::{Dim, ElementType, TensorType};

@@ -1,6 +1,6 @@
 //! A ready-made forward model: the multi-layer perceptron.
 
-use crate::build::GraphBuilder;
+use crate::builder::GraphBuilder;
 use crate::element::{Dim, ElementType};
 use crate::proto::ModelProto;
 

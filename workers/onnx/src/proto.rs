@@ -16,7 +16,7 @@ pub struct ModelProto {
     pub graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSetIdProto>,
-    /// Remarks for other programs.
+    /// Metadata for other programs.
     #[prost(message, repeated, tag = "14")]
     pub metadata_props: Vec<StringStringEntryProto>,
     #[prost(message, repeated, tag = "25")]
@@ -47,7 +47,7 @@ pub struct GraphProto {
     pub output: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "13")]
     pub value_info: Vec<ValueInfoProto>,
-    /// Remarks for other programs; PyTorch's exporter names parameters and buffers here.
+    /// Metadata for other programs; PyTorch's exporter names parameters and buffers here.
     #[prost(message, repeated, tag = "16")]
     pub metadata_props: Vec<StringStringEntryProto>,
 }
@@ -69,7 +69,7 @@ pub struct NodeProto {
     pub domain: String,
     #[prost(string, tag = "8")]
     pub overload: String,
-    /// Remarks for other programs, which do not change what the node computes.
+    /// Metadata for other programs, which does not change what the node computes.
     #[prost(message, repeated, tag = "9")]
     pub metadata_props: Vec<StringStringEntryProto>,
 }
@@ -122,7 +122,7 @@ pub struct ValueInfoProto {
     pub name: String,
     #[prost(message, optional, tag = "2")]
     pub r#type: Option<TypeProto>,
-    /// Remarks for other programs.
+    /// Metadata for other programs.
     #[prost(message, repeated, tag = "4")]
     pub metadata_props: Vec<StringStringEntryProto>,
 }
@@ -235,9 +235,9 @@ pub struct FunctionProto {
     pub overload: String,
 }
 
-/// The value of a remark.
-pub fn remark<'a>(remarks: &'a [StringStringEntryProto], key: &str) -> Option<&'a str> {
-    remarks.iter().find(|remark| remark.key == key).map(|remark| remark.value.as_str())
+/// The value of a metadata entry.
+pub fn metadata<'a>(entries: &'a [StringStringEntryProto], key: &str) -> Option<&'a str> {
+    entries.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str())
 }
 
 impl ModelProto {

@@ -1,12 +1,12 @@
-//! A remark on a node: what a gradient of convolution weights is made of.
+//! An annotation of a node: what a gradient of convolution weights is made of.
 
 use serde::{Deserialize, Serialize};
 
-use crate::proto::{NodeProto, StringStringEntryProto};
+use crate::proto::{NodeProto, StringStringEntryProto, metadata};
 
-/// Name of the remark on the node that makes a gradient of weights.
-const REMARK: &str = "syncline.weight_gradient";
-/// What a gradient of weights is made of: a remark on its last node, whose ordinary nodes say the same at length.
+/// Key of the annotation of the node that makes a gradient of weights.
+const KEY: &str = "syncline.weight_gradient";
+/// What a gradient of weights is made of: an annotation of its last node, whose ordinary nodes say the same at length.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightGradient {
     /// Value of shape `[batch, channels per group, height, width]`.
@@ -33,15 +33,14 @@ pub struct Extent {
 }
 
 impl WeightGradient {
-    /// The remark to put on the node.
-    pub fn remark(&self) -> Vec<StringStringEntryProto> {
+    /// The metadata to put on the node.
+    pub fn metadata(&self) -> Vec<StringStringEntryProto> {
         let value = serde_json::to_string(self).ok();
-        value.map(|value| StringStringEntryProto { key: REMARK.to_owned(), value }).into_iter().collect()
+        value.map(|value| StringStringEntryProto { key: KEY.to_owned(), value }).into_iter().collect()
     }
 
-    /// What the remark of a node says.
+    /// What the annotation of a node says.
     pub fn of(node: &NodeProto) -> Option<Self> {
-        let remark = node.metadata_props.iter().find(|remark| remark.key == REMARK)?;
-        serde_json::from_str(&remark.value).ok()
+        serde_json::from_str(metadata(&node.metadata_props, KEY)?).ok()
     }
 }

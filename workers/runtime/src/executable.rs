@@ -11,11 +11,11 @@ use crate::error::BackendError;
 use crate::infer::outlet_types;
 use crate::nchwc;
 use crate::outputs::Outputs;
+use crate::pinned::Pinned;
 use crate::placement::Placement;
-use crate::row_sums::{add_one_after_the_other, adds_by_index};
 use crate::runtime::Runtime;
+use crate::scatter_add::{is_scatter_add, sequential_scatter_adds};
 use crate::session::{ExecOptions, Optimize, compile};
-use crate::staged::Staged;
 use crate::view::{bind, check_size};
 
 /// Where planning the memory begins to take longer than a run on a small batch.
@@ -25,7 +25,7 @@ const MANY_NODES: usize = 2500;
 #[derive(Debug)]
 pub struct Executable {
     /// Before the session, which must outlive it. `None` on the CPU, which reads inputs where they are.
-    staged: Option<Staged>,
+    pinned: Option<Pinned>,
     session: Session,
     placement: Placement,
     input_names: Vec<String>,
@@ -36,14 +36,14 @@ impl Executable {
     /// Checks the bytes (external data is refused here as well) and compiles them. Milliseconds to seconds.
     ///
     /// With several threads, sums of rows by index are written so that threads cannot disturb them; a model with sums
-    /// by index of another kind runs on one thread, see `row_sums`.
+    /// by index of another kind runs on one thread, see `scatter_add`.
     pub fn new(runtime: &Runtime, onnx_bytes: &[u8], options: &ExecOptions) -> Result<Self, BackendError> {
         let parsed = syncline_onnx::parse(onnx_bytes)?;
         let mut options = options.clone();
         let mut rewritten = None;
-        if options.intra_threads > 1 && nodes(&parsed).any(adds_by_index) {
-            rewritten = add_one_after_the_other(&parsed);
-            if nodes(rewritten.as_ref().unwrap_or(&parsed)).any(adds_by_index) {
+        if options.intra_threads > 1 && nodes(&parsed).any(is_scatter_add) {
+            rewritten = sequential_scatter_adds(&parsed);
+            if nodes(rewritten.as_ref().unwrap_or(&parsed)).any(is_scatter_add) {
                 options.intra_threads = 1;
             }
         }
@@ -58,17 +58,17 @@ impl Executable {
         };
         let refused = |source: ort::Error| BackendError::Compile { reason: source.to_string() };
         let placement = Placement::of(&session).map_err(refused)?;
-        let staged = match options.device {
+        let pinned = match options.device {
             Device::Cpu => None,
             device => {
                 check(&placement, device)?;
                 info!(%device, %placement, "model is loaded");
-                Some(Staged::new(&session, device).map_err(refused)?)
+                Some(Pinned::new(&session, device).map_err(refused)?)
             }
         };
         let input_names = session.inputs().iter().map(|input| input.name().to_owned()).collect();
         let output_names = session.outputs().iter().map(|output| output.name().to_owned()).collect();
-        Ok(Self { staged, session, placement, input_names, output_names })
+        Ok(Self { pinned, session, placement, input_names, output_names })
     }
 
     /// A model that is run once or twice, loaded in the least time: as it is written, and if it has many nodes without
@@ -124,11 +124,11 @@ impl Executable {
                 Some(given) if given.0 == wanted => *given,
                 _ => find_input(inputs, wanted)?,
             };
-            match &mut self.staged {
+            match &mut self.pinned {
                 None => bound.push(bind(view, name)?),
-                Some(staged) if changed(name) || !staged.holds(index) => {
+                Some(pinned) if changed(name) || !pinned.holds(index) => {
                     check_size(&view, name)?;
-                    staged.send(index, name, view).map_err(|source| run_error(&source))?;
+                    pinned.send(index, name, view).map_err(|source| run_error(&source))?;
                 }
                 Some(_) => {}
             }
@@ -136,9 +136,9 @@ impl Executable {
         if inputs.len() != self.input_names.len() {
             return Err(self.surplus(inputs));
         }
-        let values = match &mut self.staged {
+        let values = match &mut self.pinned {
             None => self.session.run(&bound[..]),
-            Some(staged) => staged.run(&mut self.session),
+            Some(pinned) => pinned.run(&mut self.session),
         };
         Ok(Outputs::new(values.map_err(|source| run_error(&source))?))
     }
@@ -184,7 +184,7 @@ mod tests {
 
     use ort::memory::MemoryType;
 
-    use super::super::staged::host_memory;
+    use super::super::pinned::host_memory;
     use super::*;
     use syncline_onnx::{ElementType, GraphBuilder};
 
@@ -208,9 +208,9 @@ mod tests {
     }
 
     /// As on a device, in ordinary memory.
-    fn staged() -> Executable {
+    fn pinned() -> Executable {
         let mut executable = Executable::new(&runtime(), &adder(), &ExecOptions::default()).unwrap();
-        executable.staged = Some(Staged::new(&executable.session, Device::Cpu).unwrap());
+        executable.pinned = Some(Pinned::new(&executable.session, Device::Cpu).unwrap());
         executable
     }
 
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_device_gets_what_is_new_and_keeps_the_rest() {
-        let mut on_device = staged();
+        let mut on_device = pinned();
         #[rustfmt::skip]
         let runs = [
             (vec![1.0, 2.0],           [10.0, 20.0], vec!["a", "b"], vec![11.0, 22.0]),
@@ -248,17 +248,17 @@ mod tests {
 
     #[test]
     fn the_first_run_sends_everything_whatever_is_said() {
-        assert_eq!(total(&mut staged(), &[1.0, 2.0], &[3.0, 4.0], &[]).unwrap(), [4.0, 6.0]);
+        assert_eq!(total(&mut pinned(), &[1.0, 2.0], &[3.0, 4.0], &[]).unwrap(), [4.0, 6.0]);
     }
 
     #[test]
     fn a_device_gets_no_tensor_whose_shape_is_wrong() {
         let short = TensorView::F32 { shape: &[3, 2], data: &[1.0] };
         let b = TensorView::F32 { shape: &[2], data: &[1.0, 2.0] };
-        let error = staged().run(&[("a", short), ("b", b)]).unwrap_err();
+        let error = pinned().run(&[("a", short), ("b", b)]).unwrap_err();
         assert_eq!(error.code(), "E326", "{error}");
         let wide = TensorView::F32 { shape: &[1, 3], data: &[1.0; 3] };
-        let error = staged().run(&[("a", wide), ("b", b)]).unwrap_err();
+        let error = pinned().run(&[("a", wide), ("b", b)]).unwrap_err();
         assert_eq!(error.code(), "E327", "{error}");
     }
 

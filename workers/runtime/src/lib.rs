@@ -9,20 +9,20 @@
 //! A step of a small network takes about a millisecond, so the path of `run` avoids formatting, maps and copies;
 //! it costs a few microseconds.
 
+mod denylist;
 mod device;
 mod error;
 mod executable;
-mod hazards;
 mod infer;
 mod nchwc;
 mod outputs;
+mod pinned;
 mod placement;
-mod proof;
-mod row_sums;
 mod runtime;
+mod scatter_add;
+mod self_test;
 mod session;
 pub mod stage;
-mod staged;
 mod view;
 
 pub use error::BackendError;

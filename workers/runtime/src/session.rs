@@ -7,9 +7,9 @@ use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use syncline_kit::Device;
 use syncline_onnx::ModelProto;
 
+use crate::denylist;
 use crate::device::register;
 use crate::error::BackendError;
-use crate::hazards;
 use crate::runtime::Runtime;
 
 /// How much ONNX Runtime rewrites a graph when it is loaded.
@@ -61,7 +61,7 @@ pub(super) fn compile(
         Optimize::Basic => GraphOptimizationLevel::Level1,
         Optimize::All => GraphOptimizationLevel::All,
     };
-    hazards::check(model)?;
+    denylist::check(model)?;
     let failed = |reason: String| BackendError::Compile { reason };
     let refused = |source: ort::Error| failed(source.to_string());
     let builder = || -> ort::Result<SessionBuilder> {

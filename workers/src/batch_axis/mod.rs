@@ -3,10 +3,10 @@
 //! A job feeds batches of other sizes: the last one of an epoch, those of policies that balance the load, those of an
 //! evaluation. [`open_batch`] opens the first axis of every data input and changes what the exporter has computed from
 //! its size (`rewrite`). That is a guess, so that it is proved: the opened model runs on one sample more than the
-//! original, and has to make of the others what the original makes of them (`prove`).
+//! original, and has to make of the others what the original makes of them (`verify`).
 
-mod prove;
 mod rewrite;
+mod verify;
 
 use std::collections::HashSet;
 
@@ -15,8 +15,8 @@ use syncline_onnx::proto::{DimensionProto, DimensionValue, GraphProto, ValueInfo
 use syncline_onnx::{Dim, TensorType, folded_value_types};
 use syncline_runtime::Runtime;
 
-use prove::prove;
 use rewrite::rewrite;
+use verify::verify;
 
 /// Name of the opened axis.
 const BATCH: &str = "batch";
@@ -54,7 +54,7 @@ pub fn open_batch(
         rewrite(graph, &types, &inputs, size);
     }
     let named = |reason| AutodiffError::FixedBatch { size, reason };
-    prove(runtime, &inference_form(model), &inference_form(opened.clone()), size).map_err(named)?;
+    verify(runtime, &inference_form(model), &inference_form(opened.clone()), size).map_err(named)?;
     Ok(BatchAxis::Opened { from: size, onnx: opened.to_bytes() })
 }
 

@@ -9,7 +9,7 @@ use syncline_runtime::{BackendError, ExecOptions, Executable, Runtime};
 use super::error::CheckError;
 use super::feed::{self, Fed};
 use super::groups::Direction;
-use super::{GRAD_SUFFIX, LOSS, double};
+use super::{GRAD_SUFFIX, LOSS, float64};
 
 /// The loss of a training graph in the widest form that ONNX Runtime runs.
 pub(super) struct Differences {
@@ -43,7 +43,7 @@ impl Differences {
     ) -> Result<Self, CheckError> {
         let mut wide = syncline_onnx::parse(&graph.train_onnx)?;
         wide.graph = wide.graph.take().map(|graph| float64_form(graph, types));
-        let wide = double::to_f64(&wide);
+        let wide = float64::to_f64(&wide);
         let session = Executable::new(runtime, &loss_alone(wide.clone()).to_bytes(), &as_trained());
         let first = first_parameter(graph);
         match session {

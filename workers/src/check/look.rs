@@ -12,9 +12,9 @@ use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime, stage};
 
 use super::differences::{Differences, as_trained, threads};
 use super::error::CheckError;
+use super::fault::{fault, zero_root};
 use super::feed::Fed;
 use super::groups::{Direction, direction};
-use super::place::{place, zero_root};
 use super::{CheckOptions, Checked, check_graph, feed, floor, frozen, gradients, sizes_of};
 
 /// What a quick look says.
@@ -250,7 +250,7 @@ fn closely(runtime: &Runtime, graph: &TrainingGraph, axis: usize) -> Result<Look
     match wrong(&checked) {
         wrong if wrong.is_empty() => Ok(Looked::Right),
         wrong => {
-            let place = place(runtime, &fixed, &wrong)?;
+            let place = fault(runtime, &fixed, &wrong)?;
             let scatters = scatters(&syncline_onnx::parse(&graph.eval_onnx)?);
             Err(CheckError::WrongGradients { params: wrong.join(", "), place, scatters })
         }

@@ -5,7 +5,7 @@
 //! is scaled or turned, and along directions that mix it with random numbers, which find parts that are missing; so that
 //! the cost is a few evaluations per parameter and not two per element. Of a large model several parameters are looked at
 //! together, as many as the time allows, see `groups`. They are taken in float64, where operators without a float64 kernel
-//! are written as others (`rules::float64_form`); if one remains, in float32, where they are good to a few per cent only.
+//! are written as others (`vjp::float64_form`); if one remains, in float32, where they are good to a few per cent only.
 //!
 //! The graph is the one that a job would train, so that normalisation uses the batch and Dropout drops; what it draws is
 //! drawn once, from its own seeds, and kept (`frozen`). Parameters are shaken a little, away from the kinks that rules of
@@ -15,13 +15,13 @@
 //! something differs.
 
 mod differences;
-mod double;
 mod error;
+mod fault;
 mod feed;
+mod float64;
 mod frozen;
 mod groups;
 mod look;
-mod place;
 mod search;
 
 pub use error::{CheckError, NO_GRADIENTS};

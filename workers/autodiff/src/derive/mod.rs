@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use syncline_onnx::proto::{GraphProto, ModelProto};
 use syncline_onnx::{Compiler, ElementType, TensorType, check_loads};
 
+use crate::backward::backward;
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
 use crate::forward::{Forward, NEXT_SUFFIX, Statistic, evaluation_form, never_empty, training_form};
@@ -15,7 +16,6 @@ use crate::options::DeriveOptions;
 use crate::precision::{Precision, lower, scale_loss, unscale, write_bf16};
 use crate::recompute::{NOMINAL_AXIS, Saving, recompute};
 use crate::sizes::sizes;
-use crate::sweep::sweep;
 use crate::training_graph::{Io, Param, TrainingGraph};
 use crate::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_SCALE, LOSS_WEIGHT};
 use checks::{check_names, check_results};
@@ -89,8 +89,8 @@ fn differentiate(
         false => values.grad.clone(),
     };
     let params: Vec<String> = forward.params.iter().map(|param| param.name.clone()).collect();
-    let seed = (at.output.to_owned(), cotangent.clone());
-    let grads = sweep(&mut emitter, &graph.node, &types, &params, seed)?;
+    let at_output = (at.output.to_owned(), cotangent.clone());
+    let grads = backward(&mut emitter, &graph.node, &types, &params, at_output)?;
 
     let mut outputs = publish_metrics(&mut emitter, &values);
     outputs.extend(publish_gradients(&mut emitter, forward, &grads, is_scaled));

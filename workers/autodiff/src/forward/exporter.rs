@@ -3,17 +3,17 @@
 //! A model that is exported as it evaluates has lost its Dropout, and its BatchNormalization may be folded into the
 //! convolutions in front of it. What says so: a BatchNormalization in its form for evaluation; running statistics in the
 //! signature of the program that are no constants of the graph any more; the names that the older exporter gives to
-//! folded weights; lines of source code in the remarks that name a Dropout, where the graph has none.
+//! folded weights; lines of source code in the metadata that name a Dropout, where the graph has none.
 
 use std::collections::HashSet;
 
 use syncline_onnx::ModelProto;
-use syncline_onnx::proto::{GraphProto, NodeProto, StringStringEntryProto, remark};
+use syncline_onnx::proto::{GraphProto, NodeProto, StringStringEntryProto, metadata};
 
-use super::remarks::{SCOPES, SIGNATURE};
+use super::exporter_metadata::{SCOPES, SIGNATURE};
 
 const SOURCE: &str = "pkg.torch.onnx.stack_trace";
-/// PyTorch's operator for BatchNormalization that evaluates; it is a part of node names and remarks.
+/// PyTorch's operator for BatchNormalization that evaluates; it is a part of node names and metadata.
 const EVALUATING: &str = "batch_norm_legit_no_training";
 /// The one that trains.
 const TRAINING: &str = "batch_norm_legit_functional";
@@ -39,7 +39,7 @@ pub(crate) struct Exported {
     pub(crate) trains: bool,
     /// Whether there is a Dropout.
     pub(crate) drops: bool,
-    /// Whether a line of source code in the remarks names one.
+    /// Whether a line of source code in the metadata names one.
     pub(crate) source_drops: bool,
 }
 
@@ -47,8 +47,8 @@ impl Exported {
     /// `None` for a model that PyTorch has not written.
     pub(crate) fn of(model: &ModelProto) -> Option<Self> {
         let graph = model.graph.as_ref().filter(|_| model.producer_name == "pytorch")?;
-        let of_torch = |remarks: &[StringStringEntryProto]| {
-            remarks.iter().any(|remark| remark.key.starts_with("pkg.torch"))
+        let of_torch = |metadata: &[StringStringEntryProto]| {
+            metadata.iter().any(|entry| entry.key.starts_with("pkg.torch"))
         };
         let dynamo =
             of_torch(&graph.metadata_props) || graph.node.iter().any(|node| of_torch(&node.metadata_props));
@@ -81,24 +81,24 @@ impl Exported {
 }
 
 fn is_of(node: &NodeProto, operator: &str) -> bool {
-    node.name.contains(operator) || node.metadata_props.iter().any(|remark| remark.value.contains(operator))
+    node.name.contains(operator) || node.metadata_props.iter().any(|entry| entry.value.contains(operator))
 }
 
-fn names_dropout(remark: &StringStringEntryProto) -> bool {
-    remark.key == SOURCE && remark.value.to_lowercase().contains("dropout")
+fn names_dropout(entry: &StringStringEntryProto) -> bool {
+    entry.key == SOURCE && entry.value.to_lowercase().contains("dropout")
 }
 
 /// Modules whose running variance was an input of the program and is no constant of the graph, and that do not normalise
 /// any more.
 fn lost_statistics(graph: &GraphProto) -> Vec<String> {
     let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
-    let signature = graph.metadata_props.iter().find(|remark| remark.key == SIGNATURE);
-    let targets = signature.map_or("", |remark| remark.value.as_str()).split(": BUFFER target='").skip(1);
+    let signature = graph.metadata_props.iter().find(|entry| entry.key == SIGNATURE);
+    let targets = signature.map_or("", |entry| entry.value.as_str()).split(": BUFFER target='").skip(1);
     let targets = targets.filter_map(|rest| rest.split('\'').next());
     let lost = targets.filter(|target| !constants.contains(target));
     let modules = lost.filter_map(|target| target.strip_suffix(".running_var"));
     let norms = graph.node.iter().filter(|node| node.op_type == "BatchNormalization");
-    let scopes = norms.filter_map(|node| remark(&node.metadata_props, SCOPES));
+    let scopes = norms.filter_map(|node| metadata(&node.metadata_props, SCOPES));
     let normalising: HashSet<&str> = scopes.flat_map(|scopes| scopes.split('\'')).collect();
     modules.filter(|module| !normalising.contains(module)).map(str::to_owned).collect()
 }

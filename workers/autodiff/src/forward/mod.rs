@@ -1,36 +1,36 @@
 //! Preparing a forward model: weights become inputs, constants are folded, every value gets a type.
 
-mod barred;
 mod bounds;
-mod columns;
 mod constant_names;
 mod exporter;
+mod exporter_metadata;
 mod formula;
+mod glob;
 mod group_norm_form;
-mod idioms;
 mod inference_form;
 mod int_constants;
-mod meanings;
-mod merged;
-mod padding;
-mod pattern;
-mod remarks;
+mod matvec;
+mod nondifferentiable;
+mod padding_idx;
 mod scaler;
 mod select;
-mod shape_values;
+mod shape_folding;
+mod shared_weights;
+mod split_to_sequence;
+mod torch_names;
 mod training_form;
-mod untie;
+mod untie_weights;
 
-pub use self::columns::with_columns;
 pub(crate) use self::exporter::{Exported, Exporter};
+pub use self::exporter_metadata::TRAINABLE;
 pub use self::inference_form::inference_form;
-pub(crate) use self::merged::{Shared, shared};
-pub(crate) use self::padding::trained_padding;
-pub use self::remarks::TRAINABLE;
+pub use self::matvec::with_columns;
+pub(crate) use self::padding_idx::trained_padding;
 pub use self::select::{Selected, select};
+pub(crate) use self::shared_weights::{Shared, shared};
 pub use self::training_form::{NEXT_SUFFIX, Statistic};
 pub(crate) use self::training_form::{evaluation_form, is_of_batch, training_form};
-pub use self::untie::parse_forward;
+pub use self::untie_weights::parse_forward;
 
 use std::collections::HashSet;
 
@@ -40,14 +40,14 @@ use syncline_onnx::{Compiler, Dim, ElementType, TensorType, Types, infer_types};
 use crate::error::AutodiffError;
 use crate::options::DeriveOptions;
 use crate::training_graph::Param;
-use barred::refuse_barred;
 use bounds::{check_bounds, check_types};
-use columns::write_columns;
 use group_norm_form::write_out_group_norms;
-use idioms::rewrite;
-use padding::hold_padding;
+use matvec::write_columns;
+use nondifferentiable::refuse_nondifferentiable;
+use padding_idx::hold_padding;
 use scaler::write_out_scalers;
-use shape_values::fix_shapes;
+use shape_folding::fold_shapes;
+use split_to_sequence::write_splits;
 use training_form::{activate_dropout, statistics};
 
 /// Oldest operator set the rules know: from 13 on, axes of reductions are inputs and Softmax has one axis.
@@ -85,7 +85,7 @@ impl Forward {
         if let Some(graph) = &mut model.graph {
             hold_padding(graph, &trained);
         }
-        // Remarks of exporters are many times the size of the graph, and nobody reads them from here on.
+        // ExporterMetadata of exporters are many times the size of the graph, and nobody reads them from here on.
         model.metadata_props.clear();
         let mut graph = model.graph.take().unwrap_or_default();
         graph.metadata_props.clear();
@@ -94,7 +94,7 @@ impl Forward {
         }
         graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
         check_bounds(&graph)?;
-        refuse_barred(&graph, &trained, options.output.as_ref())?;
+        refuse_nondifferentiable(&graph, &trained, options.output.as_ref())?;
         if let Some(name) = &options.output {
             keep(&mut graph, name);
         }
@@ -124,7 +124,7 @@ impl Forward {
         // ONNX Runtime adds its own.
         graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
         for _ in 0..MOST_ROUNDS {
-            let (sequences, shapes) = (rewrite(&mut graph, &types), fix_shapes(&mut graph, &types));
+            let (sequences, shapes) = (write_splits(&mut graph, &types), fold_shapes(&mut graph, &types));
             let columns = write_columns(&mut graph, |value| types.get(value).map(|ty| ty.dims.len()));
             if !(sequences || shapes || columns) {
                 break;
@@ -145,7 +145,10 @@ impl Forward {
 /// Refuses what no gradient flows through, before anything of the model is loaded.
 pub fn refuse_unloaded(model: &ModelProto, options: &DeriveOptions) -> Result<(), AutodiffError> {
     let trained = trained_of(select(model, options)?);
-    model.graph.as_ref().map_or(Ok(()), |graph| refuse_barred(graph, &trained, options.output.as_ref()))
+    model
+        .graph
+        .as_ref()
+        .map_or(Ok(()), |graph| refuse_nondifferentiable(graph, &trained, options.output.as_ref()))
 }
 
 fn trained_of(selected: Vec<Selected>) -> HashSet<String> {

@@ -1,7 +1,7 @@
 //! Which weights of a forward model are trained.
 //!
 //! A list of names decides alone: that of the options, or the one in the model's own metadata, see
-//! [`TRAINABLE`](super::remarks::TRAINABLE). Without one a float32 constant is trained, unless
+//! [`TRAINABLE`](super::exporter_metadata::TRAINABLE). Without one a float32 constant is trained, unless
 //!
 //! * it holds the infinities of an attention mask, or every node that reads it does so where no gradient flows (the
 //!   scales of a `Resize`, the running statistics of a `BatchNormalization`);
@@ -18,9 +18,9 @@ use syncline_onnx::proto::{GraphProto, TensorProto};
 use syncline_onnx::{ElementType, ModelProto, captured};
 
 use super::constant_names::{is_buffer, is_parameter};
+use super::exporter_metadata::{ExporterMetadata, Kind};
 use super::formula::{SINES, formula, holds_sines};
-use super::pattern::matches;
-use super::remarks::{Kind, Remarks};
+use super::glob::matches;
 use super::training_form::statistics;
 use crate::error::AutodiffError;
 use crate::options::DeriveOptions;
@@ -72,13 +72,13 @@ pub fn select(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Selecte
             return Err(AutodiffError::NoSuchParameter { name: pattern.clone() });
         }
     }
-    let remarks = Remarks::of(model);
+    let metadata = ExporterMetadata::of(model);
     let file = File {
-        listed: listed(graph, options, &remarks)?,
+        listed: listed(graph, options, &metadata)?,
         uses: uses(graph),
         statistics: statistics(graph),
         names: graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect(),
-        remarks: &remarks,
+        metadata: &metadata,
     };
     let select = |tensor: &TensorProto| {
         let (reason, doubtful) = file.verdict(tensor, options);
@@ -91,9 +91,9 @@ pub fn select(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Selecte
 fn listed(
     graph: &GraphProto,
     options: &DeriveOptions,
-    remarks: &Remarks,
+    metadata: &ExporterMetadata,
 ) -> Result<Option<HashSet<String>>, AutodiffError> {
-    let (origin, list) = match (&options.params, &options.train, &remarks.trainable) {
+    let (origin, list) = match (&options.params, &options.train, &metadata.trainable) {
         (Some(list), ..) => ("the list of parameters", list),
         (None, None, Some(list)) => ("the list in the model's metadata", list),
         _ => return Ok(None),
@@ -105,7 +105,7 @@ fn listed(
         .iter()
         .map(|name| match set.contains(name.as_str()) {
             true => name.clone(),
-            false => remarks.name_in_file(name).to_owned(),
+            false => metadata.name_in_file(name).to_owned(),
         })
         .collect();
     match unknown(&list, &known) {
@@ -120,7 +120,7 @@ struct File<'a> {
     uses: HashMap<&'a str, Uses>,
     statistics: HashSet<String>,
     names: HashSet<&'a str>,
-    remarks: &'a Remarks,
+    metadata: &'a ExporterMetadata,
 }
 
 impl File<'_> {
@@ -153,7 +153,7 @@ impl File<'_> {
         if tensor.to_f32().is_ok_and(|numbers| numbers.iter().any(wild)) {
             return sure("holds numbers of a mask");
         }
-        match self.remarks.kind(&tensor.name) {
+        match self.metadata.kind(&tensor.name) {
             // A frozen position table is a parameter as well, and `requires_grad` is not in the file.
             Some(Kind::Parameter) if holds_sines(tensor) => guess(SINES),
             Some(Kind::Parameter) => TRAINED,
@@ -166,7 +166,7 @@ impl File<'_> {
     /// Where the file says nothing.
     fn by_looks(&self, tensor: &TensorProto, uses: Uses) -> Verdict {
         let is_there = |name: &str| self.names.contains(name);
-        let silent = self.remarks.is_silent();
+        let silent = self.metadata.is_silent();
         // What the exporter has made has no name of PyTorch's.
         let made = tensor.name.contains("::") || tensor.name.starts_with('/');
         if is_parameter(&tensor.name, is_there) && (silent || !tensor.dims.is_empty()) {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use syncline_onnx::proto::{GraphProto, NodeProto};
 use syncline_onnx::{ElementType, Graph, Types, ValueId, attr_int};
 
-use super::low_nodes::{element, operands};
+use super::autocast::{element, operands};
 
 /// The graph with the nodes of which `low` says so in 16 bits.
 pub(super) fn with_casts(graph: GraphProto, types: &Types, low: &[bool]) -> GraphProto {

@@ -11,16 +11,16 @@
 //!
 //! A value that a residual connection adds up from an embedding on stays float32.
 //!
-//! `low_nodes` draws the line. float16 has few exponents, see `scaled_loss`; bfloat16 has those of float32, but fewer
+//! `autocast` draws the line. float16 has few exponents, see `loss_scale`; bfloat16 has those of float32, but fewer
 //! operators of the standard and of ONNX Runtime's CUDA provider know it (docs/OperatorKernels.md of ONNX Runtime).
 //! Source: Micikevicius et al., Mixed precision training, ICLR 2018, arXiv:1710.03740.
 
+mod autocast;
 mod casts;
-mod low_nodes;
-mod scaled_loss;
+mod loss_scale;
 
-pub use self::scaled_loss::FIRST_LOSS_SCALE;
-pub(crate) use self::scaled_loss::{scale_loss, unscale};
+pub use self::loss_scale::FIRST_LOSS_SCALE;
+pub(crate) use self::loss_scale::{scale_loss, unscale};
 
 use std::str::FromStr;
 
@@ -30,8 +30,8 @@ use syncline_onnx::{ElementType, TensorType, Types};
 
 use crate::error::AutodiffError;
 use crate::training_graph::Param;
+use autocast::{Table, low_nodes};
 use casts::with_casts;
-use low_nodes::{Table, low_nodes};
 
 /// Element type of the heavy part of a training graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use syncline_onnx::{ElementType, GraphBuilder, TensorType};
 
-    /// Forward values of a graph with these nodes (operator, inputs; node `n` makes `vn`), and late ones behind `seed`.
+    /// Forward values of a graph with these nodes (operator, inputs; node `n` makes `vn`), and late ones behind `cotangent`.
     fn planned(nodes: &[(&str, &[&str])], late: &[(&str, &[&str])]) -> (Vec<String>, Vec<String>) {
         let mut builder = GraphBuilder::new("plan");
         builder.input("x", ElementType::F32, &[64.into(), 64.into()]);
@@ -206,7 +206,7 @@ mod tests {
             builder.named(&format!("v{index}"), op, inputs, &[]);
         }
         let last = format!("v{}", nodes.len() - 1);
-        builder.named("seed", "Loss", &[&last], &[]);
+        builder.named("cotangent", "Loss", &[&last], &[]);
         for (index, (op, inputs)) in late.iter().enumerate() {
             let value = builder.named(&format!("d{index}"), op, inputs, &[]);
             builder.output(&value);
@@ -215,7 +215,7 @@ mod tests {
         let ty = TensorType::new(ElementType::F32, vec![64.into(), 64.into()]);
         let made = graph.nodes().flat_map(|(_, node)| node.output.clone());
         let types: Types = made.map(|name| (name, ty.clone())).collect();
-        let plan = Plan::of(&graph, &types, graph.value("seed").unwrap());
+        let plan = Plan::of(&graph, &types, graph.value("cotangent").unwrap());
         let sorted = |values: &HashSet<ValueId>| {
             let mut values: Vec<String> = values.iter().map(|&value| graph.name(value).to_owned()).collect();
             values.sort();
@@ -231,28 +231,28 @@ mod tests {
         let cases: &[(&str, &[(&str, &[&str])], &[(&str, &[&str])], (&[&str], &[&str]))] = &[
             ("one reader: keep what it reads",
              &[("MatMul", &["x", "x"]), ("Exp", &["v0"]), ("Tanh", &["v1"])],
-             &[("Mul", &["seed", "v2"])],
+             &[("Mul", &["cotangent", "v2"])],
              (&["v2"], &[])),
             ("two readers: make both of one",
              &[("MatMul", &["x", "x"]), ("Exp", &["v0"]), ("Tanh", &["v1"])],
-             &[("Mul", &["seed", "v2"]), ("Mul", &["seed", "v1"])],
+             &[("Mul", &["cotangent", "v2"]), ("Mul", &["cotangent", "v1"])],
              (&["v1"], &["v2"])),
             ("the product is read too",
              &[("MatMul", &["x", "x"]), ("Exp", &["v0"]), ("Tanh", &["v1"])],
-             &[("Mul", &["seed", "v2"]), ("Mul", &["seed", "v0"])],
+             &[("Mul", &["cotangent", "v2"]), ("Mul", &["cotangent", "v0"])],
              (&["v0"], &["v1", "v2"])),
             ("from an input nothing is kept",
              &[("Exp", &["x"]), ("Tanh", &["v0"])],
-             &[("Mul", &["seed", "v1"]), ("Mul", &["seed", "v0"])],
+             &[("Mul", &["cotangent", "v1"]), ("Mul", &["cotangent", "v0"])],
              (&[], &["v0", "v1"])),
             ("products are kept",
              &[("MatMul", &["x", "x"]), ("MatMul", &["v0", "v0"])],
-             &[("Mul", &["seed", "v0"]), ("Mul", &["seed", "v1"])],
+             &[("Mul", &["cotangent", "v0"]), ("Mul", &["cotangent", "v1"])],
              (&["v0", "v1"], &[])),
             ("what skips two products is kept",
              &[("MatMul", &["x", "x"]), ("Exp", &["v0"]), ("MatMul", &["v1", "x"]), ("MatMul", &["v2", "x"]),
                ("Add", &["v1", "v3"])],
-             &[("Mul", &["seed", "v0"]), ("Mul", &["seed", "v1"])],
+             &[("Mul", &["cotangent", "v0"]), ("Mul", &["cotangent", "v1"])],
              (&["v0", "v1"], &[])),
         ];
         for (name, nodes, late, (kept, again)) in cases {

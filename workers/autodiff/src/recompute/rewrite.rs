@@ -113,7 +113,7 @@ impl<'g> Rewrite<'g> {
                 self.written.name(*other).clone_into(name);
             }
         }
-        node.metadata_props = gradient.remark();
+        node.metadata_props = gradient.metadata();
     }
 
     /// Asks for the shape of a value as soon as it is there, before the forward pass goes on: a node that does so when the

@@ -219,7 +219,7 @@ mod tests {
             let dw = graph.named("dw", "Neg", &[&long], &[]);
             graph.output(&dw);
             let mut model = graph.finish();
-            model.graph.as_mut().unwrap().node[1].metadata_props = gradient.remark();
+            model.graph.as_mut().unwrap().node[1].metadata_props = gradient.metadata();
             arrange(&model, 16)
         };
         let marked = |gradient: &WeightGradient| marked_of(ElementType::F32, gradient);

@@ -13,7 +13,7 @@ const MOST_NUMBERS: usize = 1 << 26;
 const TOLERANCE: f32 = 1e-3;
 
 /// Both models predict: nothing drops, and statistics are remembered ones. `Err` says what speaks against it.
-pub(super) fn prove(
+pub(super) fn verify(
     runtime: &Runtime,
     original: &ModelProto,
     opened: &ModelProto,

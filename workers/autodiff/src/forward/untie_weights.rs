@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
 use syncline_onnx::{ElementType, ModelProto, OnnxError};
 
-use super::merged::{Shared, take_apart};
+use super::shared_weights::{Shared, split_shared};
 
 /// Reads and checks a forward model; what an exporter has made one by chance is apart again.
 pub fn parse_forward(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
@@ -20,7 +20,7 @@ pub fn parse_forward(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
     if model.producer_name == "pytorch" {
         untie(graph);
     }
-    take_apart(graph);
+    split_shared(graph);
     Ok(model)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! What no gradient flows through is refused in any case. Here it is refused before ONNX Runtime loads the model, as far
 //! as that is certain without the types that only the library knows: 1.31.1 ends the process at some of them (the Loop that
-//! PyTorch's exporter writes for an EmbeddingBag). An `If` may still be folded away, and is left to the sweep.
+//! PyTorch's exporter writes for an EmbeddingBag). An `If` may still be folded away, and is left to the backward pass.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::error::AutodiffError;
 
 /// Refuses the graph if a loop or a recurrence stands between a value in `trained` and the output that the loss looks at:
 /// the one named, or the first if that is declared float.
-pub(super) fn refuse_barred(
+pub(super) fn refuse_nondifferentiable(
     graph: &GraphProto,
     trained: &HashSet<String>,
     output: Option<&String>,
@@ -104,7 +104,7 @@ mod tests {
 
     fn refused(graph: &GraphProto, trained: &[&str]) -> Option<String> {
         let trained = trained.iter().map(|name| (*name).to_owned()).collect();
-        refuse_barred(graph, &trained, None).err().map(|error| error.to_string())
+        refuse_nondifferentiable(graph, &trained, None).err().map(|error| error.to_string())
     }
 
     #[test]

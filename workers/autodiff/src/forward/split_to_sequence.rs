@@ -13,7 +13,7 @@ use syncline_onnx::{Graph, NodeId, Types, ValueId, attr_int};
 const MOST_PARTS: usize = 1 << 12;
 
 /// Rewrites the graph; returns whether anything has changed.
-pub(crate) fn rewrite(graph: &mut GraphProto, types: &Types) -> bool {
+pub(crate) fn write_splits(graph: &mut GraphProto, types: &Types) -> bool {
     if !graph.node.iter().any(|node| node.op_type == SEQUENCE) {
         return false;
     }
@@ -182,7 +182,7 @@ mod tests {
         ];
         for (lengths, keep, positions, want, parts) in cases {
             let (mut graph, types) = graph(lengths, keep, positions);
-            assert!(rewrite(&mut graph, &types));
+            assert!(write_splits(&mut graph, &types));
             assert_eq!(ops(&graph), want);
             let sizes = graph.initializer.iter().find(|tensor| tensor.name == "parts/lengths").unwrap();
             assert_eq!(sizes.to_i64().unwrap(), parts);
@@ -195,14 +195,14 @@ mod tests {
     fn other_uses_of_a_sequence_stay() {
         let three = || Some(TensorProto::from_i64("n", &[], &[3]));
         let (mut beyond, types) = graph(three(), 1, &[2]);
-        assert!(!rewrite(&mut beyond, &types), "there are two parts");
+        assert!(!write_splits(&mut beyond, &types), "there are two parts");
         let (mut zero, types) = graph(Some(TensorProto::from_i64("n", &[], &[0])), 1, &[0]);
-        assert!(!rewrite(&mut zero, &types));
+        assert!(!write_splits(&mut zero, &types));
         let (mut whole, types) = graph(three(), 1, &[0]);
         whole.node[1].op_type = "SequenceLength".to_owned();
-        assert!(!rewrite(&mut whole, &types));
+        assert!(!write_splits(&mut whole, &types));
         let (mut unknown, types) = graph(three(), 1, &[0]);
         unknown.initializer.clear();
-        assert!(!rewrite(&mut unknown, &types));
+        assert!(!write_splits(&mut unknown, &types));
     }
 }

@@ -7,7 +7,6 @@
 mod activations;
 mod add;
 mod attention;
-mod axes;
 mod batch_norm;
 mod cast;
 mod clip;
@@ -22,8 +21,6 @@ mod einsum;
 mod elementary;
 mod error_function;
 mod expand;
-mod extremes;
-mod flat;
 mod flatten;
 mod float64_form;
 mod gather;
@@ -40,6 +37,7 @@ mod lp_norm;
 mod matmul;
 mod max_pool;
 mod mean_pool;
+mod min_max;
 mod mul;
 mod node_grad;
 mod normalised;
@@ -47,7 +45,7 @@ mod pad;
 mod positions;
 mod pow;
 mod prelu;
-mod product;
+mod reduce_prod;
 mod reductions;
 mod relu;
 mod reshape;
@@ -58,6 +56,7 @@ mod sigmoid;
 mod slice;
 mod softmax;
 mod split;
+mod squeeze;
 mod sub;
 mod sum;
 mod tanh;
@@ -66,6 +65,7 @@ mod top_k;
 mod transpose;
 mod trilu;
 mod window;
+mod zero;
 
 pub use float64_form::float64_form;
 pub(super) use node_grad::NodeGrad;
@@ -94,7 +94,7 @@ const RULES: &[(&str, Rule)] = &[
     ("BatchNormalization", batch_norm::rule),
     ("Cast", cast::rule),
     ("CastLike", cast::rule),
-    ("Ceil", flat::rule),
+    ("Ceil", zero::rule),
     ("Celu", activations::celu),
     ("Clip", clip::rule),
     ("Compress", positions::rule),
@@ -112,9 +112,9 @@ const RULES: &[(&str, Rule)] = &[
     ("Erf", elementary::erf),
     ("Exp", elementary::exp),
     ("Expand", expand::rule),
-    ("EyeLike", flat::rule),
+    ("EyeLike", zero::rule),
     ("Flatten", flatten::rule),
-    ("Floor", flat::rule),
+    ("Floor", zero::rule),
     ("Gather", gather::gather),
     ("GatherElements", gather::elements),
     ("GatherND", gather::nd),
@@ -126,7 +126,7 @@ const RULES: &[(&str, Rule)] = &[
     ("GroupNormalization", group_norm::group),
     ("HardSigmoid", activations::hard_sigmoid),
     ("HardSwish", activations::hard_swish),
-    ("Hardmax", flat::rule),
+    ("Hardmax", zero::rule),
     ("Identity", identity::rule),
     ("InstanceNormalization", group_norm::instance),
     ("LayerNormalization", layer_norm::layer),
@@ -136,10 +136,10 @@ const RULES: &[(&str, Rule)] = &[
     ("LpNormalization", lp_norm::rule),
     ("LpPool", mean_pool::power),
     ("MatMul", matmul::rule),
-    ("Max", extremes::rule),
+    ("Max", min_max::rule),
     ("MaxPool", max_pool::rule),
     ("Mean", sum::mean),
-    ("Min", extremes::rule),
+    ("Min", min_max::rule),
     ("Mish", activations::mish),
     ("Mul", mul::rule),
     ("Neg", elementary::neg),
@@ -147,8 +147,8 @@ const RULES: &[(&str, Rule)] = &[
     ("Pad", pad::rule),
     ("Pow", pow::rule),
     ("RMSNormalization", layer_norm::rms),
-    ("RandomNormalLike", flat::rule),
-    ("RandomUniformLike", flat::rule),
+    ("RandomNormalLike", zero::rule),
+    ("RandomUniformLike", zero::rule),
     ("Reciprocal", elementary::reciprocal),
     ("ReduceL1", reductions::l1),
     ("ReduceL2", reductions::l2),
@@ -157,19 +157,19 @@ const RULES: &[(&str, Rule)] = &[
     ("ReduceMax", reductions::extreme),
     ("ReduceMean", reductions::mean),
     ("ReduceMin", reductions::extreme),
-    ("ReduceProd", product::rule),
+    ("ReduceProd", reduce_prod::rule),
     ("ReduceSum", reductions::sum),
     ("ReduceSumSquare", reductions::sum_square),
     ("Relu", relu::rule),
     ("Reshape", reshape::rule),
     ("Resize", resize::rule),
     ("ReverseSequence", positions::rule),
-    ("Round", flat::rule),
+    ("Round", zero::rule),
     ("ScatterElements", scatter::elements),
     ("ScatterND", scatter::nd),
     ("Selu", activations::selu),
     ("Sigmoid", sigmoid::rule),
-    ("Sign", flat::rule),
+    ("Sign", zero::rule),
     ("Sin", elementary::sin),
     ("Sinh", elementary::sinh),
     ("Slice", slice::rule),
@@ -178,7 +178,7 @@ const RULES: &[(&str, Rule)] = &[
     ("Softsign", activations::softsign),
     ("SpaceToDepth", depth_space::to_depth),
     ("Sqrt", elementary::sqrt),
-    ("Squeeze", axes::rule),
+    ("Squeeze", squeeze::rule),
     ("Sub", sub::rule),
     ("Sum", sum::sum),
     ("Swish", activations::swish),
@@ -189,7 +189,7 @@ const RULES: &[(&str, Rule)] = &[
     ("TopK", top_k::rule),
     ("Transpose", transpose::rule),
     ("Trilu", trilu::rule),
-    ("Unsqueeze", axes::rule),
+    ("Unsqueeze", squeeze::rule),
     ("Where", select::rule),
 ];
 

@@ -1,18 +1,18 @@
 //! What a file says itself about which of its constants are parameters.
 //!
-//! ONNX has no place for it, but models may carry remarks:
+//! ONNX has no place for it, but models may carry metadata:
 //!
 //! * [`TRAINABLE`] in the model's metadata, as `docs/models.md` shows it: the names that train, one a line.
 //! * PyTorch's exporter of today (`dynamo=True`) notes what each input of its program was: parameter, buffer or lifted
-//!   constant; in the remarks of the value, and in the signature of the graph, which outlives its optimiser. What that
+//!   constant; in the metadata of the value, and in the signature of the graph, which outlives its optimiser. What that
 //!   folded says what it was folded from. `requires_grad` is in neither.
 //!
-//! PyTorch's older exporter notes nothing; see [`is_silent`](Remarks::is_silent).
+//! PyTorch's older exporter notes nothing; see [`is_silent`](ExporterMetadata::is_silent).
 
 use std::collections::{HashMap, HashSet};
 
 use syncline_onnx::ModelProto;
-use syncline_onnx::proto::remark;
+use syncline_onnx::proto::metadata;
 
 use crate::param_list::names_of;
 
@@ -33,9 +33,9 @@ pub(super) enum Kind {
     Constant,
 }
 
-/// The remarks of one model.
+/// The metadata of one model.
 #[derive(Debug)]
-pub(super) struct Remarks {
+pub(super) struct ExporterMetadata {
     /// The names that the model itself wants trained.
     pub(super) trainable: Option<Vec<String>>,
     /// Kinds by name; `None` if no exporter has noted any.
@@ -46,10 +46,10 @@ pub(super) struct Remarks {
     torch: bool,
 }
 
-impl Remarks {
+impl ExporterMetadata {
     pub(super) fn of(model: &ModelProto) -> Self {
         Self {
-            trainable: remark(&model.metadata_props, TRAINABLE).map(names_of),
+            trainable: metadata(&model.metadata_props, TRAINABLE).map(names_of),
             kinds: kinds(model),
             aliases: aliases(model),
             torch: model.producer_name == "pytorch",
@@ -78,7 +78,7 @@ impl Remarks {
 fn kinds(model: &ModelProto) -> Option<HashMap<String, Kind>> {
     let graph = model.graph.as_ref()?;
     let mut kinds: HashMap<String, Kind> = HashMap::new();
-    for line in remark(&graph.metadata_props, SIGNATURE).unwrap_or_default().lines() {
+    for line in metadata(&graph.metadata_props, SIGNATURE).unwrap_or_default().lines() {
         // b_bn_running_mean: BUFFER target='bn.running_mean' persistent=True
         let Some((_, said)) = line.split_once(": ") else { continue };
         let target = said.split_once("target='").and_then(|(_, rest)| rest.split('\'').next());
@@ -87,7 +87,7 @@ fn kinds(model: &ModelProto) -> Option<HashMap<String, Kind>> {
         }
     }
     for value in graph.value_info.iter().chain(&graph.input) {
-        if let Some(kind) = remark(&value.metadata_props, KIND).and_then(kind_of) {
+        if let Some(kind) = metadata(&value.metadata_props, KIND).and_then(kind_of) {
             kinds.insert(value.name.clone(), kind);
         }
     }
@@ -98,7 +98,7 @@ fn kinds(model: &ModelProto) -> Option<HashMap<String, Kind>> {
         .value_info
         .iter()
         .filter_map(|value| {
-            let origins = remark(&value.metadata_props, FOLDED_FROM).map(names_of)?;
+            let origins = metadata(&value.metadata_props, FOLDED_FROM).map(names_of)?;
             let made_of = |kind| origins.iter().any(|origin| kinds.get(origin) == Some(&kind));
             let kind = [Kind::Parameter, Kind::Buffer].into_iter().find(|&kind| made_of(kind))?;
             Some((value.name.clone(), kind))
@@ -113,13 +113,13 @@ fn kinds(model: &ModelProto) -> Option<HashMap<String, Kind>> {
 fn aliases(model: &ModelProto) -> HashMap<String, String> {
     let Some(graph) = &model.graph else { return HashMap::new() };
     let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
-    let signature = remark(&graph.metadata_props, SIGNATURE).unwrap_or_default();
+    let signature = metadata(&graph.metadata_props, SIGNATURE).unwrap_or_default();
     let parameters =
         signature.split(": PARAMETER target='").skip(1).filter_map(|rest| rest.split('\'').next());
     let missing = parameters.filter(|target| !constants.contains(target));
     let mut read_in: HashMap<&str, Vec<&String>> = HashMap::new();
     for node in &graph.node {
-        let modules = remark(&node.metadata_props, SCOPES).unwrap_or_default().split('\'');
+        let modules = metadata(&node.metadata_props, SCOPES).unwrap_or_default().split('\'');
         for module in modules.skip(1).step_by(2) {
             let inputs = node.input.iter().filter(|input| constants.contains(input.as_str()));
             read_in.entry(module).or_default().extend(inputs);

@@ -17,7 +17,7 @@ use syncline_onnx::TensorView;
 
 /// The inputs and outputs of one session, bound to memory.
 #[derive(Debug)]
-pub(super) struct Staged {
+pub(super) struct Pinned {
     binding: IoBinding,
     host: Allocator,
     outputs: MemoryInfo<'static>,
@@ -25,7 +25,7 @@ pub(super) struct Staged {
     inputs: Vec<Option<DynTensor>>,
 }
 
-impl Staged {
+impl Pinned {
     pub(super) fn new(session: &Session, device: Device) -> ort::Result<Self> {
         let host = Allocator::new(session, host_memory(device, MemoryType::CPUInput)?)?;
         let outputs = host_memory(device, MemoryType::CPUOutput)?;

@@ -23,7 +23,7 @@ enum Entry {
 
 /// Writes constants where it can; returns whether anything has changed. Values behind them may have known sizes then,
 /// so that a second time finds more.
-pub(crate) fn fix_shapes(graph: &mut GraphProto, types: &Types) -> bool {
+pub(crate) fn fold_shapes(graph: &mut GraphProto, types: &Types) -> bool {
     let constants = IntConstants::of(graph);
     let mut lists: HashMap<String, Vec<Entry>> = HashMap::new();
     let (taken, mut made) = (names(graph), Vec::new());
@@ -209,10 +209,10 @@ mod tests {
                 let sizes = sizes(graph, x);
                 graph.op("Reshape", &[x, &sizes], &[])
             });
-            assert_eq!(fix_shapes(&mut graph, &types), want.is_some(), "{name}");
+            assert_eq!(fold_shapes(&mut graph, &types), want.is_some(), "{name}");
             let found = constant(&graph, 1).and_then(TensorProto::to_i64);
             assert_eq!(found.as_deref(), want, "{name}");
-            assert!(!fix_shapes(&mut graph, &types), "{name}: a second time finds nothing");
+            assert!(!fold_shapes(&mut graph, &types), "{name}: a second time finds nothing");
         }
     }
 
@@ -227,7 +227,7 @@ mod tests {
                 let sizes = graph.op("Concat", &[&kept, &width], &[attr_int("axis", 0)]);
                 graph.op("Resize", &[x, "", "", &sizes], &[])
             });
-            fix_shapes(&mut graph, &types);
+            fold_shapes(&mut graph, &types);
             constant(&graph, 2).and_then(|tensor| tensor.to_f32().ok())
         };
         assert_eq!(resize(2, 20), Some(vec![1.0, 1.0, 1.0, 2.5]));
@@ -244,7 +244,7 @@ mod tests {
                 let sizes = graph.op("Gather", &[&shape, &places], &[]);
                 graph.op("Reshape", &[x, &sizes], &[])
             });
-            assert!(!fix_shapes(&mut graph, &types), "{place}");
+            assert!(!fold_shapes(&mut graph, &types), "{place}");
         }
     }
 }

@@ -91,7 +91,7 @@ pub(super) fn bias_gradient(n: &mut NodeGrad<'_>, dy: &str, rank: usize) -> Stri
 /// `weights` is the shape of W; `signal` is `[batch, weights[0], output...]`, `image` is `[batch, channels, input...]`.
 /// The image is padded once and sliced once per tap; each product of matrices then has the positions as its inner axis,
 /// which is several times faster than the textbook form (a convolution with batch and channels exchanged), whose kernel
-/// is as large as the image. Depthwise kernels have no matrices: a product and a sum. A remark on the last node lets a
+/// is as large as the image. Depthwise kernels have no matrices: a product and a sum. An annotation of the last node lets a
 /// worker take a faster way that is no standard ONNX, see [`WeightGradient`].
 pub(super) fn weight_gradient(
     n: &mut NodeGrad<'_>,
@@ -145,7 +145,7 @@ fn mark(
     let extents: Result<[Extent; 2], _> = extents.collect::<Vec<_>>().try_into();
     if let (Ok(axes), Ok(weights), ElementType::F32) = (extents, weights.try_into(), n.element()) {
         let (image, signal) = (image.to_owned(), signal.to_owned());
-        n.emitter.annotate(grad, WeightGradient { image, signal, weights, group, axes }.remark());
+        n.emitter.annotate(grad, WeightGradient { image, signal, weights, group, axes }.metadata());
     }
 }
 

@@ -1,16 +1,16 @@
 //! Which of PyTorch's tensors a node was written for, whatever constant it reads.
 //!
 //! PyTorch's optimiser (`optimize=True`, the default) makes one of all equal constants, so that a node may read the tensor
-//! of another module. Its remarks still say what the node came from: `pkg.torch.onnx.fx_node` holds the call with its
+//! of another module. Its metadata still says what the node came from: `pkg.torch.onnx.fx_node` holds the call with its
 //! arguments, as in `aten.linear.default](args = (%x, %p_fc_weight, %p_fc_bias), ..`, and the signature of the graph names
 //! the tensor behind each argument. Weights that are tied in PyTorch are one argument there, so that what has two names
 //! here was two tensors.
 
 use std::collections::{HashMap, HashSet};
 
-use syncline_onnx::proto::{GraphProto, NodeProto, remark};
+use syncline_onnx::proto::{GraphProto, NodeProto, metadata};
 
-use super::remarks::{FOLDED_FROM, SCOPES, SIGNATURE};
+use super::exporter_metadata::{FOLDED_FROM, SCOPES, SIGNATURE};
 use crate::param_list::names_of;
 
 pub(super) const CALL: &str = "pkg.torch.onnx.fx_node";
@@ -19,7 +19,7 @@ pub(super) const CALL: &str = "pkg.torch.onnx.fx_node";
 const ROLES: [&str; 5] = ["", "weight", "bias", "running_mean", "running_var"];
 
 /// What is known of the tensors that a graph was written for.
-pub(super) struct Meanings<'g> {
+pub(super) struct TorchNames<'g> {
     /// PyTorch's names of tensors, by those of arguments.
     targets: HashMap<&'g str, &'g str>,
     /// The same names.
@@ -29,9 +29,9 @@ pub(super) struct Meanings<'g> {
     origins: HashMap<&'g str, String>,
 }
 
-impl<'g> Meanings<'g> {
+impl<'g> TorchNames<'g> {
     pub(super) fn of(graph: &'g GraphProto) -> Self {
-        let signature = remark(&graph.metadata_props, SIGNATURE).unwrap_or_default();
+        let signature = metadata(&graph.metadata_props, SIGNATURE).unwrap_or_default();
         let target = |line: &'g str| {
             let (argument, said) = line.split_once(": ")?;
             Some((argument, said.split_once("target='")?.1.split('\'').next()?))
@@ -41,7 +41,7 @@ impl<'g> Meanings<'g> {
         let targets: HashMap<&str, &str> = inputs.lines().filter_map(target).collect();
         let known: HashSet<&str> = targets.values().copied().collect();
         let origins = graph.value_info.iter().filter_map(|value| {
-            let origins = names_of(remark(&value.metadata_props, FOLDED_FROM)?);
+            let origins = names_of(metadata(&value.metadata_props, FOLDED_FROM)?);
             let origin = origins.into_iter().find(|origin| known.contains(origin.as_str()))?;
             Some((value.name.as_str(), origin))
         });
@@ -60,7 +60,7 @@ impl<'g> Meanings<'g> {
 
     /// What PyTorch calls the tensor that this input of the node was written for; `None` where the file does not say.
     pub(super) fn of_input(&self, node: &NodeProto, position: usize) -> Option<String> {
-        let call = remark(&node.metadata_props, CALL)?;
+        let call = metadata(&node.metadata_props, CALL)?;
         if node.op_type == "BatchNormalization" {
             return self.of_norm(node, call, position);
         }
@@ -133,7 +133,7 @@ fn arguments(call: &str) -> impl Iterator<Item = &str> {
 /// The name of a tensor of the module that a node belongs to: `['', 'n', 'n.2', 'batch_norm']` are the modules around it,
 /// and the call.
 fn in_module(node: &NodeProto, tensor: &str) -> Option<String> {
-    let scopes = names_with_root(remark(&node.metadata_props, SCOPES)?);
+    let scopes = names_with_root(metadata(&node.metadata_props, SCOPES)?);
     let module = scopes.iter().rev().nth(1)?;
     Some(if module.is_empty() { tensor.to_owned() } else { format!("{module}.{tensor}") })
 }

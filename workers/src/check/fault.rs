@@ -17,7 +17,7 @@ use super::{CheckError, CheckOptions, feed};
 const MOST_NAMED: usize = 4;
 
 /// Says where, in words that go on behind a semicolon; empty if nothing is known. `graph` has fixed sizes.
-pub(super) fn place(
+pub(super) fn fault(
     runtime: &Runtime,
     graph: &TrainingGraph,
     wrong: &[String],

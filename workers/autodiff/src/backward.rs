@@ -1,4 +1,4 @@
-//! The reverse sweep: from the gradient of the loss to the gradients of the parameters.
+//! The backward pass: from the gradient of the loss to the gradients of the parameters.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,21 +8,21 @@ use syncline_onnx::{Types, captured};
 use crate::catalogue::refusal;
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
-use crate::rules::{self, NodeGrad};
+use crate::vjp::{self, NodeGrad};
 
-/// Walks the forward nodes backwards and returns the gradient of every value in `wanted` that the seed reaches.
+/// Walks the forward nodes backwards and returns the gradient of every value in `wanted` that the cotangent reaches.
 ///
-/// `nodes` are in topological order. `seed` is a value with its gradient. Only values that depend on a wanted value
+/// `nodes` are in topological order. `cotangent` is a value with its gradient. Only values that depend on a wanted value
 /// through float tensors get gradients at all, so that an operator without a rule does no harm elsewhere.
-pub(super) fn sweep(
+pub(super) fn backward(
     emitter: &mut Emitter,
     nodes: &[NodeProto],
     types: &Types,
     wanted: &[String],
-    seed: (String, String),
+    cotangent: (String, String),
 ) -> Result<HashMap<String, String>, AutodiffError> {
     let active = depends_on(nodes, types, wanted);
-    let mut grads: HashMap<String, Vec<String>> = HashMap::from([(seed.0, vec![seed.1])]);
+    let mut grads: HashMap<String, Vec<String>> = HashMap::from([(cotangent.0, vec![cotangent.1])]);
     for node in nodes.iter().rev() {
         let reached = node.output.iter().any(|output| grads.contains_key(output));
         if !reached || !reads(node).any(|input| active.contains(input)) {
@@ -37,7 +37,7 @@ pub(super) fn sweep(
             node.output.iter().map(|output| grads.remove(output).map(|parts| add_up(emitter, &parts)));
         let outputs: Vec<Option<String>> = outputs.collect();
         let needs: Vec<bool> = node.input.iter().map(|input| active.contains(input)).collect();
-        let inputs = rules::apply(&mut NodeGrad { emitter, node, types, outputs: &outputs, needs: &needs })?;
+        let inputs = vjp::apply(&mut NodeGrad { emitter, node, types, outputs: &outputs, needs: &needs })?;
         for ((input, grad), needed) in node.input.iter().zip(inputs).zip(&needs) {
             if let (Some(grad), true) = (grad, needed) {
                 grads.entry(input.clone()).or_default().push(grad);

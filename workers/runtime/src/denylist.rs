@@ -48,7 +48,7 @@ fn check_graph(graph: &GraphProto) -> Result<(), BackendError> {
 
 fn check_nodes(nodes: &[NodeProto], known: &Known<'_>) -> Result<(), BackendError> {
     for node in nodes {
-        if let Some(reason) = hazard(node, known) {
+        if let Some(reason) = reason_to_refuse(node, known) {
             let (op, node) = (node.op_type.clone(), node.label().to_owned());
             return Err(BackendError::Hazard { op, node, reason });
         }
@@ -64,7 +64,7 @@ const READ_AS_ONE_NUMBER: &[(&str, usize)] = &[("OneHot", 1)];
 /// Attributes by which the library divides without looking; each is 1 at least.
 const DIVISORS: &[&str] = &["blocksize", "group", "kv_num_heads", "num_groups", "num_outputs", "q_num_heads"];
 
-fn hazard(node: &NodeProto, known: &Known<'_>) -> Option<String> {
+fn reason_to_refuse(node: &NodeProto, known: &Known<'_>) -> Option<String> {
     let constants = &known.constants;
     let constant = |input: usize| constants.get(node.input.get(input)?.as_str()).copied();
     let empty = |(op, input): &&(&str, usize)| {
@@ -93,10 +93,9 @@ fn hazard(node: &NodeProto, known: &Known<'_>) -> Option<String> {
             return Some(format!("it has {} outputs, its attribute says {stated}", node.output.len()));
         }
     }
-    if node.op_type == "Div" || node.op_type == "Mod" {
-        if known.smallest && constant(1).is_some_and(|divisor| holds(divisor, &[-1])) {
-            return Some("it divides by -1, and the model holds the smallest integer".to_owned());
-        }
+    let divides = node.op_type == "Div" || node.op_type == "Mod";
+    if divides && known.smallest && constant(1).is_some_and(|divisor| holds(divisor, &[-1])) {
+        return Some("it divides by -1, and the model holds the smallest integer".to_owned());
     }
     if node.op_type == "SplitToSequence" {
         let lengths = constant(1).filter(|lengths| lengths.dims.is_empty()).and_then(TensorProto::to_i64);

@@ -12,14 +12,14 @@ use syncline_onnx::{Graph, ModelProto, attr_int, attr_string};
 const LEAST_OPSET: i64 = 16;
 
 /// Whether a node, or one in its subgraphs, is a `ScatterND` that combines updates.
-pub(super) fn adds_by_index(node: &NodeProto) -> bool {
+pub(super) fn is_scatter_add(node: &NodeProto) -> bool {
     let graphs = node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
     let combines = node.op_type == "ScatterND" && node.string("reduction", "none") != "none";
-    combines || graphs.flat_map(|graph| &graph.node).any(adds_by_index)
+    combines || graphs.flat_map(|graph| &graph.node).any(is_scatter_add)
 }
 
 /// The model with `ScatterElements` in the place of each `ScatterND` that adds whole rows; others stay as they are.
-pub(super) fn add_one_after_the_other(model: &ModelProto) -> Option<ModelProto> {
+pub(super) fn sequential_scatter_adds(model: &ModelProto) -> Option<ModelProto> {
     if model.opset() < LEAST_OPSET {
         return None;
     }

@@ -1,16 +1,16 @@
 //! The row of an embedding that PyTorch leaves alone (`nn.Embedding(padding_idx=..)`).
 //!
-//! ONNX has no word for it; the remarks of PyTorch's exporter (`dynamo=True`) do, as the third argument of
+//! ONNX has no word for it; the metadata of PyTorch's exporter (`dynamo=True`) has one, as the third argument of
 //! `aten.embedding.default](args = (%p_emb_weight, %ids, 0)`. A fresh such row is zeros and stays so: where the index is
 //! the padding's, the training graph reads zeros that do not depend on the table, so that no gradient comes back. A row of
 //! other numbers, or a table that others read as well (a tied head), trains as a whole, which is said.
 
 use std::collections::{HashMap, HashSet};
 
-use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto, remark};
+use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto, metadata};
 use syncline_onnx::{ElementType, attr_int, captured};
 
-use super::meanings::CALL;
+use super::torch_names::CALL;
 
 /// A padded table.
 struct Padded {
@@ -76,7 +76,7 @@ fn padded(graph: &GraphProto) -> Vec<Padded> {
 /// The padding of an embedding, if there is one.
 fn padding_of(node: &NodeProto) -> Option<i64> {
     let gather = node.op_type == "Gather" && node.int("axis", 0) == 0 && node.input.len() == 2;
-    let call = remark(&node.metadata_props, CALL).filter(|_| gather && !node.output.is_empty())?;
+    let call = metadata(&node.metadata_props, CALL).filter(|_| gather && !node.output.is_empty())?;
     let (_, listed) = call.split_once("aten.embedding.default](args = (")?;
     let (listed, _) = listed.split_once(')')?;
     listed.split(", ").nth(2)?.parse().ok().filter(|index| *index >= 0)

@@ -1,18 +1,18 @@
 //! Constants that an exporter has made one of several tensors, and taking them apart.
 //!
-//! Equal numbers are no reason to train as one. What PyTorch's remarks give two names was two tensors
-//! ([`Meanings`]); and the scale or bias of a BatchNormalization is no running statistic of one, whoever wrote the file.
+//! Equal numbers are no reason to train as one. What PyTorch's metadata gives two names was two tensors
+//! ([`TorchNames`]); and the scale or bias of a BatchNormalization is no running statistic of one, whoever wrote the file.
 //! Constants that repeat one number (fresh scales and biases) are made apart, each under the name that PyTorch gives it.
 //! Random numbers that are equal may be meant so: layers that were copied from one, or tied in an older PyTorch than the
-//! one whose remarks these are. They stay one, and [`Shared`] is for a warning.
+//! one whose metadata this is. They stay one, and [`Shared`] is for a warning.
 
 use std::collections::{HashMap, HashSet};
 
 use syncline_onnx::ElementType;
 use syncline_onnx::proto::{GraphProto, TensorProto};
 
-use super::meanings::{Meanings, norm_role};
-use super::untie::{is_uniform, same_in_script};
+use super::torch_names::{TorchNames, norm_role};
+use super::untie_weights::{is_uniform, same_in_script};
 
 /// A constant that stands for several tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ type Place = (usize, usize);
 const MOST_COPIED: usize = 1 << 24;
 
 /// Makes the tensors apart that certainly are.
-pub(super) fn take_apart(graph: &mut GraphProto) {
+pub(super) fn split_shared(graph: &mut GraphProto) {
     let mut taken = names(graph);
     let mut copied = 0;
     for (index, kept, tensors) in several(graph) {
@@ -61,18 +61,18 @@ pub(super) fn take_apart(graph: &mut GraphProto) {
 
 /// The constants that stand for several tensors all the same, in the order of the file.
 pub(crate) fn shared(graph: &GraphProto) -> Vec<Shared> {
-    let of_remarks = several(graph).into_iter().map(|(index, kept, tensors)| {
+    let of_metadata = several(graph).into_iter().map(|(index, kept, tensors)| {
         let mut names: Vec<String> = tensors.into_iter().map(|tensor| tensor.name).collect();
         names.swap(0, kept);
         Shared { constant: graph.initializer[index].name.clone(), tensors: names }
     });
-    of_remarks.chain(same_in_script(graph)).collect()
+    of_metadata.chain(same_in_script(graph)).collect()
 }
 
 /// The constants that stand for several tensors by what the nodes say that read them: the index of each, the tensors, and
 /// which of them keeps the constant's name.
 fn several(graph: &GraphProto) -> Vec<(usize, usize, Vec<Tensor>)> {
-    let meanings = Meanings::of(graph);
+    let names_in_torch = TorchNames::of(graph);
     let mut places: HashMap<&str, Vec<Place>> = HashMap::new();
     for (index, node) in graph.node.iter().enumerate() {
         for (position, input) in node.input.iter().enumerate() {
@@ -83,8 +83,8 @@ fn several(graph: &GraphProto) -> Vec<(usize, usize, Vec<Tensor>)> {
     let weights =
         weights.filter(|(_, tensor)| tensor.element() == ElementType::F32 && !tensor.dims.is_empty());
     let found = weights.filter_map(|(index, tensor)| {
-        let tensors = tensors(graph, &meanings, &tensor.name, places.get(tensor.name.as_str())?);
-        let own = meanings.own_name(&tensor.name);
+        let tensors = tensors(graph, &names_in_torch, &tensor.name, places.get(tensor.name.as_str())?);
+        let own = names_in_torch.own_name(&tensor.name);
         let kept = tensors.iter().position(|tensor| tensor.name == own).unwrap_or(0);
         (tensors.len() > 1).then_some((index, kept, tensors))
     });
@@ -92,7 +92,7 @@ fn several(graph: &GraphProto) -> Vec<(usize, usize, Vec<Tensor>)> {
 }
 
 /// The tensors that nodes read the constant for. A node that does not say reads the one of the constant's name.
-fn tensors(graph: &GraphProto, meanings: &Meanings, constant: &str, places: &[Place]) -> Vec<Tensor> {
+fn tensors(graph: &GraphProto, names_in_torch: &TorchNames, constant: &str, places: &[Place]) -> Vec<Tensor> {
     let role = |(node, position): Place| norm_role(&graph.node[node], position);
     let roles: HashSet<&str> = places.iter().filter_map(|place| role(*place)).collect();
     let mut tensors: Vec<Tensor> = Vec::new();
@@ -102,8 +102,8 @@ fn tensors(graph: &GraphProto, meanings: &Meanings, constant: &str, places: &[Pl
             let owner = constant.rsplit_once('.').map_or(constant, |(owner, _)| owner);
             role(place).filter(|_| roles.len() > 1).map(|role| format!("{owner}.{role}"))
         };
-        let said = meanings.of_input(&graph.node[place.0], place.1).or_else(by_role);
-        let name = said.unwrap_or_else(|| meanings.own_name(constant).to_owned());
+        let said = names_in_torch.of_input(&graph.node[place.0], place.1).or_else(by_role);
+        let name = said.unwrap_or_else(|| names_in_torch.own_name(constant).to_owned());
         let statistic = role(place).is_some_and(|role| role.starts_with("running"));
         let at = *known.entry(name).or_insert_with_key(|name| {
             tensors.push(Tensor { name: name.clone(), statistic: false, places: Vec::new() });
