@@ -5,7 +5,8 @@
 //! produced exactly once and before it is used, and leaves the nodes in topological order, so that every later pass
 //! may simply walk them. The protobuf structs in [`proto`] are written by hand: no protoc at build time.
 //!
-//! [`GraphBuilder`] writes small forward models by hand, for tests, examples and [`mlp`].
+//! [`Graph`] is a graph with an index, on which passes rewrite models. [`GraphBuilder`] writes small forward models by hand
+//! on it, for tests, examples and [`mlp`].
 //!
 //! [`infer_types`] and its neighbours tell the types of all values. The shape rules of the operators are those of an ONNX
 //! implementation behind the trait [`Compiler`]; this crate has none of its own.

@@ -23,8 +23,12 @@ pub(crate) struct Emitter {
 impl Emitter {
     /// Starts from the forward graph. Its nodes are kept as they are, and offered for reuse.
     pub(crate) fn new(forward: &GraphProto) -> Self {
-        let (node, initializer) = (forward.node.clone(), forward.initializer.clone());
-        let mut graph = Graph::from(GraphProto { node, initializer, ..GraphProto::default() });
+        let mut graph = Graph::from(GraphProto {
+            name: "syncline".to_owned(),
+            node: forward.node.clone(),
+            initializer: forward.initializer.clone(),
+            ..GraphProto::default()
+        });
         for input in &forward.input {
             graph.intern(&input.name);
         }

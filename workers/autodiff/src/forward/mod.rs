@@ -79,60 +79,14 @@ impl Forward {
         if model.opset() < LEAST_OPSET {
             return Err(AutodiffError::Opset { found: model.opset(), least: LEAST_OPSET });
         }
-        let selected = select(&model, options)?;
-        let frozen = selected.iter().filter(|weight| weight.by_settings()).count();
-        let trained = trained_of(selected);
-        if let Some(graph) = &mut model.graph {
-            hold_padding(graph, &trained);
-        }
-        // ExporterMetadata of exporters are many times the size of the graph, and nobody reads them from here on.
-        model.metadata_props.clear();
-        let mut graph = model.graph.take().unwrap_or_default();
-        graph.metadata_props.clear();
-        for value in graph.value_info.iter_mut().chain(&mut graph.input).chain(&mut graph.output) {
-            value.metadata_props.clear();
-        }
-        graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
-        check_bounds(&graph)?;
-        refuse_nondifferentiable(&graph, &trained, options.output.as_ref())?;
-        if let Some(name) = &options.output {
-            keep(&mut graph, name);
-        }
-        let params = lift(&mut graph, &trained)?;
-        if params.is_empty() {
-            return Err(match frozen {
-                0 => AutodiffError::NoParameters { held: numbers_in_attributes(&graph) },
-                count => AutodiffError::AllFrozen { count },
-            });
-        }
-        let state = if options.eval_mode { HashSet::new() } else { statistics(&graph) };
-        let state = lift(&mut graph, &state)?;
-        let data_inputs = name_batch(&mut graph, params.len() + state.len());
-        if !options.eval_mode {
-            activate_dropout(&mut graph, options.seed, never_empty(&params));
-        }
+        let weights = lift_weights(&mut model, options)?;
+        let graph = model.graph.take().unwrap_or_default();
         model.graph = Some(write_out_scalers(graph));
         write_out_group_norms(compiler, &mut model)?;
-
-        let mut bytes = model.to_bytes();
-        if options.simplify {
-            bytes = compiler.simplify(&bytes)?;
-            model = syncline_onnx::parse(&bytes)?;
-        }
-        let mut types = infer_types(compiler, &bytes)?;
-        let mut graph = model.graph.take().unwrap_or_default();
-        // ONNX Runtime adds its own.
-        graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
-        for _ in 0..MOST_ROUNDS {
-            let (sequences, shapes) = (write_splits(&mut graph, &types), fold_shapes(&mut graph, &types));
-            let columns = write_columns(&mut graph, |value| types.get(value).map(|ty| ty.dims.len()));
-            if !(sequences || shapes || columns) {
-                break;
-            }
-            let rewritten = ModelProto { graph: Some(graph.clone()), ..model.clone() };
-            types = infer_types(compiler, &rewritten.to_bytes())?;
-        }
+        let types = resolve_types(compiler, &mut model, options.simplify)?;
+        let graph = model.graph.take().unwrap_or_default();
         check_types(&graph, &types)?;
+        let Weights { params, state, data_inputs } = weights;
         Ok(Self { model, graph, types, params, state, data_inputs })
     }
 
@@ -140,6 +94,79 @@ impl Forward {
     pub(crate) fn type_of(&self, name: &str) -> TensorType {
         self.types.get(name).cloned().unwrap_or_else(|| TensorType::new(ElementType::F32, Vec::new()))
     }
+}
+
+/// What became of the inputs and constants of a model.
+struct Weights {
+    params: Vec<Param>,
+    state: Vec<Param>,
+    data_inputs: Vec<String>,
+}
+
+/// Turns trained weights and running statistics into inputs, and refuses what cannot be trained.
+fn lift_weights(model: &mut ModelProto, options: &DeriveOptions) -> Result<Weights, AutodiffError> {
+    let selected = select(model, options)?;
+    let frozen = selected.iter().filter(|weight| weight.by_settings()).count();
+    let trained = trained_of(selected);
+    let graph = model.graph.get_or_insert_default();
+    hold_padding(graph, &trained);
+    // That of exporters is many times the size of the graph, and nobody reads it from here on.
+    model.metadata_props.clear();
+    drop_metadata(graph);
+    check_bounds(graph)?;
+    refuse_nondifferentiable(graph, &trained, options.output.as_ref())?;
+    if let Some(name) = &options.output {
+        keep(graph, name);
+    }
+    let params = lift(graph, &trained)?;
+    if params.is_empty() {
+        return Err(match frozen {
+            0 => AutodiffError::NoParameters { held: numbers_in_attributes(graph) },
+            count => AutodiffError::AllFrozen { count },
+        });
+    }
+    let state = if options.eval_mode { HashSet::new() } else { statistics(graph) };
+    let state = lift(graph, &state)?;
+    let data_inputs = name_batch(graph, params.len() + state.len());
+    if !options.eval_mode {
+        activate_dropout(graph, options.seed, never_empty(&params));
+    }
+    Ok(Weights { params, state, data_inputs })
+}
+
+fn drop_metadata(graph: &mut GraphProto) {
+    graph.metadata_props.clear();
+    for value in graph.value_info.iter_mut().chain(&mut graph.input).chain(&mut graph.output) {
+        value.metadata_props.clear();
+    }
+    graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
+}
+
+/// Simplifies the model if asked, and rewrites it until no more of its shapes become known; returns the types of its values.
+fn resolve_types(
+    compiler: &dyn Compiler,
+    model: &mut ModelProto,
+    simplify: bool,
+) -> Result<Types, AutodiffError> {
+    let mut bytes = model.to_bytes();
+    if simplify {
+        bytes = compiler.simplify(&bytes)?;
+        *model = syncline_onnx::parse(&bytes)?;
+    }
+    let mut types = infer_types(compiler, &bytes)?;
+    // ONNX Runtime adds its own.
+    let graph = model.graph.get_or_insert_default();
+    graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
+    for _ in 0..MOST_ROUNDS {
+        let graph = model.graph.get_or_insert_default();
+        let (sequences, shapes) = (write_splits(graph, &types), fold_shapes(graph, &types));
+        let columns = write_columns(graph, |value| types.get(value).map(|ty| ty.dims.len()));
+        if !(sequences || shapes || columns) {
+            break;
+        }
+        types = infer_types(compiler, &model.to_bytes())?;
+    }
+    Ok(types)
 }
 
 /// Refuses what no gradient flows through, before anything of the model is loaded.

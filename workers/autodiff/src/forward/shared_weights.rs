@@ -72,7 +72,7 @@ pub(crate) fn shared(graph: &GraphProto) -> Vec<Shared> {
 /// The constants that stand for several tensors by what the nodes say that read them: the index of each, the tensors, and
 /// which of them keeps the constant's name.
 fn several(graph: &GraphProto) -> Vec<(usize, usize, Vec<Tensor>)> {
-    let names_in_torch = TorchNames::of(graph);
+    let torch_names = TorchNames::of(graph);
     let mut places: HashMap<&str, Vec<Place>> = HashMap::new();
     for (index, node) in graph.node.iter().enumerate() {
         for (position, input) in node.input.iter().enumerate() {
@@ -83,8 +83,8 @@ fn several(graph: &GraphProto) -> Vec<(usize, usize, Vec<Tensor>)> {
     let weights =
         weights.filter(|(_, tensor)| tensor.element() == ElementType::F32 && !tensor.dims.is_empty());
     let found = weights.filter_map(|(index, tensor)| {
-        let tensors = tensors(graph, &names_in_torch, &tensor.name, places.get(tensor.name.as_str())?);
-        let own = names_in_torch.own_name(&tensor.name);
+        let tensors = tensors(graph, &torch_names, &tensor.name, places.get(tensor.name.as_str())?);
+        let own = torch_names.own_name(&tensor.name);
         let kept = tensors.iter().position(|tensor| tensor.name == own).unwrap_or(0);
         (tensors.len() > 1).then_some((index, kept, tensors))
     });
@@ -92,7 +92,7 @@ fn several(graph: &GraphProto) -> Vec<(usize, usize, Vec<Tensor>)> {
 }
 
 /// The tensors that nodes read the constant for. A node that does not say reads the one of the constant's name.
-fn tensors(graph: &GraphProto, names_in_torch: &TorchNames, constant: &str, places: &[Place]) -> Vec<Tensor> {
+fn tensors(graph: &GraphProto, torch_names: &TorchNames, constant: &str, places: &[Place]) -> Vec<Tensor> {
     let role = |(node, position): Place| norm_role(&graph.node[node], position);
     let roles: HashSet<&str> = places.iter().filter_map(|place| role(*place)).collect();
     let mut tensors: Vec<Tensor> = Vec::new();
@@ -102,8 +102,8 @@ fn tensors(graph: &GraphProto, names_in_torch: &TorchNames, constant: &str, plac
             let owner = constant.rsplit_once('.').map_or(constant, |(owner, _)| owner);
             role(place).filter(|_| roles.len() > 1).map(|role| format!("{owner}.{role}"))
         };
-        let said = names_in_torch.of_input(&graph.node[place.0], place.1).or_else(by_role);
-        let name = said.unwrap_or_else(|| names_in_torch.own_name(constant).to_owned());
+        let said = torch_names.of_input(&graph.node[place.0], place.1).or_else(by_role);
+        let name = said.unwrap_or_else(|| torch_names.own_name(constant).to_owned());
         let statistic = role(place).is_some_and(|role| role.starts_with("running"));
         let at = *known.entry(name).or_insert_with_key(|name| {
             tensors.push(Tensor { name: name.clone(), statistic: false, places: Vec::new() });

@@ -57,13 +57,27 @@ fn written_out(n: &mut NodeGrad<'_>) -> Result<Option<Vec<String>>, AutodiffErro
         return Ok(None);
     }
     let x = n.input(0);
-    let alpha = |n: &NodeGrad<'_>, default: f32| f64::from(n.node.float("alpha", default));
     let value = match n.node.op_type.as_str() {
         "Conv" => conv(n)?,
         "ConvTranspose" => conv_transpose(n)?,
         "AveragePool" => average_pool(n)?,
         "GlobalAveragePool" => mean_over_space(n, x)?,
         "InstanceNormalization" => instance_norm(n)?,
+        "Mean" => {
+            let inputs: Vec<&str> = n.node.input.iter().map(String::as_str).collect();
+            let (total, count) = (n.call("Sum", &inputs), n.number(inputs.len() as f64));
+            n.call("Div", &[&total, &count])
+        }
+        "Resize" => resize::forward(n)?,
+        _ => return Ok(activation(n, x).map(|value| vec![value])),
+    };
+    Ok(Some(vec![value]))
+}
+
+/// An activation of `x`.
+fn activation(n: &mut NodeGrad<'_>, x: &str) -> Option<String> {
+    let alpha = |n: &NodeGrad<'_>, default: f32| f64::from(n.node.float("alpha", default));
+    let value = match n.node.op_type.as_str() {
         "Erf" => erf(n, x),
         "Gelu" if n.node.string("approximate", "none") == "none" => gelu(n, x),
         "HardSigmoid" => {
@@ -103,15 +117,9 @@ fn written_out(n: &mut NodeGrad<'_>) -> Result<Option<Vec<String>>, AutodiffErro
             let below = n.call("Add", &[&size, &one]);
             n.call("Div", &[x, &below])
         }
-        "Mean" => {
-            let inputs: Vec<&str> = n.node.input.iter().map(String::as_str).collect();
-            let (total, count) = (n.call("Sum", &inputs), n.number(inputs.len() as f64));
-            n.call("Div", &[&total, &count])
-        }
-        "Resize" => resize::forward(n)?,
-        _ => return Ok(None),
+        _ => return None,
     };
-    Ok(Some(vec![value]))
+    Some(value)
 }
 
 /// Sizes of a value, all of which are known.
