@@ -1,5 +1,26 @@
 //! Names of weights with a wildcard: `*` stands for any characters, none included.
 
+use std::collections::HashSet;
+
+/// Names and patterns, of which a name takes constant time.
+pub(crate) struct Patterns<'a> {
+    names: HashSet<&'a str>,
+    patterns: Vec<&'a str>,
+}
+
+impl<'a> Patterns<'a> {
+    pub(crate) fn of(list: &'a [String]) -> Self {
+        let (patterns, names): (Vec<&str>, Vec<&str>) =
+            list.iter().map(String::as_str).partition(|text| text.contains('*'));
+        Self { names: names.into_iter().collect(), patterns }
+    }
+
+    /// Whether one of them says the whole of `name`.
+    pub(crate) fn matches(&self, name: &str) -> bool {
+        self.names.contains(name) || self.patterns.iter().any(|pattern| matches(pattern, name))
+    }
+}
+
 /// Whether the whole of `name` is what `pattern` says. O(pattern * name) at worst, without recursion.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());

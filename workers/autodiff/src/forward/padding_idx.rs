@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto, metadata};
-use syncline_onnx::{ElementType, attr_int, captured};
+use syncline_onnx::{ElementType, Graph, attr_int, captured};
 
 use super::torch_names::CALL;
 
@@ -24,26 +24,36 @@ struct Padded {
 /// Makes the padding of the `trained` tables independent of them, where that is the same.
 pub(super) fn hold_padding(graph: &mut GraphProto, trained: &HashSet<String>) {
     let held = padded(graph).into_iter().filter(|table| table.idle && trained.contains(&table.table));
-    // From the end, so that indices stay those of the nodes.
-    for Padded { node, index, .. } in held.collect::<Vec<_>>().into_iter().rev() {
-        let gather = &mut graph.node[node];
-        let [number, wide, is_padding, mask, at, zero, rows] =
-            ["number", "ids", "is", "mask", "axis", "zero", "rows"]
-                .map(|part| format!("syncline/padding_{node}_{part}"));
-        let ids = gather.input[1].clone();
-        let output = std::mem::replace(&mut gather.output[0], rows.clone());
-        let to_long = attr_int("to", i64::from(ElementType::I64.code()));
-        let nodes = [
-            NodeProto::named(&wide, "Cast", &[&ids], &[to_long]),
-            NodeProto::named(&is_padding, "Equal", &[&wide, &number], &[]),
-            NodeProto::named(&mask, "Unsqueeze", &[&is_padding, &at], &[]),
-            NodeProto::named(&output, "Where", &[&mask, &zero, &rows], &[]),
-        ];
-        graph.node.splice(node + 1..node + 1, nodes);
-        graph.initializer.push(TensorProto::from_i64(&number, &[], &[index]));
-        graph.initializer.push(TensorProto::from_i64(&at, &[1], &[-1]));
-        graph.initializer.push(TensorProto::from_f32(&zero, &[], &[0.0]));
+    let held: HashMap<usize, i64> = held.map(|table| (table.node, table.index)).collect();
+    if held.is_empty() {
+        return;
     }
+    let mut written = Graph::from(std::mem::take(graph));
+    for (index, node) in written.take_nodes().into_iter().enumerate() {
+        match held.get(&index) {
+            Some(row) => hold(&mut written, node, *row),
+            None => {
+                written.push(node);
+            }
+        }
+    }
+    *graph = written.into();
+}
+
+/// Writes the lookup of a table so that `row` is zeros.
+fn hold(graph: &mut Graph, mut gather: NodeProto, row: i64) {
+    let (ids, output) = (graph.intern(&gather.input[1]), graph.intern(&gather.output[0]));
+    let rows = graph.fresh("rows");
+    graph.name(rows).clone_into(&mut gather.output[0]);
+    graph.push(gather);
+    let to_long = attr_int("to", i64::from(ElementType::I64.code()));
+    let ids = graph.op("Cast", &[ids], &[to_long]);
+    let row = graph.add_constant(TensorProto::from_i64("", &[], &[row]));
+    let is_padding = graph.op("Equal", &[ids, row], &[]);
+    let last = graph.ints(&[-1]);
+    let mask = graph.op("Unsqueeze", &[is_padding, last], &[]);
+    let zero = graph.add_constant(TensorProto::from_f32("", &[], &[0.0]));
+    graph.op_as(output, "", "Where", &[mask, zero, rows], &[]);
 }
 
 /// Tables that PyTorch would not train in one row, and that train here as a whole; with that row.

@@ -20,7 +20,7 @@ use syncline_onnx::{ElementType, ModelProto, captured};
 use super::constant_names::{is_buffer, is_parameter};
 use super::exporter_metadata::{ExporterMetadata, Kind};
 use super::formula::{SINES, formula, holds_sines};
-use super::glob::matches;
+use super::glob::{Patterns, matches};
 use super::training_form::statistics;
 use crate::error::AutodiffError;
 use crate::options::DeriveOptions;
@@ -65,23 +65,25 @@ fn guess(reason: &'static str) -> Verdict {
 pub fn select(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Selected>, AutodiffError> {
     let empty = GraphProto::default();
     let graph = model.graph.as_ref().unwrap_or(&empty);
+    let floats = graph.initializer.iter().filter(|tensor| tensor.element() == ElementType::F32);
+    let floats: HashSet<&str> = floats.map(|tensor| tensor.name.as_str()).collect();
     for pattern in options.freeze.iter().chain(options.train.iter().flatten()) {
-        let named =
-            |tensor: &&TensorProto| tensor.element() == ElementType::F32 && matches(pattern, &tensor.name);
-        if !graph.initializer.iter().any(|tensor| named(&tensor)) {
+        if !floats.contains(pattern.as_str()) && !floats.iter().any(|name| matches(pattern, name)) {
             return Err(AutodiffError::NoSuchParameter { name: pattern.clone() });
         }
     }
     let metadata = ExporterMetadata::of(model);
     let file = File {
         listed: listed(graph, options, &metadata)?,
+        freeze: Patterns::of(&options.freeze),
+        train: options.train.as_deref().map(Patterns::of),
         uses: uses(graph),
         statistics: statistics(graph),
         names: graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect(),
         metadata: &metadata,
     };
     let select = |tensor: &TensorProto| {
-        let (reason, doubtful) = file.verdict(tensor, options);
+        let (reason, doubtful) = file.verdict(tensor);
         Selected { name: tensor.name.clone(), reason, doubtful }
     };
     Ok(graph.initializer.iter().map(select).collect())
@@ -117,6 +119,8 @@ fn listed(
 /// What is known of a model and its constants.
 struct File<'a> {
     listed: Option<HashSet<String>>,
+    freeze: Patterns<'a>,
+    train: Option<Patterns<'a>>,
     uses: HashMap<&'a str, Uses>,
     statistics: HashSet<String>,
     names: HashSet<&'a str>,
@@ -124,20 +128,19 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    fn verdict(&self, tensor: &TensorProto, options: &DeriveOptions) -> Verdict {
-        let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, &tensor.name));
+    fn verdict(&self, tensor: &TensorProto) -> Verdict {
         if self.statistics.contains(&tensor.name) {
             return sure("a running statistic");
         }
         if tensor.element() != ElementType::F32 {
             return sure("not float32");
         }
-        if any(&options.freeze) {
+        if self.freeze.matches(&tensor.name) {
             return sure(FROZEN);
         }
-        let chosen = match (&self.listed, &options.train) {
+        let chosen = match (&self.listed, &self.train) {
             (Some(listed), _) => listed.contains(&tensor.name),
-            (None, Some(train)) => any(train),
+            (None, Some(train)) => train.matches(&tensor.name),
             (None, None) => return self.by_itself(tensor),
         };
         if chosen { TRAINED } else { sure(NOT_LISTED) }

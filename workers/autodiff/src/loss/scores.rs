@@ -5,6 +5,8 @@
 //! number, and stays finite. So softmax cross-entropy looks through a Softmax over the axis of the classes, and binary
 //! cross-entropy through a Sigmoid. Two classes that are p and 1 - p, with p from a Sigmoid, are refused. A model that takes the softmax of a softmax on purpose names another loss.
 
+use std::collections::HashMap;
+
 use syncline_onnx::Types;
 use syncline_onnx::proto::{GraphProto, NodeProto};
 
@@ -19,13 +21,10 @@ pub(crate) fn scores(
     loss: Loss,
     options: &LossOptions,
 ) -> Result<String, AutodiffError> {
-    let producer = |value: &str| {
-        graph
-            .node
-            .iter()
-            .find(|node| node.output.iter().any(|output| output == value))
-            .map(|node| (node, &node.input))
-    };
+    let made =
+        graph.node.iter().flat_map(|node| node.output.iter().map(move |output| (output.as_str(), node)));
+    let producers: HashMap<&str, &NodeProto> = made.collect();
+    let producer = |value: &str| producers.get(value).map(|node| (*node, &node.input));
     let mut value = output;
     let mut squashed = false;
     while let Some((node, [source, ..])) = producer(value).map(|(node, inputs)| (node, inputs.as_slice())) {
