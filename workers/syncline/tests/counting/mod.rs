@@ -9,8 +9,8 @@ use syncline_onnx::{ElementType, GraphBuilder, proto::TensorProto};
 use syncline_scheduler::spec::{DataSpec, PolicySpec, Source};
 use syncline_workers::submit::{JobGraph, Model, Training};
 
-/// Sixteen chunks over two shards: a push takes long enough to be torn between chunks and between shards.
-pub const WEIGHTS: usize = 1_000_000;
+/// Eight chunks over two shards: a push takes long enough to be torn between chunks and between shards.
+pub const WEIGHTS: usize = 400_000;
 
 fn graph() -> Vec<u8> {
     let mut graph = GraphBuilder::new("counting");
