@@ -6,7 +6,7 @@ use syncline_scheduler::sim::{Scenario, WorkerModel, simulate};
 
 fn benchmark(c: &mut Criterion) {
     let mut group = c.benchmark_group("simulate");
-    for workers in [4u64, 1000] {
+    for workers in [4u64, 1000, 10_000] {
         for policy in ["asp", "bsp", "ssp:3", "elastic-bsp:15+predictor=ema:0.2", "elastic-lb:15"] {
             let Ok(policy) = policy.parse() else { return };
             let model = |i| WorkerModel { jitter: 0.05, ..WorkerModel::steady(100_000 + i * 7919 % 100_000) };
