@@ -8,8 +8,8 @@ use syncline_autodiff::{Precision, accept_ready};
 use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime, stage};
 
 use super::error::ModelError;
+use super::host;
 use super::message::{Answer, ChildError, Derived, Event, PARENT_PID_VARIABLE, Request, Work, receive, send};
-use super::parent;
 use crate::check::{check, check_graph};
 
 /// Serves the parent that started this process for a model, and returns how to end; `None` in any other process.
@@ -19,7 +19,7 @@ use crate::check::{check, check_graph};
 pub fn serve_if_asked() -> Option<ExitCode> {
     let asked_by = env::var(PARENT_PID_VARIABLE).ok().and_then(|parent| parent.parse().ok());
     if asked_by != Some(parent_id()) {
-        parent::this_program_serves();
+        host::this_program_serves();
         return None;
     }
     Some(match serve() {

@@ -13,11 +13,12 @@
 
 mod child;
 mod error;
+mod host;
 mod locate;
 mod message;
 mod parent;
 
 pub use child::serve_if_asked;
 pub use error::ModelError;
+pub use host::ModelHost;
 pub use message::{ChildError, Derived, DynamicBatch, ModelChecks};
-pub use parent::ModelHost;

@@ -3,22 +3,13 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_bytes::ByteBuf;
-use syncline_autodiff::{DeriveOptions, Loss, Precision, accept_ready};
-use syncline_kit::{Device, DeviceParts};
-use syncline_runtime::Runtime;
-
 use super::error::ModelError;
 use super::locate::smallest_crashing;
-use super::message::{
-    Answer, Derived, Event, ModelChecks, PARENT_PID_VARIABLE, Request, Work, receive, send,
-};
-use crate::check::{CheckOptions, Checked, check, check_graph};
+use super::message::{Answer, Event, PARENT_PID_VARIABLE, Request, Work, receive, send};
 
 /// Longest time that a child may spend at one stage.
 const STAGE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -27,135 +18,12 @@ const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most of what a child wrote to stderr that is kept.
 const STDERR_TAIL_BYTES: usize = 4096;
 
-static SERVES: AtomicBool = AtomicBool::new(false);
-
-/// Says that this program serves as its own child.
-pub(super) fn this_program_serves() {
-    SERVES.store(true, Ordering::Relaxed);
-}
-
-/// Where models that come from elsewhere are loaded.
-#[derive(Debug, Clone)]
-pub enum ModelHost {
-    /// In this process, which a model may end.
-    InProcess(Runtime),
-    /// In a process for each call: this program, started again, loads the ONNX Runtime at this path.
-    ChildProcess(PathBuf),
-}
-
-impl ModelHost {
-    /// In a child if this program has called [`serve_if_asked`](super::serve_if_asked), else in this process.
-    pub fn of(runtime: &Runtime) -> Self {
-        match SERVES.load(Ordering::Relaxed) {
-            true => Self::ChildProcess(runtime.path().to_owned()),
-            false => Self::InProcess(runtime.clone()),
-        }
-    }
-
-    /// The same with native parts that are not loaded yet.
-    pub fn with(parts: &DeviceParts) -> Result<Self, ModelError> {
-        match SERVES.load(Ordering::Relaxed) {
-            true => Ok(Self::ChildProcess(parts.onnxruntime.path.clone())),
-            false => Ok(Self::InProcess(Runtime::load_for(Device::Cpu, parts)?)),
-        }
-    }
-
-    /// Derives a training graph, see [`derive`](syncline_autodiff::derive), from a model that takes any batch if it can be
-    /// made to. `name`: what the model is called if it ends the process.
-    pub fn derive(
-        &self,
-        name: &str,
-        model: &[u8],
-        loss: Loss,
-        options: &DeriveOptions,
-        checks: ModelChecks,
-    ) -> Result<Derived, ModelError> {
-        match self {
-            Self::InProcess(runtime) => Derived::derive(runtime, model, loss, options, checks),
-            Self::ChildProcess(library) => {
-                let work = Work::Derive { loss, options: Box::new(options.clone()), checks };
-                derived(run_in_child(library, work, (name, model), &|_| {})?)
-            }
-        }
-    }
-
-    /// Takes a training graph from elsewhere, see [`accept_ready`]. With `look`, wrong gradients are refused.
-    pub fn accept_ready(
-        &self,
-        name: &str,
-        model: &[u8],
-        weights: Option<&[u8]>,
-        look: bool,
-    ) -> Result<Derived, ModelError> {
-        match self {
-            Self::InProcess(runtime) => {
-                Derived::new(runtime, accept_ready(runtime, model, weights)?, Precision::F32, look)
-            }
-            Self::ChildProcess(library) => {
-                let work = Work::Ready { weights: weights.map(ByteBuf::from), look };
-                derived(run_in_child(library, work, (name, model), &|_| {})?)
-            }
-        }
-    }
-
-    /// Compares all gradients with differences: those of a forward model with a loss, see [`check`], or of a training
-    /// graph with these first values. `stage` hears what is being done.
-    pub fn check(
-        &self,
-        name: &str,
-        model: &[u8],
-        loss: Option<(Loss, &DeriveOptions)>,
-        weights: Option<&[u8]>,
-        how: &CheckOptions,
-        stage: &dyn Fn(&str),
-    ) -> Result<Checked, ModelError> {
-        match (self, loss) {
-            (Self::InProcess(runtime), Some((loss, options))) => {
-                Ok(check(runtime, model, loss, options, how)?)
-            }
-            (Self::InProcess(runtime), None) => {
-                Ok(check_graph(runtime, &accept_ready(runtime, model, weights)?, how)?)
-            }
-            (Self::ChildProcess(library), loss) => {
-                let loss = loss.map(|(loss, options)| (loss, Box::new(options.clone())));
-                let weights = weights.map(ByteBuf::from);
-                match run_in_child(
-                    library,
-                    Work::Check { loss, weights, how: how.clone() },
-                    (name, model),
-                    stage,
-                )? {
-                    Answer::Checked(checked) => Ok(checked),
-                    _ => Err(unexpected_answer()),
-                }
-            }
-        }
-    }
-}
-
-impl From<&Runtime> for ModelHost {
-    fn from(runtime: &Runtime) -> Self {
-        Self::of(runtime)
-    }
-}
-
-fn derived(answer: Answer) -> Result<Derived, ModelError> {
-    match answer {
-        Answer::Graph(derived) => Ok(*derived),
-        _ => Err(unexpected_answer()),
-    }
-}
-
-fn unexpected_answer() -> ModelError {
-    not_started("it answered something else than was asked".to_owned())
-}
-
-fn not_started(reason: String) -> ModelError {
+pub(super) fn not_started(reason: String) -> ModelError {
     ModelError::Process { reason }
 }
 
 /// Has a child do the work. A crash is an error that names the node, if that is quickly found.
-fn run_in_child(
+pub(super) fn run_in_child(
     library: &Path,
     work: Work,
     (name, model): (&str, &[u8]),
