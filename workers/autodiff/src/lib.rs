@@ -6,8 +6,8 @@
 //!
 //! 1. `forward` — weights become inputs, constants are folded, every value gets a type (by ONNX Runtime).
 //! 2. `loss/` — the loss and its gradient for the model's output, one file per family.
-//! 3. `backward` — from the loss back to the parameters: each node's rule (its vector-Jacobian product, VJP) turns gradients of its outputs into
-//!    gradients of its inputs. A value that is read twice gets the sum.
+//! 3. `backward` — from the loss back to the parameters: each node's rule (its vector-Jacobian product, VJP) turns
+//!    gradients of its outputs into gradients of its inputs. A value that is read twice gets the sum.
 //! 4. `emitter` — where rules write their nodes: equal nodes are made once, nodes that nothing needs are dropped.
 //!
 //! The rules live in `vjp/`, an operator or a family of like ones per file, listed in one table. To teach Syncline an

@@ -2,9 +2,10 @@
 //! being kept from the forward pass.
 //!
 //! In: a finished training graph with the types of its values. Out: the same graph with copies of cheap forward nodes
-//! just in front of their backward readers, and what both hold at most, see [`estimate`]. [`Plan`] decides what is made
-//! again. ONNX Runtime would merge a copy with its original, or run it too early: so a copy reads what is kept through
-//! [`ControlDependencies::after`], behind the gradient that its reader waits for.
+//! just in front of their backward readers, and what both hold at most, see [`estimate`]. [`Plan`](plan::Plan) decides
+//! what is made again. ONNX Runtime would merge a copy with its original, or run it too early: so a copy reads what is kept
+//! through [`ControlDependencies::after`](control_dependency::ControlDependencies::after), behind the gradient that its
+//! reader waits for.
 //!
 //! The same is used to compute the gradient of each parameter before the backward pass goes on: ONNX Runtime may put
 //! off what no other node reads until the very end, and keep everything that it needs till then.
