@@ -14,7 +14,7 @@ use syncline_onnx::proto::{NodeProto, TensorProto};
 use syncline_onnx::{
     ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_ints, mlp,
 };
-use syncline_workers::check::{CheckOptions, Checked, Looked, check, check_graph, look};
+use syncline_workers::check::{CheckOptions, Checked, Verdict, check, check_graph, quick_check};
 
 fn options(seed: u64) -> CheckOptions {
     CheckOptions { batch: 4, dims: HashMap::new(), seed }
@@ -289,7 +289,7 @@ fn a_quick_look_refuses_a_sum_that_its_exporter_lost_and_says_where() {
     let runtime = onnxruntime::runtime();
     let how = DeriveOptions::default();
     let graph = derive(&runtime, &made("index_add.script"), Loss::SoftmaxCrossEntropy, &how).unwrap();
-    let error = look(&runtime, &graph).unwrap_err();
+    let error = quick_check(&runtime, &graph).unwrap_err();
     assert_eq!(error.code(), "E256", "{error}");
     let text = error.to_string();
     let says = ["message.weight, message.bias;", "`/ScatterElements`", "`reduction` is none"];
@@ -300,7 +300,7 @@ fn a_quick_look_refuses_a_sum_that_its_exporter_lost_and_says_where() {
 fn a_loss_whose_gradients_are_no_numbers_is_refused_with_the_node_and_what_helps() {
     let (runtime, how) = (onnxruntime::runtime(), DeriveOptions::default());
     let graph = derive(&runtime, &made("distance.script"), Loss::SoftmaxCrossEntropy, &how).unwrap();
-    let error = look(&runtime, &graph).unwrap_err();
+    let error = quick_check(&runtime, &graph).unwrap_err();
     assert_eq!(error.code(), "E263", "{error}");
     let text = error.to_string();
     assert!(text.contains("place.weight, place.bias are not, at node `/Pow_1` (Pow)"), "{text}");
@@ -311,8 +311,9 @@ fn a_loss_whose_gradients_are_no_numbers_is_refused_with_the_node_and_what_helps
 #[test]
 fn another_exporter_is_advised_only_where_one_may_have_lost_a_sum() {
     let (runtime, how) = (onnxruntime::runtime(), DeriveOptions::default());
-    let advised =
-        |graph: &TrainingGraph| look(&runtime, graph).unwrap_err().hint().unwrap().contains("exporter");
+    let advised = |graph: &TrainingGraph| {
+        quick_check(&runtime, graph).unwrap_err().hint().unwrap().contains("exporter")
+    };
     let graph = derive(&runtime, &made("index_add.script"), Loss::SoftmaxCrossEntropy, &how).unwrap();
     assert!(advised(&graph));
     let graph = derive(&runtime, &mlp(&[5, 6, 3], 2).to_bytes(), Loss::SoftmaxCrossEntropy, &how).unwrap();
@@ -325,11 +326,11 @@ fn a_quick_look_passes_right_graphs_and_finds_each_wrong_parameter_with_its_plac
     let how = DeriveOptions::default();
     for model in [image_model(), mlp(&[5, 6, 3], 2)] {
         let graph = derive(&runtime, &model.to_bytes(), Loss::SoftmaxCrossEntropy, &how).unwrap();
-        assert_eq!(look(&runtime, &graph).unwrap(), Looked::Right);
+        assert_eq!(quick_check(&runtime, &graph).unwrap(), Verdict::Right);
         for param in &graph.params {
             for factor in [-1.0, 0.0, 1.3] {
                 let graph = spoiled(&graph, &param.name, "Mul", number(factor));
-                let text = look(&runtime, &graph).unwrap_err().to_string();
+                let text = quick_check(&runtime, &graph).unwrap_err().to_string();
                 let want = format!("[E256] gradients are not those of the loss, for {}", param.name);
                 assert!(text.starts_with(&want), "{factor}: {text}");
             }
@@ -337,7 +338,7 @@ fn a_quick_look_passes_right_graphs_and_finds_each_wrong_parameter_with_its_plac
     }
     for name in ["zero_init.script", "dropout.script", "dropout.dynamo"] {
         let graph = derive(&runtime, &made(name), Loss::SoftmaxCrossEntropy, &how).unwrap();
-        assert_eq!(look(&runtime, &graph).unwrap(), Looked::Right, "{name}");
+        assert_eq!(quick_check(&runtime, &graph).unwrap(), Verdict::Right, "{name}");
     }
 }
 
@@ -349,10 +350,10 @@ fn a_quick_look_at_a_large_graph_finds_what_is_far_off() {
     let graph = derive(&runtime, &model, Loss::SoftmaxCrossEntropy, &how).unwrap();
     // A machine that is busy has no time for a large graph; another try may find it.
     let patient = |graph: &TrainingGraph| {
-        let tries = (0..100).map(|_| look(&runtime, graph));
-        tries.into_iter().find(|looked| !matches!(looked, Ok(Looked::Unknown(_)))).unwrap()
+        let tries = (0..100).map(|_| quick_check(&runtime, graph));
+        tries.into_iter().find(|looked| !matches!(looked, Ok(Verdict::Unknown(_)))).unwrap()
     };
-    assert_eq!(patient(&graph).unwrap(), Looked::Right);
+    assert_eq!(patient(&graph).unwrap(), Verdict::Right);
     let turned = spoiled(&graph, "fc1.weight", "Mul", number(-1.0));
     assert_eq!(patient(&turned).unwrap_err().code(), "E256");
 }

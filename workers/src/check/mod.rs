@@ -11,7 +11,7 @@
 //! drawn once, from its own seeds, and kept (`frozen`). Parameters are shaken a little, away from the kinks that rules of
 //! initialisation like to hit, at which a loss has no gradient to compare with.
 //!
-//! [`look`] is the same along one random direction, for a graph that is about to be trained; it finds out more only where
+//! [`quick_check`] is the same along one random direction, for a graph that is about to be trained; it finds out more only where
 //! something differs.
 
 mod differences;
@@ -21,11 +21,11 @@ mod feed;
 mod float64;
 mod frozen;
 mod groups;
-mod look;
+mod quick_check;
 mod search;
 
 pub use error::{CheckError, NO_GRADIENTS};
-pub use look::{Looked, look, scatters};
+pub use quick_check::{Verdict, quick_check, scatters};
 
 use std::{collections::HashMap, panic::resume_unwind, thread};
 

@@ -48,9 +48,9 @@ fn work(request: Request) -> Result<Answer, ModelError> {
         Work::Derive { loss, options, checks } => {
             Derived::derive(&runtime, &model, loss, &options, checks).map(Box::new).map(Answer::Graph)
         }
-        Work::Ready { weights, look } => {
+        Work::Ready { weights, check_gradients } => {
             let graph = accept_ready(&runtime, &model, weights.as_ref().map(|bytes| bytes.as_slice()))?;
-            Derived::new(&runtime, graph, Precision::F32, look).map(Box::new).map(Answer::Graph)
+            Derived::new(&runtime, graph, Precision::F32, check_gradients).map(Box::new).map(Answer::Graph)
         }
         Work::Check { loss: Some((loss, options)), how, .. } => {
             Ok(Answer::Checked(check(&runtime, &model, loss, &options, &how)?))

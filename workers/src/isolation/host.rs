@@ -65,20 +65,20 @@ impl ModelHost {
         }
     }
 
-    /// Takes a training graph from elsewhere, see [`accept_ready`]. With `look`, wrong gradients are refused.
+    /// Takes a training graph from elsewhere, see [`accept_ready`]. With `check_gradients`, wrong gradients are refused.
     pub fn accept_ready(
         &self,
         name: &str,
         model: &[u8],
         weights: Option<&[u8]>,
-        look: bool,
+        check_gradients: bool,
     ) -> Result<Derived, ModelError> {
         match self {
             Self::InProcess(runtime) => {
-                Derived::new(runtime, accept_ready(runtime, model, weights)?, Precision::F32, look)
+                Derived::new(runtime, accept_ready(runtime, model, weights)?, Precision::F32, check_gradients)
             }
             Self::ChildProcess(library) => {
-                let work = Work::Ready { weights: weights.map(ByteBuf::from), look };
+                let work = Work::Ready { weights: weights.map(ByteBuf::from), check_gradients };
                 derived(run_in_child(library, work, (name, model), &|_| {})?)
             }
         }

@@ -10,7 +10,7 @@ use syncline_runtime::{Runtime, lacks_kernel};
 
 use super::error::ModelError;
 use crate::batch_axis::{BatchAxis, open_batch};
-use crate::check::{CheckOptions, Checked, look};
+use crate::check::{CheckOptions, Checked, quick_check};
 
 /// Environment variable that makes a program a child: the process id of the parent, so that no grandchild is one.
 pub(super) const PARENT_PID_VARIABLE: &str = "SYNCLINE_MODEL_PROCESS";
@@ -30,7 +30,7 @@ pub(super) enum Work {
     /// Derive the training graph.
     Derive { loss: Loss, options: Box<DeriveOptions>, checks: ModelChecks },
     /// Take the model as a training graph, with these first values; look at its gradients if asked.
-    Ready { weights: Option<ByteBuf>, look: bool },
+    Ready { weights: Option<ByteBuf>, check_gradients: bool },
     /// Compare all gradients; the model is a training graph, with these first values, if no loss is named.
     Check { loss: Option<(Loss, Box<DeriveOptions>)>, weights: Option<ByteBuf>, how: CheckOptions },
     /// Load the first nodes.
@@ -56,7 +56,7 @@ pub(super) enum Answer {
 /// What is refused besides what cannot be trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelChecks {
-    /// A graph whose gradients are not those of its loss, see [`look`].
+    /// A graph whose gradients are not those of its loss, see [`quick_check`].
     pub gradients: bool,
     /// A model that takes batches of one size only, see [`open_batch`].
     pub batch_axis: bool,
@@ -116,7 +116,7 @@ impl Derived {
             _ => lacks_kernel(runtime, &graph.train_onnx)?,
         };
         if check_gradients && precision == Precision::F32 {
-            look(runtime, &graph)?;
+            quick_check(runtime, &graph)?;
         }
         Ok(Self { graph, dynamic_batch: None, fixed_batch_reason: None, missing_cpu_kernel })
     }

@@ -146,7 +146,7 @@ fn a_written_training_graph_trains_from_the_models_own_weights() {
     assert_ne!(ready, job);
     fs::write(&file, &ready).unwrap();
     let view = syncline(&["submit", &file, "--state-dir", place, "--watch", "--json"]).ok().json();
-    let accuracy: f64 = field(&view, "test_accuracy").parse().unwrap();
+    let accuracy = view["job"]["test_accuracy"].as_f64().unwrap();
     assert!(accuracy > 0.9, "from zeros such a network does not learn: {view:#}");
 
     let mut bare = onnx::parse(&fs::read(&graph).unwrap()).unwrap();
@@ -210,7 +210,7 @@ fn a_canceled_job_ends_its_watch_with_an_error() {
     syncline(&["submit", file.to_str().unwrap(), "--state-dir", place]).ok();
     wait_until("the job trains", || {
         let view = syncline(&["status", "points", "--json", "--state-dir", place]).ok().json();
-        field(&view, "state") == "running" && field(&view, "iterations_done") != "0"
+        field(&view, "state") == "running" && view["job"]["iterations_done"] != 0
     });
     let status = syncline(&["status", "points", "--state-dir", place]).ok().out;
     assert!(status.contains("next barrier"), "{status}");

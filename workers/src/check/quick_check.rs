@@ -1,4 +1,4 @@
-//! A quick look at a training graph before it is used: one difference of its loss along one random direction.
+//! A quick check of a training graph before it is used: one difference of its loss along one random direction.
 //!
 //! In about a second: what would take longer is left to [`check_graph`](super::check_graph). A large graph is therefore
 //! run as it is written, not as ONNX Runtime optimises it. Only where the difference disagrees, everything is looked at
@@ -17,9 +17,9 @@ use super::feed::Fed;
 use super::groups::{Direction, direction};
 use super::{CheckOptions, Checked, check_graph, feed, floor, frozen, gradients, sizes_of};
 
-/// What a quick look says.
+/// What a quick check says.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Looked {
+pub enum Verdict {
     /// The gradients are those of the loss along the direction.
     Right,
     /// It could not be told, for this reason.
@@ -45,21 +45,21 @@ const MOST_NUMBERS: usize = 1 << 17;
 const MOST_PARAMS: usize = 6;
 
 /// Compares the gradients with one difference of the loss. Refuses a graph whose gradients are wrong.
-pub fn look(runtime: &Runtime, graph: &TrainingGraph) -> Result<Looked, CheckError> {
+pub fn quick_check(runtime: &Runtime, graph: &TrainingGraph) -> Result<Verdict, CheckError> {
     stage::enter("compare the gradients along one direction");
     let began = Instant::now();
-    let mut unknown = Looked::Unknown(String::new());
+    let mut unknown = Verdict::Unknown(String::new());
     for axis in AXES {
-        match look_at(runtime, graph, axis, began) {
+        match compare(runtime, graph, axis, began) {
             Ok(Seen::Suspicious) => return closely(runtime, graph, axis),
             Ok(Seen::NoNumbers(params)) => return no_gradients(runtime, graph, axis, &params),
-            Ok(Seen::Right) => return Ok(Looked::Right),
+            Ok(Seen::Right) => return Ok(Verdict::Right),
             Ok(Seen::Unknown) => {
-                let reason = "its loss is no number, or a step of it takes too long for a quick look";
-                return Ok(Looked::Unknown(reason.to_owned()));
+                let reason = "its loss is no number, or a step of it takes too long for a quick check";
+                return Ok(Verdict::Unknown(reason.to_owned()));
             }
             // Inputs of other sizes may do; what the model cannot be fed with, a job can all the same.
-            Err(error) => unknown = Looked::Unknown(error.to_string()),
+            Err(error) => unknown = Verdict::Unknown(error.to_string()),
         }
         if began.elapsed() > PATIENCE {
             break;
@@ -79,7 +79,7 @@ enum Seen {
     Unknown,
 }
 
-fn look_at(
+fn compare(
     runtime: &Runtime,
     graph: &TrainingGraph,
     axis: usize,
@@ -147,7 +147,7 @@ fn no_gradients(
     graph: &TrainingGraph,
     axis: usize,
     params: &[String],
-) -> Result<Looked, CheckError> {
+) -> Result<Verdict, CheckError> {
     let options = CheckOptions { batch: BATCH, ..CheckOptions::default() };
     let fixed = feed::of_fixed_size(graph, &options, axis)?;
     let place = zero_root(runtime, &fixed, params);
@@ -239,7 +239,7 @@ fn suspicious(
 }
 
 /// Looks at every gradient.
-fn closely(runtime: &Runtime, graph: &TrainingGraph, axis: usize) -> Result<Looked, CheckError> {
+fn closely(runtime: &Runtime, graph: &TrainingGraph, axis: usize) -> Result<Verdict, CheckError> {
     let options = CheckOptions { batch: BATCH, ..CheckOptions::default() };
     let fixed = feed::of_fixed_size(graph, &options, axis)?;
     let checked = check_graph(runtime, &fixed, &options)?;
@@ -248,7 +248,7 @@ fn closely(runtime: &Runtime, graph: &TrainingGraph, axis: usize) -> Result<Look
         wrong.map(|param| param.name.clone()).collect()
     };
     match wrong(&checked) {
-        wrong if wrong.is_empty() => Ok(Looked::Right),
+        wrong if wrong.is_empty() => Ok(Verdict::Right),
         wrong => {
             let place = fault(runtime, &fixed, &wrong)?;
             let scatters = scatters(&syncline_onnx::parse(&graph.eval_onnx)?);
