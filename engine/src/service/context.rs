@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use syncline_scheduler::{core::Input, ids::EngineEpoch};
 use tokio::sync::watch;
 
-use super::{dispatcher::EffectDispatcher, run::Limits, shards::ShardDirectory};
+use super::{dispatcher::EffectDispatcher, options::Limits, shards::ShardDirectory};
 use crate::{
     rpc::{EngineFault, InactiveReason},
     store::{RedisStore, StoreError},

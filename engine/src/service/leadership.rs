@@ -16,7 +16,7 @@ use super::{
     decision_loop::{DecisionLoop, LoopEnd},
     dispatcher::EffectDispatcher,
     message::Message,
-    run::EngineOptions,
+    options::EngineOptions,
     sessions::Sessions,
     shards::ShardDirectory,
 };

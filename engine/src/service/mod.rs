@@ -14,6 +14,7 @@ mod leadership;
 mod liveness;
 mod loading;
 mod message;
+mod options;
 mod run;
 mod sessions;
 mod shard_handler;
@@ -23,4 +24,5 @@ mod snapshots;
 mod store_outage;
 mod worker_handler;
 
-pub use run::{Engine, EngineError, EngineHandle, EngineOptions, Limits};
+pub use options::{EngineOptions, Limits};
+pub use run::{Engine, EngineError, EngineHandle};

@@ -28,13 +28,14 @@ use super::{
     dispatcher::EffectDispatcher,
     leadership::Leadership,
     liveness::{drop_worker, monitor_liveness},
+    options::EngineOptions,
     shard_handler::ShardHandler,
     shards::ShardDirectory,
     worker_handler::WorkerHandler,
 };
 use crate::{
     rpc::{
-        ClientService, InactiveReason, ShardRegistry, Token, WorkerService, accept, answer_calls, channel,
+        ClientService, InactiveReason, ShardRegistry, WorkerService, accept, answer_calls, channel,
         hello::Role,
     },
     store::{RedisStore, StoreError},
@@ -44,42 +45,6 @@ use crate::{
 const CLOSED_GRACE: Duration = Duration::from_millis(500);
 
 static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
-
-/// Settings of one engine process.
-#[derive(Debug, Clone)]
-pub struct EngineOptions {
-    /// Where to listen; port 0 takes a free one.
-    pub listen: SocketAddr,
-    pub token: Token,
-    /// Address of the Redis server.
-    pub redis: String,
-    /// Stable name of this engine: after a crash it takes its own lead back at once.
-    pub instance: String,
-    /// Shards of the parameter server.
-    pub shards: u32,
-    pub limits: Limits,
-}
-
-/// How long the engine waits for signs of life. Only time in which the engine itself was awake counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// A worker that is not heard of for this long is dropped.
-    pub worker_silence: Duration,
-    /// A parameter shard that is not heard of for this long is lost, with the jobs it holds.
-    pub shard_silence: Duration,
-    /// A worker that has been busy with one task for this long, and for twenty times its longest so far, is dropped.
-    pub stall: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            worker_silence: Duration::from_secs(5),
-            shard_silence: Duration::from_secs(30),
-            stall: Duration::from_secs(300),
-        }
-    }
-}
 
 /// Why an engine could not start.
 #[derive(Debug, thiserror::Error)]
