@@ -31,7 +31,7 @@ const TABLES: &[Table] = &[
         ("do",       "`train`, `evaluate` or `snapshot`", "", "do = 'train'", "`evaluate` measures loss and metrics on the test part, `snapshot` writes the parameters"),
         ("model",    "table", "", "model.ready = { onnx = 'train.onnx' }", "What is trained: `forward` or `ready`, see below; only where the node trains"),
         ("data",     "table", "", "data = { source = { safetensors = { path = 'a.safetensors' } } }", "What it is trained on, see below; only where the node trains"),
-        ("retries",  "integer", "2", "retries = 5", "Attempts after the first; only where the node does not train"),
+        ("retries",  "integer", "2", "retries = 5", "Attempts after the first, where the node evaluates or writes a snapshot; iterations of training are repeated as often as it takes"),
         ("settings", "table", "{}", "settings = { epochs = 3 }", "How it is trained, see below; only where the node trains"),
     ]},
     Table { title: "`model.forward`", about: "A model as a framework exports it ([models.md](models.md)).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\n[node.model.forward]\n@\n", fields: &[

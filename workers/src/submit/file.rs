@@ -36,7 +36,8 @@ struct FileNode {
     model: Option<FileModel>,
     data: Option<DataSpec>,
     settings: Option<Settings>,
-    retries: Option<u32>,
+    #[serde(default = "node_retries")]
+    retries: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -108,11 +109,6 @@ impl FileNode {
     fn resolve(self, folder: &Path) -> Result<GraphNode, String> {
         let Self { name, after, r#do, model, data, settings, retries } = self;
         let work = match (r#do, model, data, settings) {
-            (NodeAction::Train, ..) if retries.is_some() => {
-                return Err(format!(
-                    "node `{name}` trains: its iterations are repeated singly, it takes no `retries`"
-                ));
-            }
             (NodeAction::Train, Some(model), Some(data), settings) => NodeWork::Train(Box::new(Training {
                 model: model.resolve(folder),
                 data: resolve_data(data, folder),
@@ -125,7 +121,7 @@ impl FileNode {
             (NodeAction::Snapshot, None, None, None) => NodeWork::Snapshot,
             _ => return Err(format!("node `{name}` does not train: it takes no model, data or settings")),
         };
-        Ok(GraphNode { name, after, retries: retries.unwrap_or(NODE_RETRIES), work })
+        Ok(GraphNode { name, after, retries, work })
     }
 }
 
@@ -145,6 +141,10 @@ impl FileModel {
             },
         }
     }
+}
+
+fn node_retries() -> u32 {
+    NODE_RETRIES
 }
 
 fn loss<'de, D: Deserializer<'de>>(from: D) -> Result<Loss, D::Error> {
