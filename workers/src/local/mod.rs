@@ -19,7 +19,7 @@ use syncline_kit::{KitError, RedisOptions, RedisServer};
 use syncline_ps::{PsError, server};
 use syncline_runtime::{BackendError, Device, ExecOptions, Runtime};
 
-use crate::client::Client;
+use crate::client::{Client, Cluster};
 use crate::worker::{self, Throttle, WorkerError, WorkerOptions};
 use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinHandle};
@@ -128,15 +128,12 @@ impl LocalCluster {
     /// Starts one more worker and returns its place in the order of start.
     pub fn add_worker(&mut self, throttle: Throttle) -> usize {
         let place = self.workers.len();
+        let cluster = Cluster { engines: self.engine.address().into(), token: self.token.clone() };
         let options = WorkerOptions {
-            engine: self.engine.address().into(),
-            token: self.token.clone(),
             name: format!("worker-{place}"),
-            runtime: self.runtime.clone(),
             exec: ExecOptions { device: self.device, ..ExecOptions::default() },
-            split_batch: false,
-            max_batch: None,
             throttle,
+            ..WorkerOptions::new(cluster, self.runtime.clone())
         };
         let (stop, stopped) = watch::channel(false);
         self.workers.push(LocalWorker { stop, task: tokio::spawn(worker::run(options, stopped)) });

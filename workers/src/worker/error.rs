@@ -1,6 +1,7 @@
 //! Why a task, or a whole worker, failed.
 
 use syncline_engine::rpc::{CallError, EngineFault};
+use syncline_kit::KitError;
 use syncline_onnx::OnnxError;
 use syncline_ps::PsError;
 use syncline_runtime::BackendError;
@@ -14,6 +15,8 @@ use crate::data::DataError;
 pub enum WorkerError {
     #[error(transparent)]
     Backend(#[from] BackendError),
+    #[error(transparent)]
+    Kit(#[from] KitError),
     #[error(transparent)]
     Model(#[from] OnnxError),
     #[error(transparent)]

@@ -26,5 +26,5 @@ mod throttle;
 
 pub use control::run;
 pub use error::WorkerError;
-pub use options::WorkerOptions;
+pub use options::{WorkerOptions, load_runtime};
 pub use throttle::Throttle;

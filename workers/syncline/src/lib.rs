@@ -44,7 +44,7 @@ pub use syncline_engine::{
         MemberStatus, MetricsPoint,
     },
 };
-#[cfg(feature = "local")]
+#[cfg(feature = "worker")]
 pub use syncline_runtime::Device;
 pub use syncline_scheduler::{
     core::{BarrierExplanation, TaskExplanation},
@@ -56,12 +56,32 @@ pub use syncline_scheduler::{
 pub use syncline_workers::local::{LocalCluster, LocalError, LocalOptions};
 #[cfg(feature = "job-file")]
 pub use syncline_workers::submit::JobFile;
-#[cfg(feature = "worker")]
-pub use syncline_workers::worker;
 pub use syncline_workers::{
-    client::{Client, ClientError, FetchError, FindError, Submitted, Tensor, Weights},
+    client::{Client, ClientError, Cluster, FetchError, FindError, Submitted, Tensor, Weights},
     submit::{ByteSource, JobGraph, Model, NodeHandle, ParamList, Settings, SubmitError, Training},
 };
+
+/// A worker in this process.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use syncline::{Cluster, Device, worker::{self, WorkerOptions}};
+///
+/// let runtime = worker::load_runtime(Device::Cpu, &|line| eprintln!("{line}"))?;
+/// let (stop, stopped) = tokio::sync::watch::channel(false);
+/// tokio::spawn(async move {
+///     tokio::signal::ctrl_c().await.ok();
+///     stop.send_replace(true);
+/// });
+/// worker::run(WorkerOptions::new(Cluster::find()?, runtime), stopped).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "worker")]
+pub mod worker {
+    pub use syncline_runtime::{ExecOptions, Runtime};
+    pub use syncline_workers::worker::{Throttle, WorkerError, WorkerOptions, load_runtime, run};
+}
 
 #[cfg(all(doctest, feature = "train"))]
 #[doc = include_str!("../../../README.md")]

@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use syncline_runtime::{Device, ExecOptions};
-use syncline_workers::worker::{Throttle, WorkerOptions, run as work};
+use syncline_workers::worker::{Throttle, WorkerOptions, load_runtime, run as work};
 
-use crate::cli::{
-    ConnectionArgs, Exit, Failure, StopSignal, block_on_one_thread, log_as_service,
-    support::native::load_runtime_for,
-};
+use crate::cli::{ConnectionArgs, Exit, Failure, StopSignal, block_on_one_thread, log_as_service, say};
 
 #[derive(Debug, clap::Args)]
 pub struct WorkerArgs {
@@ -63,26 +60,22 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
     let cluster = args.connection.find()?;
     block_on_one_thread(async move {
         let mut stop = StopSignal::listen(args.exit_with_parent)?;
-        let loading = tokio::task::spawn_blocking(move || load_runtime_for(args.device));
+        let loading = tokio::task::spawn_blocking(move || load_runtime(args.device, &say));
         let runtime = tokio::select! {
             loaded = loading => loaded.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))?,
             () = stop.requested() => return Ok(()),
         };
-        let options = WorkerOptions {
-            engine: cluster.engines,
-            token: cluster.token,
-            name: args.name.unwrap_or_else(|| format!("worker-{}", std::process::id())),
-            runtime,
-            exec: ExecOptions {
-                intra_threads: args.threads,
-                spin: args.spin,
-                device: args.device,
-                ..ExecOptions::default()
-            },
-            split_batch: args.split_batch,
-            throttle: Throttle { step: Duration::from_millis(args.step_ms), slowdown: args.slowdown },
-            max_batch: args.max_batch,
+        let mut options = WorkerOptions::new(cluster, runtime);
+        options.exec = ExecOptions {
+            intra_threads: args.threads,
+            spin: args.spin,
+            device: args.device,
+            ..ExecOptions::default()
         };
+        options.name = args.name.unwrap_or(options.name);
+        options.split_batch = args.split_batch;
+        options.throttle = Throttle { step: Duration::from_millis(args.step_ms), slowdown: args.slowdown };
+        options.max_batch = args.max_batch;
         Ok(work(options, stop.flag()).await?)
     })
 }

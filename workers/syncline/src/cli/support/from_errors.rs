@@ -171,6 +171,10 @@ impl From<AutodiffError> for Failure {
 
 impl From<WorkerError> for Failure {
     fn from(error: WorkerError) -> Self {
+        let error = match error {
+            WorkerError::Kit(error) => return error.into(),
+            other => other,
+        };
         let (exit, hint) = match &error {
             WorkerError::Unreachable { .. } => (
                 Exit::Unreachable,
