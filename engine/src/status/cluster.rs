@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use syncline_scheduler::ids::{EngineEpoch, Incarnation, as_text};
 
 use super::text::{self, UnknownFields, parsed_option, printed_option};
@@ -66,9 +66,15 @@ pub struct EngineStatus {
     /// Live workers.
     #[serde(default)]
     pub workers: u32,
-    /// Numbers of their processes, with spaces between; 0: not known.
-    #[serde(default)]
-    pub worker_pids: String,
+    /// Numbers of their processes; 0: not known.
+    #[serde(default, deserialize_with = "numbers")]
+    pub worker_pids: Vec<u32>,
+}
+
+/// Numbers with spaces between.
+fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {
+    let text = String::deserialize(from)?;
+    text.split_whitespace().map(|number| number.parse().map_err(D::Error::custom)).collect()
 }
 
 impl EngineStatus {
@@ -90,10 +96,10 @@ mod tests {
     #[test]
     fn an_engine_that_leads_and_one_that_stands_by_are_read() {
         const ALL: &str = "version=0.1.0 address=127.0.0.1:7461 instance=a redis=redis://r shards=2";
-        let led =
-            fields(&format!("{ALL} epoch=e7 shards_present=1 workers=2 worker_pids=4,5 store_trouble="));
+        let led = fields(&format!("{ALL} epoch=e7 shards_present=1 workers=2 worker_pids=4 store_trouble="));
         let led = EngineStatus::read(&led).unwrap();
         assert_eq!((led.epoch, led.shards_present, led.idle), (Some(EngineEpoch(7)), 1, None));
+        assert_eq!(led.worker_pids, [4]);
         let idle = EngineStatus::read(&fields(&format!("{ALL} idle=waits leader=127.0.0.1:1"))).unwrap();
         assert_eq!((idle.epoch, idle.leader.as_deref()), (None, Some("127.0.0.1:1")));
     }

@@ -183,9 +183,9 @@ async fn missing(cluster: &Cluster, plan: &Plan, shards: u32, progress: &Progres
     if present < shards {
         return format!("{present} of {shards} shards are there");
     }
-    let registered: BTreeSet<&str> = about.worker_pids.split(' ').collect();
+    let registered: BTreeSet<u32> = about.worker_pids.into_iter().collect();
     let ours = progress.pids.iter().filter(|(name, _)| name.starts_with("worker-"));
-    let there = ours.filter(|(_, pid)| registered.contains(pid.to_string().as_str())).count();
+    let there = ours.filter(|(_, pid)| registered.contains(pid)).count();
     match there == plan.slowdowns.len() {
         true => String::new(),
         false => format!("{there} of {} workers are registered", plan.slowdowns.len()),
