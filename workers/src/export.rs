@@ -1,7 +1,7 @@
 //! Trained parameters back in the user's own forward model, in the form that predicts.
 
 use safetensors::{Dtype, SafeTensors};
-use syncline_autodiff::{inference_form, parse_forward, with_columns};
+use syncline_autodiff::{GRAD_SUFFIX, LOSS, inference_form, parse_forward, with_columns};
 use syncline_onnx::{ElementType, OnnxError, proto::TensorProto};
 
 /// Why a snapshot could not be put into a model.
@@ -12,6 +12,10 @@ pub enum ExportError {
     Model(#[from] OnnxError),
     #[error("[E380] {source_name} is not a safetensors file: {cause}")]
     Damaged { source_name: String, cause: String },
+    #[error(
+        "[E249] {source_name} trained a graph that was ready: there is no forward model to put parameters into"
+    )]
+    TrainingGraph { source_name: String },
     #[error("[E247] {source_name} does not fit the model: {reason}")]
     Misfit { source_name: String, reason: String },
 }
@@ -22,6 +26,9 @@ impl ExportError {
         match self {
             Self::Model(error) => error.hint().unwrap_or("export the model again"),
             Self::Damaged { .. } => "write the snapshot again; `syncline status JOB` shows where it lies",
+            Self::TrainingGraph { .. } => {
+                "fetch the weights, and put them into the model that the graph was made from: `syncline model export --snapshot FILE --model FILE OUT`"
+            }
             Self::Misfit { .. } => "`syncline model show` shows the names and shapes of both",
         }
     }
@@ -38,6 +45,11 @@ pub struct TrainedModel {
 /// Puts every tensor of a snapshot, which is called `source_name`, into the constant of the same name of a forward model.
 pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedModel, ExportError> {
     let mut model = parse_forward(model)?;
+    let outputs: Vec<&str> =
+        model.graph.iter().flat_map(|graph| &graph.output).map(|output| output.name.as_str()).collect();
+    if outputs.contains(&LOSS) && outputs.iter().any(|name| name.ends_with(GRAD_SUFFIX)) {
+        return Err(ExportError::TrainingGraph { source_name: source_name.to_owned() });
+    }
     let misfit = |reason| ExportError::Misfit { source_name: source_name.to_owned(), reason };
     let file = SafeTensors::deserialize(snapshot).map_err(|error| ExportError::Damaged {
         source_name: source_name.to_owned(),

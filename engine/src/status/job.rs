@@ -159,6 +159,17 @@ impl JobStatus {
         text::read(&format!("job {}", fields.get("id").map_or("?", String::as_str)), fields)
     }
 
+    /// The same; one that cannot be read is damaged, so that it hides no other.
+    pub fn read_or_damaged(fields: &JobFields) -> Result<Self, UnknownFields> {
+        Self::read(fields).or_else(|error| {
+            let known = fields.iter().filter(|(name, _)| ["id", "trouble"].contains(&name.as_str()));
+            let known = known.map(|(name, value)| (name.clone(), value.clone()));
+            let said = [("state", "damaged"), ("code", "E143"), ("reason", &error.to_string())]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()));
+            Self::read(&known.chain(said).collect())
+        })
+    }
+
     /// Whether nothing follows unless somebody mends it.
     pub fn is_over(&self) -> bool {
         self.state.is_over()
@@ -187,6 +198,10 @@ mod tests {
             let job = JobStatus::read(&fields(&[("id", "a"), ("state", phase)])).unwrap();
             assert_eq!(job.state.word(), phase);
         }
-        assert!(JobStatus::read(&fields(&[("id", "a"), ("state", "asleep")])).is_err());
+        let asleep = fields(&[("id", "a"), ("state", "asleep")]);
+        assert!(JobStatus::read(&asleep).is_err());
+        let job = JobStatus::read_or_damaged(&asleep).unwrap();
+        assert_eq!((job.state, job.code.as_deref()), (JobPhase::Damaged, Some("E143")));
+        assert!(job.reason.unwrap().contains("unknown variant `asleep`"));
     }
 }

@@ -34,6 +34,35 @@ pub enum Optimizer {
     },
 }
 
+impl Optimizer {
+    /// Plain gradient descent.
+    pub fn sgd() -> Self {
+        Self::Sgd { weight_decay: 0.0 }
+    }
+
+    /// Momentum 0.9.
+    pub fn momentum() -> Self {
+        Self::Momentum { momentum: 0.9, nesterov: false, weight_decay: 0.0 }
+    }
+
+    /// Nesterov's momentum 0.9.
+    pub fn nesterov() -> Self {
+        Self::Momentum { momentum: 0.9, nesterov: true, weight_decay: 0.0 }
+    }
+
+    /// The constants of Kingma and Ba.
+    pub fn adam() -> Self {
+        let (beta1, beta2, epsilon) = (beta1(), beta2(), epsilon());
+        Self::Adam { beta1, beta2, epsilon, weight_decay: 0.0, decoupled: false }
+    }
+
+    /// The same with PyTorch's weight decay.
+    pub fn adamw() -> Self {
+        let (beta1, beta2, epsilon) = (beta1(), beta2(), epsilon());
+        Self::Adam { beta1, beta2, epsilon, weight_decay: 0.01, decoupled: true }
+    }
+}
+
 fn beta1() -> f32 {
     0.9
 }

@@ -5,9 +5,10 @@ mod gradcheck;
 #[path = "../../tests/support/onnxruntime.rs"]
 mod onnxruntime;
 
-use syncline_autodiff::{DeriveOptions, Loss, TrainingGraph};
+use syncline_autodiff::{DeriveOptions, Loss, Precision, TrainingGraph, accept_ready, derive};
 use syncline_onnx::{
-    ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_ints, mlp,
+    DeclaredTypes, ElementType, GraphBuilder, ModelProto, SplitMix64, TensorType, attr_float, attr_int,
+    attr_ints, mlp, parse,
 };
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 
@@ -48,10 +49,8 @@ fn perceptron_with_cross_entropy() {
 fn the_training_graph_of_a_perceptron_holds_nothing_silly() {
     let runtime = onnxruntime::runtime();
     let model = mlp(&[5, 7, 6, 4], 3).to_bytes();
-    let graph =
-        syncline_autodiff::derive(&runtime, &model, Loss::SoftmaxCrossEntropy, &DeriveOptions::default())
-            .unwrap();
-    let graph = syncline_onnx::parse(&graph.train_onnx).unwrap().graph.unwrap();
+    let graph = derive(&runtime, &model, Loss::SoftmaxCrossEntropy, &DeriveOptions::default()).unwrap();
+    let graph = parse(&graph.train_onnx).unwrap().graph.unwrap();
     let count = |op: &str| graph.node.iter().filter(|node| node.op_type == op).count();
     assert_eq!(count("Gemm"), 3 + 3 + 2, "the first layer needs no gradient of the data");
     assert_eq!(count("Transpose") + count("Identity") + count("Reshape") + count("MatMul"), 0);
@@ -70,7 +69,7 @@ fn a_layer_on_sequences_folds_its_batch_into_one_product() {
     let y = graph.op("MatMul", &[&h, &v], &[]);
     graph.output(&y);
     let graph = check(&graph.finish(), Loss::MeanSquaredError, &[&[("x", &[2, 3, 3])], &[("x", &[4, 1, 3])]]);
-    let graph = syncline_onnx::parse(&graph.train_onnx).unwrap().graph.unwrap();
+    let graph = parse(&graph.train_onnx).unwrap().graph.unwrap();
     let grads = graph.node.iter().filter(|node| node.output[0].ends_with(".grad"));
     assert!(grads.map(|node| node.op_type.as_str()).eq(["Gemm", "Gemm"]), "one product for each weight");
 }
@@ -227,4 +226,29 @@ fn the_loss_may_look_at_another_output_and_weights_may_be_frozen() {
         .at(&[&[("x", &[3, 3])], &[("x", &[1, 3])]])
         .unwrap();
     assert_eq!(graph.params.len(), 1);
+}
+
+#[test]
+fn every_output_says_its_type_in_a_file_whose_parameters_can_be_fed() {
+    let mut old = mlp(&[5, 7, 4], 3);
+    old.ir_version = 3;
+    let runtime = onnxruntime::runtime();
+    for precision in [Precision::F32, Precision::Fp16, Precision::Bf16] {
+        let options = DeriveOptions { precision, ..DeriveOptions::default() };
+        let graph = derive(&runtime, &old.to_bytes(), Loss::SoftmaxCrossEntropy, &options).unwrap();
+        for (bytes, least) in [(&graph.train_onnx, 7), (&graph.eval_onnx, 3)] {
+            let model = parse(bytes).unwrap();
+            assert!(model.ir_version >= 8, "{precision:?}: {}", model.ir_version);
+            let outputs = model.graph.unwrap().output;
+            assert!(outputs.len() >= least);
+            for output in outputs {
+                let ty = TensorType::from_value_info(&output);
+                assert!(ty.is_some(), "{precision:?}: {} has no type", output.name);
+                if let Some(param) = graph.params.iter().find(|p| output.name == format!("{}.grad", p.name)) {
+                    assert_eq!(ty.unwrap().fixed_shape(), Some(param.shape.clone()), "{}", output.name);
+                }
+            }
+        }
+        assert!(accept_ready(&DeclaredTypes, &graph.with_first_values().unwrap(), None).is_ok());
+    }
 }

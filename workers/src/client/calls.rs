@@ -21,6 +21,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a call that may be repeated is repeated while the engine is away.
 const RETRY_LIMIT: Duration = Duration::from_secs(20);
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// How long a job is waited for that nobody can be asked about: it may go on all the same.
+const WAIT_LIMIT: Duration = Duration::from_secs(300);
 /// Pause between two polls of a job that is waited for.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Removing files takes a while where there are many.
@@ -66,19 +68,20 @@ impl Client {
     where
         F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
     {
-        self.retry_while(ClientError::is_away, call).await
+        self.retry_while(RETRY_LIMIT, ClientError::is_away, call).await
     }
 
     /// A call that may be made twice is repeated while it fails in a way that passes.
     async fn retry_while<T, F>(
         &self,
+        limit: Duration,
         passes: impl Fn(&ClientError) -> bool,
         call: impl Fn(ClientServiceClient) -> F,
     ) -> Result<T, ClientError>
     where
         F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
     {
-        let deadline = tokio::time::Instant::now() + RETRY_LIMIT;
+        let deadline = tokio::time::Instant::now() + limit;
         loop {
             let error = match self.once(&call).await {
                 Ok(value) => return Ok(value),
@@ -108,7 +111,7 @@ impl Client {
     /// it but its snapshot files.
     pub async fn submit_spec(&self, spec: JobSpec, replace: bool) -> Result<(), ClientError> {
         let nonce: u32 = rand::random();
-        self.retry_while(ClientError::is_passing, |c| {
+        self.retry_while(RETRY_LIMIT, ClientError::is_passing, |c| {
             let spec = spec.clone();
             async move { c.submit(within(CALL_TIMEOUT), spec, nonce, replace).await }
         })
@@ -133,7 +136,7 @@ impl Client {
     /// Every job known, oldest first.
     pub async fn jobs(&self) -> Result<Vec<JobStatus>, ClientError> {
         let jobs = self.retry_while_away(|c| async move { c.jobs(within(CALL_TIMEOUT)).await }).await?;
-        Ok(jobs.iter().map(JobStatus::read).collect::<Result<_, _>>()?)
+        Ok(jobs.iter().map(JobStatus::read_or_damaged).collect::<Result<_, _>>()?)
     }
 
     /// Every live worker, oldest first.
@@ -155,12 +158,17 @@ impl Client {
 
     /// One job with its workers.
     pub async fn status(&self, job: &JobId) -> Result<JobView, ClientError> {
-        self.poll(job, ClientError::is_away).await
+        self.poll(job, RETRY_LIMIT, ClientError::is_away).await
     }
 
-    async fn poll(&self, job: &JobId, passes: impl Fn(&ClientError) -> bool) -> Result<JobView, ClientError> {
+    async fn poll(
+        &self,
+        job: &JobId,
+        limit: Duration,
+        passes: impl Fn(&ClientError) -> bool,
+    ) -> Result<JobView, ClientError> {
         let record = self
-            .retry_while(passes, |c| {
+            .retry_while(limit, passes, |c| {
                 let job = job.clone();
                 async move { c.job(within(POLL_TIMEOUT), job).await }
             })
@@ -198,7 +206,8 @@ impl Client {
                 async move { c.stream(within(CALL_TIMEOUT), job, stream, after).await }
             })
             .await?;
-        Ok(entries.iter().map(Entry::read).collect::<Result<_, _>>()?)
+        // One that somebody else has added must not hide the rest.
+        Ok(entries.iter().filter_map(|entry| Entry::read(entry).ok()).collect())
     }
 
     /// Why there is a barrier, whom it waits for, and what was expected of it.
@@ -233,10 +242,11 @@ impl Client {
     }
 
     /// Waits until the job is done, calling `on_poll` with every poll. A job that failed or was canceled is an error, with
-    /// its code. Fails as well when no poll has succeeded for some time.
+    /// its code. Fails as well when no poll has
+    /// succeeded for five minutes.
     pub async fn wait(&self, job: &JobId, mut on_poll: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
         loop {
-            let view = self.poll(job, ClientError::is_passing).await?;
+            let view = self.poll(job, WAIT_LIMIT, ClientError::is_passing).await?;
             on_poll(&view);
             if view.job.is_over() {
                 return ClientError::of_outcome(&view.job).map(|()| view);

@@ -42,7 +42,7 @@ impl ClientError {
             JobPhase::Canceled => Err(Self::JobCanceled { job: id }),
             JobPhase::Failed | JobPhase::Damaged => {
                 let reason = job.reason.clone().unwrap_or_default();
-                let coded = reason.starts_with('[') || code.is_empty();
+                let coded = code.is_empty() || reason.contains(&format!("[{code}]"));
                 let reason = if coded { reason } else { format!("[{code}] {reason}") };
                 Err(Self::JobFailed { job: id, code, reason })
             }

@@ -1,13 +1,23 @@
 //! What a job has learned, from the parameter server.
 
-use std::{collections::BTreeMap, io, path::Path};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use safetensors::{Dtype, SafeTensors};
 use syncline_ps::{PsError, client::BlobClient};
 use syncline_scheduler::ids::JobId;
+use tokio::time::sleep;
 
 use super::{Client, ClientError, submit::blocking};
 use crate::export::{ExportError, TrainedModel, fill};
+
+/// How long the last weights of a job that has ended are waited for.
+const LAST_WEIGHTS_LIMIT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Why the weights of a job could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +40,7 @@ impl FetchError {
             Self::Engine(error) => error.hint(),
             Self::Shard(error) => error.hint().to_owned(),
             Self::NoSnapshot { .. } => {
-                "a job writes one where its graph has a node `do = \"snapshot\"`".to_owned()
+                "wait until the job is over, or give its graph a node `do = \"snapshot\"`".to_owned()
             }
             Self::Export(error) => error.hint().to_owned(),
         }
@@ -78,18 +88,28 @@ impl Weights {
 impl Client {
     /// The parameters of a job that has written a snapshot, or is over.
     pub async fn weights(&self, job: &JobId) -> Result<Weights, FetchError> {
-        let snapshot = self.status(job).await?.job.snapshot_digest;
-        Ok(Weights(self.blob(snapshot.ok_or_else(|| FetchError::NoSnapshot { job: job.clone() })?).await?))
+        Ok(Weights(self.blob(self.kept(job).await?.1).await?))
     }
 
     /// The forward model of such a job with the trained parameters in it, in the form that predicts.
     pub async fn trained_model(&self, job: &JobId) -> Result<TrainedModel, FetchError> {
-        let status = self.status(job).await?.job;
-        let (Some(model), Some(snapshot)) = (status.model_digest, status.snapshot_digest) else {
-            return Err(FetchError::NoSnapshot { job: job.clone() });
-        };
+        let (model, snapshot) = self.kept(job).await?;
         let (model, snapshot) = (self.blob(model).await?, self.blob(snapshot).await?);
         Ok(fill(&model, &format!("job {job}"), &snapshot)?)
+    }
+
+    /// Digests of a job's model and of its newest snapshot. A job that has just ended may still write its last weights.
+    async fn kept(&self, job: &JobId) -> Result<(String, String), FetchError> {
+        let deadline = Instant::now() + LAST_WEIGHTS_LIMIT;
+        loop {
+            let status = self.status(job).await?.job;
+            let over = status.is_over() && status.trained_ms.or(status.started_ms).is_some();
+            match (status.model_digest, status.snapshot_digest) {
+                (Some(model), Some(snapshot)) => return Ok((model, snapshot)),
+                _ if over && Instant::now() < deadline => sleep(POLL_INTERVAL).await,
+                _ => return Err(FetchError::NoSnapshot { job: job.clone() }),
+            }
+        }
     }
 
     async fn blob(&self, digest: String) -> Result<Vec<u8>, FetchError> {

@@ -8,22 +8,14 @@ use serde::{
 };
 use syncline_scheduler::spec::Optimizer;
 
-/// The names, with what they stand for. `adamw` has PyTorch's weight decay.
+/// The names, with what they stand for.
 fn by_name(name: &str) -> Option<Optimizer> {
-    let adam = |weight_decay, decoupled| Optimizer::Adam {
-        beta1: 0.9,
-        beta2: 0.999,
-        epsilon: 1e-8,
-        weight_decay,
-        decoupled,
-    };
-    let momentum = |nesterov| Optimizer::Momentum { momentum: 0.9, nesterov, weight_decay: 0.0 };
     match name {
-        "sgd" => Some(Optimizer::Sgd { weight_decay: 0.0 }),
-        "momentum" => Some(momentum(false)),
-        "nesterov" => Some(momentum(true)),
-        "adam" => Some(adam(0.0, false)),
-        "adamw" => Some(adam(0.01, true)),
+        "sgd" => Some(Optimizer::sgd()),
+        "momentum" => Some(Optimizer::momentum()),
+        "nesterov" => Some(Optimizer::nesterov()),
+        "adam" => Some(Optimizer::adam()),
+        "adamw" => Some(Optimizer::adamw()),
         _ => None,
     }
 }

@@ -58,7 +58,16 @@ pub use syncline_workers::local::{LocalCluster, LocalError, LocalOptions};
 pub use syncline_workers::submit::JobFile;
 pub use syncline_workers::{
     client::{Client, ClientError, Cluster, FetchError, FindError, Submitted, Tensor, Weights},
-    submit::{ByteSource, JobGraph, Model, NodeHandle, ParamList, Settings, SubmitError, Training},
+    export::{ExportError, TrainedModel},
+    submit::{
+        ByteSource, GraphNode, JobGraph, Model, NodeHandle, NodeWork, ParamList, PreparedJob, Settings,
+        SubmitError, Training, prepare_ready,
+    },
+};
+#[cfg(feature = "train")]
+pub use syncline_workers::{
+    isolation::{ModelHost, serve_if_asked},
+    submit::prepare,
 };
 
 /// A worker in this process.

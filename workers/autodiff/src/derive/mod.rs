@@ -5,7 +5,7 @@ mod checks;
 use std::collections::{HashMap, HashSet};
 
 use syncline_onnx::proto::{GraphProto, ModelProto};
-use syncline_onnx::{Compiler, ElementType, TensorType, check_loads};
+use syncline_onnx::{Compiler, Dim, ElementType, TensorType, Types, check_loads};
 
 use crate::backward::backward;
 use crate::emitter::Emitter;
@@ -39,10 +39,12 @@ pub fn derive(
     let evaluation = evaluation_form(&forward.graph);
 
     let mut training = differentiate(&forward, &evaluation, &at, options)?;
-    let saving = transform(compiler, &mut training, &forward, options)?;
+    let (saving, types) = transform(compiler, &mut training, &forward, options)?;
     let Training { model, values, .. } = training;
     let train_onnx = model.to_bytes();
-    let eval_onnx = evaluate(&forward, &evaluation, &at, options)?.to_bytes();
+    let mut evaluation = evaluate(&forward, &evaluation, &at, options)?;
+    declare_outputs(&mut evaluation, &forward, &types);
+    let eval_onnx = evaluation.to_bytes();
 
     let io = |name: &String| Io::new(name, forward.type_of(name));
     Ok(TrainingGraph {
@@ -107,7 +109,7 @@ fn transform(
     training: &mut Training,
     forward: &Forward,
     options: &DeriveOptions,
-) -> Result<Option<Saving>, AutodiffError> {
+) -> Result<(Option<Saving>, Types), AutodiffError> {
     let Training { model, cotangent, .. } = training;
     if options.precision != Precision::F32 {
         let types = sizes(compiler, model, NOMINAL_AXIS)?;
@@ -117,11 +119,31 @@ fn transform(
         true => Some(recompute(compiler, model, cotangent, never_empty(&forward.params))?),
         false => None,
     };
-    check_results(forward, &check_loads(compiler, model.clone())?)?;
+    let types = check_loads(compiler, model.clone())?;
+    check_results(forward, &types)?;
+    declare_outputs(model, forward, &types);
     if options.precision == Precision::Bf16 {
         write_bf16(model);
     }
-    Ok(saving)
+    Ok((saving, types))
+}
+
+/// Says the type of every output, as standard ONNX asks for. `types`: what the compiler infers; it cannot tell a value whose
+/// number of axes it does not know from a scalar, so that shapes which follow from the model come first.
+fn declare_outputs(model: &mut ModelProto, forward: &Forward, types: &Types) {
+    let held = |params: &[Param], suffix: &str| -> Vec<(String, Vec<Dim>)> {
+        let shape = |param: &Param| param.shape.iter().map(|&size| Dim::Fixed(size)).collect();
+        params.iter().map(|param| (format!("{}{suffix}", param.name), shape(param))).collect()
+    };
+    let held: HashMap<String, Vec<Dim>> =
+        held(&forward.params, GRAD_SUFFIX).into_iter().chain(held(&forward.state, NEXT_SUFFIX)).collect();
+    for output in model.graph.iter_mut().flat_map(|graph| &mut graph.output) {
+        let name = &output.name;
+        let Some(found) = types.get(name) else { continue };
+        let of_model = || Some(forward.types.get(name)?.dims.clone());
+        let dims = held.get(name).cloned().or_else(of_model).unwrap_or_else(|| found.dims.clone());
+        *output = TensorType::new(found.element, dims).to_value_info(name);
+    }
 }
 
 /// The model that computes loss and metrics alone.

@@ -9,6 +9,9 @@ use super::Emitter;
 /// Shape of one axis (15). What sets 13 to 16 define means the same in 17, with one exception, see [`raise_opset`].
 const LEAST_OPSET: i64 = 17;
 
+/// Version of the file format that came with [`LEAST_OPSET`].
+const LEAST_IR_VERSION: i64 = 8;
+
 impl Emitter {
     /// The part of the graph that these outputs need, as a model like `template`.
     pub(crate) fn finish(
@@ -25,6 +28,8 @@ impl Emitter {
         }
         let graph = Some(self.graph.remove_dead());
         let mut model = ModelProto { graph, producer_name: "syncline".to_owned(), ..template.clone() };
+        // Up to version 3 a constant that is an input as well cannot be fed.
+        model.ir_version = model.ir_version.max(LEAST_IR_VERSION);
         raise_opset(&mut model);
         model
     }

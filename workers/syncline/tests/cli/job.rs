@@ -5,6 +5,7 @@ use std::{fmt::Write as _, fs, path::Path};
 use safetensors::{Dtype, tensor::TensorView};
 use serde_json::Value;
 use syncline_onnx::{self as onnx, SplitMix64, mlp};
+use syncline_workers::submit::{JobFile, prepare_ready};
 
 use crate::rig::{Ended, Up, folder, syncline, wait_until};
 
@@ -145,7 +146,11 @@ fn a_written_training_graph_trains_from_the_models_own_weights() {
     let ready = job.replace(forward, r#"model.ready = { onnx = "train.onnx" }"#);
     assert_ne!(ready, job);
     fs::write(&file, &ready).unwrap();
+    // By what it declares alone, as a client without ONNX Runtime takes it.
+    let declared = prepare_ready(&JobFile::load(Path::new(&file)).unwrap()).unwrap();
+    assert_eq!(declared.spec.train().unwrap().1.model.layout.0.len(), 4);
     let view = syncline(&["submit", &file, "--state-dir", place, "--watch", "--json"]).ok().json();
+    syncline(&["model", "export", "points", &path("out.onnx"), "--state-dir", place]).refused(2, "E249");
     let accuracy = view["job"]["test_accuracy"].as_f64().unwrap();
     assert!(accuracy > 0.9, "from zeros such a network does not learn: {view:#}");
 

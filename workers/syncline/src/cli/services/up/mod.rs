@@ -77,7 +77,10 @@ async fn serve(
                 Event::Started { name, pid } => {
                     say(&format!("{name} runs again (process {pid})"));
                     running.processes.insert(name, pid);
-                    state_dir.publish(&running)?;
+                    // A full disk is no reason to end what runs; the next start of a child tries again.
+                    if let Err(error) = state_dir.publish(&running) {
+                        say(&format!("warning: other commands see old process numbers: {}", Failure::from(error).line()));
+                    }
                 }
                 Event::Listening { .. } => {}
                 Event::Ended { name, how, again_in } => say_ended(&name, &how.status, again_in),

@@ -139,7 +139,11 @@ impl StateDir {
             file.sync_all()?;
             fs::rename(&new, path)
         };
-        write().map_err(path_error(path))
+        write().map_err(|error| {
+            // Half a file is of no use to anybody.
+            let _ = fs::remove_file(&new);
+            path_error(path)(error)
+        })
     }
 }
 
