@@ -1,6 +1,6 @@
 //! Trained parameters back in the user's own forward model, in the form that predicts.
 
-use safetensors::{Dtype, SafeTensors};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use syncline_autodiff::{GRAD_SUFFIX, LOSS, inference_form, parse_forward, with_columns};
 use syncline_onnx::{ElementType, OnnxError, proto::TensorProto};
 
@@ -70,18 +70,20 @@ pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedM
                 view.dtype()
             )));
         }
-        let values: Vec<f32> =
-            view.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-        **tensor = TensorProto::from_f32(name, view.shape(), &values);
+        **tensor = TensorProto::from_f32(name, view.shape(), &float32_values(&view));
         parameters += 1;
     }
     // Whatever form it came in, and so that ONNX Runtime computes with it what was evaluated.
     Ok(TrainedModel { onnx: with_columns(inference_form(model)).to_bytes(), parameters })
 }
 
+/// The numbers of a tensor that is known to be float32.
+pub(crate) fn float32_values(tensor: &TensorView<'_>) -> Vec<f32> {
+    tensor.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use safetensors::tensor::TensorView;
     use syncline_onnx::{mlp, parse};
 
     use super::*;

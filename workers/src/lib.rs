@@ -5,6 +5,7 @@
 
 #[cfg(feature = "train")]
 pub mod batch_axis;
+mod blocking;
 #[cfg(feature = "train")]
 pub mod check;
 pub mod client;
@@ -17,3 +18,5 @@ pub mod local;
 pub mod submit;
 #[cfg(feature = "worker")]
 pub mod worker;
+
+pub use blocking::blocking;

@@ -4,6 +4,7 @@ use syncline_ps::client::BlobClient;
 use syncline_scheduler::{ids::JobId, spec::JobSpec};
 
 use super::Client;
+use crate::blocking;
 use crate::submit::{JobGraph, MissingKernel, PreparedJob, SubmitError};
 
 /// A job that is committed in Redis.
@@ -90,11 +91,4 @@ impl Client {
 fn find_models() -> Result<crate::isolation::ModelHost, SubmitError> {
     let parts = syncline_kit::for_device(syncline_kit::Device::Cpu, &|line| tracing::info!("{line}"))?;
     Ok(crate::isolation::ModelHost::with(&parts)?)
-}
-
-/// Runs what blocks on a thread of its own; a panic there goes on here.
-pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }

@@ -12,8 +12,9 @@ use syncline_ps::{PsError, client::BlobClient};
 use syncline_scheduler::ids::JobId;
 use tokio::time::sleep;
 
-use super::{Client, ClientError, submit::blocking};
-use crate::export::{ExportError, TrainedModel, fill};
+use super::{Client, ClientError};
+use crate::blocking;
+use crate::export::{ExportError, TrainedModel, fill, float32_values};
 
 /// How long the last weights of a job that has ended are waited for.
 const LAST_WEIGHTS_LIMIT: Duration = Duration::from_secs(10);
@@ -78,8 +79,7 @@ impl Weights {
                 if view.dtype() != Dtype::F32 {
                     return Err(damaged(format!("`{name}` is {:?}", view.dtype())));
                 }
-                let values = view.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
-                Ok((name.to_owned(), Tensor { shape: view.shape().to_vec(), values: values.collect() }))
+                Ok((name.to_owned(), Tensor { shape: view.shape().to_vec(), values: float32_values(&view) }))
             })
             .collect()
     }

@@ -19,7 +19,8 @@ use syncline_kit::{KitError, RedisOptions, RedisServer};
 use syncline_ps::{PsError, server};
 use syncline_runtime::{BackendError, Device, ExecOptions, Runtime};
 
-use crate::client::{Client, Cluster};
+use crate::blocking;
+use crate::client::{Client, Cluster, token_file};
 use crate::worker::{self, Throttle, WorkerError, WorkerOptions};
 use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinHandle};
@@ -100,7 +101,7 @@ impl LocalCluster {
     ) -> Result<Self, LocalError> {
         let LocalOptions { workers, shards: count, redis, state_dir, device } = options;
         let (state_dir, temporary) = make_state_dir(state_dir)?;
-        let token_path = state_dir.join("token");
+        let token_path = token_file(&state_dir);
         let token = Token::load_or_create(&token_path).map_err(state_error(&token_path))?;
         let (runtime, own_redis) =
             start_native_parts(device, redis.is_none().then(|| state_dir.join("redis")), say).await?;
@@ -275,9 +276,4 @@ fn start_shards(
         })
     };
     (0..count).map(start).collect()
-}
-
-/// Runs what blocks on a thread of its own; a panic there goes on here.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use syncline_workers::{
+    blocking,
     client::Client,
     submit::{JobFile, prepare},
 };
@@ -50,9 +51,7 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
     let cluster = args.connection.find()?;
     block_on(async {
         let (client, _) = Client::connect(&cluster).await?;
-        let preparing =
-            tokio::task::spawn_blocking(move || prepare(models()?, &graph).map_err(Failure::from));
-        let prepared = preparing.await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))?;
+        let prepared = blocking(move || prepare(models()?, &graph).map_err(Failure::from)).await?;
         prepared.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
         let id = prepared.spec.id.clone();
         let submitted = match args.replace {

@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use crate::cli::{Exit, Failure, table};
+use crate::cli::{Failure, table};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::Serialize;
+use syncline_workers::export::ExportError;
 
 /// What is in a snapshot.
 #[derive(Debug, Serialize)]
@@ -37,9 +38,9 @@ struct Summary {
 
 /// Reads a snapshot; it is untrusted input.
 pub(crate) fn of(path: &Path, bytes: &[u8]) -> Result<SnapshotReport, Failure> {
-    let damaged = |error: safetensors::SafeTensorError| {
-        let text = format!("[E380] {} is not a safetensors file: {error}", path.display());
-        Failure::new(Exit::Usage, text, "write the snapshot again; `syncline status JOB` shows where it lies")
+    let damaged = |error: safetensors::SafeTensorError| ExportError::Damaged {
+        source_name: path.display().to_string(),
+        cause: error.to_string(),
     };
     let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
@@ -103,6 +104,7 @@ impl Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Exit;
 
     #[test]
     fn values_are_summed_up_and_nan_is_counted() {

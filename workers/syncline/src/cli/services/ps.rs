@@ -29,6 +29,8 @@ use tokio::{
 };
 use tracing::{error, info};
 
+use syncline_workers::client::token_file;
+
 use crate::cli::{Failure, log_as_service};
 
 /// Pause before a job that could not be kept is tried again.
@@ -123,7 +125,7 @@ fn token(args: &PsArgs) -> Result<Token, PsError> {
             return Err(PsError::BindWithoutToken { listen: args.listen });
         }
         None => {
-            let path = args.state_dir.join("token");
+            let path = token_file(&args.state_dir);
             let made = folder::make(&args.state_dir).and_then(|()| Token::load_or_create(&path));
             (path, made)
         }

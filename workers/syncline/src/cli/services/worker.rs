@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use syncline_runtime::{Device, ExecOptions};
+use syncline_workers::blocking;
 use syncline_workers::worker::{Throttle, WorkerOptions, load_runtime, run as work};
 
 use crate::cli::{ConnectionArgs, Exit, Failure, StopSignal, block_on_one_thread, log_as_service, say};
@@ -60,9 +61,8 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
     let cluster = args.connection.find()?;
     block_on_one_thread(async move {
         let mut stop = StopSignal::listen(args.exit_with_parent)?;
-        let loading = tokio::task::spawn_blocking(move || load_runtime(args.device, &say));
         let runtime = tokio::select! {
-            loaded = loading => loaded.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))?,
+            loaded = blocking(move || load_runtime(args.device, &say)) => loaded?,
             () = stop.requested() => return Ok(()),
         };
         let mut options = WorkerOptions::new(cluster, runtime);

@@ -13,6 +13,7 @@ use tokio::{
 
 use syncline_engine::store::redacted;
 use syncline_kit::{Device, KitError, RedisOptions, RedisServer};
+use syncline_workers::blocking;
 
 use super::{
     args::Plan,
@@ -157,9 +158,4 @@ fn send(events: &Events, event: Event) {
 
 async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|s| *s).await;
-}
-
-/// Runs what blocks on a thread of its own; a panic there goes on here.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()))
 }
