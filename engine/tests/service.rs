@@ -7,9 +7,10 @@ use std::{net::Ipv4Addr, process::Command, time::Duration};
 use syncline_engine::{
     rpc::{
         Activity, ClientServiceClient, ClientServiceRequest, ClientServiceResponse, Collected, EngineFault,
-        ShardFault, ShardHello, ShardRegistryClient, ShardRegistryRequest, ShardRegistryResponse,
-        ShardRequest, ShardResponse, Token, WorkerHello, WorkerServiceClient, WorkerServiceRequest,
-        WorkerServiceResponse, accept, answer_calls, channel, connect, hello::Role, within,
+        OrderCursor, ShardFault, ShardHello, ShardRegistryClient, ShardRegistryRequest,
+        ShardRegistryResponse, ShardRequest, ShardResponse, Token, WorkerHello, WorkerServiceClient,
+        WorkerServiceRequest, WorkerServiceResponse, accept, answer_calls, channel, connect, hello::Role,
+        within,
     },
     service::{Engine, EngineHandle, EngineOptions, Limits},
 };
@@ -131,6 +132,7 @@ fn hello() -> WorkerHello {
         pid: 7,
         device: "cpu".into(),
         max_batch: None,
+        capacity: Default::default(),
     }
 }
 
@@ -158,13 +160,22 @@ async fn a_worker_that_reconnects_at_once_is_kept_and_one_that_does_not_is_dropp
     drop(first);
     let second = rig.worker().await;
     // The poll outlasts the time in which a closed connection may be opened again.
-    let orders = second.poll(within(TEST_TIMEOUT), me, Activity::default(), 1_000).await.unwrap().unwrap();
+    let orders = second
+        .poll(within(TEST_TIMEOUT), me, Activity::default(), OrderCursor::default(), 1_000)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((orders.assignments.len(), orders.revoked.len()), (0, 0));
     assert_eq!(client.workers(within(TEST_TIMEOUT)).await.unwrap().unwrap().len(), 1);
     drop(second);
     until(async || client.workers(within(TEST_TIMEOUT)).await.unwrap().unwrap().is_empty().then_some(()))
         .await;
-    let late = rig.worker().await.poll(within(TEST_TIMEOUT), me, Activity::default(), 0).await.unwrap();
+    let late = rig
+        .worker()
+        .await
+        .poll(within(TEST_TIMEOUT), me, Activity::default(), OrderCursor::default(), 0)
+        .await
+        .unwrap();
     assert_eq!(late, Err(EngineFault::Dropped));
 }
 
@@ -174,8 +185,9 @@ async fn a_poll_that_waits_holds_up_nobody_and_ends_when_its_worker_leaves() {
     let (client, worker) = (rig.client().await, rig.worker().await);
     let me = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap().key();
     let slow = worker.clone();
-    let polling =
-        tokio::spawn(async move { slow.poll(within(TEST_TIMEOUT), me, Activity::default(), 20_000).await });
+    let polling = tokio::spawn(async move {
+        slow.poll(within(TEST_TIMEOUT), me, Activity::default(), OrderCursor::default(), 20_000).await
+    });
     assert_eq!(client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap()["workers"], "1");
     worker.leave(within(TEST_TIMEOUT), me).await.unwrap().unwrap();
     let answer = timeout(Duration::from_secs(15), polling).await.unwrap().unwrap().unwrap();
@@ -236,7 +248,10 @@ async fn after_a_crash_a_worker_must_register_again_and_gets_a_higher_number() {
     let before = rig.worker().await.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap();
     rig.crash().await;
     let worker = rig.worker().await;
-    let poll = worker.poll(within(TEST_TIMEOUT), before.key(), Activity::default(), 0).await.unwrap();
+    let poll = worker
+        .poll(within(TEST_TIMEOUT), before.key(), Activity::default(), OrderCursor::default(), 0)
+        .await
+        .unwrap();
     assert_eq!(poll, Err(EngineFault::Dropped));
     let after = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap();
     assert!(after.epoch > before.epoch && after.incarnation > before.incarnation);

@@ -12,3 +12,4 @@ pub mod samples;
 pub mod sim;
 pub mod spec;
 pub mod sync;
+pub mod tasks;

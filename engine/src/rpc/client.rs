@@ -8,6 +8,7 @@ use syncline_scheduler::{
     graph::TaskId,
     ids::{JobId, ShardIndex, Superstep},
     spec::JobSpec,
+    tasks::{GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
 
 use super::shard::Collected;
@@ -155,6 +156,23 @@ pub trait ClientService {
     /// Acknowledged means committed in Redis. `nonce` is drawn by the caller: the same spec with the same nonce is the same
     /// job, so the call may be repeated. With `replace` a job of the same name that is over makes room.
     async fn submit(spec: JobSpec, nonce: u32, replace: bool) -> Result<(), EngineFault>;
+    /// A job of general tasks, or its first part. As [`ClientService::submit`] otherwise.
+    async fn submit_graph(spec: GraphSpec, nonce: u32, replace: bool) -> Result<(), EngineFault>;
+    /// A further part of a graph that was not complete; `first` is the place of its first task. May be repeated.
+    async fn extend_graph(
+        job: JobId,
+        nonce: u32,
+        first: TaskIndex,
+        tasks: Vec<NewTask>,
+    ) -> Result<(), EngineFault>;
+    /// All `count` tasks have come: the job begins. May be repeated.
+    async fn start_graph(job: JobId, nonce: u32, count: u32) -> Result<(), EngineFault>;
+    /// Waits up to `wait_ms` for a job's end; says whether it is over.
+    async fn wait_job(job: JobId, wait_ms: u64) -> Result<bool, EngineFault>;
+    /// What a task gave; `None` while it has not ended.
+    async fn value(job: JobId, task: TaskIndex) -> Result<Option<Value>, EngineFault>;
+    /// The tasks of a job that a query asks for, in their order.
+    async fn tasks(job: JobId, query: TaskQuery) -> Result<Vec<TaskView>, EngineFault>;
     /// Removes a job that is over, or is damaged, with everything that is stored of it. Snapshot files stay.
     async fn delete(job: JobId) -> Result<(), EngineFault>;
     /// Removes blobs that no job names and that came, or were asked for, longer ago than this.

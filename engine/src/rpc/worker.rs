@@ -5,6 +5,7 @@ use syncline_scheduler::{
     core::{Assignment, TaskKey, TaskReport},
     ids::{EngineEpoch, Incarnation, JobId, ShardIndex},
     spec::TrainSpec,
+    tasks::{Capacity, Order, ReportGroup},
 };
 
 use super::EngineFault;
@@ -20,6 +21,8 @@ pub struct WorkerHello {
     pub device: String,
     /// Most samples that fit into its memory at once, if the user said so.
     pub max_batch: Option<u32>,
+    /// What it offers to general tasks.
+    pub capacity: Capacity,
 }
 
 /// Name of this machine, if the system has one.
@@ -66,6 +69,15 @@ pub struct Activity {
     pub longest_ms: u64,
 }
 
+/// How far a worker has come with the orders about general tasks. Every engine numbers its own, from 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderCursor {
+    /// The engine that numbered them.
+    pub epoch: EngineEpoch,
+    /// Orders that were received: those before this number need not be repeated.
+    pub next: u64,
+}
+
 /// Answer to a poll.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PollReply {
@@ -76,6 +88,11 @@ pub struct PollReply {
     pub revoked: Vec<TaskKey>,
     /// Where all shards are now, in order; empty while some are not there.
     pub shards: Vec<String>,
+    /// Number of the first of `orders`. It is 0 when the worker's cursor was of another engine: then they are all that this
+    /// engine has given it, and what it holds besides is over.
+    pub first_order: u64,
+    /// About general tasks.
+    pub orders: Vec<Order>,
 }
 
 /// What a worker needs once per job.
@@ -104,7 +121,15 @@ pub struct ShardHello {
 pub trait WorkerService {
     async fn register(hello: WorkerHello) -> Result<Registered, EngineFault>;
     /// Waits up to `wait_ms` for tasks that the worker does not hold yet. Also the sign of life.
-    async fn poll(who: WorkerKey, activity: Activity, wait_ms: u64) -> Result<PollReply, EngineFault>;
+    async fn poll(
+        who: WorkerKey,
+        activity: Activity,
+        cursor: OrderCursor,
+        wait_ms: u64,
+    ) -> Result<PollReply, EngineFault>;
+    /// Attempts at general tasks that have ended. As [`WorkerService::report`]: acknowledged when the answer comes, sent
+    /// again until then, one call at a time and in order.
+    async fn finished(who: WorkerKey, groups: Vec<ReportGroup>) -> Result<EngineEpoch, EngineFault>;
     /// Acknowledged when the answer comes: committed in Redis. Send again until then.
     async fn report(who: WorkerKey, reports: Vec<TaskReport>) -> Result<EngineEpoch, EngineFault>;
     async fn setup(job: JobId) -> Result<JobSetup, EngineFault>;

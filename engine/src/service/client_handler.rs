@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use syncline_scheduler::{
-    core::{BarrierExplanation, Input, Job, Submission, TaskExplanation},
+    core::{BarrierExplanation, GraphSubmission, Input, Job, Submission, TaskExplanation},
     graph::TaskId,
     ids::{JobId, Superstep},
     spec::{JobSpec, TrainSpec},
+    tasks::{GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
 use tarpc::context::Context;
 
@@ -99,6 +100,44 @@ impl ClientService for ClientHandler {
             .commit_input(Input::Submit(Submission { spec: Box::new(spec), nonce, replace }))
             .await
             .map(drop)
+    }
+
+    async fn submit_graph(
+        self,
+        _: Context,
+        spec: GraphSpec,
+        nonce: u32,
+        replace: bool,
+    ) -> Result<(), EngineFault> {
+        let submission = GraphSubmission { spec: Box::new(spec), nonce, replace };
+        self.0.commit_input(Input::SubmitGraph(submission)).await.map(drop)
+    }
+
+    async fn extend_graph(
+        self,
+        _: Context,
+        job: JobId,
+        nonce: u32,
+        first: TaskIndex,
+        tasks: Vec<NewTask>,
+    ) -> Result<(), EngineFault> {
+        self.0.commit_input(Input::ExtendGraph { job, nonce, first, tasks }).await.map(drop)
+    }
+
+    async fn start_graph(self, _: Context, job: JobId, nonce: u32, count: u32) -> Result<(), EngineFault> {
+        self.0.commit_input(Input::StartGraph { job, nonce, count }).await.map(drop)
+    }
+
+    async fn wait_job(self, _: Context, _job: JobId, _wait_ms: u64) -> Result<bool, EngineFault> {
+        Ok(false)
+    }
+
+    async fn value(self, _: Context, _job: JobId, _task: TaskIndex) -> Result<Option<Value>, EngineFault> {
+        Ok(None)
+    }
+
+    async fn tasks(self, _: Context, _job: JobId, _query: TaskQuery) -> Result<Vec<TaskView>, EngineFault> {
+        Ok(Vec::new())
     }
 
     async fn delete(self, _: Context, job: JobId) -> Result<(), EngineFault> {

@@ -168,6 +168,7 @@ impl EffectDispatcher {
             Effect::Snapshot { key, version } => self.write_snapshot(key, version),
             Effect::CloseShards { job, generation, keep } => self.close_shards(&job, generation, keep),
             Effect::Plan(request) => self.plan(request),
+            Effect::Orders { .. } | Effect::ReleaseBlobs { .. } => {}
         }
     }
 

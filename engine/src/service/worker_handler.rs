@@ -8,6 +8,7 @@ use std::{
 use syncline_scheduler::{
     core::{Input, TaskReport, WorkerInfo},
     ids::{EngineEpoch, Incarnation, JobId},
+    tasks::ReportGroup,
 };
 use tarpc::context::Context;
 use tracing::info;
@@ -17,7 +18,8 @@ use super::{
     sessions::Sessions,
 };
 use crate::rpc::{
-    Activity, EngineFault, JobSetup, PollReply, Registered, WorkerHello, WorkerKey, WorkerService,
+    Activity, EngineFault, JobSetup, OrderCursor, PollReply, Registered, WorkerHello, WorkerKey,
+    WorkerService,
 };
 
 /// Longest wait of one poll.
@@ -51,8 +53,8 @@ impl WorkerService for WorkerHandler {
         let dispatcher = self.context.dispatcher()?;
         dispatcher.check_writable()?;
         let incarnation = self.context.store.next_incarnation().await.map_err(store_fault)?;
-        let WorkerHello { name, host, pid, device, max_batch } = hello;
-        let about = WorkerInfo { name, host, device, pid, max_batch };
+        let WorkerHello { name, host, pid, device, max_batch, capacity } = hello;
+        let about = WorkerInfo { name, host, device, pid, max_batch, capacity };
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
         let silence_ms = u64::try_from(self.context.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
         let registered = Registered { epoch: dispatcher.epoch, incarnation, silence_ms };
@@ -67,6 +69,7 @@ impl WorkerService for WorkerHandler {
         _: Context,
         who: WorkerKey,
         activity: Activity,
+        _cursor: OrderCursor,
         wait_ms: u64,
     ) -> Result<PollReply, EngineFault> {
         let dispatcher = self.context.dispatcher()?;
@@ -75,7 +78,8 @@ impl WorkerService for WorkerHandler {
         let (assignments, revoked) =
             dispatcher.sessions.next_orders(worker, activity, wait).await.ok_or(EngineFault::Dropped)?;
         let shards = dispatcher.shards.addresses().unwrap_or_default();
-        Ok(PollReply { epoch: dispatcher.epoch, assignments, revoked, shards })
+        let (first_order, orders) = (0, Vec::new());
+        Ok(PollReply { epoch: dispatcher.epoch, assignments, revoked, shards, first_order, orders })
     }
 
     async fn report(
@@ -97,6 +101,20 @@ impl WorkerService for WorkerHandler {
             }
             dispatcher.commit_input(Input::Report { worker, report: last }).await?;
         }
+        Ok(dispatcher.epoch)
+    }
+
+    async fn finished(
+        self,
+        _: Context,
+        who: WorkerKey,
+        groups: Vec<ReportGroup>,
+    ) -> Result<EngineEpoch, EngineFault> {
+        let dispatcher = self.context.dispatcher()?;
+        let worker = self.identify(who, &dispatcher.sessions)?;
+        dispatcher.sessions.touch(worker);
+        dispatcher.check_writable()?;
+        dispatcher.commit_input(Input::TasksEnded { worker, groups }).await?;
         Ok(dispatcher.epoch)
     }
 

@@ -284,7 +284,7 @@ impl RedisStore {
             .await?;
         let spec = state.remove("spec").unwrap_or_default();
         let job_state = state.remove("job_state").unwrap_or_default();
-        Ok(StoredJob { spec, job_state, tasks, workers, supersteps })
+        Ok(StoredJob { spec, job_state, tasks, workers, supersteps, ..StoredJob::default() })
     }
 
     /// All fields of one of our bounded hashes.

@@ -35,12 +35,31 @@ pub struct Commit {
     pub events: Vec<Vec<(&'static str, String)>>,
     pub metrics: Vec<Vec<(&'static str, String)>>,
     pub barriers: Vec<Vec<(&'static str, String)>>,
+    /// What changed of its general tasks.
+    pub graph: GraphChanges,
     /// Every second point of the metrics goes, so that the others may stay.
     pub halve_metrics: bool,
     /// The job is over: its keys may expire.
     pub over: bool,
     /// The job is deleted: nothing of it stays.
     pub gone: bool,
+}
+
+/// What changed of a graph of general tasks. `None` as a value removes the field.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GraphChanges {
+    /// Classes that came, by place: JSON.
+    pub classes: Vec<(String, String)>,
+    /// Tasks that came together, by the place of the first: JSON.
+    pub chunks: Vec<(String, String)>,
+    /// States of [`WINDOW_TASKS`](crate::tasks::WINDOW_TASKS) tasks each, one letter per task, by number of the window.
+    pub windows: Vec<(String, String)>,
+    /// By task: [`Value::to_stored`](crate::tasks::Value::to_stored).
+    pub values: Vec<(String, Option<Vec<u8>>)>,
+    /// By task, of those that were tried more than once or have failed: JSON.
+    pub faults: Vec<(String, Option<String>)>,
+    /// By worker: the tasks that it has, as ranges.
+    pub leases: Vec<(String, Option<String>)>,
 }
 
 fn json(value: &impl Serialize) -> String {
@@ -88,6 +107,7 @@ impl Job {
             barriers: changes.barriers,
             metrics,
             halve_metrics,
+            graph: GraphChanges::default(),
             over: self.state.phase.is_over(),
             gone: false,
         })

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     ids::{Generation, Incarnation, JobId, ShardIndex},
     sync::PlanRequest,
+    tasks::Order,
 };
 
 /// What the shell must do once the changes of this turn are committed.
@@ -70,4 +71,13 @@ pub enum Effect {
         keep: bool,
     },
     Plan(PlanRequest),
+    /// General tasks for a worker, behind those that it was told of before.
+    Orders {
+        worker: Incarnation,
+        orders: Vec<Order>,
+    },
+    /// Nobody needs these values any more: the parameter server may remove them.
+    ReleaseBlobs {
+        digests: Vec<String>,
+    },
 }

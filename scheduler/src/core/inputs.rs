@@ -12,12 +12,33 @@ use crate::{
     ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
     spec::{InvalidJob, JobSpec},
     sync::Plan,
+    tasks::{Capacity, GraphSpec, NewTask, ReportGroup, TaskIndex},
 };
 
 /// Something that happened outside. Every one may arrive twice; the second time changes nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     Submit(Submission),
+    /// A job of general tasks, or its first part.
+    SubmitGraph(GraphSubmission),
+    /// A further part; `first` is the place of its first task. One that is there already changes nothing.
+    ExtendGraph {
+        job: JobId,
+        nonce: u32,
+        first: TaskIndex,
+        tasks: Vec<NewTask>,
+    },
+    /// All parts have come: `count` tasks.
+    StartGraph {
+        job: JobId,
+        nonce: u32,
+        count: u32,
+    },
+    /// Attempts at general tasks have ended.
+    TasksEnded {
+        worker: Incarnation,
+        groups: Vec<ReportGroup>,
+    },
     Cancel(JobId),
     /// Forget a job that is over, with all that is stored of it.
     Delete(JobId),
@@ -113,6 +134,15 @@ pub struct Submission {
     pub replace: bool,
 }
 
+/// A job of general tasks as it is submitted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphSubmission {
+    pub spec: Box<GraphSpec>,
+    /// As that of a [`Submission`].
+    pub nonce: u32,
+    pub replace: bool,
+}
+
 /// A worker, for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerInfo {
@@ -125,6 +155,9 @@ pub struct WorkerInfo {
     /// Most samples that fit into its memory at once, if it said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_batch: Option<u32>,
+    /// What it offers to general tasks.
+    #[serde(default, skip_serializing_if = "Capacity::is_none")]
+    pub capacity: Capacity,
 }
 
 /// Why an attempt at a node failed.

@@ -31,24 +31,27 @@ mod state_machine;
 mod stragglers;
 mod summary;
 mod superstep;
+mod tasks;
 mod worker_protocol;
 
 pub use commit::{
     CLOSED_SUPERSTEPS_KEPT, CURVE_POINTS, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT,
+    GraphChanges,
 };
 pub use effects::Effect;
 pub use exclusion::Exclusion;
 pub use explain::{BarrierExplanation, StragglerExplanation, TaskExplanation, WorkerExplanation};
-pub use inputs::{Input, Refused, Submission, TaskFault, WorkerInfo};
+pub use inputs::{GraphSubmission, Input, Refused, Submission, TaskFault, WorkerInfo};
 pub use job::Job;
 pub use member::{Member, Membership, Straggler, TimeTotals};
 pub use records::{Counters, CurveSampling, Phase, Retry};
-pub use recovery::{StoredJob, Unreadable};
+pub use recovery::{StoredGraph, StoredJob, Unreadable};
 pub use shard_protocol::{
     BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile,
 };
 pub use state_machine::Core;
 pub use superstep::SuperstepState;
+pub use tasks::TaskJob;
 pub use worker_protocol::{
     Assignment, Blame, Evaluation, GradientUse, Iterated, Outcome, TaskKey, TaskReport, Work,
 };

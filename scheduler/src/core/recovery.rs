@@ -28,6 +28,18 @@ pub struct StoredJob {
     pub tasks: BTreeMap<String, String>,
     pub workers: BTreeMap<String, String>,
     pub supersteps: BTreeMap<String, String>,
+    pub graph: StoredGraph,
+}
+
+/// Its general tasks: see [`GraphChanges`](super::GraphChanges).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredGraph {
+    pub classes: BTreeMap<String, String>,
+    pub chunks: BTreeMap<String, String>,
+    pub windows: BTreeMap<String, String>,
+    pub values: BTreeMap<String, Vec<u8>>,
+    pub faults: BTreeMap<String, String>,
+    pub leases: BTreeMap<String, String>,
 }
 
 /// A stored job that cannot be read: written by another release, or damaged.

@@ -73,6 +73,10 @@ impl Core {
     fn dispatch(&mut self, now_us: u64, input: Input, effects: &mut Vec<Effect>) -> Result<(), Refused> {
         match input {
             Input::Submit(submission) => return self.submit(submission, now_us),
+            Input::SubmitGraph(_)
+            | Input::ExtendGraph { .. }
+            | Input::StartGraph { .. }
+            | Input::TasksEnded { .. } => return self.handle_tasks(now_us, input, effects),
             Input::Cancel(id) => return self.cancel(&id, now_us, effects),
             Input::Delete(id) => return self.delete(&id, effects),
             Input::WorkerJoined { worker, about } => self.worker_joined(worker, about),

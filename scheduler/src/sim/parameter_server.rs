@@ -209,7 +209,9 @@ impl ParameterServerModel {
             | Effect::AckReport { .. }
             | Effect::Revoke { .. }
             | Effect::DismissWorker { .. }
-            | Effect::CloseShards { .. } => Vec::new(),
+            | Effect::CloseShards { .. }
+            | Effect::Orders { .. }
+            | Effect::ReleaseBlobs { .. } => Vec::new(),
         }
     }
 

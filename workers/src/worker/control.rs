@@ -8,13 +8,14 @@ use std::{
 };
 
 use syncline_engine::rpc::{
-    Activity, CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, Outage, Registered, WorkerHello,
-    WorkerKey, WorkerServiceClient, hello::Role, hostname, within,
+    Activity, CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, OrderCursor, Outage, Registered,
+    WorkerHello, WorkerKey, WorkerServiceClient, hello::Role, hostname, within,
 };
 use syncline_ps::PsError;
 use syncline_scheduler::{
     core::{Assignment, TaskKey, TaskReport},
     ids::{EngineEpoch, JobId},
+    tasks::Capacity,
 };
 use tokio::{
     runtime::Handle,
@@ -90,6 +91,7 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
         pid: std::process::id(),
         device: options.exec.device.to_string(),
         max_batch: options.max_batch,
+        capacity: Capacity::default(),
     };
     let mut outage = Outage::default();
     loop {
@@ -208,9 +210,9 @@ impl Session {
                 longest_ms,
             };
             let limit = CALL_TIMEOUT + Duration::from_millis(POLL_WAIT_MS);
-            let call = self
-                .link
-                .call(|c| async move { c.poll(within(limit), self.who, activity, POLL_WAIT_MS).await });
+            let call = self.link.call(|c| async move {
+                c.poll(within(limit), self.who, activity, OrderCursor::default(), POLL_WAIT_MS).await
+            });
             match call.await {
                 Ok(Ok(orders)) => {
                     outage.resolve("the engine is there");

@@ -1,0 +1,5 @@
+//! Jobs of general tasks.
+
+mod job;
+
+pub use job::TaskJob;

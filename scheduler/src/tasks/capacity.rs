@@ -1,0 +1,32 @@
+//! What a worker offers to general tasks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{FunctionId, TaskClass, Work};
+
+/// Slots, functions and labels of one worker. One that has no functions only trains.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Tasks that it runs at the same time.
+    pub slots: u32,
+    pub functions: BTreeSet<FunctionId>,
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Capacity {
+    /// Whether it offers nothing.
+    pub fn is_none(&self) -> bool {
+        self.functions.is_empty()
+    }
+
+    /// Whether a task of that class can run here at all.
+    pub fn can_run(&self, class: &TaskClass) -> bool {
+        let Work::Call(function) = &class.work;
+        let needs = &class.rules.needs;
+        needs.slots <= self.slots
+            && self.functions.contains(function)
+            && needs.labels.iter().all(|(name, value)| self.labels.get(name) == Some(value))
+    }
+}

@@ -1,0 +1,113 @@
+//! What tasks of one kind do, and the rules they follow.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Name;
+
+/// A function that some workers have: its name, and a digest of its types, so that a graph and a worker that were built
+/// from different definitions never meet.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FunctionId {
+    pub name: Name,
+    pub signature: u32,
+}
+
+impl fmt::Display for FunctionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{:08x}", self.name, self.signature)
+    }
+}
+
+/// What a task does.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Work {
+    /// Calls a function of the worker's binary.
+    Call(FunctionId),
+}
+
+/// What a worker must have for a task.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Needs {
+    /// Slots that it takes up while it runs, at least 1.
+    pub slots: u32,
+    /// Labels that the worker must carry.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Default for Needs {
+    fn default() -> Self {
+        Self { slots: 1, labels: BTreeMap::new() }
+    }
+}
+
+/// Pause before an attempt that follows a failed one: it doubles from `first_ms` up to `longest_ms`, and a share of up to
+/// one half of it is left to chance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Backoff {
+    pub first_ms: u32,
+    pub longest_ms: u32,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { first_ms: 100, longest_ms: 30_000 }
+    }
+}
+
+/// What a task that failed for good means for its job.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// The job fails.
+    #[default]
+    FailJob,
+    /// Whatever needs it is skipped, the rest goes on, and the job can still be done.
+    SkipDependents,
+}
+
+/// How tasks of a class are treated.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Rules {
+    pub needs: Needs,
+    /// Higher goes first, among the tasks of all jobs.
+    pub priority: i16,
+    /// How often a task is tried again after its worker was lost.
+    pub crashes: u16,
+    /// How often it is tried again after it said that it failed, or panicked, or took too long.
+    pub errors: u16,
+    pub backoff: Backoff,
+    /// Longest time for which one attempt may run.
+    pub run_limit_ms: Option<u64>,
+    pub on_failure: OnFailure,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            needs: Needs::default(),
+            priority: 0,
+            crashes: 3,
+            errors: 0,
+            backoff: Backoff::default(),
+            run_limit_ms: None,
+            on_failure: OnFailure::default(),
+        }
+    }
+}
+
+/// What all tasks of one kind have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskClass {
+    pub work: Work,
+    pub rules: Rules,
+}
+
+impl TaskClass {
+    /// Calls of `function` under the usual rules.
+    pub fn call(function: FunctionId) -> Self {
+        Self { work: Work::Call(function), rules: Rules::default() }
+    }
+}

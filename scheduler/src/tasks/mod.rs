@@ -1,0 +1,28 @@
+//! General tasks: calls of the functions that a user's workers have, in one graph per job that may grow while it runs.
+//!
+//! A task has a class, which says what is to be done and by which rules, arguments, which are values or what other tasks
+//! give, and tasks that must have ended before. These are the types that travel and that are stored; the state machine on
+//! them is [`core`](crate::core).
+
+mod bytes;
+mod capacity;
+mod class;
+mod new_task;
+mod order;
+mod report;
+mod state;
+mod value;
+mod view;
+
+pub use bytes::Bytes;
+pub use capacity::Capacity;
+pub use class::{Backoff, FunctionId, Needs, OnFailure, Rules, TaskClass, Work};
+pub use new_task::{Arg, ClassIndex, GraphSpec, NewTask, TaskIndex, TaskRef};
+pub use order::{Order, OrderArg, OrderGroup, Recall, TaskOrder};
+pub use report::{Failure, FailureCause, Outcome, ReportGroup, Spawned, TaskEnd};
+pub use state::{InvalidState, TaskState};
+pub use value::{BlobValue, MAX_INLINE_BYTES, Value};
+pub use view::{TaskQuery, TaskView};
+
+/// Tasks whose states make one field in Redis.
+pub const WINDOW_TASKS: usize = 256;

@@ -1,0 +1,78 @@
+//! Tasks that are to be added to a graph.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{BlobValue, Bytes, TaskClass};
+use crate::ids::{JobId, NodeName};
+
+/// Place of a task in its job's graph, in the order in which they were added, from 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TaskIndex(pub u32);
+
+impl fmt::Display for TaskIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Place of a class in the list that goes with the tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClassIndex(pub u16);
+
+/// A task that another one refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum TaskRef {
+    /// It is in the graph.
+    Task(TaskIndex),
+    /// It is added together with the one that refers to it, which comes later in the list: its place there.
+    New(u32),
+}
+
+/// One argument of a call. The function's input is all of them, one behind the other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Arg {
+    /// postcard of the value.
+    Value(Bytes),
+    Blob(BlobValue),
+    /// What the task gives.
+    Output(TaskRef),
+    /// What the tasks give, as a list.
+    Outputs(Vec<TaskRef>),
+}
+
+/// A task that is to be added to a graph. It refers only to tasks before it, so a graph has no cycles.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewTask {
+    pub class: ClassIndex,
+    pub args: Vec<Arg>,
+    /// Tasks that must have ended before it starts, whatever they give.
+    pub after: Vec<TaskRef>,
+    /// For people; unique in the graph.
+    pub name: Option<NodeName>,
+}
+
+impl NewTask {
+    /// Every task it waits for; one that stands in two places comes twice.
+    pub fn inputs(&self) -> impl Iterator<Item = TaskRef> + '_ {
+        let given = self.args.iter().flat_map(|arg| match arg {
+            Arg::Value(_) | Arg::Blob(_) => &[],
+            Arg::Output(task) => std::slice::from_ref(task),
+            Arg::Outputs(tasks) => &tasks[..],
+        });
+        given.chain(&self.after).copied()
+    }
+}
+
+/// A job of general tasks as it is submitted, or its first part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GraphSpec {
+    pub id: JobId,
+    pub classes: Vec<TaskClass>,
+    pub tasks: Vec<NewTask>,
+    /// Whether these are all: otherwise more parts follow, and it begins when it is told that they have come.
+    pub complete: bool,
+}

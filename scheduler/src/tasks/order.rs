@@ -1,0 +1,53 @@
+//! What a worker is told to do with general tasks.
+
+use serde::{Deserialize, Serialize};
+
+use super::{TaskIndex, Value, Work};
+use crate::ids::JobId;
+
+/// One entry of what a worker is told, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    Run(OrderGroup),
+    Recall(Recall),
+}
+
+/// Tasks of one class and one job that a worker is to run, in this order unless they wait for each other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderGroup {
+    pub job: JobId,
+    /// Tells the job from others of the same name.
+    pub nonce: u32,
+    pub work: Work,
+    pub slots: u32,
+    pub run_limit_ms: Option<u64>,
+    pub tasks: Vec<TaskOrder>,
+}
+
+/// One attempt at one task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskOrder {
+    pub task: TaskIndex,
+    /// From 1.
+    pub attempt: u16,
+    pub args: Vec<OrderArg>,
+    /// Tasks that this worker holds, too, and that must have ended before.
+    pub after: Vec<TaskIndex>,
+}
+
+/// Where a worker finds an argument.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OrderArg {
+    Value(Value),
+    /// What another task gives that this worker holds, too: it waits for it there.
+    Held(TaskIndex),
+    List(Vec<OrderArg>),
+}
+
+/// Attempts that nobody wants any more. What has not begun is not begun; what has is told to stop.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recall {
+    pub job: JobId,
+    pub nonce: u32,
+    pub tasks: Vec<(TaskIndex, u16)>,
+}

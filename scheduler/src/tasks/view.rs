@@ -1,0 +1,34 @@
+//! Tasks as people and programs look at them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{TaskIndex, TaskState};
+use crate::ids::{Name, NodeName};
+
+/// Which tasks of a job to look at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskQuery {
+    /// The first to look at.
+    pub first: TaskIndex,
+    /// Most to answer.
+    pub limit: u32,
+    /// Only those in this state.
+    pub state: Option<TaskState>,
+    /// Only the one of this name.
+    pub name: Option<NodeName>,
+}
+
+/// One task, and in a sentence why it is where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskView {
+    pub task: TaskIndex,
+    pub name: Option<NodeName>,
+    pub function: Name,
+    pub state: TaskState,
+    /// Attempts that have begun.
+    pub attempts: u16,
+    /// Who has it, by name and number.
+    pub worker: Option<String>,
+    pub inputs: Vec<TaskIndex>,
+    pub because: String,
+}
