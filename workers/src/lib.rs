@@ -11,6 +11,7 @@ pub mod check;
 pub mod client;
 pub mod data;
 pub mod export;
+pub mod functions;
 #[cfg(feature = "train")]
 pub mod isolation;
 #[cfg(feature = "local")]

@@ -89,7 +89,7 @@ impl fmt::Display for TaskState {
 /// A text that is no state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "[E003] `{0}` is no state of a task: use waiting, ready, backoff, leased, continued, done, failed, skipped or canceled"
+    "[E005] `{0}` is no state of a task: use waiting, ready, backoff, leased, continued, done, failed, skipped or canceled"
 )]
 pub struct InvalidState(pub String);
 

@@ -1,0 +1,120 @@
+//! Arguments of a call: values, and what other tasks give.
+
+use serde::Serialize;
+use syncline_scheduler::tasks::Arg;
+
+use super::handle::{GraphNumber, TaskHandle};
+
+/// Why something is no argument.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArgumentError {
+    #[error("[E040] argument {place} cannot be encoded: {cause}")]
+    Encode { place: usize, cause: String },
+    #[error("[E041] argument {place} is a task of another graph")]
+    OtherGraph { place: usize },
+}
+
+/// What stands for a `T` in a call: a value, a task that gives one, or for a `Vec<T>` tasks that give a `T` each.
+pub trait IntoArgument<T> {
+    /// The argument at `place` of a call in `graph`.
+    ///
+    /// # Errors
+    /// E040 for a value that serde cannot encode, E041 for a task of another graph.
+    fn into_argument(self, place: usize, graph: GraphNumber) -> Result<Arg, ArgumentError>;
+}
+
+impl<T: Serialize> IntoArgument<T> for T {
+    fn into_argument(self, place: usize, _: GraphNumber) -> Result<Arg, ArgumentError> {
+        let encoded = postcard::to_stdvec(&self);
+        encoded
+            .map(|bytes| Arg::Value(bytes.into()))
+            .map_err(|e| ArgumentError::Encode { place, cause: e.to_string() })
+    }
+}
+
+impl<T> IntoArgument<T> for TaskHandle<T> {
+    fn into_argument(self, place: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
+        if self.graph == graph {
+            Ok(Arg::Output(self.task))
+        } else {
+            Err(ArgumentError::OtherGraph { place })
+        }
+    }
+}
+
+impl<T> IntoArgument<T> for &TaskHandle<T> {
+    fn into_argument(self, place: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
+        (*self).into_argument(place, graph)
+    }
+}
+
+impl<T> IntoArgument<Vec<T>> for &[TaskHandle<T>] {
+    fn into_argument(self, place: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
+        match self.iter().all(|handle| handle.graph == graph) {
+            true => Ok(Arg::Outputs(self.iter().map(|handle| handle.task).collect())),
+            false => Err(ArgumentError::OtherGraph { place }),
+        }
+    }
+}
+
+impl<T> IntoArgument<Vec<T>> for &Vec<TaskHandle<T>> {
+    fn into_argument(self, place: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
+        self.as_slice().into_argument(place, graph)
+    }
+}
+
+/// What stands for all arguments `I` of a call: a tuple of what stands for each.
+pub trait CallArguments<I> {
+    /// The arguments of a call in `graph`.
+    ///
+    /// # Errors
+    /// As [`IntoArgument::into_argument`].
+    fn into_arguments(self, graph: GraphNumber) -> Result<Vec<Arg>, ArgumentError>;
+}
+
+macro_rules! call_arguments {
+    ($($given:ident $wanted:ident $place:tt),*) => {
+        impl<$($given: IntoArgument<$wanted>, $wanted),*> CallArguments<($($wanted,)*)> for ($($given,)*) {
+            #[allow(unused_variables, reason = "a call without arguments looks at nothing")]
+            fn into_arguments(self, graph: GraphNumber) -> Result<Vec<Arg>, ArgumentError> {
+                Ok(vec![$(self.$place.into_argument($place, graph)?),*])
+            }
+        }
+    };
+}
+
+call_arguments!();
+call_arguments!(A X 0);
+call_arguments!(A X 0, B Y 1);
+call_arguments!(A X 0, B Y 1, C Z 2);
+call_arguments!(A X 0, B Y 1, C Z 2, D W 3);
+call_arguments!(A X 0, B Y 1, C Z 2, D W 3, E V 4);
+call_arguments!(A X 0, B Y 1, C Z 2, D W 3, E V 4, F U 5);
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::tasks::{TaskIndex, TaskRef};
+
+    use super::*;
+
+    #[test]
+    fn values_tasks_and_lists_of_tasks_stand_for_arguments() {
+        let graph = GraphNumber::next();
+        let task = |n| TaskRef::Task(TaskIndex(n));
+        let one = TaskHandle::<u64>::new(task(1), graph);
+        let two = TaskHandle::<u64>::new(task(2), graph);
+        let given = (7u64, one, &vec![one, two], "x".to_owned());
+        let args = CallArguments::<(u64, u64, Vec<u64>, String)>::into_arguments(given, graph).unwrap();
+        let outputs = Arg::Outputs(vec![task(1), task(2)]);
+        let text = Arg::Value(vec![1, b'x'].into());
+        assert_eq!(args, [Arg::Value(vec![7].into()), Arg::Output(task(1)), outputs, text]);
+    }
+
+    #[test]
+    fn a_task_of_another_graph_is_refused() {
+        let other = TaskHandle::<u64>::new(TaskRef::New(0), GraphNumber::next());
+        let refused = CallArguments::<(u64, u64)>::into_arguments((1, other), GraphNumber::next());
+        assert_eq!(refused, Err(ArgumentError::OtherGraph { place: 1 }));
+    }
+}

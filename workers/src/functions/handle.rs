@@ -1,0 +1,49 @@
+//! A task of a graph that is being built.
+
+use std::{
+    fmt,
+    marker::PhantomData,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use syncline_scheduler::tasks::TaskRef;
+
+/// Tells the graphs of one process apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GraphNumber(u64);
+
+impl GraphNumber {
+    /// One that no other graph of this process has.
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// A task that will give a `T`. Of use in the graph that it was added to, as an argument of further calls, and to fetch its
+/// value.
+pub struct TaskHandle<T> {
+    pub(crate) task: TaskRef,
+    pub(crate) graph: GraphNumber,
+    gives: PhantomData<fn() -> T>,
+}
+
+impl<T> TaskHandle<T> {
+    pub(crate) fn new(task: TaskRef, graph: GraphNumber) -> Self {
+        Self { task, graph, gives: PhantomData }
+    }
+}
+
+impl<T> Clone for TaskHandle<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for TaskHandle<T> {}
+
+impl<T> fmt::Debug for TaskHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.task)
+    }
+}
