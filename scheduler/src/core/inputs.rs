@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     shard_protocol::{ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile},
+    tasks::InvalidGraph,
     worker_protocol::{TaskKey, TaskReport},
 };
 use crate::{
@@ -173,6 +174,8 @@ pub struct TaskFault {
 pub enum Refused {
     #[error(transparent)]
     Invalid(#[from] InvalidJob),
+    #[error(transparent)]
+    InvalidGraph(#[from] InvalidGraph),
     #[error("[E130] job {job} exists already")]
     Duplicate { job: JobId },
     #[error("[E131] there is no job {job}")]

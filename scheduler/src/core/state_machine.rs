@@ -9,6 +9,7 @@ use super::{
     job::Job,
     records::Phase,
     shard_protocol::HeldJob,
+    tasks::{Fleet, TaskJob},
     worker_protocol::TaskReport,
 };
 use crate::ids::{Generation, Incarnation, JobId, ShardIndex};
@@ -27,6 +28,10 @@ pub struct Core {
     pub(super) idle: BTreeSet<Incarnation>,
     /// Deleted since the last commits were taken.
     deleted: Vec<JobId>,
+    pub(super) task_jobs: BTreeMap<JobId, TaskJob>,
+    /// Those of them that have changed since the last commits were taken.
+    pub(super) changed_tasks: BTreeSet<JobId>,
+    pub(super) fleet: Fleet,
 }
 
 impl Core {
@@ -48,7 +53,11 @@ impl Core {
             Input::Tick => self.end_exclusions(now_us),
             _ => false,
         };
+        let places_tasks = place || matches!(input, Input::Tick);
         self.dispatch(now_us, input, &mut effects)?;
+        if places_tasks {
+            self.place_tasks(&mut effects);
+        }
         let mut seen = 0;
         loop {
             if frees_workers(&effects[seen..]) {
@@ -72,14 +81,17 @@ impl Core {
 
     fn dispatch(&mut self, now_us: u64, input: Input, effects: &mut Vec<Effect>) -> Result<(), Refused> {
         match input {
-            Input::Submit(submission) => return self.submit(submission, now_us),
+            Input::Submit(submission) => return self.submit(submission, now_us, effects),
             Input::SubmitGraph(_)
             | Input::ExtendGraph { .. }
             | Input::StartGraph { .. }
             | Input::TasksEnded { .. } => return self.handle_tasks(now_us, input, effects),
             Input::Cancel(id) => return self.cancel(&id, now_us, effects),
             Input::Delete(id) => return self.delete(&id, effects),
-            Input::WorkerJoined { worker, about } => self.worker_joined(worker, about),
+            Input::WorkerJoined { worker, about } => {
+                self.worker_joined(worker, about);
+                self.tasks_worker_joined(worker);
+            }
             Input::WorkerGone { worker, reason } => self.worker_gone(worker, &reason, now_us, effects),
             Input::Report { worker, report } => self.take_report(worker, report, now_us, effects),
             Input::ShardLost { shard, reason } => self.shard_lost(shard, &reason, now_us, effects),
@@ -130,24 +142,28 @@ impl Core {
     }
 
     /// Takes a job in. The same submission again changes nothing.
-    fn submit(&mut self, submission: Submission, now_us: u64) -> Result<(), Refused> {
+    fn submit(
+        &mut self,
+        submission: Submission,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refused> {
         submission.spec.validate()?;
         let id = submission.spec.id.clone();
-        if let Some(old) = self.jobs.get(&id) {
-            let state = old.state.phase.word();
-            match (old.was_submitted_as(&submission), submission.replace, old.state.phase.is_over()) {
-                (true, _, _) => return Ok(()),
-                (false, false, _) => return Err(Refused::Duplicate { job: id }),
-                (false, true, false) => return Err(Refused::NotOver { job: id, state }),
-                (false, true, true) => {}
-            }
+        if self.jobs.get(&id).is_some_and(|old| old.was_submitted_as(&submission)) {
+            return Ok(());
         }
+        self.check_name(&id, submission.replace)?;
+        self.remove_task_job(&id, effects);
         let job = Job::new(*submission.spec, submission.nonce, self.shards, now_us);
         self.jobs.insert(id, job);
         Ok(())
     }
 
     fn cancel(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) -> Result<(), Refused> {
+        if let Some(answer) = self.cancel_tasks(id, now_us, effects) {
+            return answer;
+        }
         let job = self.jobs.get_mut(id).ok_or(Refused::Unknown { job: id.clone() })?;
         if job.state.phase.is_over() {
             return Err(Refused::Over { job: id.clone(), state: job.state.phase.word() });
@@ -157,13 +173,13 @@ impl Core {
     }
 
     fn delete(&mut self, id: &JobId, effects: &mut Vec<Effect>) -> Result<(), Refused> {
-        let job = self.jobs.get(id).ok_or(Refused::Unknown { job: id.clone() })?;
-        if !job.state.phase.is_over() {
-            return Err(Refused::NotOver { job: id.clone(), state: job.state.phase.word() });
+        let training = self.jobs.get(id).map(Job::phase);
+        let phase = training.or_else(|| self.task_jobs.get(id).map(TaskJob::phase));
+        let phase = phase.ok_or(Refused::Unknown { job: id.clone() })?;
+        if !phase.is_over() {
+            return Err(Refused::NotOver { job: id.clone(), state: phase.word() });
         }
-        let generation = job.state.generation;
-        effects.push(Effect::CloseShards { job: id.clone(), generation, keep: false });
-        self.jobs.remove(id);
+        self.make_room_for(id, effects);
         self.deleted.push(id.clone());
         Ok(())
     }
@@ -173,6 +189,7 @@ impl Core {
         for job in self.jobs.values_mut().filter(|j| !j.state.phase.is_over()) {
             job.worker_gone(worker, reason, now_us, effects);
         }
+        self.tasks_worker_gone(worker, now_us, effects);
     }
 
     fn take_report(
@@ -196,6 +213,7 @@ impl Core {
         for job in self.jobs.values_mut().filter(|j| j.state.phase == Phase::Running) {
             job.tick(now_us, effects);
         }
+        self.tasks_tick(now_us, effects);
     }
 
     fn shard_lost(&mut self, shard: ShardIndex, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
@@ -259,6 +277,10 @@ impl Core {
             self.jobs.iter_mut().filter_map(|(id, job)| Some((id.clone(), job.take_commit(now_us)?)));
         // A job that took the place of one that was deleted in the same turn begins with nothing anyway.
         commits.extend(changed);
+        for id in std::mem::take(&mut self.changed_tasks) {
+            let commit = self.task_jobs.get_mut(&id).and_then(TaskJob::take_commit);
+            commits.extend(commit.map(|commit| (id, commit)));
+        }
         commits
     }
 
@@ -266,11 +288,16 @@ impl Core {
     /// [`Core::take_commits`].
     pub fn discard_changes(&mut self) {
         self.deleted.clear();
+        self.changed_tasks.clear();
         self.jobs.values_mut().for_each(Job::discard_changes);
     }
 
     /// Everything about one job as one commit: for a store that has lost some of it.
     pub fn full_commit(&mut self, id: &JobId, now_us: u64) -> Option<Commit> {
+        if let Some(job) = self.task_jobs.get_mut(id) {
+            job.mark_all_changed();
+            return job.take_commit();
+        }
         let job = self.jobs.get_mut(id)?;
         job.mark_all_changed();
         job.take_commit(now_us)
@@ -298,6 +325,9 @@ impl Core {
     pub fn forget(&mut self, id: &JobId) {
         if self.jobs.get(id).is_some_and(|j| j.state.phase.is_over()) {
             self.jobs.remove(id);
+        }
+        if self.task_jobs.get(id).is_some_and(|job| job.phase().is_over()) {
+            self.task_jobs.remove(id);
         }
     }
 

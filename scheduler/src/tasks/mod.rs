@@ -25,4 +25,4 @@ pub use value::{BlobValue, MAX_INLINE_BYTES, Value};
 pub use view::{TaskQuery, TaskView};
 
 /// Tasks whose states make one field in Redis.
-pub const WINDOW_TASKS: usize = 256;
+pub const WINDOW_TASKS: u32 = 256;

@@ -1,22 +1,147 @@
-//! One job of general tasks.
+//! One job of general tasks: what it is made of, and how it grows, begins and ends.
 
-use crate::{
-    core::{Core, Effect, Input, Phase, Refused, StoredJob, Unreadable},
-    ids::{Incarnation, JobId},
-    tasks::{TaskIndex, TaskQuery, TaskView, Value},
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
 };
 
+use serde::{Deserialize, Serialize};
+
+use super::{
+    graph::Graph,
+    invalid::InvalidGraph,
+    record::{Argument, TaskRecord},
+    values::Values,
+};
+use crate::{
+    core::{Phase, WorkerInfo},
+    ids::{Incarnation, JobId},
+    tasks::{Arg, ClassIndex, Failure, NewTask, TaskClass, TaskIndex, TaskRef, TaskState},
+};
+
+/// Most classes of one job.
+const MAX_CLASSES: usize = 4_096;
+/// Most bytes of a record: what is larger belongs into blobs.
+const MAX_RECORD_BYTES: usize = 1 << 20;
+
+/// The part of the job that is no task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct JobState {
+    pub phase: Phase,
+    /// Drawn by the client for this submission.
+    pub nonce: u32,
+    pub submitted_us: u64,
+    pub started_us: Option<u64>,
+    pub ended_us: Option<u64>,
+}
+
+/// A class, what is known of its tasks, and which of them can be given out.
+#[derive(Debug, Clone)]
+pub(super) struct ClassState {
+    pub class: TaskClass,
+    /// Moving average; `None` before the first has ended.
+    pub mean_run_us: Option<f32>,
+    /// Tasks that are ready, the oldest first, and some that are not any more.
+    pub ready: BinaryHeap<Reverse<u32>>,
+}
+
+impl PartialEq for ClassState {
+    fn eq(&self, other: &Self) -> bool {
+        self.class == other.class
+    }
+}
+
+/// What is kept of a task that did not end well at its first attempt.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Faults {
+    pub attempts: u16,
+    /// Attempts whose worker was lost.
+    pub crashes: u16,
+    /// Attempts that failed.
+    pub errors: u16,
+    /// When the next attempt may begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff_until_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<Failure>,
+}
+
+/// What the core has to see to after something happened to the job.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Outbox {
+    /// Attempts that nobody wants any more.
+    pub recalled: Vec<(Incarnation, TaskIndex, u16)>,
+    /// Leases that have ended.
+    pub freed: Vec<(Incarnation, ClassIndex)>,
+    /// Blobs that nobody needs any more.
+    pub released: Vec<String>,
+    /// Classes that have ready tasks and had none.
+    pub offered: Vec<ClassIndex>,
+}
+
+/// What the next commit must hold.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Changes {
+    pub spec: bool,
+    pub job_state: bool,
+    /// Tasks and classes that are stored.
+    pub stored_tasks: u32,
+    pub stored_classes: usize,
+    pub faults: BTreeSet<u32>,
+    pub leases: BTreeSet<Incarnation>,
+    pub workers: BTreeSet<Incarnation>,
+    pub events: Vec<Vec<(&'static str, String)>>,
+}
+
 /// One job of general tasks.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct TaskJob {
-    id: JobId,
-    phase: Phase,
+    pub(super) id: JobId,
+    pub(super) state: JobState,
+    pub(super) classes: Vec<ClassState>,
+    pub(super) graph: Graph,
+    pub(super) values: Values,
+    pub(super) faults: BTreeMap<u32, Faults>,
+    /// Tasks whose next attempt comes later, by time.
+    pub(super) postponed: BTreeSet<(u64, u32)>,
+    pub(super) leases: BTreeMap<Incarnation, BTreeSet<u32>>,
+    /// Workers that have leases.
+    pub(super) workers: BTreeMap<Incarnation, WorkerInfo>,
+    pub(super) changes: Changes,
+    pub(super) outbox: Outbox,
+}
+
+/// Two are equal when all that can influence a later decision is; averages and the order of heaps are not.
+impl PartialEq for TaskJob {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+            && self.state == other.state
+            && self.classes == other.classes
+            && self.graph == other.graph
+            && self.values == other.values
+            && self.faults == other.faults
+            && self.postponed == other.postponed
+            && self.leases == other.leases
+            && self.workers == other.workers
+    }
 }
 
 impl TaskJob {
-    /// Reads a job back. Equal to the live one at the moment of its last commit.
-    pub fn load(_stored: &StoredJob) -> Result<Self, Unreadable> {
-        Err(Unreadable { what: "job", field: "spec".into(), cause: "not yet".into() })
+    /// A job that was just submitted, without its tasks.
+    pub(super) fn new(id: JobId, nonce: u32, now_us: u64) -> Self {
+        let state =
+            JobState { phase: Phase::Queued, nonce, submitted_us: now_us, started_us: None, ended_us: None };
+        let mut job = Self::empty(id, state);
+        job.changes.spec = true;
+        job.changes.job_state = true;
+        job.event("job_submitted", now_us, vec![]);
+        job
+    }
+
+    pub(super) fn empty(id: JobId, state: JobState) -> Self {
+        let (classes, graph, values, faults) = Default::default();
+        let (postponed, leases, workers, changes, outbox) = Default::default();
+        Self { id, state, classes, graph, values, faults, postponed, leases, workers, changes, outbox }
     }
 
     /// The job's name.
@@ -26,44 +151,188 @@ impl TaskJob {
 
     /// Where it stands.
     pub fn phase(&self) -> &Phase {
-        &self.phase
+        &self.state.phase
     }
 
     /// The worker that came last.
     pub fn newest_worker(&self) -> Incarnation {
-        Incarnation::default()
+        self.workers.keys().next_back().copied().unwrap_or_default()
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.state.phase == Phase::Running
+    }
+
+    /// Places of `classes` in the job, those that it did not have added.
+    pub(super) fn intern(&mut self, classes: &[TaskClass]) -> Result<Vec<ClassIndex>, InvalidGraph> {
+        let place = |class: &TaskClass| {
+            let known = self.classes.iter().position(|c| c.class == *class);
+            if let Some(known) = known {
+                return Ok(ClassIndex(known as u16));
+            }
+            if self.classes.len() >= MAX_CLASSES {
+                return Err(InvalidGraph::TooManyClasses);
+            }
+            if class.rules.needs.slots == 0 {
+                return Err(InvalidGraph::NoSlots);
+            }
+            self.classes.push(ClassState {
+                class: class.clone(),
+                mean_run_us: None,
+                ready: BinaryHeap::new(),
+            });
+            Ok(ClassIndex((self.classes.len() - 1) as u16))
+        };
+        classes.iter().map(place).collect()
+    }
+
+    /// Checks tasks that are to come behind those that are there, and makes records of them. Nothing has changed after an
+    /// error. `continues`: the task that gives what the new one at this place gives.
+    pub(super) fn check(
+        &self,
+        tasks: &[NewTask],
+        classes: &[ClassIndex],
+        may_refer: Refer,
+        continues: Option<(u32, u32)>,
+    ) -> Result<Vec<TaskRecord>, InvalidGraph> {
+        let base = self.graph.len();
+        let mut names = BTreeSet::new();
+        let mut records = Vec::with_capacity(tasks.len());
+        let mut bytes = 0;
+        for (place, task) in tasks.iter().enumerate() {
+            let place = place as u32;
+            let invalid = InvalidGraph::Reference { task: TaskIndex(base.saturating_add(place)) };
+            let resolve = |input: TaskRef| match input {
+                TaskRef::New(n) if n < place => Ok(base + n),
+                TaskRef::Task(TaskIndex(n)) if may_refer == Refer::Anywhere && n < base + place => Ok(n),
+                _ => Err(invalid.clone()),
+            };
+            let resolve_all = |inputs: &[TaskRef]| -> Result<Vec<u32>, InvalidGraph> {
+                inputs.iter().map(|input| resolve(*input)).collect()
+            };
+            let argument = |arg: &Arg| {
+                Ok(match arg {
+                    Arg::Value(bytes) => Argument::Value(bytes.clone()),
+                    Arg::Blob(blob) => Argument::Blob(blob.clone()),
+                    Arg::Output(input) => Argument::Output(resolve(*input)?),
+                    Arg::Outputs(inputs) => Argument::Outputs(resolve_all(inputs)?),
+                })
+            };
+            let class = *classes
+                .get(task.class.0 as usize)
+                .ok_or_else(|| InvalidGraph::Class { task: TaskIndex(base.saturating_add(place)) })?;
+            if let Some(name) = &task.name
+                && (self.graph.task_named(name).is_some() || !names.insert(name))
+            {
+                return Err(InvalidGraph::Name { name: name.clone() });
+            }
+            let args = task.args.iter().map(argument).collect::<Result<_, InvalidGraph>>()?;
+            let parent = continues.filter(|(_, child)| *child == place).map(|(parent, _)| parent);
+            let record = TaskRecord(class, args, resolve_all(&task.after)?, task.name.clone(), parent);
+            let size = postcard::experimental::serialized_size(&record).unwrap_or(usize::MAX);
+            if size > MAX_RECORD_BYTES {
+                return Err(InvalidGraph::TooLarge {
+                    task: TaskIndex(base.saturating_add(place)),
+                    bytes: size,
+                });
+            }
+            bytes += size;
+            records.push(record);
+        }
+        match self.graph.has_room_for(tasks.len(), bytes) {
+            true => Ok(records),
+            false => Err(InvalidGraph::TooManyTasks { tasks: u64::from(base) + tasks.len() as u64 }),
+        }
+    }
+
+    /// Adds tasks that were checked. In a job that runs, those that wait for nothing are ready at once.
+    pub(super) fn add(&mut self, records: &[TaskRecord]) {
+        for record in records {
+            let task = self.graph.add(record);
+            if self.is_running() {
+                self.ready_if_met(task);
+            }
+        }
+    }
+
+    /// All tasks have come.
+    pub(super) fn start(&mut self, now_us: u64) {
+        self.state.phase = Phase::Running;
+        self.state.started_us = Some(now_us);
+        self.changes.job_state = true;
+        self.event("started", now_us, vec![("tasks", self.graph.len().to_string())]);
+        (0..self.graph.len()).for_each(|task| self.ready_if_met(task));
+    }
+
+    pub(super) fn ready_if_met(&mut self, task: u32) {
+        let slot = self.graph.slot(task);
+        if slot.unmet == 0 && slot.state == TaskState::Waiting {
+            self.make_ready(task);
+        }
+    }
+
+    /// A task can be given to a worker.
+    pub(super) fn make_ready(&mut self, task: u32) {
+        self.graph.set_state(task, TaskState::Ready);
+        self.offer(task);
+    }
+
+    pub(super) fn offer(&mut self, task: u32) {
+        let class = self.graph.slot(task).class;
+        let ready = &mut self.classes[class.0 as usize].ready;
+        if ready.is_empty() {
+            self.outbox.offered.push(class);
+        }
+        ready.push(Reverse(task));
+    }
+
+    /// Ends the job: whatever is open is canceled, and what only other tasks would have taken is dropped.
+    pub(super) fn end(&mut self, phase: Phase, now_us: u64) {
+        for (worker, tasks) in std::mem::take(&mut self.leases) {
+            for task in tasks {
+                let slot = self.graph.slot(task);
+                let (attempt, class) = (slot.attempts, slot.class);
+                self.outbox.recalled.push((worker, TaskIndex(task), attempt));
+                self.outbox.freed.push((worker, class));
+            }
+            self.changes.leases.insert(worker);
+        }
+        for task in 0..self.graph.len() {
+            if !self.graph.state(task).is_final() {
+                self.graph.set_state(task, TaskState::Canceled);
+            }
+        }
+        self.classes.iter_mut().for_each(|class| class.ready.clear());
+        self.postponed.clear();
+        self.outbox.released.extend(self.values.drop_intermediate());
+        let mut fields = vec![("state", phase.word().to_owned())];
+        if let Phase::Failed { code, reason } = &phase {
+            fields.extend([("code", code.clone()), ("reason", reason.clone())]);
+        }
+        self.event("job_ended", now_us, fields);
+        self.state.phase = phase;
+        self.state.ended_us = Some(now_us);
+        self.changes.job_state = true;
+    }
+
+    pub(super) fn end_if_all_is_over(&mut self, now_us: u64) {
+        if self.is_running() && self.graph.is_over() {
+            self.end(Phase::Done, now_us);
+        }
+    }
+
+    pub(super) fn event(&mut self, what: &'static str, now_us: u64, mut fields: Vec<(&'static str, String)>) {
+        fields.insert(0, ("what", what.to_owned()));
+        fields.insert(1, ("at_ms", (now_us / 1000).to_string()));
+        self.changes.events.push(fields);
     }
 }
 
-impl StoredJob {
-    /// Whether it is a job of general tasks, for [`TaskJob::load`].
-    pub fn holds_tasks(&self) -> bool {
-        self.spec.starts_with("{\"graph\"")
-    }
-}
-
-impl Core {
-    /// Takes in a job of general tasks that was loaded, and returns what has to be repeated.
-    pub fn restore_tasks(&mut self, _job: TaskJob) -> Vec<Effect> {
-        Vec::new()
-    }
-
-    /// The tasks that a query asks for; `None` if there is no such job.
-    pub fn task_views(&self, _job: &JobId, _query: &TaskQuery) -> Option<Vec<TaskView>> {
-        None
-    }
-
-    /// What a task gave, `None` within while it has not ended; `None` if there is no such job or task.
-    pub fn task_value(&self, _job: &JobId, _task: TaskIndex) -> Option<Option<Value>> {
-        None
-    }
-
-    pub(crate) fn handle_tasks(
-        &mut self,
-        _now_us: u64,
-        _input: Input,
-        _effects: &mut [Effect],
-    ) -> Result<(), Refused> {
-        Ok(())
-    }
+/// Which tasks new ones may refer to, besides each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refer {
+    /// Any that is there: a client adds them.
+    Anywhere,
+    /// None: a task adds them, and what it knows of may be gone.
+    EachOther,
 }

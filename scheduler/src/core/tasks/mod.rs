@@ -1,5 +1,23 @@
-//! Jobs of general tasks.
+//! Jobs of general tasks: graphs that grow while they run, leases, attempts, values, and who gets which task.
+//!
+//! Waiting happens where the data is: only what a task waits for elsewhere gates its lease, what the same worker holds it
+//! waits for there. A task may be tried again; training iterations, which must not be, are the business of the other modules
+//! of [`core`](super).
 
+mod commit;
+mod ending;
+mod graph;
+mod inputs;
+mod invalid;
 mod job;
+mod leasing;
+mod load;
+mod record;
+mod summary;
+mod values;
+mod views;
 
+pub use graph::MAX_TASKS;
+pub use invalid::InvalidGraph;
 pub use job::TaskJob;
+pub(super) use leasing::Fleet;

@@ -1,0 +1,157 @@
+//! What of a job of general tasks is written.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::{
+    TaskJob,
+    job::{Changes, JobState},
+    record::TaskRecord,
+};
+use crate::{
+    core::{Commit, GraphChanges},
+    ids::JobId,
+};
+
+/// Tasks of one field in the store.
+const CHUNK_TASKS: u32 = 1_024;
+
+/// What says that a job is one of general tasks, see [`StoredJob::holds_tasks`](crate::core::StoredJob::holds_tasks).
+#[derive(Serialize, serde::Deserialize)]
+pub(super) struct Header {
+    pub graph: JobId,
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("our own records always have a JSON form")
+}
+
+impl TaskJob {
+    fn has_changed(&self) -> bool {
+        let changes = &self.changes;
+        changes.spec
+            || changes.job_state
+            || changes.stored_tasks < self.graph.len()
+            || self.graph.has_dirty_windows()
+            || self.values.has_changed()
+            || !changes.faults.is_empty()
+            || !changes.leases.is_empty()
+            || !changes.workers.is_empty()
+            || !changes.events.is_empty()
+    }
+
+    /// Takes what changed since the last call; `None` if nothing did.
+    pub(in crate::core) fn take_commit(&mut self) -> Option<Commit> {
+        if !self.has_changed() {
+            return None;
+        }
+        let changes = std::mem::take(&mut self.changes);
+        self.changes.stored_tasks = self.graph.len();
+        self.changes.stored_classes = self.classes.len();
+        self.leases.retain(|_, tasks| !tasks.is_empty());
+        let spec = changes.spec.then(|| json(&Header { graph: self.id.clone() }));
+        let state: &JobState = &self.state;
+        Some(Commit {
+            spec,
+            job_state: changes.job_state.then(|| json(state)),
+            summary: self.summary(),
+            workers: (changes.workers.iter())
+                .map(|worker| (worker.to_string(), self.workers.get(worker).map(json)))
+                .collect(),
+            events: changes.events,
+            graph: GraphChanges {
+                classes: (changes.stored_classes..self.classes.len())
+                    .map(|place| (place.to_string(), json(&self.classes[place].class)))
+                    .collect(),
+                chunks: self.chunks(changes.stored_tasks),
+                windows: self.graph.take_dirty_windows(),
+                values: self.values.take_changes(),
+                faults: (changes.faults.iter())
+                    .map(|task| (task.to_string(), self.faults.get(task).map(json)))
+                    .collect(),
+                leases: (changes.leases.iter())
+                    .map(|worker| (worker.to_string(), self.leases.get(worker).map(ranges)))
+                    .collect(),
+            },
+            over: self.state.phase.is_over(),
+            ..Commit::default()
+        })
+    }
+
+    /// The tasks from `stored` on, as they are written.
+    fn chunks(&self, stored: u32) -> Vec<(String, String)> {
+        let firsts = (stored..self.graph.len()).step_by(CHUNK_TASKS as usize);
+        let chunk = |first: u32| {
+            let last = (first + CHUNK_TASKS).min(self.graph.len());
+            let records: Vec<TaskRecord> = (first..last).map(|task| self.graph.record(task)).collect();
+            (first.to_string(), json(&records))
+        };
+        firsts.map(chunk).collect()
+    }
+
+    /// Marks everything as changed: the next commit holds the whole job.
+    pub(in crate::core) fn mark_all_changed(&mut self) {
+        let events = std::mem::take(&mut self.changes.events);
+        self.changes = Changes {
+            spec: true,
+            job_state: true,
+            stored_tasks: 0,
+            stored_classes: 0,
+            faults: self.faults.keys().copied().collect(),
+            leases: self.leases.keys().copied().collect(),
+            workers: self.workers.keys().copied().collect(),
+            events,
+        };
+        self.graph.mark_all_dirty();
+        self.values.mark_all_changed();
+    }
+}
+
+/// `1-3,7` of 1, 2, 3 and 7.
+fn ranges(tasks: &BTreeSet<u32>) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    let mut tasks = tasks.iter().copied().peekable();
+    while let Some(first) = tasks.next() {
+        let mut last = first;
+        while let Some(next) = tasks.next_if(|next| *next == last + 1) {
+            last = next;
+        }
+        let comma = if text.is_empty() { "" } else { "," };
+        let _ = match first == last {
+            true => write!(text, "{comma}{first}"),
+            false => write!(text, "{comma}{first}-{last}"),
+        };
+    }
+    text
+}
+
+/// The reverse of [`ranges`].
+pub(super) fn parse_ranges(text: &str) -> Option<BTreeSet<u32>> {
+    let mut tasks = BTreeSet::new();
+    for range in text.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last - first > super::MAX_TASKS {
+            return None;
+        }
+        tasks.extend(first..=last);
+    }
+    Some(tasks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_table() {
+        for text in ["0", "1-3,7", "0-1,3,5-9"] {
+            assert_eq!(ranges(&parse_ranges(text).unwrap()), text);
+        }
+        for bad in ["", "x", "3-1", "1,", "1-", "0-4294967295"] {
+            assert_eq!(parse_ranges(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! How tasks end, and what follows from it.
+
+use super::{
+    graph::EdgeKind,
+    job::{Faults, Refer, TaskJob},
+};
+use crate::{
+    core::Phase,
+    ids::Incarnation,
+    tasks::{
+        Backoff, Failure, FailureCause, OnFailure, Outcome, Spawned, TaskEnd, TaskIndex, TaskState, Value,
+    },
+};
+
+/// Code of a task whose worker was lost too often.
+const CRASHED_TOO_OFTEN: &str = "E052";
+/// Code of a task that added tasks which cannot be added.
+const BAD_CHILDREN: &str = "E053";
+/// How much a new observation counts in the mean run time.
+const MEAN_WEIGHT: f32 = 0.1;
+
+/// The end of one task, as those that follow it see it.
+enum End {
+    Value(Value),
+    /// It failed for good or was skipped: there will be no value.
+    Nothing(TaskState),
+}
+
+impl TaskJob {
+    /// Takes the report of one attempt. One that is not leased to this worker any more changes nothing.
+    pub(super) fn attempt_ended(&mut self, worker: Incarnation, end: TaskEnd, now_us: u64) {
+        let task = end.task.0;
+        if task >= self.graph.len() || !self.is_running() {
+            return;
+        }
+        let slot = *self.graph.slot(task);
+        let current = slot.state == TaskState::Leased && slot.attempts == end.attempt && slot.unmet == 0;
+        if !current || !self.unlease(worker, task) {
+            return;
+        }
+        let mean = &mut self.classes[slot.class.0 as usize].mean_run_us;
+        let run_us = end.run_us as f32;
+        *mean = Some(mean.map_or(run_us, |mean| mean + MEAN_WEIGHT * (run_us - mean)));
+        match end.outcome {
+            Outcome::Value(value) => self.settle(task, End::Value(value)),
+            Outcome::Skipped => self.settle(task, End::Nothing(TaskState::Skipped)),
+            Outcome::Failed(failure) => self.attempt_failed(task, failure, now_us),
+            Outcome::Spawned(spawned) => self.spawned(task, *spawned, now_us),
+        }
+        self.end_if_all_is_over(now_us);
+    }
+
+    /// A worker is gone: what it had is tried again elsewhere.
+    pub(super) fn worker_gone(&mut self, worker: Incarnation, now_us: u64) {
+        self.workers.remove(&worker);
+        self.changes.workers.insert(worker);
+        let Some(tasks) = self.leases.remove(&worker) else { return };
+        self.changes.leases.insert(worker);
+        let count = tasks.len().to_string();
+        self.event("worker_gone", now_us, vec![("worker", worker.to_string()), ("tasks", count)]);
+        for task in tasks {
+            if !self.is_running() {
+                return;
+            }
+            match self.graph.state(task) {
+                TaskState::Leased if self.graph.slot(task).unmet > 0 => self.wait_again(task),
+                TaskState::Leased => self.crashed(task, worker, now_us),
+                // It went with one that it needs.
+                _ => {}
+            }
+        }
+        self.end_if_all_is_over(now_us);
+    }
+
+    /// Ends the lease of a task; `false` if the worker has none.
+    fn unlease(&mut self, worker: Incarnation, task: u32) -> bool {
+        let held = self.leases.get_mut(&worker).is_some_and(|tasks| tasks.remove(&task));
+        if held {
+            self.changes.leases.insert(worker);
+            self.outbox.freed.push((worker, self.graph.slot(task).class));
+        }
+        held
+    }
+
+    /// Who has a leased task.
+    pub(super) fn holder(&self, task: u32) -> Option<Incarnation> {
+        self.leases.iter().find(|(_, tasks)| tasks.contains(&task)).map(|(worker, _)| *worker)
+    }
+
+    /// A task that was leased ahead goes back: what it waits for did not come where it is.
+    fn give_back(&mut self, task: u32) {
+        let attempt = self.graph.slot(task).attempts;
+        if let Some(worker) = self.holder(task) {
+            self.unlease(worker, task);
+            self.outbox.recalled.push((worker, TaskIndex(task), attempt));
+        }
+        self.wait_again(task);
+    }
+
+    fn wait_again(&mut self, task: u32) {
+        self.graph.set_state(task, TaskState::Waiting);
+        self.note_attempts(task);
+        self.give_back_followers(task);
+    }
+
+    fn give_back_followers(&mut self, task: u32) {
+        let ahead: Vec<u32> = self
+            .graph
+            .followers(task)
+            .filter(|(f, kind)| *kind != EdgeKind::Continue && self.graph.state(*f) == TaskState::Leased)
+            .map(|(f, _)| f)
+            .collect();
+        ahead.into_iter().for_each(|follower| self.give_back(follower));
+    }
+
+    /// Keeps the number of attempts of a task that is not leased: the next one must have another.
+    fn note_attempts(&mut self, task: u32) -> &mut Faults {
+        let faults = self.faults.entry(task).or_default();
+        faults.attempts = self.graph.slot(task).attempts;
+        self.changes.faults.insert(task);
+        faults
+    }
+
+    fn crashed(&mut self, task: u32, worker: Incarnation, now_us: u64) {
+        let reason = format!("its worker {worker} was lost");
+        let code = CRASHED_TOO_OFTEN.to_owned();
+        self.attempt_failed(task, Failure { cause: FailureCause::Worker, code, reason }, now_us);
+    }
+
+    /// An attempt failed: the task is tried again while its budget lasts.
+    fn attempt_failed(&mut self, task: u32, failure: Failure, now_us: u64) {
+        self.give_back_followers(task);
+        let rules = self.classes[self.graph.slot(task).class.0 as usize].class.rules.clone();
+        let nonce = self.state.nonce;
+        let faults = self.note_attempts(task);
+        let (count, budget) = match failure.cause {
+            FailureCause::Worker => (&mut faults.crashes, rules.crashes),
+            FailureCause::Function => (&mut faults.errors, rules.errors),
+        };
+        *count = count.saturating_add(1);
+        let (count, attempts) = (*count, faults.attempts);
+        faults.last = Some(failure.clone());
+        if count <= budget {
+            let until_us = now_us + pause_us(rules.backoff, count, seed(nonce, task, attempts));
+            faults.backoff_until_us = Some(until_us);
+            self.graph.set_state(task, TaskState::Backoff);
+            self.postponed.insert((until_us, task));
+            return;
+        }
+        self.settle(task, End::Nothing(TaskState::Failed));
+        let name = self.display(task);
+        let Failure { code, reason, .. } = failure;
+        let fields = vec![("task", name.clone()), ("code", code.clone()), ("reason", reason.clone())];
+        self.event("task_failed", now_us, fields);
+        if rules.on_failure == OnFailure::FailJob {
+            let times = if attempts > 1 { format!(" (attempt {attempts})") } else { String::new() };
+            let reason = format!("task {name}{times}: {reason}");
+            self.end(Phase::Failed { code, reason }, now_us);
+        }
+    }
+
+    /// Tasks whose pause is over can be given out again.
+    pub(super) fn end_backoffs(&mut self, now_us: u64) {
+        while let Some(&(until_us, task)) = self.postponed.first().filter(|(until, _)| *until <= now_us) {
+            self.postponed.remove(&(until_us, task));
+            if let Some(faults) = self.faults.get_mut(&task) {
+                faults.backoff_until_us = None;
+                self.changes.faults.insert(task);
+            }
+            self.make_ready(task);
+        }
+    }
+
+    /// A task has ended, and adds tasks.
+    fn spawned(&mut self, task: u32, spawned: Spawned, now_us: u64) {
+        let Spawned { classes, tasks, value } = spawned;
+        let continues = match &value {
+            Ok(_) => None,
+            Err(child) => Some((task, *child)),
+        };
+        let checked = self.intern(&classes).and_then(|classes| {
+            if continues.is_some_and(|(_, child)| child as usize >= tasks.len()) {
+                return Err(super::InvalidGraph::Reference { task: TaskIndex(task) });
+            }
+            self.check(&tasks, &classes, Refer::EachOther, continues)
+        });
+        let records = match checked {
+            Ok(records) => records,
+            Err(invalid) => {
+                let reason = format!("the tasks that it adds are refused: {invalid}");
+                let failure =
+                    Failure { cause: FailureCause::Function, code: BAD_CHILDREN.to_owned(), reason };
+                return self.attempt_failed(task, failure, now_us);
+            }
+        };
+        match value {
+            Ok(value) => self.settle(task, End::Value(value)),
+            Err(_) => {
+                self.give_back_followers(task);
+                self.graph.set_state(task, TaskState::Continued);
+            }
+        }
+        self.add(&records);
+    }
+
+    /// A task has ended for good: tells those that follow, and those that follow them.
+    fn settle(&mut self, task: u32, end: End) {
+        let mut open = vec![(task, end)];
+        while let Some((task, end)) = open.pop() {
+            if self.graph.state(task).is_final() {
+                continue;
+            }
+            let state = match &end {
+                End::Value(_) => TaskState::Done,
+                End::Nothing(state) => *state,
+            };
+            if self.graph.state(task) == TaskState::Leased {
+                // It waits, on its worker, for what will not come.
+                let attempt = self.graph.slot(task).attempts;
+                if let Some(worker) = self.holder(task) {
+                    self.unlease(worker, task);
+                    self.outbox.recalled.push((worker, TaskIndex(task), attempt));
+                }
+            }
+            self.graph.set_state(task, state);
+            self.use_up_inputs(task);
+            let (uses, stays) = self.uses(task);
+            let followers: Vec<(u32, EdgeKind)> = self.graph.followers(task).collect();
+            let moves_on = followers.iter().any(|(_, kind)| *kind == EdgeKind::Continue);
+            for (follower, kind) in followers {
+                match (kind, &end) {
+                    (EdgeKind::Continue, End::Value(value)) => {
+                        open.push((follower, End::Value(value.clone())));
+                    }
+                    (EdgeKind::Continue, End::Nothing(_)) | (EdgeKind::Value, End::Nothing(_)) => {
+                        open.push((follower, End::Nothing(TaskState::Skipped)));
+                    }
+                    (EdgeKind::Value, End::Value(_)) | (EdgeKind::After, _) => self.input_ended(follower),
+                }
+            }
+            if let End::Value(value) = end {
+                match value {
+                    value if stays || uses > 0 => self.values.insert(task, value, uses, stays),
+                    // Whoever would have taken it has ended before.
+                    Value::Blob(blob) if !moves_on => self.outbox.released.push(blob.digest),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// How many tasks will still take the value of one that is done, and whether it stays when they have.
+    pub(super) fn uses(&self, task: u32) -> (u32, bool) {
+        let (mut uses, mut taken) = (0, false);
+        for (follower, kind) in self.graph.followers(task) {
+            taken |= kind != EdgeKind::After;
+            uses += u32::from(kind == EdgeKind::Value && !self.graph.state(follower).is_final());
+        }
+        (uses, self.graph.slot(task).is_named() || !taken)
+    }
+
+    /// The task that gives what one gives that is continued.
+    pub(super) fn child_of(&self, parent: u32) -> Option<u32> {
+        (parent + 1..self.graph.len()).find(|task| self.graph.record(*task).4 == Some(parent))
+    }
+
+    fn use_up_inputs(&mut self, task: u32) {
+        if self.graph.slot(task).takes_values() {
+            for input in self.graph.record(task).values_of() {
+                self.outbox.released.extend(self.values.use_up(input));
+            }
+        }
+    }
+
+    fn input_ended(&mut self, follower: u32) {
+        let slot = self.graph.slot_mut(follower);
+        slot.unmet = slot.unmet.saturating_sub(1);
+        self.ready_if_met(follower);
+    }
+
+    /// A task in words: its place, and its name if it has one.
+    pub(super) fn display(&self, task: u32) -> String {
+        let name = self.graph.slot(task).is_named().then(|| self.graph.record(task).3).flatten();
+        name.map_or_else(|| task.to_string(), |name| format!("{task} `{name}`"))
+    }
+}
+
+/// Chance without randomness: the same attempt always pauses alike.
+fn seed(nonce: u32, task: u32, attempt: u16) -> u64 {
+    // SplitMix64, Steele et al., 2014.
+    let mut z = (u64::from(nonce) << 32 | u64::from(task)).wrapping_add(u64::from(attempt) << 24);
+    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Pause before the attempt that follows failure number `failures`.
+fn pause_us(backoff: Backoff, failures: u16, seed: u64) -> u64 {
+    let doublings = u32::from(failures.saturating_sub(1)).min(32);
+    let full_ms = (u64::from(backoff.first_ms) << doublings).min(u64::from(backoff.longest_ms));
+    let full_us = full_ms * 1_000;
+    full_us / 2 + seed % (full_us / 2 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_half_of_each_is_chance() {
+        let backoff = Backoff { first_ms: 100, longest_ms: 1_000 };
+        for (failures, full_ms) in [(1, 100), (2, 200), (3, 400), (4, 800), (5, 1_000), (600, 1_000)] {
+            let pauses: Vec<u64> =
+                (0..100).map(|n| pause_us(backoff, failures, seed(7, n, failures))).collect();
+            assert!(pauses.iter().all(|us| (full_ms * 500..=full_ms * 1_000).contains(us)), "{pauses:?}");
+            assert!(pauses.iter().any(|us| *us != pauses[0]), "they differ");
+        }
+        assert_eq!(pause_us(Backoff { first_ms: 0, longest_ms: 0 }, 1, 9), 0);
+    }
+}

@@ -1,0 +1,240 @@
+//! The tasks of one job: 16 bytes each, and 8 for each edge. What a task is called with lies encoded in one buffer, because
+//! it is looked at only when the task starts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::record::TaskRecord;
+use crate::{
+    ids::NodeName,
+    tasks::{ClassIndex, TaskState, WINDOW_TASKS},
+};
+
+/// Most tasks of one job.
+pub const MAX_TASKS: u32 = 1 << 24;
+/// No edge.
+const NONE: u32 = u32::MAX;
+
+/// What is kept of every task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slot {
+    /// Inputs that have not ended.
+    pub unmet: u32,
+    first_edge: u32,
+    /// Attempts that have begun.
+    pub attempts: u16,
+    pub class: ClassIndex,
+    pub state: TaskState,
+    flags: u8,
+}
+
+const TAKES_VALUES: u8 = 1;
+const NAMED: u8 = 2;
+
+impl Slot {
+    /// Whether it takes the values of other tasks.
+    pub(super) fn takes_values(&self) -> bool {
+        self.flags & TAKES_VALUES != 0
+    }
+
+    /// Whether it has a name.
+    pub(super) fn is_named(&self) -> bool {
+        self.flags & NAMED != 0
+    }
+}
+
+const _: () = assert!(size_of::<Slot>() == 16);
+
+/// What the end of a task means for one that follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EdgeKind {
+    /// The follower takes its value.
+    Value,
+    /// The follower starts after it, whatever it gave.
+    After,
+    /// The follower has ended and gives what it gives.
+    Continue,
+}
+
+/// The follower, with the kind in the upper two bits, and the next edge of the same task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Edge {
+    follower_and_kind: u32,
+    next: u32,
+}
+
+const KIND_SHIFT: u32 = 30;
+
+/// All tasks of one job with the edges between them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Graph {
+    slots: Vec<Slot>,
+    edges: Vec<Edge>,
+    records: Vec<u8>,
+    /// Where each task's record begins.
+    offsets: Vec<u32>,
+    names: BTreeMap<NodeName, u32>,
+    /// Tasks in each state.
+    counts: [u32; TaskState::ALL.len()],
+    dirty_windows: BTreeSet<u32>,
+}
+
+impl Graph {
+    /// Tasks in it.
+    pub(super) fn len(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    pub(super) fn slot(&self, task: u32) -> &Slot {
+        &self.slots[task as usize]
+    }
+
+    pub(super) fn slot_mut(&mut self, task: u32) -> &mut Slot {
+        &mut self.slots[task as usize]
+    }
+
+    pub(super) fn state(&self, task: u32) -> TaskState {
+        self.slots[task as usize].state
+    }
+
+    pub(super) fn count(&self, state: TaskState) -> u32 {
+        self.counts[state as usize]
+    }
+
+    /// Whether nothing can happen any more.
+    pub(super) fn is_over(&self) -> bool {
+        TaskState::ALL.iter().all(|state| state.is_final() || self.count(*state) == 0)
+    }
+
+    pub(super) fn task_named(&self, name: &NodeName) -> Option<u32> {
+        self.names.get(name).copied()
+    }
+
+    /// Whether so many more tasks would still fit, with records of `bytes` in all.
+    pub(super) fn has_room_for(&self, tasks: usize, bytes: usize) -> bool {
+        self.slots.len() + tasks <= MAX_TASKS as usize && self.records.len() + bytes < u32::MAX as usize
+    }
+
+    /// Adds a task behind all others; its inputs are in the graph. It waits for those that have not ended: the caller
+    /// settles the rest.
+    pub(super) fn add(&mut self, record: &TaskRecord) -> u32 {
+        self.append(record, TaskState::Waiting, |graph, input| !graph.state(input).is_final())
+    }
+
+    /// Adds a task that was read back, in its state among those of all tasks.
+    pub(super) fn add_in(&mut self, record: &TaskRecord, states: &[TaskState]) -> u32 {
+        let state = states[self.slots.len()];
+        self.append(record, state, |_, input| !states[input as usize].is_final())
+    }
+
+    fn append(&mut self, record: &TaskRecord, state: TaskState, is_open: impl Fn(&Self, u32) -> bool) -> u32 {
+        let task = self.len();
+        let takes_values = if record.values_of().next().is_some() { TAKES_VALUES } else { 0 };
+        let flags = takes_values | if record.3.is_some() { NAMED } else { 0 };
+        let slot = Slot { unmet: 0, first_edge: NONE, attempts: 0, class: record.0, state, flags };
+        self.slots.push(slot);
+        self.counts[state as usize] += 1;
+        self.touch(task);
+        self.offsets.push(self.records.len() as u32);
+        let mut records = std::mem::take(&mut self.records);
+        records = postcard::to_extend(record, records).expect("a record always has an encoding");
+        self.records = records;
+        if let Some(name) = &record.3 {
+            self.names.insert(name.clone(), task);
+        }
+        let values = record.values_of().map(|input| (input, EdgeKind::Value));
+        for (input, kind) in values.chain(record.2.iter().map(|input| (*input, EdgeKind::After))) {
+            if is_open(self, input) {
+                self.slots[task as usize].unmet += 1;
+                self.connect(input, task, kind);
+            } else if kind == EdgeKind::Value {
+                // It counts no more, but its value is taken.
+                self.connect(input, task, kind);
+            }
+        }
+        if let Some(parent) = record.4 {
+            self.connect(task, parent, EdgeKind::Continue);
+        }
+        task
+    }
+
+    fn connect(&mut self, from: u32, to: u32, kind: EdgeKind) {
+        let edge = u32::try_from(self.edges.len()).expect("fewer edges than encoded bytes");
+        let slot = &mut self.slots[from as usize];
+        self.edges.push(Edge { follower_and_kind: to | (kind as u32) << KIND_SHIFT, next: slot.first_edge });
+        slot.first_edge = edge;
+    }
+
+    /// The tasks that follow one, the newest first.
+    pub(super) fn followers(&self, task: u32) -> impl Iterator<Item = (u32, EdgeKind)> + '_ {
+        let mut at = self.slots[task as usize].first_edge;
+        std::iter::from_fn(move || {
+            let edge = self.edges.get(at as usize)?;
+            at = edge.next;
+            let kind = match edge.follower_and_kind >> KIND_SHIFT {
+                0 => EdgeKind::Value,
+                1 => EdgeKind::After,
+                _ => EdgeKind::Continue,
+            };
+            Some((edge.follower_and_kind & !(u32::MAX << KIND_SHIFT), kind))
+        })
+    }
+
+    /// The one task that follows, if there is just one.
+    pub(super) fn only_follower(&self, task: u32) -> Option<u32> {
+        let mut followers = self.followers(task).filter(|(_, kind)| *kind != EdgeKind::Continue);
+        let (first, _) = followers.next()?;
+        followers.next().is_none().then_some(first)
+    }
+
+    /// What the task is called with. Cost: decoding it.
+    pub(super) fn record(&self, task: u32) -> TaskRecord {
+        let from = self.offsets[task as usize] as usize;
+        postcard::from_bytes(&self.records[from..]).expect("it was encoded here")
+    }
+
+    pub(super) fn set_state(&mut self, task: u32, state: TaskState) {
+        let slot = &mut self.slots[task as usize];
+        let before = std::mem::replace(&mut slot.state, state);
+        self.counts[before as usize] -= 1;
+        self.counts[state as usize] += 1;
+        self.touch(task);
+    }
+
+    fn touch(&mut self, task: u32) {
+        self.dirty_windows.insert(task / WINDOW_TASKS);
+    }
+
+    /// Takes the windows whose states have changed since the last call: number and one letter per task.
+    pub(super) fn take_dirty_windows(&mut self) -> Vec<(String, String)> {
+        let dirty = std::mem::take(&mut self.dirty_windows);
+        dirty.into_iter().map(|window| (window.to_string(), self.window(window))).collect()
+    }
+
+    pub(super) fn has_dirty_windows(&self) -> bool {
+        !self.dirty_windows.is_empty()
+    }
+
+    pub(super) fn mark_all_dirty(&mut self) {
+        self.dirty_windows = (0..self.len().div_ceil(WINDOW_TASKS)).collect();
+    }
+
+    fn window(&self, window: u32) -> String {
+        let first = (window * WINDOW_TASKS) as usize;
+        let last = (first + WINDOW_TASKS as usize).min(self.slots.len());
+        self.slots[first..last].iter().map(|slot| char::from(slot.state.letter())).collect()
+    }
+}
+
+/// Two are equal when all that can influence a later decision is.
+impl PartialEq for Graph {
+    fn eq(&self, other: &Self) -> bool {
+        // Nobody asks how often a task was tried that has ended, or what it waited for.
+        let plain = |slot: &Slot| match slot.state.is_final() {
+            true => Slot { first_edge: NONE, attempts: 0, unmet: 0, ..*slot },
+            false => Slot { first_edge: NONE, ..*slot },
+        };
+        self.slots.iter().map(plain).eq(other.slots.iter().map(plain))
+            && self.records == other.records
+            && self.names == other.names
+    }
+}

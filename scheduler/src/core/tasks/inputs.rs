@@ -1,0 +1,253 @@
+//! What may happen to jobs of general tasks, and what each input changes.
+
+use std::collections::BTreeSet;
+
+use super::{InvalidGraph, TaskJob, job::Refer, leasing::Matching};
+use crate::{
+    core::{Core, Effect, GraphSubmission, Input, Phase, Refused},
+    ids::{Incarnation, JobId},
+    tasks::{ClassIndex, NewTask, ReportGroup, TaskIndex},
+};
+
+impl Core {
+    /// Handles an input that is about general tasks alone.
+    pub(in crate::core) fn handle_tasks(
+        &mut self,
+        now_us: u64,
+        input: Input,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refused> {
+        match input {
+            Input::SubmitGraph(submission) => self.submit_graph(submission, now_us, effects)?,
+            Input::ExtendGraph { job, nonce, first, tasks } => {
+                let extended = self.submitted(&job, nonce)?.extend(first, &tasks)?;
+                if extended {
+                    self.changed_tasks.insert(job);
+                }
+            }
+            Input::StartGraph { job, nonce, count } => {
+                if self.submitted(&job, nonce)?.begin(count, now_us)? {
+                    self.note(&job, effects);
+                }
+            }
+            Input::TasksEnded { worker, groups } => self.tasks_ended(worker, groups, now_us, effects),
+            _ => return Ok(()),
+        }
+        self.place_tasks(effects);
+        Ok(())
+    }
+
+    fn submit_graph(
+        &mut self,
+        submission: GraphSubmission,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refused> {
+        let GraphSubmission { spec, nonce, replace } = submission;
+        if self.task_jobs.get(&spec.id).is_some_and(|job| job.state.nonce == nonce) {
+            return Ok(());
+        }
+        self.check_name(&spec.id, replace)?;
+        let mut job = TaskJob::new(spec.id.clone(), nonce, now_us);
+        let classes = job.intern(&spec.classes)?;
+        let records = job.check(&spec.tasks, &classes, Refer::Anywhere, None)?;
+        job.add(&records);
+        if spec.complete {
+            job.begin(spec.tasks.len() as u32, now_us)?;
+        }
+        self.make_room_for(&spec.id, effects);
+        self.task_jobs.insert(spec.id.clone(), job);
+        self.note(&spec.id, effects);
+        Ok(())
+    }
+
+    /// Refuses a name that another job has, unless that one is over and may be replaced.
+    pub(in crate::core) fn check_name(&self, id: &JobId, replace: bool) -> Result<(), Refused> {
+        let training = self.jobs.get(id).map(|job| job.phase());
+        let Some(phase) = training.or_else(|| self.task_jobs.get(id).map(TaskJob::phase)) else {
+            return Ok(());
+        };
+        match (replace, phase.is_over()) {
+            (true, true) => Ok(()),
+            (true, false) => Err(Refused::NotOver { job: id.clone(), state: phase.word() }),
+            (false, _) => Err(Refused::Duplicate { job: id.clone() }),
+        }
+    }
+
+    /// Drops a job that is over, because another takes its name.
+    pub(in crate::core) fn make_room_for(&mut self, id: &JobId, effects: &mut Vec<Effect>) {
+        if let Some(old) = self.jobs.remove(id) {
+            let generation = old.generation();
+            effects.push(Effect::CloseShards { job: id.clone(), generation, keep: false });
+        }
+        self.remove_task_job(id, effects);
+    }
+
+    /// Forgets a job of general tasks with its values; `false` if there is none.
+    pub(in crate::core) fn remove_task_job(&mut self, id: &JobId, effects: &mut Vec<Effect>) -> bool {
+        let Some(job) = self.task_jobs.remove(id) else { return false };
+        let digests: Vec<String> = job.values.blobs().map(str::to_owned).collect();
+        if !digests.is_empty() {
+            effects.push(Effect::ReleaseBlobs { digests });
+        }
+        self.changed_tasks.remove(id);
+        true
+    }
+
+    /// The job that was submitted with this nonce.
+    fn submitted(&mut self, id: &JobId, nonce: u32) -> Result<&mut TaskJob, Refused> {
+        let job = self.task_jobs.get_mut(id).filter(|job| job.state.nonce == nonce);
+        job.ok_or_else(|| Refused::Unknown { job: id.clone() })
+    }
+
+    fn tasks_ended(
+        &mut self,
+        worker: Incarnation,
+        groups: Vec<ReportGroup>,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        for ReportGroup { job: id, nonce, ended } in groups {
+            let Some(job) = self.task_jobs.get_mut(&id).filter(|job| job.state.nonce == nonce) else {
+                continue;
+            };
+            for end in ended {
+                job.attempt_ended(worker, end, now_us);
+            }
+            self.note(&id, effects);
+        }
+    }
+
+    /// A worker came: it may have room for tasks.
+    pub(in crate::core) fn tasks_worker_joined(&mut self, worker: Incarnation) {
+        if let Some(about) = self.workers.get(&worker) {
+            self.fleet.worker_joined(worker, about);
+        }
+    }
+
+    /// A worker is gone, with the tasks that it had.
+    pub(in crate::core) fn tasks_worker_gone(
+        &mut self,
+        worker: Incarnation,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.fleet.worker_gone(worker);
+        let had = |job: &TaskJob| job.workers.contains_key(&worker);
+        let jobs: Vec<JobId> =
+            self.task_jobs.iter().filter(|(_, job)| had(job)).map(|(id, _)| id.clone()).collect();
+        for id in jobs {
+            if let Some(job) = self.task_jobs.get_mut(&id) {
+                job.worker_gone(worker, now_us);
+            }
+            self.note(&id, effects);
+        }
+    }
+
+    /// Time has passed: pauses end.
+    pub(in crate::core) fn tasks_tick(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        let due = |job: &TaskJob| job.postponed.first().is_some_and(|(until_us, _)| *until_us <= now_us);
+        let jobs: Vec<JobId> =
+            self.task_jobs.iter().filter(|(_, job)| due(job)).map(|(id, _)| id.clone()).collect();
+        for id in jobs {
+            if let Some(job) = self.task_jobs.get_mut(&id) {
+                job.end_backoffs(now_us);
+            }
+            self.note(&id, effects);
+        }
+    }
+
+    /// Cancels a job of general tasks; `None` if there is none of this name.
+    pub(in crate::core) fn cancel_tasks(
+        &mut self,
+        id: &JobId,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Result<(), Refused>> {
+        let job = self.task_jobs.get_mut(id)?;
+        if job.phase().is_over() {
+            return Some(Err(Refused::Over { job: id.clone(), state: job.phase().word() }));
+        }
+        job.end(Phase::Canceled, now_us);
+        self.note(id, effects);
+        Some(Ok(()))
+    }
+
+    /// Sees to what happened to a job.
+    fn note(&mut self, id: &JobId, effects: &mut Vec<Effect>) {
+        if let Some(job) = self.task_jobs.get_mut(id) {
+            self.fleet.take_note(job);
+            job.take_recalls(effects);
+            if !self.changed_tasks.contains(id) {
+                self.changed_tasks.insert(id.clone());
+            }
+        }
+    }
+
+    /// Gives ready tasks to workers that have room.
+    pub(in crate::core) fn place_tasks(&mut self, effects: &mut Vec<Effect>) {
+        let Self { fleet, task_jobs, workers, idle, changed_tasks, .. } = self;
+        let trains = |worker| !idle.contains(&worker);
+        let mut matching = Matching { jobs: task_jobs, workers, trains: &trains, touched: BTreeSet::new() };
+        fleet.place(&mut matching, effects);
+        changed_tasks.append(&mut matching.touched);
+    }
+
+    /// Takes in a job of general tasks that was loaded, and returns what has to be repeated.
+    pub fn restore_tasks(&mut self, mut job: TaskJob) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for (&worker, tasks) in &job.leases {
+            if let Some(about) = job.workers.get(&worker) {
+                self.workers.entry(worker).or_insert_with(|| about.clone());
+            }
+            self.fleet.restore(worker, tasks.len() as u32);
+            effects.push(Effect::Orders { worker, orders: job.orders_of(worker) });
+        }
+        for worker in job.leases.keys() {
+            self.note_if_idle(*worker);
+        }
+        self.fleet.take_note(&mut job);
+        self.task_jobs.insert(job.id.clone(), job);
+        effects
+    }
+
+    /// A job of general tasks.
+    pub fn task_job(&self, id: &JobId) -> Option<&TaskJob> {
+        self.task_jobs.get(id)
+    }
+}
+
+impl TaskJob {
+    /// Adds a part of the graph; `false` if it is there already.
+    fn extend(&mut self, first: TaskIndex, tasks: &[NewTask]) -> Result<bool, InvalidGraph> {
+        let there = self.graph.len();
+        if u64::from(first.0) + tasks.len() as u64 <= u64::from(there) {
+            return Ok(false);
+        }
+        if first.0 != there {
+            return Err(InvalidGraph::Gap { given: first, there });
+        }
+        if self.state.phase != Phase::Queued {
+            return Err(InvalidGraph::Started);
+        }
+        let classes: Vec<ClassIndex> = (0..self.classes.len() as u16).map(ClassIndex).collect();
+        let records = self.check(tasks, &classes, Refer::Anywhere, None)?;
+        self.add(&records);
+        Ok(true)
+    }
+
+    /// Begins once all tasks have come; `false` if it has begun already.
+    fn begin(&mut self, count: u32, now_us: u64) -> Result<bool, InvalidGraph> {
+        if self.state.phase != Phase::Queued {
+            return Ok(false);
+        }
+        if self.graph.len() != count {
+            return Err(InvalidGraph::Gap { given: TaskIndex(count), there: self.graph.len() });
+        }
+        if count == 0 {
+            return Err(InvalidGraph::Empty);
+        }
+        self.start(now_us);
+        Ok(true)
+    }
+}

@@ -1,0 +1,180 @@
+//! Reads a job of general tasks back as it was committed.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+
+use super::{
+    TaskJob,
+    commit::{Header, parse_ranges},
+    graph::Graph,
+    job::{ClassState, JobState},
+    record::TaskRecord,
+};
+use crate::{
+    core::{StoredJob, Unreadable},
+    ids::Incarnation,
+    tasks::{TaskClass, TaskState, Value, WINDOW_TASKS},
+};
+
+impl StoredJob {
+    /// Whether it is a job of general tasks, for [`TaskJob::load`].
+    pub fn holds_tasks(&self) -> bool {
+        self.spec.starts_with("{\"graph\"")
+    }
+}
+
+fn unreadable(what: &'static str, field: &str, cause: impl ToString) -> Unreadable {
+    Unreadable { what, field: field.to_owned(), cause: cause.to_string() }
+}
+
+fn parse<T: DeserializeOwned>(what: &'static str, field: &str, text: &str) -> Result<T, Unreadable> {
+    serde_json::from_str(text).map_err(|e| unreadable(what, field, e))
+}
+
+/// The fields of a hash by number, in order.
+fn by_number<'a, V>(
+    what: &'static str,
+    fields: &'a BTreeMap<String, V>,
+) -> Result<BTreeMap<u32, &'a V>, Unreadable> {
+    let number = |(field, value): (&'a String, &'a V)| match field.parse() {
+        Ok(number) => Ok((number, value)),
+        Err(e) => Err(unreadable(what, field, e)),
+    };
+    fields.iter().map(number).collect()
+}
+
+impl TaskJob {
+    /// Reads a job back. Equal to the live one at the moment of its last commit. Cost O(tasks + edges).
+    pub fn load(stored: &StoredJob) -> Result<Self, Unreadable> {
+        let Header { graph: id } = parse("job", "spec", &stored.spec)?;
+        let state: JobState = parse("job", "job_state", &stored.job_state)?;
+        let mut job = Self::empty(id, state);
+        for (place, text) in by_number("class", &stored.graph.classes)? {
+            if place as usize != job.classes.len() {
+                return Err(unreadable("class", &job.classes.len().to_string(), "it is missing"));
+            }
+            let class: TaskClass = parse("class", &place.to_string(), text)?;
+            job.classes.push(ClassState { class, mean_run_us: None, ready: Default::default() });
+        }
+        job.graph = load_graph(stored, job.classes.len())?;
+        job.load_leases(stored)?;
+        for (task, text) in by_number("fault", &stored.graph.faults)? {
+            job.check_task("fault", task)?;
+            job.faults.insert(task, parse("fault", &task.to_string(), text)?);
+        }
+        job.restore_attempts();
+        job.restore_values(stored)?;
+        job.changes.stored_tasks = job.graph.len();
+        job.changes.stored_classes = job.classes.len();
+        for task in 0..job.graph.len() {
+            match job.graph.state(task) {
+                TaskState::Ready => job.offer(task),
+                TaskState::Backoff => {
+                    let until_us = job.faults.get(&task).and_then(|faults| faults.backoff_until_us);
+                    let until_us =
+                        until_us.ok_or_else(|| unreadable("fault", &task.to_string(), "it has no end"))?;
+                    job.postponed.insert((until_us, task));
+                }
+                _ => {}
+            }
+        }
+        Ok(job)
+    }
+
+    fn check_task(&self, what: &'static str, task: u32) -> Result<(), Unreadable> {
+        match task < self.graph.len() {
+            true => Ok(()),
+            false => Err(unreadable(what, &task.to_string(), "there is no such task")),
+        }
+    }
+
+    fn load_leases(&mut self, stored: &StoredJob) -> Result<(), Unreadable> {
+        for (field, text) in &stored.workers {
+            let worker: Incarnation = field.parse().map_err(|e| unreadable("worker", field, e))?;
+            self.workers.insert(worker, parse("worker", field, text)?);
+        }
+        let mut leased = 0;
+        for (field, text) in &stored.graph.leases {
+            let worker: Incarnation = field.parse().map_err(|e| unreadable("lease", field, e))?;
+            let tasks = parse_ranges(text).ok_or_else(|| unreadable("lease", field, "no list of tasks"))?;
+            for &task in &tasks {
+                self.check_task("lease", task)?;
+                if self.graph.state(task) != TaskState::Leased {
+                    return Err(unreadable("lease", field, format!("task {task} is not leased")));
+                }
+            }
+            if !self.workers.contains_key(&worker) {
+                return Err(unreadable("worker", field, "it has leases and no record"));
+            }
+            leased += tasks.len();
+            self.leases.insert(worker, tasks);
+        }
+        match leased == self.graph.count(TaskState::Leased) as usize {
+            true => Ok(()),
+            false => Err(unreadable("lease", "*", "a leased task has no worker, or two")),
+        }
+    }
+
+    /// A task without a record of faults that was ever leased is at its first attempt.
+    fn restore_attempts(&mut self) {
+        for task in 0..self.graph.len() {
+            let recorded = self.faults.get(&task).map(|faults| faults.attempts);
+            let slot = self.graph.slot_mut(task);
+            let begun = matches!(slot.state, TaskState::Leased | TaskState::Continued | TaskState::Done);
+            slot.attempts = recorded.unwrap_or(u16::from(begun));
+        }
+    }
+
+    fn restore_values(&mut self, stored: &StoredJob) -> Result<(), Unreadable> {
+        for (task, bytes) in by_number("value", &stored.graph.values)? {
+            self.check_task("value", task)?;
+            let value = Value::from_stored(bytes);
+            let value = value.ok_or_else(|| unreadable("value", &task.to_string(), "no value"))?;
+            let (uses, stays) = self.uses(task);
+            self.values.insert(task, value, uses, stays);
+        }
+        self.values.take_changes();
+        Ok(())
+    }
+}
+
+fn load_graph(stored: &StoredJob, classes: usize) -> Result<Graph, Unreadable> {
+    let mut graph = Graph::default();
+    let mut records: Vec<TaskRecord> = Vec::new();
+    for (first, text) in by_number("chunk", &stored.graph.chunks)? {
+        if first as usize != records.len() {
+            return Err(unreadable("chunk", &records.len().to_string(), "it is missing"));
+        }
+        let chunk: Vec<TaskRecord> = parse("chunk", &first.to_string(), text)?;
+        records.extend(chunk);
+    }
+    let mut states = Vec::with_capacity(records.len());
+    for (window, letters) in by_number("window", &stored.graph.windows)? {
+        let field = window.to_string();
+        if window as usize * WINDOW_TASKS as usize != states.len() {
+            return Err(unreadable("window", &field, "one before it is missing or short"));
+        }
+        for letter in letters.bytes() {
+            let state = TaskState::from_letter(letter);
+            states.push(state.ok_or_else(|| unreadable("window", &field, "a letter of no state"))?);
+        }
+    }
+    if states.len() != records.len() {
+        let cause = format!("{} states of {} tasks", states.len(), records.len());
+        return Err(unreadable("window", "*", cause));
+    }
+    for (task, record) in records.iter().enumerate() {
+        let earlier = |input: &u32| (*input as usize) < task;
+        let known = record.values_of().all(|input| earlier(&input))
+            && record.2.iter().all(earlier)
+            && record.4.as_ref().is_none_or(earlier)
+            && (record.0.0 as usize) < classes;
+        if !known {
+            return Err(unreadable("chunk", &task.to_string(), "it refers to what is not there"));
+        }
+        graph.add_in(record, &states);
+    }
+    graph.take_dirty_windows();
+    Ok(graph)
+}

@@ -1,0 +1,150 @@
+//! What one task is, as it is kept: in memory as postcard, in Redis as JSON that a person can read.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error, MapAccess, SeqAccess, Visitor, value},
+};
+
+use crate::{
+    ids::NodeName,
+    tasks::{BlobValue, Bytes, ClassIndex},
+};
+
+/// One task: class, arguments, tasks that must have ended before, name, and the task that gives what this one gives. As
+/// JSON an array of these five.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct TaskRecord(
+    pub ClassIndex,
+    pub Vec<Argument>,
+    pub Vec<u32>,
+    pub Option<NodeName>,
+    pub Option<u32>,
+);
+
+/// One argument, its tasks by their places in the graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Argument {
+    Value(Bytes),
+    Blob(BlobValue),
+    Output(u32),
+    Outputs(Vec<u32>),
+}
+
+impl TaskRecord {
+    /// Tasks whose values it takes.
+    pub(super) fn values_of(&self) -> impl Iterator<Item = u32> + '_ {
+        self.1.iter().flat_map(Argument::tasks).copied()
+    }
+}
+
+impl Argument {
+    fn tasks(&self) -> &[u32] {
+        match self {
+            Self::Value(_) | Self::Blob(_) => &[],
+            Self::Output(task) => std::slice::from_ref(task),
+            Self::Outputs(tasks) => tasks,
+        }
+    }
+}
+
+/// The same with tags, for formats that do not say what comes.
+#[derive(Serialize, Deserialize)]
+enum Tagged {
+    Value(Bytes),
+    Blob(BlobValue),
+    Output(u32),
+    Outputs(Vec<u32>),
+}
+
+impl Serialize for Argument {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if !to.is_human_readable() {
+            return match self.clone() {
+                Self::Value(bytes) => Tagged::Value(bytes),
+                Self::Blob(blob) => Tagged::Blob(blob),
+                Self::Output(task) => Tagged::Output(task),
+                Self::Outputs(tasks) => Tagged::Outputs(tasks),
+            }
+            .serialize(to);
+        }
+        match self {
+            Self::Value(bytes) => bytes.serialize(to),
+            Self::Blob(blob) => blob.serialize(to),
+            Self::Output(task) => task.serialize(to),
+            Self::Outputs(tasks) => tasks.serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Argument {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        if from.is_human_readable() {
+            return from.deserialize_any(ByShape);
+        }
+        Ok(match Tagged::deserialize(from)? {
+            Tagged::Value(bytes) => Self::Value(bytes),
+            Tagged::Blob(blob) => Self::Blob(blob),
+            Tagged::Output(task) => Self::Output(task),
+            Tagged::Outputs(tasks) => Self::Outputs(tasks),
+        })
+    }
+}
+
+/// Text is a value, a number a task, a list tasks, an object a blob.
+struct ByShape;
+
+impl<'de> Visitor<'de> for ByShape {
+    type Value = Argument;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value, a task, a list of tasks or a blob")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Argument, E> {
+        Bytes::deserialize(value::StrDeserializer::new(text)).map(Argument::Value)
+    }
+
+    fn visit_u64<E: Error>(self, task: u64) -> Result<Argument, E> {
+        u32::try_from(task).map(Argument::Output).map_err(E::custom)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, tasks: A) -> Result<Argument, A::Error> {
+        Vec::deserialize(value::SeqAccessDeserializer::new(tasks)).map(Argument::Outputs)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, blob: A) -> Result<Argument, A::Error> {
+        BlobValue::deserialize(value::MapAccessDeserializer::new(blob)).map(Argument::Blob)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_back_from_json_and_from_postcard() {
+        let args = vec![
+            Argument::Value(vec![7, b'a', b'\\'].into()),
+            Argument::Blob(BlobValue { digest: "ab".repeat(32), bytes: 1 << 40 }),
+            Argument::Output(5),
+            Argument::Outputs(vec![1, 2]),
+            Argument::Outputs(vec![]),
+        ];
+        let record = TaskRecord(ClassIndex(3), args, vec![0, 4], Some("resize".parse().unwrap()), Some(9));
+        let json = serde_json::to_string(&record).unwrap();
+        assert!(json.starts_with(r#"[3,["\\x07a\\x5c",{"digest":"#), "{json}");
+        assert!(json.ends_with(r#"},5,[1,2],[]],[0,4],"resize",9]"#), "{json}");
+        assert_eq!(serde_json::from_str::<TaskRecord>(&json).unwrap(), record);
+        let bytes = postcard::to_stdvec(&record).unwrap();
+        assert_eq!(postcard::from_bytes::<TaskRecord>(&bytes).unwrap(), record);
+    }
+
+    #[test]
+    fn what_is_no_argument_is_refused() {
+        for bad in ["null", "-1", "4294967296", "1.5", "true", "{}", "[\"x\"]", "\"\\\\x0\""] {
+            assert!(serde_json::from_str::<Argument>(bad).is_err(), "{bad}");
+        }
+    }
+}

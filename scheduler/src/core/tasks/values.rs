@@ -1,0 +1,127 @@
+//! What tasks gave, for as long as somebody needs it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::tasks::Value;
+
+/// A value and how many tasks will still take it.
+#[derive(Debug, Clone, PartialEq)]
+struct KeptValue {
+    value: Value,
+    uses: u32,
+    /// It stays when nobody takes it any more: it is a result.
+    stays: bool,
+}
+
+/// The values of one job. Empty ones are not kept: whoever takes them knows that they are empty.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Values {
+    kept: HashMap<u32, KeptValue>,
+    /// Values that each blob holds: a task and the one that it continues may give the same.
+    blobs: HashMap<String, u32>,
+    changed: BTreeSet<u32>,
+}
+
+impl PartialEq for Values {
+    fn eq(&self, other: &Self) -> bool {
+        self.kept == other.kept && self.blobs == other.blobs
+    }
+}
+
+impl Values {
+    /// Keeps what a task gave for the `uses` tasks that will take it; for ever if it `stays`.
+    pub(super) fn insert(&mut self, task: u32, value: Value, uses: u32, stays: bool) {
+        if value.is_empty() {
+            return;
+        }
+        if let Some(blob) = value.blob() {
+            *self.blobs.entry(blob.digest.clone()).or_default() += 1;
+        }
+        self.kept.insert(task, KeptValue { value, uses, stays });
+        self.changed.insert(task);
+    }
+
+    /// What a task that is done gave.
+    pub(super) fn get(&self, task: u32) -> Value {
+        self.kept.get(&task).map(|kept| kept.value.clone()).unwrap_or_default()
+    }
+
+    /// One that would have taken the value of `task` has ended. Returns the blob that nobody needs any more.
+    pub(super) fn use_up(&mut self, task: u32) -> Option<String> {
+        let kept = self.kept.get_mut(&task)?;
+        kept.uses = kept.uses.saturating_sub(1);
+        if kept.uses > 0 || kept.stays { None } else { self.remove(task) }
+    }
+
+    /// Drops all values that are not results. Returns the blobs that nobody needs any more.
+    pub(super) fn drop_intermediate(&mut self) -> Vec<String> {
+        let tasks: Vec<u32> = self.kept.iter().filter(|(_, kept)| !kept.stays).map(|(t, _)| *t).collect();
+        tasks.into_iter().filter_map(|task| self.remove(task)).collect()
+    }
+
+    fn remove(&mut self, task: u32) -> Option<String> {
+        let kept = self.kept.remove(&task)?;
+        self.changed.insert(task);
+        let digest = &kept.value.blob()?.digest;
+        let held = self.blobs.get_mut(digest)?;
+        *held -= 1;
+        if *held > 0 {
+            return None;
+        }
+        self.blobs.remove(digest);
+        Some(digest.clone())
+    }
+
+    /// Every blob that holds a value.
+    pub(super) fn blobs(&self) -> impl Iterator<Item = &str> {
+        self.blobs.keys().map(String::as_str)
+    }
+
+    pub(super) fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// Takes what has changed since the last call, as it is stored.
+    pub(super) fn take_changes(&mut self) -> Vec<(String, Option<Vec<u8>>)> {
+        let changed = std::mem::take(&mut self.changed);
+        let stored = |task: u32| self.kept.get(&task).map(|kept| kept.value.to_stored());
+        changed.into_iter().map(|task| (task.to_string(), stored(task))).collect()
+    }
+
+    pub(super) fn mark_all_changed(&mut self) {
+        self.changed.extend(self.kept.keys());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::BlobValue;
+
+    fn blob(digest: &str) -> Value {
+        Value::Blob(BlobValue { digest: digest.into(), bytes: 1 })
+    }
+
+    #[test]
+    fn a_value_goes_with_its_last_use_unless_it_is_a_result() {
+        let mut values = Values::default();
+        values.insert(1, blob("a"), 2, false);
+        values.insert(2, blob("b"), 1, true);
+        assert_eq!(values.use_up(1), None);
+        assert_eq!(values.use_up(1), Some("a".into()));
+        assert_eq!(values.use_up(1), None, "it is gone");
+        assert_eq!(values.use_up(2), None);
+        assert_eq!(values.get(2), blob("b"));
+        assert_eq!(values.take_changes(), [("1".into(), None), ("2".into(), Some(b"@b:1".to_vec()))]);
+    }
+
+    #[test]
+    fn a_blob_that_two_values_share_goes_with_the_second() {
+        let mut values = Values::default();
+        values.insert(1, blob("a"), 1, false);
+        values.insert(2, blob("a"), 1, false);
+        assert_eq!(values.use_up(1), None);
+        assert_eq!(values.drop_intermediate(), ["a"]);
+        assert_eq!(values.blobs().count(), 0);
+    }
+}

@@ -1,0 +1,146 @@
+//! Tasks as people look at them, each with the sentence why it is where it is.
+
+use super::TaskJob;
+use crate::{
+    core::{Core, Phase},
+    ids::{Incarnation, JobId},
+    tasks::{TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
+};
+
+/// Names of tasks that are listed in one sentence.
+const NAMED_IN_A_SENTENCE: usize = 5;
+
+impl Core {
+    /// The tasks that a query asks for; `None` if there is no such job.
+    pub fn task_views(&self, job: &JobId, query: &TaskQuery) -> Option<Vec<TaskView>> {
+        let job = self.task_jobs.get(job)?;
+        if let Some(name) = &query.name {
+            return Some(job.graph.task_named(name).map(|task| self.view(job, task)).into_iter().collect());
+        }
+        let wanted = |task: &u32| query.state.is_none_or(|state| job.graph.state(*task) == state);
+        let tasks = (query.first.0..job.graph.len()).filter(wanted).take(query.limit as usize);
+        Some(tasks.map(|task| self.view(job, task)).collect())
+    }
+
+    /// What a task gave, `None` within while it has not ended; `None` if there is no such job or task.
+    pub fn task_value(&self, job: &JobId, task: TaskIndex) -> Option<Option<Value>> {
+        let job = self.task_jobs.get(job)?;
+        let there = task.0 < job.graph.len();
+        there.then(|| (job.graph.state(task.0) == TaskState::Done).then(|| job.values.get(task.0)))
+    }
+
+    fn view(&self, job: &TaskJob, task: u32) -> TaskView {
+        let slot = job.graph.slot(task);
+        let record = job.graph.record(task);
+        let Work::Call(function) = &job.classes[slot.class.0 as usize].class.work;
+        let inputs = record.values_of().chain(record.2.iter().copied()).map(TaskIndex).collect();
+        TaskView {
+            task: TaskIndex(task),
+            name: record.3.clone(),
+            function: function.name.clone(),
+            state: slot.state,
+            attempts: slot.attempts,
+            worker: job.holder(task).map(|worker| self.worker_name(worker)),
+            inputs,
+            because: self.because(job, task),
+        }
+    }
+
+    fn worker_name(&self, worker: Incarnation) -> String {
+        match self.workers.get(&worker).map(|about| about.name.as_str()) {
+            None | Some("") => worker.to_string(),
+            Some(name) => format!("{name} ({worker})"),
+        }
+    }
+
+    fn because(&self, job: &TaskJob, task: u32) -> String {
+        let faults = job.faults.get(&task);
+        let last = || {
+            let failure = faults.and_then(|faults| faults.last.as_ref());
+            failure.map(|f| format!("[{}] {}", f.code, f.reason)).unwrap_or_default()
+        };
+        match job.graph.state(task) {
+            TaskState::Waiting if job.state.phase == Phase::Queued => {
+                "the rest of the graph has not come".into()
+            }
+            TaskState::Waiting => format!("it waits for {}", self.unmet(job, task)),
+            TaskState::Ready => self.why_not_given(job, task),
+            TaskState::Backoff => {
+                let until_us = faults.and_then(|faults| faults.backoff_until_us).unwrap_or_default();
+                format!(
+                    "its next attempt is at {} ms, because the last one failed: {}",
+                    until_us / 1000,
+                    last()
+                )
+            }
+            TaskState::Leased => {
+                let holder = job.holder(task).map(|worker| self.worker_name(worker)).unwrap_or_default();
+                match job.graph.slot(task).unmet {
+                    0 => format!("{holder} has it"),
+                    _ => format!("{holder} has it, and waits there for {}", self.unmet(job, task)),
+                }
+            }
+            TaskState::Continued => match job.child_of(task) {
+                Some(child) => format!(
+                    "it gives what task {} gives, which is {}",
+                    job.display(child),
+                    job.graph.state(child)
+                ),
+                None => "it gives what another task gives".into(),
+            },
+            TaskState::Done => "it is done".into(),
+            TaskState::Failed => format!("it failed: {}", last()),
+            TaskState::Skipped => "it, or something that it needs, had nothing to give".into(),
+            TaskState::Canceled => "the job ended before it could".into(),
+        }
+    }
+
+    /// The inputs that have not ended, in words.
+    fn unmet(&self, job: &TaskJob, task: u32) -> String {
+        let record = job.graph.record(task);
+        let inputs = record.values_of().chain(record.2.iter().copied());
+        let open: Vec<u32> = inputs.filter(|input| !job.graph.state(*input).is_final()).collect();
+        let named = open.iter().take(NAMED_IN_A_SENTENCE);
+        let named: Vec<String> = named
+            .map(|input| format!("task {}, which is {}", job.display(*input), job.graph.state(*input)))
+            .collect();
+        match open.len().saturating_sub(NAMED_IN_A_SENTENCE) {
+            0 => named.join("; "),
+            more => format!("{}; and {more} more", named.join("; ")),
+        }
+    }
+
+    /// Why nobody has a task that is ready, in words.
+    fn why_not_given(&self, job: &TaskJob, task: u32) -> String {
+        let class = &job.classes[job.graph.slot(task).class.0 as usize].class;
+        let Work::Call(function) = &class.work;
+        let workers = self.workers.iter().filter(|(_, about)| !about.capacity.is_none());
+        let (mut all, mut named, mut same_types, mut able) = (0, 0, 0, Vec::new());
+        for (worker, about) in workers {
+            all += 1;
+            named += u32::from(about.capacity.functions.iter().any(|f| f.name == function.name));
+            same_types += u32::from(about.capacity.functions.contains(function));
+            if about.capacity.can_run(class) {
+                able.push(*worker);
+            }
+        }
+        let name = &function.name;
+        match (all, named, same_types, able.len()) {
+            (0, ..) => "there is no worker that runs tasks".into(),
+            (_, 0, ..) => format!("none of the {all} workers that run tasks has the function `{name}`"),
+            (_, _, 0, _) => format!(
+                "{named} workers have a function `{name}`, but with other types than the graph: build both from the same definition"
+            ),
+            (_, _, _, 0) => {
+                let needs = &class.rules.needs;
+                let labels = needs.labels.iter().map(|(k, v)| format!(" label {k}={v}")).collect::<String>();
+                format!("no worker that has `{name}` has {} slots{labels}", needs.slots)
+            }
+            _ => {
+                let names: Vec<String> =
+                    able.iter().take(NAMED_IN_A_SENTENCE).map(|worker| self.worker_name(*worker)).collect();
+                format!("all slots of {} are taken", names.join(", "))
+            }
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! Random graphs of general tasks, workers that die, reports that are lost or come late, tasks that fail, are skipped or add
+//! others, and an engine that is restarted between any two steps: every task ends as a plain evaluation of its graph says,
+//! and a job that is loaded from its commits equals the live one.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+use syncline_scheduler::{
+    core::{Commit, Core, Effect, GraphSubmission, Input, Phase, StoredJob, TaskJob, WorkerInfo},
+    ids::{Incarnation, JobId},
+    tasks::{
+        Arg, Backoff, Bytes, Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphSpec, NewTask,
+        OnFailure, Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules, Spawned, TaskClass, TaskEnd,
+        TaskIndex, TaskOrder, TaskQuery, TaskRef, TaskState, TaskView, Value, Work,
+    },
+};
+
+/// What a task of the model does; its first argument says which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Gives one more than the sum of what it takes.
+    Sum,
+    /// The same, after so many failed attempts.
+    Flaky(u8),
+    /// Adds so many tasks of one less, and gives what their sum gives.
+    Spawn(u8),
+    Skip,
+    Broken,
+}
+
+impl Kind {
+    fn bytes(self) -> Bytes {
+        match self {
+            Self::Sum => vec![0, 0],
+            Self::Flaky(n) => vec![1, n],
+            Self::Spawn(n) => vec![2, n],
+            Self::Skip => vec![3, 0],
+            Self::Broken => vec![4, 0],
+        }
+        .into()
+    }
+
+    fn of(bytes: &[u8]) -> Self {
+        match bytes {
+            [0, _] => Self::Sum,
+            [1, n] => Self::Flaky(*n),
+            [2, n] => Self::Spawn(*n),
+            [3, _] => Self::Skip,
+            _ => Self::Broken,
+        }
+    }
+
+    /// What it gives where it takes `sum` in all.
+    fn value(self, sum: u64) -> Option<u64> {
+        match self {
+            Self::Sum | Self::Flaky(_) => Some(sum + 1),
+            Self::Spawn(n) => Some(spawned_value(n)),
+            Self::Skip | Self::Broken => None,
+        }
+    }
+}
+
+fn spawned_value(n: u8) -> u64 {
+    1 + u64::from(n) * if n <= 1 { 1 } else { spawned_value(n - 1) }
+}
+
+const ERRORS: u16 = 3;
+
+fn class() -> TaskClass {
+    let function = FunctionId { name: "model".parse().unwrap(), signature: 7 };
+    let rules = Rules {
+        // Deaths are many here, and say nothing against a task.
+        crashes: 1_000,
+        errors: ERRORS,
+        backoff: Backoff { first_ms: 1, longest_ms: 5 },
+        on_failure: OnFailure::SkipDependents,
+        ..Rules::default()
+    };
+    TaskClass { work: Work::Call(function), rules }
+}
+
+fn capacity(slots: u32) -> Capacity {
+    let Work::Call(function) = class().work;
+    Capacity { slots, functions: [function].into(), ..Capacity::default() }
+}
+
+/// One task as it is drawn: what it does, what it takes, how, and whether it is named.
+#[derive(Debug, Clone)]
+struct Drawn {
+    kind: Kind,
+    inputs: Vec<(usize, u8)>,
+    named: bool,
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let kind = prop_oneof![
+        12 => Just(Kind::Sum),
+        2 => (1u8..=ERRORS as u8).prop_map(Kind::Flaky),
+        2 => (1u8..4).prop_map(Kind::Spawn),
+        1 => Just(Kind::Skip),
+        1 => Just(Kind::Broken),
+    ];
+    let inputs = prop::collection::vec((any::<prop::sample::Index>(), 0u8..4), 0..4);
+    (kind, inputs, any::<bool>()).prop_map(|(kind, inputs, named)| Drawn {
+        kind,
+        inputs: inputs.into_iter().map(|(index, how)| (index.index(1 << 16), how)).collect(),
+        named,
+    })
+}
+
+/// The graph that was drawn; chains are likely, because the input 0 of `how` is the task just before.
+fn graph(drawn: &[Drawn]) -> Vec<NewTask> {
+    let task = |(place, drawn): (usize, &Drawn)| {
+        let mut args = vec![Arg::Value(drawn.kind.bytes())];
+        let (mut after, mut list) = (Vec::new(), Vec::new());
+        for (input, how) in drawn.inputs.iter().filter(|_| place > 0) {
+            let input = if input % 2 == 0 { place - 1 } else { input % place };
+            let input = TaskRef::Task(TaskIndex(input as u32));
+            match how {
+                0 => after.push(input),
+                1 => list.push(input),
+                _ => args.push(Arg::Output(input)),
+            }
+        }
+        args.push(Arg::Outputs(list));
+        let name = drawn.named.then(|| format!("t{place}").parse().unwrap());
+        NewTask { class: ClassIndex(0), args, after, name }
+    };
+    drawn.iter().enumerate().map(task).collect()
+}
+
+/// What every task of the graph gives, evaluated one after the other.
+fn expected(tasks: &[NewTask]) -> Vec<Option<u64>> {
+    let mut values: Vec<Option<u64>> = Vec::new();
+    for task in tasks {
+        let Arg::Value(kind) = &task.args[0] else { panic!("the first argument says what it does") };
+        let mut sum = Some(0);
+        for arg in &task.args[1..] {
+            let inputs = match arg {
+                Arg::Output(input) => std::slice::from_ref(input),
+                Arg::Outputs(inputs) => inputs,
+                _ => &[],
+            };
+            for input in inputs {
+                let TaskRef::Task(TaskIndex(input)) = input else { panic!("a client knows places") };
+                sum = sum.zip(values[*input as usize]).map(|(sum, value)| sum + value);
+            }
+        }
+        values.push(sum.and_then(|sum| Kind::of(kind).value(sum)));
+    }
+    values
+}
+
+/// The tasks whose values others take.
+fn taken(tasks: &[NewTask]) -> BTreeSet<u32> {
+    let inputs = |arg: &Arg| match arg {
+        Arg::Output(input) => vec![*input],
+        Arg::Outputs(inputs) => inputs.clone(),
+        _ => vec![],
+    };
+    let place = |input| match input {
+        TaskRef::Task(TaskIndex(place)) => place,
+        TaskRef::New(_) => panic!("a client knows places"),
+    };
+    tasks.iter().flat_map(|task| &task.args).flat_map(inputs).map(place).collect()
+}
+
+type TaskKey = (JobId, u32);
+
+#[derive(Default)]
+struct Worker {
+    inbox: VecDeque<Order>,
+    held: BTreeMap<TaskKey, (u32, TaskOrder)>,
+    /// What it has computed.
+    values: BTreeMap<TaskKey, u64>,
+    reports: VecDeque<(JobId, u32, TaskEnd)>,
+}
+
+impl Worker {
+    fn read_orders(&mut self) {
+        for order in self.inbox.drain(..) {
+            match order {
+                Order::Run(OrderGroup { job, nonce, tasks, .. }) => {
+                    for order in tasks {
+                        self.held.insert((job.clone(), order.task.0), (nonce, order));
+                    }
+                }
+                Order::Recall(recall) => {
+                    for (task, attempt) in recall.tasks {
+                        let key = (recall.job.clone(), task.0);
+                        if self.held.get(&key).is_some_and(|(_, order)| order.attempt == attempt) {
+                            self.held.remove(&key);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The sum of what an argument is; `None` if it waits for a task that is held here.
+    fn sum(&self, job: &JobId, arg: &OrderArg) -> Option<u64> {
+        match arg {
+            OrderArg::Value(Value::Inline(bytes)) => Some(u64::from_le_bytes(bytes[..].try_into().unwrap())),
+            OrderArg::Value(Value::Blob(_)) => panic!("there are no blobs here"),
+            OrderArg::Held(task) => self.values.get(&(job.clone(), task.0)).copied(),
+            OrderArg::List(list) => list.iter().map(|arg| self.sum(job, arg)).sum(),
+        }
+    }
+
+    fn runnable(&self) -> Vec<TaskKey> {
+        let can = |((job, _), (_, order)): &(&TaskKey, &(u32, TaskOrder))| {
+            order.args[1..].iter().all(|arg| self.sum(job, arg).is_some())
+                && order.after.iter().all(|task| !self.held.contains_key(&(job.clone(), task.0)))
+        };
+        self.held.iter().filter(can).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Drops what waits for a task that gives nothing here.
+    fn drop_dependents(&mut self, job: &JobId, task: u32) {
+        let waits = |order: &TaskOrder| {
+            let held = |arg: &OrderArg| match arg {
+                OrderArg::Held(on) => on.0 == task,
+                OrderArg::List(list) => list.contains(&OrderArg::Held(TaskIndex(task))),
+                OrderArg::Value(_) => false,
+            };
+            order.args.iter().any(held) || order.after.contains(&TaskIndex(task))
+        };
+        let dropped: Vec<TaskKey> = self
+            .held
+            .iter()
+            .filter(|((of, _), (_, order))| of == job && waits(order))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in dropped {
+            self.held.remove(&key);
+            self.drop_dependents(job, key.1);
+        }
+    }
+
+    fn run(&mut self, key: &TaskKey) {
+        let (nonce, order) = self.held.remove(key).unwrap();
+        let OrderArg::Value(Value::Inline(kind)) = &order.args[0] else { panic!("the kind is a value") };
+        let kind = Kind::of(kind);
+        let sum: u64 = order.args[1..].iter().map(|arg| self.sum(&key.0, arg).unwrap()).sum();
+        let bytes = |value: u64| Value::Inline(value.to_le_bytes().to_vec().into());
+        let failed = |cause| Outcome::Failed(Failure { cause, code: "E999".into(), reason: "no".into() });
+        let outcome = match kind {
+            Kind::Flaky(n) if order.attempt <= u16::from(n) => failed(FailureCause::Function),
+            Kind::Sum | Kind::Flaky(_) => {
+                self.values.insert(key.clone(), sum + 1);
+                Outcome::Value(bytes(sum + 1))
+            }
+            Kind::Spawn(n) => Outcome::Spawned(Box::new(spawn(n))),
+            Kind::Skip => Outcome::Skipped,
+            Kind::Broken => failed(FailureCause::Function),
+        };
+        if !matches!(outcome, Outcome::Value(_)) {
+            self.drop_dependents(&key.0, key.1);
+        }
+        let end = TaskEnd { task: order.task, attempt: order.attempt, run_us: 5, outcome };
+        self.reports.push_back((key.0.clone(), nonce, end));
+    }
+}
+
+fn spawn(n: u8) -> Spawned {
+    let child = if n <= 1 { Kind::Sum } else { Kind::Spawn(n - 1) };
+    let task = |args| NewTask { class: ClassIndex(0), args, after: vec![], name: None };
+    let mut tasks: Vec<NewTask> = (0..n).map(|_| task(vec![Arg::Value(child.bytes())])).collect();
+    let all = (0..u32::from(n)).map(TaskRef::New).collect();
+    tasks.push(task(vec![Arg::Value(Kind::Sum.bytes()), Arg::Outputs(all)]));
+    Spawned { classes: vec![class()], tasks, value: Err(u32::from(n)) }
+}
+
+fn put<V>(map: &mut BTreeMap<String, V>, fields: Vec<(String, Option<V>)>) {
+    for (field, value) in fields {
+        match value {
+            Some(value) => map.insert(field, value),
+            None => map.remove(&field),
+        };
+    }
+}
+
+fn store(job: &mut StoredJob, commit: Commit) {
+    job.spec = commit.spec.unwrap_or(std::mem::take(&mut job.spec));
+    job.job_state = commit.job_state.unwrap_or(std::mem::take(&mut job.job_state));
+    put(&mut job.workers, commit.workers);
+    job.graph.classes.extend(commit.graph.classes);
+    job.graph.chunks.extend(commit.graph.chunks);
+    job.graph.windows.extend(commit.graph.windows);
+    put(&mut job.graph.values, commit.graph.values);
+    put(&mut job.graph.faults, commit.graph.faults);
+    put(&mut job.graph.leases, commit.graph.leases);
+}
+
+struct World {
+    core: Core,
+    stored: BTreeMap<JobId, StoredJob>,
+    workers: BTreeMap<Incarnation, Worker>,
+    next_worker: u64,
+    slots: u32,
+    now_us: u64,
+    random: u64,
+}
+
+impl World {
+    fn draw(&mut self, below: u64) -> u64 {
+        // xorshift64*, Vigna, 2016.
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
+    }
+
+    fn handle(&mut self, input: Input) {
+        self.now_us += 10;
+        let effects = self.core.handle(self.now_us, input).unwrap();
+        for (id, commit) in self.core.take_commits(self.now_us) {
+            let stored = self.stored.entry(id.clone()).or_default();
+            store(stored, commit);
+            assert!(stored.holds_tasks());
+            assert_eq!(Some(&TaskJob::load(stored).unwrap()), self.core.task_job(&id), "as it was committed");
+        }
+        self.carry_out(effects);
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            if let Effect::Orders { worker, orders } = effect
+                && let Some(worker) = self.workers.get_mut(&worker)
+            {
+                worker.inbox.extend(orders);
+            }
+        }
+    }
+
+    fn join(&mut self) {
+        self.next_worker += 1;
+        let worker = Incarnation(self.next_worker);
+        self.workers.insert(worker, Worker::default());
+        let about = WorkerInfo { capacity: capacity(self.slots), ..WorkerInfo::default() };
+        self.handle(Input::WorkerJoined { worker, about });
+    }
+
+    fn die(&mut self, worker: Incarnation) {
+        self.workers.remove(&worker);
+        self.handle(Input::WorkerGone { worker, reason: "dead".into() });
+    }
+
+    /// The engine dies and another reads everything back. Workers that no job names register again.
+    fn restart(&mut self) {
+        self.core = Core::new(1);
+        self.workers.values_mut().for_each(|worker| worker.inbox.clear());
+        let mut effects = Vec::new();
+        for stored in self.stored.values() {
+            effects.extend(self.core.restore_tasks(TaskJob::load(stored).unwrap()));
+        }
+        self.carry_out(effects);
+        let known: Vec<Incarnation> = self.core.workers().map(|(worker, _)| worker).collect();
+        let all: Vec<Incarnation> = self.workers.keys().copied().collect();
+        for worker in all {
+            if !known.contains(&worker) {
+                self.workers.remove(&worker);
+                self.join();
+                continue;
+            }
+            let worker = self.workers.get_mut(&worker).unwrap();
+            let before = std::mem::take(&mut worker.held);
+            worker.read_orders();
+            // What it did already and has not reported is reported, not done again.
+            let ended = |key: &TaskKey, order: &TaskOrder| {
+                let same = |(job, _, end): &(JobId, u32, TaskEnd)| {
+                    (job, end.task.0, end.attempt) == (&key.0, key.1, order.attempt)
+                };
+                worker.reports.iter().any(same)
+            };
+            let again: Vec<TaskKey> = worker
+                .held
+                .iter()
+                .filter(|(key, (_, order))| ended(key, order))
+                .map(|(k, _)| k.clone())
+                .collect();
+            again.iter().for_each(|key| drop(worker.held.remove(key)));
+            drop(before);
+        }
+    }
+
+    fn report(&mut self, worker: Incarnation, count: usize, lost: bool) {
+        let reports = &mut self.workers.get_mut(&worker).unwrap().reports;
+        let count = count.min(reports.len());
+        let groups: Vec<ReportGroup> = reports
+            .iter()
+            .take(count)
+            .map(|(job, nonce, end)| ReportGroup {
+                job: job.clone(),
+                nonce: *nonce,
+                ended: vec![end.clone()],
+            })
+            .collect();
+        if !lost {
+            // Otherwise the answer is lost: they are sent again.
+            reports.drain(..count);
+        }
+        self.handle(Input::TasksEnded { worker, groups });
+    }
+
+    fn step(&mut self, misfortunes: u64) {
+        self.now_us += 500;
+        let fate = self.draw(1_000);
+        if fate < misfortunes {
+            return match self.draw(4) {
+                0 => self.restart(),
+                1 if !self.workers.is_empty() => {
+                    let n = self.draw(self.workers.len() as u64) as usize;
+                    let worker = *self.workers.keys().nth(n).unwrap();
+                    self.die(worker);
+                }
+                _ => self.join(),
+            };
+        }
+        if self.workers.is_empty() {
+            return self.join();
+        }
+        let n = self.draw(self.workers.len() as u64) as usize;
+        let id = *self.workers.keys().nth(n).unwrap();
+        match self.draw(6) {
+            0 => self.handle(Input::Tick),
+            1 => self.workers.get_mut(&id).unwrap().read_orders(),
+            2 => {
+                let (count, lost) = (self.draw(8) as usize, self.draw(4) == 0);
+                self.report(id, count, lost);
+            }
+            _ => {
+                self.workers.get_mut(&id).unwrap().read_orders();
+                let runnable = self.workers[&id].runnable();
+                if !runnable.is_empty() {
+                    let n = self.draw(runnable.len() as u64) as usize;
+                    self.workers.get_mut(&id).unwrap().run(&runnable[n]);
+                }
+            }
+        }
+    }
+
+    fn views(&self, job: &JobId) -> Vec<TaskView> {
+        let query = TaskQuery { first: TaskIndex(0), limit: u32::MAX, state: None, name: None };
+        self.core.task_views(job, &query).unwrap()
+    }
+
+    fn is_over(&self, job: &JobId) -> bool {
+        self.core.task_job(job).unwrap().phase().is_over()
+    }
+}
+
+fn run(graphs: &[Vec<NewTask>], parts: usize, seed: u64, slots: u32, misfortunes: u64) {
+    let mut world = World {
+        core: Core::new(1),
+        stored: BTreeMap::new(),
+        workers: BTreeMap::new(),
+        next_worker: 0,
+        slots,
+        now_us: 1_000_000,
+        random: seed | 1,
+    };
+    let ids: Vec<JobId> = (0..graphs.len()).map(|n| format!("job{n}").parse().unwrap()).collect();
+    for (nonce, (id, tasks)) in ids.iter().zip(graphs).enumerate() {
+        let (nonce, count) = (nonce as u32, tasks.len() as u32);
+        let first = tasks.len() / parts;
+        let spec = GraphSpec {
+            id: id.clone(),
+            classes: vec![class()],
+            tasks: tasks[..first].to_vec(),
+            complete: parts == 1,
+        };
+        for _ in 0..2 {
+            let spec = Box::new(spec.clone());
+            world.handle(Input::SubmitGraph(GraphSubmission { spec, nonce, replace: false }));
+        }
+        if parts > 1 {
+            let (first, tasks) = (TaskIndex(first as u32), tasks[first..].to_vec());
+            for _ in 0..2 {
+                let tasks = tasks.clone();
+                world.handle(Input::ExtendGraph { job: id.clone(), nonce, first, tasks });
+                world.restart();
+            }
+            world.handle(Input::StartGraph { job: id.clone(), nonce, count });
+        }
+    }
+    for n in 0.. {
+        if ids.iter().all(|id| world.is_over(id)) {
+            break;
+        }
+        let open: Vec<_> =
+            ids.iter().flat_map(|id| world.views(id)).filter(|v| !v.state.is_final()).collect();
+        assert!(n < 200_000, "seed {seed}: it hangs: {open:#?}");
+        for view in open {
+            assert!(!view.because.is_empty());
+        }
+        world.step(misfortunes);
+    }
+    for (id, tasks) in ids.iter().zip(graphs) {
+        assert_eq!(*world.core.task_job(id).unwrap().phase(), Phase::Done);
+        let views = world.views(id);
+        let taken = taken(tasks);
+        for (place, want) in expected(tasks).into_iter().enumerate() {
+            let state = views[place].state;
+            match want {
+                None => assert!(matches!(state, TaskState::Skipped | TaskState::Failed), "{place}: {state}"),
+                Some(want) => {
+                    assert_eq!(state, TaskState::Done, "task {place}");
+                    let given = world.core.task_value(id, TaskIndex(place as u32)).unwrap().unwrap();
+                    if tasks[place].name.is_some() || !taken.contains(&(place as u32)) {
+                        assert_eq!(given, Value::Inline(want.to_le_bytes().to_vec().into()), "task {place}");
+                    }
+                }
+            }
+        }
+        let stored = &world.stored[id].graph;
+        assert!(stored.leases.is_empty(), "{:?}", stored.leases);
+        // What is named, or what nobody takes; the tasks that others added are taken by those.
+        let results = (0..tasks.len() as u32).filter(|place| {
+            let name = &tasks[*place as usize].name;
+            views[*place as usize].state == TaskState::Done && (name.is_some() || !taken.contains(place))
+        });
+        assert!(stored.values.len() <= results.count(), "values that nobody needs are gone");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_task_ends_as_its_graph_says_whatever_dies(
+        graphs in prop::collection::vec(prop::collection::vec(drawn(), 1..30), 1..3),
+        parts in 1usize..3,
+        seed: u64,
+        slots in 1u32..4,
+        misfortunes in 0u64..60,
+    ) {
+        let graphs: Vec<Vec<NewTask>> = graphs.iter().map(|drawn| graph(drawn)).collect();
+        run(&graphs, parts, seed, slots, misfortunes);
+    }
+}
