@@ -222,6 +222,9 @@ impl TaskJob {
                     self.outbox.recalled.push((worker, TaskIndex(task), attempt));
                 }
             }
+            if self.graph.state(task) == TaskState::Continued {
+                self.continued.remove(&task);
+            }
             self.graph.set_state(task, state);
             self.use_up_inputs(task);
             let (uses, stays) = self.uses(task);
@@ -257,11 +260,6 @@ impl TaskJob {
             uses += u32::from(kind == EdgeKind::Value && !self.graph.state(follower).is_final());
         }
         (uses, self.graph.slot(task).is_named() || !taken)
-    }
-
-    /// The task that gives what one gives that is continued.
-    pub(super) fn child_of(&self, parent: u32) -> Option<u32> {
-        (parent + 1..self.graph.len()).find(|task| self.graph.record(*task).4 == Some(parent))
     }
 
     fn use_up_inputs(&mut self, task: u32) {

@@ -104,6 +104,8 @@ pub struct TaskJob {
     pub(super) faults: BTreeMap<u32, Faults>,
     /// Tasks whose next attempt comes later, by time.
     pub(super) postponed: BTreeSet<(u64, u32)>,
+    /// Tasks that are continued, and the one that gives what each gives.
+    pub(super) continued: BTreeMap<u32, u32>,
     pub(super) leases: BTreeMap<Incarnation, BTreeSet<u32>>,
     /// Workers that have leases.
     pub(super) workers: BTreeMap<Incarnation, WorkerInfo>,
@@ -121,6 +123,7 @@ impl PartialEq for TaskJob {
             && self.values == other.values
             && self.faults == other.faults
             && self.postponed == other.postponed
+            && self.continued == other.continued
             && self.leases == other.leases
             && self.workers == other.workers
     }
@@ -139,9 +142,22 @@ impl TaskJob {
     }
 
     pub(super) fn empty(id: JobId, state: JobState) -> Self {
-        let (classes, graph, values, faults) = Default::default();
+        let (classes, graph, values, faults, continued) = Default::default();
         let (postponed, leases, workers, changes, outbox) = Default::default();
-        Self { id, state, classes, graph, values, faults, postponed, leases, workers, changes, outbox }
+        Self {
+            id,
+            state,
+            classes,
+            graph,
+            values,
+            faults,
+            postponed,
+            continued,
+            leases,
+            workers,
+            changes,
+            outbox,
+        }
     }
 
     /// The job's name.
@@ -249,6 +265,9 @@ impl TaskJob {
     pub(super) fn add(&mut self, records: &[TaskRecord]) {
         for record in records {
             let task = self.graph.add(record);
+            if let Some(parent) = record.4 {
+                self.continued.insert(parent, task);
+            }
             if self.is_running() {
                 self.ready_if_met(task);
             }
@@ -304,6 +323,7 @@ impl TaskJob {
         }
         self.classes.iter_mut().for_each(|class| class.ready.clear());
         self.postponed.clear();
+        self.continued.clear();
         self.outbox.released.extend(self.values.drop_intermediate());
         let mut fields = vec![("state", phase.word().to_owned())];
         if let Phase::Failed { code, reason } = &phase {

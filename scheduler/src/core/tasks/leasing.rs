@@ -53,8 +53,10 @@ struct Offer {
 pub(in crate::core) struct Fleet {
     loads: BTreeMap<Incarnation, Load>,
     offers: BTreeSet<Offer>,
-    /// Workers that have less than their slots can run.
+    /// Workers that have less than their slots can run, or of whose tasks some have ended.
     hungry: BTreeSet<Incarnation>,
+    /// Those of them that may take up the rest of a chain.
+    in_chains: BTreeSet<Incarnation>,
 }
 
 impl Fleet {
@@ -68,6 +70,7 @@ impl Fleet {
     pub(in crate::core) fn worker_gone(&mut self, worker: Incarnation) {
         self.loads.remove(&worker);
         self.hungry.remove(&worker);
+        self.in_chains.remove(&worker);
     }
 
     /// Takes note of what happened to a job.
@@ -83,6 +86,9 @@ impl Fleet {
             load.held = load.held.saturating_sub(1);
             load.held_us = if load.held == 0 { 0.0 } else { (load.held_us - mean_us).max(0.0) };
             self.hungry.insert(worker);
+            if !load.tails.is_empty() {
+                self.in_chains.insert(worker);
+            }
         }
     }
 
@@ -112,10 +118,11 @@ impl PartialEq for Fleet {
 }
 
 impl Fleet {
-    /// Gives ready tasks to workers that have room. Cost O(workers with room + tasks given out).
+    /// Gives ready tasks to workers that have room. Cost O(tasks given out), and O(workers with room) where any are ready.
     pub(super) fn place(&mut self, matching: &mut Matching<'_>, effects: &mut Vec<Effect>) {
-        let hungry: Vec<Incarnation> = self.hungry.iter().copied().collect();
-        for worker in hungry {
+        let in_chains = std::mem::take(&mut self.in_chains);
+        let takers = if self.offers.is_empty() { in_chains } else { self.hungry.clone() };
+        for worker in takers {
             let Some(about) = matching.workers.get(&worker) else {
                 self.hungry.remove(&worker);
                 continue;

@@ -57,7 +57,8 @@ impl TaskJob {
             let class: TaskClass = parse("class", &place.to_string(), text)?;
             job.classes.push(ClassState { class, mean_run_us: None, ready: Default::default() });
         }
-        job.graph = load_graph(stored, job.classes.len())?;
+        let (graph, continued) = load_graph(stored, job.classes.len())?;
+        (job.graph, job.continued) = (graph, continued);
         job.load_leases(stored)?;
         for (task, text) in by_number("fault", &stored.graph.faults)? {
             job.check_task("fault", task)?;
@@ -139,8 +140,9 @@ impl TaskJob {
     }
 }
 
-fn load_graph(stored: &StoredJob, classes: usize) -> Result<Graph, Unreadable> {
-    let mut graph = Graph::default();
+/// The tasks, and which of them are continued by which.
+fn load_graph(stored: &StoredJob, classes: usize) -> Result<(Graph, BTreeMap<u32, u32>), Unreadable> {
+    let (mut graph, mut continued) = (Graph::default(), BTreeMap::new());
     let mut records: Vec<TaskRecord> = Vec::new();
     for (first, text) in by_number("chunk", &stored.graph.chunks)? {
         if first as usize != records.len() {
@@ -173,8 +175,11 @@ fn load_graph(stored: &StoredJob, classes: usize) -> Result<Graph, Unreadable> {
         if !known {
             return Err(unreadable("chunk", &task.to_string(), "it refers to what is not there"));
         }
-        graph.add_in(record, &states);
+        let child = graph.add_in(record, &states);
+        if let Some(parent) = record.4.filter(|parent| states[*parent as usize] == TaskState::Continued) {
+            continued.insert(parent, child);
+        }
     }
     graph.take_dirty_windows();
-    Ok(graph)
+    Ok((graph, continued))
 }

@@ -80,8 +80,8 @@ impl Core {
                     _ => format!("{holder} has it, and waits there for {}", self.unmet(job, task)),
                 }
             }
-            TaskState::Continued => match job.child_of(task) {
-                Some(child) => format!(
+            TaskState::Continued => match job.continued.get(&task) {
+                Some(&child) => format!(
                     "it gives what task {} gives, which is {}",
                     job.display(child),
                     job.graph.state(child)
