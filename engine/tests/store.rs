@@ -10,7 +10,7 @@ use syncline_engine::store::{
 };
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{
-    core::Commit,
+    core::{Commit, GraphChanges, StoredGraph},
     ids::{EngineEpoch, JobId},
 };
 
@@ -207,6 +207,126 @@ async fn a_key_of_another_type_is_refused_before_anything_is_written() {
     for key in [&keys.state, &keys.job, &keys.events] {
         assert_eq!(store.query::<u64>("look", &["EXISTS", key]).await.unwrap(), 0, "{key}");
     }
+}
+
+fn fields<V: Clone>(fields: &[(&str, V)]) -> Vec<(String, V)> {
+    fields.iter().map(|(field, value)| ((*field).to_owned(), value.clone())).collect()
+}
+
+fn text(field: &str, value: &str) -> (String, Option<String>) {
+    (field.to_owned(), Some(value.to_owned()))
+}
+
+/// All six parts of a graph, one of them with every byte there is.
+fn graph() -> GraphChanges {
+    let any: Vec<u8> = (0..=255).collect();
+    GraphChanges {
+        classes: fields(&[("0", "{\"work\":1}".to_owned())]),
+        chunks: fields(&[("0", "[\"a\"]".to_owned()), ("1", "x".repeat(1 << 20))]),
+        windows: fields(&[("0", "wrd".to_owned())]),
+        values: fields(&[("2", Some([b"=", &any[..]].concat())), ("7", Some(Vec::new()))]),
+        faults: vec![text("1", "{}")],
+        leases: vec![text("w3", "0-1")],
+    }
+}
+
+fn stored_graph() -> StoredGraph {
+    let given = graph();
+    let kept = |fields: Vec<(String, Option<String>)>| {
+        fields.into_iter().filter_map(|(field, value)| Some((field, value?))).collect()
+    };
+    StoredGraph {
+        classes: given.classes.into_iter().collect(),
+        chunks: given.chunks.into_iter().collect(),
+        windows: given.windows.into_iter().collect(),
+        values: given.values.into_iter().filter_map(|(task, value)| Some((task, value?))).collect(),
+        faults: kept(given.faults),
+        leases: kept(given.leases),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_is_read_back_as_it_was_written_whatever_the_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "graph".parse().unwrap();
+    let write = async |seq, mode, graph| {
+        let commit = Commit { graph, ..commit("a") };
+        assert_eq!(store.commit(&job, FIRST, seq, mode, &commit).await.unwrap(), Committed::Applied);
+        store.read(&job).await.unwrap().graph
+    };
+    assert_eq!(write(1, CommitMode::New, graph()).await, stored_graph());
+    assert_eq!(write(2, CommitMode::Next, GraphChanges::default()).await, stored_graph(), "left alone");
+
+    let changes = GraphChanges {
+        windows: fields(&[("0", "ddd".to_owned()), ("1", "w".to_owned())]),
+        values: vec![("2".into(), None), ("3".into(), Some(b"=\r\n".to_vec()))],
+        faults: vec![("1".into(), None)],
+        leases: vec![("w3".into(), None), text("w4", "256")],
+        ..GraphChanges::default()
+    };
+    let changed = write(3, CommitMode::Next, changes).await;
+    assert_eq!(changed.windows["0"], "ddd");
+    assert_eq!(changed.values.keys().map(String::as_str).collect::<Vec<_>>(), ["3", "7"]);
+    assert_eq!((changed.values["3"].as_slice(), changed.faults.len()), (&b"=\r\n"[..], 0));
+    assert_eq!(changed.leases, [("w4".to_owned(), "256".to_owned())].into());
+
+    // A job that is written whole, or takes the place of another, has nothing of what was there.
+    assert_eq!(write(4, CommitMode::Whole, graph()).await, stored_graph());
+    assert_eq!(write(5, CommitMode::Whole, GraphChanges::default()).await, StoredGraph::default());
+    write(6, CommitMode::Next, graph()).await;
+    assert_eq!(write(7, CommitMode::New, GraphChanges::default()).await, StoredGraph::default());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_of_many_fields_expires_with_its_job_and_goes_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "many".parse().unwrap();
+    let keys = JobKeys::new(&job);
+    let values: Vec<_> = (0..20_000).map(|task| (task.to_string(), Some(b"=\x00".to_vec()))).collect();
+    let removed = values.iter().map(|(task, _)| (task.clone(), None)).skip(1).collect();
+    let count = async || store.query::<u64>("count", &["HLEN", &keys.values]).await.unwrap();
+    let first = Commit { graph: GraphChanges { values, ..graph() }, ..commit("a") };
+    store.commit(&job, FIRST, 1, CommitMode::New, &first).await.unwrap();
+    assert_eq!(count().await, 20_000);
+    let graph = GraphChanges { values: removed, ..GraphChanges::default() };
+    let last = Commit { graph, over: true, ..commit("z") };
+    store.commit(&job, FIRST, 2, CommitMode::Next, &last).await.unwrap();
+    assert_eq!(count().await, 1);
+    for key in keys.all() {
+        let ttl_s: i64 = store.query("ttl", &["TTL", key]).await.unwrap();
+        assert!(ttl_s > 600_000 || ttl_s == -2, "{key}: {ttl_s}");
+    }
+    let gone = Commit { gone: true, ..Commit::default() };
+    store.commit(&job, FIRST, 3, CommitMode::Next, &gone).await.unwrap();
+    for key in keys.all() {
+        assert_eq!(store.query::<u64>("look", &["EXISTS", key]).await.unwrap(), 0, "{key}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_key_of_another_type_is_refused_where_it_would_be_written_and_nowhere_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "typed".parse().unwrap();
+    let keys = JobKeys::new(&job);
+    store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
+    let _: u64 = store.query("spoil", &["LPUSH", &keys.values, "something else"]).await.unwrap();
+    let with_graph = Commit { graph: graph(), ..commit("b") };
+    let refused = store.commit(&job, FIRST, 2, CommitMode::Next, &with_graph).await.unwrap_err();
+    assert!(
+        matches!(&refused, StoreError::WrongType { key, found } if *key == keys.values && found == "list")
+    );
+    assert_eq!(store.query::<u64>("look", &["EXISTS", &keys.graph]).await.unwrap(), 0);
+    assert_eq!(store.query::<u64>("look", &["XLEN", &keys.events]).await.unwrap(), 1);
+    let trains = store.commit(&job, FIRST, 2, CommitMode::Next, &commit("b")).await;
+    assert_eq!(trains.unwrap(), Committed::Applied, "a job that trains has nothing to do with that key");
+    let replaced = store.commit(&job, FIRST, 3, CommitMode::New, &with_graph).await;
+    assert_eq!(replaced.unwrap(), Committed::Applied, "a new job takes the place of whatever was there");
 }
 
 #[tokio::test(flavor = "multi_thread")]

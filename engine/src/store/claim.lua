@@ -1,6 +1,6 @@
 -- Makes a job belong to a newer engine: from now on commits of lower epochs are refused, also of a job that is listed
 -- and has no keys yet, so that an engine that was deposed meanwhile cannot bring it in.
--- KEYS  1 state  2 to 8 the other keys of the job   ARGV  1 epoch  2 seconds for which a fence without a job stays
+-- KEYS  1 state  2 to 14 the other keys of the job   ARGV  1 epoch  2 seconds for which a fence without a job stays
 -- Returns {'ok', seq}, {'none'}, {'fenced', epoch}, or {'damaged', what}.
 local found = redis.call('TYPE', KEYS[1]).ok
 if found ~= 'hash' and found ~= 'none' then return {'damaged', 'its state key holds a ' .. found} end

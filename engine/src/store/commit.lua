@@ -1,5 +1,6 @@
 -- Writes the changes of one job in one turn, all or nothing.
--- KEYS  1 state  2 job  3 tasks  4 workers  5 supersteps  6 events  7 metrics  8 barriers (streams)
+-- KEYS  1 state  2 job  3 tasks  4 workers  5 supersteps  6 events  7 metrics  8 barriers (streams), and of general
+--       tasks, unless this commit leaves them alone: 9 classes  10 graph  11 states  12 values  13 faults  14 leases
 -- ARGV  1 epoch  2 seq  3 mode  then operations: code, key index, n, n arguments
 --       mode  "next": the changes since the commit before; "new": a job that takes the place of whatever was there;
 --             "whole": everything, after a loss of the store was noticed; "gone": nothing is to be left
@@ -8,9 +9,9 @@
 -- had committed, {'fenced', epoch, seq}, or {'type', key, found}.
 -- Lua does not roll back, so everything is checked before the first write.
 local mode = ARGV[3]
-for i = 1, 8 do
+for i = 1, #KEYS do
   local found = redis.call('TYPE', KEYS[i]).ok
-  local wanted = i < 6 and 'hash' or 'stream'
+  local wanted = i >= 6 and i <= 8 and 'stream' or 'hash'
   if found ~= 'none' and found ~= wanted and mode ~= 'gone' and mode ~= 'new' then
     return {'type', KEYS[i], found}
   end
@@ -28,11 +29,14 @@ if mode == 'next' then
 end
 
 if mode == 'gone' then
-  redis.call('UNLINK', unpack(KEYS, 1, 8))
+  redis.call('UNLINK', unpack(KEYS))
   return {'ok'}
 end
-if mode == 'new' then redis.call('UNLINK', unpack(KEYS, 1, 8)) end
-if mode == 'whole' then redis.call('UNLINK', unpack(KEYS, 1, 5)) end
+if mode == 'new' then redis.call('UNLINK', unpack(KEYS)) end
+if mode == 'whole' then
+  redis.call('UNLINK', unpack(KEYS, 1, 5))
+  redis.call('UNLINK', unpack(KEYS, 9))
+end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'seq', ARGV[2])
 local at = 4
 while at <= #ARGV do

@@ -9,12 +9,15 @@ pub const JOBS: &str = "syncline:jobs";
 /// Counter: the last worker incarnation that was given away.
 pub const INCARNATIONS: &str = "syncline:incarnations";
 /// Format of everything below; raised when it changes incompatibly.
-pub const SCHEMA: &str = "5";
+pub const SCHEMA: &str = "6";
 
 /// Entries kept in each stream of a job.
 pub const STREAM_ENTRIES: usize = 200;
 /// How long the keys of an ended job stay.
 pub const ENDED_JOB_EXPIRY_S: u64 = 7 * 24 * 3600;
+
+/// Keys in front of those of general tasks.
+pub(super) const TRAINING_KEYS: usize = 8;
 
 /// The keys of one job; the hash tag keeps them in one slot of a cluster.
 #[derive(Debug, Clone)]
@@ -35,6 +38,18 @@ pub struct JobKeys {
     pub metrics: String,
     /// Capped stream: the barriers that closed, with predicted and actual waits.
     pub barriers: String,
+    /// Hash: class of general tasks to JSON.
+    pub classes: String,
+    /// Hash: first of the general tasks that came together to JSON.
+    pub graph: String,
+    /// Hash: window of general tasks to their states, one letter each.
+    pub states: String,
+    /// Hash: general task to what it gave, of any bytes.
+    pub values: String,
+    /// Hash: general task that had to be tried again, or failed, to JSON.
+    pub faults: String,
+    /// Hash: worker incarnation to the general tasks that it has.
+    pub leases: String,
 }
 
 impl JobKeys {
@@ -50,11 +65,17 @@ impl JobKeys {
             events: key("events"),
             metrics: key("metrics"),
             barriers: key("barriers"),
+            classes: key("classes"),
+            graph: key("graph"),
+            states: key("states"),
+            values: key("values"),
+            faults: key("faults"),
+            leases: key("leases"),
         }
     }
 
     /// All of them, in the order in which the commit script expects them.
-    pub fn all(&self) -> [&str; 8] {
+    pub fn all(&self) -> [&str; 14] {
         [
             &self.state,
             &self.job,
@@ -64,6 +85,12 @@ impl JobKeys {
             &self.events,
             &self.metrics,
             &self.barriers,
+            &self.classes,
+            &self.graph,
+            &self.states,
+            &self.values,
+            &self.faults,
+            &self.leases,
         ]
     }
 }

@@ -3,17 +3,17 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use redis::{
-    AsyncCommands, FromRedisValue, Script,
+    AsyncCommands, ErrorKind, FromRedisValue, Script, ServerErrorKind,
     aio::{ConnectionManager, ConnectionManagerConfig},
 };
 use syncline_scheduler::{
-    core::{Commit, StoredJob},
+    core::{Commit, StoredGraph, StoredJob},
     ids::{EngineEpoch, JobId},
 };
 use tokio::time::timeout;
 
 use super::{
-    batch::ScriptArguments,
+    batch::commit_call,
     error::StoreError,
     keys::{self, JobKeys},
 };
@@ -51,7 +51,7 @@ pub enum CommitMode {
 #[derive(Debug)]
 pub enum Claimed {
     /// With the seq of its last commit.
-    Job { stored: StoredJob, seq: u64 },
+    Job { stored: Box<StoredJob>, seq: u64 },
     /// Listed, and without keys.
     Absent,
     /// Its keys cannot be those of a job.
@@ -126,24 +126,18 @@ impl RedisStore {
         mode: CommitMode,
         commit: &Commit,
     ) -> Result<Committed, StoreError> {
-        let names = JobKeys::new(job);
-        let mut call = self.commit.prepare_invoke();
-        for key in names.all() {
-            call.key(key);
-        }
-        let mode = match (commit.gone, mode) {
-            (true, _) => "gone",
-            (false, CommitMode::Whole) => "whole",
-            (false, CommitMode::New) => "new",
-            (false, CommitMode::Next) => "next",
-        };
-        call.arg(epoch.0).arg(seq).arg(mode);
-        for argument in ScriptArguments::of(commit).0 {
-            call.arg(argument);
-        }
+        let call = commit_call(self.commit.get_hash(), &JobKeys::new(job), (epoch, seq, mode), commit);
         let answer: Vec<String> = Self::bounded("commit", || {
             let (call, mut connection) = (&call, self.connection.clone());
-            async move { call.invoke_async(&mut connection).await }
+            async move {
+                match call.query_async(&mut connection).await {
+                    Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                        self.commit.load_async(&mut connection).await?;
+                        call.query_async(&mut connection).await
+                    }
+                    answer => answer,
+                }
+            }
         })
         .await?;
         let text = |i: usize| answer.get(i).cloned().unwrap_or_default();
@@ -257,7 +251,7 @@ impl RedisStore {
         match (text(0).as_str(), text(1)) {
             ("none", _) => Ok(Claimed::Absent),
             ("ok", seq) => match seq.parse() {
-                Ok(seq) => Ok(Claimed::Job { stored: self.read(job).await?, seq }),
+                Ok(seq) => Ok(Claimed::Job { stored: Box::new(self.read(job).await?), seq }),
                 Err(_) => Ok(Claimed::Damaged { what: format!("its seq is `{seq}`") }),
             },
             // The caller checks its lease: if it still leads, no engine had that epoch and the record is damaged.
@@ -272,19 +266,26 @@ impl RedisStore {
         let names = JobKeys::new(job);
         let mut pipe = redis::pipe();
         pipe.atomic();
-        for key in [&names.state, &names.tasks, &names.workers, &names.supersteps] {
+        let records = [&names.state, &names.tasks, &names.workers, &names.supersteps];
+        let graph =
+            [&names.classes, &names.graph, &names.states, &names.values, &names.faults, &names.leases];
+        for key in records.into_iter().chain(graph) {
             pipe.hgetall(key);
         }
         type Fields = BTreeMap<String, String>;
-        let (mut state, tasks, workers, supersteps): (Fields, Fields, Fields, Fields) =
-            Self::bounded("read job", || {
-                let (pipe, mut connection) = (&pipe, self.connection.clone());
-                async move { pipe.query_async(&mut connection).await }
-            })
-            .await?;
+        type Values = BTreeMap<String, Vec<u8>>;
+        type Hashes = (Fields, Fields, Fields, Fields, Fields, Fields, Fields, Values, Fields, Fields);
+        let read = Self::bounded("read job", || {
+            let (pipe, mut connection) = (&pipe, self.connection.clone());
+            async move { pipe.query_async(&mut connection).await }
+        });
+        let hashes: Hashes = read.await?;
+        let (mut state, tasks, workers, supersteps, classes, chunks, windows, values, faults, leases) =
+            hashes;
+        let graph = StoredGraph { classes, chunks, windows, values, faults, leases };
         let spec = state.remove("spec").unwrap_or_default();
         let job_state = state.remove("job_state").unwrap_or_default();
-        Ok(StoredJob { spec, job_state, tasks, workers, supersteps, ..StoredJob::default() })
+        Ok(StoredJob { spec, job_state, tasks, workers, supersteps, graph })
     }
 
     /// All fields of one of our bounded hashes.
