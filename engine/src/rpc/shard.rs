@@ -148,6 +148,8 @@ pub trait Shard {
         keep: Vec<String>,
         older_than_s: u64,
     ) -> Result<Collected, ShardFault>;
+    /// Removes these blobs at once: nobody needs them any more. Those that are not here are no fault.
+    async fn release(epoch: EngineEpoch, digests: Vec<String>) -> Result<(), ShardFault>;
     /// Which of these blobs are kept here. They count as asked for.
     async fn has_blobs(digests: Vec<String>) -> Vec<bool>;
 }

@@ -108,6 +108,19 @@ impl BlobStore {
         Ok(collected)
     }
 
+    /// Removes these blobs, as far as they are here.
+    pub(super) fn remove(&self, digests: impl Iterator<Item = Digest>) -> Result<(), ShardFault> {
+        let _guard = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
+        for digest in digests {
+            let path = self.path(&digest);
+            match fs::remove_file(&path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(disk_fault("remove", &path, &e)),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Stores a file that lies elsewhere on the same disk as a blob, as a hard link.
     pub(super) fn link(&self, digest: &Digest, file: &Path) -> io::Result<()> {
         let path = self.path(digest);

@@ -180,6 +180,15 @@ impl Shard for Control {
         .await
     }
 
+    async fn release(self, _: Context, epoch: EngineEpoch, digests: Vec<String>) -> Result<(), ShardFault> {
+        self.blocking(move |s| {
+            s.jobs.fence().check(epoch)?;
+            let known = digests.iter().filter_map(|hex| digest_from_hex(hex).ok());
+            s.blobs.remove(known)
+        })
+        .await
+    }
+
     async fn has_blobs(self, _: Context, digests: Vec<String>) -> Vec<bool> {
         let look = self.blocking(move |s| {
             let has = |hex: &String| {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::rig::{FIRST, Rig, SGD, UNIT, job, look};
+use crate::rig::{EPOCH, FIRST, Rig, SGD, UNIT, job, look};
 use safetensors::SafeTensors;
 use syncline_engine::rpc::{
     Collected, ShardFault,
@@ -17,7 +17,7 @@ use syncline_ps::{
     PsError,
     wire::{Reply, Request},
 };
-use syncline_scheduler::ids::Generation;
+use syncline_scheduler::ids::{EngineEpoch, Generation};
 
 #[test]
 fn a_blob_comes_back_from_whichever_shard_has_it() {
@@ -83,7 +83,7 @@ fn a_job_does_not_open_with_a_missing_or_wrong_blob() {
     for result in rig.open(FIRST, 100, SGD, &short) {
         assert!(matches!(result, Err(ShardFault::Invalid { .. })), "{result:?}");
     }
-    assert_eq!(rig.attach(0, crate::rig::EPOCH), Ok(None));
+    assert_eq!(rig.attach(0, EPOCH), Ok(None));
 }
 
 #[test]
@@ -171,4 +171,19 @@ fn blobs_that_no_job_needs_are_collected_when_they_are_old() {
     assert!(rig.blob_path(0, "notes.txt").exists());
     assert_eq!(rig.collect(0, &[], hour), Ok(Collected::default()), "all of them were asked for just now");
     assert!(matches!(rig.collect(0, &["x"], hour), Err(ShardFault::Invalid { .. })));
+}
+
+#[test]
+fn blobs_that_are_released_go_at_once_and_only_by_word_of_the_engine_that_leads() {
+    let rig = Rig::start(1);
+    let put = |bytes: &[u8]| rig.blobs().put(&rig.addresses()[0], bytes).unwrap();
+    let (value, other) = (put(b"value"), put(b"other"));
+    let unknown = "0".repeat(64);
+    for _ in 0..2 {
+        assert_eq!(rig.release(EPOCH, 0, &[&unknown, "no digest", &value]), Ok(()));
+        assert_eq!(rig.has_blobs(0, &[&value, &other]), [false, true]);
+    }
+    let deposed = rig.release(EngineEpoch(EPOCH.0 - 1), 0, &[&other]);
+    assert!(matches!(deposed, Err(ShardFault::Fenced { .. })), "{deposed:?}");
+    assert_eq!(rig.has_blobs(0, &[&other]), [true]);
 }

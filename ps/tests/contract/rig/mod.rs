@@ -214,6 +214,11 @@ impl Rig {
             .unwrap()
     }
 
+    pub fn release(&self, epoch: EngineEpoch, shard: usize, digests: &[&str]) -> Result<(), ShardFault> {
+        let digests = digests.iter().map(|&d| d.to_owned()).collect();
+        self.runtime.block_on(self.controls[shard].release(context::current(), epoch, digests)).unwrap()
+    }
+
     pub fn has_blobs(&self, shard: usize, digests: &[&str]) -> Vec<bool> {
         let digests = digests.iter().map(|&d| d.to_owned()).collect();
         self.runtime.block_on(self.controls[shard].has_blobs(context::current(), digests)).unwrap()
