@@ -61,6 +61,8 @@ impl Registered {
 pub struct Activity {
     /// Tasks that were received and whose report is not acknowledged yet.
     pub holding: Vec<TaskKey>,
+    /// General tasks that were received and have not ended, or whose end is not acknowledged yet.
+    pub tasks: u32,
     /// What the worker waits for right now, if anything.
     pub blocked_on: Option<String>,
     /// How long the executor has been busy with its present task, without waiting at a shard; 0: it has none.

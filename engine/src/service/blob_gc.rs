@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use syncline_scheduler::core::Job;
+use syncline_scheduler::{
+    core::{Job, StoredGraph},
+    tasks::Value,
+};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -61,6 +64,10 @@ async fn referenced_blobs(store: &RedisStore) -> Result<BTreeSet<String>, Engine
             // Listed without keys: it has expired, or is about to be written and its blobs are young.
             continue;
         }
+        if stored.holds_tasks() {
+            named.extend(values_of(&stored.graph));
+            continue;
+        }
         let job = Job::load(&stored)
             .map_err(|e| EngineFault::Unreadable { job: id.clone(), cause: e.to_string() })?;
         let blobs = job.spec().train().map(|(_, train)| train.model.blobs().map(str::to_owned));
@@ -69,4 +76,31 @@ async fn referenced_blobs(store: &RedisStore) -> Result<BTreeSet<String>, Engine
         named.extend(job.snapshot().map(|file| file.digest.clone()));
     }
     Ok(named)
+}
+
+/// Length of a digest in hexadecimal digits.
+const DIGEST_DIGITS: usize = 64;
+
+/// Blobs that a graph of general tasks names: large values that tasks gave, and large arguments, wherever a digest stands
+/// in the text of the tasks.
+fn values_of(graph: &StoredGraph) -> impl Iterator<Item = String> + '_ {
+    let given =
+        graph.values.values().filter_map(|stored| Some(Value::from_stored(stored)?.blob()?.digest.clone()));
+    let words = graph.chunks.values().flat_map(|text| text.split(|c: char| !c.is_ascii_hexdigit()));
+    given.chain(words.filter(|word| word.len() == DIGEST_DIGITS).map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_digest_that_a_graph_names_is_found_and_nothing_else() {
+        let [given, constant, other] = ["a1", "b2", "c3"].map(|pair| pair.repeat(32));
+        let mut graph = StoredGraph::default();
+        graph.chunks.insert("0".into(), format!(r#"[{{"digest":"{constant}","bytes":7}},"{other}0"]"#));
+        graph.values.insert("0".into(), format!("@{given}:9").into_bytes());
+        graph.values.insert("1".into(), format!("={other}").into_bytes());
+        assert_eq!(values_of(&graph).collect::<Vec<_>>(), [given, constant]);
+    }
 }

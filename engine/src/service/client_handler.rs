@@ -6,22 +6,25 @@ use syncline_scheduler::{
     core::{BarrierExplanation, GraphSubmission, Input, Job, Submission, TaskExplanation},
     graph::TaskId,
     ids::{JobId, Superstep},
-    spec::{JobSpec, TrainSpec},
+    spec::JobSpec,
     tasks::{GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
 use tarpc::context::Context;
+use tokio::time::Instant;
 
-use super::{blob_gc::collect_blobs, context::ServiceContext, sessions::WorkerStatus};
+use super::{blob_gc::collect_blobs, context::ServiceContext, worker_status::WorkerStatus};
 use crate::{
     rpc::{
         ClientService, Collected, EngineFault, InactiveReason, JobFields, JobRecord, JobStream, StreamCursor,
-        StreamEntry, WorkerFields, within,
+        StreamEntry, WorkerFields,
     },
     store::keys::JobKeys,
 };
 
-/// Limit of asking one shard which blobs it keeps.
-const BLOB_CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for the end of a job in one call.
+const MAX_JOB_WAIT: Duration = Duration::from_secs(60);
+/// Most tasks that one call shows.
+const MAX_VIEWS: u32 = 10_000;
 
 /// Serves one client's connection.
 #[derive(Clone)]
@@ -43,8 +46,7 @@ impl ClientHandler {
         if fields.is_empty() {
             return Err(EngineFault::UnknownJob { job: job.clone() });
         }
-        let over = |state: &String| ["done", "failed", "canceled", "damaged"].contains(&state.as_str());
-        let trouble = match fields.get("state").is_some_and(over) {
+        let trouble = match fields.get("state").is_some_and(|state| is_over(state)) {
             true => String::new(),
             false => self.0.notes().join("; "),
         };
@@ -52,35 +54,34 @@ impl ClientHandler {
         Ok(fields)
     }
 
-    /// Refuses a job that names a blob which no shard keeps.
-    async fn check_blobs(&self, train: &TrainSpec) -> Result<(), EngineFault> {
-        let expected = self.0.shards.count();
-        let digests: Vec<String> = train.model.blobs().iter().map(|d| (*d).to_owned()).collect();
-        let mut found = vec![false; digests.len()];
-        for shard in self.0.shards.indices() {
-            let digests = digests.clone();
-            let call = self
-                .0
-                .shards
-                .call_once(shard, |c| async move { c.has_blobs(within(BLOB_CALL_TIMEOUT), digests).await });
-            let here =
-                call.await.map_err(|_| EngineFault::MissingShards { present: expected - 1, expected })?;
-            found.iter_mut().zip(here).for_each(|(f, h)| *f |= h);
-        }
-        match found.iter().position(|f| !f) {
-            Some(at) => Err(EngineFault::MissingBlob { digest: digests[at].clone() }),
-            None => Ok(()),
-        }
-    }
-
-    /// A job as of its last commit.
-    async fn read(&self, id: &JobId) -> Result<Job, EngineFault> {
+    /// A job that trains, as of its last commit; a job of general tasks has nothing of `what`.
+    async fn read(&self, id: &JobId, what: &str) -> Result<Job, EngineFault> {
         let stored = self.0.read_store(self.0.store.read(id)).await?;
         if stored.spec.is_empty() {
             return Err(EngineFault::UnknownJob { job: id.clone() });
         }
+        if stored.holds_tasks() {
+            return Err(nothing_known(id, what.to_owned()));
+        }
         Job::load(&stored).map_err(|e| EngineFault::Unreadable { job: id.clone(), cause: e.to_string() })
     }
+
+    /// Why the active engine does not know a job, or something of it.
+    async fn absence(&self, job: &JobId, what: String) -> EngineFault {
+        match self.fields(job).await {
+            Ok(_) => nothing_known(job, what),
+            Err(fault) => fault,
+        }
+    }
+}
+
+/// Whether nothing can follow in a job of this state.
+fn is_over(state: &str) -> bool {
+    ["done", "failed", "canceled", "damaged"].contains(&state)
+}
+
+fn nothing_known(job: &JobId, what: String) -> EngineFault {
+    EngineFault::NothingKnown { job: job.clone(), what, kept: String::new() }
 }
 
 impl ClientService for ClientHandler {
@@ -94,7 +95,7 @@ impl ClientService for ClientHandler {
         self.0.dispatcher()?;
         self.0.all_shards()?;
         if let Some((_, train)) = spec.train() {
-            self.check_blobs(train).await?;
+            self.0.check_blobs(train.model.blobs().map(|d| (*d).to_owned()).into()).await?;
         }
         self.0
             .commit_input(Input::Submit(Submission { spec: Box::new(spec), nonce, replace }))
@@ -109,6 +110,8 @@ impl ClientService for ClientHandler {
         nonce: u32,
         replace: bool,
     ) -> Result<(), EngineFault> {
+        self.0.dispatcher()?;
+        self.0.check_values(&spec.tasks).await?;
         let submission = GraphSubmission { spec: Box::new(spec), nonce, replace };
         self.0.commit_input(Input::SubmitGraph(submission)).await.map(drop)
     }
@@ -121,6 +124,8 @@ impl ClientService for ClientHandler {
         first: TaskIndex,
         tasks: Vec<NewTask>,
     ) -> Result<(), EngineFault> {
+        self.0.dispatcher()?;
+        self.0.check_values(&tasks).await?;
         self.0.commit_input(Input::ExtendGraph { job, nonce, first, tasks }).await.map(drop)
     }
 
@@ -128,16 +133,38 @@ impl ClientService for ClientHandler {
         self.0.commit_input(Input::StartGraph { job, nonce, count }).await.map(drop)
     }
 
-    async fn wait_job(self, _: Context, _job: JobId, _wait_ms: u64) -> Result<bool, EngineFault> {
-        Ok(false)
+    async fn wait_job(self, _: Context, job: JobId, wait_ms: u64) -> Result<bool, EngineFault> {
+        let deadline = Instant::now() + Duration::from_millis(wait_ms).min(MAX_JOB_WAIT);
+        let mut active = self.0.active.clone();
+        loop {
+            active.mark_unchanged();
+            let mut ends = self.0.dispatcher()?.job_ends.watch();
+            let is_over = self.fields(&job).await?.get("state").is_some_and(|state| is_over(state));
+            if is_over || Instant::now() >= deadline {
+                return Ok(is_over);
+            }
+            tokio::select! {
+                _ = ends.ended(&job, deadline) => {}
+                // Another engine leads, or this one again: who waited there waits anew.
+                _ = active.changed() => {}
+            }
+        }
     }
 
-    async fn value(self, _: Context, _job: JobId, _task: TaskIndex) -> Result<Option<Value>, EngineFault> {
-        Ok(None)
+    async fn value(self, _: Context, job: JobId, task: TaskIndex) -> Result<Option<Value>, EngineFault> {
+        let name = job.clone();
+        match self.0.dispatcher()?.query(move |core| core.task_value(&name, task)).await? {
+            Some(value) => Ok(value),
+            None => Err(self.absence(&job, format!("task {task}")).await),
+        }
     }
 
-    async fn tasks(self, _: Context, _job: JobId, _query: TaskQuery) -> Result<Vec<TaskView>, EngineFault> {
-        Ok(Vec::new())
+    async fn tasks(self, _: Context, job: JobId, query: TaskQuery) -> Result<Vec<TaskView>, EngineFault> {
+        let (name, query) = (job.clone(), TaskQuery { limit: query.limit.min(MAX_VIEWS), ..query });
+        match self.0.dispatcher()?.query(move |core| core.task_views(&name, &query)).await? {
+            Some(views) => Ok(views),
+            None => Err(self.absence(&job, "general tasks".to_owned()).await),
+        }
     }
 
     async fn delete(self, _: Context, job: JobId) -> Result<(), EngineFault> {
@@ -200,12 +227,12 @@ impl ClientService for ClientHandler {
         job: JobId,
         barrier: Superstep,
     ) -> Result<BarrierExplanation, EngineFault> {
-        let read = self.read(&job).await?;
+        let what = format!("barrier {barrier}");
+        let read = self.read(&job, &what).await?;
         read.explain_barrier(barrier).ok_or_else(|| {
             let kept = read.barriers_kept();
             let kept = kept.map(|(first, last)| format!("; barriers {first} to {last} are kept"));
-            let (what, kept) = (format!("barrier {barrier}"), kept.unwrap_or_default());
-            EngineFault::NothingKnown { job, what, kept }
+            EngineFault::NothingKnown { job, what, kept: kept.unwrap_or_default() }
         })
     }
 
@@ -215,9 +242,9 @@ impl ClientService for ClientHandler {
         job: JobId,
         task: TaskId,
     ) -> Result<TaskExplanation, EngineFault> {
-        let (what, kept) = (format!("task {task}"), String::new());
-        let read = self.read(&job).await?;
-        read.explain_task(&task).ok_or(EngineFault::NothingKnown { job, what, kept })
+        let what = format!("task {task}");
+        let read = self.read(&job, &what).await?;
+        read.explain_task(&task).ok_or_else(|| nothing_known(&job, what))
     }
 
     async fn about(self, _: Context) -> Result<BTreeMap<String, String>, EngineFault> {

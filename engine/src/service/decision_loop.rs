@@ -1,19 +1,22 @@
 //! The loop of the active engine: drain the queue, let the core decide, commit, act, answer.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
 use futures::future::join_all;
 use syncline_scheduler::{
-    core::{Commit, Commits, Core, Effect, Input, Refused},
+    core::{Commits, Core, Effect, Input, Refused},
     ids::{EngineEpoch, JobId},
 };
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
-use super::{clock::Clock, dispatcher::EffectDispatcher, job_log::log_commit, message::Message};
+use super::{
+    clock::Clock, damaged_jobs::submitted, dispatcher::EffectDispatcher, job_log::log_commit,
+    message::Message,
+};
 use crate::{
     rpc::EngineFault,
     store::{CommitMode, Committed, RedisStore, StoreError, keys::ENDED_JOB_EXPIRY_S},
@@ -21,6 +24,8 @@ use crate::{
 
 /// Inputs handled in one turn, and thereby in one commit per job.
 const INPUTS_PER_TURN: usize = 256;
+/// General tasks after which no further input is handled in the same turn: workers wait for its commit.
+const TASKS_PER_TURN: usize = 8_192;
 /// Pause between two tries of a commit while Redis is away.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
@@ -62,13 +67,16 @@ impl DecisionLoop {
 
     /// Turns until the engine is deposed or stopped.
     pub(super) async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Message>) -> LoopEnd {
-        let mut batch = Vec::with_capacity(INPUTS_PER_TURN);
+        let mut messages = Vec::with_capacity(INPUTS_PER_TURN);
+        let mut waiting = VecDeque::new();
         let ended = loop {
-            batch.clear();
-            if queue.recv_many(&mut batch, INPUTS_PER_TURN).await == 0 {
-                break LoopEnd::Stopped;
+            if waiting.is_empty() {
+                if queue.recv_many(&mut messages, INPUTS_PER_TURN).await == 0 {
+                    break LoopEnd::Stopped;
+                }
+                waiting.extend(messages.drain(..));
             }
-            if let Err(ended) = self.turn(&mut batch).await {
+            if let Err(ended) = self.turn(&mut waiting).await {
                 break ended;
             }
         };
@@ -76,15 +84,24 @@ impl DecisionLoop {
         ended
     }
 
-    async fn turn(&mut self, batch: &mut Vec<Message>) -> Result<(), LoopEnd> {
+    /// Handles what waits, or as much of it as makes one commit of a reasonable size.
+    async fn turn(&mut self, waiting: &mut VecDeque<Message>) -> Result<(), LoopEnd> {
         let mut effects: Vec<Effect> = Vec::new();
-        let mut answers = Vec::new();
-        for message in batch.drain(..) {
+        let (mut answers, mut queries) = (Vec::new(), Vec::new());
+        let mut tasks = 0;
+        while tasks < TASKS_PER_TURN
+            && let Some(message) = waiting.pop_front()
+        {
             let (input, reply) = match message {
                 Message::Input(input) => (input, None),
                 Message::Request(input, reply) => (input, Some(reply)),
+                Message::Query(query) => {
+                    queries.push(query);
+                    continue;
+                }
                 Message::Deposed => return Err(LoopEnd::Deposed),
             };
+            tasks += general_tasks(&input);
             let answer = match self.handle_if_damaged(&input).await? {
                 Some(answer) => answer,
                 None => self.handle(input, &mut effects).await?,
@@ -98,8 +115,12 @@ impl DecisionLoop {
             // The caller may have gone meanwhile.
             let _ = reply.send(answer);
         }
+        queries.into_iter().for_each(|query| query(&self.core));
         for (job, commit) in &commits {
             log_commit(job, commit);
+            if commit.over || commit.gone {
+                self.dispatcher.job_ends.publish(job);
+            }
             if commit.gone {
                 self.forget_job(job).await?;
             } else if commit.over {
@@ -130,52 +151,24 @@ impl DecisionLoop {
         effects: &mut Vec<Effect>,
     ) -> Result<Result<(), EngineFault>, LoopEnd> {
         let now_us = self.clock.now_us();
-        let submitted = match &input {
+        let submitted = submitted(&input).map(|(id, _)| id.clone());
+        let training = match &input {
             Input::Submit(submission) => Some(submission.spec.clone()),
             _ => None,
         };
         match self.core.handle(now_us, input) {
             Ok(decided) => {
                 effects.extend(decided);
-                if let Some(spec) = submitted {
+                if let Some(spec) = training {
                     self.dispatcher.remember_spec(&spec);
-                    self.list_job(&spec.id, now_us).await?;
+                }
+                if let Some(id) = submitted {
+                    self.list_job(&id, now_us).await?;
                 }
                 Ok(Ok(()))
             }
             Err(refused) => Ok(Err(fault(refused))),
         }
-    }
-
-    /// Handles an input about a job that is marked as damaged; `None` if it is not about one. A submission with `replace`
-    /// takes its name over.
-    async fn handle_if_damaged(&mut self, input: &Input) -> Result<Option<Result<(), EngineFault>>, LoopEnd> {
-        let id = match input {
-            Input::Submit(submission) => &submission.spec.id,
-            Input::Cancel(id) | Input::Delete(id) => id,
-            _ => return Ok(None),
-        };
-        let Some(reason) = self.dispatcher.damaged(id) else { return Ok(None) };
-        if matches!(input, Input::Submit(submission) if !submission.replace) {
-            return Ok(Some(Err(EngineFault::DuplicateJob { job: id.clone() })));
-        }
-        let (store, epoch) = (&self.store, self.epoch);
-        self.retry_write("erase job", id, || store.erase(id)).await?;
-        if let Input::Cancel(_) = input {
-            let summary =
-                vec![("state", "canceled".to_owned()), ("reason", format!("it was damaged: {reason}"))];
-            let last = &Commit { summary, over: true, ..Commit::default() };
-            self.retry_write("commit", id, || store.commit(id, epoch, 1, CommitMode::New, last)).await?;
-            // The next job of this name goes on counting from there.
-            self.seqs.insert(id.clone(), 1);
-        }
-        self.dispatcher.clear_damaged(id);
-        if matches!(input, Input::Submit(_)) {
-            return Ok(None);
-        }
-        self.retry_write("unlist job", id, || store.unlist_job(id, epoch)).await?;
-        self.listed.retain(|listed| listed != id);
-        Ok(Some(Ok(())))
     }
 
     async fn list_job(&mut self, job: &JobId, now_us: u64) -> Result<(), LoopEnd> {
@@ -242,7 +235,7 @@ impl DecisionLoop {
 
     /// Repeats a write until Redis has taken it, or another engine owns what it writes. Meanwhile the cause is published in
     /// [`StoreOutage`](super::store_outage::StoreOutage).
-    async fn retry_write<T, F>(
+    pub(super) async fn retry_write<T, F>(
         &self,
         what: &'static str,
         job: &JobId,
@@ -280,6 +273,16 @@ impl DecisionLoop {
             }
             tokio::time::sleep(RETRY_PAUSE).await;
         }
+    }
+}
+
+/// How many general tasks an input is about.
+fn general_tasks(input: &Input) -> usize {
+    match input {
+        Input::TasksEnded { groups, .. } => groups.iter().map(|group| group.ended.len()).sum(),
+        Input::SubmitGraph(submission) => submission.spec.tasks.len(),
+        Input::ExtendGraph { tasks, .. } => tasks.len(),
+        _ => 0,
     }
 }
 

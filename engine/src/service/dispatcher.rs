@@ -7,7 +7,7 @@ use std::{
 };
 
 use syncline_scheduler::{
-    core::{Effect, Input},
+    core::{Core, Effect, Input},
     ids::{EngineEpoch, Generation, JobId},
     spec::{JobSpec, TrainSpec},
     sync::{self, PlanRequest},
@@ -18,7 +18,8 @@ use tokio::{
 };
 
 use super::{
-    clock::Clock, message::Message, sessions::Sessions, shards::ShardDirectory, store_outage::StoreOutage,
+    clock::Clock, job_ends::JobEnds, message::Message, sessions::Sessions, shards::ShardDirectory,
+    store_outage::StoreOutage,
 };
 use crate::rpc::{EngineFault, InactiveReason, ShardFault};
 
@@ -30,7 +31,7 @@ pub(super) const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(600);
 const INLINE_POINTS: u64 = 4_096;
 
 /// A short lock whose holder never panics.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -45,6 +46,9 @@ pub(super) struct EffectDispatcher {
     pub shards: ShardDirectory,
     pub queue: mpsc::UnboundedSender<Message>,
     pub store_outage: StoreOutage,
+    pub job_ends: JobEnds,
+    /// Blobs that are to be removed, and that no shard was told of.
+    pub released: Arc<Mutex<Vec<String>>>,
     /// Training settings of the jobs that are not over.
     specs: Arc<Mutex<BTreeMap<JobId, Arc<TrainSpec>>>>,
     /// Jobs whose records cannot be used, with what is wrong with them.
@@ -62,13 +66,15 @@ impl EffectDispatcher {
         queue: mpsc::UnboundedSender<Message>,
         clock: Clock,
     ) -> Self {
-        let (specs, damaged, running) = Default::default();
+        let (job_ends, released, specs, damaged, running) = Default::default();
         Self {
             epoch,
             sessions,
             shards,
             queue,
             store_outage: StoreOutage::default(),
+            job_ends,
+            released,
             specs,
             damaged,
             running,
@@ -126,6 +132,17 @@ impl EffectDispatcher {
         outcome.await.map_err(|_| loop_ended())?
     }
 
+    /// Asks the core something, between two turns of the decision loop.
+    pub(super) async fn query<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Core) -> T + Send + 'static,
+    ) -> Result<T, EngineFault> {
+        let (reply, found) = oneshot::channel();
+        let query = Box::new(|core: &Core| drop(reply.send(look(core))));
+        self.queue.send(Message::Query(query)).map_err(|_| loop_ended())?;
+        found.await.map_err(|_| loop_ended())
+    }
+
     /// Refuses at once what cannot be committed now, with the reason.
     pub(super) fn check_writable(&self) -> Result<(), EngineFault> {
         self.store_outage.cause().map_or(Ok(()), |cause| Err(EngineFault::Store { cause }))
@@ -168,7 +185,8 @@ impl EffectDispatcher {
             Effect::Snapshot { key, version } => self.write_snapshot(key, version),
             Effect::CloseShards { job, generation, keep } => self.close_shards(&job, generation, keep),
             Effect::Plan(request) => self.plan(request),
-            Effect::Orders { .. } | Effect::ReleaseBlobs { .. } => {}
+            Effect::Orders { worker, orders } => self.sessions.order(worker, orders),
+            Effect::ReleaseBlobs { digests } => self.release_blobs(digests),
         }
     }
 

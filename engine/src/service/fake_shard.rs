@@ -69,6 +69,7 @@ impl Inbox {
     pub(super) async fn input(&mut self) -> Input {
         match self.next().await {
             Message::Input(input) | Message::Request(input, _) => input,
+            Message::Query(_) => panic!("somebody only looks"),
             Message::Deposed => panic!("the engine was deposed"),
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use syncline_scheduler::{core::Input, ids::Incarnation};
 use tracing::warn;
 
-use super::{context::ServiceContext, message::Message, options::Limits, sessions::WorkerStatus};
+use super::{context::ServiceContext, message::Message, options::Limits, worker_status::WorkerStatus};
 use crate::store::keys;
 
 /// Time between two checks.

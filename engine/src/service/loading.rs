@@ -8,7 +8,7 @@ use std::{
 };
 
 use syncline_scheduler::{
-    core::{Core, Input, Job, Phase},
+    core::{Core, Effect, Input, Job, Phase, StoredJob, TaskJob, Unreadable},
     ids::{EngineEpoch, Incarnation, JobId},
 };
 use tracing::{error, info};
@@ -18,9 +18,58 @@ use crate::store::{Claimed, RedisStore, StoreError};
 
 /// A job that was read, or why it could not be.
 enum LoadedJob {
-    Ready(Box<Job>, u64),
+    Ready(AnyJob, u64),
     Absent,
     Damaged(String),
+}
+
+/// A job of either kind.
+#[derive(Clone)]
+enum AnyJob {
+    Training(Box<Job>),
+    Tasks(Box<TaskJob>),
+}
+
+impl AnyJob {
+    fn load(stored: &StoredJob) -> Result<Self, Unreadable> {
+        match stored.holds_tasks() {
+            true => TaskJob::load(stored).map(|job| Self::Tasks(job.into())),
+            false => Job::load(stored).map(|job| Self::Training(job.into())),
+        }
+    }
+
+    fn phase(&self) -> &Phase {
+        match self {
+            Self::Training(job) => job.phase(),
+            Self::Tasks(job) => job.phase(),
+        }
+    }
+
+    fn newest_worker(&self) -> Incarnation {
+        match self {
+            Self::Training(job) => job.newest_worker(),
+            Self::Tasks(job) => job.newest_worker(),
+        }
+    }
+
+    fn restore(self, core: &mut Core) -> Vec<Effect> {
+        match self {
+            Self::Training(job) => core.restore(*job),
+            Self::Tasks(job) => core.restore_tasks(*job),
+        }
+    }
+
+    /// Whether the core can take it in. What is missing shows only in use, and a job that would bring down the core must
+    /// not come into it.
+    fn is_usable(&self, shards: u32, now_us: u64) -> bool {
+        let trial = self.clone();
+        let survives = catch_unwind(AssertUnwindSafe(|| {
+            let mut core = Core::new(shards);
+            trial.restore(&mut core);
+            core.handle(now_us, Input::Tick).is_ok()
+        }));
+        survives.unwrap_or(false)
+    }
 }
 
 impl DecisionLoop {
@@ -46,7 +95,7 @@ impl DecisionLoop {
                 decision_loop.listed.push(id.clone());
             }
             let (job, seq) = match read {
-                LoadedJob::Ready(job, seq) => (*job, seq),
+                LoadedJob::Ready(job, seq) => (job, seq),
                 LoadedJob::Absent => {
                     decision_loop.store.unlist_job(&id, epoch).await?;
                     continue;
@@ -59,18 +108,18 @@ impl DecisionLoop {
                 }
             };
             decision_loop.seqs.insert(id.clone(), seq);
-            decision_loop.dispatcher.remember_spec(job.spec());
             if job.phase().is_over() {
                 decision_loop.schedule_forgetting(&id);
             }
             newest = newest.max(job.newest_worker());
-            let (running, generation, floor) =
-                (*job.phase() == Phase::Running, job.generation(), job.floor());
             info!(job = %id, state = job.phase().word(), seq, "job loaded");
-            effects.extend(decision_loop.core.restore(job));
-            if running {
-                decision_loop.dispatcher.attach(&id, generation, &floor);
+            if let AnyJob::Training(job) = &job {
+                decision_loop.dispatcher.remember_spec(job.spec());
+                if *job.phase() == Phase::Running {
+                    decision_loop.dispatcher.attach(&id, job.generation(), &job.floor());
+                }
             }
+            effects.extend(job.restore(&mut decision_loop.core));
         }
         decision_loop.store.skip_incarnations(newest).await?;
         for (worker, about) in decision_loop.core.workers() {
@@ -100,20 +149,13 @@ impl DecisionLoop {
             Err(passing) if passing.is_passing() => return Err(passing),
             Err(other) => return Ok(LoadedJob::Damaged(other.to_string())),
         };
-        let job = match Job::load(&stored) {
+        let job = match AnyJob::load(&stored) {
             Ok(job) => job,
             Err(unreadable) => return Ok(LoadedJob::Damaged(unreadable.to_string())),
         };
-        // What is missing shows only in use. A job that would bring down the core must not come into it.
-        let (trial, shards, now_us) = (job.clone(), self.dispatcher.shards.count(), self.clock.now_us());
-        let survives = catch_unwind(AssertUnwindSafe(|| {
-            let mut core = Core::new(shards);
-            core.restore(trial);
-            core.handle(now_us, Input::Tick).is_ok()
-        }));
-        Ok(match survives {
-            Ok(true) => LoadedJob::Ready(Box::new(job), seq),
-            _ => LoadedJob::Damaged("its records contradict each other".into()),
+        Ok(match job.is_usable(self.dispatcher.shards.count(), self.clock.now_us()) {
+            true => LoadedJob::Ready(job, seq),
+            false => LoadedJob::Damaged("its records contradict each other".into()),
         })
     }
 }

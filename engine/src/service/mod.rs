@@ -1,20 +1,26 @@
 //! The engine as a service: one loop that decides, everything else moves messages.
 
 mod attach;
+mod blob_check;
 mod blob_gc;
+mod blob_release;
 mod client_handler;
 mod clock;
 mod context;
+mod damaged_jobs;
 mod decision_loop;
 mod dispatcher;
 #[cfg(test)]
 mod fake_shard;
+mod job_ends;
 mod job_log;
 mod leadership;
 mod liveness;
 mod loading;
 mod message;
 mod options;
+mod order_log;
+mod poll;
 mod run;
 mod sessions;
 mod shard_handler;
@@ -23,6 +29,7 @@ mod shards;
 mod snapshots;
 mod store_outage;
 mod worker_handler;
+mod worker_status;
 
 pub use options::{EngineOptions, Limits};
 pub use run::{Engine, EngineError, EngineHandle};

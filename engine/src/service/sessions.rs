@@ -12,61 +12,41 @@ use dashmap::DashMap;
 use syncline_scheduler::{
     core::{Assignment, TaskKey, WorkerInfo},
     ids::{EngineEpoch, Incarnation},
+    tasks::Order,
 };
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tracing::warn;
 
+use super::{order_log::OrderLog, worker_status::WorkerStatus};
 use crate::rpc::{Activity, WorkerKey};
 
 /// One live worker.
 #[derive(Default)]
-struct Session {
+pub(super) struct Session {
     about: WorkerInfo,
     /// The engine that gave it its number; `None` if a job in Redis named it, behind which the numbers go on.
     since: Option<EngineEpoch>,
     /// Committed assignments whose report is not committed yet, in order.
-    outbox: Mutex<Vec<Assignment>>,
-    seen: Mutex<Option<Instant>>,
+    pub(super) outbox: Mutex<Vec<Assignment>>,
+    /// What it was told of general tasks.
+    pub(super) orders: Mutex<OrderLog>,
+    pub(super) seen: Mutex<Option<Instant>>,
     /// The connection of its last call: the end of an older one means nothing.
     connection: AtomicU64,
-    activity: Mutex<Activity>,
-    wake: Notify,
+    pub(super) activity: Mutex<Activity>,
+    pub(super) wake: Notify,
     /// Held while its reports are on their way to the loop: repeated ones wait instead of being queued twice.
     reporting: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// A short lock whose holder never panics.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// All live workers; clones share them. No guard of the map ever leaves a method.
 #[derive(Clone, Default)]
 pub(super) struct Sessions(Arc<DashMap<Incarnation, Arc<Session>>>);
-
-/// A live worker as it is shown to users.
-pub(super) struct WorkerStatus {
-    pub worker: Incarnation,
-    pub about: WorkerInfo,
-    pub silent_for: Duration,
-    pub activity: Activity,
-}
-
-impl WorkerStatus {
-    /// Its hash in Redis, see docs/redis-schema.md.
-    pub(super) fn fields(self) -> Vec<(&'static str, String)> {
-        vec![
-            ("name", self.about.name),
-            ("host", self.about.host),
-            ("device", self.about.device),
-            ("pid", self.about.pid.to_string()),
-            ("holding", self.activity.holding.len().to_string()),
-            ("blocked_on", self.activity.blocked_on.unwrap_or_default()),
-            ("running_ms", self.activity.running_ms.to_string()),
-            ("silent_ms", self.silent_for.as_millis().to_string()),
-        ]
-    }
-}
 
 impl Sessions {
     /// A worker that registered.
@@ -103,7 +83,7 @@ impl Sessions {
         self.close(worker);
     }
 
-    fn get(&self, worker: Incarnation) -> Option<Arc<Session>> {
+    pub(super) fn get(&self, worker: Incarnation) -> Option<Arc<Session>> {
         self.0.get(&worker).map(|s| Arc::clone(&s))
     }
 
@@ -166,35 +146,13 @@ impl Sessions {
         }
     }
 
-    /// Waits until there is something the worker does not hold, or something it holds is over; `None` if the worker
-    /// is not known (any more).
-    pub(super) async fn next_orders(
-        &self,
-        worker: Incarnation,
-        activity: Activity,
-        wait: Duration,
-    ) -> Option<(Vec<Assignment>, Vec<TaskKey>)> {
-        let deadline = tokio::time::Instant::now() + wait;
-        loop {
-            let session = self.get(worker)?;
-            *lock(&session.seen) = Some(Instant::now());
-            let woken = session.wake.notified();
-            let (new, over) = {
-                let outbox = lock(&session.outbox);
-                let new: Vec<_> =
-                    outbox.iter().filter(|a| !activity.holding.contains(&a.key)).cloned().collect();
-                let listed = |key: &TaskKey| outbox.iter().any(|a| a.key == *key);
-                (new, activity.holding.iter().filter(|k| !listed(k)).cloned().collect::<Vec<_>>())
-            };
-            *lock(&session.activity) = activity.clone();
-            if !new.is_empty() || !over.is_empty() {
-                return Some((new, over));
-            }
-            if tokio::time::timeout_at(deadline, woken).await.is_err() {
-                self.touch(worker);
-                return Some((Vec::new(), Vec::new()));
-            }
-        }
+    /// Tells a worker of general tasks.
+    pub(super) fn order(&self, worker: Incarnation, orders: Vec<Order>) {
+        let Some(session) = self.get(worker) else { return };
+        let mut log = lock(&session.orders);
+        orders.into_iter().for_each(|order| log.push(order));
+        drop(log);
+        session.wake.notify_one();
     }
 
     pub(super) fn all(&self) -> Vec<WorkerStatus> {
@@ -211,8 +169,6 @@ impl Sessions {
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::{core::Work, ids::Generation};
-
     use super::*;
 
     fn who(incarnation: u64, since: u64) -> WorkerKey {
@@ -235,71 +191,7 @@ mod tests {
         assert!(!sessions.is_superseded(who(7, 1)));
     }
 
-    fn task(name: &str) -> Assignment {
-        let job = "digits".parse().unwrap();
-        let key = TaskKey { job, generation: Generation(1), task: name.parse().unwrap(), attempt: 0 };
-        Assignment { key, work: Work::Evaluate { version: 1 } }
-    }
-
-    fn holding(keys: &[&TaskKey]) -> Activity {
-        Activity { holding: keys.iter().map(|key| (*key).clone()).collect(), ..Activity::default() }
-    }
-
     const WORKER: Incarnation = Incarnation(1);
-    const LONG: Duration = Duration::from_secs(600);
-
-    #[tokio::test]
-    async fn a_poll_without_news_ends_when_its_time_is_up() {
-        let sessions = Sessions::default();
-        sessions.register(who(1, 1), WorkerInfo::default());
-        let (began, wait) = (Instant::now(), Duration::from_millis(20));
-        let orders = sessions.next_orders(WORKER, Activity::default(), wait).await;
-        assert_eq!(orders, Some((Vec::new(), Vec::new())));
-        assert!(began.elapsed() >= wait);
-    }
-
-    #[tokio::test]
-    async fn a_waiting_poll_is_answered_by_an_assignment_a_revocation_and_the_end_of_the_session() {
-        let sessions = Sessions::default();
-        sessions.register(who(1, 1), WorkerInfo::default());
-        let given = task("a");
-        let poll = |activity| {
-            let sessions = sessions.clone();
-            async move { sessions.next_orders(WORKER, activity, LONG).await }
-        };
-        let during = async |activity, event: &dyn Fn()| {
-            let began = Instant::now();
-            let (orders, ()) = tokio::join!(poll(activity), async {
-                tokio::task::yield_now().await;
-                event();
-            });
-            assert!(began.elapsed() < LONG, "not by the end of its time");
-            orders
-        };
-        let assign = || sessions.assign(WORKER, given.clone());
-        assert_eq!(during(Activity::default(), &assign).await, Some((vec![given.clone()], vec![])));
-        let revoke = || sessions.revoke(WORKER, &given.key);
-        let held = holding(&[&given.key]);
-        assert_eq!(during(held, &revoke).await, Some((vec![], vec![given.key.clone()])));
-        assert_eq!(during(Activity::default(), &|| sessions.close(WORKER)).await, None);
-    }
-
-    #[tokio::test]
-    async fn a_worker_that_reconnects_gets_what_it_does_not_hold_and_nothing_twice() {
-        let sessions = Sessions::default();
-        sessions.register(who(1, 1), WorkerInfo::default());
-        let (a, b) = (task("a"), task("b"));
-        for assignment in [&a, &b, &a] {
-            sessions.assign(WORKER, assignment.clone());
-        }
-        // The answer to the first poll is lost with its connection.
-        sessions.next_orders(WORKER, Activity::default(), LONG).await.unwrap();
-        let again = sessions.next_orders(WORKER, holding(&[&a.key]), LONG).await;
-        assert_eq!(again, Some((vec![b.clone()], vec![])));
-        sessions.settle(WORKER, &a.key);
-        let over = sessions.next_orders(WORKER, holding(&[&a.key, &b.key]), LONG).await;
-        assert_eq!(over, Some((vec![], vec![a.key])));
-    }
 
     #[test]
     fn the_time_in_which_the_engine_slept_does_not_count_as_silence() {

@@ -15,6 +15,7 @@ use tracing::info;
 
 use super::{
     context::{ServiceContext, store_fault},
+    poll::News,
     sessions::Sessions,
 };
 use crate::rpc::{
@@ -69,17 +70,18 @@ impl WorkerService for WorkerHandler {
         _: Context,
         who: WorkerKey,
         activity: Activity,
-        _cursor: OrderCursor,
+        cursor: OrderCursor,
         wait_ms: u64,
     ) -> Result<PollReply, EngineFault> {
         let dispatcher = self.context.dispatcher()?;
         let worker = self.identify(who, &dispatcher.sessions)?;
         let wait = Duration::from_millis(wait_ms).min(MAX_POLL_WAIT);
-        let (assignments, revoked) =
-            dispatcher.sessions.next_orders(worker, activity, wait).await.ok_or(EngineFault::Dropped)?;
+        let epoch = dispatcher.epoch;
+        let known_orders = (cursor.epoch == epoch).then_some(cursor.next);
+        let news = dispatcher.sessions.poll(worker, activity, known_orders, wait).await;
+        let News { assignments, revoked, first_order, orders } = news.ok_or(EngineFault::Dropped)?;
         let shards = dispatcher.shards.addresses().unwrap_or_default();
-        let (first_order, orders) = (0, Vec::new());
-        Ok(PollReply { epoch: dispatcher.epoch, assignments, revoked, shards, first_order, orders })
+        Ok(PollReply { epoch, assignments, revoked, shards, first_order, orders })
     }
 
     async fn report(
@@ -114,6 +116,7 @@ impl WorkerService for WorkerHandler {
         let worker = self.identify(who, &dispatcher.sessions)?;
         dispatcher.sessions.touch(worker);
         dispatcher.check_writable()?;
+        let _alone = dispatcher.sessions.lock_reports(worker).await;
         dispatcher.commit_input(Input::TasksEnded { worker, groups }).await?;
         Ok(dispatcher.epoch)
     }

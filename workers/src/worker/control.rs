@@ -208,6 +208,7 @@ impl Session {
                 blocked_on: self.shared.blocked_on(),
                 running_ms,
                 longest_ms,
+                tasks: 0,
             };
             let limit = CALL_TIMEOUT + Duration::from_millis(POLL_WAIT_MS);
             let call = self.link.call(|c| async move {

@@ -1,0 +1,69 @@
+//! Whether the blobs that a job names are there.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use syncline_scheduler::tasks::{Arg, NewTask};
+
+use super::context::ServiceContext;
+use crate::rpc::{EngineFault, within};
+
+/// Limit of asking one shard which blobs it keeps.
+const BLOB_CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl ServiceContext {
+    /// Refuses a job that names a blob which no shard keeps.
+    pub(super) async fn check_blobs(&self, digests: Vec<String>) -> Result<(), EngineFault> {
+        let expected = self.shards.count();
+        let mut found = vec![false; digests.len()];
+        for shard in self.shards.indices() {
+            let digests = digests.clone();
+            let call = self
+                .shards
+                .call_once(shard, |c| async move { c.has_blobs(within(BLOB_CALL_TIMEOUT), digests).await });
+            let here =
+                call.await.map_err(|_| EngineFault::MissingShards { present: expected - 1, expected })?;
+            found.iter_mut().zip(here).for_each(|(f, h)| *f |= h);
+        }
+        match found.iter().position(|f| !f) {
+            Some(at) => Err(EngineFault::MissingBlob { digest: digests[at].clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The same for the large values among the arguments of general tasks. Without any, no shard needs to be there.
+    pub(super) async fn check_values(&self, tasks: &[NewTask]) -> Result<(), EngineFault> {
+        let digests = large_values(tasks);
+        if digests.is_empty() {
+            return Ok(());
+        }
+        self.all_shards()?;
+        self.check_blobs(digests).await
+    }
+}
+
+/// The blobs that arguments name, each once.
+fn large_values(tasks: &[NewTask]) -> Vec<String> {
+    let blob = |arg: &Arg| match arg {
+        Arg::Blob(blob) => Some(blob.digest.clone()),
+        Arg::Value(_) | Arg::Output(_) | Arg::Outputs(_) => None,
+    };
+    let named: BTreeSet<String> = tasks.iter().flat_map(|task| &task.args).filter_map(blob).collect();
+    named.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::tasks::{BlobValue, ClassIndex, TaskIndex, TaskRef};
+
+    use super::*;
+
+    #[test]
+    fn a_blob_that_many_tasks_name_is_asked_for_once() {
+        let blob = |digest: &str| Arg::Blob(BlobValue { digest: digest.to_owned(), bytes: 1 });
+        let task = |args| NewTask { class: ClassIndex(0), args, after: Vec::new(), name: None };
+        let other = vec![Arg::Value(vec![1].into()), Arg::Output(TaskRef::Task(TaskIndex(0)))];
+        let tasks = [task(other), task(vec![blob("b"), blob("a")]), task(vec![blob("b")])];
+        assert_eq!(large_values(&tasks), ["a", "b"]);
+        assert!(large_values(&tasks[..1]).is_empty());
+    }
+}

@@ -1,0 +1,86 @@
+//! Tells the parameter shards which values nobody needs any more.
+
+use std::{mem, time::Duration};
+
+use tokio::time::sleep;
+use tracing::warn;
+
+use super::{
+    dispatcher::{CALL_TIMEOUT, EffectDispatcher, lock},
+    message::Message,
+};
+use crate::rpc::{ShardFault, within};
+
+/// How long released values wait for others to go with them.
+const GATHER_TIME: Duration = Duration::from_millis(200);
+/// Most digests in one call: well below the limit of a frame.
+const DIGESTS_PER_CALL: usize = 10_000;
+
+impl EffectDispatcher {
+    /// Lets the shards remove blobs, soon. What a shard does not hear of stays until blobs are collected.
+    pub(super) fn release_blobs(&self, digests: Vec<String>) {
+        let mut released = lock(&self.released);
+        let first = released.is_empty();
+        released.extend(digests);
+        if first && !released.is_empty() {
+            let dispatcher = self.clone();
+            tokio::spawn(async move {
+                sleep(GATHER_TIME).await;
+                let gathered = mem::take(&mut *lock(&dispatcher.released));
+                for digests in gathered.chunks(DIGESTS_PER_CALL) {
+                    dispatcher.release_everywhere(digests).await;
+                }
+            });
+        }
+    }
+
+    /// Nobody notes which shard keeps a blob: each is told.
+    async fn release_everywhere(&self, digests: &[String]) {
+        for shard in self.shards.indices() {
+            let (epoch, digests) = (self.epoch, digests.to_vec());
+            let call = self.shards.call_if_present(shard, |c| async move {
+                c.release(within(CALL_TIMEOUT), epoch, digests).await
+            });
+            match call.await {
+                Some(Ok(Ok(()))) => {}
+                Some(Ok(Err(ShardFault::Fenced { .. }))) => {
+                    let _ = self.queue.send(Message::Deposed);
+                    return;
+                }
+                Some(Ok(Err(fault))) => warn!(%shard, %fault, "the shard keeps values that nobody needs"),
+                Some(Err(error)) => warn!(%shard, %error, "the shard keeps values that nobody needs"),
+                None => warn!(%shard, "the shard is not there and keeps values that nobody needs"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use crate::{
+        rpc::{ShardRequest, ShardResponse},
+        service::fake_shard::dispatcher_with,
+    };
+
+    #[tokio::test]
+    async fn values_that_are_released_one_after_the_other_go_together() {
+        let (requests, mut asked) = mpsc::unbounded_channel();
+        let answer = move |request| match request {
+            ShardRequest::Release { digests, .. } => {
+                let _ = requests.send(digests);
+                ShardResponse::Release(Ok(()))
+            }
+            other => panic!("{other:?}"),
+        };
+        let (dispatcher, _inbox) = dispatcher_with(0, answer).await;
+        dispatcher.release_blobs(Vec::new());
+        for digest in ["a", "b"] {
+            dispatcher.release_blobs(vec![digest.to_owned()]);
+        }
+        assert_eq!(asked.recv().await.unwrap(), ["a", "b"]);
+        dispatcher.release_blobs(vec!["c".to_owned()]);
+        assert_eq!(asked.recv().await.unwrap(), ["c"]);
+    }
+}

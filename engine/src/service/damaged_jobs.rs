@@ -1,0 +1,54 @@
+//! What becomes of a job whose records cannot be used: it is canceled, deleted, or replaced.
+
+use syncline_scheduler::{
+    core::{Commit, Input},
+    ids::JobId,
+};
+
+use super::decision_loop::{DecisionLoop, LoopEnd};
+use crate::{rpc::EngineFault, store::CommitMode};
+
+/// The job that an input brings in, and whether it may replace another.
+pub(super) fn submitted(input: &Input) -> Option<(&JobId, bool)> {
+    match input {
+        Input::Submit(submission) => Some((&submission.spec.id, submission.replace)),
+        Input::SubmitGraph(submission) => Some((&submission.spec.id, submission.replace)),
+        _ => None,
+    }
+}
+
+impl DecisionLoop {
+    /// Handles an input about a job that is marked as damaged; `None` if it is not about one. A submission with `replace`
+    /// takes its name over.
+    pub(super) async fn handle_if_damaged(
+        &mut self,
+        input: &Input,
+    ) -> Result<Option<Result<(), EngineFault>>, LoopEnd> {
+        let submitted = submitted(input);
+        let id = match (submitted, input) {
+            (Some((id, _)), _) | (None, Input::Cancel(id) | Input::Delete(id)) => id,
+            _ => return Ok(None),
+        };
+        let Some(reason) = self.dispatcher.damaged(id) else { return Ok(None) };
+        if submitted.is_some_and(|(_, replace)| !replace) {
+            return Ok(Some(Err(EngineFault::DuplicateJob { job: id.clone() })));
+        }
+        let (store, epoch) = (&self.store, self.epoch);
+        self.retry_write("erase job", id, || store.erase(id)).await?;
+        if let Input::Cancel(_) = input {
+            let summary =
+                vec![("state", "canceled".to_owned()), ("reason", format!("it was damaged: {reason}"))];
+            let last = &Commit { summary, over: true, ..Commit::default() };
+            self.retry_write("commit", id, || store.commit(id, epoch, 1, CommitMode::New, last)).await?;
+            // The next job of this name goes on counting from there.
+            self.seqs.insert(id.clone(), 1);
+        }
+        self.dispatcher.clear_damaged(id);
+        if submitted.is_some() {
+            return Ok(None);
+        }
+        self.retry_write("unlist job", id, || store.unlist_job(id, epoch)).await?;
+        self.listed.retain(|listed| listed != id);
+        Ok(Some(Ok(())))
+    }
+}

@@ -1,0 +1,186 @@
+//! What a worker was told of general tasks, in order, until it says that it knows.
+
+use std::{collections::VecDeque, mem};
+
+use syncline_scheduler::tasks::{Order, OrderArg, OrderGroup, TaskOrder, Value};
+
+/// Most that one answer carries, unless a single task has more.
+const MAX_ANSWER: Load = Load { tasks: 4_096, bytes: 4 << 20 };
+/// Bytes of a task without its arguments, and of an argument without its value, as a frame holds them.
+const HEADER_BYTES: usize = 8;
+/// Bytes of a value that is a blob.
+const BLOB_BYTES: usize = 80;
+
+/// How much an order takes of an answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Load {
+    tasks: usize,
+    bytes: usize,
+}
+
+impl Load {
+    fn plus(self, other: Self) -> Self {
+        Self { tasks: self.tasks + other.tasks, bytes: self.bytes + other.bytes }
+    }
+
+    fn fits(self) -> bool {
+        self.tasks <= MAX_ANSWER.tasks && self.bytes <= MAX_ANSWER.bytes
+    }
+
+    fn of_task(task: &TaskOrder) -> Self {
+        let args: usize = task.args.iter().map(arg_bytes).sum();
+        Self { tasks: 1, bytes: HEADER_BYTES * (1 + task.after.len()) + args }
+    }
+}
+
+fn arg_bytes(arg: &OrderArg) -> usize {
+    match arg {
+        OrderArg::Value(Value::Inline(bytes)) => HEADER_BYTES + bytes.len(),
+        OrderArg::Value(Value::Blob(_)) => BLOB_BYTES,
+        OrderArg::Held(_) => HEADER_BYTES,
+        OrderArg::List(args) => HEADER_BYTES + args.iter().map(arg_bytes).sum::<usize>(),
+    }
+}
+
+/// Orders of one engine to one worker, numbered from 0.
+#[derive(Default)]
+pub(super) struct OrderLog {
+    /// Number of the first entry.
+    first: u64,
+    entries: VecDeque<(Order, Load)>,
+}
+
+impl OrderLog {
+    /// Adds an order, in parts if it is more than one answer carries.
+    pub(super) fn push(&mut self, order: Order) {
+        match order {
+            Order::Run(group) => self.push_group(group),
+            Order::Recall(recall) => {
+                let load = Load { tasks: 0, bytes: HEADER_BYTES * (1 + recall.tasks.len()) };
+                self.entries.push_back((Order::Recall(recall), load));
+            }
+        }
+    }
+
+    fn push_group(&mut self, mut group: OrderGroup) {
+        let whole = group.tasks.iter().map(Load::of_task).fold(Load::default(), Load::plus);
+        if whole.fits() {
+            self.entries.push_back((Order::Run(group), whole));
+            return;
+        }
+        let (mut part, mut load) = (Vec::new(), Load::default());
+        for task in mem::take(&mut group.tasks) {
+            let more = load.plus(Load::of_task(&task));
+            if !more.fits() && !part.is_empty() {
+                let tasks = mem::take(&mut part);
+                self.entries.push_back((Order::Run(OrderGroup { tasks, ..group.clone() }), load));
+                load = Load::of_task(&task);
+            } else {
+                load = more;
+            }
+            part.push(task);
+        }
+        self.entries.push_back((Order::Run(OrderGroup { tasks: part, ..group }), load));
+    }
+
+    /// The worker knows the orders in front of number `next`: they need not be repeated.
+    pub(super) fn acknowledge(&mut self, next: u64) {
+        let known = next.saturating_sub(self.first).min(self.entries.len() as u64);
+        self.entries.drain(..known as usize);
+        self.first += known;
+    }
+
+    /// Number of the first order, and as many from there on as one answer carries.
+    pub(super) fn answer(&self) -> (u64, Vec<Order>) {
+        let mut sum = Load::default();
+        let fits = |(n, (order, load)): (usize, &(Order, Load))| {
+            sum = sum.plus(*load);
+            (n == 0 || sum.fits()).then(|| order.clone())
+        };
+        (self.first, self.entries.iter().enumerate().map_while(fits).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::tasks::{FunctionId, Recall, TaskIndex, Work};
+
+    use super::*;
+
+    fn task(n: u32, value_bytes: usize) -> TaskOrder {
+        let value = Value::Inline(vec![0; value_bytes].into());
+        TaskOrder { task: TaskIndex(n), attempt: 1, args: vec![OrderArg::Value(value)], after: Vec::new() }
+    }
+
+    fn run(tasks: Vec<TaskOrder>) -> Order {
+        let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1 });
+        let job = "tasks".parse().unwrap();
+        Order::Run(OrderGroup { job, nonce: 1, work, slots: 1, run_limit_ms: None, tasks })
+    }
+
+    fn recall(n: u32) -> Order {
+        Order::Recall(Recall { job: "tasks".parse().unwrap(), nonce: 1, tasks: vec![(TaskIndex(n), 1)] })
+    }
+
+    /// The numbers of the tasks of each order.
+    fn numbers(orders: &[Order]) -> Vec<Vec<u32>> {
+        let of = |order: &Order| match order {
+            Order::Run(group) => group.tasks.iter().map(|t| t.task.0).collect(),
+            Order::Recall(recall) => recall.tasks.iter().map(|(task, _)| task.0).collect(),
+        };
+        orders.iter().map(of).collect()
+    }
+
+    #[test]
+    fn an_order_is_repeated_until_it_is_known() {
+        let mut log = OrderLog::default();
+        assert_eq!(log.answer(), (0, Vec::new()));
+        [run(vec![task(0, 1)]), recall(0), run(vec![task(1, 1)])].into_iter().for_each(|o| log.push(o));
+        for _ in 0..2 {
+            let (first, orders) = log.answer();
+            assert_eq!((first, numbers(&orders)), (0, vec![vec![0], vec![0], vec![1]]));
+        }
+        log.acknowledge(2);
+        let (first, orders) = log.answer();
+        assert_eq!((first, numbers(&orders)), (2, vec![vec![1]]));
+        // An older poll that comes late, and one that claims to know what was never said.
+        log.acknowledge(1);
+        assert_eq!(log.answer().0, 2);
+        log.acknowledge(99);
+        assert_eq!(log.answer(), (3, Vec::new()));
+        log.push(recall(1));
+        assert_eq!(log.answer().0, 3);
+    }
+
+    #[test]
+    fn an_answer_carries_so_many_tasks_and_the_next_one_the_rest() {
+        let mut log = OrderLog::default();
+        log.push(run((0..10_000).map(|n| task(n, 0)).collect()));
+        let (mut seen, mut answers) = (Vec::new(), 0);
+        loop {
+            let (first, orders) = log.answer();
+            if orders.is_empty() {
+                break;
+            }
+            log.acknowledge(first + orders.len() as u64);
+            answers += 1;
+            seen.extend(numbers(&orders).into_iter().flatten());
+        }
+        assert_eq!((answers, seen), (3, (0..10_000).collect()));
+    }
+
+    #[test]
+    fn an_answer_carries_so_many_bytes_and_a_task_with_more_comes_alone() {
+        let mut log = OrderLog::default();
+        let mib = 1 << 20;
+        log.push(run(vec![task(0, mib), task(1, 2 * mib), task(2, 5 * mib), task(3, 1)]));
+        log.push(run(vec![task(4, 1)]));
+        let mut answers = Vec::new();
+        for _ in 0..3 {
+            let (first, orders) = log.answer();
+            log.acknowledge(first + orders.len() as u64);
+            answers.push(numbers(&orders));
+        }
+        assert_eq!(answers, [vec![vec![0, 1]], vec![vec![2]], vec![vec![3], vec![4]]]);
+    }
+}
