@@ -103,6 +103,10 @@ impl Leadership {
         let (queue, inbox) = mpsc::unbounded_channel();
         let (store, shards) = (self.store.clone(), self.shards.clone());
         let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, self.clock);
+        // Dropped with this scope, in whatever way it ends: the lease of an engine that decides nothing must expire. Loading
+        // may take longer than a lease.
+        let mut background = JoinSet::new();
+        background.spawn(self.clone().keep_renewing(epoch, dispatcher.clone()));
         let leads = || async { matches!(self.renew(epoch).await, Ok(Some(_))) };
         let loading = DecisionLoop::load(store.clone(), epoch, dispatcher.clone(), self.clock, leads).await;
         let decision_loop = loading.inspect_err(|_| dispatcher.stop())?;
@@ -112,10 +116,7 @@ impl Leadership {
             dispatcher.query_held_jobs(shard.hello.index);
         }
         dispatcher.broadcast_addresses();
-        // Dropped with this scope, in whatever way it ends: the lease of an engine that decides nothing must expire.
-        let mut background = JoinSet::new();
-        background.spawn(collect_periodically(store, dispatcher.clone()));
-        background.spawn(self.clone().keep_renewing(epoch, dispatcher));
+        background.spawn(collect_periodically(store, dispatcher));
         let ended = decision_loop.run(inbox).await;
         drop(background);
         self.set_inactive(InactiveReason::Changing);

@@ -20,6 +20,8 @@ use super::{
 
 /// No single call may take longer: the connection manager's own limits do not bound a call while it reconnects.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// The same for reading a whole job: a million general tasks are some hundred megabytes.
+const READ_JOB_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long the fence of a listed job without keys stays: longer than any commit can be on its way.
 const FENCE_EXPIRY_S: u64 = 3600;
@@ -77,7 +79,7 @@ impl RedisStore {
             .set_number_of_retries(1)
             .set_max_delay(Duration::from_millis(500))
             .set_connection_timeout(Some(Duration::from_secs(2)))
-            .set_response_timeout(Some(Duration::from_secs(2)));
+            .set_response_timeout(None);
         let connect = ConnectionManager::new_with_config(client, config);
         let connection = timeout(CALL_TIMEOUT, connect)
             .await
@@ -103,9 +105,20 @@ impl RedisStore {
     where
         F: Future<Output = redis::RedisResult<T>>,
     {
-        let mut last = StoreError::Unavailable { op, cause: format!("no answer within {CALL_TIMEOUT:?}") };
+        Self::bounded_by(CALL_TIMEOUT, op, call).await
+    }
+
+    async fn bounded_by<T, F>(
+        limit: Duration,
+        op: &'static str,
+        call: impl Fn() -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = redis::RedisResult<T>>,
+    {
+        let mut last = StoreError::Unavailable { op, cause: format!("no answer within {limit:?}") };
         for _ in 0..2 {
-            match timeout(CALL_TIMEOUT, call()).await {
+            match timeout(limit, call()).await {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(e)) => last = StoreError::of(op, &e),
                 Err(_) => return Err(last),
@@ -275,7 +288,7 @@ impl RedisStore {
         type Fields = BTreeMap<String, String>;
         type Values = BTreeMap<String, Vec<u8>>;
         type Hashes = (Fields, Fields, Fields, Fields, Fields, Fields, Fields, Values, Fields, Fields);
-        let read = Self::bounded("read job", || {
+        let read = Self::bounded_by(READ_JOB_TIMEOUT, "read job", || {
             let (pipe, mut connection) = (&pipe, self.connection.clone());
             async move { pipe.query_async(&mut connection).await }
         });
