@@ -1,0 +1,142 @@
+//! An engine with a real Redis, and whoever calls it.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use syncline_engine::{
+    rpc::{
+        ClientServiceClient, ClientServiceRequest, ClientServiceResponse, Collected, EngineFault, ShardFault,
+        ShardHello, ShardRegistryClient, ShardRegistryRequest, ShardRegistryResponse, ShardRequest,
+        ShardResponse, Token, WorkerHello, WorkerServiceClient, WorkerServiceRequest, WorkerServiceResponse,
+        accept, answer_calls, channel, connect, hello::Role, within,
+    },
+    service::{Engine, EngineHandle, EngineOptions, Limits},
+};
+use syncline_kit::{RedisOptions, RedisServer};
+use syncline_scheduler::ids::ShardIndex;
+use tarpc::{
+    client::Config,
+    server::{self, Channel},
+};
+use tokio::{net::TcpListener, time::timeout};
+
+/// Longer than anything takes that a test waits for.
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+pub struct Rig {
+    /// `None` only while it crashes.
+    engine: Option<EngineHandle>,
+    token: Token,
+    pub redis: RedisServer,
+    shards: u32,
+    _dir: tempfile::TempDir,
+}
+
+async fn start_engine(redis: &RedisServer, token: &Token, shards: u32) -> EngineHandle {
+    let mut engine = Engine::start(EngineOptions {
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        token: token.clone(),
+        redis: redis.url(),
+        instance: "the-only-one".into(),
+        shards,
+        limits: Limits { worker_silence: TEST_TIMEOUT, ..Limits::default() },
+    })
+    .await
+    .unwrap();
+    timeout(TEST_TIMEOUT, engine.active()).await.unwrap();
+    engine
+}
+
+impl Rig {
+    pub async fn start(shards: u32) -> Self {
+        let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
+        let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+        let redis = RedisServer::start(&program.path, RedisOptions::new(dir.path())).unwrap();
+        let engine = Some(start_engine(&redis, &token, shards).await);
+        Self { engine, token, redis, shards, _dir: dir }
+    }
+
+    /// Ends the engine as a crash would, and starts it again.
+    pub async fn crash(&mut self) {
+        drop(self.engine.take());
+        self.engine = Some(start_engine(&self.redis, &self.token, self.shards).await);
+    }
+
+    fn address(&self) -> String {
+        self.engine.as_ref().unwrap().address().to_string()
+    }
+
+    pub async fn client(&self) -> ClientServiceClient {
+        let open = connect::<ClientServiceRequest, ClientServiceResponse>(
+            &self.address(),
+            Role::Client,
+            &self.token,
+        )
+        .await;
+        ClientServiceClient::new(Config::default(), open.unwrap()).spawn()
+    }
+
+    pub async fn worker(&self) -> WorkerServiceClient {
+        let open = connect::<WorkerServiceRequest, WorkerServiceResponse>(
+            &self.address(),
+            Role::Worker,
+            &self.token,
+        )
+        .await;
+        WorkerServiceClient::new(Config::default(), open.unwrap()).spawn()
+    }
+
+    pub async fn announce(&self, hello: ShardHello) -> Result<(), EngineFault> {
+        let open =
+            connect::<ShardRegistryRequest, ShardRegistryResponse>(&self.address(), Role::Shard, &self.token)
+                .await;
+        let registry = ShardRegistryClient::new(Config::default(), open.unwrap()).spawn();
+        registry.announce(within(TEST_TIMEOUT), hello).await.unwrap().map(drop)
+    }
+
+    /// A shard that keeps every blob and holds no job.
+    pub async fn start_shard(&self) -> ShardHello {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let respond = |_, request| async move { Ok(answer(request)) };
+        let serve = move |_, stream| answer_calls(channel(stream).execute(server::serve(respond)));
+        tokio::spawn(accept(listener, self.token.clone(), &[Role::Control], serve));
+        ShardHello { index: ShardIndex(0), count: self.shards, address, boot: 1 }
+    }
+}
+
+fn answer(request: ShardRequest) -> ShardResponse {
+    match request {
+        ShardRequest::HasBlobs { digests } => ShardResponse::HasBlobs(vec![true; digests.len()]),
+        ShardRequest::Held { .. } => ShardResponse::Held(Ok(Vec::new())),
+        ShardRequest::Moved { .. } => ShardResponse::Moved(Ok(())),
+        ShardRequest::Close { .. } => ShardResponse::Close(Ok(())),
+        // The number of blobs that it is to keep, so that a test sees it.
+        ShardRequest::Collect { keep, older_than_s, .. } => {
+            ShardResponse::Collect(Ok(Collected { blobs: keep.len() as u64, bytes: older_than_s }))
+        }
+        _ => ShardResponse::Attach(Err(ShardFault::Invalid { what: "not asked in these tests".into() })),
+    }
+}
+
+pub fn hello() -> WorkerHello {
+    WorkerHello {
+        name: "worker-0".into(),
+        host: "here".into(),
+        pid: 7,
+        device: "cpu".into(),
+        max_batch: None,
+        capacity: Default::default(),
+    }
+}
+
+/// Repeats a call until its answer is good.
+pub async fn until<T>(mut call: impl AsyncFnMut() -> Option<T>) -> T {
+    let repeated = async {
+        loop {
+            if let Some(value) = call().await {
+                return value;
+            }
+        }
+    };
+    timeout(TEST_TIMEOUT, repeated).await.unwrap()
+}
