@@ -409,12 +409,21 @@ impl World {
         self.now_us += 500;
         let fate = self.draw(1_000);
         if fate < misfortunes {
-            return match self.draw(4) {
+            return match self.draw(5) {
                 0 => self.restart(),
                 1 if !self.workers.is_empty() => {
                     let n = self.draw(self.workers.len() as u64) as usize;
                     let worker = *self.workers.keys().nth(n).unwrap();
                     self.die(worker);
+                }
+                2 => {
+                    let jobs: Vec<JobId> =
+                        self.stored.keys().filter(|id| !self.is_over(id)).cloned().collect();
+                    for job in jobs {
+                        self.handle(Input::Pause { job: job.clone(), paused: true });
+                        self.handle(Input::Tick);
+                        self.handle(Input::Pause { job, paused: false });
+                    }
                 }
                 _ => self.join(),
             };

@@ -108,6 +108,8 @@ pub enum EngineFault {
     Unreadable { job: JobId, cause: String },
     #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]
     NotOver { job: JobId, state: String },
+    #[error("[E144] job {job} trains: only jobs of general tasks can be paused")]
+    NotPausable { job: JobId },
     #[error("[E142] shard {shard} cannot do that: {cause}")]
     Shard { shard: ShardIndex, cause: String },
     #[error("[E141] shard {shard} is served by another process, at {address}")]
@@ -142,6 +144,7 @@ impl EngineFault {
             Self::ShardTaken { .. } => {
                 "give this process another --shard, or stop the other one; each shard is served by one process"
             }
+            Self::NotPausable { .. } => "cancel it: its weights are kept, and a new job can begin with them",
             Self::Shard { .. } => "see the log of that shard",
             Self::Unreadable { .. } => "it was written by another release; use that one",
         }
@@ -167,6 +170,8 @@ pub trait ClientService {
     ) -> Result<(), EngineFault>;
     /// All `count` tasks have come: the job begins. May be repeated.
     async fn start_graph(job: JobId, nonce: u32, count: u32) -> Result<(), EngineFault>;
+    /// Gives out no further general tasks of a job, or goes on with it. What workers have already goes on. May be repeated.
+    async fn pause(job: JobId, paused: bool) -> Result<(), EngineFault>;
     /// Waits up to `wait_ms` for a job's end; says whether it is over.
     async fn wait_job(job: JobId, wait_ms: u64) -> Result<bool, EngineFault>;
     /// What a task gave; `None` while it has not ended.

@@ -133,6 +133,10 @@ impl ClientService for ClientHandler {
         self.0.commit_input(Input::StartGraph { job, nonce, count }).await.map(drop)
     }
 
+    async fn pause(self, _: Context, job: JobId, paused: bool) -> Result<(), EngineFault> {
+        self.0.commit_input(Input::Pause { job, paused }).await.map(drop)
+    }
+
     async fn wait_job(self, _: Context, job: JobId, wait_ms: u64) -> Result<bool, EngineFault> {
         let deadline = Instant::now() + Duration::from_millis(wait_ms).min(MAX_JOB_WAIT);
         let mut active = self.0.active.clone();

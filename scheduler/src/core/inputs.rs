@@ -35,6 +35,11 @@ pub enum Input {
         nonce: u32,
         count: u32,
     },
+    /// Gives out no further general tasks of a job, or goes on with it.
+    Pause {
+        job: JobId,
+        paused: bool,
+    },
     /// Attempts at general tasks have ended.
     TasksEnded {
         worker: Incarnation,
@@ -182,6 +187,8 @@ pub enum Refused {
     Unknown { job: JobId },
     #[error("[E137] job {job} is over ({state}) and cannot be canceled")]
     Over { job: JobId, state: &'static str },
+    #[error("[E144] job {job} trains: only jobs of general tasks can be paused")]
+    NotPausable { job: JobId },
     #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]
     NotOver { job: JobId, state: &'static str },
 }

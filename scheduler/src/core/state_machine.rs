@@ -85,6 +85,7 @@ impl Core {
             Input::SubmitGraph(_)
             | Input::ExtendGraph { .. }
             | Input::StartGraph { .. }
+            | Input::Pause { .. }
             | Input::TasksEnded { .. } => return self.handle_tasks(now_us, input, effects),
             Input::Cancel(id) => return self.cancel(&id, now_us, effects),
             Input::Delete(id) => return self.delete(&id, effects),

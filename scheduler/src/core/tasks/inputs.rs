@@ -30,6 +30,7 @@ impl Core {
                     self.note(&job, effects);
                 }
             }
+            Input::Pause { job, paused } => self.pause_tasks(&job, paused, now_us, effects)?,
             Input::TasksEnded { worker, groups } => self.tasks_ended(worker, groups, now_us, effects),
             _ => return Ok(()),
         }
@@ -116,6 +117,28 @@ impl Core {
             }
             self.note(&id, effects);
         }
+    }
+
+    fn pause_tasks(
+        &mut self,
+        id: &JobId,
+        paused: bool,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refused> {
+        let Some(job) = self.task_jobs.get_mut(id) else {
+            let id = id.clone();
+            let trains = self.jobs.contains_key(&id);
+            return Err(if trains { Refused::NotPausable { job: id } } else { Refused::Unknown { job: id } });
+        };
+        if job.phase().is_over() {
+            return Err(Refused::Over { job: id.clone(), state: job.phase().word() });
+        }
+        if job.state.paused != paused {
+            job.pause(paused, now_us);
+            self.note(id, effects);
+        }
+        Ok(())
     }
 
     /// A worker came: it may have room for tasks.

@@ -33,6 +33,9 @@ pub(super) struct JobState {
     pub submitted_us: u64,
     pub started_us: Option<u64>,
     pub ended_us: Option<u64>,
+    /// Nothing more of it is given out.
+    #[serde(default)]
+    pub paused: bool,
 }
 
 /// A class, what is known of its tasks, and which of them can be given out.
@@ -132,8 +135,14 @@ impl PartialEq for TaskJob {
 impl TaskJob {
     /// A job that was just submitted, without its tasks.
     pub(super) fn new(id: JobId, nonce: u32, now_us: u64) -> Self {
-        let state =
-            JobState { phase: Phase::Queued, nonce, submitted_us: now_us, started_us: None, ended_us: None };
+        let state = JobState {
+            phase: Phase::Queued,
+            nonce,
+            submitted_us: now_us,
+            started_us: None,
+            ended_us: None,
+            paused: false,
+        };
         let mut job = Self::empty(id, state);
         job.changes.spec = true;
         job.changes.job_state = true;
@@ -303,6 +312,20 @@ impl TaskJob {
             self.outbox.offered.push(class);
         }
         ready.push(Reverse(task));
+    }
+
+    /// Whether its ready tasks may be given out.
+    pub(super) fn gives_out(&self) -> bool {
+        self.is_running() && !self.state.paused
+    }
+
+    /// Stops giving out tasks, or goes on. What workers have already goes on.
+    pub(super) fn pause(&mut self, paused: bool, now_us: u64) {
+        self.state.paused = paused;
+        self.changes.job_state = true;
+        self.event(if paused { "paused" } else { "resumed" }, now_us, vec![]);
+        let waiting = self.classes.iter().enumerate().filter(|(_, class)| !class.ready.is_empty());
+        self.outbox.offered.extend(waiting.map(|(place, _)| ClassIndex(place as u16)));
     }
 
     /// Ends the job: whatever is open is canceled, and what only other tasks would have taken is dropped.

@@ -153,7 +153,7 @@ impl Fleet {
         taker.extend_chains(jobs);
         let mut exhausted = Vec::new();
         for offer in &self.offers {
-            let Some(job) = jobs.get_mut(&offer.job).filter(|job| job.is_running()) else {
+            let Some(job) = jobs.get_mut(&offer.job).filter(|job| job.gives_out()) else {
                 exhausted.push(offer.clone());
                 continue;
             };
@@ -222,7 +222,7 @@ impl Taker<'_> {
     fn extend_chains(&mut self, jobs: &mut BTreeMap<JobId, TaskJob>) {
         for _ in 0..self.load.tails.len() {
             let Some((id, task)) = self.load.tails.pop_front() else { return };
-            let Some(job) = jobs.get_mut(&id).filter(|job| job.is_running()) else { continue };
+            let Some(job) = jobs.get_mut(&id).filter(|job| job.gives_out()) else { continue };
             if job.leases.get(&self.worker).is_some_and(|tasks| tasks.contains(&task)) {
                 self.follow_chain(job, task);
             }

@@ -45,6 +45,9 @@ impl TaskJob {
         if self.state.phase == Phase::Queued {
             return format!("the rest of its graph: {} tasks have come", self.graph.len());
         }
+        if self.is_running() && self.state.paused {
+            return "somebody who resumes it: `syncline resume`".to_owned();
+        }
         if !self.is_running() || self.graph.count(TaskState::Leased) > 0 {
             return String::new();
         }

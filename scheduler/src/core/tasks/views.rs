@@ -64,6 +64,7 @@ impl Core {
                 "the rest of the graph has not come".into()
             }
             TaskState::Waiting => format!("it waits for {}", self.unmet(job, task)),
+            TaskState::Ready if job.state.paused => "the job is paused".into(),
             TaskState::Ready => self.why_not_given(job, task),
             TaskState::Backoff => {
                 let until_us = faults.and_then(|faults| faults.backoff_until_us).unwrap_or_default();
