@@ -15,13 +15,17 @@ pub(super) fn log_commit(job: &JobId, commit: &Commit) {
         let f = |name| field(event, name);
         match f("what") {
             "job_submitted" => info!(%job, nodes = f("nodes"), "job submitted"),
-            "started" => info!(%job, workers = f("workers"), "job started"),
+            "started" => match f("tasks") {
+                "" => info!(%job, workers = f("workers"), "job started"),
+                tasks => info!(%job, tasks, "job started"),
+            },
             "trained" => info!(%job, barriers = f("barriers"), "job trained"),
             "job_ended" => match f("state") {
                 "failed" => warn!(%job, code = f("code"), reason = f("reason"), "job failed"),
                 "canceled" => info!(%job, "job canceled"),
                 _ => info!(%job, "job done"),
             },
+            "worker_gone" => warn!(%job, worker = f("worker"), tasks = f("tasks"), "job lost a worker"),
             "worker_lost" => {
                 warn!(%job, worker = f("worker"), name = f("name"), reason = f("reason"), "job lost a worker");
             }

@@ -25,7 +25,7 @@ pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Rig {
     /// `None` only while it crashes.
     engine: Option<EngineHandle>,
-    token: Token,
+    pub token: Token,
     pub redis: RedisServer,
     shards: u32,
     _dir: tempfile::TempDir,
@@ -61,7 +61,7 @@ impl Rig {
         self.engine = Some(start_engine(&self.redis, &self.token, self.shards).await);
     }
 
-    fn address(&self) -> String {
+    pub fn address(&self) -> String {
         self.engine.as_ref().unwrap().address().to_string()
     }
 

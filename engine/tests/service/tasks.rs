@@ -1,0 +1,218 @@
+//! General tasks, from the submission to their values, over crashes of the engine.
+
+use std::time::{Duration, Instant};
+
+use futures::SinkExt;
+use syncline_engine::rpc::{
+    ClientServiceRequest, ClientServiceResponse, EngineFault, connect, hello::Role, within,
+};
+use syncline_scheduler::{
+    graph::TaskId,
+    ids::{JobId, Superstep},
+    tasks::{Arg, BlobValue, Order, OrderArg, TaskIndex, TaskQuery, TaskState},
+};
+use tarpc::{ClientMessage, Request};
+use tokio::time::timeout;
+
+use crate::{
+    puppet::{NONCE, Puppet, attempts, call, graph, inline, submit, take, tasks},
+    rig::{Rig, TEST_TIMEOUT, until},
+};
+
+fn all() -> TaskQuery {
+    TaskQuery { first: TaskIndex(0), limit: u32::MAX, state: None, name: None }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_runs_to_its_end_and_gives_its_values_of_any_bytes() {
+    let rig = Rig::start(1).await;
+    let (client, mut worker) = (rig.client().await, Puppet::register(&rig, 2).await);
+    let job = submit(&client, graph("sum", vec![call(b"1"), call(b"\x00\xff"), take(&[0, 1])])).await;
+    submit(&client, graph("sum", vec![call(b"1"), call(b"\x00\xff"), take(&[0, 1])])).await;
+
+    let first = worker.tasks().await;
+    assert_eq!(attempts(&first), [(0, 1), (1, 1)]);
+    assert_eq!(first[1].args, [OrderArg::Value(inline(b"\x00\xff"))]);
+    let value = async |task| client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(task)).await.unwrap();
+    assert_eq!(value(0).await, Ok(None));
+    worker.finish(&job, &[(0, b"\r\n"), (1, b"\xfe=")]).await;
+    let last = worker.tasks().await;
+    assert_eq!(last[0].args, [OrderArg::Value(inline(b"\r\n")), OrderArg::Value(inline(b"\xfe="))]);
+    worker.finish(&job, &[(2, b"\x03\x00")]).await;
+
+    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone(), 20_000).await.unwrap(), Ok(true));
+    assert_eq!(value(2).await, Ok(Some(inline(b"\x03\x00"))));
+    let views = client.tasks(within(TEST_TIMEOUT), job.clone(), all()).await.unwrap().unwrap();
+    let states: Vec<TaskState> = views.iter().map(|view| view.state).collect();
+    assert_eq!(states, [TaskState::Done; 3]);
+    let fields = client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap().remove(0);
+    assert_eq!((fields["kind"].as_str(), fields["state"].as_str()), ("tasks", "done"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_of_general_tasks_and_is_not_there_is_named() {
+    let rig = Rig::start(1).await;
+    let client = rig.client().await;
+    let job = submit(&client, graph("sum", vec![call(b"1")])).await;
+    let nothing = |what: &str| {
+        Err(EngineFault::NothingKnown { job: job.clone(), what: what.to_owned(), kept: String::new() })
+    };
+    let value = client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(9)).await.unwrap();
+    assert_eq!(value, nothing("task 9").map(|()| None));
+    let barrier = client.explain_barrier(within(TEST_TIMEOUT), job.clone(), Superstep(3)).await.unwrap();
+    assert_eq!(barrier.map(drop), nothing("barrier 3"));
+    let task: TaskId = "clock/3".parse().unwrap();
+    let explained = client.explain_task(within(TEST_TIMEOUT), job.clone(), task).await.unwrap();
+    assert_eq!(explained.map(drop), nothing("task clock/3"));
+
+    let other: JobId = "other".parse().unwrap();
+    let unknown = EngineFault::UnknownJob { job: other.clone() };
+    let asked = [
+        client.value(within(TEST_TIMEOUT), other.clone(), TaskIndex(0)).await.unwrap().map(drop),
+        client.tasks(within(TEST_TIMEOUT), other.clone(), all()).await.unwrap().map(drop),
+        client.wait_job(within(TEST_TIMEOUT), other.clone(), 20_000).await.unwrap().map(drop),
+        client.start_graph(within(TEST_TIMEOUT), other.clone(), NONCE, 1).await.unwrap(),
+    ];
+    assert_eq!(asked, [(); 4].map(|()| Err(unknown.clone())));
+
+    let running = client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap();
+    assert!(matches!(running, Err(EngineFault::NotOver { .. })), "{running:?}");
+    client.cancel(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
+    client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
+    assert!(client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_comes_in_parts_and_begins_when_all_are_there() {
+    let rig = Rig::start(1).await;
+    let (client, mut worker) = (rig.client().await, Puppet::register(&rig, 4).await);
+    let first = graph("parts", vec![call(b"1")]);
+    let job = submit(&client, syncline_scheduler::tasks::GraphSpec { complete: false, ..first }).await;
+    let extend = async |first, more| {
+        client.extend_graph(within(TEST_TIMEOUT), job.clone(), NONCE, TaskIndex(first), more).await.unwrap()
+    };
+    for _ in 0..2 {
+        assert_eq!(extend(1, vec![take(&[0])]).await, Ok(()));
+    }
+    let gap = extend(5, vec![call(b"2")]).await;
+    assert!(matches!(&gap, Err(EngineFault::InvalidJob(text)) if text.starts_with("[E050]")), "{gap:?}");
+    let mut large = call(b"3");
+    large.args.push(Arg::Blob(BlobValue { digest: "ab".repeat(32), bytes: 1 }));
+    let missing = EngineFault::MissingShards { present: 0, expected: 1 };
+    assert_eq!(extend(2, vec![large.clone()]).await, Err(missing), "who keeps the value is not there");
+    rig.announce(rig.start_shard().await).await.unwrap();
+    assert_eq!(extend(2, vec![large]).await, Ok(()));
+
+    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone(), 0).await.unwrap(), Ok(false));
+    let start = async |count| client.start_graph(within(TEST_TIMEOUT), job.clone(), NONCE, count).await;
+    assert!(start(4).await.unwrap().is_err());
+    start(3).await.unwrap().unwrap();
+    start(3).await.unwrap().unwrap();
+    assert_eq!(
+        attempts(&worker.tasks().await),
+        [(0, 1), (1, 1), (2, 1)],
+        "the second waits for the first there"
+    );
+    let keeps = client.gc(within(TEST_TIMEOUT), 60).await.unwrap().unwrap();
+    assert_eq!(keeps.blobs, 1, "the large value is not collected while the job names it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_lost_comes_again_and_a_canceled_job_wakes_whoever_waits() {
+    let rig = Rig::start(1).await;
+    let (client, mut worker) = (rig.client().await, Puppet::register(&rig, 2).await);
+    let job = submit(&client, graph("lost", vec![call(b"1"), call(b"2")])).await;
+    let (lost, again) = (worker.ask(20_000).await, worker.ask(20_000).await);
+    assert_eq!((lost.first_order, &lost.orders), (again.first_order, &again.orders));
+    assert_eq!(attempts(&worker.tasks().await), [(0, 1), (1, 1)]);
+
+    let waiting = client.clone();
+    let (name, began) = (job.clone(), Instant::now());
+    let ended =
+        tokio::spawn(async move { waiting.wait_job(within(TEST_TIMEOUT), name, 60_000).await.unwrap() });
+    let (orders, ()) = tokio::join!(worker.orders(), async {
+        tokio::task::yield_now().await;
+        client.cancel(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
+    });
+    assert!(matches!(&orders[..], [Order::Recall(recall)] if recall.tasks.len() == 2), "{orders:?}");
+    assert_eq!(ended.await.unwrap(), Ok(true));
+    assert!(began.elapsed() < Duration::from_secs(15), "by what happened, not by the end of the time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_engine_knows_who_has_what_and_what_was_given() {
+    let mut rig = Rig::start(1).await;
+    let (client, mut worker) = (rig.client().await, Puppet::register(&rig, 4).await);
+    let chain = vec![call(b"1"), take(&[0]), take(&[1]), call(b"2"), take(&[2, 3])];
+    let job = submit(&client, graph("chain", chain)).await;
+    let mut held = Vec::new();
+    while held.len() < 4 {
+        held.extend(worker.tasks().await);
+    }
+    worker.finish(&job, &[(0, b"\xff\x00")]).await;
+
+    rig.crash().await;
+    let client = rig.client().await;
+    worker.calls = rig.worker().await;
+    worker.holding = 3;
+    let told = worker.ask(20_000).await;
+    assert!(told.epoch > worker.cursor.epoch);
+    assert_eq!((told.first_order, attempts(&tasks(told.orders))), (0, vec![(1, 1), (2, 1), (3, 1)]));
+    let told = worker.tasks().await;
+    assert_eq!(told[0].args, [OrderArg::Value(inline(b"\xff\x00"))]);
+    assert_eq!(told[1].args, [OrderArg::Held(TaskIndex(1))]);
+
+    // What was reported before and may not have been acknowledged is reported again.
+    worker.finish(&job, &[(0, b"other"), (1, b"b"), (2, b"c"), (3, b"d")]).await;
+    let last = worker.tasks().await;
+    assert_eq!(last[0].args, [OrderArg::Value(inline(b"c")), OrderArg::Value(inline(b"d"))]);
+    worker.finish(&job, &[(4, b"all")]).await;
+    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone(), 20_000).await.unwrap(), Ok(true));
+    let value = client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(4)).await.unwrap();
+    assert_eq!(value, Ok(Some(inline(b"all"))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_worker_had_that_left_goes_to_another_at_its_next_attempt() {
+    let rig = Rig::start(1).await;
+    let (client, mut first) = (rig.client().await, Puppet::register(&rig, 1).await);
+    let job = submit(&client, graph("left", vec![call(b"1")])).await;
+    assert_eq!(attempts(&first.tasks().await), [(0, 1)]);
+    let mut second = Puppet::register(&rig, 1).await;
+    first.calls.leave(within(TEST_TIMEOUT), first.who).await.unwrap().unwrap();
+    assert_eq!(attempts(&second.tasks().await), [(0, 2)]);
+    // The first attempt was not the one that counts.
+    second.finish(&job, &[(0, b"late")]).await;
+    let value = client.value(within(TEST_TIMEOUT), job, TaskIndex(0)).await.unwrap();
+    assert_eq!(value, Ok(None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_never_reads_holds_up_nobody() {
+    let rig = Rig::start(1).await;
+    let (client, mut worker) = (rig.client().await, Puppet::register(&rig, 1).await);
+    let job = submit(&client, graph("many", (0..5_000u32).map(|n| call(&n.to_le_bytes())).collect())).await;
+
+    let mut slow =
+        connect::<ClientServiceRequest, ClientServiceResponse>(&rig.address(), Role::Client, &rig.token)
+            .await
+            .unwrap();
+    for id in 0..64 {
+        let message = ClientServiceRequest::Tasks { job: job.clone(), query: all() };
+        let request = Request { context: within(TEST_TIMEOUT), id, message };
+        let sent = timeout(Duration::from_millis(500), slow.send(ClientMessage::Request(request))).await;
+        if sent.is_err() {
+            break;
+        }
+    }
+    for round in 0..3 {
+        let given = worker.tasks().await;
+        let ended: Vec<(u32, &[u8])> = given.iter().map(|task| (task.task.0, &b""[..])).collect();
+        worker.finish(&job, &ended).await;
+        assert!(!given.is_empty(), "round {round}");
+    }
+    let done = TaskQuery { state: Some(TaskState::Done), limit: 3, ..all() };
+    let views =
+        until(async || client.tasks(within(TEST_TIMEOUT), job.clone(), done.clone()).await.unwrap().ok());
+    assert_eq!(views.await.len(), 3);
+}
