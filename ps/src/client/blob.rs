@@ -42,10 +42,25 @@ impl BlobClient {
         Ok(digest.to_hex().to_string())
     }
 
+    /// As [`put`](Self::put), on the shard that the digest says: many blobs spread over all of `addresses`.
+    pub fn put_by_digest(&self, addresses: &[String], bytes: &[u8]) -> Result<String, PsError> {
+        let digest = *blake3::hash(bytes).as_bytes();
+        let hex = blake3::Hash::from_bytes(digest).to_hex().to_string();
+        let address = first_by_digest(addresses, digest).next().ok_or_else(|| missing(&hex))?;
+        self.put_as(address, digest, bytes).map_err(|t| t.into_error(address))?;
+        Ok(hex)
+    }
+
+    /// As [`get`](Self::get), asking the shard that the digest says first.
+    pub fn get_by_digest(&self, addresses: &[String], digest: &str) -> Result<Vec<u8>, PsError> {
+        let ordered: Vec<String> = first_by_digest(addresses, digest_from_hex(digest)?).cloned().collect();
+        self.get(&ordered, digest)
+    }
+
     /// Fetches a blob from the first of `addresses` that has it whole, and checks it against its digest.
     pub fn get(&self, addresses: &[String], digest: &str) -> Result<Vec<u8>, PsError> {
         let wanted = digest_from_hex(digest)?;
-        let mut last = PsError::Refused { fault: ShardFault::MissingBlob { digest: digest.into() } };
+        let mut last = missing(digest);
         for address in addresses {
             self.canceller.check()?;
             let got = self.get_from(address, wanted);
@@ -101,6 +116,17 @@ impl BlobClient {
         }
         Ok(Some(bytes))
     }
+}
+
+fn missing(digest: &str) -> PsError {
+    PsError::Refused { fault: ShardFault::MissingBlob { digest: digest.into() } }
+}
+
+/// The addresses of all shards, in order, beginning with the one that the digest says.
+fn first_by_digest(addresses: &[String], digest: Digest) -> impl Iterator<Item = &String> {
+    let [a, b, c, d, ..] = digest;
+    let first = u32::from_le_bytes([a, b, c, d]) as usize % addresses.len().max(1);
+    addresses[first..].iter().chain(&addresses[..first])
 }
 
 /// A digest from its 64 hexadecimal digits.

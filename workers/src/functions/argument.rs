@@ -1,11 +1,11 @@
 //! Arguments of a call: values, and what other tasks give.
 
 use serde::Serialize;
-use syncline_scheduler::tasks::Arg;
+use syncline_scheduler::{ids::InvalidName, tasks::Arg};
 
 use super::handle::{GraphNumber, TaskHandle};
 
-/// Why something is no argument.
+/// Why a call cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArgumentError {
@@ -13,6 +13,12 @@ pub enum ArgumentError {
     Encode { place: usize, cause: String },
     #[error("[E041] argument {place} is a task of another graph")]
     OtherGraph { place: usize },
+    #[error("[E042] the calls are of more than 65,536 kinds")]
+    TooManyClasses,
+    #[error("[E043] the task that the call comes after is one of another graph")]
+    AfterOtherGraph,
+    #[error(transparent)]
+    Name(#[from] InvalidName),
 }
 
 /// What stands for a `T` in a call: a value, a task that gives one, or for a `Vec<T>` tasks that give a `T` each.

@@ -1,0 +1,148 @@
+//! Values that are too large to travel through the engine: blobs on the parameter server.
+
+use std::time::{Duration, Instant};
+
+use syncline_engine::rpc::Token;
+use syncline_ps::{
+    PsError,
+    client::{Addresses, BlobClient},
+};
+use syncline_scheduler::tasks::{Arg, BlobValue, Bytes, MAX_INLINE_BYTES, NewTask, TaskIndex, Value};
+
+/// The first bytes of a blob: no other has the same.
+pub(crate) type Salt = [u8; BlobValue::SALT_BYTES];
+
+/// The salt of what one attempt at a task gives.
+pub(crate) fn task_salt(nonce: u32, task: TaskIndex, attempt: u16) -> Salt {
+    let mut salt = Salt::default();
+    salt[..4].copy_from_slice(&nonce.to_le_bytes());
+    salt[4..8].copy_from_slice(&task.0.to_le_bytes());
+    salt[8..10].copy_from_slice(&attempt.to_le_bytes());
+    salt
+}
+
+/// Where values lie that are too large to travel. Its calls block.
+pub(crate) trait ValueStore: Send + Sync {
+    /// Keeps a value.
+    fn put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError>;
+
+    /// Fetches a value.
+    fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError>;
+}
+
+/// The value as it travels; a large one is put into the store.
+pub(crate) fn to_value(store: &dyn ValueStore, salt: Salt, value: Vec<u8>) -> Result<Value, PsError> {
+    match value.len() <= MAX_INLINE_BYTES {
+        true => Ok(Value::Inline(value.into())),
+        false => store.put(salt, &value).map(Value::Blob),
+    }
+}
+
+/// Puts the large constants among the arguments of new tasks into the store.
+pub(crate) fn move_large_constants(store: &dyn ValueStore, tasks: &mut [NewTask]) -> Result<(), PsError> {
+    for arg in tasks.iter_mut().flat_map(|task| &mut task.args) {
+        if let Arg::Value(value) = arg
+            && value.len() > MAX_INLINE_BYTES
+        {
+            *arg = Arg::Blob(store.put(rand::random(), value)?);
+        }
+    }
+    Ok(())
+}
+
+/// How long a call waits for the engine to say where the shards are.
+const SHARDS_TIMEOUT: Duration = Duration::from_secs(10);
+const SHARDS_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The shards of the parameter server as such a store. A value lies on the shard that its digest says.
+#[derive(Debug, Clone)]
+pub(crate) struct ShardValues {
+    blobs: BlobClient,
+    shards: Addresses,
+}
+
+impl ShardValues {
+    pub(crate) fn new(token: Token, shards: Addresses) -> Self {
+        Self { blobs: BlobClient::new(token), shards }
+    }
+
+    /// Where the shards are. They may not have come yet when the first tasks run.
+    fn addresses(&self) -> Vec<String> {
+        let give_up = Instant::now() + SHARDS_TIMEOUT;
+        loop {
+            let known = self.shards.get();
+            if !known.is_empty() || Instant::now() >= give_up {
+                return known;
+            }
+            std::thread::sleep(SHARDS_POLL_INTERVAL);
+        }
+    }
+}
+
+impl ValueStore for ShardValues {
+    fn put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
+        let digest = self.blobs.put_by_digest(&self.addresses(), &[&salt[..], value].concat())?;
+        Ok(BlobValue { digest, bytes: value.len() as u64 })
+    }
+
+    fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError> {
+        let whole = self.blobs.get_by_digest(&self.addresses(), &blob.digest)?;
+        Ok(whole.get(BlobValue::SALT_BYTES..).unwrap_or_default().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, net::SocketAddr};
+
+    use syncline_ps::server::{Options, Server};
+    use syncline_scheduler::tasks::ClassIndex;
+
+    use super::*;
+
+    #[test]
+    fn a_salt_belongs_to_one_attempt() {
+        let salt = task_salt(0x0403_0201, TaskIndex(0x0807_0605), 0x0a09);
+        assert_eq!(salt, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn large_values_spread_over_shards_and_come_back_without_their_salt() {
+        let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
+        let start = |index: u32| {
+            let options = Options {
+                listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+                token: token.clone(),
+                state_dir: dir.path().join(index.to_string()),
+                index,
+                count: 2,
+                engine: None,
+                advertise: None,
+            };
+            Server::start(options).unwrap()
+        };
+        let shards = [start(0), start(1)];
+        let addresses = shards.each_ref().map(|shard| shard.address().to_string());
+        let store = ShardValues::new(token.clone(), Addresses::from(&addresses[..]));
+        let blobs = BlobClient::new(token);
+        let mut homes = BTreeMap::<usize, u32>::new();
+        for task in 0..16 {
+            let large = vec![7u8; MAX_INLINE_BYTES + 1];
+            let value = to_value(&store, task_salt(1, TaskIndex(task), 1), large.clone()).unwrap();
+            let blob = value.blob().unwrap();
+            assert_eq!((blob.bytes, &store.get(blob).unwrap()[..]), (large.len() as u64, &large[..]));
+            let home = addresses.iter().position(|a| blobs.has(a, &blob.digest).unwrap()).unwrap();
+            *homes.entry(home).or_default() += 1;
+        }
+        assert_eq!(homes.len(), 2, "{homes:?}");
+        let small = to_value(&store, Salt::default(), vec![7; MAX_INLINE_BYTES]).unwrap();
+        assert!(small.blob().is_none());
+
+        let args = vec![Arg::Value(vec![1].into()), Arg::Value(vec![2; MAX_INLINE_BYTES + 1].into())];
+        let (after, name) = (Vec::new(), None);
+        let mut tasks = [NewTask { class: ClassIndex(0), args, after, name }];
+        move_large_constants(&store, &mut tasks).unwrap();
+        let [Arg::Value(small), Arg::Blob(large)] = &tasks[0].args[..] else { panic!("{tasks:?}") };
+        assert_eq!((&small[..], &store.get(large).unwrap()[..]), (&[1][..], &[2; MAX_INLINE_BYTES + 1][..]));
+    }
+}

@@ -1,0 +1,98 @@
+//! How one call, or several, are to be treated.
+
+use std::time::Duration;
+
+use syncline_scheduler::tasks::{Backoff, OnFailure, Rules, TaskRef};
+
+use super::handle::{GraphNumber, TaskHandle};
+
+/// How a call is to be treated, where that is not as usual.
+///
+/// ```
+/// use syncline_workers::functions::CallOptions;
+/// let options = CallOptions::new().retries(2).slots(4).label("zone", "a").name("resize");
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct CallOptions {
+    pub(super) rules: Rules,
+    pub(super) name: Option<String>,
+    pub(super) after: Vec<(TaskRef, GraphNumber)>,
+}
+
+impl CallOptions {
+    /// The usual treatment.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A name for people, unique in the graph: 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Higher goes first, among the tasks of all jobs; 0 without this.
+    #[must_use]
+    pub fn priority(mut self, priority: i16) -> Self {
+        self.rules.priority = priority;
+        self
+    }
+
+    /// How often it is tried again after it failed, panicked or took too long; 0 without this.
+    #[must_use]
+    pub fn retries(mut self, times: u16) -> Self {
+        self.rules.errors = times;
+        self
+    }
+
+    /// How often it is tried again after its worker was lost; 3 without this.
+    #[must_use]
+    pub fn crash_retries(mut self, times: u16) -> Self {
+        self.rules.crashes = times;
+        self
+    }
+
+    /// The pause before it is tried again after a failure: it doubles from `first` up to `longest`.
+    #[must_use]
+    pub fn backoff(mut self, first: Duration, longest: Duration) -> Self {
+        let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        self.rules.backoff = Backoff { first_ms: ms(first), longest_ms: ms(longest) };
+        self
+    }
+
+    /// Longest time for which one attempt may run, in steps of a millisecond; without this there is none.
+    #[must_use]
+    pub fn run_limit(mut self, limit: Duration) -> Self {
+        self.rules.run_limit_ms = Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1));
+        self
+    }
+
+    /// Slots of a worker that it takes up while it runs; 1 without this.
+    #[must_use]
+    pub fn slots(mut self, slots: u32) -> Self {
+        self.rules.needs.slots = slots.max(1);
+        self
+    }
+
+    /// Only workers that carry this label run it.
+    #[must_use]
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.rules.needs.labels.insert(name.into(), value.into());
+        self
+    }
+
+    /// When it fails for good, what needs it is skipped, and the rest of the job goes on; without this the job fails.
+    #[must_use]
+    pub fn skip_dependents_on_failure(mut self) -> Self {
+        self.rules.on_failure = OnFailure::SkipDependents;
+        self
+    }
+
+    /// It begins when this task has ended, whatever that gives.
+    #[must_use]
+    pub fn after<T>(mut self, task: &TaskHandle<T>) -> Self {
+        self.after.push((task.task, task.graph));
+        self
+    }
+}
