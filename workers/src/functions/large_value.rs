@@ -31,9 +31,9 @@ pub(crate) trait ValueStore: Send + Sync {
 }
 
 /// The value as it travels; a large one is put into the store.
-pub(crate) fn to_value(store: &dyn ValueStore, salt: Salt, value: Vec<u8>) -> Result<Value, PsError> {
+pub(crate) fn to_value(store: &dyn ValueStore, salt: Salt, value: Bytes) -> Result<Value, PsError> {
     match value.len() <= MAX_INLINE_BYTES {
-        true => Ok(Value::Inline(value.into())),
+        true => Ok(Value::Inline(value)),
         false => store.put(salt, &value).map(Value::Blob),
     }
 }
@@ -50,9 +50,9 @@ pub(crate) fn move_large_constants(store: &dyn ValueStore, tasks: &mut [NewTask]
     Ok(())
 }
 
-/// How long a call waits for the engine to say where the shards are.
+/// How long a call waits for shards that are away, or that the engine has not named yet.
 const SHARDS_TIMEOUT: Duration = Duration::from_secs(10);
-const SHARDS_POLL_INTERVAL: Duration = Duration::from_millis(20);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// The shards of the parameter server as such a store. A value lies on the shard that its digest says.
 #[derive(Debug, Clone)]
@@ -66,27 +66,31 @@ impl ShardValues {
         Self { blobs: BlobClient::new(token), shards }
     }
 
-    /// Where the shards are. They may not have come yet when the first tasks run.
-    fn addresses(&self) -> Vec<String> {
+    /// Makes a call with the addresses of all shards, again while a shard cannot be reached.
+    fn with_shards<T>(&self, call: impl Fn(&[String]) -> Result<T, PsError>) -> Result<T, PsError> {
         let give_up = Instant::now() + SHARDS_TIMEOUT;
         loop {
-            let known = self.shards.get();
-            if !known.is_empty() || Instant::now() >= give_up {
-                return known;
+            let shards = self.shards.get();
+            let is_last = Instant::now() >= give_up;
+            match call(&shards) {
+                Err(PsError::Unreachable { .. }) if !is_last => {}
+                Err(_) if shards.is_empty() && !is_last => {}
+                done => return done,
             }
-            std::thread::sleep(SHARDS_POLL_INTERVAL);
+            std::thread::sleep(RETRY_DELAY);
         }
     }
 }
 
 impl ValueStore for ShardValues {
     fn put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
-        let digest = self.blobs.put_by_digest(&self.addresses(), &[&salt[..], value].concat())?;
+        let blob = [&salt[..], value].concat();
+        let digest = self.with_shards(|shards| self.blobs.put_by_digest(shards, &blob))?;
         Ok(BlobValue { digest, bytes: value.len() as u64 })
     }
 
     fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError> {
-        let whole = self.blobs.get_by_digest(&self.addresses(), &blob.digest)?;
+        let whole = self.with_shards(|shards| self.blobs.get_by_digest(shards, &blob.digest))?;
         Ok(whole.get(BlobValue::SALT_BYTES..).unwrap_or_default().into())
     }
 }
@@ -128,14 +132,14 @@ mod tests {
         let mut homes = BTreeMap::<usize, u32>::new();
         for task in 0..16 {
             let large = vec![7u8; MAX_INLINE_BYTES + 1];
-            let value = to_value(&store, task_salt(1, TaskIndex(task), 1), large.clone()).unwrap();
+            let value = to_value(&store, task_salt(1, TaskIndex(task), 1), large.clone().into()).unwrap();
             let blob = value.blob().unwrap();
             assert_eq!((blob.bytes, &store.get(blob).unwrap()[..]), (large.len() as u64, &large[..]));
             let home = addresses.iter().position(|a| blobs.has(a, &blob.digest).unwrap()).unwrap();
             *homes.entry(home).or_default() += 1;
         }
         assert_eq!(homes.len(), 2, "{homes:?}");
-        let small = to_value(&store, Salt::default(), vec![7; MAX_INLINE_BYTES]).unwrap();
+        let small = to_value(&store, Salt::default(), vec![7; MAX_INLINE_BYTES].into()).unwrap();
         assert!(small.blob().is_none());
 
         let args = vec![Arg::Value(vec![1].into()), Arg::Value(vec![2; MAX_INLINE_BYTES + 1].into())];

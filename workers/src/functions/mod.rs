@@ -3,15 +3,45 @@
 //! A [`Function`] is named once, in code that the client and the worker share; its types then hold on both sides.
 
 mod argument;
+#[cfg(feature = "worker")]
+mod context;
+#[cfg(feature = "worker")]
+mod fault;
 mod function;
 mod graph_parts;
 mod handle;
 mod large_value;
+#[cfg(feature = "worker")]
+mod next;
 mod options;
+#[cfg(feature = "worker")]
+mod panics;
+#[cfg(feature = "worker")]
+mod registry;
+#[cfg(feature = "worker")]
+mod task_function;
+#[cfg(all(test, feature = "worker"))]
+mod tests;
 
 pub use argument::{ArgumentError, CallArguments, IntoArgument};
+#[cfg(feature = "worker")]
+pub use context::Context;
+#[cfg(feature = "worker")]
+pub(crate) use context::{JobKey, StopFlag};
+#[cfg(feature = "worker")]
+pub(crate) use fault::CallFault;
 pub use function::Function;
 pub(crate) use graph_parts::GraphParts;
 pub use handle::{GraphNumber, TaskHandle};
-pub(crate) use large_value::{Salt, ShardValues, ValueStore, move_large_constants, task_salt, to_value};
+#[cfg(test)]
+pub(crate) use large_value::Salt;
+pub(crate) use large_value::{ShardValues, ValueStore, move_large_constants, task_salt, to_value};
+#[cfg(feature = "worker")]
+pub use next::{InNext, InResult, IntoNext, Next, Plain};
 pub use options::CallOptions;
+#[cfg(feature = "worker")]
+pub(crate) use registry::{Given, Registered as RegisteredFunction};
+#[cfg(feature = "worker")]
+pub use registry::{RegisteredTwice, Registry};
+#[cfg(feature = "worker")]
+pub use task_function::{AsyncTaskFunction, Bare, TaskFunction, WithContext};

@@ -1,0 +1,151 @@
+//! What a function knows of the task that it runs for.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use syncline_scheduler::{ids::JobId, tasks::TaskIndex};
+use tokio::sync::Notify;
+
+use super::{ArgumentError, CallArguments, CallOptions, Function, GraphParts, TaskHandle};
+
+/// A job of general tasks, told from others of its name.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct JobKey {
+    pub job: JobId,
+    pub nonce: u32,
+}
+
+/// Tells one who works that nobody wants the result any more.
+#[derive(Debug, Default)]
+pub(crate) struct StopFlag {
+    asked: AtomicBool,
+    /// For those who wait for it in async code.
+    told: Notify,
+}
+
+impl StopFlag {
+    pub(crate) fn ask(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+        self.told.notify_one();
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Returns when it is asked for.
+    pub(crate) async fn asked(&self) {
+        while !self.is_asked() {
+            self.told.notified().await;
+        }
+    }
+}
+
+/// The task that a function runs for, and its graph, to which it may add calls. A function takes a `&Context` as its first
+/// parameter if it needs one:
+///
+/// ```
+/// use syncline_workers::functions::{ArgumentError, Context, Function, Next};
+/// const SUM: Function<(Vec<u64>,), u64> = Function::new("sum");
+/// const SQUARE: Function<(u64,), u64> = Function::new("square");
+///
+/// fn sum_of_squares(context: &Context, upto: u64) -> Result<Next<u64>, ArgumentError> {
+///     let squares = context.map(SQUARE, (1..=upto).map(|i| (i,)))?;
+///     Ok(Next::Of(context.call(SUM, (&squares,))?))
+/// }
+/// ```
+pub struct Context {
+    job: Arc<JobKey>,
+    task: TaskIndex,
+    attempt: u16,
+    pub(crate) stop: Arc<StopFlag>,
+    added: Mutex<Option<GraphParts>>,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "task {} of job {}, attempt {}", self.task, self.job.job, self.attempt)
+    }
+}
+
+impl Context {
+    pub(crate) fn new(job: Arc<JobKey>, task: TaskIndex, attempt: u16, stop: Arc<StopFlag>) -> Self {
+        Self { job, task, attempt, stop, added: Mutex::new(None) }
+    }
+
+    /// The job that the task belongs to.
+    pub fn job(&self) -> &JobId {
+        &self.job.job
+    }
+
+    /// The task's place in its graph.
+    pub fn task(&self) -> TaskIndex {
+        self.task
+    }
+
+    /// Which attempt at the task this is, from 1.
+    pub fn attempt(&self) -> u16 {
+        self.attempt
+    }
+
+    /// Whether nobody wants the result any more: the job is over, the attempt has run too long, or the worker ends. A long
+    /// function looks now and then, and returns something at once.
+    pub fn canceled(&self) -> bool {
+        self.stop.is_asked()
+    }
+
+    /// Adds a call to the graph. It may begin when this task has ended with a value; if this attempt fails or is skipped,
+    /// it is not added.
+    ///
+    /// # Errors
+    /// E040 to E043 for what the call is given.
+    pub fn call<I, O>(
+        &self,
+        function: Function<I, O>,
+        args: impl CallArguments<I>,
+    ) -> Result<TaskHandle<O>, ArgumentError> {
+        self.call_with(&CallOptions::new(), function, args)
+    }
+
+    /// As [`call`](Self::call), with options.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call), and E001 for a name that is none.
+    pub fn call_with<I, O>(
+        &self,
+        options: &CallOptions,
+        function: Function<I, O>,
+        args: impl CallArguments<I>,
+    ) -> Result<TaskHandle<O>, ArgumentError> {
+        let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        added.get_or_insert_default().add(function, args, options)
+    }
+
+    /// Adds one call for each tuple of arguments.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    pub fn map<I, O>(
+        &self,
+        function: Function<I, O>,
+        args: impl IntoIterator<Item: CallArguments<I>>,
+    ) -> Result<Vec<TaskHandle<O>>, ArgumentError> {
+        args.into_iter().map(|args| self.call(function, args)).collect()
+    }
+
+    /// The calls that were added.
+    pub(crate) fn into_added(self) -> Option<GraphParts> {
+        self.added.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place among the added calls of one that this handle is for.
+    pub(super) fn place_of<T>(&self, handle: TaskHandle<T>) -> Option<u32> {
+        let added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        added.as_ref()?.place_of(handle)
+    }
+}

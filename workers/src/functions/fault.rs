@@ -1,0 +1,59 @@
+//! Why an attempt at a call failed.
+
+use syncline_ps::PsError;
+use syncline_scheduler::tasks::{Failure, FailureCause};
+
+/// Why an attempt at a call failed. The texts are what people see of it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum CallFault {
+    #[error("[E440] {function} failed: {reason}")]
+    Returned { function: String, reason: String },
+    #[error("[E441] {function} panicked at {place}: {message}")]
+    Panicked { function: String, place: String, message: String },
+    #[error("[E442] {function} cannot read its arguments: {cause}")]
+    Decode { function: String, cause: String },
+    #[error("[E443] {function} ran longer than {limit_ms} ms")]
+    TooLong { function: String, limit_ms: u64 },
+    #[error("[E444] what {function} returned cannot be encoded: {cause}")]
+    Encode { function: String, cause: String },
+    #[error("[E445] {function} gives what a task gives that it did not add")]
+    OtherGraph { function: String },
+    /// It is given to another worker, or comes with a value.
+    #[error("[E446] this worker has not what {function} was to find here: {what}")]
+    Missing { function: String, what: String },
+    #[error("[E448] {function} adds {calls} calls of {bytes} bytes, more than travel in one message")]
+    TooMuchAdded { function: String, calls: usize, bytes: usize },
+    #[error(transparent)]
+    Store(#[from] PsError),
+}
+
+impl CallFault {
+    /// The stable code, see docs/errors.md.
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Returned { .. } => "E440",
+            Self::Panicked { .. } => "E441",
+            Self::Decode { .. } => "E442",
+            Self::TooLong { .. } => "E443",
+            Self::Encode { .. } => "E444",
+            Self::OtherGraph { .. } => "E445",
+            Self::Missing { .. } => "E446",
+            Self::TooMuchAdded { .. } => "E448",
+            Self::Store(error) => error.code(),
+        }
+    }
+
+    fn cause(&self) -> FailureCause {
+        match self {
+            Self::Missing { .. } | Self::Store(_) => FailureCause::Worker,
+            _ => FailureCause::Function,
+        }
+    }
+}
+
+impl From<CallFault> for Failure {
+    fn from(fault: CallFault) -> Self {
+        Self { cause: fault.cause(), code: fault.code().to_owned(), reason: fault.to_string() }
+    }
+}

@@ -1,0 +1,205 @@
+//! The functions that a worker has.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use syncline_scheduler::tasks::FunctionId;
+use tokio::runtime::Handle;
+
+use super::{
+    Context, Function,
+    fault::CallFault,
+    next::Next,
+    panics::catch,
+    task_function::{AsyncTaskFunction, TaskFunction},
+};
+
+/// A function was registered twice under one name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("[E447] a function of the name {name} is registered twice")]
+pub struct RegisteredTwice {
+    pub name: String,
+}
+
+/// What an attempt gives.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Given {
+    /// postcard of the value.
+    Value(Vec<u8>),
+    /// The value of the call that it added at this place.
+    Added(u32),
+    Nothing,
+}
+
+type Call = dyn Fn(&Context, &[u8]) -> Result<Given, CallFault> + Send + Sync;
+type AsyncCall = dyn Fn(&Context, &[u8], &Handle) -> Result<Option<Given>, CallFault> + Send + Sync;
+
+enum Body {
+    Blocking(Box<Call>),
+    /// Gives up, without a result, when it is asked to stop.
+    Async(Box<AsyncCall>),
+}
+
+/// One function of a worker, its types erased.
+pub(crate) struct Registered {
+    pub(crate) name: &'static str,
+    body: Body,
+}
+
+impl fmt::Debug for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Registered {
+    /// Calls it with the arguments as they travel, one behind the other. `None`: it was asked to stop and did. Async
+    /// functions run on this thread, with the timers and sockets of `runtime`.
+    pub(crate) fn call(
+        &self,
+        context: &Context,
+        input: &[u8],
+        runtime: &Handle,
+    ) -> Result<Option<Given>, CallFault> {
+        let called = catch(|| match &self.body {
+            Body::Blocking(call) => call(context, input).map(Some),
+            Body::Async(call) => call(context, input, runtime),
+        });
+        called.unwrap_or_else(|caught| {
+            let (function, place, message) = (self.name.to_owned(), caught.place, caught.message);
+            Err(CallFault::Panicked { function, place, message })
+        })
+    }
+}
+
+/// The functions that a worker has.
+///
+/// ```
+/// use syncline_workers::functions::{Function, Registry};
+/// const ADD: Function<(u64, u64), u64> = Function::new("add");
+/// const HALF: Function<(u64,), u64> = Function::new("half");
+///
+/// fn add(a: u64, b: u64) -> u64 {
+///     a + b
+/// }
+///
+/// let mut registry = Registry::new();
+/// registry.register(ADD, add)?;
+/// registry.register(HALF, |n: u64| if n % 2 == 0 { Ok(n / 2) } else { Err("it is odd") })?;
+/// # Ok::<(), syncline_workers::functions::RegisteredTwice>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    functions: HashMap<FunctionId, Arc<Registered>>,
+}
+
+impl Registry {
+    /// One without functions.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a function that does what `function` names. It runs on a thread of its own and may block.
+    ///
+    /// # Errors
+    /// E447 if there is one of that name.
+    pub fn register<I, O, Shape, F>(&mut self, function: Function<I, O>, f: F) -> Result<(), RegisteredTwice>
+    where
+        I: DeserializeOwned,
+        O: Serialize,
+        F: TaskFunction<I, O, Shape>,
+    {
+        let name = function.name();
+        let call = move |context: &Context, input: &[u8]| {
+            let input = decode(name, input)?;
+            given(name, context, f.call(context, input))
+        };
+        self.insert(function.id(), Registered { name, body: Body::Blocking(Box::new(call)) })
+    }
+
+    /// Adds an async function. It takes up a slot while it runs, as any other, and is dropped where it waits when nobody
+    /// wants its result any more.
+    ///
+    /// # Errors
+    /// E447 if there is one of that name.
+    pub fn register_async<I, O, Shape, F>(
+        &mut self,
+        function: Function<I, O>,
+        f: F,
+    ) -> Result<(), RegisteredTwice>
+    where
+        I: DeserializeOwned,
+        O: Serialize,
+        F: AsyncTaskFunction<I, O, Shape>,
+    {
+        let name = function.name();
+        let call = move |context: &Context, input: &[u8], runtime: &Handle| {
+            let input = decode(name, input)?;
+            let returned = runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    returned = f.call(context, input) => Some(returned),
+                    () = context.stop.asked() => None,
+                }
+            });
+            returned.map(|returned| given(name, context, returned)).transpose()
+        };
+        self.insert(function.id(), Registered { name, body: Body::Async(Box::new(call)) })
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+
+    /// How graphs call them.
+    pub fn ids(&self) -> BTreeSet<FunctionId> {
+        self.functions.keys().cloned().collect()
+    }
+
+    pub(crate) fn get(&self, id: &FunctionId) -> Option<&Arc<Registered>> {
+        self.functions.get(id)
+    }
+
+    fn insert(&mut self, id: FunctionId, function: Registered) -> Result<(), RegisteredTwice> {
+        if self.functions.keys().any(|known| known.name == id.name) {
+            return Err(RegisteredTwice { name: function.name.to_owned() });
+        }
+        self.functions.insert(id, Arc::new(function));
+        Ok(())
+    }
+}
+
+/// A function's input.
+fn decode<I: DeserializeOwned>(name: &str, input: &[u8]) -> Result<I, CallFault> {
+    let fault = |cause: String| CallFault::Decode { function: name.to_owned(), cause };
+    match postcard::take_from_bytes(input) {
+        Ok((input, [])) => Ok(input),
+        Ok((_, rest)) => Err(fault(format!("{} bytes are left over", rest.len()))),
+        Err(error) => Err(fault(error.to_string())),
+    }
+}
+
+/// What a function returned, as bytes.
+fn given<O: Serialize>(
+    name: &str,
+    context: &Context,
+    returned: Result<Next<O>, String>,
+) -> Result<Given, CallFault> {
+    let function = || name.to_owned();
+    match returned {
+        Ok(Next::Value(value)) => postcard::to_stdvec(&value)
+            .map(Given::Value)
+            .map_err(|e| CallFault::Encode { function: function(), cause: e.to_string() }),
+        Ok(Next::Of(handle)) => context
+            .place_of(handle)
+            .map(Given::Added)
+            .ok_or_else(|| CallFault::OtherGraph { function: function() }),
+        Ok(Next::Skip) => Ok(Given::Nothing),
+        Err(reason) => Err(CallFault::Returned { function: function(), reason }),
+    }
+}

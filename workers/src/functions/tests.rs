@@ -1,0 +1,233 @@
+//! Registered functions as a worker calls them: every form, and everything that can go wrong.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize, Serializer};
+use syncline_scheduler::tasks::{Arg, Failure, FailureCause, TaskIndex, TaskRef};
+
+use super::{
+    ArgumentError, CallFault, CallOptions, Context, Function, GraphParts, JobKey, Next, RegisteredTwice,
+    Registry, StopFlag, registry::Given,
+};
+
+const ADD: Function<(u64, u64), u64> = Function::new("add");
+
+fn context() -> Context {
+    let key = JobKey { job: "job".parse().unwrap(), nonce: 7 };
+    Context::new(Arc::new(key), TaskIndex(3), 2, Arc::default())
+}
+
+/// Calls the only function of a registry with an input, and what it added.
+fn call_with(registry: &Registry, context: &Context, input: &[u8]) -> Result<Given, CallFault> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let id = registry.ids().pop_first().unwrap();
+    let given = registry.get(&id).unwrap().call(context, input, runtime.handle());
+    given.map(|given| given.expect("nobody asked it to stop"))
+}
+
+fn call(registry: &Registry, input: &impl Serialize) -> Result<Given, CallFault> {
+    call_with(registry, &context(), &postcard::to_stdvec(input).unwrap())
+}
+
+/// What a registry with one function gives for an input.
+macro_rules! given {
+    ($types:ty => $out:ty, $register:ident, $function:expr, $input:expr) => {{
+        let mut registry = Registry::new();
+        registry.$register(Function::<$types, $out>::new("f"), $function).unwrap();
+        call(&registry, &$input)
+    }};
+}
+
+fn value<T: Serialize>(value: T) -> Given {
+    Given::Value(postcard::to_stdvec(&value).unwrap())
+}
+
+fn add(a: u64, b: u64) -> u64 {
+    a + b
+}
+
+fn add_here(context: &Context, a: u64, b: u64) -> u64 {
+    a + b + u64::from(context.attempt()) * 1_000
+}
+
+async fn add_later(a: u64, b: u64) -> u64 {
+    tokio::task::yield_now().await;
+    a + b
+}
+
+async fn add_later_here(context: &Context, a: u64, b: u64) -> Result<u64, String> {
+    tokio::task::yield_now().await;
+    if context.canceled() { Err("canceled".into()) } else { Ok(a + b) }
+}
+
+#[test]
+fn functions_of_every_number_of_parameters_are_called() {
+    assert_eq!(given!(() => u8, register, || 1u8, ()).unwrap(), value(1u8));
+    assert_eq!(given!((u8,) => u8, register, |a: u8| a, (1u8,)).unwrap(), value(1u8));
+    assert_eq!(given!((u64, u64) => u64, register, add, (1u64, 2u64)).unwrap(), value(3u64));
+    let three = |a: String, b: Vec<u32>, c: Option<bool>| format!("{a}{b:?}{c:?}");
+    let input = ("a".to_owned(), vec![1u32, 300], Some(true));
+    let text = "a[1, 300]Some(true)".to_owned();
+    assert_eq!(
+        given!((String, Vec<u32>, Option<bool>) => String, register, three, input).unwrap(),
+        value(text)
+    );
+    let four = |a: u8, b: u8, c: u8, d: u8| [a, b, c, d];
+    assert_eq!(
+        given!((u8, u8, u8, u8) => [u8; 4], register, four, (1u8, 2u8, 3u8, 4u8)).unwrap(),
+        value([1u8, 2, 3, 4])
+    );
+    let five = |a: u8, b: u8, c: u8, d: u8, e: u8| a + b + c + d + e;
+    assert_eq!(
+        given!((u8, u8, u8, u8, u8) => u8, register, five, (1u8, 2u8, 3u8, 4u8, 5u8)).unwrap(),
+        value(15u8)
+    );
+    let six = |a: u8, b: u8, c: u8, d: u8, e: u8, f: u8| a + b + c + d + e + f;
+    assert_eq!(given!((u8, u8, u8, u8, u8, u8) => u8, register, six, [1u8; 6]).unwrap(), value(6u8));
+}
+
+#[test]
+fn functions_may_ask_for_their_context() {
+    assert_eq!(given!((u64, u64) => u64, register, add_here, (1u64, 2u64)).unwrap(), value(2_003u64));
+    let name = |context: &Context| format!("{context:?}");
+    let text = "task 3 of job job, attempt 2".to_owned();
+    assert_eq!(given!(() => String, register, name, ()).unwrap(), value(text));
+    let six = |context: &Context, a: u8, _: u8, _: u8, _: u8, _: u8, f: u8| a + f + context.attempt() as u8;
+    assert_eq!(given!((u8, u8, u8, u8, u8, u8) => u8, register, six, [1u8; 6]).unwrap(), value(4u8));
+}
+
+#[test]
+fn functions_may_be_async() {
+    assert_eq!(given!((u64, u64) => u64, register_async, add_later, (1u64, 2u64)).unwrap(), value(3u64));
+    assert_eq!(given!((u64, u64) => u64, register_async, add_later_here, (1u64, 2u64)).unwrap(), value(3u64));
+    let closure = async |a: u8| Next::Value(a + 1);
+    assert_eq!(given!((u8,) => u8, register_async, closure, (1u8,)).unwrap(), value(2u8));
+    let closure = async |context: &Context| context.attempt();
+    assert_eq!(given!(() => u16, register_async, closure, ()).unwrap(), value(2u16));
+}
+
+#[test]
+fn an_async_function_that_waits_is_dropped_when_it_is_to_stop() {
+    let mut registry = Registry::new();
+    registry
+        .register_async(Function::<(), u8>::new("f"), async || std::future::pending::<u8>().await)
+        .unwrap();
+    let stop = Arc::new(StopFlag::default());
+    let key = JobKey { job: "job".parse().unwrap(), nonce: 7 };
+    let context = Context::new(Arc::new(key), TaskIndex(3), 2, stop.clone());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let function = registry.get(&registry.ids().pop_first().unwrap()).unwrap();
+    std::thread::scope(|threads| {
+        let called = threads.spawn(|| function.call(&context, &[], runtime.handle()).unwrap());
+        stop.ask();
+        assert_eq!(called.join().unwrap(), None);
+    });
+}
+
+#[test]
+fn what_functions_return_table() {
+    let half = |n: u64| if n % 2 == 0 { Ok(n / 2) } else { Err(format!("{n} is odd")) };
+    assert_eq!(given!((u64,) => u64, register, half, (4u64,)).unwrap(), value(2u64));
+    let odd = given!((u64,) => u64, register, half, (5u64,)).unwrap_err();
+    assert_eq!(odd.to_string(), "[E440] f failed: 5 is odd");
+    let result = |n: u64| -> Result<u64, String> { Ok(n) };
+    assert_eq!(
+        given!((u64,) => Result<u64, String>, register, result, (4u64,)).unwrap(),
+        value(Ok::<u64, String>(4))
+    );
+    assert_eq!(given!(() => u64, register, || Next::Value(1u64), ()).unwrap(), value(1u64));
+    assert_eq!(given!(() => u64, register, || Next::<u64>::Skip, ()).unwrap(), Given::Nothing);
+    let child = |context: &Context, n: u64| -> Result<Next<u64>, ArgumentError> {
+        context.call(ADD, (n, 1))?;
+        Ok(Next::Of(context.call(ADD, (n, 2))?))
+    };
+    assert_eq!(given!((u64,) => u64, register, child, (4u64,)).unwrap(), Given::Added(1));
+    let failed: fn() -> Result<Next<u64>, &'static str> = || Err("no");
+    assert_eq!(given!(() => u64, register, failed, ()).unwrap_err().to_string(), "[E440] f failed: no");
+}
+
+#[test]
+fn an_error_is_reported_with_its_causes() {
+    let failed = || -> Result<u64, anyhow_like::Error> { Err(anyhow_like::Error) };
+    let fault = given!(() => u64, register, failed, ()).unwrap_err();
+    let Failure { cause, code, reason } = fault.into();
+    assert_eq!(
+        (cause, code.as_str(), reason.as_str()),
+        (FailureCause::Function, "E440", "[E440] f failed: a: b")
+    );
+}
+
+/// As `anyhow` does: causes in the long form alone.
+mod anyhow_like {
+    use std::fmt;
+
+    pub(super) struct Error;
+
+    impl fmt::Display for Error {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(if f.alternate() { "a: b" } else { "a" })
+        }
+    }
+}
+
+#[test]
+fn a_panic_fails_the_attempt_and_names_its_place() {
+    let line = line!() + 1;
+    let fault = given!((u64,) => u64, register, |n: u64| -> u64 { panic!("no {n}") }, (4u64,)).unwrap_err();
+    assert_eq!(fault.to_string(), format!("[E441] f panicked at {}:{line}: no 4", file!()));
+    let later = async || -> u64 { panic!("later") };
+    let fault = given!(() => u64, register_async, later, ()).unwrap_err();
+    assert!(fault.to_string().ends_with(": later"), "{fault}");
+}
+
+#[test]
+fn an_input_of_other_types_is_refused() {
+    let mut registry = Registry::new();
+    registry.register(ADD, add).unwrap();
+    for bad in [&[1][..], &[1, 2, 3]] {
+        let fault = call_with(&registry, &context(), bad).unwrap_err();
+        assert!(fault.to_string().starts_with("[E442] add cannot read its arguments: "), "{fault}");
+    }
+}
+
+#[derive(Deserialize)]
+struct Unspeakable;
+
+impl Serialize for Unspeakable {
+    fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        Err(serde::ser::Error::custom("unspeakable"))
+    }
+}
+
+#[test]
+fn a_value_that_cannot_be_encoded_fails_the_attempt() {
+    let fault = given!(() => Unspeakable, register, || Unspeakable, ()).unwrap_err();
+    assert!(fault.to_string().starts_with("[E444] "), "{fault}");
+}
+
+#[test]
+fn a_task_of_another_graph_cannot_be_continued_with() {
+    let foreign = GraphParts::default().add(ADD, (1, 2), &CallOptions::new()).unwrap();
+    let fault = given!(() => u64, register, move || Next::Of(foreign), ()).unwrap_err();
+    assert_eq!(fault.to_string(), "[E445] f gives what a task gives that it did not add");
+}
+
+#[test]
+fn a_name_is_registered_once() {
+    let mut registry = Registry::new();
+    registry.register(ADD, add).unwrap();
+    let again = registry.register(Function::<(u64,), u64>::new("add"), |n: u64| n);
+    assert_eq!(again, Err(RegisteredTwice { name: "add".into() }));
+    assert_eq!(registry.ids().len(), 1);
+}
+
+#[test]
+fn calls_that_a_function_adds_go_with_its_end() {
+    let context = context();
+    let squares = context.map(ADD, (1..=3).map(|n| (n, n))).unwrap();
+    let options = CallOptions::new().priority(2).name("last");
+    context.call_with(&options, ADD, (squares[2], 1)).unwrap();
+    let added = context.into_added().unwrap();
+    assert_eq!((added.tasks.len(), added.classes.len()), (4, 2));
+    assert_eq!(added.tasks[3].args[0], Arg::Output(TaskRef::New(2)));
+}
