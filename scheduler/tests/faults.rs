@@ -340,3 +340,15 @@ fn a_snapshot_is_put_off_while_the_disk_is_full_and_no_longer() {
     world.give(Input::SnapshotWritten { key: key.unwrap(), outcome: Ok(file) });
     assert_eq!(world.code("job"), "done");
 }
+
+#[test]
+fn a_worker_that_does_not_train_is_given_no_job() {
+    let mut world = World::new();
+    let about = WorkerInfo { trains: false, ..WorkerInfo::default() };
+    world.give(Input::WorkerJoined { worker: Incarnation(1), about });
+    world.submit(spec("job", "asp", 100), 1);
+    assert_eq!(world.code("job"), "queued");
+    let trains = world.join(2, "trains");
+    assert_eq!(world.code("job"), "running");
+    assert!(world.hands.contains_key(&trains) && !world.hands.contains_key(&Incarnation(1)));
+}

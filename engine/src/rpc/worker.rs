@@ -21,6 +21,8 @@ pub struct WorkerHello {
     pub device: String,
     /// Most samples that fit into its memory at once, if the user said so.
     pub max_batch: Option<u32>,
+    /// Whether it takes part in training.
+    pub trains: bool,
     /// What it offers to general tasks.
     pub capacity: Capacity,
 }

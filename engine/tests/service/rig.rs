@@ -125,6 +125,7 @@ pub fn hello() -> WorkerHello {
         pid: 7,
         device: "cpu".into(),
         max_batch: None,
+        trains: true,
         capacity: Default::default(),
     }
 }

@@ -150,7 +150,7 @@ pub struct GraphSubmission {
 }
 
 /// A worker, for people.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerInfo {
     pub name: String,
     pub host: String,
@@ -161,9 +161,27 @@ pub struct WorkerInfo {
     /// Most samples that fit into its memory at once, if it said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_batch: Option<u32>,
+    /// Whether it takes part in training: it has ONNX Runtime.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub trains: bool,
     /// What it offers to general tasks.
     #[serde(default, skip_serializing_if = "Capacity::is_none")]
     pub capacity: Capacity,
+}
+
+impl Default for WorkerInfo {
+    fn default() -> Self {
+        let (name, host, device) = Default::default();
+        Self { name, host, device, pid: 0, max_batch: None, trains: true, capacity: Capacity::default() }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(is: &bool) -> bool {
+    *is
 }
 
 /// Why an attempt at a node failed.

@@ -15,8 +15,11 @@ use crate::{
 };
 
 impl Core {
-    /// Whether a worker serves no job.
+    /// Whether a worker could train and serves no job.
     fn is_idle(&self, worker: Incarnation) -> bool {
+        if !self.workers.get(&worker).is_some_and(|about| about.trains) {
+            return false;
+        }
         let serves = |job: &Job| job.members.get(&worker).is_some_and(|m| !m.is_gone());
         !self.jobs.values().any(|job| !job.state.phase.is_over() && serves(job))
     }
@@ -29,7 +32,7 @@ impl Core {
 
     /// A worker came, or its job has done with it.
     pub(super) fn note_if_idle(&mut self, worker: Incarnation) {
-        if self.workers.contains_key(&worker) && self.is_idle(worker) {
+        if self.is_idle(worker) {
             self.idle.insert(worker);
         }
     }
@@ -116,11 +119,14 @@ impl Core {
         Some(text)
     }
 
-    /// Which workers are there and what they do, in words.
+    /// Which workers that train are there and what they do, in words.
     fn describe_workers(&self) -> String {
-        let (all, idle) = (self.workers.len(), self.idle.len());
-        if all == 0 {
-            return "none is there".into();
+        let all = self.workers.values().filter(|about| about.trains).count();
+        let idle = self.idle.len();
+        match (all, self.workers.len()) {
+            (0, 0) => return "none is there".into(),
+            (0, others) => return format!("none of the {others} that are there trains"),
+            _ => {}
         }
         let mut text = format!("of {all} that are there {idle} are idle");
         if all > idle {

@@ -1,46 +1,47 @@
 //! The side of a worker that talks to the engine.
 
 use std::{
-    error::Error,
-    fmt,
     sync::{Arc, mpsc},
     time::Duration,
 };
 
 use syncline_engine::rpc::{
-    Activity, CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, OrderCursor, Outage, Registered,
-    WorkerHello, WorkerKey, WorkerServiceClient, hello::Role, hostname, within,
+    Outage, Registered, WorkerHello, WorkerServiceClient, hello::Role, hostname, within,
 };
-use syncline_ps::PsError;
+use syncline_runtime::Runtime;
 use syncline_scheduler::{
-    core::{Assignment, TaskKey, TaskReport},
-    ids::{EngineEpoch, JobId},
+    core::Assignment,
+    ids::{Incarnation, JobId},
     tasks::Capacity,
 };
 use tokio::{
     runtime::Handle,
-    sync::{Mutex, mpsc as async_mpsc, oneshot, watch},
+    sync::{
+        mpsc as async_mpsc,
+        oneshot::{self, error::RecvError},
+        watch,
+    },
     time::{sleep, timeout},
 };
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::{
     WorkerOptions,
+    calls::{Pool, Surroundings},
     error::WorkerError,
     executor::{End, Shared, execute},
     job::WorkerContext,
-    report::{Finished, REPORT_BATCH_WINDOW},
+    report::Finished,
+    session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Link, RETRY_DELAY, Session, away},
 };
+use crate::functions::ShardValues;
 
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-const POLL_WAIT_MS: u64 = 1_000;
-const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// A step that has begun ends within this time of a stop, or it hangs in something.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
-/// The same after the engine has dropped us: long steps are worth waiting for, because we go on afterwards.
+/// General tasks that have begun get this long to end after a stop.
+const CALLS_STOP_TIMEOUT: Duration = Duration::from_secs(3);
+/// The time for a step after the engine has dropped us: long steps are worth waiting for, because we go on afterwards.
 const DROP_TIMEOUT: Duration = Duration::from_secs(30);
-
-type Link = EngineLink<WorkerServiceClient>;
 
 /// Works until `stop` becomes true. Returns early only if the engine turns this worker away for good.
 pub async fn run(options: WorkerOptions, mut stop: watch::Receiver<bool>) -> Result<(), WorkerError> {
@@ -62,25 +63,12 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|s| *s).await;
 }
 
-/// What to do about an engine that is away, beside waiting.
-const ENGINE_AWAY_HINT: &str = "nothing if the engine is about to start; otherwise see whether --engine names it, or all engines, and can be reached";
-
-fn away(engines: &EngineAddresses, cause: &dyn fmt::Display) -> WorkerError {
-    WorkerError::EngineAway { address: engines.to_string(), cause: cause.to_string() }
-}
-
-/// An error of a call with what is below it.
-struct ErrorChain<'a>(&'a CallError);
-
-impl fmt::Display for ErrorChain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut below = self.0.source();
-        while let Some(cause) = below {
-            write!(f, ": {cause}")?;
-            below = cause.source();
-        }
-        Ok(())
+/// What the worker offers to general tasks.
+fn capacity(options: &WorkerOptions) -> Capacity {
+    let functions = options.registry.ids();
+    match functions.is_empty() {
+        true => Capacity::default(),
+        false => Capacity { slots: options.slots.max(1), functions, labels: options.labels.clone() },
     }
 }
 
@@ -91,7 +79,8 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
         pid: std::process::id(),
         device: options.exec.device.to_string(),
         max_batch: options.max_batch,
-        capacity: Capacity::default(),
+        trains: options.runtime.is_some(),
+        capacity: capacity(options),
     };
     let mut outage = Outage::default();
     loop {
@@ -113,14 +102,11 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
     }
 }
 
-/// What the loops of one session share.
-struct Session {
-    link: Link,
-    who: WorkerKey,
-    holding: Mutex<Vec<TaskKey>>,
-    shared: Arc<Shared>,
-    /// The highest epoch seen; answers of lower ones come from an engine that was deposed.
-    epoch: Mutex<EngineEpoch>,
+/// What the executor's thread is given, and the side that talks to the engine keeps the other ends of.
+struct ExecutorEnds {
+    tasks: mpsc::Receiver<Assignment>,
+    finish: async_mpsc::UnboundedSender<Finished>,
+    ended: oneshot::Sender<End>,
 }
 
 /// One session under one incarnation: ends when the worker is dropped or told to stop.
@@ -132,47 +118,99 @@ async fn run_session(
 ) -> Result<(), WorkerError> {
     let incarnation = registered.incarnation;
     info!(worker = %incarnation, name = options.name, "registered");
-    let session = Arc::new(Session {
-        link: link.clone(),
-        who: registered.key(),
-        holding: Mutex::default(),
-        shared: Arc::default(),
-        epoch: Mutex::new(registered.epoch),
-    });
+    let shared = Arc::<Shared>::default();
+    let pool = start_pool(options, &shared)?;
+    let session = Arc::new(Session::new(link.clone(), &registered, shared, pool));
     let (assignments, tasks) = mpsc::channel();
     let (finish, finished) = async_mpsc::unbounded_channel();
     let (ended, mut end) = oneshot::channel();
-    let context = WorkerContext {
-        incarnation,
-        token: options.token.clone(),
-        runtime: options.runtime.clone(),
-        exec: options.exec.clone(),
-        split_batch: options.split_batch,
-        throttle: options.throttle,
+    let ends = ExecutorEnds { tasks, finish, ended };
+    // A worker that does not train holds them itself: nothing comes, and nothing ends.
+    let unused = match &options.runtime {
+        Some(runtime) => {
+            start_executor(options, runtime, incarnation, session.clone(), ends)?;
+            None
+        }
+        None => Some(ends),
     };
-    // Nobody joins it: what it hangs in must not hang us.
-    {
-        let (session, handle) = (session.clone(), Handle::current());
-        let shared = session.shared.clone();
-        std::thread::Builder::new()
-            .name(format!("executor-{incarnation}"))
-            .spawn(move || {
-                let setup = |job: &JobId| handle.block_on(session.setup_unless_canceled(job));
-                let _ = ended.send(execute(&context, &tasks, &finish, &shared, setup));
-            })
-            .map_err(|e| WorkerError::Executor { cause: e.to_string() })?;
-    }
     let mut ended = None;
     tokio::select! {
         () = session.poll(&assignments) => {},
         () = session.report(finished) => {},
+        () = session.report_calls() => {},
+        () = session.enforce_limits() => {},
         end = &mut end => ended = Some(end),
-        () = stopped(stop) => session.leave().await,
+        () = stop_in_order(&session, stop) => session.leave().await,
     };
     session.shared.cancel();
-    drop(assignments);
+    if let Some(pool) = &session.calls {
+        pool.abandon();
+    }
+    drop((assignments, unused));
+    let stopping = *stop.borrow();
+    if options.runtime.is_some() {
+        wait_for_executor(&session, incarnation, ended, end, stopping).await?;
+    }
+    info!(worker = %incarnation, "this incarnation is over");
+    Ok(())
+}
+
+/// Returns when the worker is told to stop, and general tasks that ran have ended, or time is over.
+async fn stop_in_order(session: &Session, stop: &mut watch::Receiver<bool>) {
+    stopped(stop).await;
+    session.drain_calls(CALLS_STOP_TIMEOUT).await;
+}
+
+/// The threads for general tasks, if this worker has functions.
+fn start_pool(options: &WorkerOptions, shared: &Shared) -> Result<Option<Pool>, WorkerError> {
+    if options.registry.is_empty() {
+        return Ok(None);
+    }
+    let store = Box::new(ShardValues::new(options.token.clone(), shared.shards.clone()));
+    let around = Surroundings { store, runtime: Handle::current() };
+    let pool = Pool::start(options.registry.clone(), options.slots.max(1), around);
+    pool.map(Some).map_err(|e| WorkerError::Executor { cause: e.to_string() })
+}
+
+/// Starts the thread that trains. Nobody joins it: what it hangs in must not hang us.
+fn start_executor(
+    options: &WorkerOptions,
+    runtime: &Runtime,
+    incarnation: Incarnation,
+    session: Arc<Session>,
+    ends: ExecutorEnds,
+) -> Result<(), WorkerError> {
+    let context = WorkerContext {
+        incarnation,
+        token: options.token.clone(),
+        runtime: runtime.clone(),
+        exec: options.exec.clone(),
+        split_batch: options.split_batch,
+        throttle: options.throttle,
+    };
+    let handle = Handle::current();
+    let shared = session.shared.clone();
+    std::thread::Builder::new()
+        .name(format!("executor-{incarnation}"))
+        .spawn(move || {
+            let ExecutorEnds { tasks, finish, ended } = ends;
+            let setup = |job: &JobId| handle.block_on(session.setup_unless_canceled(job));
+            let _ = ended.send(execute(&context, &tasks, &finish, &shared, setup));
+        })
+        .map(drop)
+        .map_err(|e| WorkerError::Executor { cause: e.to_string() })
+}
+
+/// Waits for the end of the executor, if it is not there yet.
+async fn wait_for_executor(
+    session: &Session,
+    incarnation: Incarnation,
+    ended: Option<Result<End, RecvError>>,
+    end: oneshot::Receiver<End>,
+    stopping: bool,
+) -> Result<(), WorkerError> {
     // It may be in the middle of a step, which ends by itself and touches nothing any more.
-    let limit = if *stop.borrow() { STOP_TIMEOUT } else { DROP_TIMEOUT };
+    let limit = if stopping { STOP_TIMEOUT } else { DROP_TIMEOUT };
     let ended = match ended {
         Some(ended) => ended,
         None => match timeout(limit, end).await {
@@ -181,7 +219,7 @@ async fn run_session(
                 let task = session.shared.running().unwrap_or_else(|| "no task".into());
                 let stuck =
                     WorkerError::Stuck { worker: incarnation.to_string(), task, after_s: limit.as_secs() };
-                if !*stop.borrow() {
+                if !stopping {
                     return Err(stuck);
                 }
                 // The process ends anyway.
@@ -190,12 +228,12 @@ async fn run_session(
             }
         },
     };
-    info!(worker = %incarnation, "this incarnation is over");
     match ended {
         Ok(End::Dropped | End::Stopped) => Ok(()),
         Err(_) => Err(WorkerError::Executor { cause: "it panicked".into() }),
     }
 }
+<<<<<<< HEAD
 
 impl Session {
     /// Takes tasks from the engine; returns when the engine has dropped this incarnation.
@@ -337,3 +375,5 @@ impl Session {
         }
     }
 }
+=======
+>>>>>>> c6480f1 (Run general tasks on a worker: held orders, threads for its slots, limits, recalls and reports)

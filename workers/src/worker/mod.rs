@@ -5,6 +5,7 @@
 //! under a new incarnation.
 
 mod batch_mean;
+mod calls;
 mod control;
 mod data_loader;
 mod error;
@@ -18,6 +19,7 @@ mod options;
 mod parameters;
 mod replicas;
 mod report;
+mod session;
 mod step_health;
 mod task_timer;
 #[cfg(test)]

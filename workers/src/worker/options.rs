@@ -1,11 +1,13 @@
 //! Settings of one worker.
 
+use std::{collections::BTreeMap, thread};
+
 use syncline_engine::rpc::{EngineAddresses, Token};
 use syncline_kit::Device;
 use syncline_runtime::{ExecOptions, Runtime};
 
 use super::{Throttle, WorkerError};
-use crate::client::Cluster;
+use crate::{client::Cluster, functions::Registry};
 
 /// Settings of one worker.
 #[derive(Debug, Clone)]
@@ -15,30 +17,50 @@ pub struct WorkerOptions {
     pub token: Token,
     /// For people: shown in Redis and in tables.
     pub name: String,
-    /// Loaded for the device that `exec` names.
-    pub runtime: Runtime,
+    /// Loaded for the device that `exec` names. A worker without it takes no part in training.
+    pub runtime: Option<Runtime>,
     pub exec: ExecOptions,
     /// Whether each of several threads trains on its own part of a batch. Of no effect on a GPU and with one thread.
     pub split_batch: bool,
     pub throttle: Throttle,
     /// Most samples that fit into memory at once: no policy gives this worker a larger batch.
     pub max_batch: Option<u32>,
+    /// Functions that general tasks may call.
+    pub registry: Registry,
+    /// General tasks that run at the same time, at least 1.
+    pub slots: u32,
+    /// What general tasks may ask for.
+    pub labels: BTreeMap<String, String>,
 }
 
 impl WorkerOptions {
-    /// The usual settings: one thread of the CPU, or the GPU that `exec.device` is set to, at full speed.
+    /// A worker that trains, with the usual settings: one thread of the CPU, or the GPU that `exec.device` is set to, at
+    /// full speed.
     pub fn new(cluster: Cluster, runtime: Runtime) -> Self {
+        Self { runtime: Some(runtime), ..Self::for_calls(cluster, Registry::new()) }
+    }
+
+    /// A worker that runs general tasks, as many at a time as the machine has cores, and does not train.
+    pub fn for_calls(cluster: Cluster, registry: Registry) -> Self {
         Self {
             engine: cluster.engines,
             token: cluster.token,
             name: format!("worker-{}", std::process::id()),
-            runtime,
+            runtime: None,
             exec: ExecOptions::default(),
             split_batch: false,
             throttle: Throttle::default(),
             max_batch: None,
+            registry,
+            slots: default_slots(),
+            labels: BTreeMap::new(),
         }
     }
+}
+
+/// One slot for each core.
+fn default_slots() -> u32 {
+    thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
 }
 
 /// Finds ONNX Runtime for a device, fetching it if need be, loads it, and tries it there. `say` gets a line for whatever takes

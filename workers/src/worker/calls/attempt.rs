@@ -1,0 +1,135 @@
+//! One attempt at a call, from its input to what is reported of it.
+
+use std::{sync::Arc, time::Instant};
+
+use syncline_scheduler::tasks::{Arg, Bytes, NewTask, Outcome, Spawned, Value};
+use tokio::runtime::Handle;
+
+use super::{held, input::input};
+use crate::functions::{
+    CallFault, Context, Given, GraphParts, StopFlag, ValueStore, move_large_constants, task_salt, to_value,
+};
+
+/// Most bytes of calls that one task may add: they travel in one message, with others.
+const MAX_ADDED_BYTES: usize = 16 << 20;
+
+/// What calls need beside their orders.
+pub(in crate::worker) struct Surroundings {
+    /// Where large values lie.
+    pub store: Box<dyn ValueStore>,
+    /// For async functions.
+    pub runtime: Handle,
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub outcome: Outcome,
+    pub run_us: u32,
+    /// What it gave, for tasks that wait here.
+    pub value: Option<Bytes>,
+}
+
+/// Runs an attempt. `None`: it was asked to stop and has nothing to say.
+pub(super) fn run(
+    attempt: &held::Attempt,
+    stop: &Arc<StopFlag>,
+    around: &Surroundings,
+    scratch: &mut Vec<u8>,
+) -> Option<Ended> {
+    let (group, order) = (&attempt.group, &attempt.order);
+    let failed = |fault: CallFault, run_us| {
+        Some(Ended { outcome: Outcome::Failed(fault.into()), run_us, value: None })
+    };
+    let Some(function) = &group.function else {
+        let what = "the function".to_owned();
+        return failed(CallFault::Missing { function: group.id.to_string(), what }, 0);
+    };
+    let input = match input(function.name, &order.args, &*around.store, scratch) {
+        Ok(input) => input,
+        Err(fault) => return failed(fault, 0),
+    };
+    let context = Context::new(group.job.clone(), order.task, order.attempt, stop.clone());
+    let began = Instant::now();
+    let called = function.call(&context, input, &around.runtime);
+    let run_us = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
+    let given = match called {
+        Ok(given) => given?,
+        Err(fault) => return failed(fault, run_us),
+    };
+    let added = context.into_added().filter(|added| !added.tasks.is_empty());
+    match outcome(attempt, given, added, &*around.store) {
+        Ok((outcome, value)) => Some(Ended { outcome, run_us, value }),
+        Err(fault) => failed(fault, run_us),
+    }
+}
+
+/// What is reported of what a call gave, and the value for tasks that wait here.
+fn outcome(
+    attempt: &held::Attempt,
+    given: Given,
+    added: Option<GraphParts>,
+    store: &dyn ValueStore,
+) -> Result<(Outcome, Option<Bytes>), CallFault> {
+    let (job, order) = (&attempt.group.job, &attempt.order);
+    let value = match given {
+        Given::Nothing => return Ok((Outcome::Skipped, None)),
+        Given::Added(place) => Err(place),
+        Given::Value(bytes) => Ok(Bytes::from(bytes)),
+    };
+    let kept = value.as_ref().ok().cloned();
+    let value: Result<Value, u32> = match value {
+        Ok(bytes) => Ok(to_value(store, task_salt(job.nonce, order.task, order.attempt), bytes)?),
+        Err(place) => Err(place),
+    };
+    let outcome = match (added, value) {
+        (None, Ok(value)) => Outcome::Value(value),
+        (added, value) => {
+            let GraphParts { classes, mut tasks, .. } = added.unwrap_or_default();
+            move_large_constants(store, &mut tasks)?;
+            let bytes = travelling_bytes(&tasks);
+            if bytes > MAX_ADDED_BYTES {
+                let function = attempt.group.id.name.to_string();
+                return Err(CallFault::TooMuchAdded { function, calls: tasks.len(), bytes });
+            }
+            Outcome::Spawned(Box::new(Spawned { classes, tasks, value }))
+        }
+    };
+    Ok((outcome, kept))
+}
+
+/// About as many bytes as these tasks are in a message.
+fn travelling_bytes(tasks: &[NewTask]) -> usize {
+    const TASK_BYTES: usize = 8;
+    const REFERENCE_BYTES: usize = 6;
+    const BLOB_BYTES: usize = 76;
+    let arg = |arg: &Arg| match arg {
+        Arg::Value(value) => value.len() + REFERENCE_BYTES,
+        Arg::Blob(_) => BLOB_BYTES,
+        Arg::Output(_) => REFERENCE_BYTES,
+        Arg::Outputs(tasks) => (tasks.len() + 1) * REFERENCE_BYTES,
+    };
+    let task = |task: &NewTask| {
+        let name = task.name.as_ref().map_or(0, |name| name.as_str().len());
+        TASK_BYTES + name + task.after.len() * REFERENCE_BYTES + task.args.iter().map(arg).sum::<usize>()
+    };
+    tasks.iter().map(task).sum()
+}
+
+/// About as many bytes as an outcome is in a message.
+pub(super) fn outcome_bytes(outcome: &Outcome) -> usize {
+    const END_BYTES: usize = 16;
+    let value = |value: &Value| match value {
+        Value::Inline(bytes) => bytes.len(),
+        Value::Blob(blob) => blob.digest.len(),
+    };
+    END_BYTES
+        + match outcome {
+            Outcome::Value(given) => value(given),
+            Outcome::Skipped => 0,
+            Outcome::Failed(failure) => failure.reason.len(),
+            Outcome::Spawned(spawned) => {
+                travelling_bytes(&spawned.tasks) + spawned.value.as_ref().map_or(0, value)
+            }
+        }
+}

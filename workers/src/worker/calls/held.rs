@@ -1,0 +1,339 @@
+//! What a worker holds of general tasks, and which may begin: no threads, no clock.
+//!
+//! An order may name tasks that this worker holds, too. It waits for them, and takes what they gave. A task that gave nothing
+//! takes those that wait for it with it: the engine gives them out again.
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    mem,
+    sync::Arc,
+};
+
+use syncline_scheduler::tasks::{
+    Bytes, FunctionId, OrderArg, OrderGroup, Recall, TaskIndex, TaskOrder, Value, Work,
+};
+
+use crate::functions::{JobKey, RegisteredFunction};
+
+/// What the orders of one group have in common.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub job: Arc<JobKey>,
+    pub id: FunctionId,
+    /// `None`: this worker has no such function.
+    pub function: Option<Arc<RegisteredFunction>>,
+    pub slots: u32,
+    pub run_limit_ms: Option<u64>,
+}
+
+/// Tells one order from all others of this worker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct Serial(u64);
+
+/// An attempt that may begin, or has begun.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub group: Arc<Group>,
+    pub order: TaskOrder,
+    pub serial: Serial,
+}
+
+/// An attempt that has ended.
+#[derive(Debug, Clone)]
+pub(super) struct EndedKey {
+    pub job: Arc<JobKey>,
+    pub task: TaskIndex,
+    pub serial: Serial,
+}
+
+#[derive(Debug)]
+struct Held {
+    attempt: u16,
+    serial: Serial,
+    state: State,
+    /// Who waits for it; once it has given nothing, those that were dropped with it.
+    waiters: Vec<(TaskIndex, Serial)>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// For so many tasks.
+    Waiting {
+        attempt: Attempt,
+        missing: u32,
+    },
+    Ready,
+    Running,
+    /// What it gave, until no order can refer to it any more.
+    Ended(Option<Bytes>),
+    /// What it waits for gave nothing. Later orders may still name it.
+    Dropped,
+}
+
+type JobTasks = HashMap<TaskIndex, Held>;
+
+/// Attempts that this worker holds.
+#[derive(Debug, Default)]
+pub(super) struct HeldTasks {
+    jobs: HashMap<Arc<JobKey>, JobTasks>,
+    ready: VecDeque<Attempt>,
+    next_serial: u64,
+    /// Polls that have begun.
+    polls: u64,
+    /// Ends that the engine has taken, with the number of polls that had begun then.
+    acknowledged: VecDeque<(u64, Vec<EndedKey>)>,
+}
+
+impl HeldTasks {
+    /// Takes an order. What is held already under the same attempt stays as it is; another attempt at the same task is
+    /// over, and its serial is noted in `over` if it runs.
+    pub(super) fn accept(
+        &mut self,
+        orders: OrderGroup,
+        function: Option<Arc<RegisteredFunction>>,
+        over: &mut Vec<Serial>,
+    ) {
+        let OrderGroup { job, nonce, work, slots, run_limit_ms, tasks } = orders;
+        let Work::Call(id) = work;
+        let key = JobKey { job, nonce };
+        let job = match self.jobs.get_key_value(&key) {
+            Some((known, _)) => known.clone(),
+            None => Arc::new(key),
+        };
+        let held = self.jobs.entry(job.clone()).or_default();
+        let group = Arc::new(Group { job, id, function, slots, run_limit_ms });
+        for order in tasks {
+            if let Some(known) = held.get(&order.task) {
+                if known.attempt == order.attempt && !matches!(known.state, State::Dropped) {
+                    continue;
+                }
+                discard(held, order.task, over);
+            }
+            let serial = Serial(self.next_serial);
+            self.next_serial += 1;
+            let attempt = Attempt { group: group.clone(), order, serial };
+            take_in(held, attempt, &mut self.ready);
+        }
+    }
+
+    /// Gives up attempts. Those that run are noted in `over`.
+    pub(super) fn recall(&mut self, recall: Recall, over: &mut Vec<Serial>) {
+        let Recall { job, nonce, tasks } = recall;
+        let Some(held) = self.jobs.get_mut(&JobKey { job, nonce }) else { return };
+        for (task, attempt) in tasks {
+            let is_it = |held: &Held| held.attempt == attempt && !matches!(held.state, State::Ended(_));
+            if held.get(&task).is_some_and(is_it) {
+                discard(held, task, over);
+            }
+        }
+    }
+
+    /// Gives up every attempt that is not among those, as another engine says it. What has ended is still to be reported.
+    pub(super) fn retain(&mut self, ordered: &[&OrderGroup], over: &mut Vec<Serial>) {
+        let mut wanted: HashMap<JobKey, HashMap<TaskIndex, u16>> = HashMap::new();
+        for group in ordered {
+            let key = JobKey { job: group.job.clone(), nonce: group.nonce };
+            let attempts = group.tasks.iter().map(|order| (order.task, order.attempt));
+            wanted.entry(key).or_default().extend(attempts);
+        }
+        for (job, held) in &mut self.jobs {
+            let wanted = wanted.get(&**job);
+            let is_over = |(task, held): (&TaskIndex, &Held)| {
+                let again = wanted.and_then(|wanted| wanted.get(task)) == Some(&held.attempt);
+                (!again && !matches!(held.state, State::Ended(_))).then_some(*task)
+            };
+            let gone: Vec<TaskIndex> = held.iter().filter_map(is_over).collect();
+            for task in gone {
+                discard(held, task, over);
+            }
+        }
+        self.jobs.retain(|_, held| !held.is_empty());
+    }
+
+    /// The next attempt that fits into `free` of `slots`; it is running from now on. They begin in the order in which they
+    /// became ready: one that needs many slots is not overtaken for ever.
+    pub(super) fn begin(&mut self, free: u32, slots: u32) -> Option<Attempt> {
+        while let Some(first) = self.ready.front() {
+            let held = self.jobs.get_mut(&first.group.job).and_then(|held| held.get_mut(&first.order.task));
+            let Some(held) = held.filter(|held| held.serial == first.serial) else {
+                self.ready.pop_front();
+                continue;
+            };
+            if first.group.slots.min(slots) > free {
+                return None;
+            }
+            held.state = State::Running;
+            return self.ready.pop_front();
+        }
+        None
+    }
+
+    /// Whether any attempt may begin, as far as slots go.
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// An attempt that was running has ended with this value, or without one. `false`: it was given up before, and nobody
+    /// wants to hear of it.
+    pub(super) fn end(&mut self, ended: &EndedKey, value: Option<Bytes>) -> bool {
+        let Some(tasks) = self.jobs.get_mut(&ended.job) else { return false };
+        let Some(held) = tasks.get_mut(&ended.task).filter(|held| held.serial == ended.serial) else {
+            return false;
+        };
+        if !matches!(held.state, State::Running) {
+            return false;
+        }
+        held.state = State::Ended(value.clone());
+        match value {
+            Some(value) => {
+                for (task, serial) in mem::take(&mut held.waiters) {
+                    fill(tasks, task, serial, ended.task, &value, &mut self.ready);
+                }
+            }
+            None => drop_waiters(tasks, ended.task),
+        }
+        true
+    }
+
+    /// The engine has taken these ends.
+    pub(super) fn acknowledge(&mut self, ended: Vec<EndedKey>) {
+        self.acknowledged.push_back((self.polls, ended));
+    }
+
+    /// A poll begins; its number.
+    pub(super) fn poll_begins(&mut self) -> u64 {
+        self.polls += 1;
+        self.polls
+    }
+
+    /// A poll was answered, and its orders were taken: what had been acknowledged before it began cannot be referred to by
+    /// any order that is still to come.
+    pub(super) fn poll_answered(&mut self, poll: u64) {
+        while self.acknowledged.front().is_some_and(|(before, _)| *before < poll) {
+            let Some((_, ended)) = self.acknowledged.pop_front() else { return };
+            for EndedKey { job, task, serial } in ended {
+                let Some(held) = self.jobs.get_mut(&job) else { continue };
+                if held.get(&task).is_some_and(|held| held.serial == serial) {
+                    discard(held, task, &mut Vec::new());
+                }
+                if held.is_empty() {
+                    self.jobs.remove(&job);
+                }
+            }
+        }
+    }
+
+    /// Gives up everything.
+    pub(super) fn clear(&mut self) {
+        (self.jobs, self.ready) = Default::default();
+    }
+}
+
+/// Notes an attempt: it waits for those that it names and that have not ended.
+fn take_in(held: &mut JobTasks, mut attempt: Attempt, ready: &mut VecDeque<Attempt>) {
+    let (task, serial) = (attempt.order.task, attempt.serial);
+    let (mut missing, mut dropped) = (0, false);
+    for parent in parents(&attempt.order) {
+        // One that is not here leaves its place open, which fails the attempt if it was to give an argument.
+        let Some(parent_held) = held.get_mut(&parent) else { continue };
+        match &parent_held.state {
+            State::Ended(Some(value)) => fill_args(&mut attempt.order.args, parent, value),
+            State::Ended(None) | State::Dropped => {
+                dropped = true;
+                parent_held.waiters.push((task, serial));
+            }
+            State::Waiting { .. } | State::Ready | State::Running => {
+                missing += 1;
+                parent_held.waiters.push((task, serial));
+            }
+        }
+    }
+    let number = attempt.order.attempt;
+    let state = if dropped {
+        State::Dropped
+    } else if missing > 0 {
+        State::Waiting { attempt, missing }
+    } else {
+        ready.push_back(attempt);
+        State::Ready
+    };
+    held.insert(task, Held { attempt: number, serial, state, waiters: Vec::new() });
+}
+
+/// Every task that an order waits for here, once.
+fn parents(order: &TaskOrder) -> BTreeSet<TaskIndex> {
+    fn add(args: &[OrderArg], into: &mut BTreeSet<TaskIndex>) {
+        for arg in args {
+            match arg {
+                OrderArg::Held(task) => {
+                    into.insert(*task);
+                }
+                OrderArg::List(args) => add(args, into),
+                OrderArg::Value(_) => {}
+            }
+        }
+    }
+    let mut parents: BTreeSet<TaskIndex> = order.after.iter().copied().collect();
+    add(&order.args, &mut parents);
+    parents
+}
+
+/// Puts what `parent` gave into its places.
+fn fill_args(args: &mut [OrderArg], parent: TaskIndex, value: &Bytes) {
+    for arg in args {
+        match arg {
+            OrderArg::Held(task) if *task == parent => *arg = OrderArg::Value(Value::Inline(value.clone())),
+            OrderArg::List(args) => fill_args(args, parent, value),
+            OrderArg::Held(_) | OrderArg::Value(_) => {}
+        }
+    }
+}
+
+/// Gives a task what it waited for; it is ready if that was the last.
+fn fill(
+    held: &mut JobTasks,
+    task: TaskIndex,
+    serial: Serial,
+    parent: TaskIndex,
+    value: &Bytes,
+    ready: &mut VecDeque<Attempt>,
+) {
+    let Some(child) = held.get_mut(&task).filter(|child| child.serial == serial) else { return };
+    let State::Waiting { attempt, missing } = &mut child.state else { return };
+    fill_args(&mut attempt.order.args, parent, value);
+    *missing -= 1;
+    if *missing == 0
+        && let State::Waiting { attempt, .. } = mem::replace(&mut child.state, State::Ready)
+    {
+        ready.push_back(attempt);
+    }
+}
+
+/// Drops what waits for a task that gave nothing, and what waits for that.
+fn drop_waiters(held: &mut JobTasks, task: TaskIndex) {
+    let mut open = vec![task];
+    while let Some(task) = open.pop() {
+        let waiters = held.get(&task).map(|held| held.waiters.clone()).unwrap_or_default();
+        for (task, serial) in waiters {
+            if let Some(child) = held.get_mut(&task).filter(|child| child.serial == serial) {
+                child.state = State::Dropped;
+                open.push(task);
+            }
+        }
+    }
+}
+
+/// Forgets a task, and what waits for it or was dropped with it. One that runs is noted in `over`.
+fn discard(held: &mut JobTasks, task: TaskIndex, over: &mut Vec<Serial>) {
+    let mut open = vec![(task, None)];
+    while let Some((task, serial)) = open.pop() {
+        if !held.get(&task).is_some_and(|held| serial.is_none_or(|serial| held.serial == serial)) {
+            continue;
+        }
+        let Some(gone) = held.remove(&task) else { continue };
+        if matches!(gone.state, State::Running) {
+            over.push(gone.serial);
+        }
+        open.extend(gone.waiters.into_iter().map(|(task, serial)| (task, Some(serial))));
+    }
+}

@@ -1,0 +1,279 @@
+//! What the threads of a worker share with the side that talks to the engine.
+//!
+//! One lock holds everything. A thread takes it once per task: to say how the last one ended, and to get the next.
+
+use std::{
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use syncline_scheduler::tasks::{Order, TaskEnd, Work};
+use tokio::{sync::Notify, time::sleep_until};
+use tracing::warn;
+
+use super::{
+    attempt::{Ended, Surroundings},
+    held::{Attempt, EndedKey, HeldTasks},
+    reports::{Batch, Reports},
+    running::{Returned, RunningTasks},
+    threads,
+};
+use crate::functions::{Registry, StopFlag};
+
+/// Tasks that are held, those that run, and ends that are to be reported. Clones share them.
+#[derive(Clone)]
+pub(in crate::worker) struct Pool(Arc<Shared>);
+
+struct Shared {
+    registry: Registry,
+    around: Surroundings,
+    slots: u32,
+    state: Mutex<State>,
+    /// Something may begin, or the pool is closed.
+    work: Condvar,
+    /// The first of some ends is there to be reported.
+    ended: Notify,
+    /// A deadline came up that is earlier than all others.
+    sooner: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    held: HeldTasks,
+    running: RunningTasks,
+    reports: Reports,
+    /// Ends that were taken to be reported, and are not acknowledged.
+    on_their_way: usize,
+    free_slots: u32,
+    /// Threads that wait for work, and how many of them were woken and have not come yet.
+    idle: u32,
+    woken: u32,
+    /// Nothing begins any more.
+    closed: bool,
+}
+
+/// What a thread does next.
+pub(super) enum Turn {
+    Run(Attempt),
+    End,
+}
+
+impl Pool {
+    /// A pool with a thread for each slot.
+    ///
+    /// # Errors
+    /// If the system gives no threads.
+    pub(in crate::worker) fn start(registry: Registry, slots: u32, around: Surroundings) -> io::Result<Self> {
+        let state = Mutex::new(State { free_slots: slots, ..State::default() });
+        let (work, ended, sooner) = Default::default();
+        let pool = Self(Arc::new(Shared { registry, around, slots, state, work, ended, sooner }));
+        for _ in 0..slots {
+            if let Err(error) = threads::start(pool.clone()) {
+                pool.abandon();
+                return Err(error);
+            }
+        }
+        Ok(pool)
+    }
+
+    pub(super) fn around(&self) -> &Surroundings {
+        &self.0.around
+    }
+
+    /// Takes orders. `all`: they are everything that a new engine has given this worker, and what it holds besides is
+    /// over.
+    pub(in crate::worker) fn take(&self, orders: Vec<Order>, all: bool) {
+        if orders.is_empty() && !all {
+            return;
+        }
+        let mut state = self.lock();
+        let mut over = Vec::new();
+        if all {
+            let groups = orders.iter().filter_map(|order| match order {
+                Order::Run(group) => Some(group),
+                Order::Recall(_) => None,
+            });
+            state.held.retain(&groups.collect::<Vec<_>>(), &mut over);
+        }
+        for order in orders {
+            match order {
+                Order::Run(group) => {
+                    let Work::Call(id) = &group.work;
+                    let function = self.0.registry.get(id).cloned();
+                    state.held.accept(group, function, &mut over);
+                }
+                Order::Recall(recall) => state.held.recall(recall, &mut over),
+            }
+        }
+        let now = Instant::now();
+        let mut sooner = false;
+        for serial in over {
+            sooner |= state.running.stop(serial, now);
+        }
+        if sooner {
+            self.0.sooner.notify_one();
+        }
+        self.wake(&mut state);
+    }
+
+    /// A poll begins; its number.
+    pub(in crate::worker) fn poll_begins(&self) -> u64 {
+        self.lock().held.poll_begins()
+    }
+
+    /// A poll was answered, and its orders were taken.
+    pub(in crate::worker) fn poll_answered(&self, poll: u64) {
+        self.lock().held.poll_answered(poll);
+    }
+
+    /// The first attempt for a thread; waits for one.
+    pub(super) fn next(&self, stop: &Arc<StopFlag>) -> Turn {
+        self.begin(self.lock(), stop)
+    }
+
+    /// An attempt has ended, or stopped without anything to say; the next one for the same thread. `stop` is renewed if it
+    /// was for that one.
+    pub(super) fn end_and_next(
+        &self,
+        attempt: &Attempt,
+        ended: Option<Ended>,
+        stop: &mut Arc<StopFlag>,
+    ) -> Turn {
+        let mut state = self.lock();
+        match state.running.end(attempt.serial) {
+            Returned::ToWork(slots) => state.free_slots += slots,
+            Returned::Replaced => return Turn::End,
+        }
+        if stop.is_asked() {
+            *stop = Arc::default();
+        }
+        let (job, order) = (attempt.group.job.clone(), &attempt.order);
+        let key = EndedKey { job, task: order.task, serial: attempt.serial };
+        if let Some(Ended { outcome, run_us, value }) = ended
+            && state.held.end(&key, value)
+        {
+            let (task, attempt) = (order.task, order.attempt);
+            self.report(&mut state, key, TaskEnd { task, attempt, run_us, outcome });
+        }
+        self.begin(state, stop)
+    }
+
+    fn begin(&self, mut state: MutexGuard<'_, State>, stop: &Arc<StopFlag>) -> Turn {
+        let slots = self.0.slots;
+        loop {
+            if state.closed {
+                return Turn::End;
+            }
+            let free = state.free_slots;
+            if let Some(attempt) = state.held.begin(free, slots) {
+                let taken = attempt.group.slots.clamp(1, slots);
+                state.free_slots -= taken;
+                if state.running.begin(&attempt, taken, stop) {
+                    self.0.sooner.notify_one();
+                }
+                // Whoever finds more than it can do wakes the next.
+                self.wake(&mut state);
+                return Turn::Run(attempt);
+            }
+            state.idle += 1;
+            state = self.0.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+            state.woken = state.woken.saturating_sub(1);
+        }
+    }
+
+    /// Wakes one idle thread if there may be something for it.
+    fn wake(&self, state: &mut State) {
+        if state.idle > state.woken && state.free_slots > 0 && state.held.has_ready() {
+            state.woken += 1;
+            self.0.work.notify_one();
+        }
+    }
+
+    fn report(&self, state: &mut State, key: EndedKey, end: TaskEnd) {
+        if state.reports.push(key, end) {
+            self.0.ended.notify_one();
+        }
+    }
+
+    /// The next ends to report; waits for some.
+    pub(in crate::worker) async fn next_reports(&self) -> Batch {
+        loop {
+            if let Some(batch) = self.take_reports() {
+                return batch;
+            }
+            self.0.ended.notified().await;
+        }
+    }
+
+    fn take_reports(&self) -> Option<Batch> {
+        let mut state = self.lock();
+        let batch = state.reports.take()?;
+        state.on_their_way += batch.ended.len();
+        Some(batch)
+    }
+
+    /// The engine has taken those ends.
+    pub(in crate::worker) fn acknowledge(&self, batch: Batch) {
+        let mut state = self.lock();
+        state.on_their_way -= batch.ended.len();
+        state.held.acknowledge(batch.ended);
+    }
+
+    /// Ends attempts that run for too long, and gives up threads that do not come back, as long as it is polled.
+    pub(in crate::worker) async fn enforce_limits(&self) {
+        loop {
+            let earliest = self.lock().running.earliest();
+            match earliest {
+                None => self.0.sooner.notified().await,
+                Some(at) => tokio::select! {
+                    () = self.0.sooner.notified() => {}
+                    () = sleep_until(at.into()) => self.expire(Instant::now()),
+                },
+            }
+        }
+    }
+
+    fn expire(&self, now: Instant) {
+        let mut state = self.lock();
+        let expired = state.running.expire(now, self.0.slots);
+        for (key, end) in expired.failed {
+            if state.held.end(&key, None) {
+                self.report(&mut state, key, end);
+            }
+        }
+        for slots in expired.given_up {
+            warn!("a function that was told to stop does not return: its thread is given up");
+            match threads::start(self.clone()) {
+                Ok(()) => state.free_slots += slots,
+                Err(error) => warn!(%error, "no thread takes its place"),
+            }
+        }
+    }
+
+    /// Begins nothing more. What runs may end and be reported.
+    pub(in crate::worker) fn close(&self) {
+        self.lock().closed = true;
+        self.0.work.notify_all();
+    }
+
+    /// Whether nothing runs and all that has ended is reported.
+    pub(in crate::worker) fn is_done(&self) -> bool {
+        let state = self.lock();
+        state.running.is_empty() && state.reports.is_empty() && state.on_their_way == 0
+    }
+
+    /// Begins nothing more, forgets everything, and tells what runs to stop.
+    pub(in crate::worker) fn abandon(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.held.clear();
+        state.running.stop_all();
+        self.0.work.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,57 @@
+//! Ends of attempts on their way to the engine.
+
+use std::collections::VecDeque;
+
+use syncline_scheduler::tasks::{ReportGroup, TaskEnd};
+
+use super::{attempt::outcome_bytes, held::EndedKey};
+
+/// Most ends in one message, and most bytes of what they give, beside the last.
+const MAX_ENDS: usize = 2_048;
+const MAX_BYTES: usize = 4 << 20;
+
+/// Ends that are still to be sent, in the order in which they happened.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    waiting: VecDeque<(EndedKey, TaskEnd)>,
+}
+
+/// Ends that go in one message.
+#[derive(Debug, Default)]
+pub(in crate::worker) struct Batch {
+    pub groups: Vec<ReportGroup>,
+    pub(super) ended: Vec<EndedKey>,
+}
+
+impl Reports {
+    /// Adds an end; `true` if it is the first.
+    pub(super) fn push(&mut self, key: EndedKey, end: TaskEnd) -> bool {
+        self.waiting.push_back((key, end));
+        self.waiting.len() == 1
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The next message; nothing if there is nothing to say.
+    pub(super) fn take(&mut self) -> Option<Batch> {
+        let mut batch = Batch::default();
+        let mut bytes = 0;
+        while batch.ended.len() < MAX_ENDS && bytes < MAX_BYTES {
+            let Some((key, end)) = self.waiting.pop_front() else { break };
+            bytes += outcome_bytes(&end.outcome);
+            match batch.groups.last_mut() {
+                Some(last) if (&last.job, last.nonce) == (&key.job.job, key.job.nonce) => {
+                    last.ended.push(end)
+                }
+                _ => {
+                    let (job, nonce) = (key.job.job.clone(), key.job.nonce);
+                    batch.groups.push(ReportGroup { job, nonce, ended: vec![end] });
+                }
+            }
+            batch.ended.push(key);
+        }
+        (!batch.ended.is_empty()).then_some(batch)
+    }
+}

@@ -1,0 +1,169 @@
+//! Attempts that run, and until when they may.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use syncline_scheduler::tasks::{Outcome, TaskEnd};
+
+use super::held::{Attempt, EndedKey, Group, Serial};
+use crate::functions::{CallFault, StopFlag};
+
+/// A function that was told to stop gets this long before its thread is given up.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(1);
+
+/// Attempts that run, each on a thread.
+#[derive(Debug, Default)]
+pub(super) struct RunningTasks {
+    running: HashMap<Serial, Running>,
+    /// Threads whose place others have taken and whose function has not returned.
+    given_up: u32,
+    /// No deadline is earlier. It may be over, if what it belonged to has ended.
+    earliest: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Running {
+    group: Arc<Group>,
+    end: EndedKey,
+    attempt: u16,
+    stop: Arc<StopFlag>,
+    slots: u32,
+    limit: Option<Limit>,
+    /// Another thread has taken the place of the one that it runs on.
+    replaced: bool,
+}
+
+/// What happens when.
+#[derive(Debug, Clone, Copy)]
+enum Limit {
+    /// It has run for too long then, and is told to stop.
+    Tell(Instant),
+    /// It was told to stop; its thread is given up then.
+    GiveUp(Instant),
+}
+
+impl Limit {
+    fn at(self) -> Instant {
+        match self {
+            Self::Tell(at) | Self::GiveUp(at) => at,
+        }
+    }
+}
+
+/// How a thread stands when its function has returned.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Returned {
+    /// It has these slots to give back.
+    ToWork(u32),
+    /// Another has taken its place.
+    Replaced,
+}
+
+/// What deadlines have brought.
+#[derive(Debug, Default)]
+pub(super) struct Expired {
+    /// Attempts that have run for too long, and how that is reported.
+    pub failed: Vec<(EndedKey, TaskEnd)>,
+    /// Slots of threads that were given up, each of which needs another in its place.
+    pub given_up: Vec<u32>,
+}
+
+impl RunningTasks {
+    /// An attempt begins. `true` if its deadline is earlier than all others.
+    pub(super) fn begin(&mut self, attempt: &Attempt, slots: u32, stop: &Arc<StopFlag>) -> bool {
+        let (group, order, serial) = (attempt.group.clone(), &attempt.order, attempt.serial);
+        // A limit that reaches beyond what the clock can count is none.
+        let limit = group.run_limit_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
+        let end = EndedKey { job: group.job.clone(), task: order.task, serial };
+        let (attempt, stop, limit) = (order.attempt, stop.clone(), limit.map(Limit::Tell));
+        self.running.insert(serial, Running { group, end, attempt, stop, slots, limit, replaced: false });
+        limit.is_some_and(|limit| self.expect(limit.at()))
+    }
+
+    /// Its function has returned, or it was given up in the meantime.
+    pub(super) fn end(&mut self, serial: Serial) -> Returned {
+        match self.running.remove(&serial) {
+            Some(Running { replaced: false, slots, .. }) => Returned::ToWork(slots),
+            _ => {
+                self.given_up = self.given_up.saturating_sub(1);
+                Returned::Replaced
+            }
+        }
+    }
+
+    /// Nobody wants it any more: it is told to stop. `true` if a deadline came up that is earlier than all others.
+    pub(super) fn stop(&mut self, serial: Serial, now: Instant) -> bool {
+        let Some(running) = self.running.get_mut(&serial) else { return false };
+        running.stop.ask();
+        let at = now + GIVE_UP_AFTER;
+        running.limit = Some(Limit::GiveUp(at));
+        self.expect(at)
+    }
+
+    /// Tells all to stop.
+    pub(super) fn stop_all(&mut self) {
+        for running in self.running.values_mut() {
+            running.stop.ask();
+            running.limit = None;
+        }
+    }
+
+    /// Whether none runs that anybody waits for.
+    pub(super) fn is_empty(&self) -> bool {
+        self.running.values().all(|running| running.stop.is_asked())
+    }
+
+    /// When to look at the deadlines.
+    pub(super) fn earliest(&self) -> Option<Instant> {
+        self.earliest
+    }
+
+    /// Notes a deadline; `true` if it is earlier than all others.
+    fn expect(&mut self, at: Instant) -> bool {
+        let sooner = self.earliest.is_none_or(|earliest| at < earliest);
+        if sooner {
+            self.earliest = Some(at);
+        }
+        sooner
+    }
+
+    /// Looks at the deadlines. At most `most` threads are given up at a time.
+    pub(super) fn expire(&mut self, now: Instant, most: u32) -> Expired {
+        let mut expired = Expired::default();
+        for running in self.running.values_mut() {
+            match running.limit {
+                Some(Limit::Tell(at)) if at <= now => {
+                    running.stop.ask();
+                    running.limit = Some(Limit::GiveUp(now + GIVE_UP_AFTER));
+                    expired.failed.push((running.end.clone(), running.too_long()));
+                }
+                Some(Limit::GiveUp(at)) if at <= now => {
+                    if self.given_up < most {
+                        self.given_up += 1;
+                        running.replaced = true;
+                        running.limit = None;
+                        expired.given_up.push(running.slots);
+                    } else {
+                        running.limit = Some(Limit::GiveUp(now + GIVE_UP_AFTER));
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.earliest = self.running.values().filter_map(|running| running.limit.map(Limit::at)).min();
+        expired
+    }
+}
+
+impl Running {
+    fn too_long(&self) -> TaskEnd {
+        let limit_ms = self.group.run_limit_ms.unwrap_or_default();
+        let fault = CallFault::TooLong { function: self.group.id.name.to_string(), limit_ms };
+        let run_us = u32::try_from(limit_ms.saturating_mul(1_000)).unwrap_or(u32::MAX);
+        let outcome = Outcome::Failed(fault.into());
+        TaskEnd { task: self.end.task, attempt: self.attempt, run_us, outcome }
+    }
+}

@@ -1,0 +1,25 @@
+//! The threads that run general tasks.
+
+use std::{io, sync::Arc, thread};
+
+use super::{
+    attempt,
+    pool::{Pool, Turn},
+};
+use crate::functions::StopFlag;
+
+/// Starts one more thread. Nobody joins it: what it hangs in must not hang us.
+pub(super) fn start(pool: Pool) -> io::Result<()> {
+    thread::Builder::new().name("call".into()).spawn(move || work(&pool)).map(drop)
+}
+
+/// Runs attempts until the pool is closed or another thread has taken this one's place.
+fn work(pool: &Pool) {
+    let mut scratch = Vec::new();
+    let mut stop = Arc::new(StopFlag::default());
+    let mut turn = pool.next(&stop);
+    while let Turn::Run(attempt) = turn {
+        let ended = attempt::run(&attempt, &stop, pool.around(), &mut scratch);
+        turn = pool.end_and_next(&attempt, ended, &mut stop);
+    }
+}
