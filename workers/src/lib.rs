@@ -16,6 +16,8 @@ pub mod functions;
 pub mod isolation;
 #[cfg(feature = "local")]
 pub mod local;
+#[cfg(feature = "worker")]
+pub mod process;
 pub mod submit;
 #[cfg(feature = "worker")]
 pub mod worker;

@@ -1,6 +1,7 @@
-//! A worker: registers, receives tasks, executes them one after the other, and reports in the background.
+//! A worker: registers, receives tasks, executes them, and reports in the background.
 //!
-//! The control side is async and small; the executor is one thread that owns the ONNX sessions and the tensor
+//! It trains, if it has ONNX Runtime, one iteration after the other. It runs general tasks, if it has functions, as many at
+//! a time as it has slots. The control side is async and small; the executor is one thread that owns the ONNX sessions and the tensor
 //! connections and never waits for the engine while it has a task in hand. A worker that was dropped starts a new session
 //! under a new incarnation.
 
@@ -17,6 +18,7 @@ mod loss_scale;
 mod metrics;
 mod options;
 mod parameters;
+mod program;
 mod replicas;
 mod report;
 mod session;
@@ -29,4 +31,5 @@ mod throttle;
 pub use control::run;
 pub use error::WorkerError;
 pub use options::{WorkerOptions, load_runtime};
+pub use program::{Worker, WorkerBuilder};
 pub use throttle::Throttle;

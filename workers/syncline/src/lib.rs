@@ -70,7 +70,7 @@ pub use syncline_workers::{
     submit::prepare,
 };
 
-/// A worker in this process.
+/// A worker in this process: one for general tasks, with [`Worker::builder`](worker::Worker::builder), or one that trains:
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -89,7 +89,10 @@ pub use syncline_workers::{
 #[cfg(feature = "worker")]
 pub mod worker {
     pub use syncline_runtime::{ExecOptions, Runtime};
-    pub use syncline_workers::worker::{Throttle, WorkerError, WorkerOptions, load_runtime, run};
+    pub use syncline_workers::{
+        functions::{AsyncTaskFunction, Context, IntoNext, Next, RegisteredTwice, Registry, TaskFunction},
+        worker::{Throttle, Worker, WorkerBuilder, WorkerError, WorkerOptions, load_runtime, run},
+    };
 }
 
 #[cfg(all(doctest, feature = "train"))]

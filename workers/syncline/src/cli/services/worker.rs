@@ -6,7 +6,7 @@ use syncline_runtime::{Device, ExecOptions};
 use syncline_workers::blocking;
 use syncline_workers::worker::{Throttle, WorkerOptions, load_runtime, run as work};
 
-use crate::cli::{ConnectionArgs, Exit, Failure, StopSignal, block_on_one_thread, log_as_service, say};
+use crate::cli::{ConnectionArgs, Exit, Failure, block_on_one_thread, listen_for_stop, log_as_service, say};
 
 #[derive(Debug, clap::Args)]
 pub struct WorkerArgs {
@@ -60,7 +60,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
     }
     let cluster = args.connection.find()?;
     block_on_one_thread(async move {
-        let mut stop = StopSignal::listen(args.exit_with_parent)?;
+        let mut stop = listen_for_stop(args.exit_with_parent)?;
         let runtime = tokio::select! {
             loaded = blocking(move || load_runtime(args.device, &say)) => loaded?,
             () = stop.requested() => return Ok(()),

@@ -1,20 +1,19 @@
 //! What all subcommands share: how they find the cluster, load native parts, stop, print, and fail.
 
+mod block_on;
 pub(crate) mod connection;
 pub(crate) mod describe;
 mod error;
 mod failure;
 mod from_errors;
-mod logs;
 pub(crate) mod native;
 mod output;
 pub(crate) mod state_files;
-mod stop;
 
+pub(crate) use block_on::{block_on, block_on_one_thread, listen_for_stop};
 pub(crate) use connection::ConnectionArgs;
 pub(crate) use error::CliError;
 pub(crate) use failure::{Exit, Failure, finish, json_asked, refuse_usage};
-pub(crate) use logs::{log_as_command, log_as_service};
 pub(crate) use output::{print, print_json, say, table};
 pub(crate) use state_files::{TokenArgs, check_open_bind};
-pub(crate) use stop::{StopSignal, block_on, block_on_one_thread};
+pub(crate) use syncline_workers::process::{StopSignal, log_as_command, log_as_service};

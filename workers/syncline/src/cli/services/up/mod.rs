@@ -24,7 +24,8 @@ use state_dir::StateDir;
 use syncline_workers::client::RunningCluster;
 
 use crate::cli::{
-    Failure, StopSignal, block_on, log_as_command, print, print_json, say, support::connection::redis_cli,
+    Failure, StopSignal, block_on, listen_for_stop, log_as_command, print, print_json, say,
+    support::connection::redis_cli,
 };
 
 /// Where a cluster listens unless told otherwise.
@@ -36,7 +37,7 @@ pub(crate) fn run(args: UpArgs) -> Result<(), Failure> {
     let state_dir = StateDir::open(&plan.state_dir)?;
     let shards = state_dir.shard_count(plan.shards)?;
     block_on(async move {
-        let mut stop = StopSignal::listen(false)?;
+        let mut stop = listen_for_stop(false)?;
         let (sender, mut events) = mpsc::unbounded_channel();
         let native = tokio::select! {
             native = Native::start(&plan, &state_dir, sender.clone()) => native?,

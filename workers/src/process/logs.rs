@@ -9,13 +9,13 @@ use tracing_subscriber::{
 };
 
 /// Starts logging of a process that serves others, at level `info`.
-pub(crate) fn log_as_service() {
+pub fn log_as_service() {
     // tarpc opens a span for every call.
     start(Targets::new().with_default(LevelFilter::INFO).with_target("tarpc", LevelFilter::WARN));
 }
 
 /// Starts logging of a command that a person typed: only what went wrong.
-pub(crate) fn log_as_command() {
+pub fn log_as_command() {
     start(Targets::new().with_default(LevelFilter::WARN));
 }
 

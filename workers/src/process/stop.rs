@@ -1,0 +1,80 @@
+//! When a long-running program has to end.
+
+use std::{
+    io::{self, Read},
+    process,
+    time::Duration,
+};
+
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::{mpsc, watch},
+};
+
+/// A process whose parent has gone ends by itself within this time, however busy it is.
+const PARENT_GONE_LIMIT: Duration = Duration::from_secs(5);
+/// What a shell reports for a process that Ctrl-C ended.
+const INTERRUPTED: i32 = 130;
+
+/// Becomes true when the process should end: Ctrl-C, SIGTERM, SIGHUP, or the parent closed the pipe at our stdin.
+///
+/// The second request ends the process at once.
+#[derive(Debug, Clone)]
+pub struct StopSignal(watch::Receiver<bool>);
+
+impl StopSignal {
+    /// Begins to listen; call it early, inside a runtime. `with_parent`: stdin is a pipe that a supervisor holds open.
+    ///
+    /// # Errors
+    /// If the system gives no handlers or threads.
+    pub fn listen(with_parent: bool) -> io::Result<Self> {
+        let (ask, mut asked) = mpsc::unbounded_channel();
+        for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+            let mut signals = signal(kind)?;
+            let ask = ask.clone();
+            tokio::spawn(async move { while signals.recv().await.is_some() && ask.send(()).is_ok() {} });
+        }
+        if with_parent {
+            // A thread: a read of stdin cannot be given up, and a busy runtime must not keep an orphan alive.
+            let watch = move || {
+                wait_for_end(&mut io::stdin().lock());
+                let _ = ask.send(());
+                std::thread::sleep(PARENT_GONE_LIMIT);
+                process::exit(INTERRUPTED);
+            };
+            std::thread::Builder::new().name("parent".into()).spawn(watch)?;
+        }
+        let (tell, told) = watch::channel(false);
+        tokio::spawn(async move {
+            while asked.recv().await.is_some() {
+                if tell.send_replace(true) {
+                    process::exit(INTERRUPTED);
+                }
+            }
+        });
+        Ok(Self(told))
+    }
+
+    /// Waits for the request.
+    pub async fn requested(&mut self) {
+        // A sender that is gone belongs to a runtime that ends.
+        let _ = self.0.wait_for(|stop| *stop).await;
+    }
+
+    /// The flag itself, for services that take one.
+    pub fn flag(&self) -> watch::Receiver<bool> {
+        self.0.clone()
+    }
+}
+
+fn wait_for_end(input: &mut impl Read) {
+    let mut ignored = [0; 64];
+    loop {
+        match input.read(&mut ignored) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}

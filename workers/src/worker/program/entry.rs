@@ -1,0 +1,110 @@
+//! The `main` of a user's worker.
+
+use std::{env, error::Error, io, process::ExitCode};
+
+use tokio::runtime::Builder;
+
+use super::{
+    WorkerBuilder,
+    flags::{Flags, HELP, parse},
+};
+use crate::{
+    blocking,
+    client::FindError,
+    process::{StopSignal, log_as_service},
+    worker::{WorkerError, load_runtime, run},
+};
+
+/// Why the program ends with an error: an exit code as those of the command `syncline`, and what to do.
+struct Failure {
+    exit: u8,
+    error: Box<dyn Error>,
+    hint: &'static str,
+}
+
+const USAGE: u8 = 2;
+const UNREACHABLE: u8 = 3;
+const INTERNAL: u8 = 5;
+
+pub(super) fn main(builder: WorkerBuilder) -> ExitCode {
+    let ended = match parse(env::args_os().skip(1)) {
+        Ok(Flags { help: true, .. }) => {
+            println!("{HELP}");
+            Ok(())
+        }
+        Ok(flags) => work(builder, flags),
+        Err(wrong) => Err(usage(format!("[E500] {wrong}"), "--help lists the options")),
+    };
+    let Err(Failure { exit, error, hint }) = ended else { return ExitCode::SUCCESS };
+    let mut text = format!("error: {error}");
+    let mut cause = error.source();
+    while let Some(below) = cause {
+        text.push_str(&format!("\n  caused by: {below}"));
+        cause = below.source();
+    }
+    eprintln!("{text}\nhint: {hint}");
+    exit.into()
+}
+
+fn usage(error: impl Into<Box<dyn Error>>, hint: &'static str) -> Failure {
+    Failure { exit: USAGE, error: error.into(), hint }
+}
+
+fn work(builder: WorkerBuilder, flags: Flags) -> Result<(), Failure> {
+    log_as_service();
+    let mut options = builder
+        .options(flags.cluster()?)
+        .map_err(|twice| usage(twice, "give one of the functions another name"))?;
+    options.name = flags.name.unwrap_or(options.name);
+    options.slots = flags.slots.unwrap_or(options.slots);
+    options.labels.extend(flags.labels);
+    // One thread talks; the functions have theirs.
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let mut stop = StopSignal::listen(flags.exit_with_parent)?;
+        if let Some(device) = flags.device {
+            let load = blocking(move || load_runtime(device, &|line| eprintln!("{line}")));
+            let loaded = tokio::select! {
+                loaded = load => loaded?,
+                () = stop.requested() => return Ok(()),
+            };
+            options.runtime = Some(loaded);
+            options.exec.device = device;
+        }
+        Ok(run(options, stop.flag()).await?)
+    });
+    // What hangs in a function is not waited for.
+    runtime.shutdown_background();
+    ended
+}
+
+impl From<FindError> for Failure {
+    fn from(error: FindError) -> Self {
+        let exit = match error {
+            FindError::NoCluster { .. } => UNREACHABLE,
+            FindError::Path { .. } => INTERNAL,
+            _ => USAGE,
+        };
+        Self { exit, hint: error.hint(), error: error.into() }
+    }
+}
+
+impl From<WorkerError> for Failure {
+    fn from(error: WorkerError) -> Self {
+        let (exit, hint) = match &error {
+            WorkerError::Unreachable { .. } => (
+                UNREACHABLE,
+                "name the engine with --engine, and the token file that belongs to it with --token-file",
+            ),
+            _ => (INTERNAL, "see the log above"),
+        };
+        Self { exit, error: error.into(), hint }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let error = format!("[E513] cannot start the runtime: {error}").into();
+        Self { exit: INTERNAL, error, hint: "the machine may be out of threads or open files" }
+    }
+}

@@ -1,0 +1,154 @@
+//! The flags of a user's worker.
+
+use std::{env, ffi::OsString, path::PathBuf};
+
+use syncline_engine::rpc::EngineAddresses;
+use syncline_kit::Device;
+
+use crate::client::{Cluster, FindError};
+
+pub(super) const HELP: &str = "\
+A worker for general tasks of Syncline.
+
+Options:
+  --engine ADDR,..    Address of the engine, HOST:PORT, or of all engines; without it the cluster of `syncline up` in the
+                      state directory [env: SYNCLINE_ENGINE]
+  --token-file FILE   File with the secret of the cluster [env: SYNCLINE_TOKEN_FILE]
+  --state-dir DIR     Folder of the cluster's state [env: SYNCLINE_STATE_DIR]
+                      [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
+  --name NAME         Name for people [default: worker-PROCESS]
+  --slots N           Tasks that run at the same time [default: the number of cores, or what the program says]
+  --label NAME=VALUE  Something that tasks may ask for; may be given several times
+  --device DEVICE     Take part in training, too, on cpu, or on cuda:N for an NVIDIA GPU
+  --help              Print this";
+
+/// What the command line says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Flags {
+    engine: Option<EngineAddresses>,
+    token_file: Option<PathBuf>,
+    state_dir: Option<PathBuf>,
+    pub name: Option<String>,
+    pub slots: Option<u32>,
+    pub labels: Vec<(String, String)>,
+    pub device: Option<Device>,
+    /// End when the pipe at stdin closes.
+    pub exit_with_parent: bool,
+    pub help: bool,
+}
+
+/// Reads a command line, without the program's name. The error says what is wrong with it.
+pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, String> {
+    let mut flags = Flags::default();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        let text = word.to_str().ok_or_else(|| format!("{} is no text", word.display()))?;
+        let (flag, inline) = match text.split_once('=') {
+            Some((flag, value)) => (flag, Some(OsString::from(value))),
+            None => (text, None),
+        };
+        match flag {
+            "--help" | "-h" if inline.is_none() => flags.help = true,
+            "--exit-with-parent" if inline.is_none() => flags.exit_with_parent = true,
+            "--engine" | "--token-file" | "--state-dir" | "--name" | "--slots" | "--label" | "--device" => {
+                let value = inline.or_else(|| words.next()).ok_or_else(|| format!("{flag} needs a value"))?;
+                flags.set(flag, value)?;
+            }
+            _ => return Err(format!("{text} is not known; --help lists the options")),
+        }
+    }
+    Ok(flags)
+}
+
+impl Flags {
+    fn set(&mut self, flag: &str, value: OsString) -> Result<(), String> {
+        match flag {
+            "--token-file" => self.token_file = Some(value.into()),
+            "--state-dir" => self.state_dir = Some(value.into()),
+            _ => {
+                let text = value.into_string().map_err(|value| format!("{} is no text", value.display()))?;
+                self.set_text(flag, text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_text(&mut self, flag: &str, text: String) -> Result<(), String> {
+        match flag {
+            "--engine" => self.engine = Some(parsed(&text)?),
+            "--device" => self.device = Some(parsed(&text)?),
+            "--name" => self.name = Some(text),
+            "--slots" => match text.parse() {
+                Ok(slots) if slots > 0 => self.slots = Some(slots),
+                _ => return Err(format!("--slots takes a number from 1, not `{text}`")),
+            },
+            _ => match text.split_once('=') {
+                Some((name, value)) if !name.is_empty() => self.labels.push((name.into(), value.into())),
+                _ => return Err(format!("--label takes NAME=VALUE, not `{text}`")),
+            },
+        }
+        Ok(())
+    }
+
+    /// The cluster that they, the environment or the state directory name.
+    pub(super) fn cluster(&self) -> Result<Cluster, FindError> {
+        let var = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let path = |flag: &Option<PathBuf>, name| flag.clone().or_else(|| var(name).map(PathBuf::from));
+        let engine = match (&self.engine, var("SYNCLINE_ENGINE")) {
+            (Some(engine), _) => Some(engine.clone()),
+            (None, Some(text)) => Some(text.to_string_lossy().parse()?),
+            (None, None) => None,
+        };
+        let token_file = path(&self.token_file, "SYNCLINE_TOKEN_FILE");
+        let state_dir = path(&self.state_dir, "SYNCLINE_STATE_DIR");
+        Cluster::of(engine, token_file.as_deref(), state_dir.as_deref())
+    }
+}
+
+fn parsed<T: std::str::FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(line: &str) -> Result<Flags, String> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn every_flag_is_read() {
+        let line = "--engine 127.0.0.1:7,127.0.0.1:8 --token-file t --state-dir=s --name n --slots 3 --label zone=a \
+                    --label=b=c=d --device cuda:1 --exit-with-parent";
+        let want = Flags {
+            engine: Some("127.0.0.1:7,127.0.0.1:8".parse().unwrap()),
+            token_file: Some("t".into()),
+            state_dir: Some("s".into()),
+            name: Some("n".into()),
+            slots: Some(3),
+            labels: vec![("zone".into(), "a".into()), ("b".into(), "c=d".into())],
+            device: Some(Device::Cuda(1)),
+            exit_with_parent: true,
+            help: false,
+        };
+        assert_eq!(flags(line), Ok(want));
+        assert_eq!(flags(""), Ok(Flags::default()));
+        assert!(flags("-h").unwrap().help);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (line, want) in [
+            ("--slots", "--slots needs a value"),
+            ("--slots 0", "--slots takes a number from 1, not `0`"),
+            ("--label zone", "--label takes NAME=VALUE, not `zone`"),
+            ("--device gpu", "[E490] `gpu` is no device: expected cpu, or cuda:N with N from 0 to 255"),
+            ("work", "work is not known; --help lists the options"),
+            ("--help=1", "--help=1 is not known; --help lists the options"),
+        ] {
+            assert_eq!(flags(line), Err(want.to_owned()), "{line}");
+        }
+        assert!(flags("--engine nowhere").is_err());
+    }
+}
