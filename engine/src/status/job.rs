@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::ids::JobId;
 
-use super::text::{self, UnknownFields};
+use super::{
+    TaskCounts,
+    text::{self, UnknownFields},
+};
 use crate::rpc::JobFields;
 
 /// Where a job stands.
@@ -151,12 +154,16 @@ pub struct JobStatus {
     pub snapshot: Option<String>,
     #[serde(default)]
     pub snapshot_digest: Option<String>,
+    /// Of a job of general tasks, about which nothing of the above is known that has to do with training.
+    #[serde(default)]
+    pub tasks: Option<TaskCounts>,
 }
 
 impl JobStatus {
     /// From the fields of the `job` hash.
     pub fn read(fields: &JobFields) -> Result<Self, UnknownFields> {
-        text::read(&format!("job {}", fields.get("id").map_or("?", String::as_str)), fields)
+        let what = format!("job {}", fields.get("id").map_or("?", String::as_str));
+        Ok(Self { tasks: TaskCounts::read(&what, fields)?, ..text::read(&what, fields)? })
     }
 
     /// The same; one that cannot be read is damaged, so that it hides no other.

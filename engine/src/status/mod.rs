@@ -8,10 +8,12 @@ mod cluster;
 mod history;
 mod job;
 mod member;
+mod task_counts;
 mod text;
 
 pub use cluster::{EngineStatus, LiveWorker};
 pub use history::{Entry, EventKind, JobEvent, MetricsPoint};
 pub use job::{JobPhase, JobStatus};
 pub use member::{JobView, MemberState, MemberStatus};
+pub use task_counts::TaskCounts;
 pub use text::UnknownFields;

@@ -1,0 +1,77 @@
+//! How many general tasks of a job are in which state.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use syncline_scheduler::tasks::TaskState;
+
+use super::text::{self, UnknownFields};
+use crate::rpc::JobFields;
+
+/// General tasks of one job, by state.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TaskCounts {
+    /// All that the graph has by now.
+    pub total: u64,
+    pub waiting: u64,
+    pub ready: u64,
+    pub backoff: u64,
+    pub leased: u64,
+    pub continued: u64,
+    pub done: u64,
+    pub failed: u64,
+    pub skipped: u64,
+    pub canceled: u64,
+}
+
+impl TaskCounts {
+    /// From the fields of the `job` hash, where each name begins with `tasks_`; `None` for a job that trains.
+    pub(super) fn read(what: &str, fields: &JobFields) -> Result<Option<Self>, UnknownFields> {
+        let counts = fields.iter().filter_map(|(name, value)| {
+            let name = name.strip_prefix("tasks_")?;
+            Some((name.to_owned(), value.clone()))
+        });
+        let counts: BTreeMap<_, _> = counts.collect();
+        if counts.is_empty() { Ok(None) } else { text::read(what, &counts).map(Some) }
+    }
+
+    /// How many are in this state.
+    pub fn of(&self, state: TaskState) -> u64 {
+        match state {
+            TaskState::Waiting => self.waiting,
+            TaskState::Ready => self.ready,
+            TaskState::Backoff => self.backoff,
+            TaskState::Leased => self.leased,
+            TaskState::Continued => self.continued,
+            TaskState::Done => self.done,
+            TaskState::Failed => self.failed,
+            TaskState::Skipped => self.skipped,
+            TaskState::Canceled => self.canceled,
+        }
+    }
+
+    /// Those of which nothing more will come.
+    pub fn ended(&self) -> u64 {
+        TaskState::ALL.into_iter().filter(|state| state.is_final()).map(|state| self.of(state)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Option<TaskCounts>, UnknownFields> {
+        let fields = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        TaskCounts::read("job a", &fields.collect())
+    }
+
+    #[test]
+    fn only_a_job_of_tasks_has_counts() {
+        assert_eq!(read(&[("id", "a"), ("epoch", "3")]), Ok(None));
+        let counts = read(&[("tasks_total", "9"), ("tasks_done", "5"), ("tasks_skipped", "1"), ("tasks_ready", "3")]);
+        let counts = counts.unwrap().unwrap();
+        assert_eq!((counts.total, counts.of(TaskState::Ready), counts.ended(), counts.leased), (9, 3, 6, 0));
+        assert!(read(&[("tasks_total", "many")]).is_err());
+    }
+}
