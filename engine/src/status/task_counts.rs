@@ -9,7 +9,7 @@ use super::text::{self, UnknownFields};
 use crate::rpc::JobFields;
 
 /// General tasks of one job, by state.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskCounts {
     /// All that the graph has by now.
@@ -69,7 +69,8 @@ mod tests {
     #[test]
     fn only_a_job_of_tasks_has_counts() {
         assert_eq!(read(&[("id", "a"), ("epoch", "3")]), Ok(None));
-        let counts = read(&[("tasks_total", "9"), ("tasks_done", "5"), ("tasks_skipped", "1"), ("tasks_ready", "3")]);
+        let counts =
+            read(&[("tasks_total", "9"), ("tasks_done", "5"), ("tasks_skipped", "1"), ("tasks_ready", "3")]);
         let counts = counts.unwrap().unwrap();
         assert_eq!((counts.total, counts.of(TaskState::Ready), counts.ended(), counts.leased), (9, 3, 6, 0));
         assert!(read(&[("tasks_total", "many")]).is_err());

@@ -18,6 +18,13 @@ pub struct TaskQuery {
     pub name: Option<NodeName>,
 }
 
+/// The first thousand of all.
+impl Default for TaskQuery {
+    fn default() -> Self {
+        Self { first: TaskIndex::default(), limit: 1_000, state: None, name: None }
+    }
+}
+
 /// One task, and in a sentence why it is where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskView {

@@ -17,7 +17,7 @@ use tarpc::client::RpcError;
 
 use super::{Client, ClientError};
 
-const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a call that may be repeated is repeated while the engine is away.
 const RETRY_LIMIT: Duration = Duration::from_secs(20);
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -64,7 +64,10 @@ impl Client {
 
     /// A call that changes nothing is repeated while the engine is away. What is wrong with Redis is said at once: that
     /// seldom passes by itself.
-    async fn retry_while_away<T, F>(&self, call: impl Fn(ClientServiceClient) -> F) -> Result<T, ClientError>
+    pub(super) async fn retry_while_away<T, F>(
+        &self,
+        call: impl Fn(ClientServiceClient) -> F,
+    ) -> Result<T, ClientError>
     where
         F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
     {
@@ -72,7 +75,7 @@ impl Client {
     }
 
     /// A call that may be made twice is repeated while it fails in a way that passes.
-    async fn retry_while<T, F>(
+    pub(super) async fn retry_while<T, F>(
         &self,
         limit: Duration,
         passes: impl Fn(&ClientError) -> bool,
@@ -242,8 +245,7 @@ impl Client {
     }
 
     /// Waits until the job is done, calling `on_poll` with every poll. A job that failed or was canceled is an error, with
-    /// its code. Fails as well when no poll has
-    /// succeeded for five minutes.
+    /// its code. Fails as well when no poll has succeeded for five minutes.
     pub async fn wait(&self, job: &JobId, mut on_poll: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
         loop {
             let view = self.poll(job, WAIT_LIMIT, ClientError::is_passing).await?;
@@ -251,7 +253,26 @@ impl Client {
             if view.job.is_over() {
                 return ClientError::of_outcome(&view.job).map(|()| view);
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
+            match view.job.tasks {
+                Some(_) => self.until_over(job, POLL_INTERVAL).await,
+                None => tokio::time::sleep(POLL_INTERVAL).await,
+            }
+        }
+    }
+
+    /// Waits so long, or until the job is over: jobs of tasks may be over within milliseconds. What goes wrong shows at the
+    /// next poll.
+    async fn until_over(&self, job: &JobId, wait: Duration) {
+        let since = tokio::time::Instant::now();
+        let wait_ms = wait.as_millis() as u64;
+        let over = self
+            .once(|c| {
+                let job = job.clone();
+                async move { c.wait_job(within(wait + CALL_TIMEOUT), job, wait_ms).await }
+            })
+            .await;
+        if !matches!(over, Ok(true)) {
+            tokio::time::sleep(wait.saturating_sub(since.elapsed())).await;
         }
     }
 }

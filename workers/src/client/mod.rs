@@ -7,6 +7,7 @@ mod calls;
 mod error;
 mod find;
 mod submit;
+mod tasks;
 mod weights;
 
 use syncline_engine::rpc::{ClientServiceClient, EngineAddresses, EngineLink, Token, hello::Role};
@@ -17,6 +18,7 @@ use crate::isolation::ModelHost;
 pub use error::ClientError;
 pub use find::{Cluster, FindError, RunningCluster, load_token, state_dir, token_file};
 pub use submit::Submitted;
+pub use tasks::TaskError;
 pub use weights::{FetchError, Tensor, Weights};
 
 /// A connection to the engine that leads, which comes back after it was lost; cheap to clone.

@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use syncline_scheduler::tasks::TaskRef;
+use syncline_scheduler::tasks::{TaskIndex, TaskRef};
 
 /// Tells the graphs of one process apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +31,14 @@ pub struct TaskHandle<T> {
 impl<T> TaskHandle<T> {
     pub(crate) fn new(task: TaskRef, graph: GraphNumber) -> Self {
         Self { task, graph, gives: PhantomData }
+    }
+
+    /// Its place in the graph that a client builds.
+    pub(crate) fn index(&self) -> TaskIndex {
+        match self.task {
+            TaskRef::Task(task) => task,
+            TaskRef::New(place) => TaskIndex(place),
+        }
     }
 }
 

@@ -20,6 +20,7 @@ mod panics;
 mod registry;
 #[cfg(feature = "worker")]
 mod task_function;
+mod task_graph;
 #[cfg(all(test, feature = "worker"))]
 mod tests;
 
@@ -45,3 +46,4 @@ pub(crate) use registry::{Given, Registered as RegisteredFunction};
 pub use registry::{RegisteredTwice, Registry};
 #[cfg(feature = "worker")]
 pub use task_function::{AsyncTaskFunction, Bare, TaskFunction, WithContext};
+pub use task_graph::{InvalidCall, TaskGraph};

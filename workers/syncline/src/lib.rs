@@ -41,7 +41,7 @@ pub use syncline_engine::{
     rpc::{Collected, EngineAddresses, EngineFault, StreamCursor, Token},
     status::{
         EngineStatus, Entry, EventKind, JobEvent, JobPhase, JobStatus, JobView, LiveWorker, MemberState,
-        MemberStatus, MetricsPoint,
+        MemberStatus, MetricsPoint, TaskCounts,
     },
 };
 #[cfg(feature = "worker")]
@@ -51,14 +51,16 @@ pub use syncline_scheduler::{
     graph::TaskId,
     ids::{Incarnation, JobId, Superstep},
     spec::{DataSpec, Decay, InvalidPolicy, OnNan, Optimizer, PolicyRule, PolicySpec, Source, Split},
+    tasks::{TaskIndex, TaskQuery, TaskState, TaskView},
 };
 #[cfg(feature = "local")]
 pub use syncline_workers::local::{LocalCluster, LocalError, LocalOptions};
 #[cfg(feature = "job-file")]
 pub use syncline_workers::submit::JobFile;
 pub use syncline_workers::{
-    client::{Client, ClientError, Cluster, FetchError, FindError, Submitted, Tensor, Weights},
+    client::{Client, ClientError, Cluster, FetchError, FindError, Submitted, TaskError, Tensor, Weights},
     export::{ExportError, TrainedModel},
+    functions::{ArgumentError, CallOptions, Function, InvalidCall, TaskGraph, TaskHandle},
     submit::{
         ByteSource, GraphNode, JobGraph, Model, NodeHandle, NodeWork, ParamList, PreparedJob, Settings,
         SubmitError, Training, prepare_ready,

@@ -26,7 +26,9 @@ pub(crate) enum Command {
     Status(jobs::status::StatusArgs),
     /// Follow a job until it is over
     Watch(jobs::watch::WatchArgs),
-    /// Say why a task waits, or why there is a barrier
+    /// List the general tasks of a job, and say why each is where it is
+    Tasks(jobs::tasks::TasksArgs),
+    /// Say why a task of training waits, or why there is a barrier
     Explain(jobs::explain::ExplainArgs),
     /// Cancel a job
     Cancel(jobs::cancel::CancelArgs),
@@ -63,6 +65,7 @@ impl Command {
             Self::Workers(args) => jobs::workers::run(&args),
             Self::Status(args) => jobs::status::run(&args),
             Self::Watch(args) => jobs::watch::run(&args),
+            Self::Tasks(args) => jobs::tasks::run(&args),
             Self::Explain(args) => jobs::explain::run(&args),
             Self::Cancel(args) => jobs::cancel::run(&args),
             Self::Delete(args) => jobs::delete::run(&args),

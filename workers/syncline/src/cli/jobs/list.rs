@@ -16,9 +16,6 @@ pub struct JobsArgs {
     json: bool,
 }
 
-const COLUMNS: &[&str] =
-    &["id", "state", "policy", ">epoch", ">samples/s", ">loss", ">workers", ">age", "waits for"];
-
 pub(crate) fn run(args: &JobsArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
@@ -26,23 +23,71 @@ pub(crate) fn run(args: &JobsArgs) -> Result<(), Failure> {
     if args.json {
         return print_json(&jobs);
     }
-    let row = |job: &JobStatus| {
-        let speed = describe::samples_per_s_lately(job).unwrap_or(job.samples_per_s);
-        vec![
-            job.id.to_string(),
-            job.state.word().to_owned(),
-            job.policy.clone(),
-            describe::epoch(job),
-            format!("{speed:.1}"),
-            describe::loss(job).unwrap_or_default(),
-            job.workers.to_string(),
-            describe::age(job),
-            describe::waits_for(job),
-        ]
-    };
-    let rows: Vec<Vec<String>> = jobs.iter().map(row).collect();
-    if rows.is_empty() {
+    if jobs.is_empty() {
         say("no jobs yet; `syncline submit JOB.toml` submits one");
     }
-    print(&table(COLUMNS, &rows))
+    print(&in_words(&jobs))
+}
+
+/// Heading, whether only training fills it, and what stands there.
+type Column = (&'static str, bool, fn(&JobStatus) -> String);
+
+const COLUMNS: [Column; 9] = [
+    ("id", false, |job| job.id.to_string()),
+    ("state", false, |job| job.state.word().to_owned()),
+    ("work", false, describe::work),
+    (">progress", false, describe::extent),
+    (">samples/s", true, |job| {
+        format!("{:.1}", describe::samples_per_s_lately(job).unwrap_or(job.samples_per_s))
+    }),
+    (">loss", true, |job| describe::loss(job).unwrap_or_default()),
+    (">workers", false, |job| job.workers.to_string()),
+    (">age", false, describe::age),
+    ("waits for", false, describe::waits_for),
+];
+
+/// A table without the columns of training if no job trains.
+fn in_words(jobs: &[JobStatus]) -> String {
+    let trains = |job: &JobStatus| job.tasks.is_none();
+    let training = jobs.is_empty() || jobs.iter().any(trains);
+    let shown = COLUMNS.iter().filter(|(_, only_training, _)| training || !only_training);
+    let columns: Vec<&str> = shown.clone().map(|(heading, ..)| *heading).collect();
+    let row = |job: &JobStatus| {
+        let cell = |(_, only_training, text): &Column| match trains(job) || !only_training {
+            true => text(job),
+            false => String::new(),
+        };
+        shown.clone().map(cell).collect()
+    };
+    table(&columns, &jobs.iter().map(row).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(fields: &[(&str, &str)]) -> JobStatus {
+        let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        JobStatus::read(&fields.collect()).unwrap()
+    }
+
+    #[test]
+    fn jobs_of_tasks_have_no_columns_of_training() {
+        let tasks = job(&[("id", "words"), ("state", "running"), ("tasks_total", "9"), ("tasks_done", "4")]);
+        let training =
+            job(&[("id", "digits"), ("state", "done"), ("policy", "bsp"), ("epochs", "3"), ("epoch", "3")]);
+        let alone = in_words(std::slice::from_ref(&tasks));
+        let lines: Vec<&str> = alone.lines().map(str::trim_end).collect();
+        assert_eq!(
+            lines,
+            [
+                "id     state    work    progress  workers  age  waits for",
+                "words  running  tasks  4/9 tasks        0    -"
+            ]
+        );
+        let both = in_words(&[tasks, training]);
+        let lines: Vec<&str> = both.lines().collect();
+        assert!(lines[0].contains("samples/s  loss  workers"), "{both}");
+        assert!(lines[2].starts_with("digits  done     bsp    epoch 3/3"), "{both}");
+    }
 }

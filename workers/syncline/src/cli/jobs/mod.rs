@@ -7,5 +7,6 @@ pub(crate) mod gc;
 pub(crate) mod list;
 pub(crate) mod status;
 pub(crate) mod submit;
+pub(crate) mod tasks;
 pub(crate) mod watch;
 pub(crate) mod workers;

@@ -111,8 +111,9 @@ impl Display {
                 Ok(())
             }
             Self::Bar(bar) => {
-                bar.set_length(job.samples_total.max(1));
-                bar.set_position(job.samples_applied);
+                let (done, all) = describe::share(job);
+                bar.set_length(all.max(1));
+                bar.set_position(done);
                 bar.set_message(line);
                 Ok(())
             }

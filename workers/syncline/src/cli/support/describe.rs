@@ -7,6 +7,7 @@ use syncline_engine::{
     store::keys::JobKeys,
 };
 
+use super::describe_tasks;
 use crate::cli::table;
 
 /// After this long without a new sample the speed lately is none.
@@ -46,8 +47,29 @@ pub(crate) fn waits_for(job: &JobStatus) -> String {
     told.cloned().collect::<Vec<_>>().join("; ")
 }
 
+/// What a job does: the policy of one that trains.
+pub(crate) fn work(job: &JobStatus) -> String {
+    if job.tasks.is_some() { "tasks".to_owned() } else { job.policy.clone() }
+}
+
+/// How far it is: `epoch 3/20`, `57/100 tasks`.
+pub(crate) fn extent(job: &JobStatus) -> String {
+    match &job.tasks {
+        Some(counts) => describe_tasks::extent(counts),
+        None => format!("epoch {}", epoch(job)),
+    }
+}
+
+/// How much of how much is behind it, for a bar.
+pub(crate) fn share(job: &JobStatus) -> (u64, u64) {
+    match &job.tasks {
+        Some(counts) => (counts.ended(), counts.total),
+        None => (job.samples_applied, job.samples_total),
+    }
+}
+
 /// `3/20`, the epoch that runs of all.
-pub(crate) fn epoch(job: &JobStatus) -> String {
+fn epoch(job: &JobStatus) -> String {
     match job.state {
         JobPhase::Damaged => UNKNOWN.to_owned(),
         _ => format!("{}/{}", (job.epoch + 1).min(job.epochs), job.epochs),
@@ -66,7 +88,12 @@ pub(crate) fn loss(job: &JobStatus) -> Option<String> {
 
 /// Time since a moment, in words; of a job that is over, until its end.
 fn time_since(at_ms: u64, job: &JobStatus) -> String {
-    span(job.ended_ms.map_or_else(|| since_ms(at_ms), |ended_ms| ended_ms.saturating_sub(at_ms)))
+    span(lived_ms(at_ms, job))
+}
+
+/// Time since a moment; of a job that is over, until its end.
+pub(super) fn lived_ms(at_ms: u64, job: &JobStatus) -> u64 {
+    job.ended_ms.map_or_else(|| since_ms(at_ms), |ended_ms| ended_ms.saturating_sub(at_ms))
 }
 
 fn since_ms(at_ms: u64) -> u64 {
@@ -83,17 +110,25 @@ fn span(ms: u64) -> String {
     }
 }
 
-/// The line of progress that `watch` shows: epoch, samples/s, loss, next barrier, and what stands in the way.
+/// The line of progress that `watch` shows: epoch, samples/s, loss, next barrier, or tasks by state, and what stands in the
+/// way.
 pub(crate) fn progress(view: &JobView) -> String {
     let job = &view.job;
+    let mut said = vec![job.state.word().to_owned()];
+    said.extend(match &job.tasks {
+        Some(counts) => describe_tasks::progress(job, counts),
+        None => training_progress(job),
+    });
+    said.extend(obstacles(view).into_iter().map(|(what, text)| format!("{what}: {text}")));
+    said.join("  ")
+}
+
+fn training_progress(job: &JobStatus) -> Vec<String> {
     let speed = samples_per_s_lately(job).unwrap_or(job.samples_per_s);
-    let head =
-        [job.state.word().to_owned(), format!("epoch {}", epoch(job)), format!("{speed:.1} samples/s")];
     let loss = loss(job).map(|loss| format!("loss {loss}"));
     let barrier = job.next_barrier.as_ref().filter(|_| !job.is_over());
     let barrier = barrier.map(|next| format!("next barrier {next}"));
-    let obstacles = obstacles(view).into_iter().map(|(what, text)| format!("{what}: {text}"));
-    head.into_iter().chain(loss).chain(barrier).chain(obstacles).collect::<Vec<_>>().join("  ")
+    [extent(job), format!("{speed:.1} samples/s")].into_iter().chain(loss).chain(barrier).collect()
 }
 
 /// The job in a few lines, and a table of its workers.
@@ -106,7 +141,10 @@ pub(crate) fn job(view: &JobView) -> String {
         lines.push(("next", format!("`syncline delete {}` forgets it", job.id)));
         return align(&lines);
     }
-    lines.extend(progress_lines(job));
+    lines.extend(match &job.tasks {
+        Some(counts) => describe_tasks::lines(job, counts),
+        None => progress_lines(job),
+    });
     lines.extend(obstacles(view));
     lines.extend(result_lines(job));
     lines.push(("age", age(job)));
@@ -115,7 +153,7 @@ pub(crate) fn job(view: &JobView) -> String {
     if workers.is_empty() { lines } else { format!("{lines}\n\n{workers}") }
 }
 
-type Line = (&'static str, String);
+pub(super) type Line = (&'static str, String);
 
 /// Policy and counters of a job.
 fn progress_lines(job: &JobStatus) -> Vec<Line> {
@@ -235,7 +273,8 @@ pub(crate) fn slow_worker(called: &str, factor: f64, since_ms: u64, job: &JobSta
 /// How to look at the same job without Syncline.
 pub(crate) fn redis_commands(job: &JobStatus, redis_cli: &str) -> String {
     let keys = JobKeys::new(&job.id);
-    format!("{redis_cli} HGETALL '{}'\n{redis_cli} XREVRANGE '{}' + - COUNT 5", keys.job, keys.metrics)
+    let stream = if job.tasks.is_some() { keys.events } else { keys.metrics };
+    format!("{redis_cli} HGETALL '{}'\n{redis_cli} XREVRANGE '{stream}' + - COUNT 5", keys.job)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use syncline_onnx::OnnxError;
 use syncline_ps::PsError;
 use syncline_runtime::BackendError;
 use syncline_workers::{
-    client::{ClientError, FetchError, FindError},
+    client::{ClientError, FetchError, FindError, TaskError},
     export::ExportError,
     isolation::ModelError,
     submit::SubmitError,
@@ -73,6 +73,19 @@ impl From<FetchError> for Failure {
                 Self::new(Exit::Usage, error, hint)
             }
         }
+    }
+}
+
+impl From<TaskError> for Failure {
+    fn from(error: TaskError) -> Self {
+        let exit = match error {
+            TaskError::Engine(error) => return error.into(),
+            TaskError::Shard(error) => return error.into(),
+            TaskError::Id(_) | TaskError::Call(_) => Exit::Usage,
+            _ => Exit::JobFailed,
+        };
+        let hint = error.hint();
+        Self::new(exit, error, hint)
     }
 }
 

@@ -3,6 +3,7 @@
 mod block_on;
 pub(crate) mod connection;
 pub(crate) mod describe;
+mod describe_tasks;
 mod error;
 mod failure;
 mod from_errors;

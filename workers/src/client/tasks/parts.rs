@@ -1,0 +1,125 @@
+//! A graph on its way to the engine, in parts that a message can carry.
+
+use std::ops::Range;
+
+use syncline_scheduler::tasks::{Arg, MAX_INLINE_BYTES, NewTask, TaskIndex, TaskRef};
+
+/// Most tasks of one part: the engine decides nothing else while it takes them in.
+const MAX_PART_TASKS: usize = 20_000;
+/// Most bytes of one part, but for a single task that is larger.
+const MAX_PART_BYTES: usize = 4 << 20;
+/// Upper bound for a reference, a length, or the place of a class.
+const NUMBER_BYTES: usize = 6;
+/// Upper bound for a constant that is kept by the parameter server: its digest, and its size.
+const BLOB_BYTES: usize = 80;
+
+/// Where the parts begin and end; none without tasks.
+pub(super) fn parts(tasks: &[NewTask]) -> Vec<Range<usize>> {
+    let mut parts = Vec::new();
+    let (mut first, mut bytes) = (0, 0);
+    for (place, task) in tasks.iter().enumerate() {
+        let more = encoded_bytes(task);
+        if place > first && (bytes + more > MAX_PART_BYTES || place - first == MAX_PART_TASKS) {
+            parts.push(first..place);
+            (first, bytes) = (place, 0);
+        }
+        bytes += more;
+    }
+    if first < tasks.len() {
+        parts.push(first..tasks.len());
+    }
+    parts
+}
+
+/// The tasks of one part: those of earlier parts are in the graph by now.
+pub(super) fn part(tasks: &[NewTask], part: Range<usize>) -> Vec<NewTask> {
+    let first = part.start as u32;
+    let mut tasks = tasks[part].to_vec();
+    if first > 0 {
+        tasks.iter_mut().flat_map(refs).for_each(|input| {
+            if let TaskRef::New(place) = *input {
+                *input = match place.checked_sub(first) {
+                    Some(place) => TaskRef::New(place),
+                    None => TaskRef::Task(TaskIndex(place)),
+                };
+            }
+        });
+    }
+    tasks
+}
+
+fn refs(task: &mut NewTask) -> impl Iterator<Item = &mut TaskRef> {
+    let given = task.args.iter_mut().flat_map(|arg| match arg {
+        Arg::Value(_) | Arg::Blob(_) => &mut [],
+        Arg::Output(input) => std::slice::from_mut(input),
+        Arg::Outputs(inputs) => &mut inputs[..],
+    });
+    given.chain(&mut task.after)
+}
+
+/// Upper bound for what a task takes up in a message.
+fn encoded_bytes(task: &NewTask) -> usize {
+    let arg = |arg: &Arg| {
+        NUMBER_BYTES
+            + match arg {
+                Arg::Value(value) if value.len() > MAX_INLINE_BYTES => BLOB_BYTES,
+                Arg::Value(value) => value.len(),
+                Arg::Blob(_) => BLOB_BYTES,
+                Arg::Output(_) => NUMBER_BYTES,
+                Arg::Outputs(inputs) => inputs.len() * NUMBER_BYTES,
+            }
+    };
+    let name = task.name.as_ref().map_or(0, |name| name.as_str().len());
+    task.args.iter().map(arg).sum::<usize>() + (task.after.len() + 3) * NUMBER_BYTES + name
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::tasks::ClassIndex;
+
+    use super::*;
+
+    fn task(args: Vec<Arg>, after: Vec<TaskRef>) -> NewTask {
+        NewTask { class: ClassIndex(0), args, after, name: None }
+    }
+
+    #[test]
+    fn parts_are_bounded_by_tasks_and_by_bytes() {
+        let small = vec![task(Vec::new(), Vec::new()); 2 * MAX_PART_TASKS + 1];
+        assert_eq!(parts(&small), [0..20_000, 20_000..40_000, 40_000..40_001]);
+        assert_eq!(parts(&small[..1]), [0..1]);
+        assert!(parts(&[]).is_empty());
+        let large = vec![task(vec![Arg::Value(vec![0; MAX_INLINE_BYTES].into())], Vec::new()); 600];
+        let found = parts(&large);
+        assert!(found.len() == 3 && found.iter().all(|part| part.len() <= 256), "{found:?}");
+        assert_eq!(found.iter().map(ExactSizeIterator::len).sum::<usize>(), 600);
+        // A constant that becomes a blob weighs no more than any blob.
+        let blobs = vec![task(vec![Arg::Value(vec![0; 1 << 20].into())], Vec::new()); 600];
+        assert_eq!(parts(&blobs), [0..600]);
+    }
+
+    #[test]
+    fn no_task_is_larger_than_it_is_taken_for() {
+        let many = (0..1_000).map(|n| TaskRef::New(u32::MAX - n)).collect();
+        let value = Arg::Value(vec![7; 300].into());
+        let task =
+            task(vec![value, Arg::Outputs(many), Arg::Output(TaskRef::New(u32::MAX))], vec![TaskRef::New(7)]);
+        assert!(postcard::to_stdvec(&task).unwrap().len() <= encoded_bytes(&task));
+    }
+
+    #[test]
+    fn a_later_part_refers_to_tasks_that_are_there_and_to_its_own() {
+        let new = TaskRef::New;
+        let tasks = [
+            task(Vec::new(), Vec::new()),
+            task(vec![Arg::Output(new(0))], Vec::new()),
+            task(vec![Arg::Outputs(vec![new(0), new(1)])], vec![new(1), new(0)]),
+        ];
+        assert_eq!(part(&tasks, 0..2), tasks[..2]);
+        let there = TaskRef::Task(TaskIndex(0));
+        let later = part(&tasks, 1..3);
+        assert_eq!(later[0].args, [Arg::Output(there)]);
+        assert_eq!(later[1].args, [Arg::Outputs(vec![there, new(0)])]);
+        assert_eq!(later[1].after, [new(0), there]);
+    }
+}

@@ -1,0 +1,83 @@
+//! What a task gave.
+
+use std::{any::type_name, time::Duration};
+
+use serde::de::DeserializeOwned;
+use syncline_engine::rpc::within;
+use syncline_scheduler::{
+    ids::JobId,
+    tasks::{TaskIndex, TaskState, Value},
+};
+use tokio::time::{Instant, sleep};
+
+use super::TaskError;
+use crate::{
+    blocking,
+    client::{Client, ClientError, calls::CALL_TIMEOUT},
+    functions::{TaskHandle, ValueStore},
+};
+
+/// Pause between two looks: a tenth of the time waited so far, so that a short wait ends soon and a long one costs little.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+impl Client {
+    /// What a task gives, once it is done. The handle is that of the graph that was submitted, or of one that was built
+    /// in the same way.
+    ///
+    /// # Errors
+    /// E341 if the task failed, was skipped or canceled; E342 if only other tasks took its value, which is then not kept.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        job: &JobId,
+        handle: &TaskHandle<T>,
+    ) -> Result<T, TaskError> {
+        let task = handle.index();
+        let bytes = match self.value_when_done(job, task).await? {
+            Value::Inline(bytes) => bytes,
+            Value::Blob(blob) => {
+                let store = self.values().await?;
+                blocking(move || store.get(&blob)).await?
+            }
+        };
+        postcard::from_bytes(&bytes).map_err(|cause| match bytes.is_empty() {
+            true => TaskError::NotKept { job: job.clone(), task },
+            false => {
+                let (wanted, cause) = (type_name::<T>(), cause.to_string());
+                TaskError::Decode { job: job.clone(), task, wanted, cause }
+            }
+        })
+    }
+
+    async fn value_when_done(&self, job: &JobId, task: TaskIndex) -> Result<Value, TaskError> {
+        let since = Instant::now();
+        loop {
+            if let Some(value) = self.value_now(job, task).await? {
+                return Ok(value);
+            }
+            let view = self.task(job, task).await?;
+            if view.state == TaskState::Done {
+                // It has ended between the two looks.
+                let value = self.value_now(job, task).await?;
+                return value.ok_or_else(|| TaskError::NotKept { job: job.clone(), task });
+            }
+            if view.state.is_final() {
+                return Err(TaskError::NoValue {
+                    job: job.clone(),
+                    task,
+                    state: view.state,
+                    because: view.because,
+                });
+            }
+            sleep((since.elapsed() / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)).await;
+        }
+    }
+
+    async fn value_now(&self, job: &JobId, task: TaskIndex) -> Result<Option<Value>, ClientError> {
+        self.retry_while_away(|c| {
+            let job = job.clone();
+            async move { c.value(within(CALL_TIMEOUT), job, task).await }
+        })
+        .await
+    }
+}

@@ -1,0 +1,28 @@
+//! Tasks as people and programs look at them.
+
+use syncline_engine::rpc::within;
+use syncline_scheduler::{
+    ids::JobId,
+    tasks::{TaskIndex, TaskQuery, TaskView},
+};
+
+use super::TaskError;
+use crate::client::{Client, ClientError, calls::CALL_TIMEOUT};
+
+impl Client {
+    /// The general tasks of a job that a query asks for, in their order.
+    pub async fn tasks(&self, job: &JobId, query: &TaskQuery) -> Result<Vec<TaskView>, ClientError> {
+        self.retry_while_away(|c| {
+            let (job, query) = (job.clone(), query.clone());
+            async move { c.tasks(within(CALL_TIMEOUT), job, query).await }
+        })
+        .await
+    }
+
+    /// One general task of a job.
+    pub async fn task(&self, job: &JobId, task: TaskIndex) -> Result<TaskView, TaskError> {
+        let query = TaskQuery { first: task, limit: 1, ..TaskQuery::default() };
+        let found = self.tasks(job, &query).await?.into_iter().find(|view| view.task == task);
+        found.ok_or_else(|| TaskError::Unknown { job: job.clone(), task: task.to_string() })
+    }
+}

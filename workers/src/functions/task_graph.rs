@@ -1,0 +1,130 @@
+//! A job of general tasks, as a client builds it.
+
+use syncline_scheduler::tasks::{NewTask, TaskClass, TaskRef};
+
+use super::{ArgumentError, CallArguments, CallOptions, Function, GraphParts, handle::TaskHandle};
+
+/// A graph of calls. Built call by call, then given to [`Client::submit_tasks`](crate::client::Client::submit_tasks).
+///
+/// A call that cannot be made, for example one that takes a task of another graph, is told when the graph is submitted: the
+/// first one, with its place.
+///
+/// ```
+/// use syncline_workers::functions::{Function, TaskGraph};
+/// const SQUARE: Function<(u64,), u64> = Function::new("square");
+/// const SUM: Function<(Vec<u64>,), u64> = Function::new("sum");
+///
+/// let mut graph = TaskGraph::new("squares");
+/// let squares = graph.map(SQUARE, (1..=100).map(|n| (n,)));
+/// let total = graph.call(SUM, (&squares,));
+/// assert_eq!(graph.len(), 101);
+/// ```
+#[derive(Debug)]
+pub struct TaskGraph {
+    id: String,
+    parts: GraphParts,
+    /// The first call that could not be made.
+    broken: Option<InvalidCall>,
+}
+
+/// A call of a graph that cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("[E340] call {place} of the graph, of `{function}`, cannot be made")]
+pub struct InvalidCall {
+    /// Among the calls of the graph, from 0.
+    pub place: usize,
+    pub function: &'static str,
+    #[source]
+    pub source: ArgumentError,
+}
+
+impl TaskGraph {
+    /// A graph without calls; `id` is the name of the job.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self { id: id.into(), parts: GraphParts::default(), broken: None }
+    }
+
+    /// Adds a call.
+    pub fn call<I, O>(&mut self, function: Function<I, O>, args: impl CallArguments<I>) -> TaskHandle<O> {
+        self.call_with(&CallOptions::new(), function, args)
+    }
+
+    /// Adds a call that is treated in another way than usual.
+    pub fn call_with<I, O>(
+        &mut self,
+        options: &CallOptions,
+        function: Function<I, O>,
+        args: impl CallArguments<I>,
+    ) -> TaskHandle<O> {
+        let place = self.parts.tasks.len();
+        self.parts.add(function, args, options).unwrap_or_else(|source| {
+            self.broken.get_or_insert(InvalidCall { place, function: function.name(), source });
+            TaskHandle::new(TaskRef::New(place as u32), self.parts.graph)
+        })
+    }
+
+    /// Adds one call for each tuple of arguments.
+    pub fn map<I, O, A: CallArguments<I>>(
+        &mut self,
+        function: Function<I, O>,
+        each: impl IntoIterator<Item = A>,
+    ) -> Vec<TaskHandle<O>> {
+        self.map_with(&CallOptions::new(), function, each)
+    }
+
+    /// The same with calls that are treated in another way than usual.
+    pub fn map_with<I, O, A: CallArguments<I>>(
+        &mut self,
+        options: &CallOptions,
+        function: Function<I, O>,
+        each: impl IntoIterator<Item = A>,
+    ) -> Vec<TaskHandle<O>> {
+        each.into_iter().map(|args| self.call_with(options, function, args)).collect()
+    }
+
+    /// How many calls it has.
+    pub fn len(&self) -> usize {
+        self.parts.tasks.len()
+    }
+
+    /// Whether it has no calls.
+    pub fn is_empty(&self) -> bool {
+        self.parts.tasks.is_empty()
+    }
+
+    /// The name of the job.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Classes and tasks; the tasks refer to each other by [`TaskRef::New`].
+    ///
+    /// # Errors
+    /// The first call that could not be made.
+    pub(crate) fn tasks(&self) -> Result<(&[TaskClass], &[NewTask]), InvalidCall> {
+        match &self.broken {
+            Some(broken) => Err(broken.clone()),
+            None => Ok((&self.parts.classes, &self.parts.tasks)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADD: Function<(u64, u64), u64> = Function::new("add");
+
+    #[test]
+    fn the_first_call_that_cannot_be_made_is_told_with_its_place() {
+        let (mut graph, mut other) = (TaskGraph::new("a"), TaskGraph::new("b"));
+        let foreign = other.call(ADD, (1, 2));
+        let good = graph.call(ADD, (1, 2));
+        let bad = graph.call(ADD, (good, foreign));
+        graph.call(ADD, (bad, foreign));
+        let told = graph.tasks().unwrap_err();
+        assert_eq!(told.to_string(), "[E340] call 1 of the graph, of `add`, cannot be made");
+        assert_eq!(told.source, ArgumentError::OtherGraph { place: 1 });
+        assert_eq!(other.tasks().unwrap().1.len(), 1);
+    }
+}

@@ -1,0 +1,201 @@
+//! `syncline tasks`: the general tasks of a job, and why each is where it is.
+
+use std::{collections::BTreeMap, str::FromStr};
+
+use syncline_scheduler::{
+    ids::{InvalidName, JobId, NodeName},
+    tasks::{TaskIndex, TaskQuery, TaskState, TaskView},
+};
+use syncline_workers::client::{Client, TaskError};
+
+use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, table};
+
+/// Inputs of one task that are told with their states.
+const INPUTS_SHOWN: usize = 20;
+
+#[derive(Debug, clap::Args)]
+pub struct TasksArgs {
+    /// Id of the job
+    job: JobId,
+    /// One task, by its number or its name: why it is where it is
+    #[arg(conflicts_with_all = ["state", "first"])]
+    task: Option<TaskName>,
+    /// Only tasks in this state: waiting, ready, backoff, leased, continued, done, failed, skipped or canceled
+    #[arg(long, value_name = "STATE")]
+    state: Option<TaskState>,
+    /// The number of the first task to look at
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    first: u32,
+    /// Most tasks to list
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// One JSON array on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a person calls a task.
+#[derive(Debug, Clone)]
+enum TaskName {
+    Number(TaskIndex),
+    Name(NodeName),
+}
+
+impl FromStr for TaskName {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        match text.parse() {
+            Ok(number) => Ok(Self::Number(TaskIndex(number))),
+            Err(_) => text.parse().map(Self::Name),
+        }
+    }
+}
+
+pub(crate) fn run(args: &TasksArgs) -> Result<(), Failure> {
+    log_as_command();
+    let cluster = args.connection.find()?;
+    block_on(async {
+        let (client, _) = Client::connect(&cluster).await?;
+        match &args.task {
+            Some(name) => {
+                let view = find(&client, &args.job, name).await?;
+                if args.json {
+                    return print_json(&[view]);
+                }
+                let states = states_of_inputs(&client, &args.job, &view).await?;
+                print(&one_in_words(&view, &states))
+            }
+            None => list(&client, args).await,
+        }
+    })
+}
+
+async fn list(client: &Client, args: &TasksArgs) -> Result<(), Failure> {
+    // One more than is shown tells whether there are more.
+    let limit = args.limit + 1;
+    let query = TaskQuery { first: TaskIndex(args.first), limit, state: args.state, name: None };
+    let mut views = client.tasks(&args.job, &query).await?;
+    let next = views.get(args.limit as usize).map(|view| view.task);
+    views.truncate(args.limit as usize);
+    if args.json {
+        print_json(&views)?;
+    } else {
+        print(&in_words(&views))?;
+    }
+    if let Some(next) = next {
+        say(&format!("there are more: --first {next} goes on"));
+    }
+    Ok(())
+}
+
+async fn find(client: &Client, job: &JobId, name: &TaskName) -> Result<TaskView, TaskError> {
+    match name {
+        TaskName::Number(number) => client.task(job, *number).await,
+        TaskName::Name(name) => {
+            let query = TaskQuery { limit: 1, name: Some(name.clone()), ..TaskQuery::default() };
+            let found = client.tasks(job, &query).await?.pop();
+            found.ok_or_else(|| TaskError::Unknown { job: job.clone(), task: name.to_string() })
+        }
+    }
+}
+
+/// The first inputs of a task with their states.
+async fn states_of_inputs(
+    client: &Client,
+    job: &JobId,
+    view: &TaskView,
+) -> Result<BTreeMap<TaskIndex, TaskState>, TaskError> {
+    let mut states = BTreeMap::new();
+    for input in view.inputs.iter().take(INPUTS_SHOWN) {
+        states.insert(*input, client.task(job, *input).await?.state);
+    }
+    Ok(states)
+}
+
+fn one_in_words(view: &TaskView, states: &BTreeMap<TaskIndex, TaskState>) -> String {
+    let name = view.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
+    let mut lines = vec![
+        format!("task      {}{name}: {}", view.task, view.state),
+        format!("function  {}", view.function),
+        format!("attempts  {}", view.attempts),
+    ];
+    lines.extend(view.worker.iter().map(|worker| format!("worker    {worker}")));
+    let state = |task: &TaskIndex| match states.get(task) {
+        Some(state) => format!("{task}: {state}"),
+        None => task.to_string(),
+    };
+    if !view.inputs.is_empty() {
+        let mut needs: Vec<String> = view.inputs.iter().take(INPUTS_SHOWN).map(state).collect();
+        if let Some(more) = view.inputs.len().checked_sub(INPUTS_SHOWN + 1) {
+            needs.push(format!("and {} more", more + 1));
+        }
+        lines.push(format!("needs     {}", needs.join(", ")));
+    }
+    if !view.because.is_empty() {
+        lines.push(format!("because   {}", view.because));
+    }
+    lines.join("\n")
+}
+
+fn in_words(views: &[TaskView]) -> String {
+    let named = views.iter().any(|view| view.name.is_some());
+    let mut columns = vec![">task", "name", "state", "function", ">attempts", "worker", "because"];
+    columns.retain(|column| named || *column != "name");
+    let row = |view: &TaskView| {
+        let name = view.name.as_ref().map(ToString::to_string).unwrap_or_default();
+        let mut row = vec![view.task.to_string()];
+        row.extend(named.then_some(name));
+        row.extend([view.state.to_string(), view.function.to_string(), view.attempts.to_string()]);
+        row.extend([view.worker.clone().unwrap_or_default(), view.because.clone()]);
+        row
+    };
+    table(&columns, &views.iter().map(row).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(task: u32, state: TaskState) -> TaskView {
+        TaskView {
+            task: TaskIndex(task),
+            name: None,
+            function: "add".parse().unwrap(),
+            state,
+            attempts: 1,
+            worker: None,
+            inputs: (0..task).map(TaskIndex).collect(),
+            because: "it waits".into(),
+        }
+    }
+
+    #[test]
+    fn a_table_has_names_only_if_there_are_some() {
+        let mut views = [view(0, TaskState::Done), view(1, TaskState::Waiting)];
+        let text = in_words(&views);
+        assert_eq!(text.lines().next(), Some("task  state    function  attempts  worker  because"));
+        views[1].name = Some("total".parse().unwrap());
+        assert!(in_words(&views).contains("   1  total  waiting"), "{}", in_words(&views));
+    }
+
+    #[test]
+    fn one_task_is_told_with_what_it_needs() {
+        let states = [(TaskIndex(0), TaskState::Failed)].into();
+        let text = one_in_words(&view(2, TaskState::Waiting), &states);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "task      2: waiting");
+        assert_eq!(lines[3..], ["needs     0: failed, 1", "because   it waits"]);
+        let many = one_in_words(&view(25, TaskState::Waiting), &BTreeMap::new());
+        assert!(many.contains("18, 19, and 5 more"), "{many}");
+    }
+
+    #[test]
+    fn a_task_is_called_by_its_number_or_its_name() {
+        assert!(matches!("17".parse(), Ok(TaskName::Number(TaskIndex(17)))));
+        assert!(matches!("total".parse(), Ok(TaskName::Name(_))));
+        assert!("No name".parse::<TaskName>().is_err());
+    }
+}

@@ -1,0 +1,60 @@
+//! A job of general tasks in words.
+
+use syncline_engine::status::{JobStatus, TaskCounts};
+use syncline_scheduler::tasks::TaskState;
+
+use super::describe::{Line, lived_ms};
+
+/// `57/100 tasks`.
+pub(super) fn extent(counts: &TaskCounts) -> String {
+    format!("{}/{} tasks", counts.ended(), counts.total)
+}
+
+/// What `watch` shows in one line behind the job's state.
+pub(super) fn progress(job: &JobStatus, counts: &TaskCounts) -> Vec<String> {
+    let shown = [TaskState::Leased, TaskState::Backoff, TaskState::Failed, TaskState::Skipped];
+    let shown = shown.into_iter().filter(|state| counts.of(*state) > 0);
+    let shown = shown.map(|state| format!("{} {state}", counts.of(state)));
+    [extent(counts), format!("{:.1} tasks/s", per_s(job, counts))].into_iter().chain(shown).collect()
+}
+
+/// The job in a few lines.
+pub(super) fn lines(job: &JobStatus, counts: &TaskCounts) -> Vec<Line> {
+    let states = TaskState::ALL.into_iter().filter(|state| counts.of(*state) > 0);
+    let states: Vec<String> = states.map(|state| format!("{} {state}", counts.of(state))).collect();
+    let ended = format!("{} of {} ended, {:.1}/s", counts.ended(), counts.total, per_s(job, counts));
+    let lines = [("tasks", ended), ("states", states.join(", "))];
+    lines.into_iter().filter(|(_, text)| !text.is_empty()).collect()
+}
+
+/// Tasks that ended per second since the job began.
+fn per_s(job: &JobStatus, counts: &TaskCounts) -> f64 {
+    let lived_ms = job.started_ms.map_or(0, |started_ms| lived_ms(started_ms, job));
+    counts.ended() as f64 * 1e3 / lived_ms.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_of_tasks_is_told_by_its_states() {
+        let fields = [
+            ("id", "a"),
+            ("state", "done"),
+            ("started_ms", "1000"),
+            ("ended_ms", "3000"),
+            ("tasks_total", "10"),
+            ("tasks_done", "7"),
+            ("tasks_skipped", "2"),
+            ("tasks_failed", "1"),
+        ];
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let job = JobStatus::read(&fields.into()).unwrap();
+        let counts = job.tasks.unwrap_or_default();
+        assert_eq!(progress(&job, &counts), ["10/10 tasks", "5.0 tasks/s", "1 failed", "2 skipped"]);
+        let said = lines(&job, &counts);
+        assert_eq!(said[0], ("tasks", "10 of 10 ended, 5.0/s".to_owned()));
+        assert_eq!(said[1], ("states", "7 done, 1 failed, 2 skipped".to_owned()));
+    }
+}
