@@ -90,6 +90,7 @@ impl Session {
                 blocked_on: self.shared.blocked_on(),
                 running_ms,
                 longest_ms,
+                tasks: self.calls.as_ref().map_or(0, |pool| u32::try_from(pool.count()).unwrap_or(u32::MAX)),
             };
             let limit = CALL_TIMEOUT + Duration::from_millis(POLL_WAIT_MS);
             let poll = self.calls.as_ref().map(Pool::poll_begins);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{InvalidGraph, TaskJob, job::Refer, leasing::Matching};
 use crate::{
-    core::{Core, Effect, GraphSubmission, Input, Phase, Refused},
+    core::{Core, Effect, GraphSubmission, Input, Phase, Refused, WorkerInfo},
     ids::{Incarnation, JobId},
     tasks::{ClassIndex, NewTask, ReportGroup, TaskIndex},
 };
@@ -210,7 +210,7 @@ impl Core {
     /// Gives ready tasks to workers that have room.
     pub(in crate::core) fn place_tasks(&mut self, effects: &mut Vec<Effect>) {
         let Self { fleet, task_jobs, workers, idle, changed_tasks, .. } = self;
-        let trains = |worker| !idle.contains(&worker);
+        let trains = |worker: Incarnation, about: &WorkerInfo| about.trains && !idle.contains(&worker);
         let mut matching = Matching { jobs: task_jobs, workers, trains: &trains, touched: BTreeSet::new() };
         fleet.place(&mut matching, effects);
         changed_tasks.append(&mut matching.touched);

@@ -105,7 +105,7 @@ pub(super) struct Matching<'a> {
     pub jobs: &'a mut BTreeMap<JobId, TaskJob>,
     pub workers: &'a BTreeMap<Incarnation, WorkerInfo>,
     /// Workers that train: one slot of each is taken.
-    pub trains: &'a dyn Fn(Incarnation) -> bool,
+    pub trains: &'a dyn Fn(Incarnation, &WorkerInfo) -> bool,
     /// Jobs that have changed.
     pub touched: BTreeSet<JobId>,
 }
@@ -127,7 +127,7 @@ impl Fleet {
                 self.hungry.remove(&worker);
                 continue;
             };
-            let slots = about.capacity.slots.saturating_sub(u32::from((matching.trains)(worker)));
+            let slots = about.capacity.slots.saturating_sub(u32::from((matching.trains)(worker, about)));
             let orders = self.fill(worker, about, slots, matching);
             // One that has all that its slots can run is looked at again when something of it ends.
             if self.loads.get(&worker).is_none_or(|load| load.held >= slots) {

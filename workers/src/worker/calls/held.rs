@@ -195,6 +195,14 @@ impl HeldTasks {
         true
     }
 
+    /// Attempts that were received and whose end the engine has not taken; those that were dropped count as long as they
+    /// may be named.
+    pub(super) fn count(&self) -> usize {
+        let all: usize = self.jobs.values().map(HashMap::len).sum();
+        let taken: usize = self.acknowledged.iter().map(|(_, ended)| ended.len()).sum();
+        all.saturating_sub(taken)
+    }
+
     /// The engine has taken these ends.
     pub(super) fn acknowledge(&mut self, ended: Vec<EndedKey>) {
         self.acknowledged.push_back((self.polls, ended));

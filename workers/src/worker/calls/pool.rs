@@ -117,6 +117,11 @@ impl Pool {
         self.wake(&mut state);
     }
 
+    /// Tasks that were received and whose end is not acknowledged.
+    pub(in crate::worker) fn count(&self) -> usize {
+        self.lock().held.count()
+    }
+
     /// A poll begins; its number.
     pub(in crate::worker) fn poll_begins(&self) -> u64 {
         self.lock().held.poll_begins()
