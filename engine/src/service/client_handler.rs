@@ -68,9 +68,11 @@ impl ClientHandler {
 
     /// Why the active engine does not know a job, or something of it.
     async fn absence(&self, job: &JobId, what: String) -> EngineFault {
-        match self.fields(job).await {
-            Ok(_) => nothing_known(job, what),
-            Err(fault) => fault,
+        let damaged = self.0.dispatcher().map(|dispatcher| dispatcher.damaged(job));
+        match (damaged, self.fields(job).await) {
+            (Err(fault), _) | (_, Err(fault)) => fault,
+            (Ok(Some(cause)), _) => EngineFault::Unreadable { job: job.clone(), cause },
+            (Ok(None), Ok(_)) => nothing_known(job, what),
         }
     }
 }
@@ -157,7 +159,7 @@ impl ClientService for ClientHandler {
 
     async fn value(self, _: Context, job: JobId, task: TaskIndex) -> Result<Option<Value>, EngineFault> {
         let name = job.clone();
-        match self.0.dispatcher()?.query(move |core| core.task_value(&name, task)).await? {
+        match self.0.query(move |core| core.task_value(&name, task)).await? {
             Some(value) => Ok(value),
             None => Err(self.absence(&job, format!("task {task}")).await),
         }
@@ -165,7 +167,7 @@ impl ClientService for ClientHandler {
 
     async fn tasks(self, _: Context, job: JobId, query: TaskQuery) -> Result<Vec<TaskView>, EngineFault> {
         let (name, query) = (job.clone(), TaskQuery { limit: query.limit.min(MAX_VIEWS), ..query });
-        match self.0.dispatcher()?.query(move |core| core.task_views(&name, &query)).await? {
+        match self.0.query(move |core| core.task_views(&name, &query)).await? {
             Some(views) => Ok(views),
             None => Err(self.absence(&job, "general tasks".to_owned()).await),
         }

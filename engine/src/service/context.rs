@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use syncline_scheduler::{core::Input, ids::EngineEpoch};
+use syncline_scheduler::{
+    core::{Core, Input},
+    ids::EngineEpoch,
+};
 use tokio::sync::watch;
 
 use super::{dispatcher::EffectDispatcher, options::Limits, shards::ShardDirectory};
@@ -45,6 +48,16 @@ impl ServiceContext {
         dispatcher.check_writable()?;
         dispatcher.commit_input(input).await?;
         Ok(dispatcher.epoch)
+    }
+
+    /// Asks the core something; refuses at once while Redis takes no writes, because the loop then waits for it.
+    pub(super) async fn query<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Core) -> T + Send + 'static,
+    ) -> Result<T, EngineFault> {
+        let dispatcher = self.dispatcher()?;
+        dispatcher.check_writable()?;
+        dispatcher.query(look).await
     }
 
     /// Reads from Redis; briefly, if it is known to be in trouble.

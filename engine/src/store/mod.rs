@@ -7,6 +7,7 @@ mod error;
 pub mod keys;
 mod redis_store;
 mod registry;
+mod stored_job;
 mod streams;
 
 pub use error::StoreError;

@@ -1,4 +1,4 @@
-//! Commits, leadership and loading.
+//! Commits, leadership and the list of jobs.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use redis::{
     aio::{ConnectionManager, ConnectionManagerConfig},
 };
 use syncline_scheduler::{
-    core::{Commit, StoredGraph, StoredJob},
+    core::{Commit, StoredJob},
     ids::{EngineEpoch, JobId},
 };
 use tokio::time::timeout;
@@ -20,8 +20,6 @@ use super::{
 
 /// No single call may take longer: the connection manager's own limits do not bound a call while it reconnects.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// The same for reading a whole job: a million general tasks are some hundred megabytes.
-const READ_JOB_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long the fence of a listed job without keys stays: longer than any commit can be on its way.
 const FENCE_EXPIRY_S: u64 = 3600;
@@ -108,7 +106,7 @@ impl RedisStore {
         Self::bounded_by(CALL_TIMEOUT, op, call).await
     }
 
-    async fn bounded_by<T, F>(
+    pub(super) async fn bounded_by<T, F>(
         limit: Duration,
         op: &'static str,
         call: impl Fn() -> F,
@@ -272,33 +270,6 @@ impl RedisStore {
             ("damaged", what) => Ok(Claimed::Damaged { what }),
             _ => Err(StoreError::Refused { op: "claim", cause: format!("unexpected answer {answer:?}") }),
         }
-    }
-
-    /// A job as of one commit, without claiming it; empty if it has no keys.
-    pub async fn read(&self, job: &JobId) -> Result<StoredJob, StoreError> {
-        let names = JobKeys::new(job);
-        let mut pipe = redis::pipe();
-        pipe.atomic();
-        let records = [&names.state, &names.tasks, &names.workers, &names.supersteps];
-        let graph =
-            [&names.classes, &names.graph, &names.states, &names.values, &names.faults, &names.leases];
-        for key in records.into_iter().chain(graph) {
-            pipe.hgetall(key);
-        }
-        type Fields = BTreeMap<String, String>;
-        type Values = BTreeMap<String, Vec<u8>>;
-        type Hashes = (Fields, Fields, Fields, Fields, Fields, Fields, Fields, Values, Fields, Fields);
-        let read = Self::bounded_by(READ_JOB_TIMEOUT, "read job", || {
-            let (pipe, mut connection) = (&pipe, self.connection.clone());
-            async move { pipe.query_async(&mut connection).await }
-        });
-        let hashes: Hashes = read.await?;
-        let (mut state, tasks, workers, supersteps, classes, chunks, windows, values, faults, leases) =
-            hashes;
-        let graph = StoredGraph { classes, chunks, windows, values, faults, leases };
-        let spec = state.remove("spec").unwrap_or_default();
-        let job_state = state.remove("job_state").unwrap_or_default();
-        Ok(StoredJob { spec, job_state, tasks, workers, supersteps, graph })
     }
 
     /// All fields of one of our bounded hashes.

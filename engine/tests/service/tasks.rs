@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use futures::SinkExt;
-use syncline_engine::rpc::{
-    ClientServiceRequest, ClientServiceResponse, EngineFault, connect, hello::Role, within,
+use syncline_engine::{
+    rpc::{ClientServiceRequest, ClientServiceResponse, EngineFault, connect, hello::Role, within},
+    store::{RedisStore, keys::JobKeys},
 };
 use syncline_scheduler::{
     graph::TaskId,
     ids::{JobId, Superstep},
-    tasks::{Arg, BlobValue, Order, OrderArg, TaskIndex, TaskQuery, TaskState},
+    tasks::{Arg, BlobValue, GraphSpec, Order, OrderArg, TaskIndex, TaskQuery, TaskState},
 };
 use tarpc::{ClientMessage, Request};
 use tokio::time::timeout;
@@ -87,7 +88,7 @@ async fn a_graph_comes_in_parts_and_begins_when_all_are_there() {
     let rig = Rig::start(1).await;
     let (client, mut worker) = (rig.client().await, Puppet::register(&rig, 4).await);
     let first = graph("parts", vec![call(b"1")]);
-    let job = submit(&client, syncline_scheduler::tasks::GraphSpec { complete: false, ..first }).await;
+    let job = submit(&client, GraphSpec { complete: false, ..first }).await;
     let extend = async |first, more| {
         client.extend_graph(within(TEST_TIMEOUT), job.clone(), NONCE, TaskIndex(first), more).await.unwrap()
     };
@@ -185,6 +186,32 @@ async fn what_a_worker_had_that_left_goes_to_another_at_its_next_attempt() {
     second.finish(&job, &[(0, b"late")]).await;
     let value = client.value(within(TEST_TIMEOUT), job, TaskIndex(0)).await.unwrap();
     assert_eq!(value, Ok(None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_graph_is_over_for_those_who_wait_and_makes_room_for_the_next_one() {
+    let mut rig = Rig::start(1).await;
+    let client = rig.client().await;
+    let job = submit(&client, graph("sum", vec![call(b"1")])).await;
+    submit(&client, graph("sound", vec![call(b"1")])).await;
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let states = JobKeys::new(&job).states;
+    let _: u64 = store.query("spoil", &["HSET", &states, "0", "r?"]).await.unwrap();
+    rig.crash().await;
+
+    let (client, mut worker) = (rig.client().await, Puppet::register(&rig, 1).await);
+    let waited = client.wait_job(within(TEST_TIMEOUT), job.clone(), 20_000).await.unwrap();
+    assert_eq!(waited, Ok(true));
+    let value = client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(0)).await.unwrap();
+    assert!(matches!(value, Err(EngineFault::Unreadable { .. })), "{value:?}");
+    assert_eq!(worker.orders().await.len(), 1, "the other job goes on");
+
+    let next = || graph("sum", vec![call(b"2")]);
+    let taken = client.submit_graph(within(TEST_TIMEOUT), next(), 8, false).await.unwrap();
+    assert_eq!(taken, Err(EngineFault::DuplicateJob { job: job.clone() }));
+    client.submit_graph(within(TEST_TIMEOUT), next(), 8, true).await.unwrap().unwrap();
+    let views = client.tasks(within(TEST_TIMEOUT), job, all()).await.unwrap().unwrap();
+    assert_eq!(views.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
