@@ -129,16 +129,20 @@ impl LocalCluster {
     /// Starts one more worker and returns its place in the order of start.
     pub fn add_worker(&mut self, throttle: Throttle) -> usize {
         let place = self.workers.len();
-        let cluster = Cluster { engines: self.engine.address().into(), token: self.token.clone() };
         let options = WorkerOptions {
             name: format!("worker-{place}"),
             exec: ExecOptions { device: self.device, ..ExecOptions::default() },
             throttle,
-            ..WorkerOptions::new(cluster, self.runtime.clone())
+            ..WorkerOptions::new(self.cluster(), self.runtime.clone())
         };
         let (stop, stopped) = watch::channel(false);
         self.workers.push(LocalWorker { stop, task: tokio::spawn(worker::run(options, stopped)) });
         place
+    }
+
+    /// Its address and secret, for workers of one's own.
+    pub fn cluster(&self) -> Cluster {
+        Cluster { engines: self.engine.address().into(), token: self.token.clone() }
     }
 
     /// A client of this cluster.

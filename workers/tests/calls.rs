@@ -1,0 +1,256 @@
+//! General tasks through a real engine, Redis, shards, and workers with functions.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{collections::BTreeMap, thread, time::Duration};
+
+use syncline_engine::status::JobPhase;
+use syncline_scheduler::{
+    ids::JobId,
+    tasks::{MAX_INLINE_BYTES, TaskIndex, TaskState},
+};
+use syncline_workers::{
+    client::Client,
+    functions::{ArgumentError, CallOptions, Context, Function, Next, Registry, TaskGraph},
+    local::{LocalCluster, LocalOptions},
+    worker::{WorkerError, WorkerOptions, run},
+};
+use tokio::{sync::watch, task::JoinHandle, time::sleep};
+
+const ADD: Function<(u64, u64), u64> = Function::new("add");
+const SUM: Function<(Vec<u64>,), u64> = Function::new("sum");
+const FIBONACCI: Function<(u64,), u64> = Function::new("fibonacci");
+const SKIP: Function<(), u64> = Function::new("skip");
+const FLAKY: Function<(u64,), u64> = Function::new("flaky");
+const FILL: Function<(u8, u64), Vec<u8>> = Function::new("fill");
+const LENGTH: Function<(Vec<u8>,), u64> = Function::new("length");
+const PANIC: Function<(), u64> = Function::new("panic");
+const ZONE: Function<(), String> = Function::new("zone");
+const LATER: Function<(u64,), u64> = Function::new("later");
+const FOREVER: Function<(), u64> = Function::new("forever");
+
+fn fibonacci(context: &Context, n: u64) -> Result<Next<u64>, ArgumentError> {
+    if n < 2 {
+        return Ok(Next::Value(n));
+    }
+    let parts = context.map(FIBONACCI, [(n - 1,), (n - 2,)])?;
+    Ok(Next::Of(context.call(SUM, (&parts,))?))
+}
+
+fn registry(zone: &'static str) -> Registry {
+    let mut registry = Registry::new();
+    registry.register(ADD, |a: u64, b: u64| a + b).unwrap();
+    registry.register(SUM, |all: Vec<u64>| all.iter().sum::<u64>()).unwrap();
+    registry.register(FIBONACCI, fibonacci).unwrap();
+    registry.register(SKIP, || Next::<u64>::Skip).unwrap();
+    let flaky = |context: &Context, good: u64| match u64::from(context.attempt()) {
+        attempt if attempt >= good => Ok(attempt),
+        attempt => Err(format!("attempt {attempt} fails")),
+    };
+    registry.register(FLAKY, flaky).unwrap();
+    registry.register(FILL, |byte: u8, length: u64| vec![byte; length as usize]).unwrap();
+    registry.register(LENGTH, |bytes: Vec<u8>| bytes.len() as u64).unwrap();
+    registry.register(PANIC, || -> u64 { panic!("on purpose") }).unwrap();
+    registry.register(ZONE, move || zone.to_owned()).unwrap();
+    let later = async |ms: u64| {
+        sleep(Duration::from_millis(ms)).await;
+        ms
+    };
+    registry.register_async(LATER, later).unwrap();
+    let forever = |context: &Context| {
+        while !context.canceled() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        0u64
+    };
+    registry.register(FOREVER, forever).unwrap();
+    registry
+}
+
+/// A cluster with two workers that have functions, in zones a and b, and none that trains.
+struct Rig {
+    cluster: LocalCluster,
+    client: Client,
+    workers: Vec<(watch::Sender<bool>, JoinHandle<Result<(), WorkerError>>)>,
+}
+
+impl Rig {
+    async fn start() -> Self {
+        let options = LocalOptions { workers: Vec::new(), ..LocalOptions::default() };
+        let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+        let client = cluster.client();
+        let mut rig = Self { cluster, client, workers: Vec::new() };
+        rig.add_worker("a");
+        rig.add_worker("b");
+        rig
+    }
+
+    fn add_worker(&mut self, zone: &'static str) {
+        let mut options = WorkerOptions::for_calls(self.cluster.cluster(), registry(zone));
+        options.slots = 2;
+        options.name = format!("calls-{zone}");
+        options.labels = BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
+        let (stop, stopped) = watch::channel(false);
+        self.workers.push((stop, tokio::spawn(run(options, stopped))));
+    }
+
+    async fn submit(&self, graph: &TaskGraph) -> JobId {
+        self.client.submit_tasks(graph).await.unwrap()
+    }
+
+    /// Waits until a job is over; its state, and the code of its failure.
+    async fn end(&self, job: &JobId) -> (JobPhase, Option<String>) {
+        loop {
+            let status = self.client.status(job).await.unwrap().job;
+            if status.state.is_over() {
+                return (status.state, status.code);
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Waits until a task is in a state.
+    async fn until(&self, job: &JobId, task: u32, state: TaskState) -> String {
+        loop {
+            let view = self.client.task(job, TaskIndex(task)).await.unwrap();
+            if view.state == state {
+                return view.because;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn stop(self) {
+        for (stop, worker) in self.workers {
+            stop.send_replace(true);
+            worker.await.unwrap().unwrap();
+        }
+        self.cluster.stop().await;
+    }
+}
+
+const DONE: (JobPhase, Option<String>) = (JobPhase::Done, None);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn graphs_give_what_their_functions_give() {
+    let rig = Rig::start().await;
+
+    let mut graph = TaskGraph::new("sums");
+    let pairs = graph.map(ADD, (0..500).map(|n| (n, 1)));
+    let total = graph.call(SUM, (&pairs,));
+    let mut last = total;
+    for _ in 0..200 {
+        last = graph.call(ADD, (last, 1));
+    }
+    let job = rig.submit(&graph).await;
+    assert_eq!(rig.client.get(&job, &last).await.unwrap(), 500 * 499 / 2 + 500 + 200);
+    assert_eq!(rig.end(&job).await, DONE);
+
+    let mut graph = TaskGraph::new("fibonacci");
+    let fifteenth = graph.call(FIBONACCI, (15,));
+    let job = rig.submit(&graph).await;
+    assert_eq!(rig.client.get(&job, &fifteenth).await.unwrap(), 610);
+    assert_eq!(rig.end(&job).await, DONE);
+
+    let mut graph = TaskGraph::new("large");
+    let bytes = MAX_INLINE_BYTES as u64 * 3;
+    let filled = graph.call(FILL, (7, bytes));
+    let lengths = [graph.call(LENGTH, (filled,)), graph.call(LENGTH, (vec![1u8; 100_000],))];
+    let kept = graph.call(FILL, (8, bytes));
+    let job = rig.submit(&graph).await;
+    assert_eq!(rig.client.get(&job, &lengths[0]).await.unwrap(), bytes);
+    assert_eq!(rig.client.get(&job, &lengths[1]).await.unwrap(), 100_000);
+    assert_eq!(rig.client.get(&job, &kept).await.unwrap(), vec![8; bytes as usize]);
+    assert_eq!(rig.end(&job).await, DONE);
+
+    let mut graph = TaskGraph::new("places");
+    let zone = |zone| CallOptions::new().label("zone", zone);
+    let zones = ["a", "b", "a"].map(|name| (name, graph.call_with(&zone(name), ZONE, ())));
+    let later = graph.map(LATER, [(20,), (10,), (0,)]);
+    let job = rig.submit(&graph).await;
+    for (name, task) in &zones {
+        assert_eq!(rig.client.get(&job, task).await.unwrap(), *name);
+    }
+    assert_eq!(rig.client.get(&job, &later[0]).await.unwrap(), 20);
+    assert_eq!(rig.end(&job).await, DONE);
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_wrong_is_tried_again_skipped_or_told() {
+    let rig = Rig::start().await;
+    let quickly = Duration::from_millis(1);
+
+    let mut graph = TaskGraph::new("retries");
+    let retries = CallOptions::new().retries(3).backoff(quickly, quickly);
+    let third = graph.call_with(&retries, FLAKY, (3,));
+    // It is leased ahead to the worker that fails, and comes back.
+    let next = graph.call(ADD, (third, 10));
+    let job = rig.submit(&graph).await;
+    assert_eq!(rig.client.get(&job, &next).await.unwrap(), 13);
+    assert_eq!(rig.end(&job).await, DONE);
+
+    let mut graph = TaskGraph::new("skips");
+    let skipped = graph.call(SKIP, ());
+    let needs = graph.call(ADD, (skipped, 1));
+    let other = graph.call(SKIP, ());
+    let after = graph.call_with(&CallOptions::new().after(&other), ADD, (1, 2));
+    let gives_up = CallOptions::new().skip_dependents_on_failure();
+    let failed = graph.call_with(&gives_up, PANIC, ());
+    let after_failed = graph.call_with(&CallOptions::new().after(&failed), ADD, (3, 4));
+    let job = rig.submit(&graph).await;
+    assert_eq!(rig.client.get(&job, &after).await.unwrap(), 3);
+    assert_eq!(rig.client.get(&job, &after_failed).await.unwrap(), 7);
+    assert!(rig.client.get(&job, &needs).await.unwrap_err().to_string().starts_with("[E341]"));
+    assert_eq!(rig.end(&job).await, DONE);
+    let because = rig.until(&job, 4, TaskState::Failed).await;
+    assert!(because.contains("[E441] panic panicked at ") && because.ends_with("on purpose"), "{because}");
+
+    let mut graph = TaskGraph::new("fails");
+    graph.call(FLAKY, (9,));
+    let job = rig.submit(&graph).await;
+    assert_eq!(rig.end(&job).await, (JobPhase::Failed, Some("E440".into())));
+
+    let mut graph = TaskGraph::new("too-long");
+    graph.call_with(&CallOptions::new().run_limit(Duration::from_millis(30)), FOREVER, ());
+    graph.call_with(&CallOptions::new().run_limit(Duration::from_millis(30)), LATER, (1_000_000,));
+    let job = rig.submit(&graph).await;
+    assert_eq!(rig.end(&job).await, (JobPhase::Failed, Some("E443".into())));
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_canceled_gives_its_slots_back() {
+    let rig = Rig::start().await;
+    let mut graph = TaskGraph::new("forever");
+    graph.map(FOREVER, [(); 8].map(|()| ()));
+    let job = rig.submit(&graph).await;
+    for task in 0..4 {
+        rig.until(&job, task, TaskState::Leased).await;
+    }
+    rig.client.cancel(&job).await.unwrap();
+    let mut graph = TaskGraph::new("next");
+    let sums = graph.map(ADD, [(1, 1); 16]);
+    let job = rig.submit(&graph).await;
+    for sum in &sums {
+        assert_eq!(rig.client.get(&job, sum).await.unwrap(), 2);
+    }
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_told_to_stop_ends_what_it_runs_and_others_do_the_rest() {
+    let mut rig = Rig::start().await;
+    let mut graph = TaskGraph::new("slow");
+    let slow = graph.map(LATER, (0..40).map(|_| (25,)));
+    let job = rig.submit(&graph).await;
+    rig.until(&job, 3, TaskState::Done).await;
+    let (stop, worker) = rig.workers.remove(0);
+    stop.send_replace(true);
+    worker.await.unwrap().unwrap();
+    for task in &slow {
+        assert_eq!(rig.client.get(&job, task).await.unwrap(), 25);
+    }
+    assert_eq!(rig.end(&job).await, DONE);
+    rig.stop().await;
+}
