@@ -1,10 +1,5 @@
 //! The gradient check finds wrong gradients, names them, and passes right ones.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "support/onnxruntime.rs"]
-mod onnxruntime;
-
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -15,6 +10,8 @@ use syncline_onnx::{
     ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_ints, mlp,
 };
 use syncline_workers::check::{CheckOptions, Checked, Verdict, check, check_graph, quick_check};
+
+use crate::onnxruntime;
 
 fn options(seed: u64) -> CheckOptions {
     CheckOptions { batch: 4, dims: HashMap::new(), seed }

@@ -3,11 +3,6 @@
 //!
 //! `tests/eval_form/make_eval_form.py` wrote the files, by both exporters.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "support/onnxruntime.rs"]
-mod onnxruntime;
-
 use std::{collections::BTreeMap, fs, path::Path};
 
 use syncline_autodiff::{
@@ -16,6 +11,8 @@ use syncline_autodiff::{
 use syncline_onnx::ModelProto;
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 use syncline_workers::check::{Verdict, quick_check};
+
+use crate::onnxruntime;
 
 fn file(name: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/eval_form/{name}.onnx"))).unwrap()

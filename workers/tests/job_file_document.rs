@@ -2,8 +2,6 @@
 //! `SYNCLINE_WRITE_DOCS=1` writes it anew. That no field is missing is asked of the reader itself: it answers a field that
 //! it does not know with those that it does.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::{fmt::Write as _, fs, path::Path};
 
 use syncline_workers::submit::JobFile;

@@ -1,11 +1,6 @@
 //! Operators in every version of the operator set that exporters write, 13 to 23: the same gradient, whether a setting is
 //! an attribute or an input, and whatever the version added.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "support/onnxruntime.rs"]
-mod onnxruntime;
-
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
@@ -13,6 +8,8 @@ use syncline_autodiff::{DeriveOptions, Loss};
 use syncline_onnx::proto::{AttributeProto, TensorProto};
 use syncline_onnx::{ElementType, GraphBuilder, SplitMix64, attr_float, attr_int, attr_ints, attr_string};
 use syncline_workers::check::{CheckOptions, check};
+
+use crate::onnxruntime;
 
 type Build = fn(&mut GraphBuilder, i64, String) -> String;
 

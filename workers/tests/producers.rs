@@ -3,11 +3,6 @@
 //! `tests/producers/make_producers.py` wrote the files. Gradients are compared with differences of the loss in float64,
 //! and the loss with the model's own probabilities.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "support/onnxruntime.rs"]
-mod onnxruntime;
-
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -16,6 +11,8 @@ use syncline_autodiff::{DeriveOptions, Loss, TrainingGraph, accept_ready, derive
 use syncline_onnx::{ElementType, SplitMix64};
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 use syncline_workers::check::{CheckOptions, Checked, check, check_graph};
+
+use crate::onnxruntime;
 
 fn file(name: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/producers/{name}.onnx"))).unwrap()

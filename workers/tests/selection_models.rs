@@ -2,15 +2,12 @@
 //!
 //! `autodiff/tests/selection/make_selection.py` wrote the files, by both exporters, and lists of what PyTorch would train.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "support/onnxruntime.rs"]
-mod onnxruntime;
-
 use std::{collections::BTreeSet, fs, path::Path};
 
 use syncline_autodiff::{DeriveOptions, Loss, derive, names_of, parse_forward, select, warnings};
 use syncline_onnx::ModelProto;
+
+use crate::onnxruntime;
 
 fn file(name: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("autodiff/tests/selection").join(name)).unwrap()

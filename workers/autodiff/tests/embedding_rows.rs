@@ -1,12 +1,9 @@
 //! Which table the ids of an input index, and how many rows it has.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-
 use syncline_autodiff::{DeriveOptions, Loss, derive, rows_of_table};
 use syncline_onnx::{ElementType, GraphBuilder, attr_int, attr_ints};
+
+use crate::onnxruntime;
 
 /// A table of five rows that `choose` reads by the ids, and one score for each of two classes.
 fn rows_of(choose: impl Fn(&mut GraphBuilder, &str, &str) -> String) -> Option<usize> {

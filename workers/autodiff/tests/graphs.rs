@@ -1,10 +1,5 @@
 //! Whole models against finite differences, each at two batch sizes with one training graph.
 
-#[path = "support/gradcheck.rs"]
-mod gradcheck;
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-
 use syncline_autodiff::{DeriveOptions, Loss, Precision, TrainingGraph, accept_ready, derive};
 use syncline_onnx::{
     DeclaredTypes, ElementType, GraphBuilder, ModelProto, SplitMix64, TensorType, attr_float, attr_int,
@@ -12,7 +7,8 @@ use syncline_onnx::{
 };
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 
-use gradcheck::Check;
+use crate::gradcheck::Check;
+use crate::onnxruntime;
 
 fn check(model: &ModelProto, loss: Loss, batches: &[&[(&str, &[usize])]]) -> TrainingGraph {
     let runtime = onnxruntime::runtime();

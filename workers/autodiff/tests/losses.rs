@@ -2,14 +2,11 @@
 //!
 //! The model is `y = p`, so that `p.grad` is the gradient of the loss for the model's output.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-
 use syncline_autodiff::{AutodiffError, DeriveOptions, Loss, LossOptions, TrainingGraph, derive};
 use syncline_onnx::{Dim, ElementType, GraphBuilder, SplitMix64};
 use syncline_runtime::{ExecOptions, Executable, TensorView};
+
+use crate::onnxruntime;
 
 const STEP: f64 = 1e-5;
 

@@ -2,11 +2,6 @@
 //!
 //! `tests/models/make_expectations.py` wrote the files and says what is in them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -14,6 +9,8 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, SafeTensors};
 use syncline_autodiff::{DeriveOptions, Loss, Param, TrainingGraph, derive};
 use syncline_runtime::{ExecOptions, Executable, TensorView};
+
+use crate::onnxruntime;
 
 /// Allowed difference of a gradient, relative to its largest element.
 const TOLERANCE: f64 = 1e-4;

@@ -1,13 +1,11 @@
 //! A training graph on blocked kernels computes what it computes on the ordinary ones.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
 
 use syncline_autodiff::{DeriveOptions, GRAD_SUFFIX, Loss, TrainingGraph, derive};
 use syncline_onnx::proto::AttributeProto;
 use syncline_onnx::{ElementType, GraphBuilder, SplitMix64, attr_int, attr_ints};
 use syncline_runtime::{ExecOptions, Executable, Optimize, TensorView};
+
+use crate::onnxruntime;
 
 /// Largest difference between the two, of the largest number of a tensor. Sums have up to 50,000 terms.
 const TOLERANCE: f32 = 2e-5;

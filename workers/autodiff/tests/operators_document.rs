@@ -1,7 +1,5 @@
 //! docs/operators.md says what the sources say. `SYNCLINE_WRITE_DOCS=1` writes the lists anew.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::{fmt::Write, fs, path::Path};
 
 use syncline_autodiff::{NONE_NEEDED, REFUSED, REWRITTEN, Support, support, supported_operators};

@@ -4,11 +4,6 @@
 //! bfloat16 is run with float32 operators on values that have been rounded, and its types are looked at in the float16
 //! twin, which has casts in the same places.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -19,6 +14,8 @@ use syncline_autodiff::{
 use syncline_onnx::proto::{ModelProto, NodeProto, TensorProto};
 use syncline_onnx::{ElementType, GraphBuilder, SplitMix64, attr_int, infer_types, mlp};
 use syncline_runtime::{ExecOptions, Executable, Optimize, TensorView, lacks_kernel};
+
+use crate::onnxruntime;
 
 const BATCH: usize = 4;
 

@@ -1,15 +1,11 @@
 //! Random small models against finite differences.
 
-#[path = "support/gradcheck.rs"]
-mod gradcheck;
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-
 use proptest::prelude::*;
 use syncline_autodiff::{DeriveOptions, Loss};
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, attr_int, attr_ints};
 
-use gradcheck::Check;
+use crate::gradcheck::Check;
+use crate::onnxruntime;
 
 /// One step of a random model: what to apply, and which earlier values and weights to take (modulo their number).
 #[derive(Debug, Clone)]

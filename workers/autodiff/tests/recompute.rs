@@ -1,10 +1,5 @@
 //! Training graphs that recompute: the same numbers, in less memory, whatever ONNX Runtime rewrites.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
@@ -13,6 +8,8 @@ use syncline_autodiff::{DeriveOptions, Io, Loss, LossOptions, TrainingGraph, der
 use syncline_onnx::proto::TensorProto;
 use syncline_onnx::{Compiler, Dim, ElementType, GraphBuilder, SplitMix64, TensorType, attr_int};
 use syncline_runtime::{ExecOptions, Executable, TensorView};
+
+use crate::onnxruntime;
 
 const BATCH: usize = 3;
 

@@ -1,12 +1,11 @@
 //! What cannot be trained is refused, and the message says why. Ready-made training graphs are accepted.
 
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-
 use safetensors::{Dtype, tensor::TensorView};
 use syncline_autodiff::{AutodiffError, DeriveOptions, Loss, accept_ready, derive, supported_operators};
 use syncline_onnx::proto::TensorProto;
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, attr_int, mlp};
+
+use crate::onnxruntime;
 
 fn refused(model: &ModelProto, loss: Loss, options: &DeriveOptions) -> AutodiffError {
     derive(&onnxruntime::runtime(), &model.to_bytes(), loss, options).expect_err("a refusal")

@@ -1,13 +1,10 @@
 //! Which weights are trained, which output the loss looks at, and what is refused on the way between them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-
 use syncline_autodiff::{AutodiffError, DeriveOptions, Loss, TrainingGraph, derive, select};
 use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, attr_int, mlp};
+
+use crate::onnxruntime;
 
 fn derived(model: &ModelProto, options: &DeriveOptions) -> Result<TrainingGraph, AutodiffError> {
     derive(&onnxruntime::runtime(), &model.to_bytes(), Loss::MeanSquaredError, options)

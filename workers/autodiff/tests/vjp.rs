@@ -1,22 +1,14 @@
 //! Every gradient rule against finite differences, over a table of shapes and attributes.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "support/broadcasts.rs"]
-mod broadcasts;
-#[path = "support/gradcheck.rs"]
-mod gradcheck;
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-
 use std::path::Path;
 
 use syncline_autodiff::{DeriveOptions, Loss, supported_operators};
 use syncline_onnx::proto::AttributeProto;
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int};
 
-use broadcasts::BROADCASTS;
-use gradcheck::Check;
+use crate::broadcasts::BROADCASTS;
+use crate::gradcheck::Check;
+use crate::onnxruntime;
 
 /// One operator whose inputs are all parameters of the given shapes.
 fn all_params(op: &str, shapes: &[&[usize]], attributes: &[AttributeProto]) -> ModelProto {

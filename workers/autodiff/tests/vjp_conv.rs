@@ -1,12 +1,4 @@
 //! Gradient rules of convolutions, pools and resizing against differences, over tables of shapes and attributes.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "support/image.rs"]
-mod image;
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-#[path = "support/slopes.rs"]
-mod slopes;
 
 use syncline_autodiff::{DeriveOptions, Loss, derive};
 use syncline_onnx::proto::{AttributeProto, TensorProto};
@@ -14,8 +6,9 @@ use syncline_onnx::{ElementType, GraphBuilder, attr_float, attr_int, attr_ints, 
 use syncline_runtime::TensorView::F32;
 use syncline_runtime::{ExecOptions, Executable};
 
-use image::Image;
-use slopes::{LINEAR, SMOOTH, Slopes};
+use crate::image::Image;
+use crate::onnxruntime;
+use crate::slopes::{LINEAR, SMOOTH, Slopes};
 
 type Sizes = &'static [usize];
 type List = &'static [i64];

@@ -1,20 +1,10 @@
 //! Gradient rules of operators that work element by element, and of reductions, against finite differences.
 
-#[path = "support/broadcasts.rs"]
-mod broadcasts;
-#[path = "support/gradcheck.rs"]
-mod gradcheck;
-#[path = "support/one_operator.rs"]
-#[allow(dead_code, reason = "each file of rules uses its part")]
-mod one_operator;
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-
 use syncline_onnx::proto::TensorProto;
 use syncline_onnx::{attr_float, attr_int, attr_ints, attr_string};
 
-use broadcasts::BROADCASTS;
-use one_operator::Case;
+use crate::broadcasts::BROADCASTS;
+use crate::one_operator::Case;
 
 #[test]
 fn elementary_functions() {

@@ -1,13 +1,5 @@
 //! Gradient rules of normalisations, Dropout, Einsum and Attention against differences; running statistics against a
 //! plain computation in float64.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "support/image.rs"]
-mod image;
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-#[path = "support/slopes.rs"]
-mod slopes;
 
 use syncline_autodiff::{DeriveOptions, Loss, Param, TrainingGraph, accept_ready, derive};
 use syncline_onnx::proto::TensorProto;
@@ -17,8 +9,9 @@ use syncline_onnx::{
 use syncline_runtime::TensorView::F32;
 use syncline_runtime::{ExecOptions, Executable};
 
-use image::{Image, at_two_batches};
-use slopes::{LINEAR, SMOOTH, Slopes, numbers};
+use crate::image::{Image, at_two_batches};
+use crate::onnxruntime;
+use crate::slopes::{LINEAR, SMOOTH, Slopes, numbers};
 
 const MEAN: [f32; 3] = [0.1, -0.2, 0.3];
 const VARIANCE: [f32; 3] = [0.5, 1.5, 2.0];

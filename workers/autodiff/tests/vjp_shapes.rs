@@ -1,16 +1,8 @@
 //! Gradient rules of operators that move elements about, against finite differences.
 
-#[path = "support/gradcheck.rs"]
-mod gradcheck;
-#[path = "support/one_operator.rs"]
-#[allow(dead_code, reason = "each file of rules uses its part")]
-mod one_operator;
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-
 use syncline_onnx::{GraphBuilder, attr_int, attr_ints, attr_string};
 
-use one_operator::Case;
+use crate::one_operator::Case;
 
 const FAR: i64 = i64::MAX;
 

@@ -2,12 +2,6 @@
 //!
 //! `tests/fixed_batch/make_fixed_batch.py` wrote the files, by both exporters.
 
-#![cfg(feature = "local")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -24,6 +18,8 @@ use syncline_workers::{
     submit::{self, JobGraph, Model, Training},
     worker::Throttle,
 };
+
+use crate::onnxruntime;
 
 const SAMPLES: usize = 45;
 

@@ -1,7 +1,5 @@
 //! docs/errors.md and the sources name the same codes with the same texts.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,

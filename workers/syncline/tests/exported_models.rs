@@ -1,12 +1,6 @@
 //! What `syncline model export` writes predicts as the job's `evaluate` measured, for one sample at a time: the models of
 //! the examples, and models that PyTorch exported in training form with each of its exporters.
 
-#![cfg(feature = "local")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "../../tests/support/onnxruntime.rs"]
-mod onnxruntime;
-
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -24,6 +18,8 @@ use syncline_workers::{
     submit::{self, JobGraph, Model, Training},
     worker::Throttle,
 };
+
+use crate::onnxruntime;
 
 /// Allowed difference of losses and accuracies: sums of other batches round otherwise.
 const TOLERANCE: f64 = 1e-4;

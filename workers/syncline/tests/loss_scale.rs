@@ -1,8 +1,5 @@
 //! Float16 jobs on a cluster: they train, and a gradient that the scale made infinite costs a step, not the job.
 
-#![cfg(feature = "local")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use std::{fmt::Write, fs, path::Path};
 
 use syncline::{JobPhase, Loss};

@@ -1,8 +1,5 @@
 //! A job with two inputs from a safetensors file and a label at every position, some of them ignored.
 
-#![cfg(feature = "local")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use std::path::Path;
 
 use safetensors::{Dtype, tensor::TensorView};

@@ -1,8 +1,5 @@
 //! Bad input of every kind gets a coded error and leaves nothing in Redis.
 
-#![cfg(feature = "local")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use std::{collections::BTreeMap, fs, path::Path};
 
 use syncline::{ClientError, JobPhase, Loss};

@@ -4,9 +4,6 @@
 //! Every sample has the same features, so each batch has mean (3, -2) and variance (0, 0) whoever computes it, and k
 //! steps of momentum 0.9 take a running mean from 0 to (1 - 0.9^k) of it.
 
-#![cfg(feature = "local")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use std::{fs, path::Path};
 
 use safetensors::SafeTensors;

@@ -1,14 +1,11 @@
 //! Models of one operator, checked against finite differences: every parameter trained, with and without
 //! simplification, at two batch sizes where an input has an open first axis.
 
-#[path = "seeds.rs"]
-mod seeds;
-
 use syncline_autodiff::{DeriveOptions, Loss};
 use syncline_onnx::proto::{AttributeProto, TensorProto};
 use syncline_onnx::{Dim, ElementType, GraphBuilder, ModelProto, SplitMix64};
 
-use seeds::write_seed;
+use crate::seeds::write_seed;
 
 use crate::gradcheck::Check;
 use crate::onnxruntime;

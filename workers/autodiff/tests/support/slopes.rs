@@ -5,15 +5,12 @@
 //! step and half of it, are extrapolated to step 0 (Richardson), which is exact where the output is linear in one
 //! element and of fourth order elsewhere, so that steps may be large.
 
-#[path = "seeds.rs"]
-mod seeds;
-
 use syncline_autodiff::{DeriveOptions, Loss, TrainingGraph, derive};
 use syncline_onnx::{Dim, ModelProto, SplitMix64};
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 
 use crate::onnxruntime;
-use seeds::write_seed;
+use crate::seeds::write_seed;
 
 /// How to take differences.
 #[derive(Clone, Copy)]

@@ -1,0 +1,37 @@
+//! Gradients, losses and the passes over training graphs, run on ONNX Runtime. One program, so that all tests run beside
+//! each other and it is linked once; `hostile` is another one, because what it feeds may end its process.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[path = "support/broadcasts.rs"]
+mod broadcasts;
+#[path = "support/gradcheck.rs"]
+mod gradcheck;
+#[path = "support/image.rs"]
+mod image;
+#[path = "support/one_operator.rs"]
+mod one_operator;
+#[path = "../../tests/support/onnxruntime.rs"]
+mod onnxruntime;
+#[path = "support/seeds.rs"]
+mod seeds;
+#[path = "support/slopes.rs"]
+mod slopes;
+
+mod embedding_rows;
+mod graphs;
+mod losses;
+mod models;
+mod nchwc_kernels;
+mod operators_document;
+mod precision;
+mod random;
+mod recompute;
+mod refusals;
+mod selection;
+mod vjp;
+mod vjp_conv;
+mod vjp_elementwise;
+mod vjp_indices;
+mod vjp_norm;
+mod vjp_shapes;
