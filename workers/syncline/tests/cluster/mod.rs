@@ -6,8 +6,9 @@
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -57,6 +58,8 @@ impl Process {
             .args(words)
             .args(args)
             .env("SYNCLINE_LOG", std::env::var("SYNCLINE_LOG").unwrap_or_else(|_| "error".into()))
+            // As `syncline up` does: to look for it takes each process half a second.
+            .env("ORT_DYLIB_PATH", runtime().path())
             .stdin(Stdio::null())
             .stdout(if listens { Stdio::piped() } else { Stdio::null() })
             .spawn()
@@ -127,8 +130,7 @@ impl Cluster {
         let dir = tempfile::tempdir().unwrap();
         let redis_dir = dir.path().join("redis");
         let redis = tokio::task::spawn_blocking(move || {
-            let server = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
-            RedisServer::start(&server.path, RedisOptions::new(redis_dir)).unwrap()
+            RedisServer::start(redis_program(), RedisOptions::new(redis_dir)).unwrap()
         })
         .await
         .unwrap();
@@ -268,7 +270,7 @@ impl Cluster {
                 return summary;
             }
             assert!(Instant::now() < deadline, "waited for too long: {summary:?}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
@@ -285,6 +287,16 @@ pub fn number(summary: &BTreeMap<String, String>, field: &str) -> u64 {
     summary.get(field).and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
+/// ONNX Runtime, looked for once.
 pub fn runtime() -> Runtime {
-    Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap()
+    static LOADED: OnceLock<Runtime> = OnceLock::new();
+    let load =
+        || Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
+    LOADED.get_or_init(load).clone()
+}
+
+/// The program of a Redis server, looked for once.
+pub fn redis_program() -> &'static Path {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap().path)
 }

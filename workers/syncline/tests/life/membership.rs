@@ -11,7 +11,7 @@ use syncline_scheduler::{
 use syncline_workers::submit;
 
 use crate::{
-    cluster::{Cluster, PATIENCE, number, runtime},
+    cluster::{Cluster, PATIENCE, number, redis_program, runtime},
     counting,
 };
 
@@ -137,17 +137,16 @@ async fn the_job_outlives_a_redis_that_goes_away_and_comes_back() {
     let job = submit(&cluster, "outage", "elastic-bsp:15", 2).await;
     let before = cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 2).await;
     let (dir, port) = (cluster.redis.dir().to_owned(), cluster.redis.port());
-    let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
     let redis = &mut cluster.redis;
     // Stopped in order, so that its append-only file is complete; then the same files at the same place.
     tokio::task::block_in_place(|| {
         let gone = std::mem::replace(
             redis,
-            RedisServer::start(&program, RedisOptions::new(dir.with_extension("idle"))).unwrap(),
+            RedisServer::start(redis_program(), RedisOptions::new(dir.with_extension("idle"))).unwrap(),
         );
         drop(gone);
         let options = RedisOptions { port: Some(port), ..RedisOptions::new(&dir) };
-        *redis = RedisServer::start(&program, options).unwrap();
+        *redis = RedisServer::start(redis_program(), options).unwrap();
     });
     let summary = cluster.until_over(&job).await;
     assert_eq!(summary["state"], "done", "{summary:?}");

@@ -8,7 +8,7 @@ use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::ids::JobId;
 
 use crate::{
-    cluster::{Cluster, number},
+    cluster::{Cluster, number, redis_program},
     jobs::{check_exact, check_next_job_runs, counting, submit},
 };
 
@@ -18,20 +18,21 @@ const WORKER: &str = "--step-ms 5 --slowdown 1";
 /// Kills the Redis server, takes the last `bytes` from its append-only file, and starts it again.
 fn cut_tail(cluster: &mut Cluster, bytes: u64) {
     let (dir, port) = (cluster.redis.dir().to_owned(), cluster.redis.port());
-    let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
     let redis = &mut cluster.redis;
     tokio::task::block_in_place(|| {
         // Killed first: one that is stopped in order would write what it still has in mind.
         crate::cluster::send_signal(redis.pid(), "KILL");
-        let idle = RedisServer::start(&program, RedisOptions::new(dir.with_extension("idle"))).unwrap();
+        let idle =
+            RedisServer::start(redis_program(), RedisOptions::new(dir.with_extension("idle"))).unwrap();
         drop(std::mem::replace(redis, idle));
         let file = newest_part(&dir.join("appendonlydir"));
         let length = fs::metadata(&file).unwrap().len();
         assert!(length > 2 * bytes, "{length} bytes in the append-only file");
         let open = fs::OpenOptions::new().write(true).open(&file).unwrap();
         open.set_len(length - bytes).unwrap();
-        *redis = RedisServer::start(&program, RedisOptions { port: Some(port), ..RedisOptions::new(&dir) })
-            .unwrap();
+        *redis =
+            RedisServer::start(redis_program(), RedisOptions { port: Some(port), ..RedisOptions::new(&dir) })
+                .unwrap();
     });
 }
 
