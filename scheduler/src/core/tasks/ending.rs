@@ -43,7 +43,11 @@ impl TaskJob {
         *mean = Some(mean.map_or(run_us, |mean| mean + MEAN_WEIGHT * (run_us - mean)));
         match end.outcome {
             Outcome::Value(value) => self.settle(task, End::Value(value)),
-            Outcome::Skipped => self.settle(task, End::Nothing(TaskState::Skipped)),
+            Outcome::Skipped => {
+                // What waits for it on its worker was dropped there, whatever it waits for.
+                self.give_back_followers(task);
+                self.settle(task, End::Nothing(TaskState::Skipped));
+            }
             Outcome::Failed(failure) => self.attempt_failed(task, failure, now_us),
             Outcome::Spawned(spawned) => self.spawned(task, *spawned, now_us),
         }
