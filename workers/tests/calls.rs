@@ -101,7 +101,8 @@ impl Rig {
     /// Waits until a job is over; its state, and the code of its failure.
     async fn end(&self, job: &JobId) -> (JobPhase, Option<String>) {
         loop {
-            let status = self.client.status(job).await.unwrap().job;
+            let jobs = self.client.jobs().await.unwrap();
+            let status = jobs.into_iter().find(|status| status.id == *job).unwrap();
             if status.state.is_over() {
                 return (status.state, status.code);
             }
