@@ -1,7 +1,5 @@
 //! General tasks through a real engine, Redis, shards, and workers with functions.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::{collections::BTreeMap, thread, time::Duration};
 
 use syncline_engine::status::JobPhase;
