@@ -13,7 +13,7 @@ use crate::rpc::JobRecord;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobView {
     pub job: JobStatus,
-    /// In the order in which they came.
+    /// In the order in which they came; none for a job of general tasks, where each task says who has it.
     pub workers: Vec<MemberStatus>,
     /// What stands in the way of every job right now, in words.
     pub notes: Vec<String>,
@@ -64,6 +64,9 @@ impl JobView {
     /// From what stands in Redis.
     pub fn read(record: &JobRecord) -> Result<Self, UnknownFields> {
         let job = JobStatus::read(&record.job)?;
+        if job.tasks.is_some() {
+            return Ok(Self { job, workers: Vec::new(), notes: record.notes.clone() });
+        }
         let members = record.workers.iter().map(|(id, json)| {
             let unknown =
                 |cause: String| UnknownFields { what: format!("worker {id} of job {}", job.id), cause };

@@ -262,7 +262,7 @@ impl Client {
 
     /// Waits so long, or until the job is over: jobs of tasks may be over within milliseconds. What goes wrong shows at the
     /// next poll.
-    async fn until_over(&self, job: &JobId, wait: Duration) {
+    pub(super) async fn until_over(&self, job: &JobId, wait: Duration) {
         let since = tokio::time::Instant::now();
         let wait_ms = wait.as_millis() as u64;
         let over = self

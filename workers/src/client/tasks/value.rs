@@ -8,7 +8,7 @@ use syncline_scheduler::{
     ids::JobId,
     tasks::{TaskIndex, TaskState, Value},
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::TaskError;
 use crate::{
@@ -17,8 +17,9 @@ use crate::{
     functions::{TaskHandle, ValueStore},
 };
 
-/// Pause between two looks: a tenth of the time waited so far, so that a short wait ends soon and a long one costs little.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+/// Between two looks, unless the job ends: a tenth of the time waited so far, so that a short wait ends soon and a long one
+/// costs little.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 impl Client {
@@ -69,7 +70,7 @@ impl Client {
                     because: view.because,
                 });
             }
-            sleep((since.elapsed() / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)).await;
+            self.until_over(job, (since.elapsed() / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)).await;
         }
     }
 

@@ -1,4 +1,4 @@
-//! Tasks as people and programs look at them.
+//! Tasks as people and programs look at them, and as people hold them up.
 
 use syncline_engine::rpc::within;
 use syncline_scheduler::{
@@ -15,6 +15,24 @@ impl Client {
         self.retry_while_away(|c| {
             let (job, query) = (job.clone(), query.clone());
             async move { c.tasks(within(CALL_TIMEOUT), job, query).await }
+        })
+        .await
+    }
+
+    /// Gives out no further tasks of a job of general tasks; what workers have already goes on.
+    pub async fn pause(&self, job: &JobId) -> Result<(), ClientError> {
+        self.set_paused(job, true).await
+    }
+
+    /// Goes on with a job that was paused.
+    pub async fn resume(&self, job: &JobId) -> Result<(), ClientError> {
+        self.set_paused(job, false).await
+    }
+
+    async fn set_paused(&self, job: &JobId, paused: bool) -> Result<(), ClientError> {
+        self.retry_while_away(|c| {
+            let job = job.clone();
+            async move { c.pause(within(CALL_TIMEOUT), job, paused).await }
         })
         .await
     }

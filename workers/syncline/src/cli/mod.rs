@@ -30,6 +30,10 @@ pub(crate) enum Command {
     Tasks(jobs::tasks::TasksArgs),
     /// Say why a task of training waits, or why there is a barrier
     Explain(jobs::explain::ExplainArgs),
+    /// Give out no further general tasks of a job until it is resumed
+    Pause(jobs::pause::PauseArgs),
+    /// Go on with a job that was paused
+    Resume(jobs::pause::PauseArgs),
     /// Cancel a job
     Cancel(jobs::cancel::CancelArgs),
     /// Forget a job that is over or damaged, so that its id is free again
@@ -42,6 +46,9 @@ pub(crate) enum Command {
     Plan(planning::plan::PlanArgs),
     /// Measure parts of Syncline on this machine; needs no cluster
     Bench(planning::bench::BenchArgs),
+    /// A worker for `bench`
+    #[command(hide = true)]
+    BenchWorker(planning::bench::BenchWorkerArgs),
     /// Check this machine and the cluster
     Doctor(doctor::DoctorArgs),
     /// Run one shard of the parameter server
@@ -67,12 +74,15 @@ impl Command {
             Self::Watch(args) => jobs::watch::run(&args),
             Self::Tasks(args) => jobs::tasks::run(&args),
             Self::Explain(args) => jobs::explain::run(&args),
+            Self::Pause(args) => jobs::pause::pause(&args),
+            Self::Resume(args) => jobs::pause::resume(&args),
             Self::Cancel(args) => jobs::cancel::run(&args),
             Self::Delete(args) => jobs::delete::run(&args),
             Self::Gc(args) => jobs::gc::run(&args),
             Self::Simulate(args) => planning::simulate::run(&args),
             Self::Plan(args) => planning::plan::run(&args),
             Self::Bench(args) => planning::bench::run(&args),
+            Self::BenchWorker(args) => planning::bench::run_worker(args),
             Self::Doctor(args) => doctor::run(&args),
             Self::Ps(args) => services::ps::run(&args),
             Self::Worker(args) => services::worker::run(args),

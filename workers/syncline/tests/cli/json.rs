@@ -10,13 +10,13 @@ use crate::{
 };
 
 /// Fields and their types, by the heading of their table.
-struct Page {
+pub struct Page {
     shapes: BTreeMap<String, Vec<(String, String)>>,
     commands: Vec<(String, String)>,
 }
 
 impl Page {
-    fn read() -> Self {
+    pub fn read() -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md");
         let (mut shapes, mut commands): (BTreeMap<_, Vec<_>>, _) = (BTreeMap::new(), Vec::new());
         let mut shape = None;
@@ -90,7 +90,7 @@ impl Page {
     }
 
     #[track_caller]
-    fn holds(&self, command: &str, answer: &Ended) {
+    pub fn holds(&self, command: &str, answer: &Ended) {
         self.check(command, &answer.json(), self.printed_by(command));
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod delete;
 pub(crate) mod explain;
 pub(crate) mod gc;
 pub(crate) mod list;
+pub(crate) mod pause;
 pub(crate) mod status;
 pub(crate) mod submit;
 pub(crate) mod tasks;

@@ -23,7 +23,8 @@ pub(super) fn lines(job: &JobStatus, counts: &TaskCounts) -> Vec<Line> {
     let states = TaskState::ALL.into_iter().filter(|state| counts.of(*state) > 0);
     let states: Vec<String> = states.map(|state| format!("{} {state}", counts.of(state))).collect();
     let ended = format!("{} of {} ended, {:.1}/s", counts.ended(), counts.total, per_s(job, counts));
-    let lines = [("tasks", ended), ("states", states.join(", "))];
+    let workers = if job.is_over() { String::new() } else { format!("{} have tasks", job.workers) };
+    let lines = [("tasks", ended), ("states", states.join(", ")), ("workers", workers)];
     lines.into_iter().filter(|(_, text)| !text.is_empty()).collect()
 }
 

@@ -1,27 +1,14 @@
-//! `syncline bench`: how long parts of Syncline take on this machine, without a cluster.
+//! `syncline bench plan`: how long it takes to find where workers meet.
 
 use std::{hint::black_box, time::Instant};
 
 use serde::Serialize;
 use syncline_scheduler::sync::search::{Algorithm, papers_rows, search};
 
-use super::plan::MAX_POINTS;
-use crate::cli::{CliError, Failure, log_as_command, print, print_json};
+use crate::cli::{CliError, Failure, planning::plan::MAX_POINTS, print, print_json};
 
 #[derive(Debug, clap::Args)]
-pub struct BenchArgs {
-    #[command(subcommand)]
-    part: Part,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum Part {
-    /// Time of one plan for workers as in the papers: 1.0 to 1.5 s per iteration
-    Plan(PlanArgs),
-}
-
-#[derive(Debug, clap::Args)]
-struct PlanArgs {
+pub(super) struct PlanArgs {
     /// Number of workers
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     workers: u32,
@@ -53,14 +40,7 @@ struct Measured {
     runs: u32,
 }
 
-pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
-    log_as_command();
-    match &args.part {
-        Part::Plan(args) => plan(args),
-    }
-}
-
-fn plan(args: &PlanArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let PlanArgs { workers, lookahead, algorithm, runs, seed, json } = *args;
     if u64::from(workers) * u64::from(lookahead) > MAX_POINTS {
         let what =

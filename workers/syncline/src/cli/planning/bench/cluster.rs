@@ -1,0 +1,124 @@
+//! A cluster for one measurement: a Redis server that writes everything down, an engine, and two workers, each a process of
+//! its own. Values that are small need no parameter server, and there is none.
+
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use syncline_engine::rpc::{EngineAddresses, Token};
+use syncline_kit::{RedisOptions, RedisServer};
+use syncline_workers::{
+    blocking,
+    client::{Client, token_file},
+};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use crate::cli::{CliError, Failure, say};
+
+/// The workers, by the lane of each: a task may be bound to one of them.
+pub(super) const LANES: [&str; 2] = ["a", "b"];
+/// Everything must be there within this time.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A running cluster. Dropping it stops everything: first those that need the others.
+pub(super) struct BenchCluster {
+    pub client: Client,
+    _workers: Vec<Process>,
+    _engine: Process,
+    pub redis: RedisServer,
+    _dir: TempDir,
+}
+
+impl BenchCluster {
+    /// Starts everything and waits until both workers are registered.
+    pub(super) async fn start() -> Result<Self, Failure> {
+        let dir = tempfile::tempdir().map_err(cannot_use(&env::temp_dir()))?;
+        let redis_dir = dir.path().join("redis");
+        let redis = blocking(move || -> Result<_, Failure> {
+            let program = syncline_kit::redis_server(&say)?.path;
+            Ok(RedisServer::start(&program, RedisOptions::new(redis_dir))?)
+        })
+        .await?;
+        let token_file = token_file(dir.path());
+        let token = Token::load_or_create(&token_file).map_err(cannot_use(&token_file))?;
+        let args = ["engine", "--listen", "127.0.0.1:0", "--shards", "1"];
+        let (engine, engines) = Process::engine(&args, &token_file, &redis.url())?;
+        let worker = |lane: &&str| {
+            let address = engines.to_string();
+            Process::start(&["bench-worker", "--lane", lane, "--engine", &address], &token_file, None)
+        };
+        let workers = LANES.iter().map(worker).collect::<io::Result<Vec<_>>>().map_err(cannot_run)?;
+        let client = Client::new(engines, token);
+        let cluster = Self { client, _workers: workers, _engine: engine, redis, _dir: dir };
+        cluster.ready().await?;
+        Ok(cluster)
+    }
+
+    async fn ready(&self) -> Result<(), Failure> {
+        let since = Instant::now();
+        loop {
+            let about = self.client.engine().await?;
+            let there = about.worker_pids.len();
+            if about.idle.is_none() && there == LANES.len() {
+                return Ok(());
+            }
+            if since.elapsed() > READY_TIMEOUT {
+                let missing = format!("{there} of {} workers are registered", LANES.len());
+                return Err(CliError::NotReady { after_s: READY_TIMEOUT.as_secs(), missing }.into());
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+}
+
+/// A child of this program; it ends when it is dropped, and when this process does.
+struct Process(Child);
+
+impl Process {
+    fn start(args: &[&str], token_file: &Path, redis: Option<&str>) -> io::Result<Self> {
+        let mut command = Command::new(env::current_exe()?);
+        command.args(args).arg("--exit-with-parent").arg("--token-file").arg(token_file);
+        // What the measurement shows is not their talk, unless somebody asks for it.
+        command.env("SYNCLINE_LOG", env::var_os("SYNCLINE_LOG").unwrap_or_else(|| "error".into()));
+        // Not as an argument: everybody on this machine can read those, and the address holds a password.
+        command.envs(redis.map(|url| (OsString::from("SYNCLINE_REDIS"), OsString::from(url))));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map(Self)
+    }
+
+    /// An engine, and where it listens.
+    fn engine(args: &[&str], token_file: &Path, redis: &str) -> Result<(Self, EngineAddresses), Failure> {
+        let mut engine = Self::start(args, token_file, Some(redis)).map_err(cannot_run)?;
+        let mut line = String::new();
+        if let Some(out) = engine.0.stdout.take() {
+            BufReader::new(out).read_line(&mut line).map_err(cannot_run)?;
+        }
+        let address = line.trim().strip_prefix("listening ").and_then(|address| address.parse().ok());
+        let not_ready = CliError::NotReady { after_s: 0, missing: "the engine ended, see above".into() };
+        Ok((engine, address.ok_or(not_ready)?))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It ends when this pipe closes.
+        drop(self.0.stdin.take());
+        // It may have ended by itself.
+        let _ = self.0.wait();
+    }
+}
+
+fn cannot_use(path: &Path) -> impl FnOnce(io::Error) -> CliError {
+    let path = path.to_owned();
+    move |source| CliError::Path { path, source }
+}
+
+fn cannot_run(source: io::Error) -> CliError {
+    CliError::Path { path: env::current_exe().unwrap_or_default(), source }
+}

@@ -1,0 +1,43 @@
+//! The worker of a measurement, and its functions.
+
+use syncline_workers::{
+    functions::Function,
+    worker::{Worker, run as work},
+};
+
+use crate::cli::{CliError, ConnectionArgs, Failure, block_on_one_thread, listen_for_stop, log_as_service};
+
+/// Does nothing.
+pub(super) const NOTHING: Function<(), ()> = Function::new("bench.nothing");
+/// The next number.
+pub(super) const NEXT: Function<(u64,), u64> = Function::new("bench.next");
+/// The sum of numbers.
+pub(super) const SUM: Function<(Vec<u64>,), u64> = Function::new("bench.sum");
+
+/// A worker that has the functions of this file, and does not train.
+#[derive(Debug, clap::Args)]
+pub struct BenchWorkerArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Its label `lane`
+    #[arg(long)]
+    lane: String,
+    /// End when the pipe at stdin closes
+    #[arg(long)]
+    exit_with_parent: bool,
+}
+
+pub(crate) fn run_worker(args: BenchWorkerArgs) -> Result<(), Failure> {
+    log_as_service();
+    let worker = Worker::builder()
+        .register(NOTHING, || {})
+        .register(NEXT, |n: u64| n + 1)
+        .register(SUM, |all: Vec<u64>| all.iter().sum::<u64>())
+        .label("lane", args.lane);
+    let options = worker.options(args.connection.find()?);
+    let options = options.map_err(|twice| CliError::Bug { reason: twice.to_string() })?;
+    block_on_one_thread(async move {
+        let stop = listen_for_stop(args.exit_with_parent)?;
+        Ok(work(options, stop.flag()).await?)
+    })
+}

@@ -1,0 +1,132 @@
+//! Jobs of general tasks on the command line: listed, watched, explained, measured.
+
+use std::process::{Child, Stdio};
+
+use syncline::{CallOptions, Client, Cluster, Function, JobId, TaskGraph};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::{
+    json::Page,
+    rig::{Ended, Up, command, folder, syncline, wait_until},
+};
+
+/// As the worker of `syncline bench` has it.
+const NEXT: Function<(u64,), u64> = Function::new("bench.next");
+const NOBODYS: Function<(u64,), u64> = Function::new("nobody.has-it");
+
+struct Place {
+    dir: TempDir,
+    _up: Up,
+    worker: Child,
+    client: Client,
+    runtime: Runtime,
+}
+
+impl Place {
+    /// A cluster with one worker that runs general tasks, and none that trains.
+    fn start() -> Self {
+        let dir = folder();
+        let up = Up::start(&dir, &["--workers", "0", "--shards", "1"]);
+        let place = dir.path().to_str().unwrap();
+        let worker =
+            command(&["bench-worker", "--lane", "a", "--state-dir", place]).stdout(Stdio::null()).spawn();
+        let Cluster { engines, token } = Cluster::of(None, None, Some(dir.path())).unwrap();
+        let client = Client::new(engines, token);
+        Self { dir, _up: up, worker: worker.unwrap(), client, runtime: Runtime::new().unwrap() }
+    }
+
+    fn run(&self, args: &[&str]) -> Ended {
+        syncline(&[args, &["--state-dir", self.dir.path().to_str().unwrap()]].concat())
+    }
+
+    fn submit(&self, graph: &TaskGraph) -> JobId {
+        self.runtime.block_on(self.client.submit_tasks(graph)).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.worker.kill();
+        let _ = self.worker.wait();
+    }
+}
+
+/// A chain of two with a name at its end.
+fn chain(id: &str, first: Function<(u64,), u64>) -> TaskGraph {
+    let mut graph = TaskGraph::new(id);
+    let one = graph.call(first, (1,));
+    graph.call_with(&CallOptions::new().name("last"), NEXT, (one,));
+    graph
+}
+
+#[test]
+fn a_job_of_tasks_is_watched_listed_and_explained() {
+    let (place, page) = (Place::start(), Page::read());
+    place.submit(&chain("numbers", NEXT));
+    let watched = place.run(&["watch", "numbers"]).ok().out;
+    assert!(watched.contains("2 of 2 ended") && watched.contains("2 done"), "{watched}");
+    assert!(!watched.contains("epoch") && !watched.contains("samples"), "{watched}");
+    let jobs = place.run(&["jobs"]).ok().out;
+    assert!(jobs.contains("2/2 tasks") && !jobs.contains("loss"), "{jobs}");
+    let listed = place.run(&["tasks", "numbers"]).ok().out;
+    assert_eq!(listed.lines().count(), 3, "{listed}");
+    assert!(listed.contains("bench.next") && listed.contains("last"), "{listed}");
+    let one = place.run(&["tasks", "numbers", "last"]).ok().out;
+    assert!(one.starts_with("task      1 (last): done") && one.contains("needs     0: done"), "{one}");
+
+    page.holds("tasks JOB", &place.run(&["tasks", "numbers", "--json"]).ok());
+    page.holds("tasks JOB TASK", &place.run(&["tasks", "numbers", "1", "--json"]).ok());
+    page.holds("status", &place.run(&["status", "numbers", "--json"]).ok());
+    page.holds("jobs", &place.run(&["jobs", "--json"]).ok());
+    let counts = place.run(&["status", "numbers", "--json"]).ok().json()["job"]["tasks"].clone();
+    assert_eq!((counts["total"].as_u64(), counts["done"].as_u64()), (Some(2), Some(2)), "{counts}");
+}
+
+#[test]
+fn a_task_that_nobody_can_run_says_so() {
+    let place = Place::start();
+    // The reason counts the workers: wait until there is one.
+    let workers = || place.runtime.block_on(place.client.workers()).unwrap();
+    wait_until("the worker is registered", || !workers().is_empty());
+    place.submit(&chain("stuck", NOBODYS));
+    let ready = place.run(&["tasks", "stuck", "0"]).ok().out;
+    assert!(ready.starts_with("task      0: ready"), "{ready}");
+    assert!(ready.contains("has the function `nobody.has-it`"), "{ready}");
+    let waiting = place.run(&["tasks", "stuck", "--state", "waiting"]).ok().out;
+    assert!(waiting.lines().count() == 2 && waiting.contains("it waits for task 0"), "{waiting}");
+    let first = place.run(&["tasks", "stuck", "--limit", "1"]).ok();
+    assert!(first.out.lines().count() == 2 && first.err.contains("--first 1 goes on"), "{first:#?}");
+    let status = place.run(&["status", "stuck"]).ok().out;
+    assert!(status.contains("1 waiting, 1 ready") && status.contains("waits for"), "{status}");
+    place.run(&["tasks", "stuck", "7"]).refused(1, "E344");
+    place.run(&["tasks", "stuck", "nobody"]).refused(1, "E344");
+    place.run(&["tasks", "nobody"]).refused(1, "E131");
+    place.run(&["tasks", "stuck", "--state", "sad"]).refused(2, "E005");
+    let page = Page::read();
+    page.holds("pause", &place.run(&["pause", "stuck", "--json"]).ok());
+    let paused = place.run(&["tasks", "stuck", "0"]).ok().out;
+    assert!(paused.contains("because   the job is paused"), "{paused}");
+    page.holds("resume", &place.run(&["resume", "stuck", "--json"]).ok());
+    place.run(&["cancel", "stuck"]).ok();
+    let status = place.run(&["status", "stuck"]).ok().out;
+    assert!(status.contains("2 canceled"), "{status}");
+}
+
+#[test]
+fn benchmarks_of_tasks_print_what_the_page_says() {
+    let page = Page::read();
+    let small = [
+        &["bench", "tasks", "--count", "300"][..],
+        &["bench", "chain", "--length", "20"],
+        &["bench", "fan", "--width", "30", "--runs", "1"],
+    ];
+    for args in small {
+        let printed = syncline(&[args, &["--json"]].concat()).ok();
+        page.holds(&args[..2].join(" "), &printed);
+        let positive = |value: &serde_json::Value| value.as_f64().is_some_and(|number| number > 0.0);
+        assert!(printed.json().as_object().unwrap().values().all(positive), "{printed:#?}");
+    }
+    let said = syncline(small[0]).ok().out;
+    assert!(said.starts_with("300 tasks: ") && said.contains("\nthe limit: "), "{said}");
+}
