@@ -140,7 +140,7 @@ impl LocalCluster {
         place
     }
 
-    /// Its address and secret, for workers of one's own.
+    /// Its address and secret, for workers and clients of one's own.
     pub fn cluster(&self) -> Cluster {
         Cluster { engines: self.engine.address().into(), token: self.token.clone() }
     }

@@ -14,3 +14,4 @@ mod loss_scale;
 mod named_inputs;
 mod refusals;
 mod running_statistics;
+mod task_jobs;

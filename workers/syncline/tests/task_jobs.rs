@@ -1,0 +1,131 @@
+//! What a program does with jobs of general tasks: submits, waits, fetches values, and meets refusals. Engine, shards and
+//! worker are real.
+
+use syncline::{
+    CallOptions, Client, Function, LocalCluster, LocalOptions, TaskError, TaskGraph, TaskQuery, TaskState,
+    worker::{Next, Worker, run},
+};
+use tokio::{sync::watch, task::JoinHandle};
+
+const NEXT: Function<(u64,), u64> = Function::new("next");
+const SUM: Function<(Vec<u64>,), u64> = Function::new("sum");
+const REVERSE: Function<(Vec<u8>,), Vec<u8>> = Function::new("reverse");
+const FAIL: Function<(), u64> = Function::new("fail");
+const SKIP: Function<(), u64> = Function::new("skip");
+
+struct Place {
+    client: Client,
+    cluster: LocalCluster,
+    stop: watch::Sender<bool>,
+    worker: JoinHandle<()>,
+}
+
+impl Place {
+    async fn start() -> Self {
+        let options = LocalOptions { workers: Vec::new(), shards: 2, ..LocalOptions::default() };
+        let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+        let worker = Worker::builder()
+            .register(NEXT, |n: u64| n + 1)
+            .register(SUM, |all: Vec<u64>| all.iter().sum::<u64>())
+            .register(REVERSE, |bytes: Vec<u8>| bytes.into_iter().rev().collect::<Vec<u8>>())
+            .register(FAIL, || Err::<u64, _>("it always does"))
+            .register(SKIP, || Next::<u64>::Skip);
+        let options = worker.options(cluster.cluster()).unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let worker = tokio::spawn(async move { run(options, stopped).await.unwrap() });
+        Self { client: cluster.client(), cluster, stop, worker }
+    }
+
+    async fn stop(self) {
+        self.stop.send_replace(true);
+        self.worker.await.unwrap();
+        self.cluster.stop().await;
+    }
+}
+
+/// The code that an error begins with.
+fn code(error: &TaskError) -> String {
+    error.to_string()[1..5].to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_of_several_parts_with_large_values_gives_what_it_should() {
+    let place = Place::start().await;
+    let client = &place.client;
+    let mut graph = TaskGraph::new("large");
+    let numbers = graph.map(NEXT, (0..45_000).map(|n| (n,)));
+    let sums: Vec<_> = numbers.chunks(1_000).map(|some| graph.call(SUM, (some,))).collect();
+    let total = graph.call(SUM, (&sums,));
+    // Above what travels inline, as a constant and as a value.
+    let bytes: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
+    let reversed = graph.call(REVERSE, (bytes.clone(),));
+    let again = graph.call_with(&CallOptions::new().name("again"), REVERSE, (reversed,));
+
+    let id = client.submit_tasks(&graph).await.unwrap();
+    assert_eq!(client.get(&id, &total).await.unwrap(), 45_000 * 45_001 / 2);
+    assert_eq!(client.get(&id, &again).await.unwrap(), bytes);
+    let done = client.wait(&id, |_| {}).await.unwrap().job.tasks.unwrap();
+    assert_eq!((done.total, done.done), (45_048, 45_048));
+    assert_eq!(code(&client.get(&id, &numbers[7]).await.unwrap_err()), "E342");
+    let named = TaskQuery { name: Some("again".parse().unwrap()), ..TaskQuery::default() };
+    assert_eq!(client.tasks(&id, &named).await.unwrap()[0].task.0, 45_047);
+    place.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_that_is_refused_leaves_its_name_free() {
+    let place = Place::start().await;
+    let client = &place.client;
+    assert_eq!(code(&client.submit_tasks(&TaskGraph::new("No name")).await.unwrap_err()), "E001");
+    assert_eq!(code(&client.submit_tasks(&TaskGraph::new("a")).await.unwrap_err()), "E042");
+    let mut broken = TaskGraph::new("a");
+    let foreign = TaskGraph::new("b").call(NEXT, (1,));
+    broken.call(NEXT, (foreign,));
+    assert_eq!(code(&client.submit_tasks(&broken).await.unwrap_err()), "E340");
+    // What is wrong comes with the second part, when the first is stored.
+    let mut late = TaskGraph::new("a");
+    late.map(NEXT, (0..20_000).map(|n| (n,)));
+    let twice = CallOptions::new().name("twice");
+    late.map_with(&twice, NEXT, [(1,), (2,)]);
+    assert_eq!(code(&client.submit_tasks(&late).await.unwrap_err()), "E045");
+
+    let mut good = TaskGraph::new("a");
+    let two = good.call(NEXT, (1,));
+    let id = client.submit_tasks(&good).await.unwrap();
+    client.wait(&id, |_| {}).await.unwrap();
+    assert_eq!(code(&client.submit_tasks(&good).await.unwrap_err()), "E130");
+    let id = client.replace_tasks(&good).await.unwrap();
+    assert_eq!(client.get(&id, &two).await.unwrap(), 2);
+    place.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_without_a_value_says_why() {
+    let place = Place::start().await;
+    let client = &place.client;
+    let mut graph = TaskGraph::new("skips");
+    let skipped = graph.call(SKIP, ());
+    let needs_it = graph.call(NEXT, (skipped,));
+    let two = graph.call(NEXT, (1,));
+    let id = client.submit_tasks(&graph).await.unwrap();
+    let done = client.wait(&id, |_| {}).await.unwrap().job.tasks.unwrap();
+    assert_eq!((done.skipped, done.done), (2, 1));
+    assert_eq!(code(&client.get(&id, &needs_it).await.unwrap_err()), "E341");
+    assert_eq!(client.get(&id, &two).await.unwrap(), 2);
+    // The same place in a graph of other types.
+    let mut other = TaskGraph::new("skips");
+    let text = (0..3).map(|_| other.call(Function::<(), String>::new("text"), ())).last().unwrap();
+    assert_eq!(code(&client.get(&id, &text).await.unwrap_err()), "E343");
+    let beyond = (0..3).map(|_| other.call(NEXT, (1,))).last().unwrap();
+    assert_eq!(code(&client.get(&id, &beyond).await.unwrap_err()), "E138");
+
+    let mut graph = TaskGraph::new("fails");
+    let failing = graph.call(FAIL, ());
+    let id = client.submit_tasks(&graph).await.unwrap();
+    let failed = client.wait(&id, |_| {}).await.unwrap_err().to_string();
+    assert!(failed.starts_with("[E506]") && failed.contains("it always does"), "{failed}");
+    let told = client.get(&id, &failing).await.unwrap_err();
+    assert!(matches!(&told, TaskError::NoValue { state: TaskState::Failed, .. }), "{told}");
+    assert!(told.to_string().contains("it always does"), "{told}");
+    place.stop().await;
+}
