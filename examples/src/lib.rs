@@ -1,4 +1,5 @@
-//! Jobs as a user would write them, one file each. The programs are in `examples/`, the end-to-end tests in `tests/`.
+//! Jobs as a user would write them, one file each: those that train, and two of general tasks, [`words`] and [`integral`].
+//! The programs are in `examples/` and `src/bin`, the end-to-end tests in `tests/`.
 //!
 //! [`show`] is what the programs have in common: a cluster in this process, a bar while it trains, a report.
 
@@ -6,9 +7,11 @@ pub mod chargpt;
 pub mod cifar10;
 pub mod digits;
 mod files;
+pub mod integral;
 pub mod mnist;
 mod run;
 pub mod show;
+pub mod words;
 
 pub use files::{MissingData, model};
 pub use run::Run;

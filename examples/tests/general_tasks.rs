@@ -1,0 +1,92 @@
+//! The examples of general tasks as a user runs them: a cluster, two workers and a client, each a process of its own but for
+//! engine and shards.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use syncline::{LocalCluster, LocalOptions};
+use syncline_workers::client::token_file;
+
+/// A program that talks to the cluster.
+fn program(path: &str, cluster: &LocalCluster) -> Command {
+    let mut command = Command::new(path);
+    command.env("SYNCLINE_ENGINE", cluster.cluster().engines.to_string());
+    command.env("SYNCLINE_TOKEN_FILE", token_file(cluster.state_dir()));
+    command
+}
+
+struct Worker(Child);
+
+impl Worker {
+    fn start(cluster: &LocalCluster) -> Self {
+        let mut command = program(env!("CARGO_BIN_EXE_task-worker"), cluster);
+        Self(command.args(["--slots", "2"]).stdin(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+async fn cluster() -> (LocalCluster, [Worker; 2]) {
+    let options = LocalOptions { workers: Vec::new(), shards: 1, ..LocalOptions::default() };
+    let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+    let workers = [Worker::start(&cluster), Worker::start(&cluster)];
+    (cluster, workers)
+}
+
+/// Runs a client to its end and gives what it printed.
+async fn client(path: &str, cluster: &LocalCluster, args: Vec<String>) -> String {
+    let mut command = program(path, cluster);
+    let run = move || command.args(args).stdin(Stdio::null()).stderr(Stdio::inherit()).output().unwrap();
+    let ended = tokio::task::spawn_blocking(run).await.unwrap();
+    assert!(ended.status.success(), "{:?}", ended.status);
+    String::from_utf8(ended.stdout).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn words_of_many_files_are_counted_as_one_would_by_hand() {
+    let (cluster, _workers) = cluster().await;
+    let novel = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/moby-dick.txt");
+    let text = fs::read_to_string(novel).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let files = lines.chunks(lines.len().div_ceil(20)).enumerate().map(|(place, lines)| {
+        let path = dir.path().join(format!("{place}.txt"));
+        fs::write(&path, lines.join("\n")).unwrap();
+        path.display().to_string()
+    });
+    let printed = client(env!("CARGO_BIN_EXE_words"), &cluster, files.collect()).await;
+
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for word in text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
+        *counts.entry(word.to_lowercase()).or_default() += 1;
+    }
+    let mut ranking: Vec<_> = counts.iter().map(|(word, n)| (std::cmp::Reverse(*n), word)).collect();
+    ranking.sort_unstable();
+    let expected = ranking.iter().take(10).map(|(n, word)| format!("{:>8} {word}\n", n.0));
+    assert_eq!(printed, expected.collect::<String>());
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_integral_grows_tasks_until_it_is_exact_enough() {
+    let (cluster, _workers) = cluster().await;
+    let args = ["0", "1", "1e-9"].map(str::to_owned);
+    let printed = client(env!("CARGO_BIN_EXE_integral"), &cluster, args.to_vec()).await;
+    let (value, tasks) = printed.trim().split_once(" by ").unwrap();
+    assert!((value.parse::<f64>().unwrap() - 2.0 / 3.0).abs() < 1e-8, "{printed}");
+    // A task either gives a value, or adds three: the number of tasks tells that the graph grew, and by whole steps.
+    let tasks: u64 = tasks.trim_end_matches(" tasks").parse().unwrap();
+    assert!(tasks > 100 && (tasks - 1) % 3 == 0, "{printed}");
+    cluster.stop().await;
+}
