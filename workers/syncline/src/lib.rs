@@ -97,6 +97,10 @@ pub mod worker {
     };
 }
 
-#[cfg(all(doctest, feature = "train"))]
+#[cfg(all(doctest, feature = "local"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+#[cfg(all(doctest, feature = "worker"))]
+#[doc = include_str!("../../../docs/tasks.md")]
+struct TasksGuide;
