@@ -3,7 +3,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
 };
 
 use super::{job::TaskJob, record::Argument};
@@ -294,8 +294,8 @@ impl TaskJob {
         }
         self.leases.entry(worker).or_default().insert(task);
         self.changes.leases.insert(worker);
-        if !self.workers.contains_key(&worker) {
-            self.workers.insert(worker, about.clone());
+        if let Entry::Vacant(unknown) = self.workers.entry(worker) {
+            unknown.insert(about.clone());
             self.changes.workers.insert(worker);
         }
         self.order(worker, task)
