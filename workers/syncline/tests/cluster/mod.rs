@@ -274,6 +274,20 @@ impl Cluster {
         }
     }
 
+    /// The numbers of the workers that are there, as soon as there are `enough`.
+    pub async fn until_there(&self, enough: impl Fn(&[String]) -> bool) -> Vec<String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let workers = self.client().workers().await.unwrap();
+            let ids: Vec<String> = workers.into_iter().map(|worker| worker.id.to_string()).collect();
+            if enough(&ids) {
+                return ids;
+            }
+            assert!(Instant::now() < deadline, "waited for too long: {ids:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     pub async fn until_over(&self, job: &JobId) -> BTreeMap<String, String> {
         let over = |s: &BTreeMap<String, String>| {
             matches!(s.get("state").map(String::as_str), Some("done" | "failed" | "canceled"))

@@ -96,6 +96,8 @@ async fn a_cancel_frees_workers_that_are_blocked_at_a_barrier() {
     // Ten seconds a step: the fast worker waits at the barrier for it.
     let slow = cluster.spawn_worker("--step-ms 10000 --slowdown 1 --name slow");
     cluster.workers.push(slow);
+    // Both are there, so that both are in the first round.
+    cluster.until_there(|ids| ids.len() == 2).await;
     let job = submit(&cluster, "stuck", "bsp", 1).await;
     cluster.until(&job, |s| number(s, "iterations_done") >= 1).await;
     let fast = members(&cluster, &job).await.into_iter().find(|(_, m)| m.spent.iterations > 0).unwrap().0;

@@ -96,37 +96,23 @@ async fn a_workers_number_that_redis_forgot_and_gave_to_another_is_not_his_any_m
     };
     // The first loss gives a number behind the gap, the second one the same number again, to whoever comes first.
     lose_everything(&mut cluster).await;
-    let first = until_there(&cluster, |ids| !ids.is_empty()).await;
+    let first = cluster.until_there(|ids| !ids.is_empty()).await;
     cluster.workers[0].signal("STOP");
     lose_everything(&mut cluster).await;
     let second = cluster.spawn_worker(WORKER);
     cluster.workers.push(second);
-    assert_eq!(until_there(&cluster, |ids| !ids.is_empty()).await, first);
+    assert_eq!(cluster.until_there(|ids| !ids.is_empty()).await, first);
     let job = submit(&cluster, counting("numbers", "bsp", SAMPLES, |_| {})).await;
     cluster.workers[0].signal("CONT");
-    let both = until_there(&cluster, |ids| ids.len() == 2).await;
+    let both = cluster.until_there(|ids| ids.len() == 2).await;
     assert!(both.contains(&first[0]), "{first:?}, {both:?}");
     let summary = cluster.until_over(&job).await;
     check_exact(&summary, SAMPLES);
     assert_eq!(number(&summary, "iterations_lost") + number(&summary, "iterations_torn"), 0, "{summary:?}");
     // The one that was awake all the time is still there under its number when the other one says goodbye.
     cluster.workers[0].signal("TERM");
-    assert_eq!(until_there(&cluster, |ids| ids.len() == 1).await, first);
+    assert_eq!(cluster.until_there(|ids| ids.len() == 1).await, first);
     check_next_job_runs(&cluster, "next").await;
-}
-
-/// The live workers' names, as soon as there are enough.
-async fn until_there(cluster: &Cluster, enough: impl Fn(&[String]) -> bool) -> Vec<String> {
-    let deadline = std::time::Instant::now() + crate::cluster::PATIENCE;
-    loop {
-        let workers = cluster.client().workers().await.unwrap();
-        let ids: Vec<String> = workers.into_iter().map(|worker| worker.id.to_string()).collect();
-        if enough(&ids) {
-            return ids;
-        }
-        assert!(std::time::Instant::now() < deadline, "waited for too long: {ids:?}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
