@@ -1,7 +1,10 @@
 //! Integrates a function by adaptive quadrature: each task halves its interval until it is exact enough, so the graph grows
 //! where the function bends. How many tasks there will be, nobody knows before.
 
-use syncline::{ArgumentError, Function, TaskGraph, TaskHandle, worker::{Context, Next}};
+use syncline::{
+    ArgumentError, Function, TaskGraph, TaskHandle,
+    worker::{Context, Next},
+};
 
 /// The integral of [`curve`] from the first number to the second, with an error of about the third.
 pub const INTEGRATE: Function<(f64, f64, f64), f64> = Function::new("integral.integrate");

@@ -180,7 +180,7 @@ struct Worker {
 
 impl Worker {
     fn read_orders(&mut self) {
-        for order in self.inbox.drain(..) {
+        for order in std::mem::take(&mut self.inbox) {
             match order {
                 Order::Run(OrderGroup { job, nonce, tasks, .. }) => {
                     for order in tasks {
@@ -192,6 +192,7 @@ impl Worker {
                         let key = (recall.job.clone(), task.0);
                         if self.held.get(&key).is_some_and(|(_, order)| order.attempt == attempt) {
                             self.held.remove(&key);
+                            self.drop_dependents(&key.0, key.1);
                         }
                     }
                 }
@@ -549,4 +550,39 @@ proptest! {
         let graphs: Vec<Vec<NewTask>> = graphs.iter().map(|drawn| graph(drawn)).collect();
         run(&graphs, parts, seed, slots, misfortunes);
     }
+}
+
+#[test]
+fn a_task_that_gathers_more_than_a_message_holds_fails_with_its_code_and_its_worker_lives_on() {
+    const WIDTH: u32 = 2_200;
+    let mut core = Core::new(1);
+    let worker = Incarnation(1);
+    let about = WorkerInfo { capacity: capacity(4), ..WorkerInfo::default() };
+    core.handle(1, Input::WorkerJoined { worker, about }).unwrap();
+    let task = |args| NewTask { class: ClassIndex(0), args, after: vec![], name: None };
+    let mut tasks: Vec<NewTask> = (0..WIDTH).map(|_| task(vec![])).collect();
+    tasks.push(task(vec![Arg::Outputs((0..WIDTH).map(|n| TaskRef::Task(TaskIndex(n))).collect())]));
+    let id: JobId = "gather".parse().unwrap();
+    let spec = Box::new(GraphSpec { id: id.clone(), classes: vec![class()], tasks, complete: true });
+    let submission = GraphSubmission { spec, nonce: 1, replace: false };
+    let mut effects = core.handle(2, Input::SubmitGraph(submission)).unwrap();
+    while let Some(effect) = effects.pop() {
+        let Effect::Orders { orders, .. } = effect else { continue };
+        for order in orders {
+            let Order::Run(group) = order else { continue };
+            let end = |order: &TaskOrder| {
+                let outcome = Outcome::Value(Value::Inline(vec![0; 16 << 10].into()));
+                TaskEnd { task: order.task, attempt: order.attempt, run_us: 1, outcome }
+            };
+            let ended = group.tasks.iter().map(end).collect();
+            let groups = vec![ReportGroup { job: group.job, nonce: 1, ended }];
+            effects.extend(core.handle(3, Input::TasksEnded { worker, groups }).unwrap());
+        }
+        core.take_commits(3);
+    }
+    let query = TaskQuery { first: TaskIndex(WIDTH), limit: 1, state: None, name: None };
+    let gather = &core.task_views(&id, &query).unwrap()[0];
+    assert_eq!(gather.state, TaskState::Failed, "{}", gather.because);
+    assert!(gather.because.contains("E054"), "{}", gather.because);
+    assert_eq!(*core.task_job(&id).unwrap().phase(), Phase::Done, "it skips what depends on it");
 }

@@ -56,7 +56,7 @@ impl Core {
         let places_tasks = place || matches!(input, Input::Tick);
         self.dispatch(now_us, input, &mut effects)?;
         if places_tasks {
-            self.place_tasks(&mut effects);
+            self.place_tasks(now_us, &mut effects);
         }
         let mut seen = 0;
         loop {

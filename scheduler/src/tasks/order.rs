@@ -44,6 +44,22 @@ pub enum OrderArg {
     List(Vec<OrderArg>),
 }
 
+/// Most bytes of arguments with which a worker is told of one task.
+pub const MAX_ORDER_BYTES: usize = 32 << 20;
+
+impl OrderArg {
+    /// About as many bytes as it is in a message.
+    pub fn travelling_bytes(&self) -> usize {
+        const HEADER_BYTES: usize = 8;
+        HEADER_BYTES
+            + match self {
+                Self::Value(value) => value.inline_bytes(),
+                Self::Held(_) => 0,
+                Self::List(args) => args.iter().map(Self::travelling_bytes).sum(),
+            }
+    }
+}
+
 /// Attempts that nobody wants any more. What has not begun is not begun; what has is told to stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recall {

@@ -44,6 +44,14 @@ impl Value {
         }
     }
 
+    /// Bytes that travel with it.
+    pub fn inline_bytes(&self) -> usize {
+        match self {
+            Self::Inline(bytes) => bytes.len(),
+            Self::Blob(blob) => blob.digest.len(),
+        }
+    }
+
     /// Whether nothing of it needs to be kept: `()` and the like.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Inline(bytes) if bytes.is_empty())

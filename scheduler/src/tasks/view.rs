@@ -36,6 +36,8 @@ pub struct TaskView {
     pub attempts: u16,
     /// Who has it, by name and number.
     pub worker: Option<String>,
+    /// The first of the tasks that it needs, and how many there are.
     pub inputs: Vec<TaskIndex>,
+    pub inputs_total: u32,
     pub because: String,
 }

@@ -8,7 +8,8 @@ use crate::{
     core::Phase,
     ids::Incarnation,
     tasks::{
-        Backoff, Failure, FailureCause, OnFailure, Outcome, Spawned, TaskEnd, TaskIndex, TaskState, Value,
+        Backoff, Failure, FailureCause, MAX_INLINE_BYTES, MAX_ORDER_BYTES, OnFailure, Outcome, Spawned,
+        TaskEnd, TaskIndex, TaskState, Value,
     },
 };
 
@@ -16,6 +17,10 @@ use crate::{
 const CRASHED_TOO_OFTEN: &str = "E052";
 /// Code of a task that added tasks which cannot be added.
 const BAD_CHILDREN: &str = "E053";
+/// Code of a task that would be called with more than travels in one message.
+const GATHERS_TOO_MUCH: &str = "E054";
+/// Code of a value that should have been a blob.
+const TOO_LARGE_INLINE: &str = "E055";
 /// How much a new observation counts in the mean run time.
 const MEAN_WEIGHT: f32 = 0.1;
 
@@ -41,6 +46,19 @@ impl TaskJob {
         let mean = &mut self.classes[slot.class.0 as usize].mean_run_us;
         let run_us = end.run_us as f32;
         *mean = Some(mean.map_or(run_us, |mean| mean + MEAN_WEIGHT * (run_us - mean)));
+        let given = match &end.outcome {
+            Outcome::Value(value) => Some(value),
+            Outcome::Spawned(spawned) => spawned.value.as_ref().ok(),
+            Outcome::Skipped | Outcome::Failed(_) => None,
+        };
+        if let Some(bytes) = given.map(Value::inline_bytes).filter(|bytes| *bytes > MAX_INLINE_BYTES) {
+            let reason = format!(
+                "its worker sent {bytes} bytes of a value inline, at most {MAX_INLINE_BYTES} travel so"
+            );
+            let code = TOO_LARGE_INLINE.to_owned();
+            self.fail(task, Failure { cause: FailureCause::Worker, code, reason }, now_us);
+            return self.end_if_all_is_over(now_us);
+        }
         match end.outcome {
             Outcome::Value(value) => self.settle(task, End::Value(value)),
             Outcome::Skipped => {
@@ -151,12 +169,33 @@ impl TaskJob {
             self.postponed.insert((until_us, task));
             return;
         }
+        self.fail(task, failure, now_us);
+    }
+
+    /// A task that no worker can be told of fails: what it takes does not fit into one message.
+    pub(super) fn gathers_too_much(&mut self, worker: Incarnation, task: u32, bytes: usize, now_us: u64) {
+        self.unlease(worker, task);
+        let reason = format!(
+            "it takes {bytes} bytes of small values, at most {MAX_ORDER_BYTES} travel to a worker: gather them in steps, or give values that are larger than {MAX_INLINE_BYTES} bytes each"
+        );
+        let code = GATHERS_TOO_MUCH.to_owned();
+        self.fail(task, Failure { cause: FailureCause::Function, code, reason }, now_us);
+        self.end_if_all_is_over(now_us);
+    }
+
+    /// A task fails for good.
+    fn fail(&mut self, task: u32, failure: Failure, now_us: u64) {
+        self.give_back_followers(task);
+        let on_failure = self.classes[self.graph.slot(task).class.0 as usize].class.rules.on_failure;
+        let faults = self.note_attempts(task);
+        faults.last = Some(failure.clone());
+        let attempts = faults.attempts;
         self.settle(task, End::Nothing(TaskState::Failed));
         let name = self.display(task);
         let Failure { code, reason, .. } = failure;
         let fields = vec![("task", name.clone()), ("code", code.clone()), ("reason", reason.clone())];
         self.event("task_failed", now_us, fields);
-        if rules.on_failure == OnFailure::FailJob {
+        if on_failure == OnFailure::FailJob {
             let times = if attempts > 1 { format!(" (attempt {attempts})") } else { String::new() };
             let reason = format!("task {name}{times}: {reason}");
             self.end(Phase::Failed { code, reason }, now_us);
@@ -219,7 +258,8 @@ impl TaskJob {
                 End::Nothing(state) => *state,
             };
             if self.graph.state(task) == TaskState::Leased {
-                // It waits, on its worker, for what will not come.
+                // It waits, on its worker, for what will not come; its worker drops what waits for it there.
+                self.give_back_followers(task);
                 let attempt = self.graph.slot(task).attempts;
                 if let Some(worker) = self.holder(task) {
                     self.unlease(worker, task);

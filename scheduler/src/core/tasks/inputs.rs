@@ -34,7 +34,7 @@ impl Core {
             Input::TasksEnded { worker, groups } => self.tasks_ended(worker, groups, now_us, effects),
             _ => return Ok(()),
         }
-        self.place_tasks(effects);
+        self.place_tasks(now_us, effects);
         Ok(())
     }
 
@@ -208,12 +208,25 @@ impl Core {
     }
 
     /// Gives ready tasks to workers that have room.
-    pub(in crate::core) fn place_tasks(&mut self, effects: &mut Vec<Effect>) {
+    pub(in crate::core) fn place_tasks(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let Self { fleet, task_jobs, workers, idle, changed_tasks, .. } = self;
         let trains = |worker: Incarnation, about: &WorkerInfo| about.trains && !idle.contains(&worker);
         let mut matching = Matching { jobs: task_jobs, workers, trains: &trains, touched: BTreeSet::new() };
         fleet.place(&mut matching, effects);
-        changed_tasks.append(&mut matching.touched);
+        let mut touched = matching.touched;
+        let untold = |id: &&JobId| task_jobs.get(*id).is_some_and(|job| !job.outbox.untold.is_empty());
+        let untold: Vec<JobId> = touched.iter().filter(untold).cloned().collect();
+        changed_tasks.append(&mut touched);
+        for id in untold {
+            if let Some(job) = self.task_jobs.get_mut(&id) {
+                for (worker, task, bytes) in std::mem::take(&mut job.outbox.untold) {
+                    if job.is_running() {
+                        job.gathers_too_much(worker, task, bytes, now_us);
+                    }
+                }
+            }
+            self.note(&id, effects);
+        }
     }
 
     /// Takes in a job of general tasks that was loaded, and returns what has to be repeated.

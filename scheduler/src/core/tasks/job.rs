@@ -76,6 +76,8 @@ pub(super) struct Outbox {
     pub recalled: Vec<(Incarnation, TaskIndex, u16)>,
     /// Leases that have ended.
     pub freed: Vec<(Incarnation, ClassIndex)>,
+    /// Tasks that were leased and cannot be told of, with the bytes that they take.
+    pub untold: Vec<(Incarnation, u32, usize)>,
     /// Blobs that nobody needs any more.
     pub released: Vec<String>,
     /// Classes that have ready tasks and had none.

@@ -10,7 +10,10 @@ use super::{job::TaskJob, record::Argument};
 use crate::{
     core::{Effect, WorkerInfo},
     ids::{Incarnation, JobId},
-    tasks::{ClassIndex, Order, OrderArg, OrderGroup, Recall, TaskIndex, TaskOrder, TaskState, Value, Work},
+    tasks::{
+        ClassIndex, MAX_ORDER_BYTES, Order, OrderArg, OrderGroup, Recall, TaskIndex, TaskOrder, TaskState,
+        Value, Work,
+    },
 };
 
 /// Work that a worker holds per slot, besides what it runs: enough to hide the way to the engine and back.
@@ -164,6 +167,9 @@ impl Fleet {
             // A fair part of what is there: others may be just as free.
             let share = (class.ready.len() as u32).div_ceil(others);
             taker.take_ready(job, offer.class, share);
+            if !job.outbox.untold.is_empty() {
+                matching.touched.insert(offer.job.clone());
+            }
             if job.classes[offer.class.0 as usize].ready.is_empty() {
                 exhausted.push(offer.clone());
             }
@@ -256,6 +262,10 @@ impl Taker<'_> {
         let class = &job.classes[job.graph.slot(task).class.0 as usize];
         self.load.held += 1;
         self.load.held_us += class.mean_run_us.unwrap_or(0.0).max(1.0);
+        let bytes: usize = order.args.iter().map(OrderArg::travelling_bytes).sum();
+        if bytes > MAX_ORDER_BYTES {
+            return job.outbox.untold.push((self.worker, task, bytes));
+        }
         push_order(&mut self.orders, job, &class.class.work, task, order);
     }
 }

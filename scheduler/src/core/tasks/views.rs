@@ -7,6 +7,8 @@ use crate::{
     tasks::{TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
 };
 
+/// Inputs that a view lists.
+const INPUTS_SHOWN: usize = 64;
 /// Names of tasks that are listed in one sentence.
 const NAMED_IN_A_SENTENCE: usize = 5;
 
@@ -33,7 +35,7 @@ impl Core {
         let slot = job.graph.slot(task);
         let record = job.graph.record(task);
         let Work::Call(function) = &job.classes[slot.class.0 as usize].class.work;
-        let inputs = record.values_of().chain(record.2.iter().copied()).map(TaskIndex).collect();
+        let inputs = || record.values_of().chain(record.2.iter().copied()).map(TaskIndex);
         TaskView {
             task: TaskIndex(task),
             name: record.3.clone(),
@@ -41,7 +43,8 @@ impl Core {
             state: slot.state,
             attempts: slot.attempts,
             worker: job.holder(task).map(|worker| self.worker_name(worker)),
-            inputs,
+            inputs: inputs().take(INPUTS_SHOWN).collect(),
+            inputs_total: inputs().count() as u32,
             because: self.because(job, task),
         }
     }

@@ -129,8 +129,9 @@ fn one_in_words(view: &TaskView, states: &BTreeMap<TaskIndex, TaskState>) -> Str
     };
     if !view.inputs.is_empty() {
         let mut needs: Vec<String> = view.inputs.iter().take(INPUTS_SHOWN).map(state).collect();
-        if let Some(more) = view.inputs.len().checked_sub(INPUTS_SHOWN + 1) {
-            needs.push(format!("and {} more", more + 1));
+        let more = view.inputs_total as usize - needs.len();
+        if more > 0 {
+            needs.push(format!("and {more} more"));
         }
         lines.push(format!("needs     {}", needs.join(", ")));
     }
@@ -168,6 +169,7 @@ mod tests {
             attempts: 1,
             worker: None,
             inputs: (0..task).map(TaskIndex).collect(),
+            inputs_total: task,
             because: "it waits".into(),
         }
     }
