@@ -13,9 +13,9 @@ pub enum ArgumentError {
     Encode { place: usize, cause: String },
     #[error("[E041] argument {place} is a task of another graph")]
     OtherGraph { place: usize },
-    #[error("[E042] the calls are of more than 65,536 kinds")]
+    #[error("[E345] the calls are of more than 65,536 kinds")]
     TooManyClasses,
-    #[error("[E043] the task that the call comes after is one of another graph")]
+    #[error("[E346] the task that the call comes after is one of another graph")]
     AfterOtherGraph,
     #[error(transparent)]
     Name(#[from] InvalidName),

@@ -103,7 +103,7 @@ impl Context {
     /// it is not added.
     ///
     /// # Errors
-    /// E040 to E043 for what the call is given.
+    /// E040, E041, E345 and E346 for what the call is given.
     pub fn call<I, O>(
         &self,
         function: Function<I, O>,

@@ -40,7 +40,7 @@ impl GraphParts {
     /// Adds a call.
     ///
     /// # Errors
-    /// E001 for a name that is none, E040 to E043 for what the call is given.
+    /// E001 for a name that is none, E040, E041, E345 and E346 for what the call is given.
     pub(crate) fn add<I, O>(
         &mut self,
         function: Function<I, O>,
@@ -126,7 +126,7 @@ mod tests {
             parts.add(ADD, (1, 2), &CallOptions::new().name("No name")).unwrap_err(),
         ];
         let codes = refused.map(|error| error.to_string()[..6].to_owned());
-        assert_eq!(codes, ["[E041]", "[E043]", "[E001]"]);
+        assert_eq!(codes, ["[E041]", "[E346]", "[E001]"]);
         assert!(parts.tasks.is_empty() && parts.classes.is_empty());
     }
 }
