@@ -87,6 +87,6 @@ async fn an_integral_grows_tasks_until_it_is_exact_enough() {
     assert!((value.parse::<f64>().unwrap() - 2.0 / 3.0).abs() < 1e-8, "{printed}");
     // A task either gives a value, or adds three: the number of tasks tells that the graph grew, and by whole steps.
     let tasks: u64 = tasks.trim_end_matches(" tasks").parse().unwrap();
-    assert!(tasks > 100 && (tasks - 1) % 3 == 0, "{printed}");
+    assert!(tasks > 100 && (tasks - 1).is_multiple_of(3), "{printed}");
     cluster.stop().await;
 }

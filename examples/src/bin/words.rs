@@ -18,7 +18,12 @@ async fn main() -> anyhow::Result<()> {
 
     let client = Client::find()?;
     let id = client.replace_tasks(&graph).await?;
-    client.wait(&id, |view| eprintln!("{:?}", view.job.tasks)).await?;
+    client
+        .wait(&id, |view| {
+            let tasks = view.job.tasks.unwrap_or_default();
+            eprintln!("{} of {} tasks", tasks.ended(), tasks.total);
+        })
+        .await?;
     let counts = client.get(&id, &all).await?;
 
     let mut ranking: Vec<_> = counts.iter().collect();
