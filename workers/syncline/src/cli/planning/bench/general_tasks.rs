@@ -85,6 +85,8 @@ pub(super) fn tasks(args: &TasksArgs) -> Result<(), Failure> {
         let id = cluster.client.submit_tasks(&graph).await?;
         let load_s = since.elapsed().as_secs_f64();
         let done = cluster.client.wait(&id, |_| {}).await?.job;
+        let ended_well = done.tasks.unwrap_or_default().done;
+        expect(ended_well == u64::from(args.count), "a job is done and some of its tasks are not")?;
         let count = f64::from(args.count);
         Ok(TasksMeasured {
             tasks: args.count,
