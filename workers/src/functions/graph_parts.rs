@@ -60,6 +60,7 @@ impl GraphParts {
     }
 
     /// The place of a task among these.
+    #[cfg(feature = "worker")]
     pub(crate) fn place_of<T>(&self, handle: TaskHandle<T>) -> Option<u32> {
         match handle.task {
             TaskRef::New(place) if handle.graph == self.graph => Some(place),

@@ -7,19 +7,10 @@ use syncline_ps::{
     PsError,
     client::{Addresses, BlobClient},
 };
-use syncline_scheduler::tasks::{Arg, BlobValue, Bytes, MAX_INLINE_BYTES, NewTask, TaskIndex, Value};
+use syncline_scheduler::tasks::{Arg, BlobValue, Bytes, MAX_INLINE_BYTES, NewTask};
 
 /// The first bytes of a blob: no other has the same.
 pub(crate) type Salt = [u8; BlobValue::SALT_BYTES];
-
-/// The salt of what one attempt at a task gives.
-pub(crate) fn task_salt(nonce: u32, task: TaskIndex, attempt: u16) -> Salt {
-    let mut salt = Salt::default();
-    salt[..4].copy_from_slice(&nonce.to_le_bytes());
-    salt[4..8].copy_from_slice(&task.0.to_le_bytes());
-    salt[8..10].copy_from_slice(&attempt.to_le_bytes());
-    salt
-}
 
 /// Where values lie that are too large to travel. Its calls block.
 pub(crate) trait ValueStore: Send + Sync {
@@ -28,14 +19,6 @@ pub(crate) trait ValueStore: Send + Sync {
 
     /// Fetches a value.
     fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError>;
-}
-
-/// The value as it travels; a large one is put into the store.
-pub(crate) fn to_value(store: &dyn ValueStore, salt: Salt, value: Bytes) -> Result<Value, PsError> {
-    match value.len() <= MAX_INLINE_BYTES {
-        true => Ok(Value::Inline(value)),
-        false => store.put(salt, &value).map(Value::Blob),
-    }
 }
 
 /// Puts the large constants among the arguments of new tasks into the store.
@@ -105,12 +88,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_salt_belongs_to_one_attempt() {
-        let salt = task_salt(0x0403_0201, TaskIndex(0x0807_0605), 0x0a09);
-        assert_eq!(salt, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 0, 0, 0, 0, 0]);
-    }
-
-    #[test]
     fn large_values_spread_over_shards_and_come_back_without_their_salt() {
         let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
         let start = |index: u32| {
@@ -132,15 +109,12 @@ mod tests {
         let mut homes = BTreeMap::<usize, u32>::new();
         for task in 0..16 {
             let large = vec![7u8; MAX_INLINE_BYTES + 1];
-            let value = to_value(&store, task_salt(1, TaskIndex(task), 1), large.clone().into()).unwrap();
-            let blob = value.blob().unwrap();
-            assert_eq!((blob.bytes, &store.get(blob).unwrap()[..]), (large.len() as u64, &large[..]));
+            let blob = store.put([task; BlobValue::SALT_BYTES], &large).unwrap();
+            assert_eq!((blob.bytes, &store.get(&blob).unwrap()[..]), (large.len() as u64, &large[..]));
             let home = addresses.iter().position(|a| blobs.has(a, &blob.digest).unwrap()).unwrap();
             *homes.entry(home).or_default() += 1;
         }
         assert_eq!(homes.len(), 2, "{homes:?}");
-        let small = to_value(&store, Salt::default(), vec![7; MAX_INLINE_BYTES].into()).unwrap();
-        assert!(small.blob().is_none());
 
         let args = vec![Arg::Value(vec![1].into()), Arg::Value(vec![2; MAX_INLINE_BYTES + 1].into())];
         let (after, name) = (Vec::new(), None);

@@ -21,6 +21,8 @@ mod registry;
 #[cfg(feature = "worker")]
 mod task_function;
 mod task_graph;
+#[cfg(feature = "worker")]
+mod task_value;
 #[cfg(all(test, feature = "worker"))]
 mod tests;
 
@@ -34,9 +36,9 @@ pub(crate) use fault::CallFault;
 pub use function::Function;
 pub(crate) use graph_parts::GraphParts;
 pub use handle::{GraphNumber, TaskHandle};
-#[cfg(test)]
+#[cfg(feature = "worker")]
 pub(crate) use large_value::Salt;
-pub(crate) use large_value::{ShardValues, ValueStore, move_large_constants, task_salt, to_value};
+pub(crate) use large_value::{ShardValues, ValueStore, move_large_constants};
 #[cfg(feature = "worker")]
 pub use next::{InNext, InResult, IntoNext, Next, Plain};
 pub use options::CallOptions;
@@ -47,3 +49,5 @@ pub use registry::{RegisteredTwice, Registry};
 #[cfg(feature = "worker")]
 pub use task_function::{AsyncTaskFunction, Bare, TaskFunction, WithContext};
 pub use task_graph::{InvalidCall, TaskGraph};
+#[cfg(feature = "worker")]
+pub(crate) use task_value::{task_salt, to_value};

@@ -166,8 +166,8 @@ fn start_pool(options: &WorkerOptions, shared: &Shared) -> Result<Option<Pool>, 
     if options.registry.is_empty() {
         return Ok(None);
     }
-    let store = Box::new(ShardValues::new(options.token.clone(), shared.shards.clone()));
-    let around = Surroundings { store, runtime: Handle::current() };
+    let store = ShardValues::new(options.token.clone(), shared.shards.clone());
+    let around = Surroundings::new(store, Handle::current());
     let pool = Pool::start(options.registry.clone(), options.slots.max(1), around);
     pool.map(Some).map_err(|e| WorkerError::Executor { cause: e.to_string() })
 }

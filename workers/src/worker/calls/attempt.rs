@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use syncline_scheduler::tasks::{Arg, Bytes, NewTask, Outcome, Spawned, Value};
 use tokio::runtime::Handle;
 
-use super::{held, input::input};
+use super::{held, input::input, value_cache::ValueCache};
 use crate::functions::{
     CallFault, Context, Given, GraphParts, StopFlag, ValueStore, move_large_constants, task_salt, to_value,
 };
@@ -16,9 +16,15 @@ const MAX_ADDED_BYTES: usize = 16 << 20;
 /// What calls need beside their orders.
 pub(in crate::worker) struct Surroundings {
     /// Where large values lie.
-    pub store: Box<dyn ValueStore>,
+    store: ValueCache,
     /// For async functions.
-    pub runtime: Handle,
+    runtime: Handle,
+}
+
+impl Surroundings {
+    pub(in crate::worker) fn new(store: impl ValueStore + 'static, runtime: Handle) -> Self {
+        Self { store: ValueCache::new(Box::new(store)), runtime }
+    }
 }
 
 /// How an attempt ended.
@@ -45,7 +51,7 @@ pub(super) fn run(
         let what = "the function".to_owned();
         return failed(CallFault::Missing { function: group.id.to_string(), what }, 0);
     };
-    let input = match input(function.name, &order.args, &*around.store, scratch) {
+    let input = match input(function.name, &order.args, &around.store, scratch) {
         Ok(input) => input,
         Err(fault) => return failed(fault, 0),
     };
@@ -58,7 +64,7 @@ pub(super) fn run(
         Err(fault) => return failed(fault, run_us),
     };
     let added = context.into_added().filter(|added| !added.tasks.is_empty());
-    match outcome(attempt, given, added, &*around.store) {
+    match outcome(attempt, given, added, &around.store) {
         Ok((outcome, value)) => Some(Ended { outcome, run_us, value }),
         Err(fault) => failed(fault, run_us),
     }

@@ -12,6 +12,7 @@ mod running;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod value_cache;
 
 pub(super) use attempt::Surroundings;
 pub(super) use pool::Pool;

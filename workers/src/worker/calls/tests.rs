@@ -88,7 +88,7 @@ fn usual() -> Registry {
 fn rig(registry: Registry, slots: u32) -> Rig {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let store = Memory::default();
-    let around = Surroundings { store: Box::new(store.clone()), runtime: runtime.handle().clone() };
+    let around = Surroundings::new(store.clone(), runtime.handle().clone());
     let pool = Pool::start(registry, slots, around).unwrap();
     let limits = pool.clone();
     runtime.spawn(async move { limits.enforce_limits().await });
