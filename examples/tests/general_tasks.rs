@@ -4,13 +4,15 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     fs,
     path::Path,
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use syncline::{LocalCluster, LocalOptions};
+use syncline_examples::integral;
 use syncline_workers::client::token_file;
 
 /// A program that talks to the cluster.
@@ -88,5 +90,35 @@ async fn an_integral_grows_tasks_until_it_is_exact_enough() {
     // A task either gives a value, or adds three: the number of tasks tells that the graph grew, and by whole steps.
     let tasks: u64 = tasks.trim_end_matches(" tasks").parse().unwrap();
     assert!(tasks > 100 && (tasks - 1).is_multiple_of(3), "{printed}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_that_are_killed_cost_no_result() {
+    const JOBS: usize = 4;
+    const KILLS: u64 = 5;
+    let (cluster, workers) = cluster().await;
+    let client = cluster.client();
+    let mut jobs = Vec::new();
+    for job in 0..JOBS {
+        let (graph, integral) = integral::graph(&format!("integral-{job}"), 0.0, 1.0, 1e-13);
+        jobs.push((client.submit_tasks(&graph).await.unwrap(), integral));
+    }
+    let done = async || -> u64 {
+        let jobs = client.jobs().await.unwrap();
+        jobs.iter().filter_map(|job| job.tasks.as_ref()).map(|tasks| tasks.done).sum()
+    };
+    let mut workers = VecDeque::from(workers);
+    for kill in 1..=KILLS {
+        while done().await < kill * 200 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(workers.pop_front());
+        workers.push_back(Worker::start(&cluster));
+    }
+    for (id, integral) in jobs {
+        assert!((client.get(&id, &integral).await.unwrap() - 2.0 / 3.0).abs() < 1e-12);
+        client.wait(&id, |_| {}).await.unwrap();
+    }
     cluster.stop().await;
 }
