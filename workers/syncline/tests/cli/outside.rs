@@ -43,7 +43,8 @@ fn a_program_outside_the_workspace_submits_follows_and_fetches_weights_in_25_lin
     let manifest = format!(
         "[package]\nname = \"outside\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n\
          syncline = {{ path = {:?}, features = [\"train\"] }}\n\
-         tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n",
+         tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\n\
+         [profile.dev]\ndebug = false\nincremental = false\n",
         root().join("workers/syncline")
     );
     fs::write(home.path().join("Cargo.toml"), manifest).unwrap();
