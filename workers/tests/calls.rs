@@ -69,8 +69,11 @@ fn registry(zone: &'static str) -> Registry {
 struct Rig {
     cluster: LocalCluster,
     client: Client,
-    workers: Vec<(watch::Sender<bool>, JoinHandle<Result<(), WorkerError>>)>,
+    workers: Vec<(watch::Sender<bool>, Running)>,
 }
+
+/// A worker's task, which ends when it is told to.
+type Running = JoinHandle<Result<(), WorkerError>>;
 
 impl Rig {
     async fn start() -> Self {

@@ -23,7 +23,8 @@ mod task_function;
 mod task_graph;
 #[cfg(feature = "worker")]
 mod task_value;
-#[cfg(all(test, feature = "worker"))]
+#[cfg(test)]
+#[cfg(feature = "worker")]
 mod tests;
 
 pub use argument::{ArgumentError, CallArguments, IntoArgument};

@@ -126,7 +126,7 @@ fn an_async_function_that_waits_is_dropped_when_it_is_to_stop() {
 
 #[test]
 fn what_functions_return_table() {
-    let half = |n: u64| if n % 2 == 0 { Ok(n / 2) } else { Err(format!("{n} is odd")) };
+    let half = |n: u64| if n.is_multiple_of(2) { Ok(n / 2) } else { Err(format!("{n} is odd")) };
     assert_eq!(given!((u64,) => u64, register, half, (4u64,)).unwrap(), value(2u64));
     let odd = given!((u64,) => u64, register, half, (5u64,)).unwrap_err();
     assert_eq!(odd.to_string(), "[E440] f failed: 5 is odd");
