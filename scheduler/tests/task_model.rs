@@ -586,3 +586,40 @@ fn a_task_that_gathers_more_than_a_message_holds_fails_with_its_code_and_its_wor
     assert!(gather.because.contains("E054"), "{}", gather.because);
     assert_eq!(*core.task_job(&id).unwrap().phase(), Phase::Done, "it skips what depends on it");
 }
+
+#[test]
+fn a_chain_that_a_worker_has_ahead_is_given_out_once() {
+    const LENGTH: u32 = 200;
+    let mut core = Core::new(1);
+    let worker = Incarnation(1);
+    let about = WorkerInfo { capacity: capacity(1), ..WorkerInfo::default() };
+    core.handle(1, Input::WorkerJoined { worker, about }).unwrap();
+    let before = |n: u32| n.checked_sub(1).map(|n| Arg::Output(TaskRef::Task(TaskIndex(n))));
+    let task = |n| NewTask {
+        class: ClassIndex(0),
+        args: before(n).into_iter().collect(),
+        after: vec![],
+        name: None,
+    };
+    let tasks = (0..LENGTH).map(task).collect();
+    let spec =
+        Box::new(GraphSpec { id: "chain".parse().unwrap(), classes: vec![class()], tasks, complete: true });
+    let submission = GraphSubmission { spec, nonce: 1, replace: false };
+    let mut effects = core.handle(2, Input::SubmitGraph(submission)).unwrap();
+    let mut given = Vec::new();
+    for done in 0..LENGTH {
+        for effect in effects.drain(..) {
+            let Effect::Orders { orders, .. } = effect else { panic!("{effect:?}") };
+            for order in orders {
+                let Order::Run(group) = order else { panic!("nothing is recalled: {order:?}") };
+                given.extend(group.tasks.iter().map(|order| (order.task.0, order.attempt)));
+            }
+        }
+        let outcome = Outcome::Value(Value::Inline(vec![7].into()));
+        let ended = vec![TaskEnd { task: TaskIndex(done), attempt: 1, run_us: 1, outcome }];
+        let groups = vec![ReportGroup { job: "chain".parse().unwrap(), nonce: 1, ended }];
+        effects = core.handle(3, Input::TasksEnded { worker, groups }).unwrap();
+    }
+    assert_eq!(given, (0..LENGTH).map(|task| (task, 1)).collect::<Vec<_>>());
+    assert_eq!(*core.task_job(&"chain".parse().unwrap()).unwrap().phase(), Phase::Done);
+}

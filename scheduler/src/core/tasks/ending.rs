@@ -104,6 +104,10 @@ impl TaskJob {
         held
     }
 
+    fn leased_by(&self, task: u32) -> Option<Incarnation> {
+        if self.graph.state(task) == TaskState::Leased { self.holder(task) } else { None }
+    }
+
     /// Who has a leased task.
     pub(super) fn holder(&self, task: u32) -> Option<Incarnation> {
         self.leases.iter().find(|(_, tasks)| tasks.contains(&task)).map(|(worker, _)| *worker)
@@ -257,14 +261,12 @@ impl TaskJob {
                 End::Value(_) => TaskState::Done,
                 End::Nothing(state) => *state,
             };
-            if self.graph.state(task) == TaskState::Leased {
-                // It waits, on its worker, for what will not come; its worker drops what waits for it there.
+            // One that has not ended itself waits, on its worker, for what will not come; that drops what waits for it there.
+            if let Some(worker) = self.leased_by(task) {
                 self.give_back_followers(task);
                 let attempt = self.graph.slot(task).attempts;
-                if let Some(worker) = self.holder(task) {
-                    self.unlease(worker, task);
-                    self.outbox.recalled.push((worker, TaskIndex(task), attempt));
-                }
+                self.unlease(worker, task);
+                self.outbox.recalled.push((worker, TaskIndex(task), attempt));
             }
             if self.graph.state(task) == TaskState::Continued {
                 self.continued.remove(&task);
