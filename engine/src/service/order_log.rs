@@ -2,14 +2,12 @@
 
 use std::{collections::VecDeque, mem};
 
-use syncline_scheduler::tasks::{Order, OrderArg, OrderGroup, TaskOrder, Value};
+use syncline_scheduler::tasks::{Order, OrderArg, OrderGroup, TaskOrder};
 
 /// Most that one answer carries, unless a single task has more.
 const MAX_ANSWER: Load = Load { tasks: 4_096, bytes: 4 << 20 };
-/// Bytes of a task without its arguments, and of an argument without its value, as a frame holds them.
+/// Bytes of a task without its arguments, as a frame holds them.
 const HEADER_BYTES: usize = 8;
-/// Bytes of a value that is a blob.
-const BLOB_BYTES: usize = 80;
 
 /// How much an order takes of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,17 +26,8 @@ impl Load {
     }
 
     fn of_task(task: &TaskOrder) -> Self {
-        let args: usize = task.args.iter().map(arg_bytes).sum();
+        let args: usize = task.args.iter().map(OrderArg::travelling_bytes).sum();
         Self { tasks: 1, bytes: HEADER_BYTES * (1 + task.after.len()) + args }
-    }
-}
-
-fn arg_bytes(arg: &OrderArg) -> usize {
-    match arg {
-        OrderArg::Value(Value::Inline(bytes)) => HEADER_BYTES + bytes.len(),
-        OrderArg::Value(Value::Blob(_)) => BLOB_BYTES,
-        OrderArg::Held(_) => HEADER_BYTES,
-        OrderArg::List(args) => HEADER_BYTES + args.iter().map(arg_bytes).sum::<usize>(),
     }
 }
 
@@ -103,7 +92,7 @@ impl OrderLog {
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::tasks::{FunctionId, Recall, TaskIndex, Work};
+    use syncline_scheduler::tasks::{FunctionId, Recall, TaskIndex, Value, Work};
 
     use super::*;
 
