@@ -1,4 +1,5 @@
-//! Jobs as a user would write them, one file each: those that train, and two of general tasks, [`words`] and [`integral`].
+//! Jobs as a user would write them, one file each: those that train, two of general tasks, [`words`] and [`integral`],
+//! and [`sweep`], which is of both.
 //! The programs are in `examples/` and `src/bin`, the end-to-end tests in `tests/`.
 //!
 //! [`show`] is what the programs have in common: a cluster in this process, a bar while it trains, a report.
@@ -11,6 +12,7 @@ pub mod integral;
 pub mod mnist;
 mod run;
 pub mod show;
+pub mod sweep;
 pub mod words;
 
 pub use files::{MissingData, model};

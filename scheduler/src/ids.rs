@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Longest name a user may give a job or a node of its graph, in bytes.
 pub const MAX_NAME_BYTES: usize = 64;
 
-/// A name that may stand in a Redis key, a file name and a log line: `[a-z0-9][a-z0-9._-]*`, at most 64 bytes.
+/// A name that may stand in a Redis key, a file name and a log line: `[a-z0-9][a-z0-9._-]*`, at most 64 bytes. The engine
+/// alone makes names with one `~` behind that, for jobs that a task of another job has begun: see [`Name::of_training`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(Box<str>);
@@ -16,6 +17,20 @@ impl Name {
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The job that trains for task `task` of this job, at its attempt `attempt`: `sweep~3`, and `sweep~3-2` when it is
+    /// tried again.
+    pub fn of_training(&self, task: u32, attempt: u16) -> Self {
+        match attempt {
+            0 | 1 => Self(format!("{self}~{task}").into()),
+            _ => Self(format!("{self}~{task}-{attempt}").into()),
+        }
+    }
+
+    /// Whether the engine has made it: users cannot give such names.
+    pub fn is_made_by_engine(&self) -> bool {
+        self.0.contains('~')
     }
 }
 
@@ -26,14 +41,23 @@ impl Name {
 )]
 pub struct InvalidName(pub String);
 
+/// `3` or `3-2`.
+fn is_task_and_attempt(text: &str) -> bool {
+    let (task, attempt) = text.split_once('-').unwrap_or((text, "2"));
+    let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    is_number(task) && is_number(attempt) && task.parse::<u32>().is_ok() && attempt.parse::<u16>().is_ok()
+}
+
 impl FromStr for Name {
     type Err = InvalidName;
 
     fn from_str(text: &str) -> Result<Self, InvalidName> {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-        let ok = text.len() <= MAX_NAME_BYTES
-            && text.bytes().next().is_some_and(plain)
-            && text.bytes().all(|b| plain(b) || matches!(b, b'.' | b'_' | b'-'));
+        let (name, training) = text.split_once('~').map_or((text, None), |(name, of)| (name, Some(of)));
+        let ok = name.len() <= MAX_NAME_BYTES
+            && name.bytes().next().is_some_and(plain)
+            && name.bytes().all(|b| plain(b) || matches!(b, b'.' | b'_' | b'-'))
+            && training.is_none_or(is_task_and_attempt);
         if ok { Ok(Self(text.into())) } else { Err(InvalidName(text.chars().take(80).collect())) }
     }
 }
@@ -193,6 +217,20 @@ mod tests {
             assert!(ok.parse::<Name>().is_ok(), "{ok}");
         }
         for bad in ["", "-a", ".hidden", "A", "a b", "a{b}", "a:b", "../x", "ä", &"a".repeat(65)] {
+            assert!(bad.parse::<Name>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_training_of_a_task_has_a_name_that_no_user_can_give() {
+        let sweep: Name = "sweep".parse().unwrap();
+        for (attempt, name) in [(1, "sweep~3"), (2, "sweep~3-2")] {
+            let made = sweep.of_training(3, attempt);
+            assert_eq!((made.as_str(), name.parse()), (name, Ok(made.clone())));
+            assert!(made.is_made_by_engine() && !sweep.is_made_by_engine());
+        }
+        assert!(format!("{}~4294967295-65535", "a".repeat(64)).parse::<Name>().is_ok());
+        for bad in ["~3", "a~", "a~b", "a~3-", "a~-3", "a~+3", "a~3~4", "a~3-4-5", "a~4294967296"] {
             assert!(bad.parse::<Name>().is_err(), "{bad}");
         }
     }

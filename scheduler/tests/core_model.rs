@@ -58,7 +58,19 @@ fn misfortunes(policies: &'static [&'static str]) -> impl Strategy<Value = Setti
             joins,
             restarts,
             ahead,
+            trainings: 0,
         }
+    })
+}
+
+/// Graphs of tasks that train, in clusters where anything may die.
+fn trainings() -> impl Strategy<Value = Settings> {
+    let policies = &["asp", "bsp", "elastic-bsp:5", "ssp:3", "local-sgd:5"];
+    (misfortunes(policies), 1u32..4, 0u32..8).prop_map(|(settings, trainings, restarts)| Settings {
+        samples: settings.samples % 60 + 10,
+        trainings,
+        restarts,
+        ..settings
     })
 }
 
@@ -79,6 +91,15 @@ macro_rules! every_sample_is_counted_once {
 every_sample_is_counted_once!(by_clocks_every_sample_is_counted_once_whatever_dies, BY_CLOCKS, 75);
 every_sample_is_counted_once!(by_plans_every_sample_is_counted_once_whatever_dies, BY_PLANS, 75);
 every_sample_is_counted_once!(by_rounds_every_sample_is_counted_once_whatever_dies, BY_ROUNDS, 100);
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn tasks_that_train_train_once_whatever_dies_between_two_writes(settings in trainings()) {
+        run(settings);
+    }
+}
 
 #[test]
 fn a_quiet_bsp_job_loses_and_tears_nothing() {

@@ -82,7 +82,7 @@ fn class() -> TaskClass {
 }
 
 fn capacity(slots: u32) -> Capacity {
-    let Work::Call(function) = class().work;
+    let function = class().work.function().unwrap().clone();
     Capacity { slots, functions: [function].into(), ..Capacity::default() }
 }
 

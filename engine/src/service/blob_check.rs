@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use syncline_scheduler::tasks::{Arg, NewTask};
+use syncline_scheduler::tasks::{Arg, NewTask, TaskClass, Work};
 
 use super::context::ServiceContext;
 use crate::rpc::{EngineFault, within};
@@ -30,9 +30,19 @@ impl ServiceContext {
         }
     }
 
-    /// The same for the large values among the arguments of general tasks. Without any, no shard needs to be there.
-    pub(super) async fn check_values(&self, tasks: &[NewTask]) -> Result<(), EngineFault> {
-        let digests = large_values(tasks);
+    /// The same for what trainings need, and for the large values among the arguments of general tasks. Without any, no
+    /// shard needs to be there.
+    pub(super) async fn check_graph(
+        &self,
+        classes: &[TaskClass],
+        tasks: &[NewTask],
+    ) -> Result<(), EngineFault> {
+        let mut digests = large_values(tasks);
+        for class in classes {
+            if let Work::Train(training) = &class.work {
+                digests.extend(training.blobs().map_err(|e| EngineFault::InvalidJob(e.to_string()))?);
+            }
+        }
         if digests.is_empty() {
             return Ok(());
         }

@@ -113,7 +113,7 @@ impl ClientService for ClientHandler {
         replace: bool,
     ) -> Result<(), EngineFault> {
         self.0.dispatcher()?;
-        self.0.check_values(&spec.tasks).await?;
+        self.0.check_graph(&spec.classes, &spec.tasks).await?;
         let submission = GraphSubmission { spec: Box::new(spec), nonce, replace };
         self.0.commit_input(Input::SubmitGraph(submission)).await.map(drop)
     }
@@ -127,7 +127,7 @@ impl ClientService for ClientHandler {
         tasks: Vec<NewTask>,
     ) -> Result<(), EngineFault> {
         self.0.dispatcher()?;
-        self.0.check_values(&tasks).await?;
+        self.0.check_graph(&[], &tasks).await?;
         self.0.commit_input(Input::ExtendGraph { job, nonce, first, tasks }).await.map(drop)
     }
 

@@ -9,7 +9,7 @@ use super::decision_loop::{DecisionLoop, LoopEnd};
 use crate::{rpc::EngineFault, store::CommitMode};
 
 /// The job that an input brings in, and whether it may replace another.
-pub(super) fn submitted(input: &Input) -> Option<(&JobId, bool)> {
+fn submitted(input: &Input) -> Option<(&JobId, bool)> {
     match input {
         Input::Submit(submission) => Some((&submission.spec.id, submission.replace)),
         Input::SubmitGraph(submission) => Some((&submission.spec.id, submission.replace)),

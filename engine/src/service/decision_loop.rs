@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 use super::{
-    clock::Clock, damaged_jobs::submitted, dispatcher::EffectDispatcher, job_log::log_commit,
+    clock::Clock, dispatcher::EffectDispatcher, job_log::log_commit,
     message::Message,
 };
 use crate::{
@@ -104,11 +104,18 @@ impl DecisionLoop {
             tasks += general_tasks(&input);
             let answer = match self.handle_if_damaged(&input).await? {
                 Some(answer) => answer,
-                None => self.handle(input, &mut effects).await?,
+                None => self.handle(input, &mut effects),
             };
             answers.extend(reply.map(|reply| (reply, answer)));
         }
-        let commits = self.core.take_commits(self.clock.now_us());
+        let now_us = self.clock.now_us();
+        let commits = self.core.take_commits(now_us);
+        for (id, _) in commits.iter().filter(|(_, commit)| commit.spec.is_some()) {
+            if let Some(job) = self.core.job(id) {
+                self.dispatcher.remember_spec(job.spec());
+            }
+            self.list_job(id, now_us).await?;
+        }
         self.commit(&commits).await?;
         effects.into_iter().for_each(|effect| self.dispatcher.dispatch(effect));
         for (reply, answer) in answers {
@@ -144,33 +151,14 @@ impl DecisionLoop {
         Ok(())
     }
 
-    /// Lets the core handle one input. A job that comes in is listed before its first commit.
-    async fn handle(
-        &mut self,
-        input: Input,
-        effects: &mut Vec<Effect>,
-    ) -> Result<Result<(), EngineFault>, LoopEnd> {
-        let now_us = self.clock.now_us();
-        let submitted = submitted(&input).map(|(id, _)| id.clone());
-        let training = match &input {
-            Input::Submit(submission) => Some(submission.spec.clone()),
-            _ => None,
-        };
-        match self.core.handle(now_us, input) {
-            Ok(decided) => {
-                effects.extend(decided);
-                if let Some(spec) = training {
-                    self.dispatcher.remember_spec(&spec);
-                }
-                if let Some(id) = submitted {
-                    self.list_job(&id, now_us).await?;
-                }
-                Ok(Ok(()))
-            }
-            Err(refused) => Ok(Err(fault(refused))),
-        }
+    /// Lets the core handle one input.
+    fn handle(&mut self, input: Input, effects: &mut Vec<Effect>) -> Result<(), EngineFault> {
+        let decided = self.core.handle(self.clock.now_us(), input).map_err(fault)?;
+        effects.extend(decided);
+        Ok(())
     }
 
+    /// Lists a job, before its first commit.
     async fn list_job(&mut self, job: &JobId, now_us: u64) -> Result<(), LoopEnd> {
         self.listed.retain(|listed| listed != job);
         self.listed.push(job.clone());

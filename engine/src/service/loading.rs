@@ -89,6 +89,7 @@ impl DecisionLoop {
             Self { core, store, epoch, dispatcher, clock, seqs, listed, listed_at, forget_at };
         let mut effects = Vec::new();
         let mut newest = Incarnation(0);
+        let mut damaged = Vec::new();
         for id in decision_loop.store.jobs().await? {
             let read = decision_loop.load_job(&id, &leads).await?;
             if !matches!(read, LoadedJob::Absent) {
@@ -103,7 +104,8 @@ impl DecisionLoop {
                 LoadedJob::Damaged(reason) => {
                     // One damaged job must not keep the others from running; its keys stay for inspection.
                     error!(job = %id, reason, "job is damaged and left aside");
-                    decision_loop.dispatcher.mark_damaged(&id, reason);
+                    decision_loop.dispatcher.mark_damaged(&id, reason.clone());
+                    damaged.push((id, reason));
                     continue;
                 }
             };
@@ -120,6 +122,10 @@ impl DecisionLoop {
                 }
             }
             effects.extend(job.restore(&mut decision_loop.core));
+        }
+        let now_us = decision_loop.clock.now_us();
+        for (id, reason) in &damaged {
+            effects.extend(decision_loop.core.training_damaged(id, reason, now_us));
         }
         decision_loop.store.skip_incarnations(newest).await?;
         for (worker, about) in decision_loop.core.workers() {

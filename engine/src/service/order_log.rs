@@ -92,7 +92,7 @@ impl OrderLog {
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::tasks::{FunctionId, Recall, TaskIndex, Value, Work};
+    use syncline_scheduler::tasks::{FunctionId, Recall, TaskIndex, Value};
 
     use super::*;
 
@@ -102,9 +102,9 @@ mod tests {
     }
 
     fn run(tasks: Vec<TaskOrder>) -> Order {
-        let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1 });
+        let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
         let job = "tasks".parse().unwrap();
-        Order::Run(OrderGroup { job, nonce: 1, work, slots: 1, run_limit_ms: None, tasks })
+        Order::Run(OrderGroup { job, nonce: 1, function, slots: 1, run_limit_ms: None, tasks })
     }
 
     fn recall(n: u32) -> Order {

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use syncline::worker::Worker;
-use syncline_examples::{integral, words};
+use syncline_examples::{integral, sweep, words};
 
 fn main() -> ExitCode {
     Worker::builder()
@@ -14,5 +14,7 @@ fn main() -> ExitCode {
         .register(words::ADD_UP, words::add_up)
         .register(integral::INTEGRATE, integral::integrate)
         .register(integral::ADD, integral::add)
+        .register(sweep::TRIAL, sweep::trial)
+        .register(sweep::HALVE, sweep::halve)
         .main()
 }

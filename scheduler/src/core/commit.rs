@@ -62,7 +62,7 @@ pub struct GraphChanges {
     pub leases: Vec<(String, Option<String>)>,
 }
 
-fn json(value: &impl Serialize) -> String {
+pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("our own records always have a JSON form")
 }
 

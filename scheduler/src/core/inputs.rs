@@ -201,6 +201,8 @@ pub enum Refused {
     InvalidGraph(#[from] InvalidGraph),
     #[error("[E130] job {job} exists already")]
     Duplicate { job: JobId },
+    #[error("[E145] only the engine gives names such as {job}, to trainings of tasks")]
+    Reserved { job: JobId },
     #[error("[E131] there is no job {job}")]
     Unknown { job: JobId },
     #[error("[E137] job {job} is over ({state}) and cannot be canceled")]

@@ -87,6 +87,7 @@ impl Job {
             excluded: BTreeMap::new(),
             retries: BTreeMap::new(),
             curve: CurveSampling::default(),
+            trains_for: None,
         };
         let mut job = Self {
             spec,

@@ -51,7 +51,7 @@ pub use shard_protocol::{
 };
 pub use state_machine::Core;
 pub use superstep::SuperstepState;
-pub use tasks::{InvalidGraph, MAX_TASKS, TaskJob};
+pub use tasks::{InvalidGraph, MAX_TASKS, TaskJob, Trained};
 pub use worker_protocol::{
     Assignment, Blame, Evaluation, GradientUse, Iterated, Outcome, TaskKey, TaskReport, Work,
 };

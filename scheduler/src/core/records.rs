@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    exclusion::Exclusion, recent_rate::RecentRate, shard_protocol::SnapshotFile, worker_protocol::Evaluation,
+    exclusion::Exclusion, recent_rate::RecentRate, shard_protocol::SnapshotFile, tasks::TrainsFor,
+    worker_protocol::Evaluation,
 };
 use crate::{
     graph::{TaskId, TaskState},
@@ -106,6 +107,9 @@ pub struct JobState {
     /// Nodes that failed for a reason that may pass.
     pub retries: BTreeMap<NodeName, Retry>,
     pub curve: CurveSampling,
+    /// The task of a graph for which it trains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) trains_for: Option<TrainsFor>,
 }
 
 /// A node that is tried again until it works.

@@ -21,17 +21,21 @@ pub(super) const SHARD_LOST: &str = "E220";
 /// barriers of two jobs can never wait for each other.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Core {
-    shards: u32,
+    pub(super) shards: u32,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) workers: BTreeMap<Incarnation, WorkerInfo>,
     /// Those of them that serve no job.
     pub(super) idle: BTreeSet<Incarnation>,
     /// Deleted since the last commits were taken.
-    deleted: Vec<JobId>,
+    pub(super) deleted: Vec<JobId>,
     pub(super) task_jobs: BTreeMap<JobId, TaskJob>,
     /// Those of them that have changed since the last commits were taken.
     pub(super) changed_tasks: BTreeSet<JobId>,
     pub(super) fleet: Fleet,
+    /// Graphs that have tasks which train, or could.
+    pub(super) with_trainings: BTreeSet<JobId>,
+    /// Jobs that train for tasks were loaded: some may not be wanted any more.
+    pub(super) has_loaded_trainings: bool,
 }
 
 impl Core {
@@ -60,6 +64,8 @@ impl Core {
         }
         let mut seen = 0;
         loop {
+            // A training that ends may let others begin, and with new jobs workers are placed.
+            place |= self.advance_trainings(now_us, &mut effects);
             if frees_workers(&effects[seen..]) {
                 self.find_idle_workers();
                 place = true;
@@ -312,6 +318,7 @@ impl Core {
     /// Takes in a job that was loaded, and returns what has to be repeated because it may not have been carried out.
     pub fn restore(&mut self, job: Job) -> Vec<Effect> {
         let effects = job.pending_effects();
+        self.has_loaded_trainings |= job.state.trains_for.is_some();
         if !job.state.phase.is_over() {
             for worker in job.active() {
                 self.workers.insert(worker, job.members[&worker].about.clone());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{FunctionId, TaskClass, Work};
+use super::{FunctionId, Needs, TaskClass};
 
 /// Slots, functions and labels of one worker. One that has no functions only trains.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,10 +21,13 @@ impl Capacity {
         self.functions.is_empty()
     }
 
-    /// Whether a task of that class can run here at all.
+    /// Whether a task of that class can be called here at all.
     pub fn can_run(&self, class: &TaskClass) -> bool {
-        let Work::Call(function) = &class.work;
-        let needs = &class.rules.needs;
+        class.work.function().is_some_and(|function| self.can_call(function, &class.rules.needs))
+    }
+
+    /// Whether that function can be called here with what it needs.
+    pub fn can_call(&self, function: &FunctionId, needs: &Needs) -> bool {
         needs.slots <= self.slots
             && self.functions.contains(function)
             && needs.labels.iter().all(|(name, value)| self.labels.get(name) == Some(value))

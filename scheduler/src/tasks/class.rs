@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
+use super::PreparedTraining;
 use crate::ids::Name;
 
 /// A function that some workers have: its name, and a digest of its types, so that a graph and a worker that were built
@@ -25,6 +26,27 @@ impl fmt::Display for FunctionId {
 pub enum Work {
     /// Calls a function of the worker's binary.
     Call(FunctionId),
+    /// Trains: the engine begins a training job for it. Its argument, if it has one, is a
+    /// [`TrainingChanges`](super::TrainingChanges).
+    Train(PreparedTraining),
+}
+
+impl Work {
+    /// The function that it calls, if it does.
+    pub fn function(&self) -> Option<&FunctionId> {
+        match self {
+            Self::Call(function) => Some(function),
+            Self::Train(_) => None,
+        }
+    }
+
+    /// What it does, in a word.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Call(function) => function.name.as_str(),
+            Self::Train(_) => "train",
+        }
+    }
 }
 
 /// What a worker must have for a task.

@@ -1,4 +1,5 @@
-//! General tasks: calls of the functions that a user's workers have, in one graph per job that may grow while it runs.
+//! General tasks: calls of the functions that a user's workers have, and trainings, in one graph per job that may grow
+//! while it runs.
 //!
 //! A task has a class, which says what is to be done and by which rules, arguments, which are values or what other tasks
 //! give, and tasks that must have ended before. These are the types that travel and that are stored; the state machine on
@@ -11,6 +12,7 @@ mod new_task;
 mod order;
 mod report;
 mod state;
+mod training;
 mod value;
 mod view;
 
@@ -21,6 +23,7 @@ pub use new_task::{Arg, ClassIndex, GraphSpec, NewTask, TaskIndex, TaskRef};
 pub use order::{MAX_ORDER_BYTES, Order, OrderArg, OrderGroup, Recall, TaskOrder};
 pub use report::{Failure, FailureCause, Outcome, ReportGroup, Spawned, TaskEnd};
 pub use state::{InvalidState, TaskState};
+pub use training::{InvalidTraining, PreparedTraining, TrainedWeights, TrainingChanges};
 pub use value::{BlobValue, MAX_INLINE_BYTES, Value};
 pub use view::{TaskQuery, TaskView};
 

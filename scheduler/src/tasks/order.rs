@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{TaskIndex, Value, Work};
+use super::{FunctionId, TaskIndex, Value};
 use crate::ids::JobId;
 
 /// One entry of what a worker is told, in order.
@@ -12,13 +12,13 @@ pub enum Order {
     Recall(Recall),
 }
 
-/// Tasks of one class and one job that a worker is to run, in this order unless they wait for each other.
+/// Calls of one class and one job that a worker is to run, in this order unless they wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderGroup {
     pub job: JobId,
     /// Tells the job from others of the same name.
     pub nonce: u32,
-    pub work: Work,
+    pub function: FunctionId,
     pub slots: u32,
     pub run_limit_ms: Option<u64>,
     pub tasks: Vec<TaskOrder>,

@@ -16,6 +16,8 @@ pub enum TaskState {
     Backoff,
     /// A worker has it, maybe behind others that it waits for there.
     Leased,
+    /// A training job does it.
+    Training,
     /// It has ended, and gives what a task that it added will give.
     Continued,
     Done,
@@ -27,11 +29,12 @@ pub enum TaskState {
 
 impl TaskState {
     /// All of them, in the order of a life.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Waiting,
         Self::Ready,
         Self::Backoff,
         Self::Leased,
+        Self::Training,
         Self::Continued,
         Self::Done,
         Self::Failed,
@@ -46,6 +49,7 @@ impl TaskState {
             Self::Ready => b'r',
             Self::Backoff => b'b',
             Self::Leased => b'l',
+            Self::Training => b't',
             Self::Continued => b'c',
             Self::Done => b'd',
             Self::Failed => b'f',
@@ -66,6 +70,7 @@ impl TaskState {
             Self::Ready => "ready",
             Self::Backoff => "backoff",
             Self::Leased => "leased",
+            Self::Training => "training",
             Self::Continued => "continued",
             Self::Done => "done",
             Self::Failed => "failed",
@@ -89,7 +94,7 @@ impl fmt::Display for TaskState {
 /// A text that is no state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "[E005] `{0}` is no state of a task: use waiting, ready, backoff, leased, continued, done, failed, skipped or canceled"
+    "[E005] `{0}` is no state of a task: use waiting, ready, backoff, leased, training, continued, done, failed, skipped or canceled"
 )]
 pub struct InvalidState(pub String);
 

@@ -30,6 +30,7 @@ impl Default for TaskQuery {
 pub struct TaskView {
     pub task: TaskIndex,
     pub name: Option<NodeName>,
+    /// The function that it calls; `train` where a job trains for it.
     pub function: Name,
     pub state: TaskState,
     /// Attempts that have begun.

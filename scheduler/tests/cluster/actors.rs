@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use syncline_scheduler::{
     core::{Assignment, Evaluation, GradientUse, Input, Iterated, Outcome, TaskKey, TaskReport, Work},
-    ids::Incarnation,
+    ids::{Incarnation, JobId},
     sim::ShardModel,
 };
 
@@ -48,6 +48,22 @@ impl Worker {
 
     pub fn settle(&mut self, key: &TaskKey) {
         self.unsettled.retain(|r| r.key != *key);
+    }
+
+    /// Nobody wants a task any more; one that has begun goes on.
+    pub fn revoke(&mut self, key: &TaskKey) {
+        self.settle(key);
+        let begun = usize::from(!matches!(self.stage, Stage::Pulling));
+        let mut place = 0;
+        self.queue.retain(|assignment| {
+            place += 1;
+            place <= begun || assignment.key != *key
+        });
+    }
+
+    /// The job of the task that it works on, or will.
+    pub fn job(&self) -> Option<&JobId> {
+        self.queue.front().map(|assignment| &assignment.key.job)
     }
 
     pub fn resend_reports(&mut self) {

@@ -12,8 +12,8 @@ use actors::{Started, Worker};
 pub use settings::Settings;
 use store::Store;
 use syncline_scheduler::{
-    core::{Core, Effect, Input, Job, StoredJob, Submission, WorkerInfo},
-    ids::{Incarnation, ShardIndex},
+    core::{Core, Effect, HeldJob, Input, Job, StoredJob, TaskJob, WorkerInfo},
+    ids::{Incarnation, JobId, ShardIndex},
     samples::splitmix64,
     sim::ParameterServerModel,
 };
@@ -23,9 +23,11 @@ pub struct Cluster {
     random: u64,
     now_us: u64,
     core: Core,
-    store: Store,
+    /// What was committed of each job.
+    stores: BTreeMap<JobId, Store>,
     workers: BTreeMap<Incarnation, Worker>,
-    server: ParameterServerModel,
+    /// The parameters of each job that trains.
+    servers: BTreeMap<JobId, ParameterServerModel>,
     /// Answers on their way to the core, and effects on their way out; any of them may be next.
     inputs: Vec<Input>,
     effects: Vec<Effect>,
@@ -40,14 +42,13 @@ impl Cluster {
             random: settings.seed,
             now_us: 1_000_000,
             core: Core::new(settings.shards),
-            store: Store::default(),
+            stores: BTreeMap::new(),
             workers: BTreeMap::new(),
-            server: ParameterServerModel::new(settings.shards),
-            inputs: vec![Input::Submit(Submission {
-                spec: Box::new(settings::spec(&settings)),
-                nonce: 7,
-                replace: false,
-            })],
+            servers: settings::jobs(&settings)
+                .into_iter()
+                .map(|job| (job, ParameterServerModel::new(settings.shards)))
+                .collect(),
+            inputs: vec![settings::submission(&settings)],
             effects: Vec::new(),
             next_worker: 0,
             max_lead: 0,
@@ -58,9 +59,20 @@ impl Cluster {
         cluster
     }
 
-    /// A field of the job's summary.
+    /// A field of the summary of what was submitted.
     pub fn summary(&self, field: &str) -> &str {
-        &self.store.summary[field]
+        &self.submitted().summary[field]
+    }
+
+    /// What was committed of what was submitted.
+    fn submitted(&self) -> &Store {
+        &self.stores[&submitted_as(&self.settings)]
+    }
+
+    fn is_over(&self) -> bool {
+        let store = self.stores.get(&submitted_as(&self.settings));
+        let state = store.and_then(|store| store.summary.get("state")).map(String::as_str);
+        matches!(state, Some("done" | "failed" | "canceled"))
     }
 
     fn random(&mut self, below: usize) -> usize {
@@ -78,9 +90,8 @@ impl Cluster {
     /// Random micro-steps until the job is over. Panics when nothing can move, or never seems to end.
     pub fn run_to_end(&mut self) {
         for step in 0.. {
-            assert!(step < 400_000, "no end in sight: {:?} {:?}", self.settings, self.store.summary);
-            let state = self.store.summary.get("state").map(String::as_str);
-            if matches!(state, Some("done" | "failed" | "canceled")) {
+            assert!(step < 400_000, "no end in sight: {:?} {}", self.settings, self.summaries());
+            if self.is_over() {
                 return;
             }
             self.now_us += self.random(400) as u64;
@@ -95,13 +106,17 @@ impl Cluster {
                 // Everybody has died: somebody new comes.
                 assert!(
                     self.workers.is_empty() || !self.inputs.is_empty(),
-                    "stuck: {:?} {:?}",
+                    "stuck: {:?} {}",
                     self.settings,
-                    self.store.summary
+                    self.summaries()
                 );
                 self.join();
             }
         }
+    }
+
+    fn summaries(&self) -> String {
+        self.stores.iter().map(|(job, store)| format!("{job}: {:?} ", store.summary)).collect()
     }
 
     fn misfortune(&mut self) {
@@ -122,7 +137,7 @@ impl Cluster {
                 self.settings.joins -= 1;
                 self.join();
             }
-            2 if self.settings.restarts > 0 && !self.store.job.spec.is_empty() => {
+            2 if self.settings.restarts > 0 && !self.stores.is_empty() => {
                 self.settings.restarts -= 1;
                 self.restart();
             }
@@ -135,9 +150,13 @@ impl Cluster {
         let gone: Vec<Input> =
             self.inputs.drain(..).filter(|i| matches!(i, Input::WorkerGone { .. })).collect();
         self.effects.clear();
-        let job = Job::load(&self.store.job).unwrap();
         self.core = Core::new(self.settings.shards);
-        self.effects = self.core.restore(job);
+        for store in self.stores.values() {
+            self.effects.extend(match store.job.holds_tasks() {
+                true => self.core.restore_tasks(TaskJob::load(&store.job).unwrap()),
+                false => self.core.restore(Job::load(&store.job).unwrap()),
+            });
+        }
         // Silence is noticed again, idle workers register again, shards tell again what they have closed.
         self.inputs = gone;
         let known: BTreeSet<_> = self.core.workers().map(|(worker, _)| worker).collect();
@@ -156,7 +175,14 @@ impl Cluster {
         }
         self.inputs.extend(inputs);
         // And each is asked what it holds, and how far it is: none has gone back.
-        self.inputs.extend(self.server.meet_new_engine(self.now_us));
+        let mut held: BTreeMap<ShardIndex, Vec<HeldJob>> = BTreeMap::new();
+        for input in self.servers.values_mut().flat_map(|server| server.meet_new_engine(self.now_us)) {
+            let Input::ShardHolds { shard, held: some, .. } = input else { panic!("{input:?}") };
+            held.entry(shard).or_default().extend(some);
+        }
+        let asked_us = self.now_us;
+        let tell = |(shard, held)| Input::ShardHolds { shard, asked_us, held };
+        self.inputs.extend(held.into_iter().map(tell));
     }
 
     /// One random micro-step; `false` if nothing can move.
@@ -164,11 +190,18 @@ impl Cluster {
         let mut choices: Vec<usize> = Vec::new();
         choices.extend((!self.inputs.is_empty()).then_some(0));
         choices.extend((!self.effects.is_empty()).then_some(1));
+        let can_move = |w: &Worker| {
+            let server = w.job().and_then(|job| self.servers.get(job));
+            w.can_move(server.map_or(&[][..], |server| &server.shards))
+        };
         let movable: Vec<Incarnation> =
-            self.workers.iter().filter(|(_, w)| w.can_move(&self.server.shards)).map(|(i, _)| *i).collect();
+            self.workers.iter().filter(|(_, w)| can_move(w)).map(|(i, _)| *i).collect();
         choices.extend((!movable.is_empty()).then_some(2));
-        let telling: Vec<usize> =
-            (0..self.server.shards.len()).filter(|&i| self.server.shards[i].has_news()).collect();
+        let news = |(job, server): (&JobId, &ParameterServerModel)| {
+            let telling = (0..server.shards.len()).filter(|&i| server.shards[i].has_news());
+            telling.map(|i| (job.clone(), ShardIndex(i as u32))).collect::<Vec<_>>()
+        };
+        let telling: Vec<(JobId, ShardIndex)> = self.servers.iter().flat_map(news).collect();
         choices.extend((!telling.is_empty()).then_some(3));
         if choices.is_empty() {
             return false;
@@ -195,12 +228,14 @@ impl Cluster {
                 let worker = movable[self.random(movable.len())];
                 self.check_start(worker);
                 let now = self.now_us;
-                let Self { workers, server, inputs, .. } = self;
-                inputs.extend(workers.get_mut(&worker).unwrap().step(now, &mut server.shards));
+                let Self { workers, servers, inputs, .. } = self;
+                let worker = workers.get_mut(&worker).unwrap();
+                let server = worker.job().cloned().and_then(|job| servers.get_mut(&job));
+                inputs.extend(worker.step(now, server.map_or(&mut [][..], |server| &mut server.shards)));
             }
             _ => {
-                let at = telling[self.random(telling.len())];
-                self.inputs.extend(self.server.report_closed(ShardIndex(at as u32)));
+                let (job, shard) = telling[self.random(telling.len())].clone();
+                self.inputs.extend(self.servers.get_mut(&job).unwrap().report_closed(shard));
             }
         }
         true
@@ -210,12 +245,13 @@ impl Cluster {
     /// ahead of any other worker than allowed.
     fn check_start(&mut self, worker: Incarnation) {
         let Some(Started { superstep, seq }) = self.workers[&worker].starting() else { return };
-        if let Some(record) = self.store.job.supersteps.get(&superstep.to_string()) {
+        let job = self.workers[&worker].job().unwrap();
+        if let Some(record) = self.stores[job].job.supersteps.get(&superstep.to_string()) {
             let record: serde_json::Value = serde_json::from_str(record).unwrap();
             let last = record["roster"][worker.0.to_string()]["last"].as_u64();
             assert!(last.is_none_or(|last| seq <= last), "{worker} starts {seq} beyond its quota {last:?}");
         }
-        for shard in self.server.shards.iter().filter(|shard| shard.clocks().get(worker).is_some()) {
+        for shard in self.servers[job].shards.iter().filter(|shard| shard.clocks().get(worker).is_some()) {
             self.max_lead = self.max_lead.max(shard.clocks().lead(worker));
         }
     }
@@ -227,25 +263,42 @@ impl Cluster {
 
     /// Everything that was committed, to compare two runs.
     pub fn stored(&self) -> &StoredJob {
-        &self.store.job
+        &self.submitted().job
     }
 
     fn handle(&mut self, input: Input) {
-        let twice = (self.random(10) == 0 && !matches!(input, Input::Submit(_))).then(|| input.clone());
+        let submits = matches!(input, Input::Submit(_) | Input::SubmitGraph(_));
+        let twice = (self.random(10) == 0 && !submits).then(|| input.clone());
         for input in [Some(input), twice].into_iter().flatten() {
             let effects = self.core.handle(self.now_us, input).unwrap();
-            if let Some(commit) = self.core.take_commits(self.now_us).remove(&"job".parse().unwrap()) {
-                self.store.commit(commit);
-                let loaded = Job::load(&self.store.job).unwrap();
-                // Printing two whole jobs would bury the seed.
-                assert!(
-                    Some(&loaded) == self.core.job(loaded.name()),
-                    "loaded job differs from the live one: {:?}",
-                    self.settings
-                );
+            let commits = self.core.take_commits(self.now_us);
+            // A training that has ended is written before the graph that takes note of it.
+            let (ended, rest): (Vec<_>, Vec<_>) = (commits.into_iter())
+                .partition(|(job, commit)| job.is_made_by_engine() && commit.over);
+            let torn = self.settings.restarts > 0 && ended.len() + rest.len() > 1 && self.random(3) == 0;
+            let mut written = ended.into_iter().chain(rest).peekable();
+            while let Some((job, commit)) = written.next() {
+                self.stores.entry(job.clone()).or_default().commit(commit);
+                if torn && written.peek().is_some() && self.random(2) == 0 {
+                    // It dies before it has written the others.
+                    self.settings.restarts -= 1;
+                    return self.restart();
+                }
+                self.check_loaded(&job);
             }
             self.effects.extend(effects);
         }
+    }
+
+    /// A job that is loaded equals the live one.
+    fn check_loaded(&self, id: &JobId) {
+        let stored = &self.stores[id].job;
+        // Printing two whole jobs would bury the seed.
+        let equal = match stored.holds_tasks() {
+            true => Some(&TaskJob::load(stored).unwrap()) == self.core.task_job(id),
+            false => Some(&Job::load(stored).unwrap()) == self.core.job(id),
+        };
+        assert!(equal, "loaded job {id} differs from the live one: {:?}", self.settings);
     }
 
     fn carry_out(&mut self, effect: Effect) {
@@ -255,32 +308,45 @@ impl Cluster {
                     w.receive(assignment);
                 }
             }
-            Effect::AckReport { worker, key } | Effect::Revoke { worker, key } => {
+            Effect::AckReport { worker, key } => {
                 if let Some(w) = self.workers.get_mut(&worker) {
                     w.settle(&key);
                 }
             }
-            effect => self.inputs.extend(self.server.carry_out(effect)),
+            Effect::Revoke { worker, key } => {
+                if let Some(w) = self.workers.get_mut(&worker) {
+                    w.revoke(&key);
+                }
+            }
+            effect => {
+                let server = job_of(&effect).and_then(|job| self.servers.get_mut(job));
+                self.inputs.extend(server.map(|server| server.carry_out(effect)).unwrap_or_default());
+            }
         }
     }
 
     /// Done and torn iterations cover every sample of every epoch once, and agree with the counters and the shards.
     pub fn check_everything_counted_once(&self) {
-        let s = &self.settings;
         assert_eq!(self.summary("state"), "done");
+        settings::jobs(&self.settings).iter().for_each(|job| self.check_counted_once(job));
+    }
+
+    fn check_counted_once(&self, job: &JobId) {
+        let (s, store) = (&self.settings, &self.stores[job]);
+        assert_eq!(store.summary["state"], "done", "{job}");
         let samples = if s.drop_last { s.samples - s.samples % u64::from(s.batch) } else { s.samples };
         let mut seen = vec![0u32; (samples * u64::from(s.epochs)) as usize];
-        for range in self.store.counted.values() {
+        for range in store.counted.values() {
             for i in range.start..range.start + u64::from(range.len) {
                 seen[(u64::from(range.epoch) * samples + i) as usize] += 1;
             }
         }
         assert!(seen.iter().all(|&n| n == 1), "some sample is not counted once: {s:?}");
-        let number = |field: &str| self.store.number(field);
-        assert_eq!(number("iterations_done") + number("iterations_torn"), self.store.counted.len() as u64);
+        let number = |field: &str| store.number(field);
+        assert_eq!(number("iterations_done") + number("iterations_torn"), store.counted.len() as u64);
         assert_eq!(number("samples_applied"), samples * u64::from(s.epochs));
         assert_eq!(number("epochs_complete"), u64::from(s.epochs));
-        for shard in &self.server.shards {
+        for shard in &self.servers[job].shards {
             let torn = number("iterations_torn");
             let done = number("iterations_done");
             assert!(
@@ -289,5 +355,24 @@ impl Cluster {
                 shard.pushes()
             );
         }
+    }
+}
+
+/// The name of what is submitted.
+fn submitted_as(settings: &Settings) -> JobId {
+    if settings.trainings == 0 { "job" } else { "graph" }.parse().unwrap()
+}
+
+/// The job that the shards are told of.
+fn job_of(effect: &Effect) -> Option<&JobId> {
+    match effect {
+        Effect::OpenShards { job, .. }
+        | Effect::LeaseBarrier { job, .. }
+        | Effect::Clocks { job, .. }
+        | Effect::Seal { job, .. }
+        | Effect::Attach { job, .. } => Some(job),
+        Effect::Snapshot { key, .. } => Some(&key.job),
+        Effect::Plan(request) => Some(&request.job),
+        _ => None,
     }
 }

@@ -1,7 +1,12 @@
 //! What a run of the cluster depends on, and its job.
 
 use syncline_scheduler::{
+    core::{GraphSubmission, Input, Submission},
+    ids::JobId,
     sim,
+    tasks::{
+        Backoff, ClassIndex, GraphSpec, NewTask, PreparedTraining, Rules, TaskClass, TaskRef, Work,
+    },
     spec::{JobSpec, Node, NodeKind, TrainSpec},
 };
 
@@ -19,6 +24,8 @@ pub struct Settings {
     pub joins: u32,
     pub restarts: u32,
     pub ahead: Option<u32>,
+    /// Instead of the job itself a graph is submitted that trains it so often, every second time after the time before.
+    pub trainings: u32,
 }
 
 impl Settings {
@@ -36,7 +43,35 @@ impl Settings {
             joins: 0,
             restarts: 0,
             ahead: None,
+            trainings: 0,
         }
+    }
+}
+
+/// What is submitted.
+pub fn submission(s: &Settings) -> Input {
+    if s.trainings == 0 {
+        return Input::Submit(Submission { spec: Box::new(spec(s)), nonce: 7, replace: false });
+    }
+    let work = Work::Train(PreparedTraining::new(&spec(s)).unwrap());
+    let rules = Rules { backoff: Backoff { first_ms: 1, longest_ms: 5 }, ..Rules::default() };
+    let after = |n: u32| if n % 2 == 1 { vec![TaskRef::New(n - 1)] } else { Vec::new() };
+    let task = |n| NewTask { class: ClassIndex(0), args: Vec::new(), after: after(n), name: None };
+    let spec = GraphSpec {
+        id: "graph".parse().unwrap(),
+        classes: vec![TaskClass { work, rules }],
+        tasks: (0..s.trainings).map(task).collect(),
+        complete: true,
+    };
+    Input::SubmitGraph(GraphSubmission { spec: Box::new(spec), nonce: 7, replace: false })
+}
+
+/// The jobs that train.
+pub fn jobs(s: &Settings) -> Vec<JobId> {
+    let graph: JobId = "graph".parse().unwrap();
+    match s.trainings {
+        0 => vec!["job".parse().unwrap()],
+        n => (0..n).map(|task| graph.of_training(task, 1)).collect(),
     }
 }
 

@@ -31,6 +31,13 @@ impl Store {
         put(&mut job.workers, commit.workers);
         put(&mut job.supersteps, commit.supersteps);
         self.summary.extend(commit.summary);
+        let graph = &mut job.graph;
+        graph.classes.extend(commit.graph.classes);
+        graph.chunks.extend(commit.graph.chunks);
+        graph.windows.extend(commit.graph.windows);
+        put(&mut graph.values, commit.graph.values);
+        put(&mut graph.faults, commit.graph.faults);
+        put(&mut graph.leases, commit.graph.leases);
     }
 
     /// A field of the summary that is a number.
@@ -39,7 +46,7 @@ impl Store {
     }
 }
 
-fn put(map: &mut BTreeMap<String, String>, fields: Vec<(String, Option<String>)>) {
+fn put<V>(map: &mut BTreeMap<String, V>, fields: Vec<(String, Option<V>)>) {
     for (field, value) in fields {
         match value {
             Some(value) => map.insert(field, value),

@@ -1,7 +1,7 @@
 //! Jobs are derived, checked and uploaded here, on the client, before anything is stored anywhere.
 
 use syncline_ps::client::BlobClient;
-use syncline_scheduler::{ids::JobId, spec::JobSpec};
+use syncline_scheduler::{ids::JobId, spec::JobSpec, tasks::PreparedTraining};
 
 use super::Client;
 use crate::blocking;
@@ -39,6 +39,15 @@ impl Client {
     /// The same; a job of the same id that is over makes room.
     pub async fn replace_prepared(&self, job: PreparedJob) -> Result<Submitted, SubmitError> {
         self.upload_and_submit(job, true).await
+    }
+
+    /// Derives what is to be derived, checks model and data, and uploads what the parameter server lacks: then tasks of a
+    /// graph can train it, see [`TaskGraph::train`](crate::functions::TaskGraph::train). The id of `graph` is of no use here.
+    ///
+    /// What no job names is removed after an hour or more: submit what uses it before.
+    pub async fn prepare_training(&self, graph: &JobGraph) -> Result<PreparedTraining, SubmitError> {
+        let spec = self.upload(self.prepare(graph).await?).await?;
+        Ok(PreparedTraining::new(&spec)?)
     }
 
     async fn prepare(&self, graph: &JobGraph) -> Result<PreparedJob, SubmitError> {

@@ -8,10 +8,14 @@ use std::{
     },
 };
 
-use syncline_scheduler::{ids::JobId, tasks::TaskIndex};
+use syncline_scheduler::{
+    core::Trained,
+    ids::JobId,
+    tasks::{PreparedTraining, TaskIndex, TrainingChanges},
+};
 use tokio::sync::Notify;
 
-use super::{ArgumentError, CallArguments, CallOptions, Function, GraphParts, TaskHandle};
+use super::{ArgumentError, CallArguments, CallOptions, Function, GraphParts, IntoArgument, TaskHandle};
 
 /// A job of general tasks, told from others of its name.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -136,6 +140,33 @@ impl Context {
         args: impl IntoIterator<Item: CallArguments<I>>,
     ) -> Result<Vec<TaskHandle<O>>, ArgumentError> {
         args.into_iter().map(|args| self.call(function, args)).collect()
+    }
+
+    /// Adds a training to the graph, as [`TaskGraph::train`](super::TaskGraph::train) does. What was prepared comes to the
+    /// function as an argument.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    pub fn train(
+        &self,
+        training: &PreparedTraining,
+        changes: impl IntoArgument<TrainingChanges>,
+    ) -> Result<TaskHandle<Trained>, ArgumentError> {
+        self.train_with(&CallOptions::new(), training, changes)
+    }
+
+    /// As [`train`](Self::train), with options.
+    ///
+    /// # Errors
+    /// As [`train`](Self::train), and E001 for a name that is none.
+    pub fn train_with(
+        &self,
+        options: &CallOptions,
+        training: &PreparedTraining,
+        changes: impl IntoArgument<TrainingChanges>,
+    ) -> Result<TaskHandle<Trained>, ArgumentError> {
+        let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        added.get_or_insert_default().add_training(training, changes, options)
     }
 
     /// The calls that were added.

@@ -2,10 +2,13 @@
 
 use std::{any::type_name, collections::HashMap};
 
-use syncline_scheduler::tasks::{ClassIndex, NewTask, Rules, TaskClass, TaskRef, Work};
+use syncline_scheduler::{
+    core::Trained,
+    tasks::{Arg, ClassIndex, NewTask, PreparedTraining, Rules, TaskClass, TaskRef, TrainingChanges, Work},
+};
 
 use super::{
-    ArgumentError, CallArguments, CallOptions, Function,
+    ArgumentError, CallArguments, CallOptions, Function, IntoArgument,
     handle::{GraphNumber, TaskHandle},
 };
 
@@ -48,12 +51,39 @@ impl GraphParts {
         options: &CallOptions,
     ) -> Result<TaskHandle<O>, ArgumentError> {
         let args = args.into_arguments(self.graph)?;
+        self.push(args, options, |parts| parts.class(function, &options.rules))
+    }
+
+    /// Adds a training.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub(crate) fn add_training(
+        &mut self,
+        training: &PreparedTraining,
+        changes: impl IntoArgument<TrainingChanges>,
+        options: &CallOptions,
+    ) -> Result<TaskHandle<Trained>, ArgumentError> {
+        let args = vec![changes.into_argument(0, self.graph)?];
+        let class = TaskClass { work: Work::Train(training.clone()), rules: options.rules.clone() };
+        self.push(args, options, |parts| match parts.classes.iter().position(|known| *known == class) {
+            Some(known) => Ok(ClassIndex(known as u16)),
+            None => parts.add_class(class),
+        })
+    }
+
+    fn push<T>(
+        &mut self,
+        args: Vec<Arg>,
+        options: &CallOptions,
+        class: impl FnOnce(&mut Self) -> Result<ClassIndex, ArgumentError>,
+    ) -> Result<TaskHandle<T>, ArgumentError> {
         let name = options.name.as_deref().map(str::parse).transpose()?;
         if options.after.iter().any(|(_, graph)| *graph != self.graph) {
             return Err(ArgumentError::AfterOtherGraph);
         }
         let after = options.after.iter().map(|(task, _)| *task).collect();
-        let class = self.class(function, &options.rules)?;
+        let class = class(self)?;
         let task = TaskRef::New(self.tasks.len() as u32);
         self.tasks.push(NewTask { class, args, after, name });
         Ok(TaskHandle::new(task, self.graph))
@@ -80,21 +110,25 @@ impl GraphParts {
         let class = match self.known.get(&key) {
             Some(class) => *class,
             None => {
-                let next = u16::try_from(self.classes.len()).map_err(|_| ArgumentError::TooManyClasses)?;
-                self.classes.push(TaskClass { work: Work::Call(function.id()), rules: rules.clone() });
-                self.known.insert(key.clone(), ClassIndex(next));
-                ClassIndex(next)
+                let work = Work::Call(function.id());
+                let class = self.add_class(TaskClass { work, rules: rules.clone() })?;
+                self.known.insert(key.clone(), class);
+                class
             }
         };
         self.last = Some((key, class));
         Ok(class)
     }
+
+    fn add_class(&mut self, class: TaskClass) -> Result<ClassIndex, ArgumentError> {
+        let next = u16::try_from(self.classes.len()).map_err(|_| ArgumentError::TooManyClasses)?;
+        self.classes.push(class);
+        Ok(ClassIndex(next))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::tasks::Arg;
-
     use super::*;
 
     const ADD: Function<(u64, u64), u64> = Function::new("add");

@@ -1,8 +1,13 @@
 //! A job of general tasks, as a client builds it.
 
-use syncline_scheduler::tasks::{NewTask, TaskClass, TaskRef};
+use syncline_scheduler::{
+    core::Trained,
+    tasks::{NewTask, PreparedTraining, TaskClass, TaskRef, TrainingChanges},
+};
 
-use super::{ArgumentError, CallArguments, CallOptions, Function, GraphParts, handle::TaskHandle};
+use super::{
+    ArgumentError, CallArguments, CallOptions, Function, GraphParts, IntoArgument, handle::TaskHandle,
+};
 
 /// A graph of calls. Built call by call, then given to [`Client::submit_tasks`](crate::client::Client::submit_tasks).
 ///
@@ -56,9 +61,40 @@ impl TaskGraph {
         function: Function<I, O>,
         args: impl CallArguments<I>,
     ) -> TaskHandle<O> {
+        let added = self.parts.add(function, args, options);
+        self.keep_fault(function.name(), added)
+    }
+
+    /// Adds a training, with what the task changes of it: a [`TrainingChanges`], or a task that gives one. The engine begins
+    /// a training job for it, on workers that train; see [`Client::prepare_training`](crate::client::Client::prepare_training).
+    pub fn train(
+        &mut self,
+        training: &PreparedTraining,
+        changes: impl IntoArgument<TrainingChanges>,
+    ) -> TaskHandle<Trained> {
+        self.train_with(&CallOptions::new(), training, changes)
+    }
+
+    /// Adds a training that is treated in another way than usual. Slots, labels and priority are refused: which workers it
+    /// takes is up to its own settings.
+    pub fn train_with(
+        &mut self,
+        options: &CallOptions,
+        training: &PreparedTraining,
+        changes: impl IntoArgument<TrainingChanges>,
+    ) -> TaskHandle<Trained> {
+        let added = self.parts.add_training(training, changes, options);
+        self.keep_fault("train", added)
+    }
+
+    fn keep_fault<T>(
+        &mut self,
+        function: &'static str,
+        added: Result<TaskHandle<T>, ArgumentError>,
+    ) -> TaskHandle<T> {
         let place = self.parts.tasks.len();
-        self.parts.add(function, args, options).unwrap_or_else(|source| {
-            self.broken.get_or_insert(InvalidCall { place, function: function.name(), source });
+        added.unwrap_or_else(|source| {
+            self.broken.get_or_insert(InvalidCall { place, function, source });
             TaskHandle::new(TaskRef::New(place as u32), self.parts.graph)
         })
     }

@@ -47,11 +47,13 @@ pub use syncline_engine::{
 #[cfg(feature = "worker")]
 pub use syncline_runtime::Device;
 pub use syncline_scheduler::{
-    core::{BarrierExplanation, TaskExplanation},
+    core::{BarrierExplanation, Evaluation, TaskExplanation, Trained},
     graph::TaskId,
     ids::{Incarnation, JobId, Superstep},
     spec::{DataSpec, Decay, InvalidPolicy, OnNan, Optimizer, PolicyRule, PolicySpec, Source, Split},
-    tasks::{TaskIndex, TaskQuery, TaskState, TaskView},
+    tasks::{
+        PreparedTraining, TaskIndex, TaskQuery, TaskState, TaskView, TrainedWeights, TrainingChanges,
+    },
 };
 #[cfg(feature = "local")]
 pub use syncline_workers::local::{LocalCluster, LocalError, LocalOptions};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     TaskJob,
@@ -10,7 +10,7 @@ use super::{
     record::TaskRecord,
 };
 use crate::{
-    core::{Commit, GraphChanges},
+    core::{Commit, GraphChanges, commit::json},
     ids::JobId,
 };
 
@@ -18,13 +18,9 @@ use crate::{
 const CHUNK_TASKS: u32 = 1_024;
 
 /// What says that a job is one of general tasks, see [`StoredJob::holds_tasks`](crate::core::StoredJob::holds_tasks).
-#[derive(Serialize, serde::Deserialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct Header {
     pub graph: JobId,
-}
-
-fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("our own records always have a JSON form")
 }
 
 impl TaskJob {

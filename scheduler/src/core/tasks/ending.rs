@@ -43,7 +43,7 @@ impl TaskJob {
         if !current || !self.unlease(worker, task) {
             return;
         }
-        let mean = &mut self.classes[slot.class.0 as usize].mean_run_us;
+        let mean = &mut self.class_mut(slot.class).mean_run_us;
         let run_us = end.run_us as f32;
         *mean = Some(mean.map_or(run_us, |mean| mean + MEAN_WEIGHT * (run_us - mean)));
         let given = match &end.outcome {
@@ -60,7 +60,7 @@ impl TaskJob {
             return self.end_if_all_is_over(now_us);
         }
         match end.outcome {
-            Outcome::Value(value) => self.settle(task, End::Value(value)),
+            Outcome::Value(value) => self.task_gave(task, value),
             Outcome::Skipped => {
                 // What waits for it on its worker was dropped there, whatever it waits for.
                 self.give_back_followers(task);
@@ -104,10 +104,6 @@ impl TaskJob {
         held
     }
 
-    fn leased_by(&self, task: u32) -> Option<Incarnation> {
-        if self.graph.state(task) == TaskState::Leased { self.holder(task) } else { None }
-    }
-
     /// Who has a leased task.
     pub(super) fn holder(&self, task: u32) -> Option<Incarnation> {
         self.leases.iter().find(|(_, tasks)| tasks.contains(&task)).map(|(worker, _)| *worker)
@@ -115,12 +111,17 @@ impl TaskJob {
 
     /// A task that was leased ahead goes back: what it waits for did not come where it is.
     fn give_back(&mut self, task: u32) {
+        self.recall(task);
+        self.wait_again(task);
+    }
+
+    /// Takes a leased task from whoever has it.
+    fn recall(&mut self, task: u32) {
         let attempt = self.graph.slot(task).attempts;
         if let Some(worker) = self.holder(task) {
             self.unlease(worker, task);
             self.outbox.recalled.push((worker, TaskIndex(task), attempt));
         }
-        self.wait_again(task);
     }
 
     fn wait_again(&mut self, task: u32) {
@@ -154,20 +155,21 @@ impl TaskJob {
     }
 
     /// An attempt failed: the task is tried again while its budget lasts.
-    fn attempt_failed(&mut self, task: u32, failure: Failure, now_us: u64) {
+    pub(super) fn attempt_failed(&mut self, task: u32, failure: Failure, now_us: u64) {
         self.give_back_followers(task);
-        let rules = self.classes[self.graph.slot(task).class.0 as usize].class.rules.clone();
+        let rules = &self.class_of(task).class.rules;
+        let (backoff, crashes, errors) = (rules.backoff, rules.crashes, rules.errors);
         let nonce = self.state.nonce;
         let faults = self.note_attempts(task);
         let (count, budget) = match failure.cause {
-            FailureCause::Worker => (&mut faults.crashes, rules.crashes),
-            FailureCause::Function => (&mut faults.errors, rules.errors),
+            FailureCause::Worker => (&mut faults.crashes, crashes),
+            FailureCause::Function => (&mut faults.errors, errors),
         };
         *count = count.saturating_add(1);
         let (count, attempts) = (*count, faults.attempts);
         faults.last = Some(failure.clone());
         if count <= budget {
-            let until_us = now_us + pause_us(rules.backoff, count, seed(nonce, task, attempts));
+            let until_us = now_us + pause_us(backoff, count, seed(nonce, task, attempts));
             faults.backoff_until_us = Some(until_us);
             self.graph.set_state(task, TaskState::Backoff);
             self.postponed.insert((until_us, task));
@@ -190,7 +192,7 @@ impl TaskJob {
     /// A task fails for good.
     fn fail(&mut self, task: u32, failure: Failure, now_us: u64) {
         self.give_back_followers(task);
-        let on_failure = self.classes[self.graph.slot(task).class.0 as usize].class.rules.on_failure;
+        let on_failure = self.class_of(task).class.rules.on_failure;
         let faults = self.note_attempts(task);
         faults.last = Some(failure.clone());
         let attempts = faults.attempts;
@@ -241,13 +243,18 @@ impl TaskJob {
             }
         };
         match value {
-            Ok(value) => self.settle(task, End::Value(value)),
+            Ok(value) => self.task_gave(task, value),
             Err(_) => {
                 self.give_back_followers(task);
                 self.graph.set_state(task, TaskState::Continued);
             }
         }
         self.add(&records);
+    }
+
+    /// A task is done, and gives this.
+    pub(super) fn task_gave(&mut self, task: u32, value: Value) {
+        self.settle(task, End::Value(value));
     }
 
     /// A task has ended for good: tells those that follow, and those that follow them.
@@ -261,13 +268,6 @@ impl TaskJob {
                 End::Value(_) => TaskState::Done,
                 End::Nothing(state) => *state,
             };
-            // One that has not ended itself waits, on its worker, for what will not come; that drops what waits for it there.
-            if let Some(worker) = self.leased_by(task) {
-                self.give_back_followers(task);
-                let attempt = self.graph.slot(task).attempts;
-                self.unlease(worker, task);
-                self.outbox.recalled.push((worker, TaskIndex(task), attempt));
-            }
             if self.graph.state(task) == TaskState::Continued {
                 self.continued.remove(&task);
             }
@@ -282,6 +282,11 @@ impl TaskJob {
                         open.push((follower, End::Value(value.clone())));
                     }
                     (EdgeKind::Continue, End::Nothing(_)) | (EdgeKind::Value, End::Nothing(_)) => {
+                        // It waits, on its worker, for what will not come; that drops what waits for it there.
+                        if self.graph.state(follower) == TaskState::Leased {
+                            self.give_back_followers(follower);
+                            self.recall(follower);
+                        }
                         open.push((follower, End::Nothing(TaskState::Skipped)));
                     }
                     (EdgeKind::Value, End::Value(_)) | (EdgeKind::After, _) => self.input_ended(follower),
@@ -330,7 +335,7 @@ impl TaskJob {
 }
 
 /// Chance without randomness: the same attempt always pauses alike.
-fn seed(nonce: u32, task: u32, attempt: u16) -> u64 {
+pub(super) fn seed(nonce: u32, task: u32, attempt: u16) -> u64 {
     // SplitMix64, Steele et al., 2014.
     let mut z = (u64::from(nonce) << 32 | u64::from(task)).wrapping_add(u64::from(attempt) << 24);
     z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);

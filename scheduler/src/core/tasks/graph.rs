@@ -214,6 +214,11 @@ impl Graph {
         !self.dirty_windows.is_empty()
     }
 
+    /// All states are in the store.
+    pub(super) fn mark_stored(&mut self) {
+        self.dirty_windows.clear();
+    }
+
     pub(super) fn mark_all_dirty(&mut self) {
         self.dirty_windows = (0..self.len().div_ceil(WINDOW_TASKS)).collect();
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{InvalidGraph, TaskJob, job::Refer, leasing::Matching};
 use crate::{
-    core::{Core, Effect, GraphSubmission, Input, Phase, Refused, WorkerInfo},
+    core::{Core, Effect, GraphSubmission, Input, Job, Phase, Refused, WorkerInfo},
     ids::{Incarnation, JobId},
     tasks::{ClassIndex, NewTask, ReportGroup, TaskIndex},
 };
@@ -27,7 +27,7 @@ impl Core {
             }
             Input::StartGraph { job, nonce, count } => {
                 if self.submitted(&job, nonce)?.begin(count, now_us)? {
-                    self.note(&job, effects);
+                    self.note(&job, now_us, effects);
                 }
             }
             Input::Pause { job, paused } => self.pause_tasks(&job, paused, now_us, effects)?,
@@ -58,12 +58,15 @@ impl Core {
         }
         self.make_room_for(&spec.id, effects);
         self.task_jobs.insert(spec.id.clone(), job);
-        self.note(&spec.id, effects);
+        self.note(&spec.id, now_us, effects);
         Ok(())
     }
 
     /// Refuses a name that another job has, unless that one is over and may be replaced.
     pub(in crate::core) fn check_name(&self, id: &JobId, replace: bool) -> Result<(), Refused> {
+        if id.is_made_by_engine() {
+            return Err(Refused::Reserved { job: id.clone() });
+        }
         let training = self.jobs.get(id).map(|job| job.phase());
         let Some(phase) = training.or_else(|| self.task_jobs.get(id).map(TaskJob::phase)) else {
             return Ok(());
@@ -84,15 +87,20 @@ impl Core {
         self.remove_task_job(id, effects);
     }
 
-    /// Forgets a job of general tasks with its values; `false` if there is none.
-    pub(in crate::core) fn remove_task_job(&mut self, id: &JobId, effects: &mut Vec<Effect>) -> bool {
-        let Some(job) = self.task_jobs.remove(id) else { return false };
+    /// Forgets a job of general tasks with its values, and the jobs that trained for it.
+    pub(in crate::core) fn remove_task_job(&mut self, id: &JobId, effects: &mut Vec<Effect>) {
+        let Some(job) = self.task_jobs.remove(id) else { return };
+        let trained = |job: &&Job| job.state.trains_for.as_ref().is_some_and(|of| of.job == *id);
+        let trained: Vec<JobId> = self.jobs.values().filter(trained).map(|job| job.id().clone()).collect();
+        for training in trained {
+            self.make_room_for(&training, effects);
+            self.deleted.push(training);
+        }
         let digests: Vec<String> = job.values.blobs().map(str::to_owned).collect();
         if !digests.is_empty() {
             effects.push(Effect::ReleaseBlobs { digests });
         }
         self.changed_tasks.remove(id);
-        true
     }
 
     /// The job that was submitted with this nonce.
@@ -115,7 +123,7 @@ impl Core {
             for end in ended {
                 job.attempt_ended(worker, end, now_us);
             }
-            self.note(&id, effects);
+            self.note(&id, now_us, effects);
         }
     }
 
@@ -136,7 +144,7 @@ impl Core {
         }
         if job.state.paused != paused {
             job.pause(paused, now_us);
-            self.note(id, effects);
+            self.note(id, now_us, effects);
         }
         Ok(())
     }
@@ -157,26 +165,28 @@ impl Core {
     ) {
         self.fleet.worker_gone(worker);
         let had = |job: &TaskJob| job.workers.contains_key(&worker);
-        let jobs: Vec<JobId> =
-            self.task_jobs.iter().filter(|(_, job)| had(job)).map(|(id, _)| id.clone()).collect();
-        for id in jobs {
-            if let Some(job) = self.task_jobs.get_mut(&id) {
-                job.worker_gone(worker, now_us);
-            }
-            self.note(&id, effects);
-        }
+        self.for_each_graph(had, now_us, effects, |job| job.worker_gone(worker, now_us));
     }
 
     /// Time has passed: pauses end.
     pub(in crate::core) fn tasks_tick(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let due = |job: &TaskJob| job.postponed.first().is_some_and(|(until_us, _)| *until_us <= now_us);
-        let jobs: Vec<JobId> =
-            self.task_jobs.iter().filter(|(_, job)| due(job)).map(|(id, _)| id.clone()).collect();
-        for id in jobs {
+        self.for_each_graph(due, now_us, effects, |job| job.end_backoffs(now_us));
+    }
+
+    fn for_each_graph(
+        &mut self,
+        wanted: impl Fn(&TaskJob) -> bool,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+        mut change: impl FnMut(&mut TaskJob),
+    ) {
+        let wanted = self.task_jobs.iter().filter(|(_, job)| wanted(job));
+        for id in wanted.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
             if let Some(job) = self.task_jobs.get_mut(&id) {
-                job.end_backoffs(now_us);
+                change(job);
             }
-            self.note(&id, effects);
+            self.note(&id, now_us, effects);
         }
     }
 
@@ -192,18 +202,25 @@ impl Core {
             return Some(Err(Refused::Over { job: id.clone(), state: job.phase().word() }));
         }
         job.end(Phase::Canceled, now_us);
-        self.note(id, effects);
+        self.note(id, now_us, effects);
         Some(Ok(()))
     }
 
     /// Sees to what happened to a job.
-    fn note(&mut self, id: &JobId, effects: &mut Vec<Effect>) {
-        if let Some(job) = self.task_jobs.get_mut(id) {
-            self.fleet.take_note(job);
-            job.take_recalls(effects);
-            if !self.changed_tasks.contains(id) {
-                self.changed_tasks.insert(id.clone());
+    pub(super) fn note(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) {
+        let Some(job) = self.task_jobs.get_mut(id) else { return };
+        self.fleet.take_note(job);
+        job.take_recalls(effects);
+        for training in std::mem::take(&mut job.outbox.trainings_ended) {
+            if let Some(training) = self.jobs.get_mut(&training).filter(|job| !job.phase().is_over()) {
+                training.end(Phase::Canceled, now_us, effects);
             }
+        }
+        if !self.changed_tasks.contains(id) {
+            self.changed_tasks.insert(id.clone());
+        }
+        if job.has_trainings() && !self.with_trainings.contains(id) {
+            self.with_trainings.insert(id.clone());
         }
     }
 
@@ -225,7 +242,7 @@ impl Core {
                     }
                 }
             }
-            self.note(&id, effects);
+            self.note(&id, now_us, effects);
         }
     }
 
@@ -243,6 +260,9 @@ impl Core {
             self.note_if_idle(*worker);
         }
         self.fleet.take_note(&mut job);
+        if job.has_trainings() {
+            self.with_trainings.insert(job.id.clone());
+        }
         self.task_jobs.insert(job.id.clone(), job);
         effects
     }

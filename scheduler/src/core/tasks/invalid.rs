@@ -1,7 +1,10 @@
 //! Why tasks cannot be added to a graph.
 
 use super::graph::MAX_TASKS;
-use crate::{ids::NodeName, tasks::TaskIndex};
+use crate::{
+    ids::NodeName,
+    tasks::{InvalidTraining, TaskIndex},
+};
 
 /// Why a graph of general tasks, or a part of one, was refused. Nothing of that part has been stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,4 +32,8 @@ pub enum InvalidGraph {
     Gap { given: TaskIndex, there: u32 },
     #[error("[E051] the job has begun: nothing can be added to it from outside")]
     Started,
+    #[error("[E057] a training has no slots, labels and priority: its own settings say which workers it takes")]
+    TrainingNeeds,
+    #[error(transparent)]
+    Training(InvalidTraining),
 }

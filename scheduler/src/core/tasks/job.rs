@@ -11,12 +11,13 @@ use super::{
     graph::Graph,
     invalid::InvalidGraph,
     record::{Argument, TaskRecord},
+    training::Trainings,
     values::Values,
 };
 use crate::{
     core::{Phase, WorkerInfo},
     ids::{Incarnation, JobId},
-    tasks::{Arg, ClassIndex, Failure, NewTask, TaskClass, TaskIndex, TaskRef, TaskState},
+    tasks::{Arg, ClassIndex, Failure, Needs, NewTask, TaskClass, TaskIndex, TaskRef, TaskState, Work},
 };
 
 /// Most classes of one job.
@@ -78,6 +79,8 @@ pub(super) struct Outbox {
     pub freed: Vec<(Incarnation, ClassIndex)>,
     /// Tasks that were leased and cannot be told of, with the bytes that they take.
     pub untold: Vec<(Incarnation, u32, usize)>,
+    /// Training jobs that nobody wants any more.
+    pub trainings_ended: Vec<JobId>,
     /// Blobs that nobody needs any more.
     pub released: Vec<String>,
     /// Classes that have ready tasks and had none.
@@ -112,6 +115,7 @@ pub struct TaskJob {
     /// Tasks that are continued, and the one that gives what each gives.
     pub(super) continued: BTreeMap<u32, u32>,
     pub(super) leases: BTreeMap<Incarnation, BTreeSet<u32>>,
+    pub(super) trainings: Trainings,
     /// Workers that have leases.
     pub(super) workers: BTreeMap<Incarnation, WorkerInfo>,
     pub(super) changes: Changes,
@@ -130,6 +134,7 @@ impl PartialEq for TaskJob {
             && self.postponed == other.postponed
             && self.continued == other.continued
             && self.leases == other.leases
+            && self.trainings == other.trainings
             && self.workers == other.workers
     }
 }
@@ -154,7 +159,7 @@ impl TaskJob {
 
     pub(super) fn empty(id: JobId, state: JobState) -> Self {
         let (classes, graph, values, faults, continued) = Default::default();
-        let (postponed, leases, workers, changes, outbox) = Default::default();
+        let (postponed, leases, trainings, workers, changes, outbox) = Default::default();
         Self {
             id,
             state,
@@ -165,6 +170,7 @@ impl TaskJob {
             postponed,
             continued,
             leases,
+            trainings,
             workers,
             changes,
             outbox,
@@ -190,6 +196,19 @@ impl TaskJob {
         self.state.phase == Phase::Running
     }
 
+    /// What tasks of the same kind as this one have in common.
+    pub(super) fn class_of(&self, task: u32) -> &ClassState {
+        self.class(self.graph.slot(task).class)
+    }
+
+    pub(super) fn class(&self, class: ClassIndex) -> &ClassState {
+        &self.classes[class.0 as usize]
+    }
+
+    pub(super) fn class_mut(&mut self, class: ClassIndex) -> &mut ClassState {
+        &mut self.classes[class.0 as usize]
+    }
+
     /// Places of `classes` in the job, those that it did not have added.
     pub(super) fn intern(&mut self, classes: &[TaskClass]) -> Result<Vec<ClassIndex>, InvalidGraph> {
         let place = |class: &TaskClass| {
@@ -200,9 +219,7 @@ impl TaskJob {
             if self.classes.len() >= MAX_CLASSES {
                 return Err(InvalidGraph::TooManyClasses);
             }
-            if class.rules.needs.slots == 0 {
-                return Err(InvalidGraph::NoSlots);
-            }
+            check_class(class)?;
             self.classes.push(ClassState {
                 class: class.clone(),
                 mean_run_us: None,
@@ -309,11 +326,14 @@ impl TaskJob {
 
     pub(super) fn offer(&mut self, task: u32) {
         let class = self.graph.slot(task).class;
-        let ready = &mut self.classes[class.0 as usize].ready;
-        if ready.is_empty() {
+        if let Work::Train(_) = self.class(class).class.work {
+            self.trainings.ready.insert(task);
+            return;
+        }
+        if self.class(class).ready.is_empty() {
             self.outbox.offered.push(class);
         }
-        ready.push(Reverse(task));
+        self.class_mut(class).ready.push(Reverse(task));
     }
 
     /// Whether its ready tasks may be given out.
@@ -347,6 +367,7 @@ impl TaskJob {
             }
         }
         self.classes.iter_mut().for_each(|class| class.ready.clear());
+        self.end_trainings();
         self.postponed.clear();
         self.continued.clear();
         self.outbox.released.extend(self.values.drop_intermediate());
@@ -370,6 +391,19 @@ impl TaskJob {
         fields.insert(0, ("what", what.to_owned()));
         fields.insert(1, ("at_ms", (now_us / 1000).to_string()));
         self.changes.events.push(fields);
+    }
+}
+
+/// Refuses a class whose tasks could never run.
+fn check_class(class: &TaskClass) -> Result<(), InvalidGraph> {
+    let rules = &class.rules;
+    match &class.work {
+        Work::Call(_) if rules.needs.slots == 0 => Err(InvalidGraph::NoSlots),
+        Work::Call(_) => Ok(()),
+        Work::Train(_) if rules.needs != Needs::default() || rules.priority != 0 => {
+            Err(InvalidGraph::TrainingNeeds)
+        }
+        Work::Train(training) => training.check().map_err(InvalidGraph::Training),
     }
 }
 

@@ -11,8 +11,8 @@ use crate::{
     core::{Effect, WorkerInfo},
     ids::{Incarnation, JobId},
     tasks::{
-        ClassIndex, MAX_ORDER_BYTES, Order, OrderArg, OrderGroup, Recall, TaskIndex, TaskOrder, TaskState,
-        Value, Work,
+        ClassIndex, MAX_ORDER_BYTES, Order, OrderArg, OrderGroup, Recall, TaskClass, TaskIndex, TaskOrder,
+        TaskState, Value,
     },
 };
 
@@ -78,14 +78,14 @@ impl Fleet {
 
     /// Takes note of what happened to a job.
     pub(super) fn take_note(&mut self, job: &mut TaskJob) {
-        for class in job.outbox.offered.drain(..) {
-            let priority = Reverse(job.classes[class.0 as usize].class.rules.priority);
+        while let Some(class) = job.outbox.offered.pop() {
+            let priority = Reverse(job.class(class).class.rules.priority);
             let (submitted_us, id) = (job.state.submitted_us, job.id.clone());
             self.offers.insert(Offer { priority, submitted_us, job: id, class });
         }
-        for (worker, class) in job.outbox.freed.drain(..) {
+        while let Some((worker, class)) = job.outbox.freed.pop() {
             let Some(load) = self.loads.get_mut(&worker) else { continue };
-            let mean_us = job.classes[class.0 as usize].mean_run_us.unwrap_or(0.0).max(1.0);
+            let mean_us = job.class(class).mean_run_us.unwrap_or(0.0).max(1.0);
             load.held = load.held.saturating_sub(1);
             load.held_us = if load.held == 0 { 0.0 } else { (load.held_us - mean_us).max(0.0) };
             self.hungry.insert(worker);
@@ -152,7 +152,8 @@ impl Fleet {
         let jobs = &mut *matching.jobs;
         let others = self.loads.len().max(1) as u32;
         let Some(load) = self.loads.get_mut(&worker) else { return Vec::new() };
-        let mut taker = Taker { worker, about, slots, load, orders: Vec::new() };
+        let touched = &mut matching.touched;
+        let mut taker = Taker { worker, about, slots, load, orders: Vec::new(), touched };
         taker.extend_chains(jobs);
         let mut exhausted = Vec::new();
         for offer in &self.offers {
@@ -160,17 +161,14 @@ impl Fleet {
                 exhausted.push(offer.clone());
                 continue;
             };
-            let class = &job.classes[offer.class.0 as usize];
+            let class = job.class(offer.class);
             if !about.capacity.can_run(&class.class) {
                 continue;
             }
             // A fair part of what is there: others may be just as free.
             let share = (class.ready.len() as u32).div_ceil(others);
             taker.take_ready(job, offer.class, share);
-            if !job.outbox.untold.is_empty() {
-                matching.touched.insert(offer.job.clone());
-            }
-            if job.classes[offer.class.0 as usize].ready.is_empty() {
+            if job.class(offer.class).ready.is_empty() {
                 exhausted.push(offer.clone());
             }
             if taker.load.held >= MAX_HELD {
@@ -178,13 +176,6 @@ impl Fleet {
             }
         }
         let orders = taker.orders;
-        for order in &orders {
-            if let Order::Run(group) = order
-                && !matching.touched.contains(&group.job)
-            {
-                matching.touched.insert(group.job.clone());
-            }
-        }
         for offer in &exhausted {
             self.offers.remove(offer);
         }
@@ -199,6 +190,8 @@ struct Taker<'a> {
     slots: u32,
     load: &'a mut Load,
     orders: Vec<Order>,
+    /// Jobs of which it has taken tasks, those included of which it cannot be told.
+    touched: &'a mut BTreeSet<JobId>,
 }
 
 impl Taker<'_> {
@@ -206,14 +199,14 @@ impl Taker<'_> {
     fn take_ready(&mut self, job: &mut TaskJob, class: ClassIndex, share: u32) {
         let mut taken = 0;
         while taken < share && self.room(job, class) > 0 {
-            let Some(Reverse(task)) = job.classes[class.0 as usize].ready.pop() else { return };
+            let Some(Reverse(task)) = job.class_mut(class).ready.pop() else { return };
             if job.graph.state(task) != TaskState::Ready {
                 continue;
             }
             // What was lost with a worker may be to blame: it takes no others with it again than those beside it.
             let suspect = job.faults.get(&task).is_some_and(|faults| faults.crashes > 0);
             if suspect && self.load.held >= self.slots {
-                job.classes[class.0 as usize].ready.push(Reverse(task));
+                job.class_mut(class).ready.push(Reverse(task));
                 return;
             }
             self.lease(job, task);
@@ -241,7 +234,7 @@ impl Taker<'_> {
             let slot = job.graph.slot(next);
             let class = slot.class;
             let follows = slot.state == TaskState::Waiting && slot.unmet == 1;
-            if !follows || !self.about.capacity.can_run(&job.classes[class.0 as usize].class) {
+            if !follows || !self.about.capacity.can_run(&job.class(class).class) {
                 return;
             }
             if self.room(job, class) == 0 {
@@ -254,29 +247,33 @@ impl Taker<'_> {
     }
 
     fn room(&self, job: &TaskJob, class: ClassIndex) -> u32 {
-        self.load.room(self.slots, job.classes[class.0 as usize].mean_run_us)
+        self.load.room(self.slots, job.class(class).mean_run_us)
     }
 
     fn lease(&mut self, job: &mut TaskJob, task: u32) {
         let order = job.lease(self.worker, self.about, task);
-        let class = &job.classes[job.graph.slot(task).class.0 as usize];
+        if !self.touched.contains(&job.id) {
+            self.touched.insert(job.id.clone());
+        }
+        let class = job.class_of(task);
         self.load.held += 1;
         self.load.held_us += class.mean_run_us.unwrap_or(0.0).max(1.0);
         let bytes: usize = order.args.iter().map(OrderArg::travelling_bytes).sum();
         if bytes > MAX_ORDER_BYTES {
             return job.outbox.untold.push((self.worker, task, bytes));
         }
-        push_order(&mut self.orders, job, &class.class.work, task, order);
+        push_order(&mut self.orders, job, order);
     }
 }
 
 /// Puts an order into the group before it, if it is of the same class.
-fn push_order(orders: &mut Vec<Order>, job: &TaskJob, work: &Work, task: u32, order: TaskOrder) {
-    let rules = &job.classes[job.graph.slot(task).class.0 as usize].class.rules;
+fn push_order(orders: &mut Vec<Order>, job: &TaskJob, order: TaskOrder) {
+    let TaskClass { work, rules } = &job.class_of(order.task.0).class;
+    let Some(function) = work.function() else { return };
     let (slots, run_limit_ms) = (rules.needs.slots, rules.run_limit_ms);
     if let Some(Order::Run(group)) = orders.last_mut()
         && (group.slots, group.run_limit_ms, group.nonce) == (slots, run_limit_ms, job.state.nonce)
-        && group.work == *work
+        && group.function == *function
         && group.job == job.id
     {
         return group.tasks.push(order);
@@ -284,7 +281,7 @@ fn push_order(orders: &mut Vec<Order>, job: &TaskJob, work: &Work, task: u32, or
     orders.push(Order::Run(OrderGroup {
         job: job.id.clone(),
         nonce: job.state.nonce,
-        work: work.clone(),
+        function: function.clone(),
         slots,
         run_limit_ms,
         tasks: vec![order],
@@ -294,14 +291,7 @@ fn push_order(orders: &mut Vec<Order>, job: &TaskJob, work: &Work, task: u32, or
 impl TaskJob {
     /// Leases a task that is ready, or waits only for what this worker holds.
     fn lease(&mut self, worker: Incarnation, about: &WorkerInfo, task: u32) -> TaskOrder {
-        self.graph.set_state(task, TaskState::Leased);
-        let slot = self.graph.slot_mut(task);
-        slot.attempts = slot.attempts.saturating_add(1);
-        let attempts = slot.attempts;
-        if let Some(faults) = self.faults.get_mut(&task) {
-            faults.attempts = attempts;
-            self.changes.faults.insert(task);
-        }
+        self.begin_attempt(task, TaskState::Leased);
         self.leases.entry(worker).or_default().insert(task);
         self.changes.leases.insert(worker);
         if let Entry::Vacant(unknown) = self.workers.entry(worker) {
@@ -309,6 +299,18 @@ impl TaskJob {
             self.changes.workers.insert(worker);
         }
         self.order(worker, task)
+    }
+
+    /// A task begins its next attempt.
+    pub(super) fn begin_attempt(&mut self, task: u32, state: TaskState) {
+        self.graph.set_state(task, state);
+        let slot = self.graph.slot_mut(task);
+        slot.attempts = slot.attempts.saturating_add(1);
+        let attempts = slot.attempts;
+        if let Some(faults) = self.faults.get_mut(&task) {
+            faults.attempts = attempts;
+            self.changes.faults.insert(task);
+        }
     }
 
     /// What the worker that holds a task is told of it.
@@ -338,8 +340,7 @@ impl TaskJob {
     pub(super) fn orders_of(&self, worker: Incarnation) -> Vec<Order> {
         let mut orders = Vec::new();
         for &task in self.leases.get(&worker).into_iter().flatten() {
-            let work = &self.classes[self.graph.slot(task).class.0 as usize].class.work;
-            push_order(&mut orders, self, work, task, self.order(worker, task));
+            push_order(&mut orders, self, self.order(worker, task));
         }
         orders
     }

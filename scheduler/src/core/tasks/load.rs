@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::DeserializeOwned;
-
 use super::{
     TaskJob,
     commit::{Header, parse_ranges},
@@ -12,7 +10,7 @@ use super::{
     record::TaskRecord,
 };
 use crate::{
-    core::{StoredJob, Unreadable},
+    core::{StoredJob, Unreadable, recovery::parse},
     ids::Incarnation,
     tasks::{TaskClass, TaskState, Value, WINDOW_TASKS},
 };
@@ -26,10 +24,6 @@ impl StoredJob {
 
 fn unreadable(what: &'static str, field: &str, cause: impl ToString) -> Unreadable {
     Unreadable { what, field: field.to_owned(), cause: cause.to_string() }
-}
-
-fn parse<T: DeserializeOwned>(what: &'static str, field: &str, text: &str) -> Result<T, Unreadable> {
-    serde_json::from_str(text).map_err(|e| unreadable(what, field, e))
 }
 
 /// The fields of a hash by number, in order.
@@ -71,6 +65,12 @@ impl TaskJob {
         for task in 0..job.graph.len() {
             match job.graph.state(task) {
                 TaskState::Ready => job.offer(task),
+                TaskState::Training if job.class_of(task).class.work.function().is_none() => {
+                    job.restore_training(task);
+                }
+                TaskState::Training => {
+                    return Err(unreadable("window", &task.to_string(), "its task does not train"));
+                }
                 TaskState::Backoff => {
                     let until_us = job.faults.get(&task).and_then(|faults| faults.backoff_until_us);
                     let until_us =
@@ -122,7 +122,10 @@ impl TaskJob {
         for task in 0..self.graph.len() {
             let recorded = self.faults.get(&task).map(|faults| faults.attempts);
             let slot = self.graph.slot_mut(task);
-            let begun = matches!(slot.state, TaskState::Leased | TaskState::Continued | TaskState::Done);
+            let begun = matches!(
+                slot.state,
+                TaskState::Leased | TaskState::Training | TaskState::Continued | TaskState::Done
+            );
             slot.attempts = recorded.unwrap_or(u16::from(begun));
         }
     }
@@ -135,7 +138,7 @@ impl TaskJob {
             let (uses, stays) = self.uses(task);
             self.values.insert(task, value, uses, stays);
         }
-        self.values.take_changes();
+        self.values.mark_stored();
         Ok(())
     }
 }
@@ -180,6 +183,6 @@ fn load_graph(stored: &StoredJob, classes: usize) -> Result<(Graph, BTreeMap<u32
             continued.insert(parent, child);
         }
     }
-    graph.take_dirty_windows();
+    graph.mark_stored();
     Ok((graph, continued))
 }

@@ -14,6 +14,7 @@ mod leasing;
 mod load;
 mod record;
 mod summary;
+mod training;
 mod values;
 mod views;
 
@@ -21,3 +22,5 @@ pub use graph::MAX_TASKS;
 pub use invalid::InvalidGraph;
 pub use job::TaskJob;
 pub(super) use leasing::Fleet;
+pub use training::Trained;
+pub(super) use training::TrainsFor;

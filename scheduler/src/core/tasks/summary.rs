@@ -29,6 +29,7 @@ impl TaskJob {
             ("tasks_ready", count(TaskState::Ready)),
             ("tasks_backoff", count(TaskState::Backoff)),
             ("tasks_leased", count(TaskState::Leased)),
+            ("tasks_training", count(TaskState::Training)),
             ("tasks_continued", count(TaskState::Continued)),
             ("tasks_done", count(TaskState::Done)),
             ("tasks_failed", count(TaskState::Failed)),
@@ -48,7 +49,8 @@ impl TaskJob {
         if self.is_running() && self.state.paused {
             return "somebody who resumes it: `syncline resume`".to_owned();
         }
-        if !self.is_running() || self.graph.count(TaskState::Leased) > 0 {
+        let goes_on = self.graph.count(TaskState::Leased) + self.graph.count(TaskState::Training) > 0;
+        if !self.is_running() || goes_on {
             return String::new();
         }
         match (self.graph.count(TaskState::Ready), self.graph.count(TaskState::Backoff)) {

@@ -88,6 +88,11 @@ impl Values {
         changed.into_iter().map(|task| (task.to_string(), stored(task))).collect()
     }
 
+    /// All of them are in the store.
+    pub(super) fn mark_stored(&mut self) {
+        self.changed.clear();
+    }
+
     pub(super) fn mark_all_changed(&mut self) {
         self.changed.extend(self.kept.keys());
     }

@@ -4,7 +4,7 @@ use super::TaskJob;
 use crate::{
     core::{Core, Phase},
     ids::{Incarnation, JobId},
-    tasks::{TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
+    tasks::{FunctionId, Needs, TaskClass, TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
 };
 
 /// Inputs that a view lists.
@@ -34,12 +34,12 @@ impl Core {
     fn view(&self, job: &TaskJob, task: u32) -> TaskView {
         let slot = job.graph.slot(task);
         let record = job.graph.record(task);
-        let Work::Call(function) = &job.classes[slot.class.0 as usize].class.work;
+        let work = &job.class(slot.class).class.work;
         let inputs = || record.values_of().chain(record.2.iter().copied()).map(TaskIndex);
         TaskView {
             task: TaskIndex(task),
             name: record.3.clone(),
-            function: function.name.clone(),
+            function: work.name().parse().expect("the name of a function, or `train`"),
             state: slot.state,
             attempts: slot.attempts,
             worker: job.holder(task).map(|worker| self.worker_name(worker)),
@@ -68,7 +68,13 @@ impl Core {
             }
             TaskState::Waiting => format!("it waits for {}", self.unmet(job, task)),
             TaskState::Ready if job.state.paused => "the job is paused".into(),
-            TaskState::Ready => self.why_not_given(job, task),
+            TaskState::Ready => match &job.class_of(task).class {
+                TaskClass { work: Work::Call(function), rules } => {
+                    self.why_not_given(function, &rules.needs)
+                }
+                TaskClass { work: Work::Train(_), .. } => job.why_not_begun(),
+            },
+            TaskState::Training => self.how_it_trains(job, task),
             TaskState::Backoff => {
                 let until_us = faults.and_then(|faults| faults.backoff_until_us).unwrap_or_default();
                 format!(
@@ -115,16 +121,14 @@ impl Core {
     }
 
     /// Why nobody has a task that is ready, in words.
-    fn why_not_given(&self, job: &TaskJob, task: u32) -> String {
-        let class = &job.classes[job.graph.slot(task).class.0 as usize].class;
-        let Work::Call(function) = &class.work;
+    fn why_not_given(&self, function: &FunctionId, needs: &Needs) -> String {
         let workers = self.workers.iter().filter(|(_, about)| !about.capacity.is_none());
         let (mut all, mut named, mut same_types, mut able) = (0, 0, 0, Vec::new());
         for (worker, about) in workers {
             all += 1;
             named += u32::from(about.capacity.functions.iter().any(|f| f.name == function.name));
             same_types += u32::from(about.capacity.functions.contains(function));
-            if about.capacity.can_run(class) {
+            if about.capacity.can_call(function, needs) {
                 able.push(*worker);
             }
         }
@@ -136,7 +140,6 @@ impl Core {
                 "{named} workers have a function `{name}`, but with other types than the graph: build both from the same definition"
             ),
             (_, _, _, 0) => {
-                let needs = &class.rules.needs;
                 let labels = needs.labels.iter().map(|(k, v)| format!(" label {k}={v}")).collect::<String>();
                 format!("no worker that has `{name}` has {} slots{labels}", needs.slots)
             }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use syncline_scheduler::tasks::{
-    Bytes, FunctionId, OrderArg, OrderGroup, Recall, TaskIndex, TaskOrder, Value, Work,
+    Bytes, FunctionId, OrderArg, OrderGroup, Recall, TaskIndex, TaskOrder, Value,
 };
 
 use crate::functions::{JobKey, RegisteredFunction};
@@ -93,8 +93,7 @@ impl HeldTasks {
         function: Option<Arc<RegisteredFunction>>,
         over: &mut Vec<Serial>,
     ) {
-        let OrderGroup { job, nonce, work, slots, run_limit_ms, tasks } = orders;
-        let Work::Call(id) = work;
+        let OrderGroup { job, nonce, function: id, slots, run_limit_ms, tasks } = orders;
         let key = JobKey { job, nonce };
         let job = match self.jobs.get_key_value(&key) {
             Some((known, _)) => known.clone(),

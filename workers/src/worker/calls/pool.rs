@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use syncline_scheduler::tasks::{Order, TaskEnd, Work};
+use syncline_scheduler::tasks::{Order, TaskEnd};
 use tokio::{sync::Notify, time::sleep_until};
 use tracing::warn;
 
@@ -99,8 +99,7 @@ impl Pool {
         for order in orders {
             match order {
                 Order::Run(group) => {
-                    let Work::Call(id) = &group.work;
-                    let function = self.0.registry.get(id).cloned();
+                    let function = self.0.registry.get(&group.function).cloned();
                     state.held.accept(group, function, &mut over);
                 }
                 Order::Recall(recall) => state.held.recall(recall, &mut over),

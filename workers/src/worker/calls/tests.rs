@@ -15,7 +15,7 @@ use syncline_engine::rpc::ShardFault;
 use syncline_ps::PsError;
 use syncline_scheduler::tasks::{
     BlobValue, Bytes, FailureCause, FunctionId, MAX_INLINE_BYTES, Order, OrderArg, OrderGroup, Outcome,
-    Recall, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value, Work,
+    Recall, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value,
 };
 use tokio::runtime::Runtime;
 
@@ -135,7 +135,7 @@ fn group(function: FunctionId, tasks: Vec<TaskOrder>) -> Order {
     Order::Run(OrderGroup {
         job,
         nonce: NONCE,
-        work: Work::Call(function),
+        function,
         slots: 1,
         run_limit_ms: None,
         tasks,

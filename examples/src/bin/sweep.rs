@@ -1,0 +1,37 @@
+//! Looks for the best learning rate for the digits, on the cluster that is running: `sweep RATE...`.
+//!
+//! `syncline up` trains, and `task-worker` has the functions that decide which trainings go on.
+
+use std::env;
+
+use anyhow::Context;
+use syncline::{Client, TaskState, Training};
+use syncline_examples::{Run, digits, sweep};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let rates = env::args().skip(1).map(|text| text.parse().context(text));
+    let rates: Vec<f32> = rates.collect::<anyhow::Result<_>>()?;
+    anyhow::ensure!(!rates.is_empty(), "learning rates, please: sweep 0.001 0.01 0.1 1");
+
+    let client = Client::find()?;
+    let run = Run { id: "sweep", policy: "bsp".parse()?, epochs: 1, seed: 0, workers: 1 };
+    let mut job = digits::job(&run);
+    // Each takes one worker, so that as many train at the same time as there are workers.
+    let one_worker = |training: &mut Training| training.settings.max_workers = Some(1);
+    job.trainings_mut().for_each(one_worker);
+    let training = client.prepare_training(&job).await?;
+
+    let (graph, best) = sweep::graph("sweep", &training, &rates);
+    let id = client.replace_tasks(&graph).await?;
+    client
+        .wait(&id, |view| {
+            let tasks = view.job.tasks.unwrap_or_default();
+            eprintln!("{} of {} tasks, {} train", tasks.ended(), tasks.total, tasks.of(TaskState::Training));
+        })
+        .await?;
+    let (rate, trained) = client.get(&id, &best).await?;
+    let accuracy = trained.evaluation.and_then(|evaluation| evaluation.accuracy).unwrap_or_default();
+    println!("{rate}: accuracy {accuracy:.4}, weights of job {}", trained.job);
+    Ok(())
+}

@@ -1,0 +1,325 @@
+//! Tasks that train: the core begins a training job for each, and the end of that job is the task's. Both are stored on
+//! their own, so that a crash may come between them: what is missing is begun again, and what nobody wants is canceled.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{TaskJob, record::Argument};
+use crate::{
+    core::{Core, Effect, Evaluation, Job, Phase, state_machine::SHARD_LOST},
+    ids::JobId,
+    spec::JobSpec,
+    tasks::{Failure, FailureCause, TaskState, TrainedWeights, TrainingChanges, Value, Work},
+};
+
+/// Code of a training whose changes cannot be read.
+const UNREADABLE: &str = "E056";
+/// Code of a training that brought nothing, because its parameters could not be kept.
+const NOT_KEPT: &str = "E058";
+/// Code of a training that somebody has canceled.
+const CANCELED: &str = "E059";
+/// Code of an attempt that took too long.
+const TOO_LONG: &str = "E443";
+/// Most trainings of one graph that wait for workers; the others are not begun yet.
+const MAX_QUEUED: usize = 16;
+
+/// The tasks of one graph that train.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Trainings {
+    /// Those that could begin.
+    pub ready: BTreeSet<u32>,
+    /// Those that have begun, with the jobs that train for them.
+    pub open: BTreeMap<u32, JobId>,
+}
+
+/// The attempt at a task for which a job trains.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::core) struct TrainsFor {
+    pub job: JobId,
+    pub nonce: u32,
+    pub task: u32,
+    pub attempt: u16,
+}
+
+/// What a training task gives.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trained {
+    /// The job that has trained, to be looked at as any other.
+    pub job: JobId,
+    /// From its first iteration to its end.
+    pub seconds: f64,
+    pub samples: u64,
+    /// Sample-weighted mean loss of the last iterations.
+    pub loss: Option<f32>,
+    /// On the test samples, where the prepared job has a node for that.
+    pub evaluation: Option<Evaluation>,
+    pub weights: TrainedWeights,
+}
+
+impl Core {
+    /// Ends the tasks whose trainings are over, and begins those that are ready. Tells whether there are new jobs.
+    pub(in crate::core) fn advance_trainings(&mut self, now_us: u64, effects: &mut Vec<Effect>) -> bool {
+        if std::mem::take(&mut self.has_loaded_trainings) {
+            self.cancel_unwanted(now_us, effects);
+        }
+        let mut begun = false;
+        for id in self.with_trainings.clone() {
+            self.take_trained(&id, now_us, effects);
+            begun |= self.begin_trainings(&id, now_us, effects);
+            if !self.task_jobs.get(&id).is_some_and(TaskJob::has_trainings) {
+                self.with_trainings.remove(&id);
+            }
+        }
+        begun
+    }
+
+    /// Cancels trainings that were loaded and that no task waits for: their graph has ended or gone on without them.
+    fn cancel_unwanted(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        let Self { jobs, task_jobs, .. } = self;
+        for job in jobs.values_mut().filter(|job| !job.state.phase.is_over()) {
+            let unwanted = job.state.trains_for.as_ref().is_some_and(|of| {
+                let graph = task_jobs.get(&of.job).filter(|graph| graph.state.nonce == of.nonce);
+                graph.and_then(|graph| graph.trainings.open.get(&of.task)) != Some(&job.spec.id)
+            });
+            if unwanted {
+                job.end(Phase::Canceled, now_us, effects);
+            }
+        }
+    }
+
+    fn take_trained(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) {
+        let Self { jobs, task_jobs, .. } = self;
+        let Some(graph) = task_jobs.get_mut(id) else { return };
+        let mut ended = Vec::new();
+        for (&task, training) in &graph.trainings.open {
+            let Some(job) = jobs.get_mut(training) else { continue };
+            if let Some(limit_ms) = graph.class_of(task).class.rules.run_limit_ms {
+                job.end_after(limit_ms, now_us, effects);
+            }
+            ended.extend(job.trained().map(|trained| (task, trained)));
+        }
+        if ended.is_empty() {
+            return;
+        }
+        for (task, trained) in ended {
+            graph.training_ended(task, trained, now_us);
+        }
+        self.note(id, now_us, effects);
+        self.place_tasks(now_us, effects);
+    }
+
+    fn begin_trainings(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) -> bool {
+        let Self { jobs, task_jobs, .. } = self;
+        let Some(graph) = task_jobs.get_mut(id) else { return false };
+        let is_there = |of: &TrainsFor, training: &JobId| {
+            jobs.get(training).is_some_and(|job| job.state.trains_for.as_ref() == Some(of))
+        };
+        let open = graph.trainings.open.iter();
+        let missing = open.filter(|(task, training)| !is_there(&graph.attempt(**task), training));
+        let mut to_begin: Vec<u32> = missing.map(|(task, _)| *task).collect();
+        let is_queued = |training: &&JobId| jobs.get(training).is_some_and(|job| *job.phase() == Phase::Queued);
+        let queued = graph.trainings.open.values().filter(is_queued).count() + to_begin.len();
+        let room = MAX_QUEUED.saturating_sub(queued);
+        to_begin.extend(graph.take_ready_trainings(room));
+        for task in &to_begin {
+            self.begin_training(id, *task, now_us, effects);
+        }
+        if !to_begin.is_empty() {
+            self.note(id, now_us, effects);
+        }
+        !to_begin.is_empty()
+    }
+
+    fn begin_training(&mut self, id: &JobId, task: u32, now_us: u64, effects: &mut Vec<Effect>) {
+        let Some(graph) = self.task_jobs.get_mut(id) else { return };
+        let of = graph.attempt(task);
+        let training = id.of_training(task, of.attempt);
+        match graph.training_job(task, &training) {
+            Ok(spec) => {
+                let fields = vec![("task", graph.display(task)), ("training", training.to_string())];
+                graph.event("training_begun", now_us, fields);
+                let mut job = Job::new(spec, of.draw(), self.shards, now_us);
+                job.state.trains_for = Some(of);
+                self.make_room_for(&training, effects);
+                self.jobs.insert(training, job);
+            }
+            Err(failure) => graph.training_ended(task, Err(failure), now_us),
+        }
+    }
+
+    /// The records of a training that was begun for a task cannot be used: that attempt has failed.
+    pub fn training_damaged(&mut self, training: &JobId, reason: &str, now_us: u64) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let task_of = |graph: &TaskJob| {
+            let mut open = graph.trainings.open.iter();
+            open.find_map(|(task, of)| (of == training).then_some(*task))
+        };
+        let found = self.task_jobs.iter().find_map(|(id, graph)| Some((id.clone(), task_of(graph)?)));
+        if let Some((id, task)) = found
+            && let Some(graph) = self.task_jobs.get_mut(&id)
+        {
+            let reason = format!("the records of job {training} cannot be used: {reason}");
+            let failure = Failure { cause: FailureCause::Worker, code: "E030".to_owned(), reason };
+            graph.training_ended(task, Err(failure), now_us);
+            self.note(&id, now_us, &mut effects);
+        }
+        effects
+    }
+
+    /// How a task trains, in words.
+    pub(super) fn how_it_trains(&self, graph: &TaskJob, task: u32) -> String {
+        let Some(training) = graph.trainings.open.get(&task) else { return "it trains".to_owned() };
+        let Some(job) = self.jobs.get(training) else { return format!("job {training} is to train for it") };
+        let waits = job.state.waiting_for.as_ref().map(|what| format!(", and waits for {what}"));
+        format!("job {training} trains for it, which is {}{}", job.phase().word(), waits.unwrap_or_default())
+    }
+}
+
+impl Job {
+    /// How the training of a task went, once it is over and its parameters are kept.
+    fn trained(&self) -> Option<Result<Trained, Failure>> {
+        let state = &self.state;
+        let id = self.id();
+        let failure = |cause, code: &str, reason| Err(Failure { cause, code: code.to_owned(), reason });
+        Some(match (&state.phase, &state.snapshot) {
+            (Phase::Queued | Phase::Opening | Phase::Running, _) => return None,
+            (Phase::Done, None) if state.keeping => return None,
+            (Phase::Done, Some(file)) => Ok(Trained {
+                job: id.clone(),
+                seconds: match (state.started_us, state.ended_us) {
+                    (Some(started_us), Some(ended_us)) => ended_us.saturating_sub(started_us) as f64 / 1e6,
+                    _ => 0.0,
+                },
+                samples: self.counted(),
+                loss: state.loss,
+                evaluation: state.evaluation.clone(),
+                weights: TrainedWeights { bytes: file.bytes, digest: file.digest.clone() },
+            }),
+            (Phase::Done, None) => {
+                failure(FailureCause::Worker, NOT_KEPT, format!("the parameters of job {id} were not kept"))
+            }
+            (Phase::Failed { code, reason }, _) => {
+                // A parameter shard was lost, which is nobody's fault here.
+                let cause = if code == SHARD_LOST { FailureCause::Worker } else { FailureCause::Function };
+                failure(cause, code, format!("job {id}: {reason}"))
+            }
+            (Phase::Canceled, _) => failure(FailureCause::Function, CANCELED, format!("job {id} was canceled")),
+        })
+    }
+
+    fn end_after(&mut self, limit_ms: u64, now_us: u64, effects: &mut Vec<Effect>) {
+        let over = self.state.started_us.is_some_and(|since| now_us.saturating_sub(since) / 1000 > limit_ms);
+        if over && !self.state.phase.is_over() {
+            let reason = format!("it trained longer than {limit_ms} ms");
+            self.end(Phase::Failed { code: TOO_LONG.to_owned(), reason }, now_us, effects);
+        }
+    }
+}
+
+impl TrainsFor {
+    /// The nonce of the job: another for each attempt of each submission, and the same when it is drawn again.
+    fn draw(&self) -> u32 {
+        super::ending::seed(self.nonce, self.task, self.attempt) as u32
+    }
+}
+
+impl TaskJob {
+    pub(super) fn has_trainings(&self) -> bool {
+        !(self.trainings.ready.is_empty() && self.trainings.open.is_empty())
+    }
+
+    fn attempt(&self, task: u32) -> TrainsFor {
+        let attempt = self.graph.slot(task).attempts;
+        TrainsFor { job: self.id.clone(), nonce: self.state.nonce, task, attempt }
+    }
+
+    /// A task trains, as was stored.
+    pub(super) fn restore_training(&mut self, task: u32) {
+        let training = self.id.of_training(task, self.graph.slot(task).attempts);
+        self.trainings.open.insert(task, training);
+    }
+
+    /// Takes up to so many tasks that could begin to train: they do.
+    fn take_ready_trainings(&mut self, most: usize) -> Vec<u32> {
+        if !self.gives_out() {
+            return Vec::new();
+        }
+        let mut begun = Vec::new();
+        while begun.len() < most
+            && let Some(task) = self.trainings.ready.pop_first()
+        {
+            if self.graph.state(task) == TaskState::Ready {
+                self.begin_attempt(task, TaskState::Training);
+                self.restore_training(task);
+                begun.push(task);
+            }
+        }
+        begun
+    }
+
+    /// The job that trains for a task.
+    fn training_job(&self, task: u32, id: &JobId) -> Result<JobSpec, Failure> {
+        let failure = |code: &str, reason| Failure {
+            cause: FailureCause::Function,
+            code: code.to_owned(),
+            reason,
+        };
+        let Work::Train(prepared) = &self.class_of(task).class.work else {
+            return Err(failure(UNREADABLE, "it does not train".to_owned()));
+        };
+        let value = match self.graph.record(task).1.into_iter().next() {
+            None => None,
+            Some(Argument::Value(bytes)) => Some(Value::Inline(bytes)),
+            Some(Argument::Blob(blob)) => Some(Value::Blob(blob)),
+            Some(Argument::Output(input)) => Some(self.values.get(input)),
+            Some(Argument::Outputs(_)) => Some(Value::default()),
+        };
+        let changes = value.map_or(Ok(TrainingChanges::new()), decode);
+        let changes = changes.map_err(|cause| {
+            failure(UNREADABLE, format!("what it changes of the training cannot be read: {cause}"))
+        })?;
+        prepared.job(id.clone(), &changes).map_err(|invalid| {
+            let text = invalid.to_string();
+            match text.strip_prefix('[').and_then(|text| text.split_once("] ")) {
+                Some((code, reason)) => failure(code, reason.to_owned()),
+                None => failure(UNREADABLE, text),
+            }
+        })
+    }
+
+    /// The training of a task is over.
+    fn training_ended(&mut self, task: u32, trained: Result<Trained, Failure>, now_us: u64) {
+        self.trainings.open.remove(&task);
+        let ended = trained.and_then(|trained| {
+            postcard::to_stdvec(&trained).map(|bytes| Value::Inline(bytes.into())).map_err(|e| Failure {
+                cause: FailureCause::Function,
+                code: UNREADABLE.to_owned(),
+                reason: e.to_string(),
+            })
+        });
+        match ended {
+            Ok(value) => self.task_gave(task, value),
+            Err(failure) => self.attempt_failed(task, failure, now_us),
+        }
+        self.end_if_all_is_over(now_us);
+    }
+
+    /// The job is over: nobody wants its trainings any more.
+    pub(super) fn end_trainings(&mut self) {
+        let Trainings { open, .. } = std::mem::take(&mut self.trainings);
+        self.outbox.trainings_ended.extend(open.into_values());
+    }
+
+    /// Why a training that could begin has not.
+    pub(super) fn why_not_begun(&self) -> String {
+        format!("{MAX_QUEUED} trainings of the job wait for workers before it")
+    }
+}
+
+fn decode<T: DeserializeOwned>(value: Value) -> Result<T, String> {
+    match value {
+        Value::Inline(bytes) => postcard::from_bytes(&bytes).map_err(|e| e.to_string()),
+        Value::Blob(blob) => Err(format!("they are {} bytes, far more than any", blob.bytes)),
+    }
+}

@@ -1,0 +1,212 @@
+//! Training as a task of a graph: what is trained, and what a task changes of it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ids::JobId,
+    spec::{InvalidJob, JobSpec, Node, NodeKind},
+};
+
+/// A training job that is ready to be begun by a task: its nodes, as they are submitted, in JSON. What is large is on the
+/// parameter server already.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PreparedTraining {
+    nodes: String,
+}
+
+/// Why a [`PreparedTraining`] cannot be begun.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidTraining {
+    #[error("[E056] the training cannot be read: {cause}")]
+    Unreadable { cause: String },
+    #[error(transparent)]
+    Setting(#[from] InvalidJob),
+}
+
+impl PreparedTraining {
+    /// Of a job that was prepared.
+    ///
+    /// # Errors
+    /// What [`JobSpec::validate`] finds.
+    pub fn new(spec: &JobSpec) -> Result<Self, InvalidJob> {
+        spec.validate()?;
+        let nodes = serde_json::to_string(&spec.nodes).expect("a graph that is valid has a JSON form");
+        Ok(Self { nodes })
+    }
+
+    fn nodes(&self) -> Result<Vec<Node>, InvalidTraining> {
+        serde_json::from_str(&self.nodes).map_err(|e| InvalidTraining::Unreadable { cause: e.to_string() })
+    }
+
+    /// Whether it makes a job.
+    ///
+    /// # Errors
+    /// As [`Self::job`].
+    pub fn check(&self) -> Result<(), InvalidTraining> {
+        let id = "training".parse().expect("a valid name");
+        self.job(id, &TrainingChanges::new()).map(drop)
+    }
+
+    /// The job that it makes under a name, with what is changed.
+    ///
+    /// # Errors
+    /// E056, and what [`JobSpec::validate`] finds.
+    pub fn job(&self, id: JobId, changes: &TrainingChanges) -> Result<JobSpec, InvalidTraining> {
+        let mut spec = JobSpec { id, nodes: self.nodes()? };
+        changes.apply(&mut spec);
+        spec.validate()?;
+        Ok(spec)
+    }
+
+    /// Digests of the blobs that it names.
+    ///
+    /// # Errors
+    /// E056.
+    pub fn blobs(&self) -> Result<Vec<String>, InvalidTraining> {
+        let nodes = self.nodes()?;
+        let models = nodes.iter().filter_map(|node| match &node.kind {
+            NodeKind::Train(train) => Some(train.model.blobs().map(str::to_owned)),
+            NodeKind::Evaluate | NodeKind::Snapshot => None,
+        });
+        Ok(models.flatten().collect())
+    }
+}
+
+/// What one training task changes of what was prepared; without any it trains just that.
+///
+/// ```
+/// use syncline_scheduler::tasks::TrainingChanges;
+/// let changes = TrainingChanges::new().learning_rate(0.01).epochs(2);
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrainingChanges {
+    learning_rate: Option<f32>,
+    batch: Option<u32>,
+    epochs: Option<u32>,
+    seed: Option<u64>,
+    min_workers: Option<u32>,
+    max_workers: Option<u32>,
+    weights: Option<TrainedWeights>,
+}
+
+impl TrainingChanges {
+    /// None.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Another base learning rate.
+    #[must_use]
+    pub fn learning_rate(mut self, rate: f32) -> Self {
+        self.learning_rate = Some(rate);
+        self
+    }
+
+    /// Other numbers of samples per iteration and worker.
+    #[must_use]
+    pub fn batch(mut self, samples: u32) -> Self {
+        self.batch = Some(samples);
+        self
+    }
+
+    /// So many epochs.
+    #[must_use]
+    pub fn epochs(mut self, epochs: u32) -> Self {
+        self.epochs = Some(epochs);
+        self
+    }
+
+    /// Another order of the samples.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// It begins with `least` workers, and takes `most` of them.
+    #[must_use]
+    pub fn workers(mut self, least: u32, most: u32) -> Self {
+        (self.min_workers, self.max_workers) = (Some(least), Some(most));
+        self
+    }
+
+    /// It begins with what another training of the same model has learned. The optimizer begins anew.
+    #[must_use]
+    pub fn start_from(mut self, weights: &TrainedWeights) -> Self {
+        self.weights = Some(weights.clone());
+        self
+    }
+
+    fn apply(&self, spec: &mut JobSpec) {
+        let train = spec.nodes.iter_mut().find_map(|node| match &mut node.kind {
+            NodeKind::Train(train) => Some(&mut **train),
+            NodeKind::Evaluate | NodeKind::Snapshot => None,
+        });
+        let Some(train) = train else { return };
+        set(&mut train.learning_rate.base, self.learning_rate);
+        set(&mut train.batch, self.batch);
+        set(&mut train.epochs, self.epochs);
+        set(&mut train.seed, self.seed);
+        set(&mut train.min_workers, self.min_workers);
+        set(&mut train.max_workers, self.max_workers);
+        set(&mut train.model.initial, self.weights.as_ref().map(|weights| weights.digest.clone()));
+    }
+}
+
+fn set<T>(setting: &mut T, changed: Option<T>) {
+    if let Some(value) = changed {
+        *setting = value;
+    }
+}
+
+/// Parameters that a training has brought: a safetensors file on the parameter server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrainedWeights {
+    pub bytes: u64,
+    /// BLAKE3 of the file, in hexadecimal digits.
+    pub digest: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::{training, training_job};
+
+    fn example_job() -> JobSpec {
+        training_job(training("bsp".parse().unwrap(), 64, 8))
+    }
+
+    #[test]
+    fn what_is_changed_is_changed_and_the_rest_stays() {
+        let spec = example_job();
+        let prepared = PreparedTraining::new(&spec).unwrap();
+        assert_eq!(prepared.job(spec.id.clone(), &TrainingChanges::new()), Ok(spec.clone()));
+        let weights = TrainedWeights { bytes: 9, digest: "ab".repeat(32) };
+        let changes = TrainingChanges::new().learning_rate(0.5).batch(3).epochs(7).seed(11);
+        let changes = changes.workers(2, 4).start_from(&weights);
+        let changed = prepared.job("other".parse().unwrap(), &changes).unwrap();
+        let (train, before) = (changed.train().unwrap().1, spec.train().unwrap().1);
+        assert_eq!((train.learning_rate.base, train.batch, train.epochs, train.seed), (0.5, 3, 7, 11));
+        assert_eq!((train.min_workers, train.max_workers), (2, 4));
+        assert_eq!(train.model.initial, weights.digest);
+        assert_eq!((train.policy, &train.data), (before.policy, &before.data));
+        assert!(prepared.blobs().unwrap().contains(&before.model.initial));
+    }
+
+    #[test]
+    fn changes_that_make_no_job_are_refused_with_the_setting() {
+        let prepared = PreparedTraining::new(&example_job()).unwrap();
+        for (changes, code) in [
+            (TrainingChanges::new().epochs(0), "[E027]"),
+            (TrainingChanges::new().learning_rate(f32::NAN), "[E027]"),
+            (TrainingChanges::new().workers(3, 2), "[E027]"),
+            (TrainingChanges::new().batch(u32::MAX), "[E028]"),
+        ] {
+            let refused = prepared.job("a".parse().unwrap(), &changes).unwrap_err();
+            assert!(refused.to_string().starts_with(code), "{refused}");
+        }
+        let torn = PreparedTraining { nodes: "[{".into() };
+        assert!(torn.blobs().unwrap_err().to_string().starts_with("[E056]"));
+    }
+}
