@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use syncline::{LocalCluster, LocalOptions};
+use syncline::{JobId, JobPhase, LocalCluster, LocalOptions, worker::Throttle};
 use syncline_examples::integral;
 use syncline_workers::client::token_file;
 
@@ -40,10 +40,16 @@ impl Drop for Worker {
 }
 
 async fn cluster() -> (LocalCluster, [Worker; 2]) {
-    let options = LocalOptions { workers: Vec::new(), shards: 1, ..LocalOptions::default() };
-    let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+    let cluster = cluster_that_trains(0).await;
     let workers = [Worker::start(&cluster), Worker::start(&cluster)];
     (cluster, workers)
+}
+
+/// A cluster with so many workers that train.
+async fn cluster_that_trains(workers: usize) -> LocalCluster {
+    let workers = vec![Throttle::default(); workers];
+    let options = LocalOptions { workers, shards: 2, ..LocalOptions::default() };
+    LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap()
 }
 
 /// Runs a client to its end and gives what it printed.
@@ -90,6 +96,34 @@ async fn an_integral_grows_tasks_until_it_is_exact_enough() {
     // A task either gives a value, or adds three: the number of tasks tells that the graph grew, and by whole steps.
     let tasks: u64 = tasks.trim_end_matches(" tasks").parse().unwrap();
     assert!(tasks > 100 && (tasks - 1).is_multiple_of(3), "{printed}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_trains_with_every_rate_and_goes_on_with_the_better_half() {
+    let cluster = cluster_that_trains(2).await;
+    let _functions = Worker::start(&cluster);
+    let rates = ["1e-6", "0.03", "1e-5", "1000"].map(str::to_owned);
+    let printed = client(env!("CARGO_BIN_EXE_sweep"), &cluster, rates.to_vec()).await;
+    let (rate, rest) = printed.split_once(": accuracy ").unwrap();
+    let (accuracy, job) = rest.split_once(", weights of job ").unwrap();
+    assert_eq!(rate, "0.03");
+    assert!(accuracy.parse::<f64>().unwrap() > 0.9, "{printed}");
+
+    // Four trainings of one epoch, two of two, one of four: each a job that can be looked at, after the graph has ended too.
+    let client = cluster.client();
+    let jobs = client.jobs().await.unwrap();
+    let mut epochs: Vec<_> =
+        jobs.iter().filter(|job| job.id.as_str().starts_with("sweep~")).map(|job| job.epochs).collect();
+    epochs.sort_unstable();
+    assert_eq!(epochs, [1, 1, 1, 1, 2, 2, 4]);
+    assert!(jobs.iter().all(|job| job.state == JobPhase::Done), "{jobs:?}");
+    let best: JobId = job.trim().parse().unwrap();
+    assert!(client.weights(&best).await.is_ok());
+
+    // They go with the graph.
+    client.delete(&"sweep".parse().unwrap()).await.unwrap();
+    assert!(client.jobs().await.unwrap().is_empty());
     cluster.stop().await;
 }
 

@@ -81,12 +81,13 @@ async fn referenced_blobs(store: &RedisStore) -> Result<BTreeSet<String>, Engine
 /// Length of a digest in hexadecimal digits.
 const DIGEST_DIGITS: usize = 64;
 
-/// Blobs that a graph of general tasks names: large values that tasks gave, and large arguments, wherever a digest stands
-/// in the text of the tasks.
+/// Blobs that a graph of general tasks names: large values that tasks gave, large arguments, and what trainings need,
+/// wherever a digest stands in the text of the tasks and their classes.
 fn values_of(graph: &StoredGraph) -> impl Iterator<Item = String> + '_ {
     let given =
         graph.values.values().filter_map(|stored| Some(Value::from_stored(stored)?.blob()?.digest.clone()));
-    let words = graph.chunks.values().flat_map(|text| text.split(|c: char| !c.is_ascii_hexdigit()));
+    let texts = graph.chunks.values().chain(graph.classes.values());
+    let words = texts.flat_map(|text| text.split(|c: char| !c.is_ascii_hexdigit()));
     given.chain(words.filter(|word| word.len() == DIGEST_DIGITS).map(str::to_owned))
 }
 

@@ -7,16 +7,13 @@ use std::{
 
 use futures::future::join_all;
 use syncline_scheduler::{
-    core::{Commits, Core, Effect, Input, Refused},
+    core::{Commit, Commits, Core, Effect, Input, Refused},
     ids::{EngineEpoch, JobId},
 };
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
-use super::{
-    clock::Clock, dispatcher::EffectDispatcher, job_log::log_commit,
-    message::Message,
-};
+use super::{clock::Clock, dispatcher::EffectDispatcher, job_log::log_commit, message::Message};
 use crate::{
     rpc::EngineFault,
     store::{CommitMode, Committed, RedisStore, StoreError, keys::ENDED_JOB_EXPIRY_S},
@@ -179,9 +176,20 @@ impl DecisionLoop {
     /// Commits every touched job. While Redis is away the same commits are sent again; nothing is dropped. Where Redis
     /// has lost commits of this engine, the whole job is written again: this engine knows all of it.
     async fn commit(&mut self, commits: &Commits) -> Result<(), LoopEnd> {
+        // A training that has ended is written before the graph that takes note of it: after a crash in between, the graph
+        // finds what it has brought.
+        let is_first = |(job, commit): &(&JobId, &Commit)| job.is_made_by_engine() && commit.over;
+        let (first, rest): (Vec<_>, Vec<_>) = commits.iter().partition(is_first);
+        for commits in [first, rest] {
+            self.commit_all(&commits).await?;
+        }
+        Ok(())
+    }
+
+    async fn commit_all(&mut self, commits: &[(&JobId, &Commit)]) -> Result<(), LoopEnd> {
         let this: &Self = self;
         let (store, epoch, seqs) = (&this.store, this.epoch, &this.seqs);
-        let each = commits.iter().map(|(job, commit)| {
+        let each = commits.iter().map(|&(job, commit)| {
             let seq = seqs.get(job).copied().unwrap_or(0) + 1;
             let mode = if commit.spec.is_some() { CommitMode::New } else { CommitMode::Next };
             let write = move || store.commit(job, epoch, seq, mode, commit);

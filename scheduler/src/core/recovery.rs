@@ -51,7 +51,11 @@ pub struct Unreadable {
     pub cause: String,
 }
 
-pub(super) fn parse<T: DeserializeOwned>(what: &'static str, field: &str, text: &str) -> Result<T, Unreadable> {
+pub(super) fn parse<T: DeserializeOwned>(
+    what: &'static str,
+    field: &str,
+    text: &str,
+) -> Result<T, Unreadable> {
     serde_json::from_str(text).map_err(|e| Unreadable { what, field: field.to_owned(), cause: e.to_string() })
 }
 

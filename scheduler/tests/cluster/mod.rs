@@ -273,8 +273,8 @@ impl Cluster {
             let effects = self.core.handle(self.now_us, input).unwrap();
             let commits = self.core.take_commits(self.now_us);
             // A training that has ended is written before the graph that takes note of it.
-            let (ended, rest): (Vec<_>, Vec<_>) = (commits.into_iter())
-                .partition(|(job, commit)| job.is_made_by_engine() && commit.over);
+            let (ended, rest): (Vec<_>, Vec<_>) =
+                (commits.into_iter()).partition(|(job, commit)| job.is_made_by_engine() && commit.over);
             let torn = self.settings.restarts > 0 && ended.len() + rest.len() > 1 && self.random(3) == 0;
             let mut written = ended.into_iter().chain(rest).peekable();
             while let Some((job, commit)) = written.next() {

@@ -4,10 +4,8 @@ use syncline_scheduler::{
     core::{GraphSubmission, Input, Submission},
     ids::JobId,
     sim,
-    tasks::{
-        Backoff, ClassIndex, GraphSpec, NewTask, PreparedTraining, Rules, TaskClass, TaskRef, Work,
-    },
     spec::{JobSpec, Node, NodeKind, TrainSpec},
+    tasks::{Backoff, ClassIndex, GraphSpec, NewTask, PreparedTraining, Rules, TaskClass, TaskRef, Work},
 };
 
 #[derive(Debug, Clone, Copy)]

@@ -51,9 +51,7 @@ pub use syncline_scheduler::{
     graph::TaskId,
     ids::{Incarnation, JobId, Superstep},
     spec::{DataSpec, Decay, InvalidPolicy, OnNan, Optimizer, PolicyRule, PolicySpec, Source, Split},
-    tasks::{
-        PreparedTraining, TaskIndex, TaskQuery, TaskState, TaskView, TrainedWeights, TrainingChanges,
-    },
+    tasks::{PreparedTraining, TaskIndex, TaskQuery, TaskState, TaskView, TrainedWeights, TrainingChanges},
 };
 #[cfg(feature = "local")]
 pub use syncline_workers::local::{LocalCluster, LocalError, LocalOptions};

@@ -32,7 +32,9 @@ pub enum InvalidGraph {
     Gap { given: TaskIndex, there: u32 },
     #[error("[E051] the job has begun: nothing can be added to it from outside")]
     Started,
-    #[error("[E057] a training has no slots, labels and priority: its own settings say which workers it takes")]
+    #[error(
+        "[E057] a training has no slots, labels and priority: its own settings say which workers it takes"
+    )]
     TrainingNeeds,
     #[error(transparent)]
     Training(InvalidTraining),

@@ -118,7 +118,8 @@ impl Core {
         let open = graph.trainings.open.iter();
         let missing = open.filter(|(task, training)| !is_there(&graph.attempt(**task), training));
         let mut to_begin: Vec<u32> = missing.map(|(task, _)| *task).collect();
-        let is_queued = |training: &&JobId| jobs.get(training).is_some_and(|job| *job.phase() == Phase::Queued);
+        let is_queued =
+            |training: &&JobId| jobs.get(training).is_some_and(|job| *job.phase() == Phase::Queued);
         let queued = graph.trainings.open.values().filter(is_queued).count() + to_begin.len();
         let room = MAX_QUEUED.saturating_sub(queued);
         to_begin.extend(graph.take_ready_trainings(room));
@@ -204,7 +205,9 @@ impl Job {
                 let cause = if code == SHARD_LOST { FailureCause::Worker } else { FailureCause::Function };
                 failure(cause, code, format!("job {id}: {reason}"))
             }
-            (Phase::Canceled, _) => failure(FailureCause::Function, CANCELED, format!("job {id} was canceled")),
+            (Phase::Canceled, _) => {
+                failure(FailureCause::Function, CANCELED, format!("job {id} was canceled"))
+            }
         })
     }
 
@@ -260,11 +263,8 @@ impl TaskJob {
 
     /// The job that trains for a task.
     fn training_job(&self, task: u32, id: &JobId) -> Result<JobSpec, Failure> {
-        let failure = |code: &str, reason| Failure {
-            cause: FailureCause::Function,
-            code: code.to_owned(),
-            reason,
-        };
+        let failure =
+            |code: &str, reason| Failure { cause: FailureCause::Function, code: code.to_owned(), reason };
         let Work::Train(prepared) = &self.class_of(task).class.work else {
             return Err(failure(UNREADABLE, "it does not train".to_owned()));
         };

@@ -69,9 +69,7 @@ impl Core {
             TaskState::Waiting => format!("it waits for {}", self.unmet(job, task)),
             TaskState::Ready if job.state.paused => "the job is paused".into(),
             TaskState::Ready => match &job.class_of(task).class {
-                TaskClass { work: Work::Call(function), rules } => {
-                    self.why_not_given(function, &rules.needs)
-                }
+                TaskClass { work: Work::Call(function), rules } => self.why_not_given(function, &rules.needs),
                 TaskClass { work: Work::Train(_), .. } => job.why_not_begun(),
             },
             TaskState::Training => self.how_it_trains(job, task),

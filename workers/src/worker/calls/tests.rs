@@ -132,14 +132,7 @@ fn failure(end: &TaskEnd) -> (FailureCause, &str) {
 
 fn group(function: FunctionId, tasks: Vec<TaskOrder>) -> Order {
     let job = "job".parse().unwrap();
-    Order::Run(OrderGroup {
-        job,
-        nonce: NONCE,
-        function,
-        slots: 1,
-        run_limit_ms: None,
-        tasks,
-    })
+    Order::Run(OrderGroup { job, nonce: NONCE, function, slots: 1, run_limit_ms: None, tasks })
 }
 
 fn task(task: u32, args: Vec<OrderArg>) -> TaskOrder {
