@@ -64,6 +64,9 @@ pub struct JobStatus {
     /// Workers that could not run it and are not offered it for now, with host and reason.
     #[serde(default)]
     pub excluded: Option<String>,
+    /// The task of a graph for which it trains, in words.
+    #[serde(default)]
+    pub trains_for: Option<String>,
     #[serde(default)]
     pub policy: String,
     /// BLAKE3 of the forward model, which the parameter server keeps.

@@ -25,6 +25,7 @@ impl Job {
             ("reason", reason),
             ("waiting_for", state.waiting_for.clone().unwrap_or_default()),
             ("excluded", self.exclusions()),
+            ("trains_for", state.trains_for.as_ref().map(ToString::to_string).unwrap_or_default()),
             ("policy", train.policy.to_string()),
             ("model_digest", train.model.forward.clone()),
             ("generation", state.generation.life().to_string()),

@@ -46,7 +46,12 @@ impl Client {
     ///
     /// What no job names is removed after an hour or more: submit what uses it before.
     pub async fn prepare_training(&self, graph: &JobGraph) -> Result<PreparedTraining, SubmitError> {
-        let spec = self.upload(self.prepare(graph).await?).await?;
+        self.upload_training(self.prepare(graph).await?).await
+    }
+
+    /// The same for a job that [`prepare`](crate::submit::prepare) has made.
+    pub async fn upload_training(&self, job: PreparedJob) -> Result<PreparedTraining, SubmitError> {
+        let spec = self.upload(job).await?;
         Ok(PreparedTraining::new(&spec)?)
     }
 

@@ -1,7 +1,10 @@
 //! Tasks that train: the core begins a training job for each, and the end of that job is the task's. Both are stored on
 //! their own, so that a crash may come between them: what is missing is begun again, and what nobody wants is canceled.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -217,6 +220,12 @@ impl Job {
             let reason = format!("it trained longer than {limit_ms} ms");
             self.end(Phase::Failed { code: TOO_LONG.to_owned(), reason }, now_us, effects);
         }
+    }
+}
+
+impl fmt::Display for TrainsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "task {} of {}", self.task, self.job)
     }
 }
 

@@ -93,6 +93,10 @@ fn a_task_that_nobody_can_run_says_so() {
     let ready = place.run(&["tasks", "stuck", "0"]).ok().out;
     assert!(ready.starts_with("task      0: ready"), "{ready}");
     assert!(ready.contains("has the function `nobody.has-it`"), "{ready}");
+    assert_eq!(place.run(&["explain", "stuck", "0"]).ok().out, ready);
+    let page = Page::read();
+    page.holds("explain JOB TASK (general)", &place.run(&["explain", "stuck", "0", "--json"]).ok());
+    place.run(&["explain", "stuck", "7"]).refused(1, "E344");
     let waiting = place.run(&["tasks", "stuck", "--state", "waiting"]).ok().out;
     assert!(waiting.lines().count() == 2 && waiting.contains("it waits for task 0"), "{waiting}");
     let first = place.run(&["tasks", "stuck", "--limit", "1"]).ok();
@@ -103,7 +107,6 @@ fn a_task_that_nobody_can_run_says_so() {
     place.run(&["tasks", "stuck", "nobody"]).refused(1, "E344");
     place.run(&["tasks", "nobody"]).refused(1, "E131");
     place.run(&["tasks", "stuck", "--state", "sad"]).refused(2, "E005");
-    let page = Page::read();
     page.holds("pause", &place.run(&["pause", "stuck", "--json"]).ok());
     let paused = place.run(&["tasks", "stuck", "0"]).ok().out;
     assert!(paused.contains("because   the job is paused"), "{paused}");

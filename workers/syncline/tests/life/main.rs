@@ -13,6 +13,7 @@ mod rig;
 
 mod disk;
 mod exactly_once;
+mod graphs;
 mod hung;
 mod jobs;
 mod membership;

@@ -6,8 +6,9 @@ use syncline_scheduler::{
     graph::TaskId,
     ids::{JobId, Superstep},
 };
-use syncline_workers::client::Client;
+use syncline_workers::client::{Client, TaskError};
 
+use super::tasks::{self, TaskName};
 use crate::cli::{
     ConnectionArgs, Failure, block_on, log_as_command, print, print_json,
     support::describe::{display_name, slow_worker},
@@ -19,7 +20,7 @@ use crate::cli::{
 pub struct ExplainArgs {
     /// Id of the job
     job: JobId,
-    /// A task: it/wN/SEQ, barrier/N, clock/N, or a node of the job
+    /// A task: it/wN/SEQ, barrier/N, clock/N, or a node of a job that trains; the number or name of a general task
     task: Option<TaskId>,
     /// The barrier with this number, with what was predicted, weighed, chosen, and what happened
     #[arg(long, value_name = "N")]
@@ -34,28 +35,28 @@ pub struct ExplainArgs {
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    let (task, barrier) = block_on(async {
+    block_on(async {
         let (client, _) = Client::connect(&cluster).await?;
-        let task = match &args.task {
-            Some(task) => Some(client.explain_task(&args.job, task).await?),
-            None => None,
-        };
-        let barrier = match args.barrier {
-            Some(barrier) => {
-                let story = client.explain_barrier(&args.job, barrier).await?;
-                Some((story, client.status(&args.job).await?.job))
+        let job = client.status(&args.job).await?.job;
+        match (&args.task, args.barrier) {
+            (Some(task), _) if job.tasks.is_some() => {
+                let name = task.to_string().parse::<TaskName>().map_err(TaskError::from)?;
+                if args.json {
+                    return print_json(&tasks::find(&client, &job.id, &name).await?);
+                }
+                print(&tasks::explain(&client, &job.id, &name).await?)
             }
-            None => None,
-        };
-        Ok((task, barrier))
-    })?;
-    match (task, barrier) {
-        (Some(story), _) if args.json => print_json(&story),
-        (Some(story), _) => print(&task_in_words(&story)),
-        (None, Some((story, _))) if args.json => print_json(&story),
-        (None, Some((story, job))) => print(&barrier_in_words(&story, &job)),
-        (None, None) => Ok(()),
-    }
+            (Some(task), _) => {
+                let story = client.explain_task(&job.id, task).await?;
+                if args.json { print_json(&story) } else { print(&task_in_words(&story)) }
+            }
+            (None, Some(barrier)) => {
+                let story = client.explain_barrier(&job.id, barrier).await?;
+                if args.json { print_json(&story) } else { print(&barrier_in_words(&story, &job)) }
+            }
+            (None, None) => Ok(()),
+        }
+    })
 }
 
 fn task_in_words(story: &TaskExplanation) -> String {

@@ -20,7 +20,8 @@ pub struct TasksArgs {
     /// One task, by its number or its name: why it is where it is
     #[arg(conflicts_with_all = ["state", "first"])]
     task: Option<TaskName>,
-    /// Only tasks in this state: waiting, ready, backoff, leased, continued, done, failed, skipped or canceled
+    /// Only tasks in this state: waiting, ready, backoff, leased, training, continued, done, failed,
+    /// skipped or canceled
     #[arg(long, value_name = "STATE")]
     state: Option<TaskState>,
     /// The number of the first task to look at
@@ -38,7 +39,7 @@ pub struct TasksArgs {
 
 /// How a person calls a task.
 #[derive(Debug, Clone)]
-enum TaskName {
+pub(super) enum TaskName {
     Number(TaskIndex),
     Name(NodeName),
 }
@@ -60,17 +61,18 @@ pub(crate) fn run(args: &TasksArgs) -> Result<(), Failure> {
     block_on(async {
         let (client, _) = Client::connect(&cluster).await?;
         match &args.task {
-            Some(name) => {
-                let view = find(&client, &args.job, name).await?;
-                if args.json {
-                    return print_json(&[view]);
-                }
-                let states = states_of_inputs(&client, &args.job, &view).await?;
-                print(&one_in_words(&view, &states))
-            }
+            Some(name) if args.json => print_json(&[find(&client, &args.job, name).await?]),
+            Some(name) => print(&explain(&client, &args.job, name).await?),
             None => list(&client, args).await,
         }
     })
+}
+
+/// Why one task is where it is, in words.
+pub(super) async fn explain(client: &Client, job: &JobId, name: &TaskName) -> Result<String, TaskError> {
+    let view = find(client, job, name).await?;
+    let states = states_of_inputs(client, job, &view).await?;
+    Ok(one_in_words(&view, &states))
 }
 
 async fn list(client: &Client, args: &TasksArgs) -> Result<(), Failure> {
@@ -91,7 +93,7 @@ async fn list(client: &Client, args: &TasksArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn find(client: &Client, job: &JobId, name: &TaskName) -> Result<TaskView, TaskError> {
+pub(super) async fn find(client: &Client, job: &JobId, name: &TaskName) -> Result<TaskView, TaskError> {
     match name {
         TaskName::Number(number) => client.task(job, *number).await,
         TaskName::Name(name) => {

@@ -141,6 +141,7 @@ pub(crate) fn job(view: &JobView) -> String {
         lines.push(("next", format!("`syncline delete {}` forgets it", job.id)));
         return align(&lines);
     }
+    lines.extend(job.trains_for.iter().map(|task| ("trains for", task.clone())));
     lines.extend(match &job.tasks {
         Some(counts) => describe_tasks::lines(job, counts),
         None => progress_lines(job),

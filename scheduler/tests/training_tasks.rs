@@ -1,0 +1,203 @@
+//! Tasks that train, without any training: which jobs the core makes for them, and what becomes of both.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use syncline_scheduler::{
+    core::{Core, Effect, GraphSubmission, Input, Phase, Refused, Submission, WorkerInfo},
+    ids::{Incarnation, JobId},
+    sim,
+    tasks::{
+        Arg, Backoff, Capacity, ClassIndex, FunctionId, GraphSpec, NewTask, Outcome, PreparedTraining,
+        ReportGroup, Rules, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskRef, TaskState, TaskView,
+        TrainingChanges, Value, Work,
+    },
+};
+
+const NOW_US: u64 = 1_000_000;
+const WORKER: Incarnation = Incarnation(1);
+
+fn id(text: &str) -> JobId {
+    text.parse().unwrap()
+}
+
+fn function() -> FunctionId {
+    FunctionId { name: id("choose"), signature: 1 }
+}
+
+/// Class 0 trains and is tried again once, class 1 calls.
+fn classes() -> Vec<TaskClass> {
+    let job = sim::training_job(sim::training("bsp".parse().unwrap(), 64, 8));
+    let work = Work::Train(PreparedTraining::new(&job).unwrap());
+    let rules = Rules { errors: 1, backoff: Backoff { first_ms: 0, longest_ms: 0 }, ..Rules::default() };
+    vec![TaskClass { work, rules }, TaskClass::call(function())]
+}
+
+fn task(class: u16, args: Vec<Arg>) -> NewTask {
+    NewTask { class: ClassIndex(class), args, after: vec![], name: None }
+}
+
+fn changes(changes: &TrainingChanges) -> Vec<u8> {
+    postcard::to_stdvec(changes).unwrap()
+}
+
+fn submission(name: &str, tasks: Vec<NewTask>, replace: bool, nonce: u32) -> Input {
+    let spec = GraphSpec { id: id(name), classes: classes(), tasks, complete: true };
+    Input::SubmitGraph(GraphSubmission { spec: Box::new(spec), nonce, replace })
+}
+
+/// A core with a graph of these tasks.
+fn core(tasks: Vec<NewTask>) -> Core {
+    let mut core = Core::new(1);
+    core.handle(NOW_US, submission("graph", tasks, false, 7)).unwrap();
+    core
+}
+
+fn view(core: &Core, task: u32) -> TaskView {
+    let query = TaskQuery { first: TaskIndex(task), limit: 1, ..TaskQuery::default() };
+    core.task_views(&id("graph"), &query).unwrap().remove(0)
+}
+
+fn phase(core: &Core, job: &str) -> Option<Phase> {
+    core.job(&id(job)).map(|job| job.phase().clone())
+}
+
+#[test]
+fn a_task_that_is_ready_has_a_job_that_says_what_it_waits_for() {
+    let rate = TrainingChanges::new().learning_rate(0.5);
+    let core = core(vec![task(0, vec![]), task(0, vec![Arg::Value(changes(&rate).into())])]);
+    for (job, rate) in [("graph~0", 0.1), ("graph~1", 0.5)] {
+        assert_eq!(phase(&core, job), Some(Phase::Queued));
+        assert_eq!(core.job(&id(job)).unwrap().spec().train().unwrap().1.learning_rate.base, rate);
+    }
+    let view = view(&core, 1);
+    assert_eq!((view.state, view.function.as_str()), (TaskState::Training, "train"));
+    let because = "job graph~1 trains for it, which is queued, and waits for 1 worker: none is there";
+    assert_eq!(view.because, because);
+}
+
+#[test]
+fn what_another_task_gives_says_what_is_changed() {
+    let output = Arg::Output(TaskRef::New(0));
+    let mut core = core(vec![task(1, vec![]), task(0, vec![output])]);
+    assert_eq!((view(&core, 1).state, phase(&core, "graph~1")), (TaskState::Waiting, None));
+    let capacity = Capacity { slots: 1, functions: [function()].into(), ..Capacity::default() };
+    let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
+    core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about }).unwrap();
+    let value = Value::Inline(changes(&TrainingChanges::new().epochs(9)).into());
+    let (task, attempt, run_us, outcome) = (TaskIndex(0), 1, 1, Outcome::Value(value));
+    let ended = vec![TaskEnd { task, attempt, run_us, outcome }];
+    let groups = vec![ReportGroup { job: id("graph"), nonce: 7, ended }];
+    core.handle(NOW_US, Input::TasksEnded { worker: WORKER, groups }).unwrap();
+    assert_eq!(core.job(&id("graph~1")).unwrap().spec().train().unwrap().1.epochs, 9);
+}
+
+#[test]
+fn changes_that_cannot_be_read_or_make_no_job_fail_the_task() {
+    let none = TrainingChanges::new().epochs(0);
+    for (arg, code) in [(vec![0xff; 3], "E056"), (vec![], "E056"), (changes(&none), "E027")] {
+        let mut core = core(vec![task(0, vec![Arg::Value(arg.into())])]);
+        // Once more, because an error may pass.
+        core.handle(NOW_US, Input::Tick).unwrap();
+        let phase = core.task_job(&id("graph")).unwrap().phase().clone();
+        assert!(matches!(&phase, Phase::Failed { code: c, .. } if c == code), "{phase:?}");
+        assert_eq!((view(&core, 0).attempts, self::phase(&core, "graph~0")), (2, None));
+    }
+}
+
+#[test]
+fn a_training_that_is_canceled_by_hand_fails_its_attempt_and_the_next_has_another_name() {
+    let mut core = core(vec![task(0, vec![])]);
+    core.handle(NOW_US, Input::Cancel(id("graph~0"))).unwrap();
+    assert_eq!(view(&core, 0).state, TaskState::Backoff);
+    core.handle(NOW_US, Input::Tick).unwrap();
+    assert_eq!((view(&core, 0).state, phase(&core, "graph~0-2")), (TaskState::Training, Some(Phase::Queued)));
+    core.handle(NOW_US, Input::Cancel(id("graph~0-2"))).unwrap();
+    let failed = core.task_job(&id("graph")).unwrap().phase().clone();
+    assert!(matches!(&failed, Phase::Failed { code, .. } if code == "E059"), "{failed:?}");
+}
+
+#[test]
+fn records_of_a_training_that_cannot_be_used_cost_one_attempt() {
+    let mut core = core(vec![task(0, vec![])]);
+    core.training_damaged(&id("graph~0"), "torn", NOW_US);
+    core.handle(NOW_US + 1, Input::Tick).unwrap();
+    assert_eq!(phase(&core, "graph~0-2"), Some(Phase::Queued));
+    assert!(core.training_damaged(&id("nobodys~0"), "torn", NOW_US).is_empty());
+}
+
+#[test]
+fn the_end_of_a_graph_is_that_of_its_trainings_and_they_are_deleted_with_it() {
+    let mut core = core(vec![task(0, vec![]), task(0, vec![])]);
+    core.take_commits(NOW_US);
+    let effects = core.handle(NOW_US, Input::Cancel(id("graph"))).unwrap();
+    let closed = effects.iter().filter(|effect| matches!(effect, Effect::CloseShards { .. })).count();
+    assert_eq!(
+        (closed, phase(&core, "graph~0"), phase(&core, "graph~1")),
+        (2, Some(Phase::Canceled), Some(Phase::Canceled))
+    );
+    core.handle(NOW_US, Input::Delete(id("graph"))).unwrap();
+    assert_eq!((phase(&core, "graph~0"), phase(&core, "graph~1")), (None, None));
+    let gone: Vec<String> =
+        core.take_commits(NOW_US).iter().filter(|(_, c)| c.gone).map(|(id, _)| id.to_string()).collect();
+    assert_eq!(gone, ["graph", "graph~0", "graph~1"]);
+}
+
+#[test]
+fn a_graph_that_takes_the_name_of_one_that_is_over_has_trainings_of_its_own() {
+    let mut core = core(vec![task(0, vec![])]);
+    core.handle(NOW_US, Input::Cancel(id("graph"))).unwrap();
+    let first = core.job(&id("graph~0")).unwrap().generation();
+    core.take_commits(NOW_US);
+    core.handle(NOW_US, submission("graph", vec![task(0, vec![])], true, 8)).unwrap();
+    let second = core.job(&id("graph~0")).unwrap();
+    assert_eq!(*second.phase(), Phase::Queued);
+    assert_ne!(second.generation(), first);
+    let commits = core.take_commits(NOW_US);
+    assert!(commits[&id("graph~0")].spec.is_some() && !commits[&id("graph~0")].gone);
+}
+
+#[test]
+fn of_many_trainings_sixteen_wait_for_workers_and_the_others_say_so() {
+    let mut core = core((0..20).map(|_| task(0, vec![])).collect());
+    let states: Vec<TaskState> = (0..20).map(|n| view(&core, n).state).collect();
+    assert!(states[..16].iter().all(|state| *state == TaskState::Training), "{states:?}");
+    assert!(states[16..].iter().all(|state| *state == TaskState::Ready), "{states:?}");
+    assert_eq!(view(&core, 19).because, "16 trainings of the job wait for workers before it");
+    core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about: WorkerInfo::default() }).unwrap();
+    core.handle(NOW_US, Input::Tick).unwrap();
+    assert_eq!(view(&core, 16).state, TaskState::Training, "one waits for shards now, no more for workers");
+}
+
+#[test]
+fn a_graph_that_is_paused_begins_no_training() {
+    let mut core = Core::new(1);
+    let tasks = vec![task(0, vec![]), NewTask { after: vec![TaskRef::New(0)], ..task(0, vec![]) }];
+    core.handle(NOW_US, submission("graph", tasks, false, 7)).unwrap();
+    core.handle(NOW_US, Input::Pause { job: id("graph"), paused: true }).unwrap();
+    core.handle(NOW_US, Input::Cancel(id("graph~0"))).unwrap();
+    core.handle(NOW_US, Input::Tick).unwrap();
+    assert_eq!(
+        (view(&core, 0).state, view(&core, 0).because.as_str()),
+        (TaskState::Ready, "the job is paused")
+    );
+    core.handle(NOW_US, Input::Pause { job: id("graph"), paused: false }).unwrap();
+    assert_eq!(view(&core, 0).state, TaskState::Training);
+}
+
+#[test]
+fn names_that_the_engine_gives_and_options_that_calls_have_are_refused() {
+    let mut core = Core::new(1);
+    let job = sim::training_job(sim::training("bsp".parse().unwrap(), 64, 8));
+    let spec = Box::new(syncline_scheduler::spec::JobSpec { id: id("graph~0"), ..job });
+    let refused =
+        core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, replace: false })).unwrap_err();
+    assert!(matches!(refused, Refused::Reserved { .. }), "{refused}");
+    let refused = core.handle(NOW_US, submission("graph~0", vec![task(0, vec![])], false, 7)).unwrap_err();
+    assert!(matches!(refused, Refused::Reserved { .. }), "{refused}");
+    let mut classes = classes();
+    classes[0].rules.priority = 1;
+    let spec = GraphSpec { id: id("graph"), classes, tasks: vec![task(0, vec![])], complete: true };
+    let urgent = Input::SubmitGraph(GraphSubmission { spec: Box::new(spec), nonce: 7, replace: false });
+    assert!(core.handle(NOW_US, urgent).unwrap_err().to_string().starts_with("[E057]"));
+    assert!(core.task_job(&id("graph")).is_none());
+}

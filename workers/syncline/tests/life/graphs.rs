@@ -1,0 +1,206 @@
+//! Graphs of calls and trainings through accidents of engine, workers and Redis: every value is what one would find by hand,
+//! and every training counts each of its samples once.
+
+use std::{
+    env,
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use syncline::{
+    ArgumentError, CallOptions, Cluster as Place, EngineAddresses, Function, JobId, PreparedTraining,
+    TaskGraph, TaskHandle, Token, Trained, TrainingChanges,
+    worker::{Context, Next, Worker, run},
+};
+use syncline_scheduler::samples::splitmix64;
+
+use crate::{
+    cluster::{Cluster, number},
+    jobs::{check_exact, counting},
+};
+
+const STEP: Function<(u64,), u64> = Function::new("life.step");
+const SUM: Function<(Vec<u64>,), u64> = Function::new("life.sum");
+const LEAVES: Function<(u64,), u64> = Function::new("life.leaves");
+
+const STEPS: u64 = 300;
+const CHAIN: u64 = 60;
+const DEPTH: u64 = 5;
+const SAMPLES: u64 = 1_500;
+const TRAINS: &str = "--step-ms 5 --slowdown 1";
+
+fn step(n: u64) -> u64 {
+    thread::sleep(Duration::from_millis(5));
+    n + 1
+}
+
+fn leaves(context: &Context, depth: u64) -> Result<Next<u64>, ArgumentError> {
+    if depth == 0 {
+        return Ok(Next::Value(step(0)));
+    }
+    let halves = vec![context.call(LEAVES, (depth - 1,))?, context.call(LEAVES, (depth - 1,))?];
+    Ok(Next::Of(context.call(SUM, (&halves,))?))
+}
+
+/// Where the workers of [`FunctionWorker`] find their engines and their token.
+const ENGINES: &str = "SYNCLINE_TEST_ENGINES";
+const TOKEN_FILE: &str = "SYNCLINE_TEST_TOKEN_FILE";
+
+/// No test, but the program of a [`FunctionWorker`].
+#[test]
+#[ignore = "it is a worker of the tests in this file"]
+fn worker() {
+    let (Ok(engines), Ok(token)) = (env::var(ENGINES), env::var(TOKEN_FILE)) else { return };
+    let place = Place {
+        engines: engines.parse::<EngineAddresses>().unwrap(),
+        token: Token::load_or_create(token.as_ref()).unwrap(),
+    };
+    let options = Worker::builder()
+        .register(STEP, step)
+        .register(SUM, |all: Vec<u64>| all.iter().sum::<u64>())
+        .register(LEAVES, leaves)
+        .slots(2)
+        .options(place)
+        .unwrap();
+    let (_stop, stopped) = tokio::sync::watch::channel(false);
+    tokio::runtime::Runtime::new().unwrap().block_on(run(options, stopped)).unwrap();
+}
+
+/// A process with the functions of this file. Killed when it is dropped.
+struct FunctionWorker(Child);
+
+impl FunctionWorker {
+    fn start(cluster: &Cluster) -> Self {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", "graphs::worker"]);
+        command.env(ENGINES, &cluster.engines).env(TOKEN_FILE, cluster.dir.path().join("token"));
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for FunctionWorker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a graph of this file must give.
+struct Expected {
+    job: JobId,
+    total: TaskHandle<u64>,
+    trained: Vec<TaskHandle<Trained>>,
+}
+
+impl Expected {
+    /// Steps that are added up, a chain, a tree that grows, and so many trainings.
+    async fn submit(cluster: &Cluster, id: &str, training: Option<(&PreparedTraining, usize)>) -> Self {
+        let often = CallOptions::new().crash_retries(1_000);
+        let mut graph = TaskGraph::new(id);
+        let mut all = graph.map_with(&often, STEP, (0..STEPS).map(|n| (n,)));
+        let mut last = graph.call_with(&often, STEP, (0,));
+        for _ in 1..CHAIN {
+            last = graph.call_with(&often, STEP, (last,));
+        }
+        all.push(last);
+        all.push(graph.call_with(&often, LEAVES, (DEPTH,)));
+        let total = graph.call_with(&often, SUM, (&all,));
+        let (prepared, times) = training.unzip();
+        let train = |_| graph.train(prepared.unwrap(), TrainingChanges::new());
+        let trained = (0..times.unwrap_or(0)).map(train).collect();
+        let job = cluster.client().submit_tasks(&graph).await.unwrap();
+        Self { job, total, trained }
+    }
+
+    async fn check(&self, cluster: &Cluster) {
+        let summary = cluster.until_over(&self.job).await;
+        assert_eq!(summary["state"], "done", "{summary:?}");
+        let client = cluster.client();
+        let total = (1..=STEPS).sum::<u64>() + CHAIN + (1 << DEPTH);
+        assert_eq!(client.get(&self.job, &self.total).await.unwrap(), total);
+        for task in &self.trained {
+            let trained = client.get(&self.job, task).await.unwrap();
+            assert_eq!(trained.samples, SAMPLES);
+            check_exact(&cluster.summary(&trained.job).await, SAMPLES);
+        }
+    }
+}
+
+async fn prepared(cluster: &Cluster, policy: &str) -> PreparedTraining {
+    let client = cluster.client();
+    client.shards().await.unwrap();
+    client.upload_training(counting("unnamed", policy, SAMPLES, |_| {})).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_kills_of_engine_and_workers_change_no_value_of_a_graph_that_calls_and_trains() {
+    const KILLS: u64 = 20;
+    let seed = 20_261_122;
+    println!("seed {seed}");
+    let mut random = seed;
+    let mut draw = |below: u64| splitmix64(&mut random) % below;
+    let mut cluster = Cluster::start(2, 2, TRAINS).await;
+    let mut functions = [FunctionWorker::start(&cluster), FunctionWorker::start(&cluster)];
+    let training = prepared(&cluster, "elastic-bsp:15").await;
+    let first = Expected::submit(&cluster, "first", Some((&training, 2))).await;
+    let second = Expected::submit(&cluster, "second", None).await;
+    let ended = |summary: &std::collections::BTreeMap<String, String>| number(summary, "tasks_done");
+    for kill in 0..KILLS {
+        // By progress: at first of the calls, and when those are done of the trainings.
+        let before = ended(&cluster.summary(&second.job).await);
+        if before < STEPS {
+            let enough = (before + draw(STEPS / KILLS)).min(STEPS);
+            cluster.until(&second.job, |summary| ended(summary) >= enough).await;
+        } else {
+            tokio::time::sleep(Duration::from_millis(draw(300))).await;
+        }
+        match kill % 4 {
+            0 | 2 => {
+                cluster.kill_engine();
+                cluster.start_engine();
+            }
+            1 => functions[draw(2) as usize] = FunctionWorker::start(&cluster),
+            _ => {
+                let victim = draw(2) as usize;
+                cluster.workers[victim].kill();
+                cluster.workers[victim] = cluster.spawn_worker(TRAINS);
+            }
+        }
+    }
+    first.check(&cluster).await;
+    second.check(&cluster).await;
+    // The day after: the same name again, with what it trained before gone.
+    cluster.client().delete(&first.job).await.unwrap();
+    Expected::submit(&cluster, "first", Some((&training, 1))).await.check(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_goes_on_under_the_other_engine_with_its_trainings() {
+    let cluster = Cluster::start_with_standby(1, 1, TRAINS).await;
+    let _functions = [FunctionWorker::start(&cluster), FunctionWorker::start(&cluster)];
+    let training = prepared(&cluster, "bsp").await;
+    let graph = Expected::submit(&cluster, "led", Some((&training, 2))).await;
+    cluster.until(&graph.job, |summary| number(summary, "tasks_done") > STEPS / 3).await;
+    cluster.engine.as_ref().unwrap().signal("STOP");
+    graph.check(&cluster).await;
+    cluster.engine.as_ref().unwrap().signal("CONT");
+    Expected::submit(&cluster, "next", Some((&training, 1))).await.check(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_stands_still_or_forgets_all_costs_a_graph_nothing() {
+    let cluster = Cluster::start(1, 1, TRAINS).await;
+    let _functions = [FunctionWorker::start(&cluster), FunctionWorker::start(&cluster)];
+    let training = prepared(&cluster, "asp").await;
+    let graph = Expected::submit(&cluster, "stalled", Some((&training, 1))).await;
+    cluster.until(&graph.job, |summary| number(summary, "tasks_done") > STEPS / 4).await;
+    crate::cluster::send_signal(cluster.redis.pid(), "STOP");
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    crate::cluster::send_signal(cluster.redis.pid(), "CONT");
+    let before = number(&cluster.summary(&graph.job).await, "tasks_done");
+    cluster.until(&graph.job, |summary| number(summary, "tasks_done") > before).await;
+    let _: String = cluster.store.query("lose", &["FLUSHALL"]).await.unwrap();
+    graph.check(&cluster).await;
+    Expected::submit(&cluster, "next", Some((&training, 1))).await.check(&cluster).await;
+}
