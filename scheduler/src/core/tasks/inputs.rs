@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{InvalidGraph, TaskJob, job::Refer, leasing::Matching};
+use super::{InvalidGraph, TaskJob, adding::Refer, leasing::Matching};
 use crate::{
     core::{Core, Effect, GraphSubmission, Input, Job, Phase, Refused, WorkerInfo},
     ids::{Incarnation, JobId},

@@ -3,17 +3,14 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, VecDeque},
 };
 
-use super::{job::TaskJob, record::Argument};
+use super::{job::TaskJob, orders::push_order};
 use crate::{
     core::{Effect, WorkerInfo},
     ids::{Incarnation, JobId},
-    tasks::{
-        ClassIndex, MAX_ORDER_BYTES, Order, OrderArg, OrderGroup, Recall, TaskClass, TaskIndex, TaskOrder,
-        TaskState, Value,
-    },
+    tasks::{ClassIndex, MAX_ORDER_BYTES, Order, OrderArg, TaskState},
 };
 
 /// Work that a worker holds per slot, besides what it runs: enough to hide the way to the engine and back.
@@ -263,100 +260,5 @@ impl Taker<'_> {
             return job.outbox.untold.push((self.worker, task, bytes));
         }
         push_order(&mut self.orders, job, order);
-    }
-}
-
-/// Puts an order into the group before it, if it is of the same class.
-fn push_order(orders: &mut Vec<Order>, job: &TaskJob, order: TaskOrder) {
-    let TaskClass { work, rules } = &job.class_of(order.task.0).class;
-    let Some(function) = work.function() else { return };
-    let (slots, run_limit_ms) = (rules.needs.slots, rules.run_limit_ms);
-    if let Some(Order::Run(group)) = orders.last_mut()
-        && (group.slots, group.run_limit_ms, group.nonce) == (slots, run_limit_ms, job.state.nonce)
-        && group.function == *function
-        && group.job == job.id
-    {
-        return group.tasks.push(order);
-    }
-    orders.push(Order::Run(OrderGroup {
-        job: job.id.clone(),
-        nonce: job.state.nonce,
-        function: function.clone(),
-        slots,
-        run_limit_ms,
-        tasks: vec![order],
-    }));
-}
-
-impl TaskJob {
-    /// Leases a task that is ready, or waits only for what this worker holds.
-    fn lease(&mut self, worker: Incarnation, about: &WorkerInfo, task: u32) -> TaskOrder {
-        self.begin_attempt(task, TaskState::Leased);
-        self.leases.entry(worker).or_default().insert(task);
-        self.changes.leases.insert(worker);
-        if let Entry::Vacant(unknown) = self.workers.entry(worker) {
-            unknown.insert(about.clone());
-            self.changes.workers.insert(worker);
-        }
-        self.order(worker, task)
-    }
-
-    /// A task begins its next attempt.
-    pub(super) fn begin_attempt(&mut self, task: u32, state: TaskState) {
-        self.graph.set_state(task, state);
-        let slot = self.graph.slot_mut(task);
-        slot.attempts = slot.attempts.saturating_add(1);
-        let attempts = slot.attempts;
-        if let Some(faults) = self.faults.get_mut(&task) {
-            faults.attempts = attempts;
-            self.changes.faults.insert(task);
-        }
-    }
-
-    /// What the worker that holds a task is told of it.
-    pub(super) fn order(&self, worker: Incarnation, task: u32) -> TaskOrder {
-        let record = self.graph.record(task);
-        let held = self.leases.get(&worker);
-        let holds = |input: &u32| held.is_some_and(|tasks| tasks.contains(input));
-        let output = |input: u32| match holds(&input) {
-            true => OrderArg::Held(TaskIndex(input)),
-            false => OrderArg::Value(self.values.get(input)),
-        };
-        let argument = |argument: Argument| match argument {
-            Argument::Value(bytes) => OrderArg::Value(Value::Inline(bytes)),
-            Argument::Blob(blob) => OrderArg::Value(Value::Blob(blob)),
-            Argument::Output(input) => output(input),
-            Argument::Outputs(inputs) => OrderArg::List(inputs.into_iter().map(output).collect()),
-        };
-        TaskOrder {
-            task: TaskIndex(task),
-            attempt: self.graph.slot(task).attempts,
-            after: record.2.into_iter().filter(holds).map(TaskIndex).collect(),
-            args: record.1.into_iter().map(argument).collect(),
-        }
-    }
-
-    /// Everything that a worker holds, as it was told.
-    pub(super) fn orders_of(&self, worker: Incarnation) -> Vec<Order> {
-        let mut orders = Vec::new();
-        for &task in self.leases.get(&worker).into_iter().flatten() {
-            push_order(&mut orders, self, self.order(worker, task));
-        }
-        orders
-    }
-
-    /// Takes the attempts that workers are to drop.
-    pub(super) fn take_recalls(&mut self, effects: &mut Vec<Effect>) {
-        let mut by_worker: BTreeMap<Incarnation, Vec<(TaskIndex, u16)>> = BTreeMap::new();
-        for (worker, task, attempt) in self.outbox.recalled.drain(..) {
-            by_worker.entry(worker).or_default().push((task, attempt));
-        }
-        for (worker, tasks) in by_worker {
-            let recall = Recall { job: self.id.clone(), nonce: self.state.nonce, tasks };
-            effects.push(Effect::Orders { worker, orders: vec![Order::Recall(recall)] });
-        }
-        if !self.outbox.released.is_empty() {
-            effects.push(Effect::ReleaseBlobs { digests: std::mem::take(&mut self.outbox.released) });
-        }
     }
 }

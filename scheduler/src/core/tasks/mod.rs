@@ -4,6 +4,8 @@
 //! waits for there. A task may be tried again; training iterations, which must not be, are the business of the other modules
 //! of [`core`](super).
 
+mod adding;
+mod backoff;
 mod commit;
 mod ending;
 mod graph;
@@ -12,6 +14,7 @@ mod invalid;
 mod job;
 mod leasing;
 mod load;
+mod orders;
 mod record;
 mod summary;
 mod training;

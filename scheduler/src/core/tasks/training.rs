@@ -232,7 +232,7 @@ impl fmt::Display for TrainsFor {
 impl TrainsFor {
     /// The nonce of the job: another for each attempt of each submission, and the same when it is drawn again.
     fn draw(&self) -> u32 {
-        super::ending::seed(self.nonce, self.task, self.attempt) as u32
+        super::backoff::seed(self.nonce, self.task, self.attempt) as u32
     }
 }
 

@@ -1,0 +1,132 @@
+//! Tasks that come into a graph, from outside or from a task of it: checked, then added.
+
+use std::collections::{BTreeSet, BinaryHeap};
+
+use super::{
+    invalid::InvalidGraph,
+    job::{ClassState, TaskJob},
+    record::{Argument, TaskRecord},
+};
+use crate::tasks::{Arg, ClassIndex, Needs, NewTask, TaskClass, TaskIndex, TaskRef, Work};
+
+/// Most classes of one job.
+const MAX_CLASSES: usize = 4_096;
+/// Most bytes of a record: what is larger belongs into blobs.
+const MAX_RECORD_BYTES: usize = 1 << 20;
+
+/// Which tasks new ones may refer to, besides each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refer {
+    /// Any that is there: a client adds them.
+    Anywhere,
+    /// None: a task adds them, and what it knows of may be gone.
+    EachOther,
+}
+
+impl TaskJob {
+    /// Places of `classes` in the job, those that it did not have added.
+    pub(super) fn intern(&mut self, classes: &[TaskClass]) -> Result<Vec<ClassIndex>, InvalidGraph> {
+        let place = |class: &TaskClass| {
+            let known = self.classes.iter().position(|c| c.class == *class);
+            if let Some(known) = known {
+                return Ok(ClassIndex(known as u16));
+            }
+            if self.classes.len() >= MAX_CLASSES {
+                return Err(InvalidGraph::TooManyClasses);
+            }
+            check_class(class)?;
+            self.classes.push(ClassState {
+                class: class.clone(),
+                mean_run_us: None,
+                ready: BinaryHeap::new(),
+            });
+            Ok(ClassIndex((self.classes.len() - 1) as u16))
+        };
+        classes.iter().map(place).collect()
+    }
+
+    /// Checks tasks that are to come behind those that are there, and makes records of them. Nothing has changed after an
+    /// error. `continues`: the task that gives what the new one at this place gives.
+    pub(super) fn check(
+        &self,
+        tasks: &[NewTask],
+        classes: &[ClassIndex],
+        may_refer: Refer,
+        continues: Option<(u32, u32)>,
+    ) -> Result<Vec<TaskRecord>, InvalidGraph> {
+        let base = self.graph.len();
+        let mut names = BTreeSet::new();
+        let mut records = Vec::with_capacity(tasks.len());
+        let mut bytes = 0;
+        for (place, task) in tasks.iter().enumerate() {
+            let place = place as u32;
+            let invalid = InvalidGraph::Reference { task: TaskIndex(base.saturating_add(place)) };
+            let resolve = |input: TaskRef| match input {
+                TaskRef::New(n) if n < place => Ok(base + n),
+                TaskRef::Task(TaskIndex(n)) if may_refer == Refer::Anywhere && n < base + place => Ok(n),
+                _ => Err(invalid.clone()),
+            };
+            let resolve_all = |inputs: &[TaskRef]| -> Result<Vec<u32>, InvalidGraph> {
+                inputs.iter().map(|input| resolve(*input)).collect()
+            };
+            let argument = |arg: &Arg| {
+                Ok(match arg {
+                    Arg::Value(bytes) => Argument::Value(bytes.clone()),
+                    Arg::Blob(blob) => Argument::Blob(blob.clone()),
+                    Arg::Output(input) => Argument::Output(resolve(*input)?),
+                    Arg::Outputs(inputs) => Argument::Outputs(resolve_all(inputs)?),
+                })
+            };
+            let class = *classes
+                .get(task.class.0 as usize)
+                .ok_or_else(|| InvalidGraph::Class { task: TaskIndex(base.saturating_add(place)) })?;
+            if let Some(name) = &task.name
+                && (self.graph.task_named(name).is_some() || !names.insert(name))
+            {
+                return Err(InvalidGraph::Name { name: name.clone() });
+            }
+            let args = task.args.iter().map(argument).collect::<Result<_, InvalidGraph>>()?;
+            let parent = continues.filter(|(_, child)| *child == place).map(|(parent, _)| parent);
+            let record = TaskRecord(class, args, resolve_all(&task.after)?, task.name.clone(), parent);
+            let size = postcard::experimental::serialized_size(&record).unwrap_or(usize::MAX);
+            if size > MAX_RECORD_BYTES {
+                return Err(InvalidGraph::TooLarge {
+                    task: TaskIndex(base.saturating_add(place)),
+                    bytes: size,
+                });
+            }
+            bytes += size;
+            records.push(record);
+        }
+        match self.graph.has_room_for(tasks.len(), bytes) {
+            true => Ok(records),
+            false => Err(InvalidGraph::TooManyTasks { tasks: u64::from(base) + tasks.len() as u64 }),
+        }
+    }
+
+    /// Adds tasks that were checked. In a job that runs, those that wait for nothing are ready at once.
+    pub(super) fn add(&mut self, records: &[TaskRecord]) {
+        for record in records {
+            let task = self.graph.add(record);
+            if let Some(parent) = record.4 {
+                self.continued.insert(parent, task);
+            }
+            if self.is_running() {
+                self.ready_if_met(task);
+            }
+        }
+    }
+}
+
+/// Refuses a class whose tasks could never run.
+fn check_class(class: &TaskClass) -> Result<(), InvalidGraph> {
+    let rules = &class.rules;
+    match &class.work {
+        Work::Call(_) if rules.needs.slots == 0 => Err(InvalidGraph::NoSlots),
+        Work::Call(_) => Ok(()),
+        Work::Train(_) if rules.needs != Needs::default() || rules.priority != 0 => {
+            Err(InvalidGraph::TrainingNeeds)
+        }
+        Work::Train(training) => training.check().map_err(InvalidGraph::Training),
+    }
+}
