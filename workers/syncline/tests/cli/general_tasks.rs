@@ -123,6 +123,7 @@ fn benchmarks_of_tasks_print_what_the_page_says() {
         &["bench", "tasks", "--count", "300"][..],
         &["bench", "chain", "--length", "20"],
         &["bench", "fan", "--width", "30", "--runs", "1"],
+        &["bench", "values", "--count", "10", "--kib", "20"],
     ];
     for args in small {
         let printed = syncline(&[args, &["--json"]].concat()).ok();

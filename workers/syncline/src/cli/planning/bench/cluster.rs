@@ -1,5 +1,5 @@
 //! A cluster for one measurement: a Redis server that writes everything down, an engine, and two workers, each a process of
-//! its own. Values that are small need no parameter server, and there is none.
+//! its own. Values that are small need no parameter server: there is one only where it is asked for.
 
 use std::{
     env,
@@ -31,6 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct BenchCluster {
     pub client: Client,
     _workers: Vec<Process>,
+    shard: Option<Process>,
     _engine: Process,
     pub redis: RedisServer,
     _dir: TempDir,
@@ -39,6 +40,15 @@ pub(super) struct BenchCluster {
 impl BenchCluster {
     /// Starts everything and waits until both workers are registered.
     pub(super) async fn start() -> Result<Self, Failure> {
+        Self::start_all(false).await
+    }
+
+    /// The same with one parameter shard, for large values.
+    pub(super) async fn start_with_shard() -> Result<Self, Failure> {
+        Self::start_all(true).await
+    }
+
+    async fn start_all(with_shard: bool) -> Result<Self, Failure> {
         let dir = tempfile::tempdir().map_err(cannot_use(&env::temp_dir()))?;
         let redis_dir = dir.path().join("redis");
         let redis = blocking(move || -> Result<_, Failure> {
@@ -50,13 +60,17 @@ impl BenchCluster {
         let token = Token::load_or_create(&token_file).map_err(cannot_use(&token_file))?;
         let args = ["engine", "--listen", "127.0.0.1:0", "--shards", "1"];
         let (engine, engines) = Process::engine(&args, &token_file, &redis.url())?;
+        let address = engines.to_string();
+        let state_dir = dir.path().join("shard").to_string_lossy().into_owned();
+        let args = ["ps", "--shard", "0/1", "--engine", &address, "--state-dir", &state_dir];
+        let shard = with_shard.then(|| Process::start(&args, &token_file, None));
+        let shard = shard.transpose().map_err(cannot_run)?;
         let worker = |lane: &&str| {
-            let address = engines.to_string();
             Process::start(&["bench-worker", "--lane", lane, "--engine", &address], &token_file, None)
         };
         let workers = LANES.iter().map(worker).collect::<io::Result<Vec<_>>>().map_err(cannot_run)?;
         let client = Client::new(engines, token);
-        let cluster = Self { client, _workers: workers, _engine: engine, redis, _dir: dir };
+        let cluster = Self { client, _workers: workers, shard, _engine: engine, redis, _dir: dir };
         cluster.ready().await?;
         Ok(cluster)
     }
@@ -66,7 +80,9 @@ impl BenchCluster {
         loop {
             let about = self.client.engine().await?;
             let there = about.worker_pids.len();
-            if about.idle.is_none() && there == LANES.len() {
+            let shards = about.shards_present;
+            let wanted = u32::from(self.shard.is_some());
+            if about.idle.is_none() && there == LANES.len() && shards >= wanted {
                 return Ok(());
             }
             if since.elapsed() > READY_TIMEOUT {

@@ -1,10 +1,12 @@
 //! The worker of a measurement, and its functions.
 
+use syncline_scheduler::tasks::Bytes;
 use syncline_workers::{
     functions::Function,
     worker::{Worker, run as work},
 };
 
+use super::values::make;
 use crate::cli::{CliError, ConnectionArgs, Failure, block_on_one_thread, listen_for_stop, log_as_service};
 
 /// Does nothing.
@@ -13,6 +15,11 @@ pub(super) const NOTHING: Function<(), ()> = Function::new("bench.nothing");
 pub(super) const NEXT: Function<(u64,), u64> = Function::new("bench.next");
 /// The sum of numbers.
 pub(super) const SUM: Function<(Vec<u64>,), u64> = Function::new("bench.sum");
+
+/// So many bytes.
+pub(super) const MAKE: Function<(u64, u64), Bytes> = Function::new("bench.make");
+/// How many bytes these are.
+pub(super) const LENGTH: Function<(Bytes,), u64> = Function::new("bench.length");
 
 /// A worker that has the functions of this file, and does not train.
 #[derive(Debug, clap::Args)]
@@ -33,6 +40,8 @@ pub(crate) fn run_worker(args: BenchWorkerArgs) -> Result<(), Failure> {
         .register(NOTHING, || {})
         .register(NEXT, |n: u64| n + 1)
         .register(SUM, |all: Vec<u64>| all.iter().sum::<u64>())
+        .register(MAKE, make)
+        .register(LENGTH, |value: Bytes| value.len() as u64)
         .label("lane", args.lane);
     let options = worker.options(args.connection.find()?);
     let options = options.map_err(|twice| CliError::Bug { reason: twice.to_string() })?;

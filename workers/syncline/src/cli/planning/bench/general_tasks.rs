@@ -175,7 +175,7 @@ fn nothings(id: &str, count: usize) -> TaskGraph {
     graph
 }
 
-async fn run(cluster: &BenchCluster, graph: &TaskGraph) -> Result<JobStatus, Failure> {
+pub(super) async fn run(cluster: &BenchCluster, graph: &TaskGraph) -> Result<JobStatus, Failure> {
     let id = cluster.client.submit_tasks(graph).await?;
     Ok(cluster.client.wait(&id, |_| {}).await?.job)
 }
@@ -199,7 +199,7 @@ async fn chain_hop_us(
 }
 
 /// From the job's begin until its end, as the engine saw it.
-fn lasted_s(done: &JobStatus) -> f64 {
+pub(super) fn lasted_s(done: &JobStatus) -> f64 {
     let lasted_ms = done.ended_ms.zip(done.started_ms).map_or(0, |(end, begin)| end.saturating_sub(begin));
     lasted_ms.max(1) as f64 / 1e3
 }
@@ -215,7 +215,7 @@ fn probe<T>(
     })
 }
 
-fn expect(holds: bool, what: &str) -> Result<(), Failure> {
+pub(super) fn expect(holds: bool, what: &str) -> Result<(), Failure> {
     match holds {
         true => Ok(()),
         false => Err(CliError::Bug { reason: what.to_owned() }.into()),

@@ -5,6 +5,7 @@ mod functions;
 mod general_tasks;
 mod plan;
 mod redis_speed;
+mod values;
 
 pub(crate) use functions::{BenchWorkerArgs, run_worker};
 
@@ -26,6 +27,8 @@ enum Part {
     Chain(general_tasks::ChainArgs),
     /// Time of a graph that fans out from one general task and comes together in another
     Fan(general_tasks::FanArgs),
+    /// Large values per second from one general task to the next, on the same worker and on another
+    Values(values::ValuesArgs),
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
@@ -35,5 +38,6 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         Part::Tasks(args) => general_tasks::tasks(args),
         Part::Chain(args) => general_tasks::chain(args),
         Part::Fan(args) => general_tasks::fan(args),
+        Part::Values(args) => values::values(args),
     }
 }
