@@ -42,21 +42,6 @@ impl BlobClient {
         Ok(digest.to_hex().to_string())
     }
 
-    /// As [`put`](Self::put), on the shard that the digest says: many blobs spread over all of `addresses`.
-    pub fn put_by_digest(&self, addresses: &[String], bytes: &[u8]) -> Result<String, PsError> {
-        let digest = *blake3::hash(bytes).as_bytes();
-        let hex = blake3::Hash::from_bytes(digest).to_hex().to_string();
-        let address = first_by_digest(addresses, digest).next().ok_or_else(|| missing(&hex))?;
-        self.put_as(address, digest, bytes).map_err(|t| t.into_error(address))?;
-        Ok(hex)
-    }
-
-    /// As [`get`](Self::get), asking the shard that the digest says first.
-    pub fn get_by_digest(&self, addresses: &[String], digest: &str) -> Result<Vec<u8>, PsError> {
-        let ordered: Vec<String> = first_by_digest(addresses, digest_from_hex(digest)?).cloned().collect();
-        self.get(&ordered, digest)
-    }
-
     /// Fetches a blob from the first of `addresses` that has it whole, and checks it against its digest.
     pub fn get(&self, addresses: &[String], digest: &str) -> Result<Vec<u8>, PsError> {
         let wanted = digest_from_hex(digest)?;
@@ -106,27 +91,25 @@ impl BlobClient {
         let Some(total) = link.stat_blob(digest)? else { return Ok(None) };
         let total = total.min(MAX_BLOB_BYTES);
         link.ask_blob(digest, 0, total)?;
-        let mut bytes = Vec::new();
-        while (bytes.len() as u64) < total {
-            let step = (total - bytes.len() as u64).min(STEP_BYTES);
-            bytes.try_reserve(step as usize).map_err(io::Error::other)?;
-            if link.socket_mut().take(step).read_to_end(&mut bytes)? as u64 != step {
-                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-            }
-        }
-        Ok(Some(bytes))
+        read_blob(&mut link, total).map(Some)
     }
 }
 
-fn missing(digest: &str) -> PsError {
-    PsError::Refused { fault: ShardFault::MissingBlob { digest: digest.into() } }
+/// Reads the whole of a blob that was asked for.
+pub(super) fn read_blob(link: &mut Link, total: u64) -> Result<Vec<u8>, LinkError> {
+    let mut bytes = Vec::new();
+    while (bytes.len() as u64) < total {
+        let step = (total - bytes.len() as u64).min(STEP_BYTES);
+        bytes.try_reserve(step as usize).map_err(io::Error::other)?;
+        if link.socket_mut().take(step).read_to_end(&mut bytes)? as u64 != step {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+    }
+    Ok(bytes)
 }
 
-/// The addresses of all shards, in order, beginning with the one that the digest says.
-fn first_by_digest(addresses: &[String], digest: Digest) -> impl Iterator<Item = &String> {
-    let [a, b, c, d, ..] = digest;
-    let first = u32::from_le_bytes([a, b, c, d]) as usize % addresses.len().max(1);
-    addresses[first..].iter().chain(&addresses[..first])
+pub(super) fn missing(digest: &str) -> PsError {
+    PsError::Refused { fault: ShardFault::MissingBlob { digest: digest.into() } }
 }
 
 /// A digest from its 64 hexadecimal digits.

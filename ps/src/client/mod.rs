@@ -30,6 +30,7 @@ mod pull;
 mod push;
 mod retry;
 mod shards;
+mod values;
 
 pub use addresses::Addresses;
 pub use blob::{BlobClient, digest_from_hex};
@@ -38,6 +39,7 @@ pub(crate) use link::{Link, LinkError, unexpected_reply};
 pub use pull::Pulled;
 pub use push::Pushed;
 pub use shards::{ClientOptions, ShardSet};
+pub use values::ValueClient;
 
 pub use crate::{
     optim::gradient_norm,

@@ -1,4 +1,4 @@
-//! Content-addressed blobs on disk: temporary file, fsync, rename.
+//! Content-addressed blobs on disk: temporary file, fsync, rename; values of tasks are synced later, all at once.
 
 use std::{
     collections::HashSet,
@@ -17,6 +17,8 @@ use syncline_engine::{
     rpc::{Collected, ShardFault},
 };
 
+use tracing::warn;
+
 use super::connection::Connection;
 use crate::wire::{Digest, Duplex, Reply};
 
@@ -31,6 +33,17 @@ pub(super) struct BlobStore {
     written: AtomicU64,
     /// Held while a blob is looked at in order to be used, or to be removed.
     touch_or_remove: Mutex<()>,
+    /// Values that may not be on disk yet.
+    unsynced: Mutex<Vec<Digest>>,
+}
+
+/// When a blob is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// Before it is answered.
+    Now,
+    /// With the next [`BlobStore::sync_values`]: most values of tasks are not needed any more by then.
+    Soon,
 }
 
 /// Names what the disk did, with the path.
@@ -47,7 +60,8 @@ impl BlobStore {
                 fs::remove_file(path)?;
             }
         }
-        Ok(Self { dir, written: AtomicU64::new(0), touch_or_remove: Mutex::default() })
+        let (touch_or_remove, unsynced) = Default::default();
+        Ok(Self { dir, written: AtomicU64::new(0), touch_or_remove, unsynced })
     }
 
     pub(super) fn path(&self, digest: &Digest) -> PathBuf {
@@ -119,6 +133,37 @@ impl BlobStore {
             }
         }
         Ok(())
+    }
+
+    /// Brings the values to disk that have come since the last call and are still needed. What fails is told in the log: a
+    /// value that is lost with the machine's power shows where it is fetched.
+    pub(super) fn sync_values(&self) {
+        let unsynced = std::mem::take(&mut *self.unsynced.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut any = false;
+        for digest in unsynced {
+            match File::open(self.path(&digest)).and_then(|file| file.sync_all()) {
+                Ok(()) => any = true,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => {
+                    warn!(path = %self.path(&digest).display(), error = %e, "cannot bring a value to disk")
+                }
+            }
+        }
+        if any && let Err(e) = File::open(&self.dir).and_then(|dir| dir.sync_all()) {
+            warn!(path = %self.dir.display(), error = %e, "cannot bring names of values to disk");
+        }
+    }
+
+    fn keep(&self, file: PendingFile, digest: &Digest, durability: Durability) -> Result<(), ShardFault> {
+        let path = self.path(digest);
+        match durability {
+            Durability::Now => file.finish(&path),
+            Durability::Soon => {
+                fs::rename(&file.path, &path).map_err(|e| disk_fault("keep", &path, &e))?;
+                self.unsynced.lock().unwrap_or_else(PoisonError::into_inner).push(*digest);
+                Ok(())
+            }
+        }
     }
 
     /// Stores a file that lies elsewhere on the same disk as a blob, as a hard link.
@@ -198,6 +243,7 @@ pub(super) fn serve_put<D: Duplex>(
     connection: &mut Connection<'_, D>,
     digest: Digest,
     bytes: u64,
+    durability: Durability,
 ) -> io::Result<()> {
     let mut incoming = store.begin_in(&store.dir);
     let mut left = bytes;
@@ -213,7 +259,7 @@ pub(super) fn serve_put<D: Duplex>(
             let expected = blake3::Hash::from_bytes(digest);
             return Err(ShardFault::Invalid { what: format!("a blob arrived that is not {expected}") });
         }
-        file.finish(&store.path(&digest))
+        store.keep(file, &digest, durability)
     });
     connection.answer(stored.map(|()| Reply::BlobStored))
 }

@@ -49,6 +49,8 @@ use crate::{
 
 /// What still runs when the shard stops may take this long to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a value of a task may be in the system's memory only: as long as Redis, by default, keeps what it was told.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a shard process is told at its start.
 #[derive(Debug, Clone)]
@@ -134,6 +136,7 @@ impl Server {
         }
         let accepting = listen::spawn(listener, shared.clone(), control)
             .map_err(io("cannot start the listening thread".into()))?;
+        runtime.spawn(sync_values(shared.clone()));
         if let Some(engine) = options.engine.clone() {
             let hello = announce::hello(&options, address);
             let (shared, refuse) = (shared.clone(), refuse);
@@ -150,6 +153,16 @@ impl Server {
             runtime: Some(runtime),
             _state_lock: state_lock,
         })
+    }
+}
+
+/// Brings values of tasks to disk, now and then, for ever.
+async fn sync_values(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(SYNC_INTERVAL).await;
+        let shared = shared.clone();
+        // It ends early only with the runtime.
+        let _ = tokio::task::spawn_blocking(move || shared.blobs.sync_values()).await;
     }
 }
 

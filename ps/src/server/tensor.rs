@@ -4,7 +4,7 @@ use std::io;
 
 use syncline_engine::rpc::ShardFault;
 
-use super::{Shared, blobs, connection::Connection, norms, pull, push};
+use super::{Shared, blobs, blobs::Durability, connection::Connection, norms, pull, push};
 use crate::wire::{Duplex, Reply, Request, WireError};
 
 /// Serves until the caller hangs up. An error means that the connection is of no use any more.
@@ -40,7 +40,12 @@ pub(super) fn serve(shared: &Shared, conn: &mut impl Duplex) -> io::Result<()> {
                     .and_then(|job| job.push_cursor(session.incarnation));
                 connection.answer(cursor.map(Reply::PushCursor))?;
             }
-            Request::PutBlob { digest } => blobs::serve_put(&shared.blobs, &mut connection, digest, body)?,
+            Request::PutBlob { digest } => {
+                blobs::serve_put(&shared.blobs, &mut connection, digest, body, Durability::Now)?;
+            }
+            Request::PutValue { digest } => {
+                blobs::serve_put(&shared.blobs, &mut connection, digest, body, Durability::Soon)?;
+            }
             Request::GetBlob { digest, offset, length } => {
                 blobs::serve_get(&shared.blobs, &mut connection, digest, offset, length)?;
             }

@@ -44,6 +44,8 @@ pub enum Request {
     PushCursor { session: SessionKey },
     /// Body: the blob.
     PutBlob { digest: Digest },
+    /// Body: a blob that holds the value of a task. It is answered as soon as the system has it, and on disk a little later.
+    PutValue { digest: Digest },
     /// `length` bytes from `offset` on; fewer at the blob's end.
     GetBlob { digest: Digest, offset: u64, length: u64 },
     /// Whether the blob is kept here, and its size.
@@ -57,6 +59,7 @@ const PUT_BLOB: u8 = 4;
 const GET_BLOB: u8 = 5;
 const STAT_BLOB: u8 = 6;
 const NORM: u8 = 7;
+const PUT_VALUE: u8 = 8;
 
 impl Request {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
@@ -79,7 +82,9 @@ impl Request {
                 }
                 Self::Norm { session, round } => session.put(head).u64(*round),
                 Self::PushCursor { session } => session.put(head),
-                Self::PutBlob { digest } | Self::StatBlob { digest } => head.bytes(digest),
+                Self::PutBlob { digest } | Self::PutValue { digest } | Self::StatBlob { digest } => {
+                    head.bytes(digest)
+                }
                 Self::GetBlob { digest, offset, length } => head.bytes(digest).u64(*offset).u64(*length),
             };
         });
@@ -90,7 +95,7 @@ impl Request {
         let Some(Frame { kind, body, .. }) = Frame::read(from, scratch)? else { return Ok(None) };
         let bound = match kind {
             PUSH => MAX_TENSOR_BYTES,
-            PUT_BLOB => MAX_BLOB_BYTES,
+            PUT_BLOB | PUT_VALUE => MAX_BLOB_BYTES,
             PULL | NORM | PUSH_CURSOR | GET_BLOB | STAT_BLOB => 0,
             _ => return Err(WireError::Kind(kind)),
         };
@@ -124,6 +129,7 @@ impl Request {
             NORM => Self::Norm { session: SessionKey::take(&mut head)?, round: head.u64()? },
             PUSH_CURSOR => Self::PushCursor { session: SessionKey::take(&mut head)? },
             PUT_BLOB => Self::PutBlob { digest: head.array()? },
+            PUT_VALUE => Self::PutValue { digest: head.array()? },
             GET_BLOB => Self::GetBlob { digest: head.array()?, offset: head.u64()?, length: head.u64()? },
             STAT_BLOB => Self::StatBlob { digest: head.array()? },
             _ => return None,
@@ -138,6 +144,7 @@ impl Request {
             Self::Norm { .. } => NORM,
             Self::PushCursor { .. } => PUSH_CURSOR,
             Self::PutBlob { .. } => PUT_BLOB,
+            Self::PutValue { .. } => PUT_VALUE,
             Self::GetBlob { .. } => GET_BLOB,
             Self::StatBlob { .. } => STAT_BLOB,
         }
@@ -191,6 +198,7 @@ mod tests {
             (Request::Norm { session: session(), round: 7 }, 0),
             (Request::PushCursor { session: session() }, 0),
             (Request::PutBlob { digest: [7; 32] }, 12),
+            (Request::PutValue { digest: [7; 32] }, 12),
             (Request::GetBlob { digest: [7; 32], offset: 8, length: u64::MAX }, 0),
             (Request::StatBlob { digest: [7; 32] }, 0),
         ]

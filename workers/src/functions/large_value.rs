@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use syncline_engine::rpc::Token;
 use syncline_ps::{
     PsError,
-    client::{Addresses, BlobClient},
+    client::{Addresses, ValueClient},
 };
 use syncline_scheduler::tasks::{Arg, BlobValue, Bytes, MAX_INLINE_BYTES, NewTask};
 
@@ -40,13 +40,13 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// The shards of the parameter server as such a store. A value lies on the shard that its digest says.
 #[derive(Debug, Clone)]
 pub(crate) struct ShardValues {
-    blobs: BlobClient,
+    values: ValueClient,
     shards: Addresses,
 }
 
 impl ShardValues {
     pub(crate) fn new(token: Token, shards: Addresses) -> Self {
-        Self { blobs: BlobClient::new(token), shards }
+        Self { values: ValueClient::new(token), shards }
     }
 
     /// Makes a call with the addresses of all shards, again while a shard cannot be reached.
@@ -67,13 +67,13 @@ impl ShardValues {
 
 impl ValueStore for ShardValues {
     fn put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
-        let blob = [&salt[..], value].concat();
-        let digest = self.with_shards(|shards| self.blobs.put_by_digest(shards, &blob))?;
+        let digest = self.with_shards(|shards| self.values.put(shards, [&salt, value]))?;
         Ok(BlobValue { digest, bytes: value.len() as u64 })
     }
 
     fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError> {
-        let whole = self.with_shards(|shards| self.blobs.get_by_digest(shards, &blob.digest))?;
+        let bytes = blob.bytes.saturating_add(BlobValue::SALT_BYTES as u64);
+        let whole = self.with_shards(|shards| self.values.get(shards, &blob.digest, bytes))?;
         Ok(whole.get(BlobValue::SALT_BYTES..).unwrap_or_default().into())
     }
 }
@@ -82,7 +82,10 @@ impl ValueStore for ShardValues {
 mod tests {
     use std::{collections::BTreeMap, net::SocketAddr};
 
-    use syncline_ps::server::{Options, Server};
+    use syncline_ps::{
+        client::BlobClient,
+        server::{Options, Server},
+    };
     use syncline_scheduler::tasks::ClassIndex;
 
     use super::*;

@@ -1,0 +1,187 @@
+//! Values of tasks on the shards: many and short-lived, so that their connections stay open.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    io::Write,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use syncline_engine::rpc::{ShardFault, Token};
+
+use super::{
+    Link, LinkError,
+    blob::{digest_from_hex, missing, read_blob},
+    unexpected_reply,
+};
+use crate::{
+    PsError,
+    wire::{Digest, MAX_BLOB_BYTES, Reply, Request},
+};
+
+/// Most connections to one shard that wait for their next use.
+const MAX_IDLE: usize = 16;
+/// Limit of connecting, and of sending.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Longest silence of a shard that reads or writes a value.
+const READ_LIMIT: Duration = Duration::from_secs(60);
+
+/// Stores and fetches values. Clones share their connections.
+#[derive(Clone)]
+pub struct ValueClient {
+    token: Token,
+    idle: Arc<Mutex<HashMap<String, Vec<Link>>>>,
+}
+
+impl fmt::Debug for ValueClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ValueClient")
+    }
+}
+
+impl ValueClient {
+    /// A client that shows `token`.
+    pub fn new(token: Token) -> Self {
+        Self { token, idle: Arc::default() }
+    }
+
+    /// Stores the `parts`, one behind the other, on the shard that their digest says, and returns that. The shard has them in
+    /// the system's memory then, and on disk within about a second.
+    pub fn put(&self, addresses: &[String], parts: [&[u8]; 2]) -> Result<String, PsError> {
+        let mut hasher = blake3::Hasher::new();
+        for part in parts {
+            hasher.update(part);
+        }
+        let hash = hasher.finalize();
+        let (digest, hex) = (*hash.as_bytes(), hash.to_hex().to_string());
+        let address = first_by_digest(addresses, digest).next().ok_or_else(|| missing(&hex))?;
+        self.with_link(address, |link| put(link, digest, parts)).map_err(|e| e.into_error(address))?;
+        Ok(hex)
+    }
+
+    /// Fetches a value of so many bytes from the shard that its digest says, or from another one of `addresses`, and checks
+    /// it against its digest.
+    pub fn get(&self, addresses: &[String], digest: &str, bytes: u64) -> Result<Vec<u8>, PsError> {
+        let wanted = digest_from_hex(digest)?;
+        let mut last = missing(digest);
+        for address in first_by_digest(addresses, wanted) {
+            let got = self.with_link(address, |link| {
+                let bytes = bytes.min(MAX_BLOB_BYTES);
+                link.limit_reads(Some(READ_LIMIT))?;
+                link.ask_blob(wanted, 0, bytes)?;
+                read_blob(link, bytes)
+            });
+            match got {
+                Ok(value) if *blake3::hash(&value).as_bytes() == wanted => return Ok(value),
+                Ok(_) => last = PsError::Damaged { digest: digest.into(), address: address.clone() },
+                Err(LinkError::Fault(ShardFault::MissingBlob { .. })) => {}
+                Err(error) => last = error.into_error(address),
+            }
+        }
+        Err(last)
+    }
+
+    /// Makes a call on an open connection, and on a new one if that had been closed meanwhile.
+    fn with_link<T>(
+        &self,
+        address: &str,
+        call: impl Fn(&mut Link) -> Result<T, LinkError>,
+    ) -> Result<T, LinkError> {
+        if let Some(mut link) = self.take(address) {
+            match call(&mut link) {
+                Err(LinkError::Broken(_)) => {}
+                done => return self.keep(address, link, done),
+            }
+        }
+        let mut link = Link::open(address, &self.token, LIMIT)?;
+        let done = call(&mut link);
+        self.keep(address, link, done)
+    }
+
+    fn take(&self, address: &str) -> Option<Link> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).get_mut(address)?.pop()
+    }
+
+    /// Keeps a connection for the next call, unless it is out of step.
+    fn keep<T>(&self, address: &str, link: Link, done: Result<T, LinkError>) -> Result<T, LinkError> {
+        if matches!(done, Ok(_) | Err(LinkError::Fault(_))) {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let links = idle.entry(address.to_owned()).or_default();
+            if links.len() < MAX_IDLE {
+                links.push(link);
+            }
+        }
+        done
+    }
+}
+
+fn put(link: &mut Link, digest: Digest, parts: [&[u8]; 2]) -> Result<(), LinkError> {
+    let mut head = Vec::new();
+    let bytes = parts.iter().map(|part| part.len() as u64).sum();
+    Request::PutValue { digest }.encode(bytes, &mut head);
+    link.limit_reads(Some(READ_LIMIT))?;
+    link.socket_mut().write_all(&head)?;
+    for part in parts {
+        link.socket_mut().write_all(part)?;
+    }
+    match link.answer()? {
+        (Reply::BlobStored, 0) => Ok(()),
+        (reply, _) => Err(unexpected_reply(&reply)),
+    }
+}
+
+/// The addresses of all shards, in order, beginning with the one that the digest says: many values spread over all.
+fn first_by_digest(addresses: &[String], digest: Digest) -> impl Iterator<Item = &String> {
+    let [a, b, c, d, ..] = digest;
+    let first = u32::from_le_bytes([a, b, c, d]) as usize % addresses.len().max(1);
+    addresses[first..].iter().chain(&addresses[..first])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::server::{Handle, Options, Server};
+
+    fn start(dir: &std::path::Path, listen: SocketAddr, token: &Token) -> Handle {
+        let (token, state_dir) = (token.clone(), dir.to_owned());
+        Server::start(Options { listen, token, state_dir, index: 0, count: 1, engine: None, advertise: None })
+            .unwrap()
+    }
+
+    #[test]
+    fn a_connection_that_was_kept_too_long_costs_nothing_but_a_new_one() {
+        let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
+        let shard = start(dir.path(), SocketAddr::from(([127, 0, 0, 1], 0)), &token);
+        let addresses = [shard.address().to_string()];
+        let values = ValueClient::new(token.clone());
+        let first = values.put(&addresses, [b"salt", b"first"]).unwrap();
+        assert_eq!(values.idle.lock().unwrap()[&addresses[0]].len(), 1, "it is kept");
+        let address = shard.address();
+        shard.stop();
+        let _shard = start(dir.path(), address, &token);
+        assert_eq!(
+            values.get(&addresses, &first, 9).unwrap(),
+            b"saltfirst",
+            "through a stop, and a new connection"
+        );
+        let second = values.put(&addresses, [b"salt", b"second"]).unwrap();
+        assert_eq!(values.get(&addresses, &second, 10).unwrap(), b"saltsecond");
+        assert_eq!(values.idle.lock().unwrap()[&addresses[0]].len(), 1, "one is enough");
+    }
+
+    #[test]
+    fn a_value_that_is_not_there_or_of_another_length_is_an_error() {
+        let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
+        let shard = start(dir.path(), SocketAddr::from(([127, 0, 0, 1], 0)), &token);
+        let addresses = [shard.address().to_string()];
+        let values = ValueClient::new(token);
+        let digest = values.put(&addresses, [b"salt", b"value"]).unwrap();
+        assert!(values.get(&addresses, &"ab".repeat(32), 9).unwrap_err().to_string().contains("E4"));
+        assert!(matches!(values.get(&addresses, &digest, 10), Err(PsError::Protocol { .. })));
+        assert!(matches!(values.get(&addresses, &digest, 8), Err(PsError::Damaged { .. })));
+        assert!(values.put(&[], [b"salt", b"value"]).is_err(), "no shard is named");
+    }
+}
