@@ -17,6 +17,7 @@ pub enum ElementType {
     Bf16,
     I32,
     I64,
+    U8,
     Bool,
     Other(i32),
 }
@@ -26,6 +27,7 @@ impl ElementType {
     pub fn from_code(code: i32) -> Self {
         match code {
             1 => Self::F32,
+            2 => Self::U8,
             6 => Self::I32,
             7 => Self::I64,
             9 => Self::Bool,
@@ -40,6 +42,7 @@ impl ElementType {
     pub fn code(self) -> i32 {
         match self {
             Self::F32 => 1,
+            Self::U8 => 2,
             Self::I32 => 6,
             Self::I64 => 7,
             Self::Bool => 9,
@@ -79,6 +82,7 @@ impl fmt::Display for ElementType {
             Self::Bf16 => f.write_str("bfloat16"),
             Self::I32 => f.write_str("int32"),
             Self::I64 => f.write_str("int64"),
+            Self::U8 => f.write_str("uint8"),
             Self::Bool => f.write_str("bool"),
             Self::Other(code) => write!(f, "type {code}"),
         }

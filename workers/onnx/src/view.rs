@@ -9,6 +9,8 @@ pub enum TensorView<'a> {
     F64 { shape: &'a [usize], data: &'a [f64] },
     I32 { shape: &'a [usize], data: &'a [i32] },
     I64 { shape: &'a [usize], data: &'a [i64] },
+    U8 { shape: &'a [usize], data: &'a [u8] },
+    Bool { shape: &'a [usize], data: &'a [bool] },
 }
 
 impl<'a> TensorView<'a> {
@@ -19,6 +21,8 @@ impl<'a> TensorView<'a> {
             Self::F64 { .. } => ElementType::F64,
             Self::I32 { .. } => ElementType::I32,
             Self::I64 { .. } => ElementType::I64,
+            Self::U8 { .. } => ElementType::U8,
+            Self::Bool { .. } => ElementType::Bool,
         }
     }
 
@@ -28,7 +32,9 @@ impl<'a> TensorView<'a> {
             Self::F32 { shape, .. }
             | Self::F64 { shape, .. }
             | Self::I32 { shape, .. }
-            | Self::I64 { shape, .. } => shape,
+            | Self::I64 { shape, .. }
+            | Self::U8 { shape, .. }
+            | Self::Bool { shape, .. } => shape,
         }
     }
 
@@ -45,6 +51,8 @@ impl<'a> TensorView<'a> {
             Self::F64 { data, .. } => TensorView::F64 { shape, data: data.get(range).unwrap_or_default() },
             Self::I32 { data, .. } => TensorView::I32 { shape, data: data.get(range).unwrap_or_default() },
             Self::I64 { data, .. } => TensorView::I64 { shape, data: data.get(range).unwrap_or_default() },
+            Self::U8 { data, .. } => TensorView::U8 { shape, data: data.get(range).unwrap_or_default() },
+            Self::Bool { data, .. } => TensorView::Bool { shape, data: data.get(range).unwrap_or_default() },
         }
     }
 
@@ -60,6 +68,8 @@ impl<'a> TensorView<'a> {
             Self::F64 { data, .. } => data.len(),
             Self::I32 { data, .. } => data.len(),
             Self::I64 { data, .. } => data.len(),
+            Self::U8 { data, .. } => data.len(),
+            Self::Bool { data, .. } => data.len(),
         }
     }
 }

@@ -46,6 +46,11 @@ pub enum BackendError {
     /// An output of another type.
     #[error("[E329] output `{name}` is {found}, not {expected}")]
     OutputType { name: String, expected: ElementType, found: String },
+    /// An output that has no place in this program: a sequence, a map, or a tensor of a rare type.
+    #[error(
+        "[E449] output `{name}` is {found}, not a tensor of float32, float64, int32, int64, uint8 or bool"
+    )]
+    UnreadableOutput { name: String, found: String },
     /// A library that the device needs is there and cannot be loaded.
     #[error("[E493] cannot load {}: {reason}", path.display())]
     Preload { path: PathBuf, reason: String },
@@ -73,6 +78,7 @@ impl BackendError {
             Self::Run { .. } => "E327",
             Self::UnknownOutput { .. } => "E328",
             Self::OutputType { .. } => "E329",
+            Self::UnreadableOutput { .. } => "E449",
             Self::Preload { .. } => "E493",
             Self::Device { .. } => "E494",
             Self::Unplaced { .. } => "E495",
@@ -88,6 +94,9 @@ impl BackendError {
             ),
             Self::AlreadyLoaded { .. } => Some("use one library for the whole process"),
             Self::Model(source) => source.hint(),
+            Self::UnreadableOutput { .. } => {
+                Some("cast the output inside the model, or export without it (skl2onnx: zipmap=False)")
+            }
             Self::Preload { .. } => Some(
                 "it may belong to another release or machine; install it again, or name the folder of a good one in \
                  LD_LIBRARY_PATH",

@@ -87,7 +87,7 @@ fn element_type(ty: ort::value::TensorElementType) -> ElementType {
         T::Int32 => ElementType::I32,
         T::Int64 => ElementType::I64,
         T::Bool => ElementType::Bool,
-        T::Uint8 => ElementType::Other(2),
+        T::Uint8 => ElementType::U8,
         T::Int8 => ElementType::Other(3),
         T::Uint16 => ElementType::Other(4),
         T::Int16 => ElementType::Other(5),

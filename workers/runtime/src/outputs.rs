@@ -1,8 +1,8 @@
 //! What a run produced, lent to the caller.
 
 use ort::session::SessionOutputs;
-use ort::value::{DynValue, PrimitiveTensorElementType};
-use syncline_onnx::ElementType;
+use ort::value::{DynValue, PrimitiveTensorElementType, TensorElementType as T};
+use syncline_onnx::{ElementType, TensorView};
 
 use crate::error::BackendError;
 
@@ -53,12 +53,35 @@ impl<'s> Outputs<'s> {
 
     /// The shape of an output.
     pub fn shape(&self, name: &str) -> Result<Vec<usize>, BackendError> {
-        let shape = self.find(name)?.dtype().tensor_shape();
-        Ok(shape
-            .into_iter()
-            .flat_map(|dims| dims.iter())
-            .map(|&dim| usize::try_from(dim).unwrap_or(0))
-            .collect())
+        Ok(shape(self.find(name)?))
+    }
+
+    /// The output at a position, of whatever type a view has. Its shape is written to `dims`.
+    ///
+    /// # Errors
+    /// E449 for an output that is no tensor, or one of another type.
+    pub fn view_at<'a>(
+        &'a self,
+        index: usize,
+        dims: &'a mut Vec<usize>,
+    ) -> Result<TensorView<'a>, BackendError> {
+        let unknown = || BackendError::UnknownOutput { name: format!("#{index}") };
+        let (name, _) = self.values.iter().nth(index).ok_or_else(unknown)?;
+        let value = &self.values[index];
+        *dims = shape(value);
+        let shape = &dims[..];
+        Ok(match value.dtype().tensor_type() {
+            Some(T::Float32) => TensorView::F32 { shape, data: slice(value, name, ElementType::F32)? },
+            Some(T::Float64) => TensorView::F64 { shape, data: slice(value, name, ElementType::F64)? },
+            Some(T::Int32) => TensorView::I32 { shape, data: slice(value, name, ElementType::I32)? },
+            Some(T::Int64) => TensorView::I64 { shape, data: slice(value, name, ElementType::I64)? },
+            Some(T::Uint8) => TensorView::U8 { shape, data: slice(value, name, ElementType::U8)? },
+            Some(T::Bool) => TensorView::Bool { shape, data: slice(value, name, ElementType::Bool)? },
+            _ => {
+                let found = value.dtype().to_string();
+                return Err(BackendError::UnreadableOutput { name: name.to_owned(), found });
+            }
+        })
     }
 
     fn find(&self, name: &str) -> Result<&DynValue, BackendError> {
@@ -69,6 +92,11 @@ impl<'s> Outputs<'s> {
         }
         self.values.get(name).ok_or_else(unknown)
     }
+}
+
+fn shape(value: &DynValue) -> Vec<usize> {
+    let dims = value.dtype().tensor_shape().into_iter().flat_map(|dims| dims.iter());
+    dims.map(|&dim| usize::try_from(dim).unwrap_or(0)).collect()
 }
 
 fn slice<'v, T: PrimitiveTensorElementType>(

@@ -45,6 +45,8 @@ impl Pinned {
             ElementType::F64 => TensorElementType::Float64,
             ElementType::I32 => TensorElementType::Int32,
             ElementType::I64 => TensorElementType::Int64,
+            ElementType::U8 => TensorElementType::Uint8,
+            ElementType::Bool => TensorElementType::Bool,
             _ => TensorElementType::Float32,
         };
         let fits = |tensor: &DynTensor| {
@@ -60,6 +62,8 @@ impl Pinned {
             TensorView::F64 { data, .. } => tensor.try_extract_tensor_mut::<f64>()?.1.copy_from_slice(data),
             TensorView::I32 { data, .. } => tensor.try_extract_tensor_mut::<i32>()?.1.copy_from_slice(data),
             TensorView::I64 { data, .. } => tensor.try_extract_tensor_mut::<i64>()?.1.copy_from_slice(data),
+            TensorView::U8 { data, .. } => tensor.try_extract_tensor_mut::<u8>()?.1.copy_from_slice(data),
+            TensorView::Bool { data, .. } => tensor.try_extract_tensor_mut::<bool>()?.1.copy_from_slice(data),
         }
         self.binding.bind_input(name, tensor)
     }

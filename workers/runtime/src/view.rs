@@ -24,6 +24,8 @@ pub(super) fn bind<'a>(view: TensorView<'a>, name: &str) -> Result<SessionInputV
         TensorView::F64 { shape, data } => TensorRef::from_array_view((shape, data)).map(Into::into),
         TensorView::I32 { shape, data } => TensorRef::from_array_view((shape, data)).map(Into::into),
         TensorView::I64 { shape, data } => TensorRef::from_array_view((shape, data)).map(Into::into),
+        TensorView::U8 { shape, data } => TensorRef::from_array_view((shape, data)).map(Into::into),
+        TensorView::Bool { shape, data } => TensorRef::from_array_view((shape, data)).map(Into::into),
     };
     bound.map_err(|source| BackendError::Run { reason: source.to_string() })
 }
