@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use syncline_scheduler::{
-    core::{Job, StoredGraph},
-    tasks::Value,
-};
+use syncline_scheduler::core::{Job, StoredGraph};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -81,14 +78,19 @@ async fn referenced_blobs(store: &RedisStore) -> Result<BTreeSet<String>, Engine
 /// Length of a digest in hexadecimal digits.
 const DIGEST_DIGITS: usize = 64;
 
-/// Blobs that a graph of general tasks names: large values that tasks gave, large arguments, and what trainings need,
-/// wherever a digest stands in the text of the tasks and their classes.
+/// Blobs that a graph of general tasks names: large values that tasks gave, large arguments, what trainings need, and what
+/// users name in values of their own, such as models and weights. A digest counts wherever it stands in a class, an argument,
+/// or a value that is not itself a blob.
 fn values_of(graph: &StoredGraph) -> impl Iterator<Item = String> + '_ {
-    let given =
-        graph.values.values().filter_map(|stored| Some(Value::from_stored(stored)?.blob()?.digest.clone()));
-    let texts = graph.chunks.values().chain(graph.classes.values());
-    let words = texts.flat_map(|text| text.split(|c: char| !c.is_ascii_hexdigit()));
-    given.chain(words.filter(|word| word.len() == DIGEST_DIGITS).map(str::to_owned))
+    let texts = graph.chunks.values().chain(graph.classes.values()).map(String::as_bytes);
+    texts.chain(graph.values.values().map(Vec::as_slice)).flat_map(digests)
+}
+
+/// The first 64 of any longer run of hexadecimal digits: in front of a digest stands its length, `@` in postcard, but what
+/// follows may look like another digit.
+fn digests(text: &[u8]) -> impl Iterator<Item = String> + '_ {
+    let runs = text.split(|byte| !byte.is_ascii_hexdigit());
+    runs.filter_map(|run| String::from_utf8(run.get(..DIGEST_DIGITS)?.to_vec()).ok())
 }
 
 #[cfg(test)]
@@ -96,12 +98,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_digest_that_a_graph_names_is_found_and_nothing_else() {
-        let [given, constant, other] = ["a1", "b2", "c3"].map(|pair| pair.repeat(32));
+    fn every_digest_that_a_graph_names_is_found() {
+        let [constant, model, followed, given, inline] =
+            ["a1", "b2", "c3", "d4", "e5"].map(|pair| pair.repeat(32));
+        let short = "f6".repeat(31);
         let mut graph = StoredGraph::default();
-        graph.chunks.insert("0".into(), format!(r#"[{{"digest":"{constant}","bytes":7}},"{other}0"]"#));
+        let record =
+            format!(r#"[0,[{{"digest":"{constant}","bytes":7}},"@{model}","@{followed}a","{short}"]]"#);
+        graph.chunks.insert("0".into(), record);
         graph.values.insert("0".into(), format!("@{given}:9").into_bytes());
-        graph.values.insert("1".into(), format!("={other}").into_bytes());
-        assert_eq!(values_of(&graph).collect::<Vec<_>>(), [given, constant]);
+        graph.values.insert("1".into(), [b"=\xff@", inline.as_bytes(), b"0\xff"].concat());
+        let found: Vec<String> = values_of(&graph).collect();
+        assert_eq!(found, [constant, model, followed, given, inline]);
     }
 }
