@@ -42,6 +42,21 @@ impl BlobClient {
         Ok(digest.to_hex().to_string())
     }
 
+    /// As [`put`](Self::put), on the shard that the digest says: many blobs spread over all of `addresses`.
+    pub fn put_by_digest(&self, addresses: &[String], bytes: &[u8]) -> Result<String, PsError> {
+        let digest = *blake3::hash(bytes).as_bytes();
+        let hex = blake3::Hash::from_bytes(digest).to_hex().to_string();
+        let address = first_by_digest(addresses, digest).next().ok_or_else(|| missing(&hex))?;
+        self.put_as(address, digest, bytes).map_err(|t| t.into_error(address))?;
+        Ok(hex)
+    }
+
+    /// As [`get`](Self::get), asking the shard that the digest says first.
+    pub fn get_by_digest(&self, addresses: &[String], digest: &str) -> Result<Vec<u8>, PsError> {
+        let ordered: Vec<String> = first_by_digest(addresses, digest_from_hex(digest)?).cloned().collect();
+        self.get(&ordered, digest)
+    }
+
     /// Fetches a blob from the first of `addresses` that has it whole, and checks it against its digest.
     pub fn get(&self, addresses: &[String], digest: &str) -> Result<Vec<u8>, PsError> {
         let wanted = digest_from_hex(digest)?;
@@ -110,6 +125,14 @@ pub(super) fn read_blob(link: &mut Link, total: u64) -> Result<Vec<u8>, LinkErro
 
 pub(super) fn missing(digest: &str) -> PsError {
     PsError::Refused { fault: ShardFault::MissingBlob { digest: digest.into() } }
+}
+
+/// The addresses of all shards, in order, beginning with the one that the digest says: what has many digests is spread over
+/// all of them.
+pub(super) fn first_by_digest(addresses: &[String], digest: Digest) -> impl Iterator<Item = &String> {
+    let [a, b, c, d, ..] = digest;
+    let first = u32::from_le_bytes([a, b, c, d]) as usize % addresses.len().max(1);
+    addresses[first..].iter().chain(&addresses[..first])
 }
 
 /// A digest from its 64 hexadecimal digits.

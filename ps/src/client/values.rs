@@ -12,7 +12,7 @@ use syncline_engine::rpc::{ShardFault, Token};
 
 use super::{
     Link, LinkError,
-    blob::{digest_from_hex, missing, read_blob},
+    blob::{digest_from_hex, first_by_digest, missing, read_blob},
     unexpected_reply,
 };
 use crate::{
@@ -129,13 +129,6 @@ fn put(link: &mut Link, digest: Digest, parts: [&[u8]; 2]) -> Result<(), LinkErr
         (Reply::BlobStored, 0) => Ok(()),
         (reply, _) => Err(unexpected_reply(&reply)),
     }
-}
-
-/// The addresses of all shards, in order, beginning with the one that the digest says: many values spread over all.
-fn first_by_digest(addresses: &[String], digest: Digest) -> impl Iterator<Item = &String> {
-    let [a, b, c, d, ..] = digest;
-    let first = u32::from_le_bytes([a, b, c, d]) as usize % addresses.len().max(1);
-    addresses[first..].iter().chain(&addresses[..first])
 }
 
 #[cfg(test)]

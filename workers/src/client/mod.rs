@@ -6,6 +6,7 @@
 mod calls;
 mod error;
 mod find;
+mod models;
 mod submit;
 mod tasks;
 mod weights;
@@ -19,7 +20,7 @@ pub use error::ClientError;
 pub use find::{Cluster, FindError, RunningCluster, load_token, state_dir, token_file};
 pub use submit::Submitted;
 pub use tasks::TaskError;
-pub use weights::{FetchError, Tensor, Weights};
+pub use weights::{FetchError, Parameter, Weights};
 
 /// A connection to the engine that leads, which comes back after it was lost; cheap to clone.
 #[derive(Clone)]

@@ -50,7 +50,7 @@ impl FetchError {
 
 /// One parameter, in row-major order.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tensor {
+pub struct Parameter {
     pub shape: Vec<usize>,
     pub values: Vec<f32>,
 }
@@ -71,7 +71,7 @@ impl Weights {
     }
 
     /// Parameters by name.
-    pub fn tensors(&self) -> Result<BTreeMap<String, Tensor>, ExportError> {
+    pub fn tensors(&self) -> Result<BTreeMap<String, Parameter>, ExportError> {
         let damaged = |cause: String| ExportError::Damaged { source_name: "the snapshot".to_owned(), cause };
         let file = SafeTensors::deserialize(&self.0).map_err(|error| damaged(error.to_string()))?;
         file.iter()
@@ -79,7 +79,10 @@ impl Weights {
                 if view.dtype() != Dtype::F32 {
                     return Err(damaged(format!("`{name}` is {:?}", view.dtype())));
                 }
-                Ok((name.to_owned(), Tensor { shape: view.shape().to_vec(), values: float32_values(&view) }))
+                Ok((
+                    name.to_owned(),
+                    Parameter { shape: view.shape().to_vec(), values: float32_values(&view) },
+                ))
             })
             .collect()
     }

@@ -26,6 +26,9 @@ pub(crate) enum CallFault {
     TooMuchAdded { function: String, calls: usize, bytes: usize },
     #[error(transparent)]
     Store(#[from] PsError),
+    /// A function of our own failed. The text begins with the code.
+    #[error("{reason}")]
+    Own { code: &'static str, cause: FailureCause, reason: String },
 }
 
 impl CallFault {
@@ -41,12 +44,14 @@ impl CallFault {
             Self::Missing { .. } => "E446",
             Self::TooMuchAdded { .. } => "E448",
             Self::Store(error) => error.code(),
+            Self::Own { code, .. } => code,
         }
     }
 
     fn cause(&self) -> FailureCause {
         match self {
             Self::Missing { .. } | Self::Store(_) => FailureCause::Worker,
+            Self::Own { cause, .. } => *cause,
             _ => FailureCause::Function,
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use syncline_engine::rpc::Token;
 use syncline_ps::{
     PsError,
-    client::{Addresses, ValueClient},
+    client::{Addresses, BlobClient, ValueClient},
 };
 use syncline_scheduler::tasks::{Arg, BlobValue, Bytes, MAX_INLINE_BYTES, NewTask};
 
@@ -40,13 +40,24 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// The shards of the parameter server as such a store. A value lies on the shard that its digest says.
 #[derive(Debug, Clone)]
 pub(crate) struct ShardValues {
+    blobs: BlobClient,
     values: ValueClient,
     shards: Addresses,
 }
 
 impl ShardValues {
     pub(crate) fn new(token: Token, shards: Addresses) -> Self {
-        Self { values: ValueClient::new(token), shards }
+        Self { blobs: BlobClient::new(token.clone()), values: ValueClient::new(token), shards }
+    }
+
+    /// Keeps a blob as it is, and gives its digest. Sends nothing if it is there already.
+    pub(crate) fn put_blob(&self, blob: &[u8]) -> Result<String, PsError> {
+        self.with_shards(|shards| self.blobs.put_by_digest(shards, blob))
+    }
+
+    /// Fetches a blob as it is.
+    pub(crate) fn get_blob(&self, digest: &str) -> Result<Vec<u8>, PsError> {
+        self.with_shards(|shards| self.blobs.get_by_digest(shards, digest))
     }
 
     /// Makes a call with the addresses of all shards, again while a shard cannot be reached.
@@ -82,10 +93,7 @@ impl ValueStore for ShardValues {
 mod tests {
     use std::{collections::BTreeMap, net::SocketAddr};
 
-    use syncline_ps::{
-        client::BlobClient,
-        server::{Options, Server},
-    };
+    use syncline_ps::server::{Options, Server};
     use syncline_scheduler::tasks::ClassIndex;
 
     use super::*;

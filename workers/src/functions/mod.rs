@@ -13,6 +13,7 @@ mod handle;
 mod large_value;
 #[cfg(feature = "worker")]
 mod next;
+mod onnx_model;
 mod options;
 #[cfg(feature = "worker")]
 mod panics;
@@ -23,6 +24,7 @@ mod task_function;
 mod task_graph;
 #[cfg(feature = "worker")]
 mod task_value;
+mod tensor;
 #[cfg(test)]
 #[cfg(feature = "worker")]
 mod tests;
@@ -42,6 +44,7 @@ pub(crate) use large_value::Salt;
 pub(crate) use large_value::{ShardValues, ValueStore, move_large_constants};
 #[cfg(feature = "worker")]
 pub use next::{InNext, InResult, IntoNext, Next, Plain};
+pub use onnx_model::{OnnxModel, RUN_MODEL};
 pub use options::CallOptions;
 #[cfg(feature = "worker")]
 pub(crate) use registry::{Given, Registered as RegisteredFunction};
@@ -52,3 +55,4 @@ pub use task_function::{AsyncTaskFunction, Bare, TaskFunction, WithContext};
 pub use task_graph::{InvalidCall, TaskGraph};
 #[cfg(feature = "worker")]
 pub(crate) use task_value::{task_salt, to_value};
+pub use tensor::{Element, Tensor, TensorError};

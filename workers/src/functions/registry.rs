@@ -151,6 +151,24 @@ impl Registry {
         self.insert(function.id(), Registered { name, body: Body::Async(Box::new(call)) })
     }
 
+    /// Adds a function of our own, whose faults have codes.
+    pub(crate) fn register_own<I, O>(
+        &mut self,
+        function: Function<I, O>,
+        f: impl Fn(I) -> Result<O, CallFault> + Send + Sync + 'static,
+    ) -> Result<(), RegisteredTwice>
+    where
+        I: DeserializeOwned,
+        O: Serialize,
+    {
+        let name = function.name();
+        let call = move |context: &Context, input: &[u8]| {
+            let output = f(decode(name, input)?)?;
+            given(name, context, Ok(Next::Value(output)))
+        };
+        self.insert(function.id(), Registered { name, body: Body::Blocking(Box::new(call)) })
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()

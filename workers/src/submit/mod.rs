@@ -27,4 +27,5 @@ pub use graph::{GraphNode, JobGraph, NodeHandle, NodeWork};
 pub use model::{ByteSource, Model};
 pub use model_file::read_model;
 pub use prepare::{MissingKernel, PreparedJob, prepare_ready};
+pub(crate) use read::read;
 pub use training::{ParamList, Settings, Training};

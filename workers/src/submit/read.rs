@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::{SubmitError, model::ByteSource, model_file::read_model};
 use crate::data::{DataError, is_url};
 
-pub(super) fn read(bytes: &ByteSource) -> Result<Cow<'_, [u8]>, SubmitError> {
+pub(crate) fn read(bytes: &ByteSource) -> Result<Cow<'_, [u8]>, SubmitError> {
     match bytes {
         ByteSource::Memory(bytes) => Ok(Cow::Borrowed(bytes)),
         ByteSource::File(path) if path.to_str().is_some_and(is_url) => {

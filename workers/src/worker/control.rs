@@ -31,10 +31,11 @@ use super::{
     error::WorkerError,
     executor::{End, Shared, execute},
     job::WorkerContext,
+    models::Models,
     report::Finished,
     session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Link, RETRY_DELAY, Session, away},
 };
-use crate::functions::ShardValues;
+use crate::functions::{RUN_MODEL, ShardValues};
 
 /// A step that has begun ends within this time of a stop, or it hangs in something.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
@@ -47,12 +48,13 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(30);
 pub async fn run(options: WorkerOptions, mut stop: watch::Receiver<bool>) -> Result<(), WorkerError> {
     let open = |transport| WorkerServiceClient::new(tarpc::client::Config::default(), transport).spawn();
     let link = Link::new(options.engine.clone(), Role::Worker, options.token.clone(), open);
+    let models = options.runtime.as_ref().map(|runtime| Models::new(runtime.clone(), options.exec.clone()));
     while !*stop.borrow() {
         let registered = tokio::select! {
             registered = register(&options, &link) => registered?,
             () = stopped(&mut stop) => return Ok(()),
         };
-        run_session(&options, &link, registered, &mut stop).await?;
+        run_session(&options, &link, registered, models.as_ref(), &mut stop).await?;
     }
     Ok(())
 }
@@ -65,7 +67,8 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 
 /// What the worker offers to general tasks.
 fn capacity(options: &WorkerOptions) -> Capacity {
-    let functions = options.registry.ids();
+    let mut functions = options.registry.ids();
+    functions.extend(options.runtime.is_some().then(|| RUN_MODEL.id()));
     match functions.is_empty() {
         true => Capacity::default(),
         false => Capacity { slots: options.slots.max(1), functions, labels: options.labels.clone() },
@@ -114,12 +117,13 @@ async fn run_session(
     options: &WorkerOptions,
     link: &Link,
     registered: Registered,
+    models: Option<&Models>,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), WorkerError> {
     let incarnation = registered.incarnation;
     info!(worker = %incarnation, name = options.name, "registered");
     let shared = Arc::<Shared>::default();
-    let pool = start_pool(options, &shared)?;
+    let pool = start_pool(options, &shared, models)?;
     let session = Arc::new(Session::new(link.clone(), &registered, shared, pool));
     let (assignments, tasks) = mpsc::channel();
     let (finish, finished) = async_mpsc::unbounded_channel();
@@ -162,13 +166,21 @@ async fn stop_in_order(session: &Session, stop: &mut watch::Receiver<bool>) {
 }
 
 /// The threads for general tasks, if this worker has functions.
-fn start_pool(options: &WorkerOptions, shared: &Shared) -> Result<Option<Pool>, WorkerError> {
-    if options.registry.is_empty() {
+fn start_pool(
+    options: &WorkerOptions,
+    shared: &Shared,
+    models: Option<&Models>,
+) -> Result<Option<Pool>, WorkerError> {
+    let store = ShardValues::new(options.token.clone(), shared.shards.clone());
+    let mut registry = options.registry.clone();
+    if let Some(models) = models {
+        models.register(store.clone(), &mut registry)?;
+    }
+    if registry.is_empty() {
         return Ok(None);
     }
-    let store = ShardValues::new(options.token.clone(), shared.shards.clone());
     let around = Surroundings::new(store, Handle::current());
-    let pool = Pool::start(options.registry.clone(), options.slots.max(1), around);
+    let pool = Pool::start(registry, options.slots.max(1), around);
     pool.map(Some).map_err(|e| WorkerError::Executor { cause: e.to_string() })
 }
 

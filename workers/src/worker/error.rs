@@ -7,7 +7,7 @@ use syncline_ps::PsError;
 use syncline_runtime::BackendError;
 use syncline_scheduler::core::Blame;
 
-use crate::data::DataError;
+use crate::{data::DataError, functions::RegisteredTwice};
 
 /// Why a task, or a whole worker, failed.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +25,8 @@ pub enum WorkerError {
     Ps(#[from] PsError),
     #[error(transparent)]
     Engine(#[from] EngineFault),
+    #[error(transparent)]
+    Function(#[from] RegisteredTwice),
     #[error("[E350] the engine at {address} cannot be used")]
     Unreachable {
         address: String,

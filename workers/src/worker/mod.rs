@@ -1,7 +1,7 @@
 //! A worker: registers, receives tasks, executes them, and reports in the background.
 //!
-//! It trains, if it has ONNX Runtime, one iteration after the other. It runs general tasks, if it has functions, as many at
-//! a time as it has slots. The control side is async and small; the executor is one thread that owns the ONNX sessions and the tensor
+//! With ONNX Runtime it trains, one iteration after the other, and runs ONNX models as general tasks. It runs general tasks,
+//! those of its functions as well, as many at a time as it has slots. The control side is async and small; the executor is one thread that owns the ONNX sessions and the tensor
 //! connections and never waits for the engine while it has a task in hand. A worker that was dropped starts a new session
 //! under a new incarnation.
 
@@ -16,6 +16,7 @@ mod load;
 mod local_steps;
 mod loss_scale;
 mod metrics;
+mod models;
 mod options;
 mod parameters;
 mod program;

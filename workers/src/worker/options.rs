@@ -17,7 +17,7 @@ pub struct WorkerOptions {
     pub token: Token,
     /// For people: shown in Redis and in tables.
     pub name: String,
-    /// Loaded for the device that `exec` names. A worker without it takes no part in training.
+    /// Loaded for the device that `exec` names. A worker without it takes no part in training and runs no ONNX models.
     pub runtime: Option<Runtime>,
     pub exec: ExecOptions,
     /// Whether each of several threads trains on its own part of a batch. Of no effect on a GPU and with one thread.
@@ -34,10 +34,10 @@ pub struct WorkerOptions {
 }
 
 impl WorkerOptions {
-    /// A worker that trains, with the usual settings: one thread of the CPU, or the GPU that `exec.device` is set to, at
-    /// full speed.
+    /// A worker that trains and runs ONNX models, with the usual settings: one thread of the CPU, or the GPU that
+    /// `exec.device` is set to, at full speed, and one model at a time.
     pub fn new(cluster: Cluster, runtime: Runtime) -> Self {
-        Self { runtime: Some(runtime), ..Self::for_calls(cluster, Registry::new()) }
+        Self { runtime: Some(runtime), slots: 1, ..Self::for_calls(cluster, Registry::new()) }
     }
 
     /// A worker that runs general tasks, as many at a time as the machine has cores, and does not train.

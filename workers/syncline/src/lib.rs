@@ -58,9 +58,12 @@ pub use syncline_workers::local::{LocalCluster, LocalError, LocalOptions};
 #[cfg(feature = "job-file")]
 pub use syncline_workers::submit::JobFile;
 pub use syncline_workers::{
-    client::{Client, ClientError, Cluster, FetchError, FindError, Submitted, TaskError, Tensor, Weights},
+    client::{Client, ClientError, Cluster, FetchError, FindError, Parameter, Submitted, TaskError, Weights},
     export::{ExportError, TrainedModel},
-    functions::{ArgumentError, CallOptions, Function, InvalidCall, TaskGraph, TaskHandle},
+    functions::{
+        ArgumentError, CallOptions, Element, Function, InvalidCall, OnnxModel, RUN_MODEL, TaskGraph,
+        TaskHandle, Tensor, TensorError,
+    },
     submit::{
         ByteSource, GraphNode, JobGraph, Model, NodeHandle, NodeWork, ParamList, PreparedJob, Settings,
         SubmitError, Training, prepare_ready,

@@ -108,7 +108,7 @@ impl Client {
     }
 
     /// Where large values lie.
-    pub(super) async fn values(&self) -> Result<ShardValues, ClientError> {
+    pub(in crate::client) async fn values(&self) -> Result<ShardValues, ClientError> {
         Ok(ShardValues::new(self.token.clone(), Addresses::from(&self.shards().await?[..])))
     }
 

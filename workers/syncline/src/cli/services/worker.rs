@@ -31,6 +31,9 @@ pub struct WorkerArgs {
     /// Threads inside one operator
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
+    /// ONNX models that general tasks run at the same time, each on --threads of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    slots: u32,
     /// Let each of the --threads train on its own part of a batch: often faster, and the same up to rounding unless
     /// samples meet in the model, as in BatchNormalization, which then has the statistics of each part; needs a CPU and
     /// 2 threads or more
@@ -76,6 +79,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
         options.split_batch = args.split_batch;
         options.throttle = Throttle { step: Duration::from_millis(args.step_ms), slowdown: args.slowdown };
         options.max_batch = args.max_batch;
+        options.slots = args.slots;
         Ok(work(options, stop.flag()).await?)
     })
 }

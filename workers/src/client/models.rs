@@ -1,0 +1,31 @@
+//! Models for tasks, on their way to the parameter server.
+
+use syncline_autodiff::AutodiffError;
+
+use super::Client;
+use crate::{
+    blocking,
+    functions::OnnxModel,
+    submit::{ByteSource, SubmitError, read},
+};
+
+impl Client {
+    /// Reads and checks an ONNX model and uploads it, unless the parameter server has it. The result stands for the model in
+    /// calls of [`RUN_MODEL`](crate::functions::RUN_MODEL).
+    ///
+    /// What can be told without ONNX Runtime is told here: that it is a model, whole, and in one file. What only ONNX Runtime
+    /// knows, as an operator that it lacks, fails the tasks.
+    ///
+    /// # Errors
+    /// E301 to E308 for what is no such model, E360 for a file that cannot be read.
+    pub async fn upload_model(&self, onnx: impl Into<ByteSource>) -> Result<OnnxModel, SubmitError> {
+        let (source, store) = (onnx.into(), self.values().await?);
+        blocking(move || {
+            let bytes = read(&source)?;
+            syncline_onnx::parse(&bytes).map_err(AutodiffError::from)?;
+            store.put_blob(&bytes)?;
+            Ok(OnnxModel::new(blake3::hash(&bytes)))
+        })
+        .await
+    }
+}

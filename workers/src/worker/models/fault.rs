@@ -1,0 +1,50 @@
+//! Why a model did not run.
+
+use syncline_onnx::TensorType;
+use syncline_ps::PsError;
+use syncline_runtime::BackendError;
+use syncline_scheduler::tasks::FailureCause;
+
+use crate::functions::CallFault;
+
+/// Why a model did not run, in words for people.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ModelFault {
+    #[error("[E450] the model has {} inputs ({}), it is given {given}", .names.len(), .names.join(", "))]
+    Count { names: Vec<String>, given: usize },
+    #[error("[E451] input `{name}` of the model is {wanted}, it is given {given}")]
+    Input { name: String, wanted: TensorType, given: TensorType },
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    #[error(transparent)]
+    Store(#[from] PsError),
+}
+
+impl ModelFault {
+    /// The stable code, see docs/errors.md.
+    pub(super) fn code(&self) -> &'static str {
+        match self {
+            Self::Count { .. } => "E450",
+            Self::Input { .. } => "E451",
+            Self::Backend(error) => error.code(),
+            Self::Store(error) => error.code(),
+        }
+    }
+
+    /// Whether another worker may succeed.
+    fn cause(&self) -> FailureCause {
+        use BackendError::{Device, Preload, Unplaced};
+        match self {
+            Self::Store(_) | Self::Backend(Device { .. } | Preload { .. } | Unplaced { .. }) => {
+                FailureCause::Worker
+            }
+            Self::Count { .. } | Self::Input { .. } | Self::Backend(_) => FailureCause::Function,
+        }
+    }
+}
+
+impl From<ModelFault> for CallFault {
+    fn from(fault: ModelFault) -> Self {
+        Self::Own { code: fault.code(), cause: fault.cause(), reason: fault.to_string() }
+    }
+}

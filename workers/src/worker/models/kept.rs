@@ -1,0 +1,182 @@
+//! Which models a worker keeps: those that were used last.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use syncline_ps::PsError;
+use syncline_scheduler::tasks::Bytes;
+
+use crate::functions::OnnxModel;
+
+/// Most models that are kept.
+const MAX_MODELS: usize = 32;
+/// Most bytes of their files; the model that was used last is kept whatever its size. A loaded model takes up about as much
+/// again.
+const MAX_BYTES: usize = 1 << 30;
+
+/// The models that were used last, each with its file and what was loaded of it. `L` is a loaded model.
+pub(super) struct KeptModels<L> {
+    /// The one that was used last is the last.
+    places: Mutex<VecDeque<Arc<Place<L>>>>,
+    max_bytes: usize,
+}
+
+/// What is kept of one model.
+pub(super) struct Place<L> {
+    model: OnnxModel,
+    file: OnceLock<Bytes>,
+    /// Held while the file is fetched, so that it is once for all who want it.
+    fetching: Mutex<()>,
+    /// Loaded, and not in use.
+    idle: Mutex<Vec<L>>,
+}
+
+impl<L> Default for KeptModels<L> {
+    fn default() -> Self {
+        Self { places: Mutex::default(), max_bytes: MAX_BYTES }
+    }
+}
+
+impl<L> KeptModels<L> {
+    /// The place of a model, which is the one used last from now on.
+    pub(super) fn place(&self, model: &OnnxModel) -> Arc<Place<L>> {
+        let mut places = lock(&self.places);
+        let known = places.iter().position(|place| place.model == *model).and_then(|at| places.remove(at));
+        let place = known.unwrap_or_else(|| Arc::new(Place::new(*model)));
+        places.push_back(place.clone());
+        self.trim(&mut places);
+        place
+    }
+
+    /// The model's file, fetched if it is not here.
+    pub(super) fn file(
+        &self,
+        place: &Place<L>,
+        fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
+    ) -> Result<Bytes, PsError> {
+        let _fetching = lock(&place.fetching);
+        if let Some(file) = place.file.get() {
+            return Ok(file.clone());
+        }
+        let file = Bytes::from(fetch(&place.model.digest())?);
+        let file = place.file.get_or_init(|| file).clone();
+        self.trim(&mut lock(&self.places));
+        Ok(file)
+    }
+
+    /// Lets go of those that were used longest ago; who uses one still has it.
+    fn trim(&self, places: &mut VecDeque<Arc<Place<L>>>) {
+        let bytes =
+            |places: &VecDeque<Arc<Place<L>>>| places.iter().map(|place| place.bytes()).sum::<usize>();
+        while places.len() > MAX_MODELS || places.len() > 1 && bytes(places) > self.max_bytes {
+            places.pop_front();
+        }
+    }
+}
+
+impl<L> Place<L> {
+    fn new(model: OnnxModel) -> Self {
+        Self { model, file: OnceLock::new(), fetching: Mutex::default(), idle: Mutex::default() }
+    }
+
+    /// One that is loaded and that nobody uses.
+    pub(super) fn take(&self) -> Option<L> {
+        lock(&self.idle).pop()
+    }
+
+    /// Keeps it for the next who wants it.
+    pub(super) fn give_back(&self, loaded: L) {
+        lock(&self.idle).push(loaded);
+    }
+
+    fn bytes(&self) -> usize {
+        self.file.get().map_or(0, |file| file.len())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicU32, Ordering},
+        thread,
+    };
+
+    use super::*;
+
+    fn model(name: u8) -> OnnxModel {
+        OnnxModel::new(blake3::hash(&[name]))
+    }
+
+    /// What is loaded is told by a number; every file has ten bytes.
+    fn kept() -> KeptModels<u32> {
+        KeptModels { max_bytes: 30, ..KeptModels::default() }
+    }
+
+    /// Whether the file had to be fetched.
+    fn fetches(kept: &KeptModels<u32>, name: u8) -> bool {
+        let mut fetched = false;
+        let place = kept.place(&model(name));
+        let fetch = |digest: &str| {
+            assert_eq!(digest, model(name).digest());
+            fetched = true;
+            Ok(vec![name; 10])
+        };
+        assert_eq!(kept.file(&place, fetch).unwrap()[..], [name; 10]);
+        fetched
+    }
+
+    #[test]
+    fn the_models_that_were_used_last_stay() {
+        let kept = kept();
+        assert_eq!([1, 2, 3, 1, 4].map(|name| fetches(&kept, name)), [true, true, true, false, true]);
+        assert_eq!([1, 3, 4, 2].map(|name| fetches(&kept, name)), [false, false, false, true]);
+        let large = kept.place(&model(9));
+        kept.file(&large, |_| Ok(vec![0; 31])).unwrap();
+        assert_eq!(lock(&kept.places).len(), 1, "the newest stays, whatever its size");
+    }
+
+    #[test]
+    fn many_small_models_are_too_many() {
+        let kept = KeptModels::<u32>::default();
+        for name in 0..=MAX_MODELS as u8 {
+            kept.place(&model(name)).give_back(u32::from(name));
+        }
+        assert_eq!(kept.place(&model(1)).take(), Some(1));
+        assert_eq!(kept.place(&model(0)).take(), None);
+    }
+
+    #[test]
+    fn what_is_loaded_serves_one_at_a_time() {
+        let kept = kept();
+        let place = kept.place(&model(1));
+        assert_eq!(place.take(), None);
+        place.give_back(7);
+        assert_eq!((kept.place(&model(1)).take(), place.take()), (Some(7), None));
+    }
+
+    #[test]
+    fn a_file_is_fetched_once_for_all_who_want_it_and_again_after_it_failed() {
+        let (kept, fetched) = (kept(), AtomicU32::new(0));
+        let place = kept.place(&model(1));
+        assert!(kept.file(&place, |_| Err(PsError::Canceled)).is_err());
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let fetch = |_: &str| {
+                        fetched.fetch_add(1, Ordering::SeqCst);
+                        thread::yield_now();
+                        Ok(vec![1])
+                    };
+                    kept.file(&kept.place(&model(1)), fetch).unwrap();
+                });
+            }
+        });
+        assert_eq!(fetched.into_inner(), 1);
+    }
+}

@@ -1,0 +1,65 @@
+//! ONNX models as general tasks: what a worker with ONNX Runtime does for [`RUN_MODEL`].
+//!
+//! A model is fetched once, and loaded once for each task that runs it at the same time: a session of ONNX Runtime serves
+//! one run at a time, so that there are at most as many as the worker has slots. They outlive a reconnection to the engine.
+
+mod fault;
+mod kept;
+mod loaded;
+
+use std::sync::Arc;
+
+use syncline_ps::PsError;
+use syncline_runtime::{ExecOptions, Runtime};
+
+use self::{fault::ModelFault, kept::KeptModels, loaded::LoadedModel};
+use crate::functions::{OnnxModel, RUN_MODEL, RegisteredTwice, Registry, ShardValues, Tensor};
+
+/// The models that a worker runs. Clones share them.
+#[derive(Clone)]
+pub(super) struct Models(Arc<Shared>);
+
+struct Shared {
+    runtime: Runtime,
+    /// Device and threads of each session.
+    exec: ExecOptions,
+    kept: KeptModels<LoadedModel>,
+}
+
+impl Models {
+    pub(super) fn new(runtime: Runtime, exec: ExecOptions) -> Self {
+        Self(Arc::new(Shared { runtime, exec, kept: KeptModels::default() }))
+    }
+
+    /// Adds [`RUN_MODEL`], which fetches models from these shards.
+    pub(super) fn register(
+        &self,
+        shards: ShardValues,
+        registry: &mut Registry,
+    ) -> Result<(), RegisteredTwice> {
+        let models = self.clone();
+        registry.register_own(RUN_MODEL, move |(model, inputs)| {
+            Ok(models.run(&model, &inputs, |digest| shards.get_blob(digest))?)
+        })
+    }
+
+    fn run(
+        &self,
+        model: &OnnxModel,
+        inputs: &[Tensor],
+        fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
+    ) -> Result<Vec<Tensor>, ModelFault> {
+        let Shared { runtime, exec, kept } = &*self.0;
+        let place = kept.place(model);
+        let mut loaded = match place.take() {
+            Some(loaded) => loaded,
+            None => LoadedModel::load(runtime, &kept.file(&place, fetch)?, exec)?,
+        };
+        let outputs = loaded.run(inputs);
+        place.give_back(loaded);
+        outputs
+    }
+}
+
+#[cfg(test)]
+mod tests;

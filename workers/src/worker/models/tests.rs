@@ -1,0 +1,167 @@
+//! Models on a real ONNX Runtime, with files from memory.
+
+use std::{collections::BTreeMap, sync::OnceLock, thread};
+
+use syncline_engine::rpc::ShardFault;
+use syncline_onnx::{ElementType, GraphBuilder, ModelProto, attr_int};
+
+use super::*;
+
+fn runtime() -> Runtime {
+    static LOADED: OnceLock<Runtime> = OnceLock::new();
+    let load =
+        || Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
+    LOADED.get_or_init(load).clone()
+}
+
+/// total = a + b, for `a` of rows of two.
+fn adder() -> ModelProto {
+    let mut graph = GraphBuilder::new("adder");
+    let a = graph.input("a", ElementType::F32, &["rows".into(), 2.into()]);
+    let b = graph.input("b", ElementType::F32, &[2.into()]);
+    let total = graph.named("total", "Add", &[&a, &b], &[]);
+    graph.output(&total);
+    graph.finish()
+}
+
+/// The input as another type, which is its only output.
+fn cast(from: ElementType, to: ElementType) -> ModelProto {
+    let mut graph = GraphBuilder::new("cast");
+    let x = graph.input("x", from, &["n".into()]);
+    let y = graph.named("y", "Cast", &[&x], &[attr_int("to", to.code().into())]);
+    graph.output(&y);
+    graph.finish()
+}
+
+/// A worker's models, and the files that the shards have.
+struct Rig {
+    models: Models,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self { models: Models::new(runtime(), ExecOptions::default()), files: BTreeMap::new() }
+    }
+
+    fn upload(&mut self, file: Vec<u8>) -> OnnxModel {
+        let model = OnnxModel::new(blake3::hash(&file));
+        self.files.insert(model.digest(), file);
+        model
+    }
+
+    fn run(&self, model: &OnnxModel, inputs: &[Tensor]) -> Result<Vec<Tensor>, ModelFault> {
+        self.models.run(model, inputs, |digest| {
+            let digest = digest.to_owned();
+            self.files
+                .get(&digest)
+                .cloned()
+                .ok_or(PsError::Refused { fault: ShardFault::MissingBlob { digest } })
+        })
+    }
+
+    /// How many sessions are loaded for a model, none of them in use.
+    fn loaded(&self, model: &OnnxModel) -> usize {
+        let place = self.models.0.kept.place(model);
+        let taken: Vec<_> = std::iter::from_fn(|| place.take()).collect();
+        let count = taken.len();
+        taken.into_iter().for_each(|loaded| place.give_back(loaded));
+        count
+    }
+}
+
+fn floats(shape: &[usize], values: &[f32]) -> Tensor {
+    Tensor::new(shape, values.to_vec()).unwrap()
+}
+
+#[test]
+fn two_models_on_one_worker_are_each_loaded_once() {
+    let mut rig = Rig::new();
+    let adder = rig.upload(adder().to_bytes());
+    let to_int = rig.upload(cast(ElementType::F32, ElementType::I64).to_bytes());
+    for rows in [1, 3, 2] {
+        let inputs = [floats(&[rows, 2], &vec![1.0; rows * 2]), floats(&[2], &[10.0, 20.0])];
+        let total = rig.run(&adder, &inputs).unwrap();
+        assert_eq!(total, [floats(&[rows, 2], &[11.0, 21.0].repeat(rows))]);
+        let ints = rig.run(&to_int, &[floats(&[2], &[1.5, -2.5])]).unwrap();
+        assert_eq!(ints, [Tensor::new([2], vec![1i64, -2]).unwrap()]);
+    }
+    assert_eq!((rig.loaded(&adder), rig.loaded(&to_int)), (1, 1));
+}
+
+#[test]
+fn a_model_is_loaded_at_most_once_for_each_task_at_a_time() {
+    let mut rig = Rig::new();
+    let model = rig.upload(adder().to_bytes());
+    let inputs = [floats(&[1, 2], &[1.0, 2.0]), floats(&[2], &[3.0, 4.0])];
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    assert_eq!(rig.run(&model, &inputs).unwrap(), [floats(&[1, 2], &[4.0, 6.0])]);
+                }
+            });
+        }
+    });
+    assert!((1..=3).contains(&rig.loaded(&model)));
+}
+
+#[test]
+fn tensors_of_every_type_go_in_and_come_out() {
+    let mut rig = Rig::new();
+    let floats = floats(&[2], &[0.0, 1.0]);
+    let others = [
+        Tensor::new([2], vec![0.0f64, 1.0]).unwrap(),
+        Tensor::new([2], vec![0i32, 1]).unwrap(),
+        Tensor::new([2], vec![0i64, 1]).unwrap(),
+        Tensor::new([2], vec![0u8, 1]).unwrap(),
+        Tensor::new([2], vec![false, true]).unwrap(),
+    ];
+    for other in others {
+        let there = rig.upload(cast(ElementType::F32, other.element()).to_bytes());
+        let back = rig.upload(cast(other.element(), ElementType::F32).to_bytes());
+        assert_eq!(rig.run(&there, std::slice::from_ref(&floats)).unwrap(), std::slice::from_ref(&other));
+        assert_eq!(rig.run(&back, &[other]).unwrap(), std::slice::from_ref(&floats));
+    }
+}
+
+#[test]
+fn wrong_inputs_are_refused_by_name_and_the_model_stays_usable() {
+    let mut rig = Rig::new();
+    let model = rig.upload(adder().to_bytes());
+    let (a, b) = (floats(&[1, 2], &[1.0, 2.0]), floats(&[2], &[3.0, 4.0]));
+    let ints = Tensor::new([2], vec![3i64, 4]).unwrap();
+    #[rustfmt::skip]
+    let cases = [
+        ("none",       vec![],                             "[E450] the model has 2 inputs (a, b), it is given 0"),
+        ("too many",   vec![a.clone(), b.clone(), b.clone()], "[E450] the model has 2 inputs (a, b), it is given 3"),
+        ("other type", vec![a.clone(), ints],              "[E451] input `b` of the model is float32 [2], it is given int64 [2]"),
+        ("other size", vec![floats(&[1, 3], &[0.0; 3]), b.clone()],
+                       "[E451] input `a` of the model is float32 [rows, 2], it is given float32 [1, 3]"),
+        ("other rank", vec![b.clone(), b.clone()],         "[E451] input `a` of the model is float32 [rows, 2], it is given float32 [2]"),
+    ];
+    for (name, inputs, message) in cases {
+        let fault = rig.run(&model, &inputs).unwrap_err();
+        assert!(fault.to_string().starts_with(message) && message.contains(fault.code()), "{name}: {fault}");
+    }
+    assert!(rig.run(&model, &[a, b]).is_ok());
+    assert_eq!(rig.loaded(&model), 1);
+}
+
+#[test]
+fn what_is_no_model_and_what_gives_no_tensors_has_a_code() {
+    let mut rig = Rig::new();
+    let mut unknown = adder();
+    unknown.graph.as_mut().unwrap().node[0].op_type = "NoSuchOperator".into();
+    let cases = [
+        (rig.upload(b"no model".to_vec()), vec![], "E302"),
+        (rig.upload(unknown.to_bytes()), vec![], "E323"),
+        (rig.upload(cast(ElementType::F32, ElementType::F16).to_bytes()), vec![floats(&[1], &[1.0])], "E449"),
+        (OnnxModel::new(blake3::hash(b"nowhere")), vec![], "E404"),
+    ];
+    for (model, inputs, code) in cases {
+        let fault = rig.run(&model, &inputs).unwrap_err();
+        assert_eq!(fault.code(), code, "{fault}");
+        assert!(fault.to_string().contains(&format!("[{code}]")), "{fault}");
+    }
+}
