@@ -12,7 +12,7 @@ use std::{
 };
 
 use syncline::{JobId, JobPhase, LocalCluster, LocalOptions, worker::Throttle};
-use syncline_examples::integral;
+use syncline_examples::{Run, digits, integral};
 use syncline_workers::client::token_file;
 
 /// A program that talks to the cluster.
@@ -124,6 +124,20 @@ async fn a_sweep_trains_with_every_rate_and_goes_on_with_the_better_half() {
     // They go with the graph.
     client.delete(&"sweep".parse().unwrap()).await.unwrap();
     assert!(client.jobs().await.unwrap().is_empty());
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_was_trained_here_classifies_as_well_as_its_test_said() {
+    let cluster = cluster_that_trains(2).await;
+    let run = Run { id: "digits", policy: "bsp".parse().unwrap(), epochs: 8, seed: 1, workers: 2 };
+    let trainer = cluster.client();
+    let id = trainer.submit(&digits::job(&run)).await.unwrap().id;
+    let tested = trainer.wait(&id, |_| {}).await.unwrap().job.test_accuracy.unwrap();
+    let printed = client(env!("CARGO_BIN_EXE_classify"), &cluster, vec!["digits".to_owned()]).await;
+    let right: f64 = printed.split(' ').next().unwrap().parse().unwrap();
+    assert!(tested > 0.9 && (right - tested * 360.0).abs() < 1.5, "{tested}, {printed}");
+    assert_eq!(printed, format!("{right} of 360 images are classified right, by 8 tasks\n"));
     cluster.stop().await;
 }
 

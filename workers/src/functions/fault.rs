@@ -28,12 +28,12 @@ pub(crate) enum CallFault {
     Store(#[from] PsError),
     /// A function of our own failed. The text begins with the code.
     #[error("{reason}")]
-    Own { code: &'static str, cause: FailureCause, reason: String },
+    Own { code: String, cause: FailureCause, reason: String },
 }
 
 impl CallFault {
     /// The stable code, see docs/errors.md.
-    fn code(&self) -> &'static str {
+    fn code(&self) -> &str {
         match self {
             Self::Returned { .. } => "E440",
             Self::Panicked { .. } => "E441",

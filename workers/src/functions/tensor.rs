@@ -87,7 +87,7 @@ macro_rules! elements {
             }
 
             /// The same, lent.
-            pub fn view(&self) -> TensorView<'_> {
+            pub(crate) fn view(&self) -> TensorView<'_> {
                 let shape = &self.shape[..];
                 match &self.numbers {
                     $(Numbers::$variant(data) => TensorView::$variant { shape, data },)*

@@ -65,5 +65,10 @@ fn work(request: Request) -> Result<Answer, ModelError> {
             Executable::new(&runtime, &part.to_bytes(), &options)?;
             Ok(Answer::Loaded)
         }
+        Work::LoadWhole => {
+            stage::enter("load the model");
+            Executable::new(&runtime, &model, &ExecOptions::default())?;
+            Ok(Answer::Loaded)
+        }
     }
 }

@@ -84,6 +84,20 @@ impl ModelHost {
         }
     }
 
+    /// Whether ONNX Runtime can load a model without ending the process. Says nothing in this process, where the model is
+    /// loaded anyway.
+    pub fn try_load(&self, name: &str, model: &[u8]) -> Result<(), ModelError> {
+        match self {
+            Self::InProcess(_) => Ok(()),
+            Self::ChildProcess(library) => {
+                match run_in_child(library, Work::LoadWhole, (name, model), &|_| {})? {
+                    Answer::Loaded => Ok(()),
+                    _ => Err(unexpected_answer()),
+                }
+            }
+        }
+    }
+
     /// Compares all gradients with differences: those of a forward model with a loss, see [`check`], or of a training
     /// graph with these first values. `stage` hears what is being done.
     pub fn check(

@@ -35,6 +35,8 @@ pub(super) enum Work {
     Check { loss: Option<(Loss, Box<DeriveOptions>)>, weights: Option<ByteBuf>, how: CheckOptions },
     /// Load the first nodes.
     Load { nodes: usize },
+    /// Load all of it, as a worker that runs it does.
+    LoadWhole,
 }
 
 /// What a child says.

@@ -44,6 +44,7 @@ pub use syncline_engine::{
         MemberStatus, MetricsPoint, TaskCounts,
     },
 };
+pub use syncline_onnx::ElementType;
 #[cfg(feature = "worker")]
 pub use syncline_runtime::Device;
 pub use syncline_scheduler::{

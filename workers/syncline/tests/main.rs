@@ -11,6 +11,7 @@ mod batch_axis;
 mod errors_document;
 mod exported_models;
 mod loss_scale;
+mod model_tasks;
 mod named_inputs;
 mod refusals;
 mod running_statistics;

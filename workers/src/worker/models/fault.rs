@@ -6,6 +6,8 @@ use syncline_runtime::BackendError;
 use syncline_scheduler::tasks::FailureCause;
 
 use crate::functions::CallFault;
+#[cfg(feature = "train")]
+use crate::isolation::ModelError;
 
 /// Why a model did not run, in words for people.
 #[derive(Debug, thiserror::Error)]
@@ -16,17 +18,23 @@ pub(super) enum ModelFault {
     Input { name: String, wanted: TensorType, given: TensorType },
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// It was tried in another process.
+    #[cfg(feature = "train")]
+    #[error(transparent)]
+    Tried(#[from] ModelError),
     #[error(transparent)]
     Store(#[from] PsError),
 }
 
 impl ModelFault {
     /// The stable code, see docs/errors.md.
-    pub(super) fn code(&self) -> &'static str {
+    pub(super) fn code(&self) -> &str {
         match self {
             Self::Count { .. } => "E450",
             Self::Input { .. } => "E451",
             Self::Backend(error) => error.code(),
+            #[cfg(feature = "train")]
+            Self::Tried(error) => error.code(),
             Self::Store(error) => error.code(),
         }
     }
@@ -38,13 +46,15 @@ impl ModelFault {
             Self::Store(_) | Self::Backend(Device { .. } | Preload { .. } | Unplaced { .. }) => {
                 FailureCause::Worker
             }
-            Self::Count { .. } | Self::Input { .. } | Self::Backend(_) => FailureCause::Function,
+            #[cfg(feature = "train")]
+            Self::Tried(ModelError::Process { .. }) => FailureCause::Worker,
+            _ => FailureCause::Function,
         }
     }
 }
 
 impl From<ModelFault> for CallFault {
     fn from(fault: ModelFault) -> Self {
-        Self::Own { code: fault.code(), cause: fault.cause(), reason: fault.to_string() }
+        Self::Own { code: fault.code().to_owned(), cause: fault.cause(), reason: fault.to_string() }
     }
 }

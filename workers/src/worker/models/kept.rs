@@ -5,7 +5,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use syncline_ps::PsError;
 use syncline_scheduler::tasks::Bytes;
 
 use crate::functions::OnnxModel;
@@ -51,11 +50,11 @@ impl<L> KeptModels<L> {
     }
 
     /// The model's file, fetched if it is not here.
-    pub(super) fn file(
+    pub(super) fn file<E>(
         &self,
         place: &Place<L>,
-        fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
-    ) -> Result<Bytes, PsError> {
+        fetch: impl FnOnce(&str) -> Result<Vec<u8>, E>,
+    ) -> Result<Bytes, E> {
         let _fetching = lock(&place.fetching);
         if let Some(file) = place.file.get() {
             return Ok(file.clone());
@@ -125,7 +124,7 @@ mod tests {
         let fetch = |digest: &str| {
             assert_eq!(digest, model(name).digest());
             fetched = true;
-            Ok(vec![name; 10])
+            Ok::<_, ()>(vec![name; 10])
         };
         assert_eq!(kept.file(&place, fetch).unwrap()[..], [name; 10]);
         fetched
@@ -137,7 +136,7 @@ mod tests {
         assert_eq!([1, 2, 3, 1, 4].map(|name| fetches(&kept, name)), [true, true, true, false, true]);
         assert_eq!([1, 3, 4, 2].map(|name| fetches(&kept, name)), [false, false, false, true]);
         let large = kept.place(&model(9));
-        kept.file(&large, |_| Ok(vec![0; 31])).unwrap();
+        kept.file(&large, |_| Ok::<_, ()>(vec![0; 31])).unwrap();
         assert_eq!(lock(&kept.places).len(), 1, "the newest stays, whatever its size");
     }
 
@@ -164,14 +163,14 @@ mod tests {
     fn a_file_is_fetched_once_for_all_who_want_it_and_again_after_it_failed() {
         let (kept, fetched) = (kept(), AtomicU32::new(0));
         let place = kept.place(&model(1));
-        assert!(kept.file(&place, |_| Err(PsError::Canceled)).is_err());
+        assert!(kept.file(&place, |_| Err(())).is_err());
         thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     let fetch = |_: &str| {
                         fetched.fetch_add(1, Ordering::SeqCst);
                         thread::yield_now();
-                        Ok(vec![1])
+                        Ok::<_, ()>(vec![1])
                     };
                     kept.file(&kept.place(&model(1)), fetch).unwrap();
                 });

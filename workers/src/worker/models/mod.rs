@@ -1,7 +1,8 @@
 //! ONNX models as general tasks: what a worker with ONNX Runtime does for [`RUN_MODEL`].
 //!
-//! A model is fetched once, and loaded once for each task that runs it at the same time: a session of ONNX Runtime serves
-//! one run at a time, so that there are at most as many as the worker has slots. They outlive a reconnection to the engine.
+//! A model is fetched once, and tried in a process of its own, because some end ONNX Runtime by a signal. It is loaded once
+//! for each task that runs it at the same time: a session serves one run at a time, so that there are at most as many as the
+//! worker has slots. They outlive a reconnection to the engine.
 
 mod fault;
 mod kept;
@@ -14,6 +15,8 @@ use syncline_runtime::{ExecOptions, Runtime};
 
 use self::{fault::ModelFault, kept::KeptModels, loaded::LoadedModel};
 use crate::functions::{OnnxModel, RUN_MODEL, RegisteredTwice, Registry, ShardValues, Tensor};
+#[cfg(feature = "train")]
+use crate::isolation::ModelHost;
 
 /// The models that a worker runs. Clones share them.
 #[derive(Clone)]
@@ -51,14 +54,32 @@ impl Models {
     ) -> Result<Vec<Tensor>, ModelFault> {
         let Shared { runtime, exec, kept } = &*self.0;
         let place = kept.place(model);
+        let file = || {
+            kept.file(&place, |digest| -> Result<Vec<u8>, ModelFault> {
+                let file = fetch(digest)?;
+                try_load(runtime, digest, &file)?;
+                Ok(file)
+            })
+        };
         let mut loaded = match place.take() {
             Some(loaded) => loaded,
-            None => LoadedModel::load(runtime, &kept.file(&place, fetch)?, exec)?,
+            None => LoadedModel::load(runtime, &file()?, exec)?,
         };
         let outputs = loaded.run(inputs);
         place.give_back(loaded);
         outputs
     }
+}
+
+/// Whether ONNX Runtime survives the model, where this program can tell: in a process of its own.
+#[cfg(feature = "train")]
+fn try_load(runtime: &Runtime, digest: &str, file: &[u8]) -> Result<(), ModelFault> {
+    Ok(ModelHost::of(runtime).try_load(&format!("model {digest}"), file)?)
+}
+
+#[cfg(not(feature = "train"))]
+fn try_load(_: &Runtime, _: &str, _: &[u8]) -> Result<(), ModelFault> {
+    Ok(())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ Options:
   --name NAME         Name for people [default: worker-PROCESS]
   --slots N           Tasks that run at the same time [default: the number of cores, or what the program says]
   --label NAME=VALUE  Something that tasks may ask for; may be given several times
-  --device DEVICE     Take part in training, too, on cpu, or on cuda:N for an NVIDIA GPU
+  --device DEVICE     Run ONNX models and take part in training, too, on cpu, or on cuda:N for an NVIDIA GPU
   --help              Print this";
 
 /// What the command line says.

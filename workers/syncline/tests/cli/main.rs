@@ -8,6 +8,7 @@ mod general_tasks;
 mod job;
 mod json;
 mod model;
+mod model_tasks;
 mod operate;
 mod outside;
 mod planning;

@@ -1,0 +1,37 @@
+//! Classifies images with the model that a job on the running cluster has trained: `classify JOB`.
+//!
+//! ```sh
+//! syncline up                                              # in another terminal
+//! syncline submit --replace examples/jobs/digits.toml
+//! syncline watch digits
+//! classify digits
+//! ```
+
+use std::env;
+
+use anyhow::Context;
+use syncline::Client;
+use syncline_examples::classify;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let job = env::args().nth(1).context("JOB, please: the job that trained digits")?.parse()?;
+    let client = Client::find()?;
+    let trained = client.trained_model(&job).await?;
+    let model = client.upload_model(trained.onnx).await?;
+
+    let images = classify::test_images()?;
+    let (graph, batches) = classify::graph("classify", model, &images)?;
+    let id = client.replace_tasks(&graph).await?;
+    let mut classes = Vec::new();
+    for batch in &batches {
+        let outputs = client.get(&id, batch).await?;
+        let scores = outputs.first().context("the model gives nothing")?;
+        classes.extend(classify::classes(scores)?);
+    }
+
+    let right = classes.iter().zip(&images.labels).filter(|(class, label)| class == label).count();
+    let (all, tasks) = (images.labels.len(), batches.len());
+    println!("{right} of {all} images are classified right, by {tasks} tasks");
+    Ok(())
+}
