@@ -14,7 +14,11 @@ const PIXELS: usize = 64;
 /// Images of one task.
 const BATCH: usize = 50;
 
+/// A task that gives the scores of one batch: rows of ten, in a list of one tensor.
+pub type Scores = TaskHandle<Vec<Tensor>>;
+
 /// Handwritten digits, and what they are.
+#[derive(Debug)]
 pub struct Images {
     /// 64 pixels of each, from 0 to 1.
     pub pixels: Vec<f32>,
@@ -36,12 +40,8 @@ pub fn test_images() -> io::Result<Images> {
     Ok(images)
 }
 
-/// The graph, and the tasks that give the scores of each batch: rows of ten.
-pub fn graph(
-    id: &str,
-    model: OnnxModel,
-    images: &Images,
-) -> Result<(TaskGraph, Vec<TaskHandle<Vec<Tensor>>>), TensorError> {
+/// The graph, and the tasks of its batches.
+pub fn graph(id: &str, model: OnnxModel, images: &Images) -> Result<(TaskGraph, Vec<Scores>), TensorError> {
     let mut graph = TaskGraph::new(id);
     let mut scores = Vec::new();
     for pixels in images.pixels.chunks(BATCH * PIXELS) {
