@@ -263,6 +263,34 @@ mod tests {
     }
 
     #[test]
+    fn bytes_and_truth_values_go_to_a_device_and_come_back() {
+        let mut graph = GraphBuilder::new("masked");
+        let (pixels, mask) = (
+            graph.input("pixels", ElementType::U8, &["n".into()]),
+            graph.input("mask", ElementType::Bool, &["n".into()]),
+        );
+        for (name, op, input) in [("same", "Identity", &pixels), ("rest", "Not", &mask)] {
+            let output = graph.named(name, op, &[input], &[]);
+            graph.output(&output);
+        }
+        let onnx = graph.finish().to_bytes();
+        let mut on_cpu = Executable::new(&runtime(), &onnx, &ExecOptions::default()).unwrap();
+        let mut on_device = Executable::new(&runtime(), &onnx, &ExecOptions::default()).unwrap();
+        on_device.pinned = Some(Pinned::new(&on_device.session, Device::Cpu).unwrap());
+        for executable in [&mut on_cpu, &mut on_device] {
+            let pixels = TensorView::U8 { shape: &[3], data: &[0, 7, 255] };
+            let mask = TensorView::Bool { shape: &[3], data: &[true, false, true] };
+            let outputs = executable.run(&[("pixels", pixels), ("mask", mask)]).unwrap();
+            let (mut shape, mut other) = (Vec::new(), Vec::new());
+            let same = outputs.view_at(0, &mut shape).unwrap();
+            assert!(matches!(same, TensorView::U8 { shape: [3], data: [0, 7, 255] }), "{same:?}");
+            let rest = outputs.view_at(1, &mut other).unwrap();
+            assert!(matches!(rest, TensorView::Bool { data: [false, true, false], .. }), "{rest:?}");
+            assert_eq!(outputs.view_at(2, &mut Vec::new()).unwrap_err().code(), "E328");
+        }
+    }
+
+    #[test]
     fn this_process_can_read_what_a_device_writes() {
         let _runtime = runtime();
         for device in [Device::Cpu, Device::Cuda(1)] {

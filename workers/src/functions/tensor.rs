@@ -13,8 +13,6 @@ pub enum TensorError {
     Size { shape: Vec<usize>, found: usize },
     #[error("[E348] the tensor holds {found}, not {wanted}")]
     Type { wanted: ElementType, found: ElementType },
-    #[error("[E349] {found} bytes that came are no tensor of {element} with the shape {shape:?}")]
-    Bytes { element: ElementType, shape: Vec<usize>, found: usize },
 }
 
 /// Numbers with a shape, in row-major order: what ONNX models take and give. As an argument or result it travels as raw
@@ -190,16 +188,10 @@ impl Serialize for Tensor {
 impl<'de> Deserialize<'de> for Tensor {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let Travelling { element, shape, bytes } = Travelling::deserialize(from)?;
-        let element = ElementType::from_code(element);
-        let found = numbers_of_bytes(element, &bytes);
-        let tensor = found.map(|numbers| Self { shape: shape.to_vec(), numbers });
-        match tensor.filter(|tensor| fits(&tensor.shape, tensor.view().len())) {
-            Some(tensor) => Ok(tensor),
-            None => {
-                let (shape, found) = (shape.into_owned(), bytes.len());
-                Err(D::Error::custom(TensorError::Bytes { element, shape, found }))
-            }
-        }
+        let numbers = numbers_of_bytes(ElementType::from_code(element), &bytes);
+        let tensor = numbers.map(|numbers| Self { shape: shape.into_owned(), numbers });
+        let whole = tensor.filter(|tensor| fits(&tensor.shape, tensor.view().len()));
+        whole.ok_or_else(|| D::Error::custom("bytes and shape are no tensor"))
     }
 }
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use syncline::{
-    Client, Function, LocalCluster, LocalOptions, OnnxModel, RUN_MODEL, SubmitError, TaskGraph, TaskQuery,
-    Tensor,
-    worker::{Throttle, Worker, run},
+    ArgumentError, Client, Function, LocalCluster, LocalOptions, OnnxModel, RUN_MODEL, SubmitError,
+    TaskGraph, TaskQuery, Tensor,
+    worker::{Context, Next, Throttle, Worker, run},
 };
 use syncline_onnx::{ElementType, GraphBuilder, mlp};
 use tokio::{sync::watch, task::JoinHandle};
@@ -14,6 +14,14 @@ use tokio::{sync::watch, task::JoinHandle};
 const ONES: Function<(u64,), Tensor> = Function::new("ones");
 /// The sum over all numbers of all tensors.
 const TOTAL: Function<(Vec<Tensor>,), f32> = Function::new("total");
+
+/// The scores of so many images, by a task that it adds.
+const SPREAD: Function<(OnnxModel, u64), Vec<Tensor>> = Function::new("spread");
+
+fn spread(context: &Context, model: OnnxModel, images: u64) -> Result<Next<Vec<Tensor>>, ArgumentError> {
+    let images = context.map(ONES, (0..images).map(|_| (3,)))?;
+    Ok(Next::Of(context.call(RUN_MODEL, (model, &images))?))
+}
 
 fn ones(count: u64) -> Result<Tensor, String> {
     Tensor::new([1, count as usize], vec![1.0f32; count as usize]).map_err(|e| e.to_string())
@@ -50,7 +58,7 @@ impl Place {
         let workers = vec![Throttle::default(); workers];
         let options = LocalOptions { workers, shards: 2, ..LocalOptions::default() };
         let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
-        let worker = Worker::builder().register(ONES, ones).register(TOTAL, total);
+        let worker = Worker::builder().register(ONES, ones).register(TOTAL, total).register(SPREAD, spread);
         let options = worker.options(cluster.cluster()).unwrap();
         let (stop, stopped) = watch::channel(false);
         let worker = tokio::spawn(async move { run(options, stopped).await.unwrap() });
@@ -81,6 +89,8 @@ async fn models_take_what_functions_give_and_the_other_way_round() {
     let both = graph.call(RUN_MODEL, (model, &vec![a, b]));
     let again = graph.call(RUN_MODEL, (model, both));
     let sum = graph.call(TOTAL, (again,));
+    let added = graph.call(SPREAD, (model, 2));
+    let also_sum = graph.call(TOTAL, (added,));
     // Above what travels inline, both ways.
     let large = Tensor::new([1, 10_000], vec![2.0f32; 10_000]).unwrap();
     let large = graph.call(RUN_MODEL, (model, vec![large.clone(), large]));
@@ -89,6 +99,7 @@ async fn models_take_what_functions_give_and_the_other_way_round() {
     let id = place.client.submit_tasks(&graph).await.unwrap();
     // 1 + 1 and 1 - 1, then 2 + 0 and 2 - 0, three of each.
     assert_eq!(place.client.get(&id, &sum).await.unwrap(), 12.0);
+    assert_eq!(place.client.get(&id, &also_sum).await.unwrap(), 6.0);
     let large = place.client.get(&id, &large).await.unwrap();
     assert_eq!(large[0].values::<f32>().unwrap(), vec![4.0; 10_000]);
     assert_eq!(large[1].values::<f32>().unwrap(), vec![0.0; 10_000]);

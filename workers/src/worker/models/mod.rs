@@ -13,7 +13,11 @@ use std::sync::Arc;
 use syncline_ps::PsError;
 use syncline_runtime::{ExecOptions, Runtime};
 
-use self::{fault::ModelFault, kept::KeptModels, loaded::LoadedModel};
+use self::{
+    fault::ModelFault,
+    kept::{KeptModels, Place},
+    loaded::LoadedModel,
+};
 use crate::functions::{OnnxModel, RUN_MODEL, RegisteredTwice, Registry, ShardValues, Tensor};
 #[cfg(feature = "train")]
 use crate::isolation::ModelHost;
@@ -52,22 +56,28 @@ impl Models {
         inputs: &[Tensor],
         fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
     ) -> Result<Vec<Tensor>, ModelFault> {
-        let Shared { runtime, exec, kept } = &*self.0;
-        let place = kept.place(model);
-        let file = || {
-            kept.file(&place, |digest| -> Result<Vec<u8>, ModelFault> {
-                let file = fetch(digest)?;
-                try_load(runtime, digest, &file)?;
-                Ok(file)
-            })
-        };
+        let place = self.0.kept.place(model);
         let mut loaded = match place.take() {
             Some(loaded) => loaded,
-            None => LoadedModel::load(runtime, &file()?, exec)?,
+            None => self.load(&place, fetch)?,
         };
         let outputs = loaded.run(inputs);
         place.give_back(loaded);
         outputs
+    }
+
+    fn load(
+        &self,
+        place: &Place<LoadedModel>,
+        fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
+    ) -> Result<LoadedModel, ModelFault> {
+        let Shared { runtime, exec, kept } = &*self.0;
+        let file = kept.file(place, |digest| -> Result<Vec<u8>, ModelFault> {
+            let file = fetch(digest)?;
+            try_load(runtime, digest, &file)?;
+            Ok(file)
+        })?;
+        LoadedModel::load(runtime, &file, exec)
     }
 }
 
