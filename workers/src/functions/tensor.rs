@@ -32,6 +32,7 @@ pub struct Tensor {
     numbers: Numbers,
 }
 
+/// Public only for the sealed trait below: the module is not.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Numbers {
     F32(Vec<f32>),
@@ -92,20 +93,19 @@ macro_rules! elements {
                 }
             }
 
-            fn bytes(&self) -> &[u8] {
-                match &self.numbers {
-                    $(Numbers::$variant(data) => bytemuck::cast_slice(data),)*
-                }
-            }
-        }
-
-        impl From<TensorView<'_>> for Tensor {
-            /// A copy; the view has as many numbers as its shape says.
-            fn from(view: TensorView<'_>) -> Self {
+            /// A copy of a view that has as many numbers as its shape says.
+            #[cfg(feature = "worker")]
+            pub(crate) fn copy_of(view: TensorView<'_>) -> Self {
                 match view {
                     $(TensorView::$variant { shape, data } => {
                         Self { shape: shape.to_vec(), numbers: Numbers::$variant(data.to_vec()) }
                     })*
+                }
+            }
+
+            fn bytes(&self) -> &[u8] {
+                match &self.numbers {
+                    $(Numbers::$variant(data) => bytemuck::cast_slice(data),)*
                 }
             }
         }
@@ -119,7 +119,14 @@ macro_rules! elements {
     };
 }
 
-elements!(f32 => F32 by pods, f64 => F64 by pods, i32 => I32 by pods, i64 => I64 by pods, u8 => U8 by pods, bool => Bool by bools);
+elements!(
+    f32 => F32 by pods,
+    f64 => F64 by pods,
+    i32 => I32 by pods,
+    i64 => I64 by pods,
+    u8 => U8 by pods,
+    bool => Bool by bools
+);
 
 /// A copy, because bytes that came may begin anywhere. `None` if they are no whole number of elements.
 fn pods<T: bytemuck::Pod>(bytes: &[u8]) -> Option<Vec<T>> {
@@ -215,7 +222,7 @@ mod tests {
         ];
         for tensor in &tensors {
             assert_eq!(round_trip(tensor), *tensor);
-            assert_eq!(Tensor::from(tensor.view()), *tensor);
+            assert_eq!(Tensor::copy_of(tensor.view()), *tensor);
             let json = serde_json::to_string(tensor).unwrap();
             assert_eq!(serde_json::from_str::<Tensor>(&json).unwrap(), *tensor);
         }

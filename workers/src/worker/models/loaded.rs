@@ -41,7 +41,7 @@ impl LoadedModel {
         let views: Vec<(&str, TensorView<'_>)> = names.zip(inputs.iter().map(Tensor::view)).collect();
         let count = executable.output_names().len();
         let outputs = executable.run(&views)?;
-        let output = |index| Ok(outputs.view_at(index, &mut Vec::new())?.into());
+        let output = |index| Ok(Tensor::copy_of(outputs.view_at(index, &mut Vec::new())?));
         (0..count).map(output).collect()
     }
 }
