@@ -1,7 +1,7 @@
 //! What a job has gone through: its events and its loss curve, as streams that can be read on from where one was.
 
 use serde::{Deserialize, Serialize};
-use syncline_scheduler::ids::{Incarnation, as_text};
+use syncline_scheduler::ids::{Incarnation, JobId, as_text};
 
 use super::text::{self, UnknownFields, parsed_option, printed_option};
 use crate::rpc::{StreamCursor, StreamEntry};
@@ -51,6 +51,14 @@ pub enum EventKind {
     SuperstepReplanned,
     IterationTorn,
     AttemptFailed,
+    /// Of general tasks: one has failed for good.
+    TaskFailed,
+    /// Of general tasks: a worker was lost that had some.
+    WorkerGone,
+    /// Of general tasks: a job trains for one.
+    TrainingBegun,
+    Paused,
+    Resumed,
     SnapshotPutOff,
     Trained,
     JobEnded,
@@ -73,6 +81,12 @@ pub struct JobEvent {
     /// The task or node.
     #[serde(default)]
     pub task: Option<String>,
+    /// The job that trains for it.
+    #[serde(default, deserialize_with = "parsed_option", serialize_with = "printed_option")]
+    pub training: Option<JobId>,
+    /// How many general tasks there were at the start, or a worker had that was lost.
+    #[serde(default)]
+    pub tasks: Option<u64>,
     /// State of a job that ended.
     #[serde(default)]
     pub state: Option<String>,
@@ -99,5 +113,33 @@ impl<T: serde::de::DeserializeOwned> Entry<T> {
     pub fn read(entry: &StreamEntry) -> Result<Self, UnknownFields> {
         let value = text::read(&format!("entry {}", entry.at), &entry.fields)?;
         Ok(Self { cursor: entry.at, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every word in the paragraph of docs/redis-schema.md that stands for an event.
+    #[test]
+    fn every_event_that_the_documents_name_can_be_read() {
+        let page = include_str!("../../../docs/redis-schema.md");
+        let from = page.find("### `syncline:{JOB}:events`").unwrap();
+        let paragraph = &page[from..from + page[from..].find("### `syncline:{JOB}:barriers`").unwrap()];
+        let fields =
+            ["what", "at_ms", "worker", "name", "factor", "barrier", "shortened", "host", "code", "reason"];
+        let fields = [&fields[..], &["again_in_ms", "path", "task", "training", "tasks"]].concat();
+        let is_event =
+            |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !fields.contains(word);
+        let events: Vec<&str> = paragraph.split('`').skip(1).step_by(2).filter(is_event).collect();
+        assert!(events.len() >= 20, "{events:?}");
+        for what in events {
+            let entry = [("what", what), ("at_ms", "7")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+            let read = Entry::<JobEvent>::read(&StreamEntry {
+                at: StreamCursor { at_ms: 7, number: 0 },
+                fields: entry,
+            });
+            assert!(read.is_ok(), "{what}: {read:?}");
+        }
     }
 }

@@ -26,9 +26,11 @@ pub(crate) enum Command {
     Status(jobs::status::StatusArgs),
     /// Follow a job until it is over
     Watch(jobs::watch::WatchArgs),
+    /// List what happened to a job, or follow it
+    Events(jobs::events::EventsArgs),
     /// List the general tasks of a job, and say why each is where it is
     Tasks(jobs::tasks::TasksArgs),
-    /// Say why a task of training waits, or why there is a barrier
+    /// Say why a task waits, or why there is a barrier
     Explain(jobs::explain::ExplainArgs),
     /// Give out no further general tasks of a job until it is resumed
     Pause(jobs::pause::PauseArgs),
@@ -72,6 +74,7 @@ impl Command {
             Self::Workers(args) => jobs::workers::run(&args),
             Self::Status(args) => jobs::status::run(&args),
             Self::Watch(args) => jobs::watch::run(&args),
+            Self::Events(args) => jobs::events::run(&args),
             Self::Tasks(args) => jobs::tasks::run(&args),
             Self::Explain(args) => jobs::explain::run(&args),
             Self::Pause(args) => jobs::pause::pause(&args),

@@ -79,6 +79,10 @@ fn a_job_of_tasks_is_watched_listed_and_explained() {
     page.holds("tasks JOB TASK", &place.run(&["tasks", "numbers", "1", "--json"]).ok());
     page.holds("status", &place.run(&["status", "numbers", "--json"]).ok());
     page.holds("jobs", &place.run(&["jobs", "--json"]).ok());
+    page.holds("events JOB", &place.run(&["events", "numbers", "--json"]).ok());
+    let followed = place.run(&["events", "numbers", "--follow"]).ok().out;
+    let whats = ["job_submitted", "started  tasks 2", "job_ended  state done"];
+    assert!(followed.lines().zip(whats).all(|(line, what)| line.contains(what)), "{followed}");
     let counts = place.run(&["status", "numbers", "--json"]).ok().json()["job"]["tasks"].clone();
     assert_eq!((counts["total"].as_u64(), counts["done"].as_u64()), (Some(2), Some(2)), "{counts}");
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod cancel;
 pub(crate) mod delete;
+pub(crate) mod events;
 pub(crate) mod explain;
 pub(crate) mod gc;
 pub(crate) mod list;

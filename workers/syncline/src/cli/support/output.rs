@@ -26,6 +26,12 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&text)
 }
 
+/// One of many JSON objects, each in a line of its own.
+pub fn print_json_line(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(|e| CliError::Output { source: e.into() })?;
+    print(&text)
+}
+
 /// Talks to the person in front of the terminal. Nobody listening is no reason to fail.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");

@@ -1,0 +1,90 @@
+//! `syncline events`: what happened to a job.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use syncline_engine::{
+    rpc::StreamCursor,
+    status::{Entry, JobEvent},
+};
+use syncline_scheduler::ids::JobId;
+use syncline_workers::client::Client;
+
+use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print, print_json, print_json_line};
+
+/// Pause between two looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+#[derive(Debug, clap::Args)]
+pub struct EventsArgs {
+    /// Id of the job
+    job: JobId,
+    /// Go on with what happens from now on, until the job is over
+    #[arg(long)]
+    follow: bool,
+    /// Only what came behind this place: `cursor` of an entry that was printed with --json
+    #[arg(long, value_name = "CURSOR")]
+    after: Option<StreamCursor>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// One JSON array on stdout; with --follow one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &EventsArgs) -> Result<(), Failure> {
+    log_as_command();
+    let cluster = args.connection.find()?;
+    block_on(async {
+        let (client, _) = Client::connect(&cluster).await?;
+        if !args.follow {
+            let entries = client.events(&args.job, args.after).await?;
+            return if args.json { print_json(&entries) } else { show(&entries, false) };
+        }
+        let mut after = args.after;
+        loop {
+            // Looked at before the events: what ended it is among them.
+            let over = client.status(&args.job).await?.job.is_over();
+            let entries = client.events(&args.job, after).await?;
+            after = entries.last().map(|entry| entry.cursor).or(after);
+            show(&entries, args.json)?;
+            if over {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    })
+}
+
+fn show(entries: &[Entry<JobEvent>], json: bool) -> Result<(), Failure> {
+    entries.iter().try_for_each(|entry| match json {
+        true => print_json_line(entry),
+        false => print(&in_words(&entry.value)),
+    })
+}
+
+/// When, what, and whatever else is known of it, in one line.
+fn in_words(event: &JobEvent) -> String {
+    let at = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(event.at_ms));
+    let fields = serde_json::to_value(event).unwrap_or_default();
+    let what = fields["what"].as_str().unwrap_or_default().to_owned();
+    let known = fields.as_object().into_iter().flatten().filter_map(|(name, value)| {
+        let is_known = !value.is_null() && !["what", "at_ms"].contains(&name.as_str());
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        (is_known && !text.is_empty()).then(|| format!("  {name} {text}"))
+    });
+    known.fold(format!("{at}  {what}"), |line, field| line + &field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_a_line_of_what_is_known() {
+        let event =
+            r#"{"what": "training_begun", "at_ms": 1500, "task": "3 `rate-3`", "training": "sweep~3"}"#;
+        let event: JobEvent = serde_json::from_str(event).unwrap();
+        let line = "1970-01-01T00:00:01.500Z  training_begun  task 3 `rate-3`  training sweep~3";
+        assert_eq!(in_words(&event), line);
+    }
+}
