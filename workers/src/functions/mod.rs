@@ -28,6 +28,7 @@ mod tensor;
 #[cfg(test)]
 #[cfg(feature = "worker")]
 mod tests;
+mod travelling;
 
 pub use argument::{ArgumentError, CallArguments, IntoArgument};
 #[cfg(feature = "worker")]
@@ -56,3 +57,4 @@ pub use task_graph::{InvalidCall, TaskGraph};
 #[cfg(feature = "worker")]
 pub(crate) use task_value::{task_salt, to_value};
 pub use tensor::{Element, Tensor, TensorError};
+pub(crate) use travelling::travelling_bytes;

@@ -2,23 +2,21 @@
 
 use std::ops::Range;
 
-use syncline_scheduler::tasks::{Arg, MAX_INLINE_BYTES, NewTask, TaskIndex, TaskRef};
+use syncline_scheduler::tasks::{Arg, NewTask, TaskIndex, TaskRef};
+
+use crate::functions::travelling_bytes;
 
 /// Most tasks of one part: the engine decides nothing else while it takes them in.
 const MAX_PART_TASKS: usize = 20_000;
 /// Most bytes of one part, but for a single task that is larger.
 const MAX_PART_BYTES: usize = 4 << 20;
-/// Upper bound for a reference, a length, or the place of a class.
-const NUMBER_BYTES: usize = 6;
-/// Upper bound for a constant that is kept by the parameter server: its digest, and its size.
-const BLOB_BYTES: usize = 80;
 
 /// Where the parts begin and end; none without tasks.
 pub(super) fn parts(tasks: &[NewTask]) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let (mut first, mut bytes) = (0, 0);
     for (place, task) in tasks.iter().enumerate() {
-        let more = encoded_bytes(task);
+        let more = travelling_bytes(task);
         if place > first && (bytes + more > MAX_PART_BYTES || place - first == MAX_PART_TASKS) {
             parts.push(first..place);
             (first, bytes) = (place, 0);
@@ -57,25 +55,9 @@ fn refs(task: &mut NewTask) -> impl Iterator<Item = &mut TaskRef> {
     given.chain(&mut task.after)
 }
 
-/// Upper bound for what a task takes up in a message.
-fn encoded_bytes(task: &NewTask) -> usize {
-    let arg = |arg: &Arg| {
-        NUMBER_BYTES
-            + match arg {
-                Arg::Value(value) if value.len() > MAX_INLINE_BYTES => BLOB_BYTES,
-                Arg::Value(value) => value.len(),
-                Arg::Blob(_) => BLOB_BYTES,
-                Arg::Output(_) => NUMBER_BYTES,
-                Arg::Outputs(inputs) => inputs.len() * NUMBER_BYTES,
-            }
-    };
-    let name = task.name.as_ref().map_or(0, |name| name.as_str().len());
-    task.args.iter().map(arg).sum::<usize>() + (task.after.len() + 3) * NUMBER_BYTES + name
-}
-
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::tasks::ClassIndex;
+    use syncline_scheduler::tasks::{ClassIndex, MAX_INLINE_BYTES};
 
     use super::*;
 
@@ -96,15 +78,6 @@ mod tests {
         // A constant that becomes a blob weighs no more than any blob.
         let blobs = vec![task(vec![Arg::Value(vec![0; 1 << 20].into())], Vec::new()); 600];
         assert_eq!(parts(&blobs).first(), Some(&(0..600)));
-    }
-
-    #[test]
-    fn no_task_is_larger_than_it_is_taken_for() {
-        let many = (0..1_000).map(|n| TaskRef::New(u32::MAX - n)).collect();
-        let value = Arg::Value(vec![7; 300].into());
-        let task =
-            task(vec![value, Arg::Outputs(many), Arg::Output(TaskRef::New(u32::MAX))], vec![TaskRef::New(7)]);
-        assert!(postcard::to_stdvec(&task).unwrap().len() <= encoded_bytes(&task));
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::{sync::Arc, time::Instant};
 
-use syncline_scheduler::tasks::{Arg, Bytes, NewTask, Outcome, Spawned, Value};
+use syncline_scheduler::tasks::{Bytes, Outcome, Spawned, Value};
 use tokio::runtime::Handle;
 
 use super::{held, input::input, value_cache::ValueCache};
 use crate::functions::{
     CallFault, Context, Given, GraphParts, StopFlag, ValueStore, move_large_constants, task_salt, to_value,
+    travelling_bytes,
 };
 
 /// Most bytes of calls that one task may add: they travel in one message, with others.
@@ -93,7 +94,7 @@ fn outcome(
         (added, value) => {
             let GraphParts { classes, mut tasks, .. } = added.unwrap_or_default();
             move_large_constants(store, &mut tasks)?;
-            let bytes = travelling_bytes(&tasks);
+            let bytes: usize = tasks.iter().map(travelling_bytes).sum();
             if bytes > MAX_ADDED_BYTES {
                 let function = attempt.group.id.name.to_string();
                 return Err(CallFault::TooMuchAdded { function, calls: tasks.len(), bytes });
@@ -102,24 +103,6 @@ fn outcome(
         }
     };
     Ok((outcome, kept))
-}
-
-/// About as many bytes as these tasks are in a message.
-fn travelling_bytes(tasks: &[NewTask]) -> usize {
-    const TASK_BYTES: usize = 8;
-    const REFERENCE_BYTES: usize = 6;
-    const BLOB_BYTES: usize = 76;
-    let arg = |arg: &Arg| match arg {
-        Arg::Value(value) => value.len() + REFERENCE_BYTES,
-        Arg::Blob(_) => BLOB_BYTES,
-        Arg::Output(_) => REFERENCE_BYTES,
-        Arg::Outputs(tasks) => (tasks.len() + 1) * REFERENCE_BYTES,
-    };
-    let task = |task: &NewTask| {
-        let name = task.name.as_ref().map_or(0, |name| name.as_str().len());
-        TASK_BYTES + name + task.after.len() * REFERENCE_BYTES + task.args.iter().map(arg).sum::<usize>()
-    };
-    tasks.iter().map(task).sum()
 }
 
 /// About as many bytes as an outcome is in a message.
@@ -135,7 +118,8 @@ pub(super) fn outcome_bytes(outcome: &Outcome) -> usize {
             Outcome::Skipped => 0,
             Outcome::Failed(failure) => failure.reason.len(),
             Outcome::Spawned(spawned) => {
-                travelling_bytes(&spawned.tasks) + spawned.value.as_ref().map_or(0, value)
+                let tasks: usize = spawned.tasks.iter().map(travelling_bytes).sum();
+                tasks + spawned.value.as_ref().map_or(0, value)
             }
         }
 }

@@ -1,0 +1,40 @@
+//! How much a new task takes up in a message.
+
+use syncline_scheduler::tasks::{Arg, MAX_INLINE_BYTES, NewTask};
+
+/// Upper bound for a reference, a length, or the place of a class.
+const NUMBER_BYTES: usize = 6;
+/// Upper bound for a constant that is kept by the parameter server: its digest, and its size.
+const BLOB_BYTES: usize = 80;
+
+/// Upper bound in bytes. A constant that is too large to travel counts as the blob that it becomes.
+pub(crate) fn travelling_bytes(task: &NewTask) -> usize {
+    let arg = |arg: &Arg| {
+        NUMBER_BYTES
+            + match arg {
+                Arg::Value(value) if value.len() > MAX_INLINE_BYTES => BLOB_BYTES,
+                Arg::Value(value) => value.len(),
+                Arg::Blob(_) => BLOB_BYTES,
+                Arg::Output(_) => NUMBER_BYTES,
+                Arg::Outputs(inputs) => inputs.len() * NUMBER_BYTES,
+            }
+    };
+    let name = task.name.as_ref().map_or(0, |name| name.as_str().len());
+    task.args.iter().map(arg).sum::<usize>() + (task.after.len() + 3) * NUMBER_BYTES + name
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::tasks::{ClassIndex, TaskRef};
+
+    use super::*;
+
+    #[test]
+    fn no_task_is_larger_than_it_is_taken_for() {
+        let many = (0..1_000).map(|n| TaskRef::New(u32::MAX - n)).collect();
+        let value = Arg::Value(vec![7; 300].into());
+        let args = vec![value, Arg::Outputs(many), Arg::Output(TaskRef::New(u32::MAX))];
+        let task = NewTask { class: ClassIndex(0), args, after: vec![TaskRef::New(7)], name: None };
+        assert!(postcard::to_stdvec(&task).unwrap().len() <= travelling_bytes(&task));
+    }
+}
