@@ -11,10 +11,12 @@ use syncline_scheduler::{
     tasks::ReportGroup,
 };
 use tarpc::context::Context;
+use tokio::sync::OwnedMutexGuard;
 use tracing::info;
 
 use super::{
     context::{ServiceContext, store_fault},
+    dispatcher::EffectDispatcher,
     poll::News,
     sessions::Sessions,
 };
@@ -46,6 +48,20 @@ impl WorkerHandler {
         sessions.set_connection(worker, self.connection);
         *self.last_worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
         Ok(worker)
+    }
+
+    /// The worker that reports, alone until the guard is dropped. The report of a worker that was dropped may still be true:
+    /// the core knows what to make of it, and there is no guard.
+    async fn hear_reports(
+        &self,
+        who: WorkerKey,
+    ) -> Result<(EffectDispatcher, Incarnation, Option<OwnedMutexGuard<()>>), EngineFault> {
+        let dispatcher = self.context.dispatcher()?;
+        let worker = self.identify(who, &dispatcher.sessions)?;
+        dispatcher.sessions.touch(worker);
+        dispatcher.check_writable()?;
+        let alone = dispatcher.sessions.lock_reports(worker).await;
+        Ok((dispatcher, worker, alone))
     }
 }
 
@@ -90,12 +106,7 @@ impl WorkerService for WorkerHandler {
         who: WorkerKey,
         mut reports: Vec<TaskReport>,
     ) -> Result<EngineEpoch, EngineFault> {
-        let dispatcher = self.context.dispatcher()?;
-        let worker = self.identify(who, &dispatcher.sessions)?;
-        // The report of a worker that was dropped may still be true: the core knows what to make of it.
-        dispatcher.sessions.touch(worker);
-        dispatcher.check_writable()?;
-        let _alone = dispatcher.sessions.lock_reports(worker).await;
+        let (dispatcher, worker, _alone) = self.hear_reports(who).await?;
         // They are handled in order, so that the last one's commit covers them all.
         if let Some(last) = reports.pop() {
             for report in reports {
@@ -112,11 +123,7 @@ impl WorkerService for WorkerHandler {
         who: WorkerKey,
         groups: Vec<ReportGroup>,
     ) -> Result<EngineEpoch, EngineFault> {
-        let dispatcher = self.context.dispatcher()?;
-        let worker = self.identify(who, &dispatcher.sessions)?;
-        dispatcher.sessions.touch(worker);
-        dispatcher.check_writable()?;
-        let _alone = dispatcher.sessions.lock_reports(worker).await;
+        let (dispatcher, worker, _alone) = self.hear_reports(who).await?;
         dispatcher.commit_input(Input::TasksEnded { worker, groups }).await?;
         Ok(dispatcher.epoch)
     }
