@@ -1,21 +1,12 @@
 //! What becomes of a job whose records cannot be used: it is canceled, deleted, or replaced.
 
-use syncline_scheduler::{
-    core::{Commit, Input},
-    ids::JobId,
+use syncline_scheduler::core::{Commit, Input};
+
+use super::{
+    decision_loop::{DecisionLoop, LoopEnd},
+    message::submitted,
 };
-
-use super::decision_loop::{DecisionLoop, LoopEnd};
 use crate::{rpc::EngineFault, store::CommitMode};
-
-/// The job that an input brings in, and whether it may replace another.
-fn submitted(input: &Input) -> Option<(&JobId, bool)> {
-    match input {
-        Input::Submit(submission) => Some((&submission.spec.id, submission.replace)),
-        Input::SubmitGraph(submission) => Some((&submission.spec.id, submission.replace)),
-        _ => None,
-    }
-}
 
 impl DecisionLoop {
     /// Handles an input about a job that is marked as damaged; `None` if it is not about one. A submission with `replace`

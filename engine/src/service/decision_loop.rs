@@ -13,7 +13,12 @@ use syncline_scheduler::{
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
-use super::{clock::Clock, dispatcher::EffectDispatcher, job_log::log_commit, message::Message};
+use super::{
+    clock::Clock,
+    dispatcher::EffectDispatcher,
+    job_log::log_commit,
+    message::{Message, general_tasks},
+};
 use crate::{
     rpc::EngineFault,
     store::{CommitMode, Committed, RedisStore, StoreError, keys::ENDED_JOB_EXPIRY_S},
@@ -269,16 +274,6 @@ impl DecisionLoop {
             }
             tokio::time::sleep(RETRY_PAUSE).await;
         }
-    }
-}
-
-/// How many general tasks an input is about.
-fn general_tasks(input: &Input) -> usize {
-    match input {
-        Input::TasksEnded { groups, .. } => groups.iter().map(|group| group.ended.len()).sum(),
-        Input::SubmitGraph(submission) => submission.spec.tasks.len(),
-        Input::ExtendGraph { tasks, .. } => tasks.len(),
-        _ => 0,
     }
 }
 

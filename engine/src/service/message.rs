@@ -1,6 +1,9 @@
-//! Messages to the decision loop.
+//! Messages to the decision loop, and what those inputs are about.
 
-use syncline_scheduler::core::{Core, Input};
+use syncline_scheduler::{
+    core::{Core, Input},
+    ids::JobId,
+};
 use tokio::sync::oneshot;
 
 use crate::rpc::EngineFault;
@@ -14,4 +17,23 @@ pub(super) enum Message {
     Query(Box<dyn FnOnce(&Core) + Send>),
     /// Another engine is active: stop.
     Deposed,
+}
+
+/// The job that an input brings in, and whether it may replace another.
+pub(super) fn submitted(input: &Input) -> Option<(&JobId, bool)> {
+    match input {
+        Input::Submit(submission) => Some((&submission.spec.id, submission.replace)),
+        Input::SubmitGraph(submission) => Some((&submission.spec.id, submission.replace)),
+        _ => None,
+    }
+}
+
+/// How many general tasks an input is about.
+pub(super) fn general_tasks(input: &Input) -> usize {
+    match input {
+        Input::TasksEnded { groups, .. } => groups.iter().map(|group| group.ended.len()).sum(),
+        Input::SubmitGraph(submission) => submission.spec.tasks.len(),
+        Input::ExtendGraph { tasks, .. } => tasks.len(),
+        _ => 0,
+    }
 }

@@ -6,10 +6,7 @@ use syncline_scheduler::{
     ids::EngineEpoch,
 };
 
-use super::{
-    keys::{ENDED_JOB_EXPIRY_S, JobKeys, SCHEMA, STREAM_ENTRIES, TRAINING_KEYS},
-    redis_store::CommitMode,
-};
+use super::keys::{ENDED_JOB_EXPIRY_S, JobKeys, SCHEMA, STREAM_ENTRIES, TRAINING_KEYS};
 
 /// Fields per Redis call inside the script; Lua's `unpack` has a limit of about 8,000.
 const FIELDS_PER_CALL: usize = 1_000;
@@ -28,6 +25,17 @@ const STATES: usize = 11;
 const VALUES: usize = 12;
 const FAULTS: usize = 13;
 const LEASES: usize = 14;
+
+/// How a commit relates to what is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommitMode {
+    /// The changes since the commit before.
+    Next,
+    /// All of a job that takes the place of whatever has its name.
+    New,
+    /// All of a job, after the store has lost some.
+    Whole,
+}
 
 /// The call as commit.lua documents it. What is written goes straight into the command that is sent: a part of a graph
 /// may have a megabyte.

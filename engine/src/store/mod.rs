@@ -10,5 +10,6 @@ mod registry;
 mod stored_job;
 mod streams;
 
+pub use batch::CommitMode;
 pub use error::StoreError;
-pub use redis_store::{Claimed, CommitMode, Committed, RedisStore, redacted};
+pub use redis_store::{Claimed, Committed, RedisStore, redacted};

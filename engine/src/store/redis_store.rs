@@ -13,7 +13,7 @@ use syncline_scheduler::{
 use tokio::time::timeout;
 
 use super::{
-    batch::commit_call,
+    batch::{CommitMode, commit_call},
     error::StoreError,
     keys::{self, JobKeys},
 };
@@ -34,17 +34,6 @@ pub enum Committed {
     StoreBehind {
         seq: u64,
     },
-}
-
-/// How a commit relates to what is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommitMode {
-    /// The changes since the commit before.
-    Next,
-    /// All of a job that takes the place of whatever has its name.
-    New,
-    /// All of a job, after the store has lost some.
-    Whole,
 }
 
 /// A listed job, claimed by an engine.
