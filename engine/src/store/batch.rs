@@ -6,25 +6,27 @@ use syncline_scheduler::{
     ids::EngineEpoch,
 };
 
-use super::keys::{ENDED_JOB_EXPIRY_S, JobKeys, SCHEMA, STREAM_ENTRIES, TRAINING_KEYS};
+use super::keys::{ENDED_JOB_EXPIRY_S, JobKeys, SCHEMA, STREAM_ENTRIES};
 
 /// Fields per Redis call inside the script; Lua's `unpack` has a limit of about 8,000.
 const FIELDS_PER_CALL: usize = 1_000;
 
-const STATE: usize = 1;
-const JOB: usize = 2;
-const TASKS: usize = 3;
-const WORKERS: usize = 4;
-const SUPERSTEPS: usize = 5;
-const EVENTS: usize = 6;
-const METRICS: usize = 7;
-const BARRIERS: usize = 8;
-const CLASSES: usize = 9;
-const GRAPH: usize = 10;
-const STATES: usize = 11;
-const VALUES: usize = 12;
-const FAULTS: usize = 13;
-const LEASES: usize = 14;
+// Places among all keys of a job, from 0.
+const STATE: usize = 0;
+const JOB: usize = 1;
+const TASKS: usize = 2;
+const WORKERS: usize = 3;
+const SUPERSTEPS: usize = 4;
+const EVENTS: usize = 5;
+const METRICS: usize = 6;
+const BARRIERS: usize = 7;
+const CLASSES: usize = 8;
+const GRAPH: usize = 9;
+const STATES: usize = 10;
+const VALUES: usize = 11;
+const FAULTS: usize = 12;
+const LEASES: usize = 13;
+const KEYS: usize = 14;
 
 /// How a commit relates to what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,22 +53,53 @@ pub(super) fn commit_call(
         (false, CommitMode::New) => "new",
         (false, CommitMode::Next) => "next",
     };
-    let leaves_graph_alone = mode == "next" && !commit.over && commit.graph == GraphChanges::default();
-    let keys = &job.all()[..if leaves_graph_alone { TRAINING_KEYS } else { job.all().len() }];
+    let all = mode != "next" || commit.over;
+    let touched = touched(commit).map(|touched| touched || all);
+    let (names, mut places, mut keys, mut kinds) = (job.all(), [0; KEYS], Vec::new(), String::new());
+    for key in (0..KEYS).filter(|key| touched[*key]) {
+        keys.push(names[key]);
+        kinds.push(if [EVENTS, METRICS, BARRIERS].contains(&key) { 's' } else { 'h' });
+        places[key] = keys.len();
+    }
     let mut call = redis::cmd("EVALSHA");
-    call.arg(script_hash).arg(keys.len()).arg(keys).arg(epoch.0).arg(seq).arg(mode);
-    let mut operations = Operations(call);
+    call.arg(script_hash).arg(keys.len()).arg(&keys).arg(epoch.0).arg(seq).arg(mode).arg(kinds);
+    let mut operations = Operations { call, places };
     operations.add(commit);
     if commit.over {
-        for key in 1..=keys.len() {
+        for key in 0..KEYS {
             operations.begin("E", key, 1).arg(ENDED_JOB_EXPIRY_S);
         }
     }
-    operations.0
+    operations.call
+}
+
+/// Which keys a commit writes. The script looks at each that it is given, so it is given no others.
+fn touched(commit: &Commit) -> [bool; KEYS] {
+    let mut touched = [false; KEYS];
+    // Epoch and seq lie in the one; the other counts what streams drop.
+    (touched[STATE], touched[JOB]) = (true, true);
+    touched[TASKS] = !commit.tasks.is_empty();
+    touched[WORKERS] = !commit.workers.is_empty();
+    touched[SUPERSTEPS] = !commit.supersteps.is_empty();
+    touched[EVENTS] = !commit.events.is_empty();
+    touched[METRICS] = !commit.metrics.is_empty() || commit.halve_metrics;
+    touched[BARRIERS] = !commit.barriers.is_empty();
+    let GraphChanges { classes, chunks, windows, values, faults, leases } = &commit.graph;
+    touched[CLASSES] = !classes.is_empty();
+    touched[GRAPH] = !chunks.is_empty();
+    touched[STATES] = !windows.is_empty();
+    touched[VALUES] = !values.is_empty();
+    touched[FAULTS] = !faults.is_empty();
+    touched[LEASES] = !leases.is_empty();
+    touched
 }
 
 /// The command with its operations: code, key, number of arguments, arguments.
-struct Operations(Cmd);
+struct Operations {
+    call: Cmd,
+    /// Where each key is among those that the script is given, from 1.
+    places: [usize; KEYS],
+}
 
 impl Operations {
     fn add(&mut self, commit: &Commit) {
@@ -79,13 +112,13 @@ impl Operations {
         self.change(WORKERS, &commit.workers);
         self.change(SUPERSTEPS, &commit.supersteps);
         self.add_graph(&commit.graph);
-        for (key, entries, kept) in [
-            (EVENTS, &commit.events, STREAM_ENTRIES),
-            (METRICS, &commit.metrics, CURVE_POINTS as usize),
-            (BARRIERS, &commit.barriers, STREAM_ENTRIES),
+        for (key, entries, kept, dropped) in [
+            (EVENTS, &commit.events, STREAM_ENTRIES, "events_dropped"),
+            (METRICS, &commit.metrics, CURVE_POINTS as usize, "metrics_dropped"),
+            (BARRIERS, &commit.barriers, STREAM_ENTRIES, "barriers_dropped"),
         ] {
             for entry in entries {
-                let call = self.begin("X", key, 1 + 2 * entry.len()).arg(kept);
+                let call = self.begin("X", key, 2 + 2 * entry.len()).arg(kept).arg(dropped);
                 for (field, value) in entry {
                     call.arg(*field).arg(value);
                 }
@@ -129,6 +162,6 @@ impl Operations {
     }
 
     fn begin(&mut self, code: &str, key: usize, arguments: usize) -> &mut Cmd {
-        self.0.arg(code).arg(key).arg(arguments)
+        self.call.arg(code).arg(self.places[key]).arg(arguments)
     }
 }

@@ -16,9 +16,6 @@ pub const STREAM_ENTRIES: usize = 200;
 /// How long the keys of an ended job stay.
 pub const ENDED_JOB_EXPIRY_S: u64 = 7 * 24 * 3600;
 
-/// Keys in front of those of general tasks.
-pub(super) const TRAINING_KEYS: usize = 8;
-
 /// The keys of one job; the hash tag keeps them in one slot of a cluster.
 #[derive(Debug, Clone)]
 pub struct JobKeys {
