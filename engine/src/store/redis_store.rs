@@ -1,10 +1,11 @@
 //! Commits, leadership and the list of jobs.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use redis::{
-    AsyncCommands, ErrorKind, FromRedisValue, Script, ServerErrorKind,
+    AsyncCommands, ErrorKind, FromRedisValue, IntoConnectionInfo, Script, ServerErrorKind,
     aio::{ConnectionManager, ConnectionManagerConfig},
+    io::tcp::TcpSettings,
 };
 use syncline_scheduler::{
     core::{Commit, StoredJob},
@@ -51,6 +52,11 @@ pub enum Claimed {
 #[derive(Clone)]
 pub struct RedisStore {
     pub(super) connection: ConnectionManager,
+    /// Every call of a worker clones the store; a script holds its text.
+    scripts: Arc<Scripts>,
+}
+
+struct Scripts {
     commit: Script,
     lead: Script,
     claim: Script,
@@ -60,8 +66,11 @@ pub struct RedisStore {
 impl RedisStore {
     /// Connects to `url`, for example `redis://127.0.0.1:6379/`. Fails at once if nothing answers there.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let client =
-            redis::Client::open(url).map_err(|source| StoreError::Address { url: redacted(url), source })?;
+        let address = |source| StoreError::Address { url: redacted(url), source };
+        // The end of a large commit must not wait until its beginning is acknowledged.
+        let at_once = TcpSettings::default().set_nodelay(true);
+        let info = url.into_connection_info().map_err(address)?.set_tcp_settings(at_once);
+        let client = redis::Client::open(info).map_err(address)?;
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(1)
             .set_max_delay(Duration::from_millis(500))
@@ -78,13 +87,13 @@ impl RedisStore {
                 op: "connect",
                 cause: format!("{}: {e}", redacted(url)),
             })?;
-        Ok(Self {
-            connection,
+        let scripts = Scripts {
             commit: Script::new(include_str!("commit.lua")),
             lead: Script::new(include_str!("lead.lua")),
             claim: Script::new(include_str!("claim.lua")),
             list: Script::new(include_str!("list.lua")),
-        })
+        };
+        Ok(Self { connection, scripts: Arc::new(scripts) })
     }
 
     /// Bounds a call in time; its first failure after a lost connection is repeated once.
@@ -126,13 +135,14 @@ impl RedisStore {
         mode: CommitMode,
         commit: &Commit,
     ) -> Result<Committed, StoreError> {
-        let call = commit_call(self.commit.get_hash(), &JobKeys::new(job), (epoch, seq, mode), commit);
+        let call =
+            commit_call(self.scripts.commit.get_hash(), &JobKeys::new(job), (epoch, seq, mode), commit);
         let answer: Vec<String> = Self::bounded("commit", || {
             let (call, mut connection) = (&call, self.connection.clone());
             async move {
                 match call.query_async(&mut connection).await {
                     Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                        self.commit.load_async(&mut connection).await?;
+                        self.scripts.commit.load_async(&mut connection).await?;
                         call.query_async(&mut connection).await
                     }
                     answer => answer,
@@ -185,7 +195,7 @@ impl RedisStore {
         epoch: EngineEpoch,
         words: &[&str],
     ) -> Result<(), StoreError> {
-        let mut call = self.list.prepare_invoke();
+        let mut call = self.scripts.list.prepare_invoke();
         call.key(keys::ENGINE).key(keys::JOBS).arg(epoch.0).arg(words);
         let done: u64 = Self::bounded(op, || {
             let (call, mut connection) = (&call, self.connection.clone());
@@ -222,7 +232,7 @@ impl RedisStore {
         held: Option<EngineEpoch>,
         address: &str,
     ) -> Result<Option<EngineEpoch>, StoreError> {
-        let mut call = self.lead.prepare_invoke();
+        let mut call = self.scripts.lead.prepare_invoke();
         call.key(keys::ENGINE).arg(instance).arg(lease.as_millis() as u64);
         call.arg(held.map_or(0, |e| e.0)).arg(address);
         let epoch: String = Self::bounded("lead", || {
@@ -237,7 +247,7 @@ impl RedisStore {
     /// Claims a job for `epoch` and reads it.
     pub async fn claim(&self, job: &JobId, epoch: EngineEpoch) -> Result<Claimed, StoreError> {
         let names = JobKeys::new(job);
-        let mut call = self.claim.prepare_invoke();
+        let mut call = self.scripts.claim.prepare_invoke();
         for key in names.all() {
             call.key(key);
         }
