@@ -5,6 +5,7 @@ use syncline_scheduler::core::{Commit, Input};
 use super::{
     decision_loop::{DecisionLoop, LoopEnd},
     message::submitted,
+    written::Written,
 };
 use crate::{rpc::EngineFault, store::CommitMode};
 
@@ -32,7 +33,7 @@ impl DecisionLoop {
             let last = &Commit { summary, over: true, ..Commit::default() };
             self.retry_write("commit", id, || store.commit(id, epoch, 1, CommitMode::New, last)).await?;
             // The next job of this name goes on counting from there.
-            self.seqs.insert(id.clone(), 1);
+            self.written.insert(id.clone(), Written::up_to(1));
         }
         self.dispatcher.clear_damaged(id);
         if submitted.is_some() {

@@ -18,6 +18,7 @@ use super::{
     dispatcher::EffectDispatcher,
     job_log::log_commit,
     message::{Message, general_tasks},
+    written::Written,
 };
 use crate::{
     rpc::EngineFault,
@@ -50,8 +51,8 @@ pub(super) struct DecisionLoop {
     pub(super) epoch: EngineEpoch,
     pub(super) dispatcher: EffectDispatcher,
     pub(super) clock: Clock,
-    /// Last committed seq of each job.
-    pub(super) seqs: BTreeMap<JobId, u64>,
+    /// The last commit of each job.
+    pub(super) written: BTreeMap<JobId, Written>,
     /// Jobs that are to be listed, in their order.
     pub(super) listed: Vec<JobId>,
     /// When they were made sure to be.
@@ -111,14 +112,14 @@ impl DecisionLoop {
             answers.extend(reply.map(|reply| (reply, answer)));
         }
         let now_us = self.clock.now_us();
-        let commits = self.core.take_commits(now_us);
+        let mut commits = self.core.take_commits(now_us);
         for (id, _) in commits.iter().filter(|(_, commit)| commit.spec.is_some()) {
             if let Some(job) = self.core.job(id) {
                 self.dispatcher.remember_spec(job.spec());
             }
             self.list_job(id, now_us).await?;
         }
-        self.commit(&commits).await?;
+        self.commit(&mut commits).await?;
         effects.into_iter().for_each(|effect| self.dispatcher.dispatch(effect));
         for (reply, answer) in answers {
             // The caller may have gone meanwhile.
@@ -172,7 +173,7 @@ impl DecisionLoop {
         let (store, epoch) = (&self.store, self.epoch);
         self.retry_write("unlist job", job, || store.unlist_job(job, epoch)).await?;
         self.dispatcher.forget_spec(job);
-        self.seqs.remove(job);
+        self.written.remove(job);
         self.forget_at.remove(job);
         self.listed.retain(|listed| listed != job);
         Ok(())
@@ -180,7 +181,13 @@ impl DecisionLoop {
 
     /// Commits every touched job. While Redis is away the same commits are sent again; nothing is dropped. Where Redis
     /// has lost commits of this engine, the whole job is written again: this engine knows all of it.
-    async fn commit(&mut self, commits: &Commits) -> Result<(), LoopEnd> {
+    async fn commit(&mut self, commits: &mut Commits) -> Result<(), LoopEnd> {
+        for (job, commit) in &mut *commits {
+            match self.written.get_mut(job) {
+                Some(written) => written.leave_changes(commit),
+                None => self.written.entry(job.clone()).or_default().leave_changes(commit),
+            }
+        }
         // A training that has ended is written before the graph that takes note of it: after a crash in between, the graph
         // finds what it has brought.
         let is_first = |(job, commit): &(&JobId, &Commit)| job.is_made_by_engine() && commit.over;
@@ -193,19 +200,21 @@ impl DecisionLoop {
 
     async fn commit_all(&mut self, commits: &[(&JobId, &Commit)]) -> Result<(), LoopEnd> {
         let this: &Self = self;
-        let (store, epoch, seqs) = (&this.store, this.epoch, &this.seqs);
+        let (store, epoch, written) = (&this.store, this.epoch, &this.written);
         let each = commits.iter().map(|&(job, commit)| {
-            let seq = seqs.get(job).copied().unwrap_or(0) + 1;
+            let seq = written.get(job).map_or(0, |written| written.seq) + 1;
             let mode = if commit.spec.is_some() { CommitMode::New } else { CommitMode::Next };
             let write = move || store.commit(job, epoch, seq, mode, commit);
-            async move { this.retry_write("commit", job, write).await.map(|done| (job.clone(), seq, done)) }
+            async move { this.retry_write("commit", job, write).await.map(|done| (job, seq, done)) }
         });
         let done: Vec<_> = join_all(each).await.into_iter().collect::<Result<_, LoopEnd>>()?;
         for (job, seq, committed) in done {
             if let Committed::StoreBehind { seq: known } = committed {
-                self.rewrite_job(&job, seq, known).await?;
+                self.rewrite_job(job, seq, known).await?;
             }
-            self.seqs.insert(job, seq);
+            if let Some(written) = self.written.get_mut(job) {
+                written.seq = seq;
+            }
         }
         Ok(())
     }
@@ -229,7 +238,7 @@ impl DecisionLoop {
             self.core.forget(&job);
             self.dispatcher.forget_spec(&job);
             self.forget_at.remove(&job);
-            self.seqs.remove(&job);
+            self.written.remove(&job);
             self.listed.retain(|listed| *listed != job);
         }
     }

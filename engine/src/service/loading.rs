@@ -13,7 +13,7 @@ use syncline_scheduler::{
 };
 use tracing::{error, info};
 
-use super::{clock::Clock, decision_loop::DecisionLoop, dispatcher::EffectDispatcher};
+use super::{clock::Clock, decision_loop::DecisionLoop, dispatcher::EffectDispatcher, written::Written};
 use crate::store::{Claimed, RedisStore, StoreError};
 
 /// A job that was read, or why it could not be.
@@ -83,10 +83,10 @@ impl DecisionLoop {
         leads: impl Fn() -> F,
     ) -> Result<Self, StoreError> {
         let core = Core::new(dispatcher.shards.count());
-        let (seqs, forget_at) = (BTreeMap::new(), BTreeMap::new());
+        let (written, forget_at) = (BTreeMap::new(), BTreeMap::new());
         let (listed, listed_at) = (Vec::new(), Instant::now());
         let mut decision_loop =
-            Self { core, store, epoch, dispatcher, clock, seqs, listed, listed_at, forget_at };
+            Self { core, store, epoch, dispatcher, clock, written, listed, listed_at, forget_at };
         let mut effects = Vec::new();
         let mut newest = Incarnation(0);
         let mut damaged = Vec::new();
@@ -109,7 +109,7 @@ impl DecisionLoop {
                     continue;
                 }
             };
-            decision_loop.seqs.insert(id.clone(), seq);
+            decision_loop.written.insert(id.clone(), Written::up_to(seq));
             if job.phase().is_over() {
                 decision_loop.schedule_forgetting(&id);
             }

@@ -30,6 +30,7 @@ mod snapshots;
 mod store_outage;
 mod worker_handler;
 mod worker_status;
+mod written;
 
 pub use options::{EngineOptions, Limits};
 pub use run::{Engine, EngineError, EngineHandle};
