@@ -15,7 +15,7 @@ use super::{
     clock::Clock,
     decision_loop::{DecisionLoop, LoopEnd},
     dispatcher::EffectDispatcher,
-    message::Message,
+    lease_renewal::{Lease, LeaseRenewal},
     options::EngineOptions,
     sessions::Sessions,
     shards::ShardDirectory,
@@ -25,18 +25,14 @@ use crate::{
     store::{RedisStore, StoreError, keys},
 };
 
-/// Length of the leadership lease; renewed three times in it.
+/// Length of the leadership lease.
 const LEASE_DURATION: Duration = Duration::from_secs(3);
 /// Pause between two tries to take the lease.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
 /// What one engine needs to lead.
-#[derive(Clone)]
 pub(super) struct Leadership {
-    /// Stable name of this engine.
-    instance: String,
-    /// Where this engine listens, as others read it in Redis.
-    address: String,
+    lease: Lease,
     store: RedisStore,
     shards: ShardDirectory,
     activate: watch::Sender<Result<EffectDispatcher, InactiveReason>>,
@@ -51,8 +47,9 @@ impl Leadership {
         activate: watch::Sender<Result<EffectDispatcher, InactiveReason>>,
         address: SocketAddr,
     ) -> Self {
-        let (instance, address, clock) = (options.instance, address.to_string(), Clock::start());
-        Self { instance, address, store, shards, activate, clock }
+        let EngineOptions { redis, instance, .. } = options;
+        let lease = Lease { redis, instance, address: address.to_string(), duration: LEASE_DURATION };
+        Self { lease, store, shards, activate, clock: Clock::start() }
     }
 
     /// Waits for the lease and leads until deposed, again and again; returns when the process stops.
@@ -67,7 +64,7 @@ impl Leadership {
                 Ok(LoopEnd::Stopped) => return,
                 Ok(LoopEnd::Deposed) => {}
                 Err(error) => {
-                    warn!(instance = self.instance, %epoch, %error, "cannot load the jobs yet");
+                    warn!(instance = self.lease.instance, %epoch, %error, "cannot load the jobs yet");
                     self.set_inactive(InactiveReason::Store { cause: error.to_string() });
                     sleep(RETRY_PAUSE).await;
                 }
@@ -77,14 +74,14 @@ impl Leadership {
 
     /// Tries to take the lease; `None` if another engine holds it or Redis fails; the reason is published.
     async fn acquire(&self, outage: &mut Outage) -> Option<EngineEpoch> {
-        match self.store.lead(&self.instance, LEASE_DURATION, None, &self.address).await {
+        match self.take(None).await {
             Ok(Some(epoch)) => {
                 outage.resolve("Redis answers");
                 Some(epoch)
             }
             Ok(None) => {
                 outage.resolve("Redis answers");
-                self.set_inactive(current_leader(&self.store, &self.address).await);
+                self.set_inactive(current_leader(&self.store, &self.lease.address).await);
                 None
             }
             Err(error) => {
@@ -103,11 +100,11 @@ impl Leadership {
         let (queue, inbox) = mpsc::unbounded_channel();
         let (store, shards) = (self.store.clone(), self.shards.clone());
         let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, self.clock);
-        // Dropped with this scope, in whatever way it ends: the lease of an engine that decides nothing must expire. Loading
-        // may take longer than a lease.
+        // Dropped with this scope, in whatever way it ends. Loading may take longer than a lease.
+        let _renewal = LeaseRenewal::start(self.lease.clone(), epoch, dispatcher.clone())
+            .map_err(|e| StoreError::Unavailable { op: "renew the lease", cause: e.to_string() })?;
         let mut background = JoinSet::new();
-        background.spawn(self.clone().keep_renewing(epoch, dispatcher.clone()));
-        let leads = || async { matches!(self.renew(epoch).await, Ok(Some(_))) };
+        let leads = || async { matches!(self.take(Some(epoch)).await, Ok(Some(_))) };
         let loading = DecisionLoop::load(store.clone(), epoch, dispatcher.clone(), self.clock, leads).await;
         let decision_loop = loading.inspect_err(|_| dispatcher.stop())?;
         info!(%epoch, "this engine is active");
@@ -120,7 +117,7 @@ impl Leadership {
         let ended = decision_loop.run(inbox).await;
         drop(background);
         self.set_inactive(InactiveReason::Changing);
-        warn!(instance = self.instance, %epoch, ?ended, "this engine is no longer active");
+        warn!(instance = self.lease.instance, %epoch, ?ended, "this engine is no longer active");
         Ok(ended)
     }
 
@@ -128,24 +125,10 @@ impl Leadership {
         drop(self.activate.send_replace(Err(why)));
     }
 
-    async fn renew(&self, epoch: EngineEpoch) -> Result<Option<EngineEpoch>, StoreError> {
-        self.store.lead(&self.instance, LEASE_DURATION, Some(epoch), &self.address).await
-    }
-
-    /// Renews the lease, and tells the loop when another engine has it.
-    async fn keep_renewing(self, epoch: EngineEpoch, dispatcher: EffectDispatcher) {
-        loop {
-            sleep(LEASE_DURATION / 3).await;
-            match self.renew(epoch).await {
-                Ok(Some(_)) => dispatcher.store_outage.set_lease_failure(None),
-                Ok(None) => {
-                    let _ = dispatcher.queue.send(Message::Deposed);
-                    return;
-                }
-                // While Redis is away nobody can commit, nobody else can take the lease, and the loop waits.
-                Err(error) => dispatcher.store_outage.set_lease_failure(Some(error.to_string())),
-            }
-        }
+    /// Takes the lease, or renews the one that is held.
+    async fn take(&self, held: Option<EngineEpoch>) -> Result<Option<EngineEpoch>, StoreError> {
+        let Lease { instance, address, duration, .. } = &self.lease;
+        self.store.lead(instance, *duration, held, address).await
     }
 }
 

@@ -15,6 +15,7 @@ mod fake_shard;
 mod job_ends;
 mod job_log;
 mod leadership;
+mod lease_renewal;
 mod liveness;
 mod loading;
 mod message;

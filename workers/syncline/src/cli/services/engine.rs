@@ -8,7 +8,8 @@ use syncline_engine::{
 };
 
 use crate::cli::{
-    CliError, Failure, TokenArgs, block_on, check_open_bind, listen_for_stop, log_as_service, print,
+    CliError, Failure, TokenArgs, block_on_one_thread, check_open_bind, listen_for_stop, log_as_service,
+    print,
 };
 
 /// Where an engine listens unless told otherwise.
@@ -49,7 +50,7 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
     log_as_service();
     check_open_bind(args.listen, args.token.token_file.as_deref())?;
     let token = args.token.load()?;
-    block_on(async move {
+    block_on_one_thread(async move {
         let mut stop = listen_for_stop(args.exit_with_parent)?;
         let host = || hostname().unwrap_or_else(|| "host".into());
         let instance = match args.instance {

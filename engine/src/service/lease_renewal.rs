@@ -1,0 +1,78 @@
+//! Renews the lease of the engine that leads, on a thread of its own.
+//!
+//! The thread that decides also talks to Redis and to workers, so that a step of a task needs no change of threads. It may
+//! decide about millions of tasks for longer than a lease lasts.
+
+use std::{io, thread, time::Duration};
+
+use syncline_scheduler::ids::EngineEpoch;
+use tokio::{runtime, sync::oneshot, time::sleep};
+
+use super::{dispatcher::EffectDispatcher, message::Message};
+use crate::store::{RedisStore, StoreError};
+
+/// Whose lease is renewed, and where.
+#[derive(Clone)]
+pub(super) struct Lease {
+    /// Address of the Redis server.
+    pub redis: String,
+    /// Stable name of the engine.
+    pub instance: String,
+    /// Where it listens.
+    pub address: String,
+    /// Length; renewed three times in it.
+    pub duration: Duration,
+}
+
+/// Ends the renewal when it is dropped: the lease of an engine that decides nothing must expire.
+pub(super) struct LeaseRenewal {
+    _end: oneshot::Sender<()>,
+}
+
+impl LeaseRenewal {
+    /// Renews from now on, and tells the loop when another engine has the lease.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub(super) fn start(lease: Lease, epoch: EngineEpoch, dispatcher: EffectDispatcher) -> io::Result<Self> {
+        let (end, ended) = oneshot::channel();
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let renew = async move {
+            tokio::select! {
+                () = keep_renewing(&lease, epoch, &dispatcher) => {}
+                _ = ended => {}
+            }
+        };
+        thread::Builder::new().name("lease".into()).spawn(move || runtime.block_on(renew))?;
+        Ok(Self { _end: end })
+    }
+}
+
+async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, dispatcher: &EffectDispatcher) {
+    // A connection of its own: one belongs to the thread that made it.
+    let mut connected = None;
+    loop {
+        sleep(lease.duration / 3).await;
+        match renew(lease, epoch, &mut connected).await {
+            Ok(Some(_)) => dispatcher.store_outage.set_lease_failure(None),
+            Ok(None) => {
+                let _ = dispatcher.queue.send(Message::Deposed);
+                return;
+            }
+            // While Redis is away nobody can commit, nobody else can take the lease, and the loop waits.
+            Err(error) => dispatcher.store_outage.set_lease_failure(Some(error.to_string())),
+        }
+    }
+}
+
+async fn renew(
+    lease: &Lease,
+    epoch: EngineEpoch,
+    connected: &mut Option<RedisStore>,
+) -> Result<Option<EngineEpoch>, StoreError> {
+    let store = match connected {
+        Some(store) => store,
+        None => connected.insert(RedisStore::connect(&lease.redis).await?),
+    };
+    store.lead(&lease.instance, lease.duration, Some(epoch), &lease.address).await
+}
