@@ -1,6 +1,7 @@
 //! The side of a worker that talks to the engine.
 
 use std::{
+    panic::resume_unwind,
     sync::{Arc, mpsc},
     time::Duration,
 };
@@ -21,6 +22,7 @@ use tokio::{
         oneshot::{self, error::RecvError},
         watch,
     },
+    task::JoinSet,
     time::{sleep, timeout},
 };
 use tracing::{info, warn};
@@ -137,26 +139,48 @@ async fn run_session(
         }
         None => Some(ends),
     };
+    let mut loops = start_loops(&session, assignments, finished);
     let mut ended = None;
     tokio::select! {
-        () = session.poll(&assignments) => {},
-        () = session.report(finished) => {},
-        () = session.report_calls() => {},
-        () = session.enforce_limits() => {},
+        over = loops.join_next() => {
+            // A panic goes on here, as if the loop had run here.
+            if let Some(Err(error)) = over && let Ok(panic) = error.try_into_panic() {
+                resume_unwind(panic);
+            }
+        }
         end = &mut end => ended = Some(end),
         () = stop_in_order(&session, stop) => session.leave().await,
     };
+    loops.shutdown().await;
     session.shared.cancel();
     if let Some(pool) = &session.calls {
         pool.abandon();
     }
-    drop((assignments, unused));
+    drop(unused);
     let stopping = *stop.borrow();
     if options.runtime.is_some() {
         wait_for_executor(&session, incarnation, ended, end, stopping).await?;
     }
     info!(worker = %incarnation, "this incarnation is over");
     Ok(())
+}
+
+/// Starts what a session talks about, each in a task of its own: in a runtime with one thread, waking the future that the
+/// thread blocks on takes a system call, and waking a task takes none. The first of them ends when the engine has dropped
+/// the worker.
+fn start_loops(
+    session: &Arc<Session>,
+    assignments: mpsc::Sender<Assignment>,
+    finished: async_mpsc::UnboundedReceiver<Finished>,
+) -> JoinSet<()> {
+    let mut loops = JoinSet::new();
+    let each = || session.clone();
+    let (poll, report, report_calls, enforce_limits) = (each(), each(), each(), each());
+    loops.spawn(async move { poll.poll(&assignments).await });
+    loops.spawn(async move { report.report(finished).await });
+    loops.spawn(async move { report_calls.report_calls().await });
+    loops.spawn(async move { enforce_limits.enforce_limits().await });
+    loops
 }
 
 /// Returns when the worker is told to stop, and general tasks that ran have ended, or time is over.

@@ -113,7 +113,7 @@ impl Pool {
         if sooner {
             self.0.sooner.notify_one();
         }
-        self.wake(&mut state);
+        self.unlock_and_wake(state);
     }
 
     /// Tasks that were received and whose end is not acknowledged.
@@ -158,7 +158,12 @@ impl Pool {
             && state.held.end(&key, value)
         {
             let (task, attempt) = (order.task, order.attempt);
-            self.report(&mut state, key, TaskEnd { task, attempt, run_us, outcome });
+            if state.reports.push(key, TaskEnd { task, attempt, run_us, outcome }) {
+                // Whoever is woken needs the lock.
+                drop(state);
+                self.0.ended.notify_one();
+                state = self.lock();
+            }
         }
         self.begin(state, stop)
     }
@@ -177,7 +182,7 @@ impl Pool {
                     self.0.sooner.notify_one();
                 }
                 // Whoever finds more than it can do wakes the next.
-                self.wake(&mut state);
+                self.unlock_and_wake(state);
                 return Turn::Run(attempt);
             }
             state.idle += 1;
@@ -187,17 +192,12 @@ impl Pool {
         }
     }
 
-    /// Wakes one idle thread if there may be something for it.
-    fn wake(&self, state: &mut State) {
+    /// Wakes one idle thread if there may be something for it; it finds the lock free.
+    fn unlock_and_wake(&self, mut state: MutexGuard<'_, State>) {
         if state.idle > state.woken && state.free_slots > 0 && state.held.has_ready() {
             state.woken += 1;
+            drop(state);
             self.0.work.notify_one();
-        }
-    }
-
-    fn report(&self, state: &mut State, key: EndedKey, end: TaskEnd) {
-        if state.reports.push(key, end) {
-            self.0.ended.notify_one();
         }
     }
 
@@ -243,8 +243,8 @@ impl Pool {
         let mut state = self.lock();
         let expired = state.running.expire(now, self.0.slots);
         for (key, end) in expired.failed {
-            if state.held.end(&key, None) {
-                self.report(&mut state, key, end);
+            if state.held.end(&key, None) && state.reports.push(key, end) {
+                self.0.ended.notify_one();
             }
         }
         for slots in expired.given_up {
