@@ -32,7 +32,7 @@ const TASKS_PER_TURN: usize = 8_192;
 /// Pause between two tries of a commit while Redis is away.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
-/// Somebody may have taken jobs off the list, or the list away.
+/// Somebody may have taken jobs off the list, or the list away, or fields of a job's summary.
 const RELIST_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why the loop ended.
@@ -143,7 +143,7 @@ impl DecisionLoop {
         self.relist_jobs().await
     }
 
-    /// Lists all jobs again, now and then.
+    /// Lists all jobs again, now and then, and lets their summaries be written whole.
     async fn relist_jobs(&mut self) -> Result<(), LoopEnd> {
         let (Some(first), true) = (self.listed.first(), self.listed_at.elapsed() > RELIST_INTERVAL) else {
             return Ok(());
@@ -151,6 +151,7 @@ impl DecisionLoop {
         let (store, epoch, now_ms) = (&self.store, self.epoch, self.clock.now_us() / 1000);
         self.retry_write("list jobs", first, || store.relist_jobs(&self.listed, epoch, now_ms)).await?;
         self.listed_at = Instant::now();
+        self.written.values_mut().for_each(Written::forget_summary);
         Ok(())
     }
 

@@ -76,3 +76,48 @@ async fn renew(
     };
     store.lead(&lease.instance, lease.duration, Some(epoch), &lease.address).await
 }
+
+#[cfg(test)]
+mod tests {
+    use syncline_kit::{RedisOptions, RedisServer};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::{
+        service::{clock::Clock, sessions::Sessions, shards::ShardDirectory},
+        store::keys,
+    };
+
+    /// Waits until the lease has been renewed so often, and blocks the thread.
+    fn wait_for_renewals(url: String, renewals: usize) {
+        let look = async move {
+            let store = RedisStore::connect(&url).await.unwrap();
+            let (mut until_ms, mut seen) = (String::new(), 0);
+            while seen <= renewals {
+                let now = store.hash("look", keys::ENGINE).await.unwrap().remove("until_ms").unwrap();
+                seen += usize::from(now != until_ms);
+                until_ms = now;
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let runtime = || runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        thread::spawn(move || runtime().block_on(look)).join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_lease_is_renewed_while_the_thread_that_decides_is_busy() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
+        let server = RedisServer::start(&program, RedisOptions::new(dir.path().join("redis"))).unwrap();
+        let store = RedisStore::connect(&server.url()).await.unwrap();
+        let (redis, instance, address) = (server.url(), "a".to_owned(), "127.0.0.1:1".to_owned());
+        let lease = Lease { redis, instance, address, duration: Duration::from_millis(300) };
+        let taken = store.lead(&lease.instance, lease.duration, None, &lease.address).await;
+        let epoch = taken.unwrap().unwrap();
+        let (queue, _inbox) = mpsc::unbounded_channel();
+        let shards = ShardDirectory::new(1, "0123456789abcdef".repeat(4).parse().unwrap());
+        let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, Clock::start());
+        let _renewal = LeaseRenewal::start(lease, epoch, dispatcher).unwrap();
+        wait_for_renewals(server.url(), 3);
+    }
+}
