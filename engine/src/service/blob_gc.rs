@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use syncline_scheduler::core::{Job, StoredGraph};
+use syncline_scheduler::core::{Job, StoredGraph, StoredJob};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -61,18 +61,24 @@ async fn referenced_blobs(store: &RedisStore) -> Result<BTreeSet<String>, Engine
             // Listed without keys: it has expired, or is about to be written and its blobs are young.
             continue;
         }
-        if stored.holds_tasks() {
-            named.extend(values_of(&stored.graph));
-            continue;
-        }
-        let job = Job::load(&stored)
-            .map_err(|e| EngineFault::Unreadable { job: id.clone(), cause: e.to_string() })?;
-        let blobs = job.spec().train().map(|(_, train)| train.model.blobs().map(str::to_owned));
-        named.extend(blobs.into_iter().flatten());
-        // The shards keep a snapshot as a blob, too: for evaluation and for whoever exports the model.
-        named.extend(job.snapshot().map(|file| file.digest.clone()));
+        // A large graph takes seconds, in which the engine has other things to do.
+        let blobs = tokio::task::spawn_blocking(move || blobs_of(&stored));
+        let blobs = blobs.await.map_err(|e| e.to_string()).and_then(|blobs| blobs);
+        named.extend(blobs.map_err(|cause| EngineFault::Unreadable { job: id, cause })?);
     }
     Ok(named)
+}
+
+/// The blobs that one job names; the reason if it cannot be read.
+fn blobs_of(stored: &StoredJob) -> Result<Vec<String>, String> {
+    if stored.holds_tasks() {
+        return Ok(values_of(&stored.graph).collect());
+    }
+    let job = Job::load(stored).map_err(|e| e.to_string())?;
+    let blobs = job.spec().train().map(|(_, train)| train.model.blobs().map(str::to_owned));
+    // The shards keep a snapshot as a blob, too: for evaluation and for whoever exports the model.
+    let snapshot = job.snapshot().map(|file| file.digest.clone());
+    Ok(blobs.into_iter().flatten().chain(snapshot).collect())
 }
 
 /// Length of a digest in hexadecimal digits.

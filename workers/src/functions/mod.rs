@@ -57,4 +57,6 @@ pub use task_graph::{InvalidCall, TaskGraph};
 #[cfg(feature = "worker")]
 pub(crate) use task_value::{task_salt, to_value};
 pub use tensor::{Element, Tensor, TensorError};
+#[cfg(feature = "worker")]
+pub(crate) use travelling::added_bytes;
 pub(crate) use travelling::travelling_bytes;

@@ -1,5 +1,7 @@
-//! How much a new task takes up in a message.
+//! How much new tasks take up in a message.
 
+#[cfg(feature = "worker")]
+use syncline_scheduler::tasks::TaskClass;
 use syncline_scheduler::tasks::{Arg, MAX_INLINE_BYTES, NewTask};
 
 /// Upper bound for a reference, a length, or the place of a class.
@@ -21,6 +23,13 @@ pub(crate) fn travelling_bytes(task: &NewTask) -> usize {
     };
     let name = task.name.as_ref().map_or(0, |name| name.as_str().len());
     task.args.iter().map(arg).sum::<usize>() + (task.after.len() + 3) * NUMBER_BYTES + name
+}
+
+/// The same of tasks that are added together, with what they have in common: what a training trains may be long.
+#[cfg(feature = "worker")]
+pub(crate) fn added_bytes(classes: &[TaskClass], tasks: &[NewTask]) -> usize {
+    let classes = postcard::to_stdvec(classes).map_or(0, |encoded| encoded.len());
+    classes + tasks.iter().map(travelling_bytes).sum::<usize>()
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use tokio::runtime::Handle;
 
 use super::{held, input::input, value_cache::ValueCache};
 use crate::functions::{
-    CallFault, Context, Given, GraphParts, StopFlag, ValueStore, move_large_constants, task_salt, to_value,
-    travelling_bytes,
+    CallFault, Context, Given, GraphParts, StopFlag, ValueStore, added_bytes, move_large_constants,
+    task_salt, to_value,
 };
 
 /// Most bytes of calls that one task may add: they travel in one message, with others.
@@ -94,7 +94,7 @@ fn outcome(
         (added, value) => {
             let GraphParts { classes, mut tasks, .. } = added.unwrap_or_default();
             move_large_constants(store, &mut tasks)?;
-            let bytes: usize = tasks.iter().map(travelling_bytes).sum();
+            let bytes = added_bytes(&classes, &tasks);
             if bytes > MAX_ADDED_BYTES {
                 let function = attempt.group.id.name.to_string();
                 return Err(CallFault::TooMuchAdded { function, calls: tasks.len(), bytes });
@@ -108,18 +108,15 @@ fn outcome(
 /// About as many bytes as an outcome is in a message.
 pub(super) fn outcome_bytes(outcome: &Outcome) -> usize {
     const END_BYTES: usize = 16;
-    let value = |value: &Value| match value {
-        Value::Inline(bytes) => bytes.len(),
-        Value::Blob(blob) => blob.digest.len(),
-    };
+    let value = Value::inline_bytes;
     END_BYTES
         + match outcome {
             Outcome::Value(given) => value(given),
             Outcome::Skipped => 0,
             Outcome::Failed(failure) => failure.reason.len(),
             Outcome::Spawned(spawned) => {
-                let tasks: usize = spawned.tasks.iter().map(travelling_bytes).sum();
-                tasks + spawned.value.as_ref().map_or(0, value)
+                let Spawned { classes, tasks, value: given } = &**spawned;
+                added_bytes(classes, tasks) + given.as_ref().map_or(0, value)
             }
         }
 }
