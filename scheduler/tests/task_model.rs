@@ -454,7 +454,7 @@ impl World {
 
     fn views(&self, job: &JobId) -> Vec<TaskView> {
         let query = TaskQuery { first: TaskIndex(0), limit: u32::MAX, state: None, name: None };
-        self.core.task_views(job, &query).unwrap()
+        self.core.task_views(job, &query, self.now_us).unwrap()
     }
 
     fn is_over(&self, job: &JobId) -> bool {
@@ -581,7 +581,7 @@ fn a_task_that_gathers_more_than_a_message_holds_fails_with_its_code_and_its_wor
         core.take_commits(3);
     }
     let query = TaskQuery { first: TaskIndex(WIDTH), limit: 1, state: None, name: None };
-    let gather = &core.task_views(&id, &query).unwrap()[0];
+    let gather = &core.task_views(&id, &query, 0).unwrap()[0];
     assert_eq!(gather.state, TaskState::Failed, "{}", gather.because);
     assert!(gather.because.contains("E054"), "{}", gather.because);
     assert_eq!(*core.task_job(&id).unwrap().phase(), Phase::Done, "it skips what depends on it");

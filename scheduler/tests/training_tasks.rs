@@ -54,7 +54,7 @@ fn core(tasks: Vec<NewTask>) -> Core {
 
 fn view(core: &Core, task: u32) -> TaskView {
     let query = TaskQuery { first: TaskIndex(task), limit: 1, ..TaskQuery::default() };
-    core.task_views(&id("graph"), &query).unwrap().remove(0)
+    core.task_views(&id("graph"), &query, NOW_US).unwrap().remove(0)
 }
 
 fn phase(core: &Core, job: &str) -> Option<Phase> {
@@ -200,4 +200,64 @@ fn names_that_the_engine_gives_and_options_that_calls_have_are_refused() {
     let urgent = Input::SubmitGraph(GraphSubmission { spec: Box::new(spec), nonce: 7, replace: false });
     assert!(core.handle(NOW_US, urgent).unwrap_err().to_string().starts_with("[E057]"));
     assert!(core.task_job(&id("graph")).is_none());
+}
+
+/// A worker of one slot, which trains and has a function.
+fn one_slot() -> WorkerInfo {
+    let capacity = Capacity { slots: 1, functions: [function()].into(), ..Capacity::default() };
+    WorkerInfo { capacity, ..WorkerInfo::default() }
+}
+
+#[test]
+fn the_only_slot_of_a_worker_is_a_tasks_again_when_its_training_ends() {
+    let mut core = core(vec![task(0, vec![])]);
+    core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about: one_slot() }).unwrap();
+    core.handle(NOW_US, submission("calls", vec![task(1, vec![])], false, 8)).unwrap();
+    let query = TaskQuery::default();
+    let state = |core: &Core| core.task_views(&id("calls"), &query, NOW_US).unwrap()[0].state;
+    for _ in 0..3 {
+        core.handle(NOW_US, Input::Tick).unwrap();
+        assert_eq!(state(&core), TaskState::Ready, "the slot trains");
+    }
+    core.handle(NOW_US, Input::Cancel(id("graph"))).unwrap();
+    assert_eq!(state(&core), TaskState::Leased);
+}
+
+#[test]
+fn trainings_that_wait_for_workers_go_on_waiting_while_their_graph_is_paused() {
+    let mut core = core(vec![task(0, vec![]), task(0, vec![])]);
+    core.handle(NOW_US, Input::Pause { job: id("graph"), paused: true }).unwrap();
+    core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about: one_slot() }).unwrap();
+    assert_eq!(phase(&core, "graph~0"), Some(Phase::Queued));
+    let because = "job graph~0 trains for it, which is queued, and waits for its graph, which is paused: `syncline resume graph`";
+    assert_eq!(view(&core, 0).because, because);
+    core.handle(NOW_US, Input::Pause { job: id("graph"), paused: false }).unwrap();
+    assert_eq!(phase(&core, "graph~0"), Some(Phase::Opening));
+}
+
+#[test]
+fn of_trainings_that_are_ready_in_the_same_moment_the_first_in_the_graph_gets_the_worker() {
+    let mut core = core((0..12).map(|_| task(0, vec![])).collect());
+    for first in 0..12 {
+        let worker = Incarnation(1 + first);
+        let about = WorkerInfo { max_batch: None, ..WorkerInfo::default() };
+        core.handle(NOW_US, Input::WorkerJoined { worker, about }).unwrap();
+        assert_eq!(phase(&core, &format!("graph~{first}")), Some(Phase::Opening));
+        core.handle(NOW_US, Input::Cancel(id(&format!("graph~{first}")))).unwrap();
+        core.handle(NOW_US, Input::WorkerGone { worker, reason: "gone".into() }).unwrap();
+    }
+}
+
+#[test]
+fn a_worker_that_trained_when_its_engine_ended_runs_tasks_again_under_the_next() {
+    let mut before = core(vec![task(0, vec![])]);
+    before.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about: one_slot() }).unwrap();
+    assert_eq!(phase(&before, "graph~0"), Some(Phase::Opening));
+    let mut core = Core::new(1);
+    core.restore(before.job(&id("graph~0")).unwrap().clone());
+    core.restore_tasks(before.task_job(&id("graph")).unwrap().clone());
+    core.handle(NOW_US, submission("calls", vec![task(1, vec![])], false, 8)).unwrap();
+    core.handle(NOW_US, Input::Cancel(id("graph"))).unwrap();
+    let state = core.task_views(&id("calls"), &TaskQuery::default(), NOW_US).unwrap()[0].state;
+    assert_eq!(state, TaskState::Leased);
 }

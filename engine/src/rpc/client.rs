@@ -100,7 +100,7 @@ pub enum EngineFault {
     Store { cause: String },
     #[error("[E136] this engine is not active: {why}")]
     NotActive { why: InactiveReason },
-    #[error("[E137] job {job} is over ({state}) and cannot be canceled")]
+    #[error("[E137] job {job} is over ({state}): there is nothing to cancel, pause or resume")]
     Over { job: JobId, state: String },
     #[error("[E138] job {job} has no {what}{kept}")]
     NothingKnown { job: JobId, what: String, kept: String },

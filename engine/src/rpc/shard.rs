@@ -71,6 +71,10 @@ pub enum ShardFault {
     Sealed { job: JobId, worker: Incarnation },
     #[error("[E409] job {job} was closed")]
     Closed { job: JobId },
+    #[error(
+        "[E429] the initial parameters {digest} may be on the shard at {address}, which cannot be reached: {cause}"
+    )]
+    PeerAway { digest: String, address: String, cause: String },
 }
 
 impl ShardFault {
@@ -86,6 +90,7 @@ impl ShardFault {
             Self::NotPinned { .. } => "E407",
             Self::Sealed { .. } => "E408",
             Self::Closed { .. } => "E409",
+            Self::PeerAway { .. } => "E429",
         }
     }
 }

@@ -167,7 +167,8 @@ impl ClientService for ClientHandler {
 
     async fn tasks(self, _: Context, job: JobId, query: TaskQuery) -> Result<Vec<TaskView>, EngineFault> {
         let (name, query) = (job.clone(), TaskQuery { limit: query.limit.min(MAX_VIEWS), ..query });
-        match self.0.query(move |core| core.task_views(&name, &query)).await? {
+        let now_us = self.0.dispatcher()?.clock.now_us();
+        match self.0.query(move |core| core.task_views(&name, &query, now_us)).await? {
             Some(views) => Ok(views),
             None => Err(self.absence(&job, "general tasks".to_owned()).await),
         }

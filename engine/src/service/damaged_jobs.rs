@@ -16,6 +16,11 @@ impl DecisionLoop {
         &mut self,
         input: &Input,
     ) -> Result<Option<Result<(), EngineFault>>, LoopEnd> {
+        if let Input::Pause { job, .. } = input
+            && let Some(cause) = self.dispatcher.damaged(job)
+        {
+            return Ok(Some(Err(EngineFault::Unreadable { job: job.clone(), cause })));
+        }
         let submitted = submitted(input);
         let id = match (submitted, input) {
             (Some((id, _)), _) | (None, Input::Cancel(id) | Input::Delete(id)) => id,

@@ -1,58 +1,77 @@
 //! Orders of the engine to the shards of a job: opening it, barriers, clocks, seals; and watching barriers close.
 
+use std::time::Duration;
+
 use syncline_scheduler::{
     core::{BarrierOrder, ClockRoster, ClosedBarrier, Input},
     ids::{Generation, Incarnation, JobId, ShardIndex},
+    spec::TrainSpec,
 };
 use tarpc::client::RpcError;
+use tokio::time::sleep;
+use tracing::warn;
 
 use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher, LONG_CALL_TIMEOUT};
 use crate::rpc::{OpenJob, ShardClient, ShardFault, within};
 
 /// How long a shard keeps a question about closed barriers open.
 const CLOSED_WAIT_MS: u64 = 2_000;
+/// Pause before a job is opened again that needs a shard which cannot be reached.
+const PEER_PAUSE: Duration = Duration::from_millis(500);
 
 impl EffectDispatcher {
     pub(super) fn open_shards(&self, job: JobId, generation: Generation) {
         let (dispatcher, name) = (self.clone(), job.clone());
         self.spawn_for(&name, generation, async move {
             let Some(train) = dispatcher.train_spec(&job) else { return };
-            let shards = dispatcher.shards.all_addresses().await;
-            let each = dispatcher.shards.indices().map(|shard| {
-                let order = OpenJob {
-                    job: job.clone(),
-                    generation,
-                    shard,
-                    shards: shards.clone(),
-                    layout: train.model.layout.clone(),
-                    optimizer: train.shard_optimizer(),
-                    clip_norm: train.shard_clip_norm(),
-                    initial: train.model.initial.clone(),
-                };
-                let dispatcher = &dispatcher;
-                async move {
-                    let opened = dispatcher
-                        .shards
-                        .call(shard, |c| {
-                            let order = order.clone();
-                            async move { c.open(within(LONG_CALL_TIMEOUT), dispatcher.epoch, order).await }
-                        })
-                        .await;
-                    opened.map(|state| (shard, state))
-                }
-            });
-            let mut closed = Vec::new();
-            for opened in futures::future::join_all(each).await {
-                match opened {
-                    Ok((shard, state)) => closed.push((shard, state.closed)),
+            loop {
+                let shards = dispatcher.shards.all_addresses().await;
+                match dispatcher.open_all(&job, generation, &train, shards).await {
+                    Ok(closed) => {
+                        for (shard, closed) in closed {
+                            dispatcher.watch_barriers(&job, generation, shard, closed);
+                        }
+                        return dispatcher.send(Input::ShardsOpened { job, generation });
+                    }
+                    // It is back soon, maybe at another address, or missed as a shard that is lost.
+                    Err(fault @ ShardFault::PeerAway { .. }) => {
+                        warn!(%job, error = %fault, "cannot open a job yet");
+                        sleep(PEER_PAUSE).await;
+                    }
                     Err(fault) => return dispatcher.report_failure(&job, generation, &fault),
                 }
             }
-            for (shard, closed) in closed {
-                dispatcher.watch_barriers(&job, generation, shard, closed);
-            }
-            dispatcher.send(Input::ShardsOpened { job, generation });
         });
+    }
+
+    /// Opens a job on all shards, and tells how many barriers each has closed.
+    async fn open_all(
+        &self,
+        job: &JobId,
+        generation: Generation,
+        train: &TrainSpec,
+        shards: Vec<String>,
+    ) -> Result<Vec<(ShardIndex, u64)>, ShardFault> {
+        let each = self.shards.indices().map(|shard| {
+            let order = OpenJob {
+                job: job.clone(),
+                generation,
+                shard,
+                shards: shards.clone(),
+                layout: train.model.layout.clone(),
+                optimizer: train.shard_optimizer(),
+                clip_norm: train.shard_clip_norm(),
+                initial: train.model.initial.clone(),
+            };
+            async move {
+                let open = |c: ShardClient| {
+                    let order = order.clone();
+                    async move { c.open(within(LONG_CALL_TIMEOUT), self.epoch, order).await }
+                };
+                self.shards.call(shard, open).await.map(|state| (shard, state.closed))
+            }
+        });
+        futures::future::join_all(each).await.into_iter().collect()
     }
 
     pub(super) fn report_closed(

@@ -90,8 +90,9 @@ fn open_source(shared: &Shared, order: &OpenJob, part: BlobRange) -> Result<Box<
         }
     }
     match unreachable {
-        Some((address, error)) => Err(ShardFault::Io {
-            what: format!("cannot fetch blob {} from {address}", order.initial),
+        Some((address, error)) => Err(ShardFault::PeerAway {
+            digest: order.initial.clone(),
+            address: address.clone(),
             cause: error.into_error(address).to_string(),
         }),
         None => Err(ShardFault::MissingBlob { digest: order.initial.clone() }),

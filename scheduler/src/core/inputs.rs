@@ -205,7 +205,7 @@ pub enum Refused {
     Reserved { job: JobId },
     #[error("[E131] there is no job {job}")]
     Unknown { job: JobId },
-    #[error("[E137] job {job} is over ({state}) and cannot be canceled")]
+    #[error("[E137] job {job} is over ({state}): there is nothing to cancel, pause or resume")]
     Over { job: JobId, state: &'static str },
     #[error("[E144] job {job} trains: only jobs of general tasks can be paused")]
     NotPausable { job: JobId },

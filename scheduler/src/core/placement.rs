@@ -7,6 +7,7 @@ use super::{
     member::{Member, Membership, StepTimes, TimeTotals},
     records::Phase,
     state_machine::Core,
+    tasks::TaskJob,
 };
 use crate::{
     balance::CurveFit,
@@ -51,14 +52,18 @@ impl Core {
     /// Gives idle workers to the jobs that want more, oldest job first, and notes what each queued job waits for. Cost
     /// O(log n) for each worker that is given, and O(n) where a job that waits excludes some.
     pub(super) fn assign_workers(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        let mut order: Vec<(u64, JobId)> = self
-            .jobs
-            .values()
-            .filter(|j| !j.state.phase.is_over())
-            .map(|j| (j.state.submitted_us, j.id().clone()))
-            .collect();
+        let place = |j: &Job| {
+            // Trainings of one graph in the order of its tasks, many of which are ready in the same moment.
+            let task = j.state.trains_for.as_ref().map_or(0, |of| of.task);
+            (j.state.submitted_us, task, j.id().clone())
+        };
+        let open = self.jobs.values().filter(|j| !j.state.phase.is_over());
+        let mut order: Vec<(u64, u32, JobId)> = open.map(place).collect();
         order.sort();
-        for (_, id) in &order {
+        for (_, _, id) in &order {
+            if self.is_held_back(id) {
+                continue;
+            }
             let Some(job) = self.jobs.get_mut(id) else { continue };
             let train = job.train();
             let (least, most) = (train.min_workers as usize, train.max_workers as usize);
@@ -89,7 +94,7 @@ impl Core {
             }
         }
         let there = self.describe_workers();
-        for (_, id) in order {
+        for (_, _, id) in order {
             let waits = self.waits_for_workers(&id, &there);
             if let Some(job) = self.jobs.get_mut(&id).filter(|j| j.state.phase != Phase::Running) {
                 job.wait_for(waits);
@@ -97,11 +102,22 @@ impl Core {
         }
     }
 
+    /// Whether a training has not begun and its graph is paused.
+    fn is_held_back(&self, id: &JobId) -> bool {
+        let of = self.jobs.get(id).filter(|job| job.state.phase == Phase::Queued);
+        let of = of.and_then(|job| job.state.trains_for.as_ref());
+        of.and_then(|of| self.task_jobs.get(&of.job)).is_some_and(TaskJob::is_paused)
+    }
+
     /// Why a job has not begun, in words, given those on the workers that are `there`; `None` if it has all the workers
     /// it needs.
     fn waits_for_workers(&self, id: &JobId, there: &str) -> Option<String> {
         let job = self.jobs.get(id)?;
         match job.state.phase {
+            Phase::Queued if self.is_held_back(id) => {
+                let graph = job.state.trains_for.as_ref().map(|of| of.job.to_string()).unwrap_or_default();
+                return Some(format!("its graph, which is paused: `syncline resume {graph}`"));
+            }
             Phase::Queued => {}
             Phase::Opening => return Some("the shards, which load its parameters".into()),
             _ => return None,

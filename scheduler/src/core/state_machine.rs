@@ -53,7 +53,9 @@ impl Core {
             Input::Submit(_)
             | Input::WorkerJoined { .. }
             | Input::WorkerGone { .. }
-            | Input::Sealed { .. } => true,
+            | Input::Sealed { .. }
+            // Trainings of a graph that goes on are begun again.
+            | Input::Pause { .. } => true,
             Input::Tick => self.end_exclusions(now_us),
             _ => false,
         };
@@ -69,6 +71,8 @@ impl Core {
             if frees_workers(&effects[seen..]) {
                 self.find_idle_workers();
                 place = true;
+                // The slot that a training had is a task's again.
+                self.place_tasks(now_us, &mut effects);
             }
             if place {
                 self.assign_workers(now_us, &mut effects);
@@ -321,7 +325,10 @@ impl Core {
         self.has_loaded_trainings |= job.state.trains_for.is_some();
         if !job.state.phase.is_over() {
             for worker in job.active() {
-                self.workers.insert(worker, job.members[&worker].about.clone());
+                let about = job.members[&worker].about.clone();
+                // It registered with an earlier engine, and has room for general tasks beside this job.
+                self.fleet.worker_joined(worker, &about);
+                self.workers.insert(worker, about);
                 self.idle.remove(&worker);
             }
         }

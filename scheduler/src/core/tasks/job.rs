@@ -234,7 +234,12 @@ impl TaskJob {
 
     /// Whether its ready tasks may be given out.
     pub(super) fn gives_out(&self) -> bool {
-        self.is_running() && !self.state.paused
+        self.is_running() && !self.is_paused()
+    }
+
+    /// Whether somebody holds it up.
+    pub(in crate::core) fn is_paused(&self) -> bool {
+        self.state.paused
     }
 
     /// Stops giving out tasks, or goes on. What workers have already goes on.

@@ -129,8 +129,9 @@ impl Fleet {
             };
             let slots = about.capacity.slots.saturating_sub(u32::from((matching.trains)(worker, about)));
             let orders = self.fill(worker, about, slots, matching);
-            // One that has all that its slots can run is looked at again when something of it ends.
-            if self.loads.get(&worker).is_none_or(|load| load.held >= slots) {
+            // One that has all that its slots can run is looked at again when something of it ends. The slot of a training
+            // counts: its end is nothing that shows here.
+            if self.loads.get(&worker).is_none_or(|load| load.held >= about.capacity.slots) {
                 self.hungry.remove(&worker);
             }
             if !orders.is_empty() {

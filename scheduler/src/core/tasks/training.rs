@@ -138,7 +138,7 @@ impl Core {
     fn begin_training(&mut self, id: &JobId, task: u32, now_us: u64, effects: &mut Vec<Effect>) {
         let Some(graph) = self.task_jobs.get_mut(id) else { return };
         let of = graph.attempt(task);
-        let training = id.of_training(task, of.attempt);
+        let training = graph.training_of(task);
         match graph.training_job(task, &training) {
             Ok(spec) => {
                 let fields = vec![("task", graph.display(task)), ("training", training.to_string())];
@@ -206,6 +206,7 @@ impl Job {
             (Phase::Failed { code, reason }, _) => {
                 // A parameter shard was lost, which is nobody's fault here.
                 let cause = if code == SHARD_LOST { FailureCause::Worker } else { FailureCause::Function };
+                let reason = reason.strip_prefix(&format!("[{code}] ")).unwrap_or(reason);
                 failure(cause, code, format!("job {id}: {reason}"))
             }
             (Phase::Canceled, _) => {
@@ -248,8 +249,12 @@ impl TaskJob {
 
     /// A task trains, as was stored.
     pub(super) fn restore_training(&mut self, task: u32) {
-        let training = self.id.of_training(task, self.graph.slot(task).attempts);
-        self.trainings.open.insert(task, training);
+        self.trainings.open.insert(task, self.training_of(task));
+    }
+
+    /// The job of a task's last attempt.
+    pub(super) fn training_of(&self, task: u32) -> JobId {
+        self.id.of_training(task, self.graph.slot(task).attempts)
     }
 
     /// Takes up to so many tasks that could begin to train: they do.

@@ -4,7 +4,7 @@ use super::TaskJob;
 use crate::{
     core::{Core, Phase},
     ids::{Incarnation, JobId},
-    tasks::{FunctionId, Needs, TaskClass, TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
+    tasks::{Failure, FunctionId, Needs, TaskClass, TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
 };
 
 /// Inputs that a view lists.
@@ -14,14 +14,16 @@ const NAMED_IN_A_SENTENCE: usize = 5;
 
 impl Core {
     /// The tasks that a query asks for; `None` if there is no such job.
-    pub fn task_views(&self, job: &JobId, query: &TaskQuery) -> Option<Vec<TaskView>> {
+    pub fn task_views(&self, job: &JobId, query: &TaskQuery, now_us: u64) -> Option<Vec<TaskView>> {
         let job = self.task_jobs.get(job)?;
         if let Some(name) = &query.name {
-            return Some(job.graph.task_named(name).map(|task| self.view(job, task)).into_iter().collect());
+            return Some(
+                job.graph.task_named(name).map(|task| self.view(job, task, now_us)).into_iter().collect(),
+            );
         }
         let wanted = |task: &u32| query.state.is_none_or(|state| job.graph.state(*task) == state);
         let tasks = (query.first.0..job.graph.len()).filter(wanted).take(query.limit as usize);
-        Some(tasks.map(|task| self.view(job, task)).collect())
+        Some(tasks.map(|task| self.view(job, task, now_us)).collect())
     }
 
     /// What a task gave, `None` within while it has not ended; `None` if there is no such job or task.
@@ -31,7 +33,7 @@ impl Core {
         there.then(|| (job.graph.state(task.0) == TaskState::Done).then(|| job.values.get(task.0)))
     }
 
-    fn view(&self, job: &TaskJob, task: u32) -> TaskView {
+    fn view(&self, job: &TaskJob, task: u32, now_us: u64) -> TaskView {
         let slot = job.graph.slot(task);
         let record = job.graph.record(task);
         let work = &job.class(slot.class).class.work;
@@ -45,7 +47,7 @@ impl Core {
             worker: job.holder(task).map(|worker| self.worker_name(worker)),
             inputs: inputs().take(INPUTS_SHOWN).collect(),
             inputs_total: inputs().count() as u32,
-            because: self.because(job, task),
+            because: self.because(job, task, now_us),
         }
     }
 
@@ -56,11 +58,11 @@ impl Core {
         }
     }
 
-    fn because(&self, job: &TaskJob, task: u32) -> String {
+    fn because(&self, job: &TaskJob, task: u32, now_us: u64) -> String {
         let faults = job.faults.get(&task);
         let last = || {
             let failure = faults.and_then(|faults| faults.last.as_ref());
-            failure.map(|f| format!("[{}] {}", f.code, f.reason)).unwrap_or_default()
+            failure.map(in_words).unwrap_or_default()
         };
         match job.graph.state(task) {
             TaskState::Waiting if job.state.phase == Phase::Queued => {
@@ -75,11 +77,8 @@ impl Core {
             TaskState::Training => self.how_it_trains(job, task),
             TaskState::Backoff => {
                 let until_us = faults.and_then(|faults| faults.backoff_until_us).unwrap_or_default();
-                format!(
-                    "its next attempt is at {} ms, because the last one failed: {}",
-                    until_us / 1000,
-                    last()
-                )
+                let pause_s = until_us.saturating_sub(now_us) as f64 / 1e6;
+                format!("its next attempt is in {pause_s:.1} s, because the last one failed: {}", last())
             }
             TaskState::Leased => {
                 let holder = job.holder(task).map(|worker| self.worker_name(worker)).unwrap_or_default();
@@ -96,9 +95,17 @@ impl Core {
                 ),
                 None => "it gives what another task gives".into(),
             },
-            TaskState::Done => "it is done".into(),
+            TaskState::Done => match job.class_of(task).class.work {
+                Work::Call(_) => "it is done".into(),
+                Work::Train(_) => format!("job {} has trained for it", job.training_of(task)),
+            },
             TaskState::Failed => format!("it failed: {}", last()),
-            TaskState::Skipped => "it, or something that it needs, had nothing to give".into(),
+            TaskState::Skipped => match job.nothing_given(task) {
+                Some(input) => {
+                    format!("it needs task {}, which is {}", job.display(input), job.graph.state(input))
+                }
+                None => "it had nothing to give".into(),
+            },
             TaskState::Canceled => "the job ended before it could".into(),
         }
     }
@@ -148,4 +155,20 @@ impl Core {
             }
         }
     }
+}
+
+impl TaskJob {
+    /// A task whose value this one needs and which has none.
+    fn nothing_given(&self, task: u32) -> Option<u32> {
+        let record = self.graph.record(task);
+        let gives_nothing =
+            |input: &u32| matches!(self.graph.state(*input), TaskState::Failed | TaskState::Skipped);
+        record.values_of().find(gives_nothing)
+    }
+}
+
+/// With its code, which the words of a function's own failure begin with.
+fn in_words(Failure { code, reason, .. }: &Failure) -> String {
+    let coded = format!("[{code}]");
+    if reason.starts_with(&coded) { reason.clone() } else { format!("{coded} {reason}") }
 }

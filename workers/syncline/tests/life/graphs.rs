@@ -10,9 +10,10 @@ use std::{
 
 use syncline::{
     ArgumentError, CallOptions, Cluster as Place, EngineAddresses, Function, JobId, PreparedTraining,
-    TaskGraph, TaskHandle, Token, Trained, TrainingChanges,
+    RUN_MODEL, TaskGraph, TaskHandle, Tensor, Token, Trained, TrainingChanges,
     worker::{Context, Next, Worker, run},
 };
+use syncline_onnx::mlp;
 use syncline_scheduler::samples::splitmix64;
 
 use crate::{
@@ -173,6 +174,40 @@ async fn twenty_kills_of_engine_and_workers_change_no_value_of_a_graph_that_call
     // The day after: the same name again, with what it trained before gone.
     cluster.client().delete(&first.job).await.unwrap();
     Expected::submit(&cluster, "first", Some((&training, 1))).await.check(&cluster).await;
+}
+
+/// The workers that train have room for a model again.
+async fn check_models_run(cluster: &Cluster, id: &str) {
+    let client = cluster.client();
+    let model = client.upload_model(mlp(&[3, 2], 1).to_bytes()).await.unwrap();
+    let mut graph = TaskGraph::new(id);
+    let batch = Tensor::new([1, 3], vec![0.0f32; 3]).unwrap();
+    let scores: Vec<_> = (0..4).map(|_| graph.call(RUN_MODEL, (model, vec![batch.clone()]))).collect();
+    let id = client.submit_tasks(&graph).await.unwrap();
+    let summary = cluster.until_over(&id).await;
+    assert_eq!(summary["state"], "done", "{summary:?}");
+    assert_eq!(client.get(&id, &scores[3]).await.unwrap()[0].shape(), [1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_runs_models_again_when_its_training_has_ended_and_its_engine_was_killed_meanwhile() {
+    let mut cluster = Cluster::start(2, 1, TRAINS).await;
+    let training = prepared(&cluster, "asp").await;
+    let client = cluster.client();
+    let mut graph = TaskGraph::new("quiet");
+    graph.train(&training, TrainingChanges::new());
+    let graph = client.submit_tasks(&graph).await.unwrap();
+    cluster.until(&graph.of_training(0, 1), |summary| number(summary, "samples_applied") > SAMPLES / 3).await;
+    // It waits for the only slot of the worker.
+    check_models_run(&cluster, "models").await;
+    let mut graph = TaskGraph::new("restarted");
+    graph.train(&training, TrainingChanges::new());
+    let graph = client.submit_tasks(&graph).await.unwrap();
+    cluster.until(&graph.of_training(0, 1), |summary| number(summary, "samples_applied") > SAMPLES / 3).await;
+    cluster.kill_engine();
+    cluster.start_engine();
+    assert_eq!(cluster.until_over(&graph).await["state"], "done");
+    check_models_run(&cluster, "models-restarted").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
