@@ -14,6 +14,7 @@ const SHOWN: usize = 10;
 async fn main() -> anyhow::Result<()> {
     let path = |file: String| Ok(Path::new(&file).canonicalize().context(file)?.display().to_string());
     let files = env::args().skip(1).map(path).collect::<anyhow::Result<Vec<String>>>()?;
+    anyhow::ensure!(!files.is_empty(), "files, please: words FILE...");
     let (graph, all) = words::graph("words", &files);
 
     let client = Client::find()?;
