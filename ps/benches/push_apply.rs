@@ -1,7 +1,7 @@
-//! 100 MB pushed over TCP and applied: ours against the leanest loop that does the same work.
+//! 100 MB pushed and applied, by each transport: ours against the leanest loop that does the same work over TCP.
 //!
 //! The lean loop is a socket, a 256 KiB buffer and the fused update, without headers, locks or books. Machines
-//! differ from minute to minute, so both run in turn and the ratio is printed first; criterion's own figures follow.
+//! differ from minute to minute, so all run in turn and the ratio is printed first; criterion's own figures follow.
 
 use std::{
     hint::black_box,
@@ -15,10 +15,12 @@ use criterion::{Criterion, Throughput};
 use socket2::SockRef;
 use syncline_engine::rpc::{OpenJob, ShardClient, ShardRequest, ShardResponse, Token, connect, hello::Role};
 use syncline_ps::{
-    client::{BlobClient, PushHeader, ReadCondition, ShardSet, gradient_norm},
+    client::{BlobClient, Canceller, ClientOptions, PushHeader, ReadCondition, ShardSet, gradient_norm},
     optim::{self, OptimizerState},
     server::{Handle, Options, Server},
     shard::CHUNK_ELEMENTS,
+    transport::{Choice, Transport},
+    wire::SessionKey,
 };
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, ShardIndex},
@@ -32,6 +34,7 @@ const BYTES: u64 = ELEMENTS as u64 * 4;
 const ROUNDS: usize = 21;
 /// Parameters of a small perceptron.
 const SMALL: usize = 4810;
+const TRANSPORTS: [Transport; 3] = [Transport::Tcp, Transport::Unix, Transport::Shm];
 const HEADER: PushHeader = PushHeader {
     learning_rate: 1e-3,
     weight: 1.0,
@@ -90,7 +93,7 @@ struct Ours {
 }
 
 impl Ours {
-    fn start(elements: usize) -> Self {
+    fn start(elements: usize, transport: Transport) -> Self {
         let (token, dir) = (Token::generate(), tempfile::tempdir().expect("a directory"));
         let server = Server::start(Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -126,9 +129,11 @@ impl Ours {
                 .expect("an answer")
                 .expect("an open job");
         });
-        let worker =
-            ShardSet::connect(&[address], token, job, Generation(1), Incarnation(1), elements as u64)
-                .expect("a worker");
+        let session = SessionKey { job, generation: Generation(1), incarnation: Incarnation(1) };
+        let options = ClientOptions { transport: Choice::Only(transport), ..ClientOptions::default() };
+        let (addresses, canceller) = ([address].as_slice().into(), Canceller::default());
+        let worker = ShardSet::connect_with(&addresses, token, session, elements as u64, options, canceller)
+            .expect("a worker");
         Self { worker, seq: 0, _server: server, _dir: dir }
     }
 
@@ -149,42 +154,51 @@ fn timed(work: impl FnOnce()) -> Duration {
     started.elapsed()
 }
 
+/// Everybody in turn, and the medians of each round's own ratio.
+fn compare(lean: &mut Lean, ours: &mut [(Transport, Ours)], gradient: &[f32]) {
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS + 3 {
+        let lean = timed(|| lean.push(gradient));
+        let each: Vec<Duration> = ours.iter_mut().map(|(_, ours)| timed(|| ours.push(gradient))).collect();
+        rounds.push((lean, each));
+    }
+    // The first ones touch memory that nobody has touched.
+    rounds.drain(..3);
+    let rate = |times: Vec<Duration>| BYTES as f64 / median(times) / 1e9;
+    let lean: Vec<Duration> = rounds.iter().map(|(lean, _)| *lean).collect();
+    println!("push + apply 100 MB, in turn: lean {:.2} GB/s", rate(lean));
+    for (index, (transport, _)) in ours.iter().enumerate() {
+        let ratio = |(lean, each): &(Duration, Vec<Duration>)| lean.div_duration_f64(each[index]);
+        let ratios = rounds.iter().map(|round| Duration::from_secs_f64(ratio(round))).collect();
+        let times = rounds.iter().map(|(_, each)| each[index]).collect();
+        println!("  {transport}: {:.2} GB/s, {:.1} % of the lean loop", rate(times), 100.0 * median(ratios));
+    }
+}
+
 fn main() {
     let gradient = vec![1e-3f32; ELEMENTS];
     if !std::env::args().any(|arg| arg == "--bench") {
         // `cargo test --all-targets` only wants to know that this compiles.
         return;
     }
-    let (mut lean, mut ours) = (Lean::start(), Ours::start(ELEMENTS));
-    for _ in 0..3 {
-        lean.push(&gradient);
-        ours.push(&gradient);
-    }
-    let (mut a, mut b) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        a.push(timed(|| lean.push(&gradient)));
-        b.push(timed(|| ours.push(&gradient)));
-    }
-    let ratios: Vec<Duration> =
-        a.iter().zip(&b).map(|(a, b)| Duration::from_secs_f64(a.as_secs_f64() / b.as_secs_f64())).collect();
-    let rate = |times: Vec<Duration>| BYTES as f64 / median(times) / 1e9;
-    println!(
-        "push + apply 100 MB, in turn: lean {:.2} GB/s, syncline {:.2} GB/s, {:.1} % of the lean loop",
-        rate(a),
-        rate(b),
-        100.0 * median(ratios),
-    );
+    let mut lean = Lean::start();
+    let mut ours = TRANSPORTS.map(|transport| (transport, Ours::start(ELEMENTS, transport)));
+    compare(&mut lean, &mut ours, &gradient);
 
     let mut criterion =
         Criterion::default().sample_size(20).measurement_time(Duration::from_secs(3)).configure_from_args();
     let mut group = criterion.benchmark_group("100 MB");
     group.throughput(Throughput::Bytes(BYTES));
     group.bench_function("push lean", |b| b.iter(|| lean.push(&gradient)));
-    group.bench_function("push", |b| b.iter(|| ours.push(&gradient)));
+    for (transport, ours) in &mut ours {
+        group.bench_function(format!("push {transport}"), |b| b.iter(|| ours.push(&gradient)));
+    }
     let mut values = vec![0.0f32; ELEMENTS];
-    group.bench_function("pull", |b| {
-        b.iter(|| ours.worker.pull(ReadCondition::version(0), &mut values).expect("a pull"))
-    });
+    for (transport, ours) in &mut ours {
+        group.bench_function(format!("pull {transport}"), |b| {
+            b.iter(|| ours.worker.pull(ReadCondition::version(0), &mut values).expect("a pull"))
+        });
+    }
     group.bench_function("gradient norm", |b| b.iter(|| gradient_norm(black_box(&[&gradient]))));
     let rules = [
         ("step sgd", sgd()),
@@ -204,11 +218,13 @@ fn main() {
 
     // What a small model feels: round trips, not bandwidth.
     let (few, mut values) = (vec![1e-3f32; SMALL], vec![0.0f32; SMALL]);
-    let mut small = Ours::start(SMALL);
-    criterion.bench_function("20 kB/push and pull", |b| {
-        b.iter(|| {
-            small.push(&few);
-            small.worker.pull(ReadCondition::version(0), &mut values).expect("a pull")
+    for transport in TRANSPORTS {
+        let mut small = Ours::start(SMALL, transport);
+        criterion.bench_function(&format!("20 kB/push and pull {transport}"), |b| {
+            b.iter(|| {
+                small.push(&few);
+                small.worker.pull(ReadCondition::version(0), &mut values).expect("a pull")
+            });
         });
-    });
+    }
 }

@@ -3,7 +3,7 @@
 use syncline_engine::rpc::{ShardFault, hello::HelloError};
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 
-use crate::{shard::ShardPosition, wire::WireError};
+use crate::{shard::ShardPosition, transport::Transport, wire::WireError};
 
 /// Why a shard could not be used. Conditions that a shard reports keep the code of [`ShardFault`].
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +68,9 @@ pub enum PsError {
     /// Its file stays as it is.
     #[error("[E427] this was started as shard {here}, and {path} holds a job of shard {saved}")]
     SavedByOtherShard { here: ShardPosition, path: String, saved: ShardPosition },
+    /// It was asked for by name, so that nothing else is tried.
+    #[error("[E436] shard {address} cannot be reached by {wanted}: {cause}")]
+    NoTransport { address: String, wanted: Transport, cause: String },
     #[error("[E418] listening on {listen} would serve other machines, which needs a token named on purpose")]
     BindWithoutToken { listen: std::net::SocketAddr },
 }
@@ -100,6 +103,7 @@ impl PsError {
             Self::EngineUnavailable { .. } => "E426",
             Self::SavedByOtherShard { .. } => "E427",
             Self::NotSavedYet { .. } => "E428",
+            Self::NoTransport { .. } => "E436",
         }
     }
 
@@ -155,6 +159,9 @@ impl PsError {
             Self::SavedByOtherShard { .. } => {
                 "start it with --shard and the engine with --shards as before; the job goes on then, and removing its file gives it up"
             }
+            Self::NoTransport { .. } => {
+                "start the worker with --transport auto, or on the shard's machine as the shard's user"
+            }
             Self::Digest { .. } => "use a digest that `syncline submit` or `BlobClient::put` printed",
         }
     }
@@ -192,6 +199,7 @@ mod tests {
             ShardFault::WrongGeneration { job, given: Generation(1), current: Generation(2) }.into(),
             ShardFault::Fenced { given: EngineEpoch(1), highest: EngineEpoch(2) }.into(),
             PsError::Unreachable { address: "a".into(), after_ms: 1, cause: "b".into() },
+            PsError::NoTransport { address: "a".into(), wanted: Transport::Shm, cause: "b".into() },
             PsError::Canceled,
             PsError::Length { what: "gradient", got: 1, expected: 2 },
             PsError::Digest { given: "x".into() },

@@ -7,6 +7,7 @@
 //!
 //! - [`optim`]: the update rules, as fused loops.
 //! - [`shard`]: what one process keeps of one job, and the rules of pushing, pulling and barriers. No network.
+//! - [`transport`]: what carries the bytes: TCP, a unix socket, or shared memory.
 //! - [`wire`]: frames of the tensor connection, as pure functions.
 //! - [`server`]: the process: listener, tensor threads, control service, blobs, snapshots.
 //! - [`client`]: what workers hold; reconnects and resumes.
@@ -21,6 +22,7 @@ mod error;
 pub mod optim;
 pub mod server;
 pub mod shard;
+pub mod transport;
 pub mod wire;
 
 pub use error::PsError;

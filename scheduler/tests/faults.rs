@@ -10,8 +10,8 @@ use std::{
 
 use syncline_scheduler::{
     core::{
-        Assignment, Blame, Core, Effect, HeldJob, Input, Iterated, Job, Outcome, Phase, ProgressFloor,
-        Refused, SnapshotFile, Submission, TaskFault, TaskReport, Work, WorkerInfo,
+        Assignment, Blame, Cancellation, Core, Effect, HeldJob, Input, Iterated, Job, Outcome, Phase,
+        ProgressFloor, Refused, SnapshotFile, Submission, TaskFault, TaskReport, Work, WorkerInfo,
     },
     ids::{Generation, Incarnation, JobId, ShardIndex},
     sim::{ControlPlane, Shell, training, training_job},
@@ -20,6 +20,10 @@ use syncline_scheduler::{
 
 fn id(name: &str) -> JobId {
     name.parse().unwrap()
+}
+
+fn cancel(job: &str) -> Cancellation {
+    Cancellation { job: id(job), reason: "enough".into(), grace_ms: 0 }
 }
 
 /// A job of `iterations`, and a snapshot.
@@ -36,12 +40,15 @@ fn spec(name: &str, policy: &str, iterations: u64) -> JobSpec {
 #[derive(Default)]
 struct Recorder {
     effects: Vec<Effect>,
+    /// What the events of all jobs are about.
+    events: Vec<String>,
 }
 
 impl Shell for Recorder {
     fn handle(&mut self, core: &mut Core, now_us: u64, input: Input) -> Vec<Effect> {
         let mut effects = core.handle(now_us, input).unwrap();
-        core.take_commits(now_us);
+        let events = core.take_commits(now_us).into_values().flat_map(|commit| commit.events);
+        self.events.extend(events.map(|event| event[0].1.clone()));
         self.effects.extend(effects.iter().cloned());
         effects.retain(|e| !matches!(e, Effect::Snapshot { .. } | Effect::Attach { .. }));
         effects
@@ -208,13 +215,28 @@ fn the_same_submission_again_is_the_same_job_and_another_one_of_its_name_is_not(
     let running = Refused::NotOver { job: id("job"), state: "queued" };
     assert_eq!(refuse(&mut world, submission(2, true)), running);
     assert_eq!(world.plane.core.handle(2_000_000, Input::Delete(id("job"))).unwrap_err(), running);
-    world.give(Input::Cancel(id("job")));
+    world.give(Input::Cancel(cancel("job")));
     world.give(Input::Submit(submission(2, true)));
     assert_eq!(world.job("job").generation(), Generation::first(2));
-    world.give(Input::Cancel(id("job")));
+    world.give(Input::Cancel(cancel("job")));
     world.plane.core.handle(3_000_000, Input::Delete(id("job"))).unwrap();
     assert!(world.plane.core.take_commits(3_000_000)[&id("job")].gone);
     assert!(world.plane.core.job(&id("job")).is_none());
+}
+
+#[test]
+fn a_job_that_is_canceled_says_why_in_its_summary_its_events_and_of_its_nodes() {
+    let mut world = World::new();
+    world.submit(spec("job", "asp", 5), 1);
+    world.plane.core.take_commits(2_000_000);
+    world.plane.core.handle(2_000_000, Input::Cancel(cancel("job"))).unwrap();
+    let explained = world.job("job").explain_task(&"snapshot".parse().unwrap()).unwrap();
+    assert_eq!(explained.because, ["the job was canceled before it could end: enough"]);
+    let commit = world.plane.core.take_commits(2_000_000).remove(&id("job")).unwrap();
+    let reason = ("reason", "enough".to_owned());
+    assert!(commit.summary.contains(&("state", "canceled".to_owned())) && commit.summary.contains(&reason));
+    assert!(commit.events.iter().any(|event| event.contains(&reason)), "{:?}", commit.events);
+    assert!(commit.job_state.unwrap().contains(r#""cancel_reason":"enough""#), "the next engine knows");
 }
 
 #[test]
@@ -351,4 +373,29 @@ fn a_worker_that_does_not_train_is_given_no_job() {
     let trains = world.join(2, "trains");
     assert_eq!(world.code("job"), "running");
     assert!(world.hands.contains_key(&trains) && !world.hands.contains_key(&Incarnation(1)));
+}
+
+#[test]
+fn a_worker_that_is_slow_now_and_then_is_called_so_once_a_second() {
+    let mut world = World::new();
+    let (steady, unsteady) = (world.join(1, "steady"), world.join(2, "unsteady"));
+    world.submit(spec("job", "asp", 1_000_000), 1);
+    let of = |compute_us: u64| {
+        move |work: &Work| match done(work) {
+            Outcome::Iterated(it) => Outcome::Iterated(Iterated { compute_us, ..it }),
+            other => other,
+        }
+    };
+    let began_us = world.now_us;
+    for round in 0.. {
+        world.now_us += 2_000;
+        world.report(steady, of(1_000));
+        // Eight rounds slow, eight rounds not.
+        world.report(unsteady, of(if round / 8 % 2 == 0 { 20_000 } else { 1_000 }));
+        if world.now_us - began_us > 5_000_000 {
+            break;
+        }
+    }
+    let slow = world.plane.shell.events.iter().filter(|what| *what == "worker_slow").count();
+    assert!((3..=5).contains(&slow), "{slow} times in 5 s");
 }

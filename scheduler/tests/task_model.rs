@@ -4,11 +4,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "cluster/stored.rs"]
+mod stored;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
+use stored::apply;
 use syncline_scheduler::{
-    core::{Commit, Core, Effect, GraphSubmission, Input, Phase, StoredJob, TaskJob, WorkerInfo},
+    core::{Cancellation, Core, Effect, GraphSubmission, Input, Phase, StoredJob, TaskJob, WorkerInfo},
     ids::{Incarnation, JobId},
     tasks::{
         Arg, Backoff, Bytes, Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphSpec, NewTask,
@@ -75,6 +79,8 @@ fn class() -> TaskClass {
         crashes: 1_000,
         errors: ERRORS,
         backoff: Backoff { first_ms: 1, longest_ms: 5 },
+        // Nothing reaches it; it is kept and read back.
+        queue_limit_ms: Some(3_600_000),
         on_failure: OnFailure::SkipDependents,
         ..Rules::default()
     };
@@ -196,6 +202,18 @@ impl Worker {
                         }
                     }
                 }
+                Order::Stop(stop) => {
+                    // Every second one has not begun, or looks whether it is to stop; the others go on.
+                    for (task, attempt) in stop.tasks.iter().filter(|(task, _)| task.0 % 2 == 0) {
+                        let key = (stop.job.clone(), task.0);
+                        if self.held.get(&key).is_some_and(|(_, order)| order.attempt == *attempt) {
+                            self.held.remove(&key);
+                            let (task, attempt, outcome) = (*task, *attempt, Outcome::Stopped);
+                            let end = TaskEnd { task, attempt, run_us: 1, outcome };
+                            self.reports.push_back((stop.job.clone(), stop.nonce, end));
+                        }
+                    }
+                }
             }
         }
     }
@@ -274,27 +292,6 @@ fn spawn(n: u8) -> Spawned {
     Spawned { classes: vec![class()], tasks, value: Err(u32::from(n)) }
 }
 
-fn put<V>(map: &mut BTreeMap<String, V>, fields: Vec<(String, Option<V>)>) {
-    for (field, value) in fields {
-        match value {
-            Some(value) => map.insert(field, value),
-            None => map.remove(&field),
-        };
-    }
-}
-
-fn store(job: &mut StoredJob, commit: Commit) {
-    job.spec = commit.spec.unwrap_or(std::mem::take(&mut job.spec));
-    job.job_state = commit.job_state.unwrap_or(std::mem::take(&mut job.job_state));
-    put(&mut job.workers, commit.workers);
-    job.graph.classes.extend(commit.graph.classes);
-    job.graph.chunks.extend(commit.graph.chunks);
-    job.graph.windows.extend(commit.graph.windows);
-    put(&mut job.graph.values, commit.graph.values);
-    put(&mut job.graph.faults, commit.graph.faults);
-    put(&mut job.graph.leases, commit.graph.leases);
-}
-
 struct World {
     core: Core,
     stored: BTreeMap<JobId, StoredJob>,
@@ -319,7 +316,7 @@ impl World {
         let effects = self.core.handle(self.now_us, input).unwrap();
         for (id, commit) in self.core.take_commits(self.now_us) {
             let stored = self.stored.entry(id.clone()).or_default();
-            store(stored, commit);
+            apply(stored, commit);
             assert!(stored.holds_tasks());
             assert_eq!(Some(&TaskJob::load(stored).unwrap()), self.core.task_job(&id), "as it was committed");
         }
@@ -423,7 +420,10 @@ impl World {
                     for job in jobs {
                         self.handle(Input::Pause { job: job.clone(), paused: true });
                         self.handle(Input::Tick);
-                        self.handle(Input::Pause { job, paused: false });
+                        // The grace of one that is canceled may be over.
+                        if !self.is_over(&job) {
+                            self.handle(Input::Pause { job, paused: false });
+                        }
                     }
                 }
                 _ => self.join(),
@@ -462,16 +462,22 @@ impl World {
     }
 }
 
+impl World {
+    fn new(seed: u64, slots: u32) -> Self {
+        Self {
+            core: Core::new(1),
+            stored: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            next_worker: 0,
+            slots,
+            now_us: 1_000_000,
+            random: seed | 1,
+        }
+    }
+}
+
 fn run(graphs: &[Vec<NewTask>], parts: usize, seed: u64, slots: u32, misfortunes: u64) {
-    let mut world = World {
-        core: Core::new(1),
-        stored: BTreeMap::new(),
-        workers: BTreeMap::new(),
-        next_worker: 0,
-        slots,
-        now_us: 1_000_000,
-        random: seed | 1,
-    };
+    let mut world = World::new(seed, slots);
     let ids: Vec<JobId> = (0..graphs.len()).map(|n| format!("job{n}").parse().unwrap()).collect();
     for (nonce, (id, tasks)) in ids.iter().zip(graphs).enumerate() {
         let (nonce, count) = (nonce as u32, tasks.len() as u32);
@@ -549,6 +555,58 @@ proptest! {
     ) {
         let graphs: Vec<Vec<NewTask>> = graphs.iter().map(|drawn| graph(drawn)).collect();
         run(&graphs, parts, seed, slots, misfortunes);
+    }
+}
+
+/// A graph of which somebody has enough after so many steps.
+fn run_and_cancel(tasks: &[NewTask], seed: u64, slots: u32, steps: u64, grace_ms: u64) {
+    let mut world = World::new(seed, slots);
+    let id: JobId = "job".parse().unwrap();
+    let spec = GraphSpec { id: id.clone(), classes: vec![class()], tasks: tasks.to_vec(), complete: true };
+    let submission = GraphSubmission { spec: Box::new(spec), nonce: 1, replace: false };
+    world.handle(Input::SubmitGraph(submission));
+    (0..steps).for_each(|_| world.step(60));
+    if world.is_over(&id) {
+        return;
+    }
+    let cancellation = Cancellation { job: id.clone(), reason: "enough".into(), grace_ms };
+    world.handle(Input::Cancel(cancellation));
+    let until_us = world.now_us + grace_ms * 1_000;
+    while !world.is_over(&id) && world.now_us < until_us {
+        world.step(60);
+    }
+    world.handle(Input::Tick);
+    assert_eq!(*world.core.task_job(&id).unwrap().phase(), Phase::Canceled, "its time is over");
+    let before = world.views(&id);
+    let late: Vec<Incarnation> = world.workers.keys().copied().collect();
+    for worker in late {
+        world.report(worker, usize::MAX, false);
+    }
+    assert_eq!(world.views(&id), before, "late reports change nothing");
+    for (place, want) in expected(tasks).into_iter().enumerate() {
+        let state = before[place].state;
+        assert!(state.is_final(), "{place}: {state}");
+        assert!(state != TaskState::Done || want.is_some(), "{place}");
+        let kept = world.core.task_value(&id, TaskIndex(place as u32)).unwrap();
+        let results = kept.filter(|value| *value != Value::default());
+        let want = want.map(|want| Value::Inline(want.to_le_bytes().to_vec().into()));
+        assert!(results.is_none() || results == want, "{place}: {results:?}");
+    }
+    assert!(world.stored[&id].graph.leases.is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_canceled_graph_is_over_when_its_grace_is_whatever_dies(
+        drawn in prop::collection::vec(drawn(), 1..30),
+        seed: u64,
+        slots in 1u32..4,
+        steps in 0u64..60,
+        grace_ms in 0u64..30,
+    ) {
+        run_and_cancel(&graph(&drawn), seed, slots, steps, grace_ms);
     }
 }
 

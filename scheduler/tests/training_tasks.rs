@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use syncline_scheduler::{
-    core::{Core, Effect, GraphSubmission, Input, Phase, Refused, Submission, WorkerInfo},
+    core::{Cancellation, Core, Effect, GraphSubmission, Input, Phase, Refused, Submission, WorkerInfo},
     ids::{Incarnation, JobId},
     sim,
     tasks::{
@@ -18,6 +18,10 @@ const WORKER: Incarnation = Incarnation(1);
 
 fn id(text: &str) -> JobId {
     text.parse().unwrap()
+}
+
+fn cancel(job: &str) -> Cancellation {
+    Cancellation { job: id(job), reason: "enough".into(), grace_ms: 0 }
 }
 
 fn function() -> FunctionId {
@@ -107,11 +111,11 @@ fn changes_that_cannot_be_read_or_make_no_job_fail_the_task() {
 #[test]
 fn a_training_that_is_canceled_by_hand_fails_its_attempt_and_the_next_has_another_name() {
     let mut core = core(vec![task(0, vec![])]);
-    core.handle(NOW_US, Input::Cancel(id("graph~0"))).unwrap();
+    core.handle(NOW_US, Input::Cancel(cancel("graph~0"))).unwrap();
     assert_eq!(view(&core, 0).state, TaskState::Backoff);
     core.handle(NOW_US, Input::Tick).unwrap();
     assert_eq!((view(&core, 0).state, phase(&core, "graph~0-2")), (TaskState::Training, Some(Phase::Queued)));
-    core.handle(NOW_US, Input::Cancel(id("graph~0-2"))).unwrap();
+    core.handle(NOW_US, Input::Cancel(cancel("graph~0-2"))).unwrap();
     let failed = core.task_job(&id("graph")).unwrap().phase().clone();
     assert!(matches!(&failed, Phase::Failed { code, .. } if code == "E059"), "{failed:?}");
 }
@@ -129,7 +133,7 @@ fn records_of_a_training_that_cannot_be_used_cost_one_attempt() {
 fn the_end_of_a_graph_is_that_of_its_trainings_and_they_are_deleted_with_it() {
     let mut core = core(vec![task(0, vec![]), task(0, vec![])]);
     core.take_commits(NOW_US);
-    let effects = core.handle(NOW_US, Input::Cancel(id("graph"))).unwrap();
+    let effects = core.handle(NOW_US, Input::Cancel(cancel("graph"))).unwrap();
     let closed = effects.iter().filter(|effect| matches!(effect, Effect::CloseShards { .. })).count();
     assert_eq!(
         (closed, phase(&core, "graph~0"), phase(&core, "graph~1")),
@@ -145,7 +149,7 @@ fn the_end_of_a_graph_is_that_of_its_trainings_and_they_are_deleted_with_it() {
 #[test]
 fn a_graph_that_takes_the_name_of_one_that_is_over_has_trainings_of_its_own() {
     let mut core = core(vec![task(0, vec![])]);
-    core.handle(NOW_US, Input::Cancel(id("graph"))).unwrap();
+    core.handle(NOW_US, Input::Cancel(cancel("graph"))).unwrap();
     let first = core.job(&id("graph~0")).unwrap().generation();
     core.take_commits(NOW_US);
     core.handle(NOW_US, submission("graph", vec![task(0, vec![])], true, 8)).unwrap();
@@ -174,7 +178,7 @@ fn a_graph_that_is_paused_begins_no_training() {
     let tasks = vec![task(0, vec![]), NewTask { after: vec![TaskRef::New(0)], ..task(0, vec![]) }];
     core.handle(NOW_US, submission("graph", tasks, false, 7)).unwrap();
     core.handle(NOW_US, Input::Pause { job: id("graph"), paused: true }).unwrap();
-    core.handle(NOW_US, Input::Cancel(id("graph~0"))).unwrap();
+    core.handle(NOW_US, Input::Cancel(cancel("graph~0"))).unwrap();
     core.handle(NOW_US, Input::Tick).unwrap();
     assert_eq!(
         (view(&core, 0).state, view(&core, 0).because.as_str()),
@@ -219,7 +223,7 @@ fn the_only_slot_of_a_worker_is_a_tasks_again_when_its_training_ends() {
         core.handle(NOW_US, Input::Tick).unwrap();
         assert_eq!(state(&core), TaskState::Ready, "the slot trains");
     }
-    core.handle(NOW_US, Input::Cancel(id("graph"))).unwrap();
+    core.handle(NOW_US, Input::Cancel(cancel("graph"))).unwrap();
     assert_eq!(state(&core), TaskState::Leased);
 }
 
@@ -243,7 +247,7 @@ fn of_trainings_that_are_ready_in_the_same_moment_the_first_in_the_graph_gets_th
         let about = WorkerInfo { max_batch: None, ..WorkerInfo::default() };
         core.handle(NOW_US, Input::WorkerJoined { worker, about }).unwrap();
         assert_eq!(phase(&core, &format!("graph~{first}")), Some(Phase::Opening));
-        core.handle(NOW_US, Input::Cancel(id(&format!("graph~{first}")))).unwrap();
+        core.handle(NOW_US, Input::Cancel(cancel(&format!("graph~{first}")))).unwrap();
         core.handle(NOW_US, Input::WorkerGone { worker, reason: "gone".into() }).unwrap();
     }
 }
@@ -257,7 +261,7 @@ fn a_worker_that_trained_when_its_engine_ended_runs_tasks_again_under_the_next()
     core.restore(before.job(&id("graph~0")).unwrap().clone());
     core.restore_tasks(before.task_job(&id("graph")).unwrap().clone());
     core.handle(NOW_US, submission("calls", vec![task(1, vec![])], false, 8)).unwrap();
-    core.handle(NOW_US, Input::Cancel(id("graph"))).unwrap();
+    core.handle(NOW_US, Input::Cancel(cancel("graph"))).unwrap();
     let state = core.task_views(&id("calls"), &TaskQuery::default(), NOW_US).unwrap()[0].state;
     assert_eq!(state, TaskState::Leased);
 }

@@ -1,6 +1,11 @@
 //! General tasks through a real engine, Redis, shards, and workers with functions.
 
-use std::{collections::BTreeMap, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 use syncline_engine::status::JobPhase;
 use syncline_scheduler::{
@@ -8,7 +13,7 @@ use syncline_scheduler::{
     tasks::{MAX_INLINE_BYTES, TaskIndex, TaskState},
 };
 use syncline_workers::{
-    client::Client,
+    client::{Cancellation, Client},
     functions::{ArgumentError, CallOptions, Context, Function, Next, Registry, TaskGraph},
     local::{LocalCluster, LocalOptions},
     worker::{WorkerError, WorkerOptions, run},
@@ -26,6 +31,18 @@ const PANIC: Function<(), u64> = Function::new("panic");
 const ZONE: Function<(), String> = Function::new("zone");
 const LATER: Function<(u64,), u64> = Function::new("later");
 const FOREVER: Function<(), u64> = Function::new("forever");
+const STUBBORN: Function<(), u64> = Function::new("stubborn");
+
+/// Set by a test that lets `stubborn` return.
+static LET_GO: AtomicBool = AtomicBool::new(false);
+
+/// Does not look whether it is to stop.
+fn stubborn() -> u64 {
+    while !LET_GO.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    1
+}
 
 fn fibonacci(context: &Context, n: u64) -> Result<Next<u64>, ArgumentError> {
     if n < 2 {
@@ -62,6 +79,7 @@ fn registry(zone: &'static str) -> Registry {
         0u64
     };
     registry.register(FOREVER, forever).unwrap();
+    registry.register(STUBBORN, stubborn).unwrap();
     registry
 }
 
@@ -237,6 +255,70 @@ async fn a_job_that_is_canceled_gives_its_slots_back() {
     for sum in &sums {
         assert_eq!(rig.client.get(&job, sum).await.unwrap(), 2);
     }
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_canceled_job_waits_for_what_runs_as_long_as_it_is_told_to() {
+    let rig = Rig::start().await;
+    let mut graph = TaskGraph::new("stubborn");
+    let named = graph.call_with(&CallOptions::new().name("looks"), FOREVER, ());
+    graph.call(STUBBORN, ());
+    let job = rig.submit(&graph).await;
+    for task in 0..2 {
+        rig.until(&job, task, TaskState::Leased).await;
+    }
+    let patient = Cancellation::new().reason("too dear").grace(Duration::from_secs(3_600));
+    rig.client.cancel_with(&job, &patient).await.unwrap();
+    assert_eq!(rig.client.get(&job, &named).await.unwrap(), 0, "it looked, and what it gave counts");
+    let view = rig.client.status(&job).await.unwrap().job;
+    assert_eq!((view.state, view.reason.as_deref()), (JobPhase::Canceling, Some("too dear")));
+    assert_eq!(view.waiting_for.as_deref(), Some("1 tasks that were told to stop"));
+    let because = rig.until(&job, 1, TaskState::Leased).await;
+    assert!(because.contains("was told to stop it, because the job is canceled"), "{because}");
+    let stopping =
+        async || rig.client.workers().await.unwrap().iter().map(|worker| worker.stopping).sum::<u32>();
+    while stopping().await != 1 {
+        sleep(Duration::from_millis(10)).await;
+    }
+
+    rig.client.cancel_with(&job, &Cancellation::new().grace(Duration::ZERO)).await.unwrap();
+    let ended = rig.client.wait(&job, |_| ()).await.unwrap_err();
+    assert_eq!(ended.to_string(), "[E507] job stubborn was canceled: too dear");
+    let because = rig.until(&job, 1, TaskState::Canceled).await;
+    assert_eq!(because, "the job was canceled before it could end: too dear");
+    assert_eq!(stopping().await, 1, "its worker still says so");
+    LET_GO.store(true, Ordering::Relaxed);
+    while stopping().await != 0 {
+        sleep(Duration::from_millis(10)).await;
+    }
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_no_worker_can_begin_in_time_fails_and_the_rest_goes_on() {
+    let rig = Rig::start().await;
+    while rig.client.workers().await.unwrap().len() < 2 {
+        sleep(Duration::from_millis(10)).await;
+    }
+    let impatient = CallOptions::new()
+        .label("zone", "c")
+        .queue_limit(Duration::from_millis(100))
+        .retries(3)
+        .skip_dependents_on_failure();
+    let mut graph = TaskGraph::new("impatient");
+    let nobodys = graph.call_with(&impatient, ADD, (1, 1));
+    graph.call(ADD, (nobodys, 1));
+    // One that a worker has does not wait for one, however long it takes.
+    let runs_longer = CallOptions::new().queue_limit(Duration::from_millis(100)).label("zone", "a");
+    let later = graph.call_with(&runs_longer, LATER, (300,));
+    let job = rig.submit(&graph).await;
+    assert_eq!(rig.client.get(&job, &later).await.unwrap(), 300);
+    assert_eq!(rig.end(&job).await, DONE);
+    let because = rig.until(&job, 0, TaskState::Failed).await;
+    let why = "it failed: [E060] nobody has begun it within 100 ms: no worker that has `add` has 1 slots label zone=c";
+    assert_eq!(because, why);
+    rig.until(&job, 1, TaskState::Skipped).await;
     rig.stop().await;
 }
 

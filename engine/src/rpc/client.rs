@@ -191,7 +191,9 @@ pub trait ClientService {
         stream: JobStream,
         after: Option<StreamCursor>,
     ) -> Result<Vec<StreamEntry>, EngineFault>;
-    async fn cancel(job: JobId) -> Result<(), EngineFault>;
+    /// Ends a job. General tasks that run are told to stop, and given up after `grace_ms`; the job is over then, or when
+    /// the last of them has ended.
+    async fn cancel(job: JobId, reason: String, grace_ms: u64) -> Result<(), EngineFault>;
     /// Why there is a barrier, whom it waits for, and what was expected of it.
     async fn explain_barrier(job: JobId, barrier: Superstep) -> Result<BarrierExplanation, EngineFault>;
     /// Why a task is in the state it is in.

@@ -1,7 +1,7 @@
 //! Logs callers that were refused, such as those with a wrong token file, at a bounded rate.
 
 use std::{
-    net::SocketAddr,
+    fmt,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -26,7 +26,7 @@ struct Recent {
 
 impl Refusals {
     /// Logs the refusal of a caller, or counts it for the next line. What the caller sent is never repeated.
-    pub fn log(&self, peer: SocketAddr, error: &HelloError) {
+    pub fn log(&self, peer: impl fmt::Display, error: &HelloError) {
         if matches!(error, HelloError::Io(_)) {
             // A probe of the open port, such as a health check.
             debug!(%peer, %error, "no greeting");

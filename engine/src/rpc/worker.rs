@@ -65,6 +65,8 @@ pub struct Activity {
     pub holding: Vec<TaskKey>,
     /// General tasks that were received and have not ended, or whose end is not acknowledged yet.
     pub tasks: u32,
+    /// Functions that were told to stop and have not returned.
+    pub stopping: u32,
     /// What the worker waits for right now, if anything.
     pub blocked_on: Option<String>,
     /// How long the executor has been busy with its present task, without waiting at a shard; 0: it has none.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use syncline_scheduler::{
-    core::{BarrierExplanation, GraphSubmission, Input, Job, Submission, TaskExplanation},
+    core::{BarrierExplanation, Cancellation, GraphSubmission, Input, Job, Submission, TaskExplanation},
     graph::TaskId,
     ids::{JobId, Superstep},
     spec::JobSpec,
@@ -23,6 +23,8 @@ use crate::{
 
 /// Longest wait for the end of a job in one call.
 const MAX_JOB_WAIT: Duration = Duration::from_secs(60);
+/// Most characters of a reason that are kept.
+const MAX_REASON_CHARS: usize = 1_000;
 /// Most tasks that one call shows.
 const MAX_VIEWS: u32 = 10_000;
 
@@ -224,8 +226,9 @@ impl ClientService for ClientHandler {
         self.0.read_store(self.0.store.stream("read stream", &key, after)).await
     }
 
-    async fn cancel(self, _: Context, job: JobId) -> Result<(), EngineFault> {
-        self.0.commit_input(Input::Cancel(job)).await.map(drop)
+    async fn cancel(self, _: Context, job: JobId, reason: String, grace_ms: u64) -> Result<(), EngineFault> {
+        let reason = reason.chars().take(MAX_REASON_CHARS).collect();
+        self.0.commit_input(Input::Cancel(Cancellation { job, reason, grace_ms })).await.map(drop)
     }
 
     async fn explain_barrier(

@@ -1,6 +1,6 @@
 //! What becomes of a job whose records cannot be used: it is canceled, deleted, or replaced.
 
-use syncline_scheduler::core::{Commit, Input};
+use syncline_scheduler::core::{Cancellation, Commit, Input};
 
 use super::{
     decision_loop::{DecisionLoop, LoopEnd},
@@ -23,7 +23,9 @@ impl DecisionLoop {
         }
         let submitted = submitted(input);
         let id = match (submitted, input) {
-            (Some((id, _)), _) | (None, Input::Cancel(id) | Input::Delete(id)) => id,
+            (Some((id, _)), _) | (None, Input::Cancel(Cancellation { job: id, .. }) | Input::Delete(id)) => {
+                id
+            }
             _ => return Ok(None),
         };
         let Some(reason) = self.dispatcher.damaged(id) else { return Ok(None) };

@@ -22,7 +22,7 @@ pub(super) fn log_commit(job: &JobId, commit: &Commit) {
             "trained" => info!(%job, barriers = f("barriers"), "job trained"),
             "job_ended" => match f("state") {
                 "failed" => warn!(%job, code = f("code"), reason = f("reason"), "job failed"),
-                "canceled" => info!(%job, "job canceled"),
+                "canceled" => info!(%job, reason = f("reason"), "job canceled"),
                 _ => info!(%job, "job done"),
             },
             "worker_gone" => warn!(%job, worker = f("worker"), tasks = f("tasks"), "job lost a worker"),

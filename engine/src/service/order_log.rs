@@ -44,9 +44,9 @@ impl OrderLog {
     pub(super) fn push(&mut self, order: Order) {
         match order {
             Order::Run(group) => self.push_group(group),
-            Order::Recall(recall) => {
-                let load = Load { tasks: 0, bytes: HEADER_BYTES * (1 + recall.tasks.len()) };
-                self.entries.push_back((Order::Recall(recall), load));
+            Order::Recall(ref attempts) | Order::Stop(ref attempts) => {
+                let load = Load { tasks: 0, bytes: HEADER_BYTES * (1 + attempts.tasks.len()) };
+                self.entries.push_back((order, load));
             }
         }
     }
@@ -92,7 +92,7 @@ impl OrderLog {
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::tasks::{FunctionId, Recall, TaskIndex, Value};
+    use syncline_scheduler::tasks::{Attempts, FunctionId, TaskIndex, Value};
 
     use super::*;
 
@@ -108,14 +108,16 @@ mod tests {
     }
 
     fn recall(n: u32) -> Order {
-        Order::Recall(Recall { job: "tasks".parse().unwrap(), nonce: 1, tasks: vec![(TaskIndex(n), 1)] })
+        Order::Recall(Attempts { job: "tasks".parse().unwrap(), nonce: 1, tasks: vec![(TaskIndex(n), 1)] })
     }
 
     /// The numbers of the tasks of each order.
     fn numbers(orders: &[Order]) -> Vec<Vec<u32>> {
         let of = |order: &Order| match order {
             Order::Run(group) => group.tasks.iter().map(|t| t.task.0).collect(),
-            Order::Recall(recall) => recall.tasks.iter().map(|(task, _)| task.0).collect(),
+            Order::Recall(attempts) | Order::Stop(attempts) => {
+                attempts.tasks.iter().map(|(task, _)| task.0).collect()
+            }
         };
         orders.iter().map(of).collect()
     }

@@ -78,7 +78,7 @@ mod tests {
     use syncline_scheduler::{
         core::{Work, WorkerInfo},
         ids::{EngineEpoch, Generation},
-        tasks::{Recall, TaskIndex},
+        tasks::{Attempts, TaskIndex},
     };
 
     use super::*;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     fn recall(n: u32) -> Order {
-        Order::Recall(Recall { job: "tasks".parse().unwrap(), nonce: 1, tasks: vec![(TaskIndex(n), 1)] })
+        Order::Recall(Attempts { job: "tasks".parse().unwrap(), nonce: 1, tasks: vec![(TaskIndex(n), 1)] })
     }
 
     fn sessions() -> Sessions {

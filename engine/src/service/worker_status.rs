@@ -24,6 +24,7 @@ impl WorkerStatus {
             ("device", self.about.device),
             ("pid", self.about.pid.to_string()),
             ("holding", holding.to_string()),
+            ("stopping", self.activity.stopping.to_string()),
             ("blocked_on", self.activity.blocked_on.unwrap_or_default()),
             ("running_ms", self.activity.running_ms.to_string()),
             ("silent_ms", self.silent_for.as_millis().to_string()),

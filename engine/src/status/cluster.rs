@@ -21,6 +21,8 @@ pub struct LiveWorker {
     pub pid: u32,
     /// Tasks that it has been leased.
     pub holding: u32,
+    /// Functions of general tasks that were told to stop and have not returned.
+    pub stopping: u32,
     /// What one of them waits for, in words.
     pub blocked_on: Option<String>,
     /// How long it has been busy with the task that it runs.
@@ -106,7 +108,8 @@ mod tests {
 
     #[test]
     fn a_worker_has_its_number_as_it_is_printed() {
-        let text = "id=w3 name=n host=h device=cpu pid=0 holding=1 blocked_on= running_ms=0 silent_ms=2";
+        let text =
+            "id=w3 name=n host=h device=cpu pid=0 holding=1 stopping=0 blocked_on= running_ms=0 silent_ms=2";
         let worker = LiveWorker::read(&fields(text)).unwrap();
         assert_eq!((worker.id, worker.blocked_on), (Incarnation(3), None));
     }

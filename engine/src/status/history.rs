@@ -59,6 +59,8 @@ pub enum EventKind {
     TrainingBegun,
     Paused,
     Resumed,
+    /// Of general tasks: somebody wants the job to end, and what runs has some time for it.
+    Canceling,
     SnapshotPutOff,
     Trained,
     JobEnded,
@@ -103,6 +105,9 @@ pub struct JobEvent {
     pub path: Option<String>,
     #[serde(default)]
     pub again_in_ms: Option<u64>,
+    /// When what runs of a job that is being canceled is given up.
+    #[serde(default)]
+    pub until_ms: Option<u64>,
     /// The barrier that was planned again.
     #[serde(default)]
     pub barrier: Option<u64>,
@@ -128,7 +133,8 @@ mod tests {
         let paragraph = &page[from..from + page[from..].find("### `syncline:{JOB}:barriers`").unwrap()];
         let fields =
             ["what", "at_ms", "worker", "name", "factor", "barrier", "shortened", "host", "code", "reason"];
-        let fields = [&fields[..], &["again_in_ms", "path", "task", "training", "tasks"]].concat();
+        let fields =
+            [&fields[..], &["again_in_ms", "until_ms", "path", "task", "training", "tasks"]].concat();
         let is_event =
             |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !fields.contains(word);
         let events: Vec<&str> = paragraph.split('`').skip(1).step_by(2).filter(is_event).collect();

@@ -18,6 +18,8 @@ pub enum JobPhase {
     /// The shards load the initial parameters.
     Opening,
     Running,
+    /// Somebody has canceled it, and what runs has some time to end.
+    Canceling,
     Done,
     Failed,
     Canceled,
@@ -37,6 +39,7 @@ impl JobPhase {
             Self::Queued => "queued",
             Self::Opening => "opening",
             Self::Running => "running",
+            Self::Canceling => "canceling",
             Self::Done => "done",
             Self::Failed => "failed",
             Self::Canceled => "canceled",
@@ -53,6 +56,7 @@ pub struct JobStatus {
     /// Why it failed.
     #[serde(default)]
     pub code: Option<String>,
+    /// The same in words, or why it was canceled.
     #[serde(default)]
     pub reason: Option<String>,
     /// What the job as a whole waits for, in words.
@@ -204,7 +208,7 @@ mod tests {
 
     #[test]
     fn phases_are_called_the_same_in_redis_json_and_words() {
-        for phase in ["queued", "opening", "running", "done", "failed", "canceled", "damaged"] {
+        for phase in ["queued", "opening", "running", "canceling", "done", "failed", "canceled", "damaged"] {
             let job = JobStatus::read(&fields(&[("id", "a"), ("state", phase)])).unwrap();
             assert_eq!(job.state.word(), phase);
         }

@@ -97,7 +97,7 @@ async fn a_job_and_its_blobs_survive_a_crash_of_the_engine_and_go_when_it_is_del
     assert_eq!((named.blobs, named.bytes), (4, 60), "the four blobs of the job are kept");
     let running = client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap();
     assert!(matches!(running, Err(EngineFault::NotOver { .. })), "{running:?}");
-    client.cancel(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
+    client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap().unwrap();
     until(async || client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap().ok()).await;
     assert!(client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap().is_empty());
     let named = client.gc(within(TEST_TIMEOUT), 60).await.unwrap().unwrap();
@@ -138,7 +138,8 @@ async fn while_redis_is_paused_callers_are_refused_at_once_and_served_again_when
     assert!(cause.contains("redis gave no answer"), "{cause}");
     let refused = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap();
     assert!(matches!(refused, Err(EngineFault::Store { .. })), "{refused:?}");
-    let canceled = client.cancel(within(TEST_TIMEOUT), "digits".parse().unwrap()).await.unwrap();
+    let canceled =
+        client.cancel(within(TEST_TIMEOUT), "digits".parse().unwrap(), String::new(), 0).await.unwrap();
     assert!(matches!(canceled, Err(EngineFault::Store { .. })), "{canceled:?}");
     signal("-CONT");
     let registered = until(async || worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().ok()).await;

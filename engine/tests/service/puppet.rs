@@ -107,7 +107,7 @@ impl Puppet {
 pub fn tasks(orders: Vec<Order>) -> Vec<TaskOrder> {
     let of = |order| match order {
         Order::Run(group) => group.tasks,
-        Order::Recall(recall) => panic!("{recall:?}"),
+        Order::Recall(attempts) | Order::Stop(attempts) => panic!("{attempts:?}"),
     };
     orders.into_iter().flat_map(of).collect()
 }

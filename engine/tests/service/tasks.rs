@@ -78,7 +78,7 @@ async fn what_is_asked_of_general_tasks_and_is_not_there_is_named() {
 
     let running = client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap();
     assert!(matches!(running, Err(EngineFault::NotOver { .. })), "{running:?}");
-    client.cancel(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
+    client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap().unwrap();
     client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
     assert!(client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap().is_empty());
 }
@@ -133,7 +133,7 @@ async fn an_answer_that_is_lost_comes_again_and_a_canceled_job_wakes_whoever_wai
         tokio::spawn(async move { waiting.wait_job(within(TEST_TIMEOUT), name, 60_000).await.unwrap() });
     let (orders, ()) = tokio::join!(worker.orders(), async {
         tokio::task::yield_now().await;
-        client.cancel(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
+        client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap().unwrap();
     });
     assert!(matches!(&orders[..], [Order::Recall(recall)] if recall.tasks.len() == 2), "{orders:?}");
     assert_eq!(ended.await.unwrap(), Ok(true));

@@ -90,8 +90,8 @@ impl BlobClient {
         }
         let mut head = Vec::new();
         Request::PutBlob { digest }.encode(bytes.len() as u64, &mut head);
-        link.socket_mut().write_all(&head)?;
-        link.socket_mut().write_all(bytes)?;
+        link.channel().write_all(&head)?;
+        link.channel().write_all(bytes)?;
         // The shard writes to disk before it answers.
         link.limit_reads(None)?;
         match link.answer()? {
@@ -116,7 +116,7 @@ pub(super) fn read_blob(link: &mut Link, total: u64) -> Result<Vec<u8>, LinkErro
     while (bytes.len() as u64) < total {
         let step = (total - bytes.len() as u64).min(STEP_BYTES);
         bytes.try_reserve(step as usize).map_err(io::Error::other)?;
-        if link.socket_mut().take(step).read_to_end(&mut bytes)? as u64 != step {
+        if link.channel().take(step).read_to_end(&mut bytes)? as u64 != step {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
     }

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use crate::{PsError, wire::Tcp};
+use crate::{PsError, transport::Socket};
 
 /// Ends the calls of the [`ShardSet`](super::ShardSet) and [`BlobClient`](super::BlobClient) that were given it, now and for
 /// good.
@@ -19,7 +19,7 @@ pub struct Canceller(Arc<State>);
 struct State {
     canceled: AtomicBool,
     /// By shard, and one for blobs.
-    sockets: Mutex<BTreeMap<usize, Tcp>>,
+    sockets: Mutex<BTreeMap<usize, Socket>>,
 }
 
 /// Key of the connection that a blob is fetched over.
@@ -29,7 +29,7 @@ impl Canceller {
     /// Shuts every connection down. Calls that block, and all later ones, fail with [`PsError::Canceled`].
     pub fn cancel(&self) {
         self.0.canceled.store(true, Ordering::SeqCst);
-        self.sockets().values().for_each(Tcp::shut_down);
+        self.sockets().values().for_each(Socket::shut_down);
     }
 
     /// Whether somebody has canceled.
@@ -42,7 +42,7 @@ impl Canceller {
     }
 
     /// Registers the connection of shard `index`, to be shut down by a cancel; after one it is shut down at once.
-    pub(crate) fn register(&self, index: usize, socket: Option<&Tcp>) {
+    pub(crate) fn register(&self, index: usize, socket: Option<&Socket>) {
         let mut sockets = self.sockets();
         match socket {
             Some(socket) => sockets.insert(index, socket.clone()),
@@ -53,7 +53,7 @@ impl Canceller {
         }
     }
 
-    fn sockets(&self) -> MutexGuard<'_, BTreeMap<usize, Tcp>> {
+    fn sockets(&self) -> MutexGuard<'_, BTreeMap<usize, Socket>> {
         self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

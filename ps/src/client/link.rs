@@ -12,12 +12,13 @@ use syncline_engine::rpc::{
 
 use crate::{
     PsError,
-    wire::{Digest, Reply, Request, Tcp, WireError},
+    transport::{Channel, Socket, Transport, connect_tcp},
+    wire::{Digest, Reply, Request, WireError},
 };
 
 /// An open connection. Any error leaves it out of step: drop it.
 pub(crate) struct Link {
-    socket: Tcp,
+    channel: Channel,
     /// Head of the frame being read or written.
     scratch: Vec<u8>,
     read_limit: Option<Duration>,
@@ -33,6 +34,11 @@ pub(crate) enum LinkError {
     /// The peer cannot be talked to at all.
     Greeting(HelloError),
     Protocol(WireError),
+    /// The one transport that may be used is not to be had.
+    Transport {
+        wanted: Transport,
+        cause: String,
+    },
 }
 
 impl From<io::Error> for LinkError {
@@ -59,41 +65,64 @@ impl LinkError {
             Self::Fault(fault) => fault.into(),
             Self::Greeting(source) => PsError::Greeting { address, source },
             Self::Protocol(source) => PsError::Protocol { address, source },
+            Self::Transport { wanted, cause } => PsError::NoTransport { address, wanted, cause },
         }
     }
 }
 
 impl Link {
-    /// Connects and greets. `limit` bounds each of connecting, sending, and reading what must come at once.
+    /// Connects over TCP and greets. `limit` bounds each of connecting, sending, and reading what must come at once.
     pub(crate) fn open(address: &str, token: &Token, limit: Duration) -> Result<Self, LinkError> {
-        let mut socket = Tcp::connect(address, limit)?;
-        socket.stream().set_write_timeout(Some(limit))?;
-        let mut link = Self { socket: socket.clone(), scratch: Vec::new(), read_limit: None };
-        link.limit_reads(Some(limit.min(GREETING_TIMEOUT)))?;
+        Self::greet(connect_tcp(address, limit)?, token, limit)
+    }
+
+    /// Greets on a connected socket.
+    pub(super) fn greet(mut socket: Socket, token: &Token, limit: Duration) -> Result<Self, LinkError> {
+        socket.limit_writes(Some(limit))?;
+        let read_limit = Some(limit.min(GREETING_TIMEOUT));
+        socket.limit_reads(read_limit)?;
         match hello::greet_blocking(&mut socket, Role::Tensor, token) {
-            Ok(()) => Ok(link),
+            Ok(()) => Ok(Self { channel: Channel::Socket(socket), scratch: Vec::new(), read_limit }),
             Err(HelloError::Io(error)) => Err(LinkError::Broken(error)),
             Err(refused) => Err(LinkError::Greeting(refused)),
         }
     }
 
-    pub(crate) fn socket(&self) -> &Tcp {
-        &self.socket
+    /// Asks to go on in shared memory, in messages of about so many bytes. After a fault the connection goes on as it was.
+    pub(super) fn share_memory(&mut self, bytes: u64, limit: Duration) -> Result<(), LinkError> {
+        self.ask(&Request::ShareMemory { bytes })?;
+        match self.answer()? {
+            (Reply::SharedMemory, 0) => {}
+            (reply, _) => return Err(unexpected_reply(&reply)),
+        }
+        self.channel.take_over()?;
+        self.channel.limit_writes(Some(limit))?;
+        Ok(self.channel.limit_reads(self.read_limit)?)
+    }
+
+    /// How its bytes travel.
+    pub(crate) fn transport(&self) -> Transport {
+        self.channel.transport()
+    }
+
+    /// What ends the connection when it is shut down.
+    pub(crate) fn socket(&self) -> &Socket {
+        self.channel.socket()
     }
 
     /// The connection alone, when nothing but a body is still to come.
-    pub(crate) fn into_body(self) -> Tcp {
-        self.socket
+    pub(crate) fn into_body(self) -> Channel {
+        self.channel
     }
 
-    pub(crate) fn socket_mut(&mut self) -> &mut Tcp {
-        &mut self.socket
+    pub(crate) fn channel(&mut self) -> &mut Channel {
+        &mut self.channel
     }
 
     /// Fails reads that take longer; `None` waits for ever.
     pub(crate) fn limit_reads(&mut self, limit: Option<Duration>) -> io::Result<()> {
         if self.read_limit != limit {
-            self.socket.stream().set_read_timeout(limit)?;
+            self.channel.limit_reads(limit)?;
             self.read_limit = limit;
         }
         Ok(())
@@ -102,13 +131,13 @@ impl Link {
     /// Sends a question without a body.
     pub(crate) fn ask(&mut self, request: &Request) -> Result<(), LinkError> {
         request.encode(0, &mut self.scratch);
-        Ok(self.socket.write_all(&self.scratch)?)
+        Ok(self.channel.write_all(&self.scratch)?)
     }
 
     /// Reads an answer, and passes over those that say that it is still to come; a fault is an error here.
     pub(crate) fn answer(&mut self) -> Result<(Reply, u64), LinkError> {
         loop {
-            match Reply::read(&mut self.socket, &mut self.scratch)? {
+            match Reply::read(&mut self.channel, &mut self.scratch)? {
                 (Reply::Waiting, _) => {}
                 (Reply::Fault(fault), _) => return Err(LinkError::Fault(fault)),
                 reply => return Ok(reply),
@@ -118,7 +147,7 @@ impl Link {
 
     /// The next part of a body.
     pub(crate) fn read_body(&mut self, into: &mut [u8]) -> Result<(), LinkError> {
-        Ok(self.socket.read_exact(into)?)
+        Ok(self.channel.read_exact(into)?)
     }
 
     /// Size of a blob on this shard, if it is there.

@@ -180,7 +180,7 @@ impl ShardSet {
         let (link, _) = self.link(index)?;
         while *head_sent < head.len() || *at < until {
             let rest = head.get(*head_sent..).unwrap_or(&[]);
-            let sent = match gather.write_some(link.socket_mut(), rest, *at, until) {
+            let sent = match gather.write_some(link.channel(), rest, *at, until) {
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
                 Ok(sent) => sent,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,

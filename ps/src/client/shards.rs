@@ -8,8 +8,17 @@ use syncline_scheduler::{
     spec::ElementRange,
 };
 
-use super::{Addresses, Canceller, Link, LinkError, retry::RetryBudget};
-use crate::{PsError, shard::ReadCondition, wire::SessionKey};
+use super::{
+    Addresses, Canceller, Link, LinkError,
+    nearest::{self, Wish},
+    retry::RetryBudget,
+};
+use crate::{
+    PsError,
+    shard::ReadCondition,
+    transport::{Choice, Transport},
+    wire::SessionKey,
+};
 
 /// How a client behaves when connections break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,11 +28,17 @@ pub struct ClientOptions {
     /// A shard that says nothing for this long, while it owes an answer, is connected to again. Shards that wait for
     /// others say so every second.
     pub silence_limit: Duration,
+    /// How the bytes travel.
+    pub transport: Choice,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { retry_limit: Duration::from_secs(10), silence_limit: Duration::from_secs(5) }
+        Self {
+            retry_limit: Duration::from_secs(10),
+            silence_limit: Duration::from_secs(5),
+            transport: Choice::Auto,
+        }
     }
 }
 
@@ -104,6 +119,11 @@ impl ShardSet {
         self.elements
     }
 
+    /// How the bytes travel to each shard that there is a connection to.
+    pub fn transports(&self) -> impl Iterator<Item = Transport> {
+        self.conns.iter().filter_map(|conn| conn.link.as_ref()).map(Link::transport)
+    }
+
     /// The connection to shard `index`, opened if need be; the flag says whether it is new.
     pub(super) fn link(&mut self, index: usize) -> Result<(&mut Link, bool), LinkError> {
         let conn = &mut self.conns[index];
@@ -111,7 +131,9 @@ impl ShardSet {
         let link = match conn.link.take() {
             Some(link) => link,
             None => {
-                let link = Link::open(&conn.address, &self.token, self.options.silence_limit)?;
+                let ClientOptions { silence_limit: limit, transport: choice, .. } = self.options;
+                let wish = Wish { token: &self.token, limit, choice, bytes: conn.range.len() * 4 };
+                let link = nearest::open(&conn.address, wish)?;
                 self.canceller.register(index, Some(link.socket()));
                 self.addresses.mark_reached(index);
                 link

@@ -121,9 +121,9 @@ fn put(link: &mut Link, digest: Digest, parts: [&[u8]; 2]) -> Result<(), LinkErr
     let bytes = parts.iter().map(|part| part.len() as u64).sum();
     Request::PutValue { digest }.encode(bytes, &mut head);
     link.limit_reads(Some(READ_LIMIT))?;
-    link.socket_mut().write_all(&head)?;
+    link.channel().write_all(&head)?;
     for part in parts {
-        link.socket_mut().write_all(part)?;
+        link.channel().write_all(part)?;
     }
     match link.answer()? {
         (Reply::BlobStored, 0) => Ok(()),

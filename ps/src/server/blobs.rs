@@ -20,7 +20,10 @@ use syncline_engine::{
 use tracing::warn;
 
 use super::connection::Connection;
-use crate::wire::{Digest, Duplex, Reply};
+use crate::{
+    transport::Duplex,
+    wire::{Digest, Reply},
+};
 
 const PIECE_BYTES: usize = 256 << 10;
 /// Ending of files that are being written; what is left of them is removed at the start.

@@ -4,10 +4,7 @@ use std::io::{self, IoSlice};
 
 use syncline_engine::rpc::ShardFault;
 
-use crate::{
-    shard::CHUNK_ELEMENTS,
-    wire::{Duplex, Reply},
-};
+use crate::{shard::CHUNK_ELEMENTS, transport::Duplex, wire::Reply};
 
 /// A connection with its long-lived buffers.
 pub(super) struct Connection<'a, D> {

@@ -2,16 +2,19 @@
 //!
 //! One listener serves two kinds of callers, told apart by the greeting's role: the engine's control calls move on
 //! to tarpc on a small tokio runtime; tensor connections get a blocking thread each, because their work is copying
-//! memory. A push is received chunk by chunk into one buffer and applied while the chunk is in cache. A pull sends
-//! from the chunk itself as far as the socket takes it without blocking.
+//! memory. A second listener, on a unix socket, serves tensor connections from the same machine. A push is received
+//! chunk by chunk into one buffer and applied while the chunk is in cache. A pull sends from the chunk itself as far as
+//! the transport takes it without blocking.
 //!
 //! Binding anything but loopback needs the cluster's token by name: the command line refuses to create one there.
 
 mod announce;
 mod blobs;
 mod connection;
+mod connections;
 mod control;
 mod listen;
+mod local;
 mod norms;
 mod open;
 mod pull;
@@ -41,10 +44,16 @@ use syncline_scheduler::ids::JobId;
 use tokio::{runtime::Runtime, sync::oneshot};
 use tracing::{error, info};
 
-use self::{blobs::BlobStore, listen::Connections, saves::Saves};
+use self::{
+    blobs::BlobStore,
+    connections::Connections,
+    local::{LocalListener, LocalSocket},
+    saves::Saves,
+};
 use crate::{
     PsError,
     shard::{JobTable, ShardPosition},
+    transport::Transport,
 };
 
 /// What still runs when the shard stops may take this long to end.
@@ -78,6 +87,7 @@ pub struct Handle {
     shared: Arc<Shared>,
     address: SocketAddr,
     accepting: Option<JoinHandle<()>>,
+    local: Option<LocalListener>,
     /// `None` only after the stop.
     runtime: Option<Runtime>,
     /// Receives the reason if the engine will never accept this shard.
@@ -95,6 +105,8 @@ struct Shared {
     connections: Connections,
     saves: Saves,
     stopping: AtomicBool,
+    /// The file of the socket for callers on the same machine.
+    local_socket: Option<String>,
     refusals: Refusals,
     /// Held for reading while a norm from another shard is applied: a stop waits for that.
     norm_intake: RwLock<()>,
@@ -116,6 +128,7 @@ impl Server {
             .enable_all()
             .build()
             .map_err(io("cannot start the control runtime".into()))?;
+        let local = LocalSocket::bind();
         let shared = Arc::new(Shared {
             jobs: JobTable::default(),
             blobs,
@@ -124,6 +137,7 @@ impl Server {
             connections: Connections::default(),
             saves,
             stopping: AtomicBool::new(false),
+            local_socket: local.as_ref().and_then(|local| local.path().to_str().map(str::to_owned)),
             refusals: Refusals::default(),
             norm_intake: RwLock::default(),
         });
@@ -134,8 +148,13 @@ impl Server {
         for job in shared.jobs.open_jobs() {
             norms::follow_peers(&shared, &job).map_err(|fault| PsError::Refused { fault })?;
         }
-        let accepting = listen::spawn(listener, shared.clone(), control)
-            .map_err(io("cannot start the listening thread".into()))?;
+        let threads = "cannot start the listening threads";
+        let accepting = listen::spawn(Arc::new(listener), Transport::Tcp, shared.clone(), control.clone())
+            .map_err(io(threads.into()))?;
+        let local = local
+            .map(|local| local.serve(shared.clone(), control))
+            .transpose()
+            .map_err(io(threads.into()))?;
         runtime.spawn(sync_values(shared.clone()));
         if let Some(engine) = options.engine.clone() {
             let hello = announce::hello(&options, address);
@@ -150,6 +169,7 @@ impl Server {
             shared,
             address,
             accepting: Some(accepting),
+            local,
             runtime: Some(runtime),
             _state_lock: state_lock,
         })
@@ -220,6 +240,9 @@ impl Handle {
         let _ = TcpStream::connect_timeout(&reachable_address(self.address), Duration::from_secs(1));
         if let Some(thread) = self.accepting.take() {
             let _ = thread.join();
+        }
+        if let Some(local) = self.local.take() {
+            local.stop();
         }
         // One that was accepted while we looked.
         self.shared.connections.shut_down();

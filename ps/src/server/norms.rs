@@ -16,7 +16,8 @@ use super::{Shared, connection::Connection, pull::PresenceCheck, snapshot::SHARD
 use crate::{
     client::{Link, LinkError, unexpected_reply},
     shard::{JobShard, JobTable},
-    wire::{Duplex, Reply, Request, SessionKey},
+    transport::Duplex,
+    wire::{Reply, Request, SessionKey},
 };
 
 /// Bounds connecting and every read; a shard that waits for a round sends a frame every second.

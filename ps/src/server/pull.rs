@@ -8,7 +8,8 @@ use std::{
 use super::connection::Connection;
 use crate::{
     shard::{JobShard, JobTable, ReadCondition, ReadGrant},
-    wire::{Duplex, Reply, SessionKey},
+    transport::Duplex,
+    wire::{Reply, SessionKey},
 };
 
 /// Chunks handed to the kernel at once, 4 MiB. One large write costs less than many: the reader wakes up less often.
@@ -143,7 +144,7 @@ mod tests {
             false
         }
 
-        fn wait_for_bytes(&self) -> io::Result<()> {
+        fn wait_for_bytes(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
@@ -183,7 +184,7 @@ mod tests {
             false
         }
 
-        fn wait_for_bytes(&self) -> io::Result<()> {
+        fn wait_for_bytes(&mut self) -> io::Result<()> {
             Ok(())
         }
     }

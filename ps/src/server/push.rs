@@ -7,7 +7,8 @@ use syncline_engine::rpc::ShardFault;
 use super::connection::Connection;
 use crate::{
     shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushAck, PushHeader},
-    wire::{Duplex, Reply, SessionKey},
+    transport::Duplex,
+    wire::{Reply, SessionKey},
 };
 
 /// The fields of the push's head.

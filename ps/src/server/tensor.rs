@@ -1,16 +1,31 @@
 //! One tensor connection: a question, its answer, the next question.
 
-use std::io;
+use std::{io, time::Duration};
 
-use syncline_engine::rpc::ShardFault;
+use syncline_engine::rpc::{GREETING_TIMEOUT, ShardFault};
 
-use super::{Shared, blobs, blobs::Durability, connection::Connection, norms, pull, push};
-use crate::wire::{Duplex, Reply, Request, WireError};
+use super::{Shared, blobs, blobs::Durability, connection::Connection, local, norms, pull, push};
+use crate::{
+    transport::{Channel, Duplex},
+    wire::{Reply, Request, WireError},
+};
+
+/// A caller that takes nothing is hung up on after this long.
+const STALL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Sets how long a caller may stop in the middle of a message, whichever way it goes.
+pub(super) fn limit(channel: &mut Channel) -> io::Result<()> {
+    channel.limit_reads(Some(GREETING_TIMEOUT))?;
+    channel.limit_writes(Some(STALL_TIMEOUT))
+}
 
 /// Serves until the caller hangs up. An error means that the connection is of no use any more.
-pub(super) fn serve(shared: &Shared, conn: &mut impl Duplex) -> io::Result<()> {
-    let mut connection = Connection::new(conn);
+pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
+    limit(&mut channel)?;
+    let mut connection = Connection::new(&mut channel);
     let mut scratch = Vec::new();
+    // Counts the memory that is shared with this caller.
+    let mut memory = None;
     loop {
         connection.duplex.wait_for_bytes()?;
         // A stop ends the connection between two questions even if the next one has come in already.
@@ -48,6 +63,13 @@ pub(super) fn serve(shared: &Shared, conn: &mut impl Duplex) -> io::Result<()> {
             }
             Request::GetBlob { digest, offset, length } => {
                 blobs::serve_get(&shared.blobs, &mut connection, digest, offset, length)?;
+            }
+            Request::LocalSocket => {
+                let path = shared.local_socket.clone();
+                connection.answer(Ok(Reply::LocalSocket { path }))?;
+            }
+            Request::ShareMemory { bytes } => {
+                local::share_memory(&shared.connections, &mut connection, bytes, &mut memory)?;
             }
             Request::StatBlob { digest } => {
                 connection

@@ -10,17 +10,14 @@
 //! The head holds the fields of one message in fixed little-endian form; the body is the memory of f32 values or a
 //! piece of a blob and is never held whole. A pull's answer ends with a second frame that says whether a round was
 //! applied while its values were read. Every length is bounded before anything is allocated, and everything here
-//! works on any `Read` and `Write`; only [`Duplex`] knows what a socket can do beyond that.
+//! works on any `Read` and `Write`; only [`Duplex`](crate::transport::Duplex) knows what a transport can do beyond that.
 
-mod duplex;
 mod error;
 mod fields;
 mod frame;
 mod reply;
 mod request;
 
-pub(crate) use duplex::size_buffers;
-pub use duplex::{Duplex, Tcp};
 pub use error::WireError;
 pub use frame::MAX_HEAD_BYTES;
 pub use reply::Reply;

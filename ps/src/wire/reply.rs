@@ -46,6 +46,12 @@ pub enum Reply {
         /// Size, if it is kept here.
         bytes: Option<u64>,
     },
+    /// The file of the socket for callers on the same machine, if there is one.
+    LocalSocket {
+        path: Option<String>,
+    },
+    /// The memory's descriptor follows, and then everything goes through it.
+    SharedMemory,
     Fault(ShardFault),
 }
 
@@ -59,6 +65,8 @@ const BLOB_STAT: u8 = 71;
 const FAULT: u8 = 72;
 const WAITING: u8 = 73;
 const NORM: u8 = 74;
+const LOCAL_SOCKET: u8 = 75;
+const SHARED_MEMORY: u8 = 76;
 
 impl Reply {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
@@ -79,6 +87,11 @@ impl Reply {
                 Self::BlobStored => head,
                 Self::Blob { total } => head.u64(*total),
                 Self::BlobStat { bytes } => head.u8(bytes.is_some().into()).u64(bytes.unwrap_or(0)),
+                // Longer than the name of any socket would be no name either.
+                Self::LocalSocket { path } => {
+                    head.u8(path.is_some().into()).short_text(path.as_deref().unwrap_or_default())
+                }
+                Self::SharedMemory => head,
                 Self::Fault(fault) => head.bytes(&encode_fault(fault)),
             };
         });
@@ -91,7 +104,8 @@ impl Reply {
         };
         let bound = match kind {
             PULLED | BLOB => MAX_TENSOR_BYTES,
-            PUSHED | PULL_END | WAITING | NORM | PUSH_CURSOR | BLOB_STORED | BLOB_STAT | FAULT => 0,
+            PUSHED | PULL_END | WAITING | NORM | PUSH_CURSOR | BLOB_STORED | BLOB_STAT | LOCAL_SOCKET
+            | SHARED_MEMORY | FAULT => 0,
             _ => return Err(WireError::Kind(kind)),
         };
         if body > bound {
@@ -121,6 +135,11 @@ impl Reply {
                 let (known, bytes) = (head.bool()?, head.u64()?);
                 Self::BlobStat { bytes: known.then_some(bytes) }
             }
+            LOCAL_SOCKET => {
+                let (known, path) = (head.bool()?, head.short_text()?);
+                Self::LocalSocket { path: known.then(|| path.to_owned()) }
+            }
+            SHARED_MEMORY => Self::SharedMemory,
             FAULT => {
                 let (fault, rest) = postcard::take_from_bytes(head.0).ok()?;
                 head.0 = rest;
@@ -142,6 +161,8 @@ impl Reply {
             Self::BlobStored => BLOB_STORED,
             Self::Blob { .. } => BLOB,
             Self::BlobStat { .. } => BLOB_STAT,
+            Self::LocalSocket { .. } => LOCAL_SOCKET,
+            Self::SharedMemory => SHARED_MEMORY,
             Self::Fault(_) => FAULT,
         }
     }
@@ -177,6 +198,9 @@ mod tests {
             (Reply::Blob { total: 100 }, 10),
             (Reply::BlobStat { bytes: None }, 0),
             (Reply::BlobStat { bytes: Some(3) }, 0),
+            (Reply::LocalSocket { path: None }, 0),
+            (Reply::LocalSocket { path: Some("/tmp/x.sock".into()) }, 0),
+            (Reply::SharedMemory, 0),
             (Reply::Fault(sealed), 0),
         ];
         let (mut out, mut scratch) = (Vec::new(), Vec::new());

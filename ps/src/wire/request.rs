@@ -50,6 +50,10 @@ pub enum Request {
     GetBlob { digest: Digest, offset: u64, length: u64 },
     /// Whether the blob is kept here, and its size.
     StatBlob { digest: Digest },
+    /// Where callers on the same machine are served.
+    LocalSocket,
+    /// Over a unix socket: go on in shared memory, for messages of about so many bytes.
+    ShareMemory { bytes: u64 },
 }
 
 const PUSH: u8 = 1;
@@ -60,6 +64,8 @@ const GET_BLOB: u8 = 5;
 const STAT_BLOB: u8 = 6;
 const NORM: u8 = 7;
 const PUT_VALUE: u8 = 8;
+const LOCAL_SOCKET: u8 = 9;
+const SHARE_MEMORY: u8 = 10;
 
 impl Request {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
@@ -86,6 +92,8 @@ impl Request {
                     head.bytes(digest)
                 }
                 Self::GetBlob { digest, offset, length } => head.bytes(digest).u64(*offset).u64(*length),
+                Self::LocalSocket => head,
+                Self::ShareMemory { bytes } => head.u64(*bytes),
             };
         });
     }
@@ -96,7 +104,7 @@ impl Request {
         let bound = match kind {
             PUSH => MAX_TENSOR_BYTES,
             PUT_BLOB | PUT_VALUE => MAX_BLOB_BYTES,
-            PULL | NORM | PUSH_CURSOR | GET_BLOB | STAT_BLOB => 0,
+            PULL | NORM | PUSH_CURSOR | GET_BLOB | STAT_BLOB | LOCAL_SOCKET | SHARE_MEMORY => 0,
             _ => return Err(WireError::Kind(kind)),
         };
         if body > bound {
@@ -132,6 +140,8 @@ impl Request {
             PUT_VALUE => Self::PutValue { digest: head.array()? },
             GET_BLOB => Self::GetBlob { digest: head.array()?, offset: head.u64()?, length: head.u64()? },
             STAT_BLOB => Self::StatBlob { digest: head.array()? },
+            LOCAL_SOCKET => Self::LocalSocket,
+            SHARE_MEMORY => Self::ShareMemory { bytes: head.u64()? },
             _ => return None,
         };
         head.finish(request)
@@ -147,6 +157,8 @@ impl Request {
             Self::PutValue { .. } => PUT_VALUE,
             Self::GetBlob { .. } => GET_BLOB,
             Self::StatBlob { .. } => STAT_BLOB,
+            Self::LocalSocket => LOCAL_SOCKET,
+            Self::ShareMemory { .. } => SHARE_MEMORY,
         }
     }
 }

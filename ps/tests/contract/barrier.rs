@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use crate::rig::{EPOCH, FIRST, ROUND, Rig, SGD, UNIT, barrier, look};
+use super::rig::{EPOCH, FIRST, ROUND, Rig, SGD, UNIT, barrier, look};
 use syncline_engine::rpc::{BarrierOrder, ShardFault};
 use syncline_ps::{
     PsError,

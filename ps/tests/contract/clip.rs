@@ -1,12 +1,9 @@
 //! The mean of a round is clipped by its norm over all shards, as if one machine had computed it.
 
-use std::{io::Write, net::TcpStream};
+use std::io::Write;
 
-use crate::rig::{EPOCH, FIRST, ROUND, Rig, SGD, UNIT, barrier, job, look};
-use syncline_engine::rpc::{
-    BarrierOrder, OpenJob,
-    hello::{self, Role},
-};
+use super::rig::{EPOCH, FIRST, ROUND, Rig, SGD, UNIT, barrier, job, look};
+use syncline_engine::rpc::{BarrierOrder, OpenJob};
 use syncline_ps::{
     client::{PushHeader, ReadCondition},
     wire::{Reply, Request, SessionKey},
@@ -106,8 +103,7 @@ fn buffers_changes_and_single_steps_are_not_clipped_here() {
 
 /// Pushes to shard 0 alone: the worker dies before the others have it.
 fn push_to_one_shard(rig: &Rig, worker: u64, values: &[f32]) {
-    let mut stream = TcpStream::connect(rig.shards[0].address()).unwrap();
-    hello::greet_blocking(&mut stream, Role::Tensor, &rig.token).unwrap();
+    let mut stream = rig.channel(0);
     let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(worker) };
     let part = &values[..ElementRange::of_shard(values.len() as u64, 0, 2).end as usize];
     let mut out = Vec::new();

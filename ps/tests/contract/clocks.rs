@@ -2,7 +2,7 @@
 
 use syncline_ps::client::{ReadCondition, ShardSet};
 
-use crate::rig::{Rig, UNIT};
+use super::rig::{Rig, UNIT};
 
 const ELEMENTS: u64 = 100;
 

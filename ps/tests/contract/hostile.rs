@@ -5,7 +5,7 @@ use std::{
     net::TcpStream,
 };
 
-use crate::rig::{FIRST, Rig, UNIT, job};
+use super::rig::{FIRST, Rig, UNIT, job};
 use proptest::prelude::*;
 use syncline_engine::rpc::{
     Token,
@@ -13,14 +13,13 @@ use syncline_engine::rpc::{
 };
 use syncline_ps::{
     client::ReadCondition,
+    transport::Channel,
     wire::{Reply, Request, SessionKey},
 };
 use syncline_scheduler::ids::Incarnation;
 
-fn tensor(rig: &Rig) -> TcpStream {
-    let mut stream = TcpStream::connect(rig.shards[0].address()).unwrap();
-    hello::greet_blocking(&mut stream, Role::Tensor, &rig.token).unwrap();
-    stream
+fn tensor(rig: &Rig) -> Channel {
+    rig.channel(0)
 }
 
 fn still_works(rig: &Rig) {
@@ -107,7 +106,7 @@ proptest! {
         }
         bytes.extend_from_slice(&noise);
         let _ = stream.write_all(&bytes);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.socket().raw().shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
         still_works(&rig);
         prop_assert_eq!(rig.state(0).pushes, 0);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use syncline_ps::{PsError, client::PushHeader};
 use syncline_scheduler::ids::Incarnation;
 
-use crate::rig::{Cut, Cutter, Rig, UNIT, look};
+use super::rig::{Cut, Cutter, Rig, UNIT, look};
 
 /// Two shards of two chunks each.
 const ELEMENTS: u64 = 4 * 65_536 - 160;
@@ -48,7 +48,7 @@ proptest! {
             let workers: Vec<_> = (1..).zip(&lives).map(|(me, life)| {
                 let (rig, started, ones) = (&rig, &started, &ones);
                 scope.spawn(move || {
-                    let cutter = Cutter::start(rig.shards[0].address(), life.cuts.clone());
+                    let cutter = Cutter::start(rig.shards[0].address(), &rig.token, life.cuts.clone());
                     let mut addresses = rig.addresses();
                     addresses[0] = cutter.address.clone();
                     let mut worker = rig.worker_at(&addresses, me, ELEMENTS);

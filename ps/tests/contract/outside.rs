@@ -15,7 +15,7 @@ use syncline_scheduler::ids::{EngineEpoch, Incarnation, ShardIndex};
 use tarpc::{context::Context, server::Channel};
 use tokio::{net::TcpListener, runtime::Runtime, sync::mpsc};
 
-use crate::rig::{FIRST, Rig, UNIT, job};
+use super::rig::{FIRST, Rig, UNIT, client_options, job};
 
 #[derive(Clone)]
 struct Engine(mpsc::UnboundedSender<ShardHello>);
@@ -67,7 +67,7 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
 /// A worker that puts up with a broken connection for a moment only.
 fn impatient(rig: &Rig) -> ShardSet {
     let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(1) };
-    let options = ClientOptions { retry_limit: Duration::from_millis(50), ..ClientOptions::default() };
+    let options = ClientOptions { retry_limit: Duration::from_millis(50), ..client_options() };
     let addresses = rig.addresses().as_slice().into();
     ShardSet::connect_with(&addresses, rig.token.clone(), session, 100, options, Canceller::default())
         .unwrap()

@@ -1,6 +1,6 @@
 //! Every push counts exactly once, whatever happens to the connection that carries it.
 
-use crate::rig::{Cut, Cutter, ROUND, Rig, UNIT, look};
+use super::rig::{Cut, Cutter, ROUND, Rig, UNIT, look};
 use proptest::prelude::*;
 use syncline_ps::{
     PsError,
@@ -146,7 +146,7 @@ proptest! {
         covers in 1u32..4,
     ) {
         let rig = Rig::with_job(shards, ELEMENTS);
-        let cutter = Cutter::start(rig.shards[0].address(), cuts);
+        let cutter = Cutter::start(rig.shards[0].address(), &rig.token, cuts);
         let mut addresses = rig.addresses();
         addresses[0] = cutter.address.clone();
         let mut worker = rig.worker_at(&addresses, 1, ELEMENTS);

@@ -8,7 +8,7 @@ use syncline_ps::{
 };
 use syncline_scheduler::ids::Incarnation;
 
-use crate::rig::{Rig, UNIT, look};
+use super::rig::{Rig, UNIT, look};
 
 /// Eight chunks on one shard.
 const ELEMENTS: u64 = 8 * 65_536;

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::rig::{FIRST, Rig, UNIT, job};
+use super::rig::{Cut, Cutter, FIRST, Rig, UNIT, client_options, job};
 use syncline_engine::rpc::{
     Token,
     hello::{self, Role},
@@ -15,12 +15,13 @@ use syncline_engine::rpc::{
 use syncline_ps::{
     PsError,
     client::{Canceller, ClientOptions, ReadCondition, ShardSet},
+    transport::{Choice, Transport},
     wire::SessionKey,
 };
 use syncline_scheduler::ids::Incarnation;
 
 fn options(silence_limit: Duration) -> ClientOptions {
-    ClientOptions { silence_limit, retry_limit: Duration::from_secs(1) }
+    ClientOptions { silence_limit, retry_limit: Duration::from_secs(1), ..client_options() }
 }
 
 fn session() -> SessionKey {
@@ -41,7 +42,9 @@ fn a_shard_that_greets_and_then_hangs_is_given_up_within_seconds() {
             held.push(stream);
         }
     });
-    let options = options(Duration::from_millis(300));
+    // It says nothing of a faster transport either.
+    let options =
+        ClientOptions { transport: Choice::Only(Transport::Tcp), ..options(Duration::from_millis(300)) };
     let canceller = Canceller::default();
     let mut worker =
         ShardSet::connect_with(&[address].as_slice().into(), token, session(), 100, options, canceller)
@@ -49,6 +52,21 @@ fn a_shard_that_greets_and_then_hangs_is_given_up_within_seconds() {
     let since = Instant::now();
     let pull = worker.pull(ReadCondition::version(1), &mut [0.0; 100]).unwrap_err();
     assert!(matches!(pull, PsError::Unreachable { .. }), "{pull}");
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+}
+
+#[test]
+fn a_shard_that_hangs_in_the_middle_of_a_push_is_given_up_within_seconds() {
+    let rig = Rig::with_job(1, 100_000);
+    let cutter = Cutter::start(rig.shards[0].address(), &rig.token, vec![Cut::Hang(100_000); 100]);
+    let addresses = [cutter.address.clone()].as_slice().into();
+    let (options, canceller) = (options(Duration::from_millis(100)), Canceller::default());
+    let token = rig.token.clone();
+    let mut worker =
+        ShardSet::connect_with(&addresses, token, session(), 100_000, options, canceller).unwrap();
+    let since = Instant::now();
+    let push = worker.push(1, UNIT, &[&[1.0; 100_000]]).unwrap_err();
+    assert!(matches!(push, PsError::Unreachable { .. }), "{push}");
     assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
 }
 

@@ -1,12 +1,9 @@
 //! A shard that is stopped in order goes on with its jobs, exactly where they stood.
 
-use std::{fs, io::Write, net::TcpStream, os::unix::fs::PermissionsExt};
+use std::{fs, io::Write, os::unix::fs::PermissionsExt};
 
-use crate::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, job, look, options};
-use syncline_engine::rpc::{
-    ShardFault,
-    hello::{self, Role},
-};
+use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, job, look, options};
+use syncline_engine::rpc::ShardFault;
 use syncline_ps::{
     client::{PushHeader, ReadCondition},
     server::{Options, Server},
@@ -26,8 +23,7 @@ fn gradient(n: u64) -> Vec<f32> {
 
 /// Sends the first chunk of a push to shard 0 and breaks off.
 fn begin_push(rig: &Rig, worker: u64, seq: u64, values: &[f32]) {
-    let mut stream = TcpStream::connect(rig.shards[0].address()).unwrap();
-    hello::greet_blocking(&mut stream, Role::Tensor, &rig.token).unwrap();
+    let mut stream = rig.channel(0);
     let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(worker) };
     let mut head = Vec::new();
     let whole = &values[..ElementRange::of_shard(ELEMENTS, 0, 2).end as usize];
@@ -40,8 +36,7 @@ fn begin_push(rig: &Rig, worker: u64, seq: u64, values: &[f32]) {
     drop(stream);
     // The chunk is in when the shard's cursor says so.
     let cursor = || {
-        let mut stream = TcpStream::connect(rig.shards[0].address()).unwrap();
-        hello::greet_blocking(&mut stream, Role::Tensor, &rig.token).unwrap();
+        let mut stream = rig.channel(0);
         let mut out = Vec::new();
         Request::PushCursor { session: session.clone() }.encode(0, &mut out);
         stream.write_all(&out).unwrap();

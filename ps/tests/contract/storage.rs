@@ -3,16 +3,12 @@
 use std::{
     fs,
     io::Write,
-    net::TcpStream,
     time::{Duration, SystemTime},
 };
 
-use crate::rig::{EPOCH, FIRST, Rig, SGD, UNIT, job, look};
+use super::rig::{EPOCH, FIRST, Rig, SGD, UNIT, job, look};
 use safetensors::SafeTensors;
-use syncline_engine::rpc::{
-    Collected, ShardFault,
-    hello::{self, Role},
-};
+use syncline_engine::rpc::{Collected, ShardFault};
 use syncline_ps::{
     PsError,
     wire::{Reply, Request},
@@ -38,8 +34,7 @@ fn a_blob_comes_back_from_whichever_shard_has_it() {
 #[test]
 fn a_blob_that_is_not_its_digest_is_refused_and_leaves_nothing() {
     let rig = Rig::start(1);
-    let mut stream = TcpStream::connect(rig.shards[0].address()).unwrap();
-    hello::greet_blocking(&mut stream, Role::Tensor, &rig.token).unwrap();
+    let mut stream = rig.channel(0);
     let mut out = Vec::new();
     Request::PutBlob { digest: [1; 32] }.encode(5, &mut out);
     out.extend_from_slice(b"hello");

@@ -1,10 +1,56 @@
 //! How a job ends, and what is kept of it.
 
 use super::{
-    effects::Effect, inputs::TaskFault, job::Job, records::Phase, shard_protocol::SnapshotFile,
+    Core,
+    effects::Effect,
+    inputs::{Cancellation, Refused, TaskFault},
+    job::Job,
+    records::Phase,
+    shard_protocol::SnapshotFile,
     state_machine::SHARD_LOST,
 };
-use crate::graph::{TaskEvent, TaskId};
+use crate::{
+    graph::{TaskEvent, TaskId},
+    ids::JobId,
+};
+
+impl Core {
+    /// Cancels a job of either kind.
+    pub(super) fn cancel(
+        &mut self,
+        cancellation: Cancellation,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refused> {
+        let id = &cancellation.job;
+        let (is_over, state) = self.standing(id).ok_or(Refused::Unknown { job: id.clone() })?;
+        if is_over {
+            return Err(Refused::Over { job: id.clone(), state });
+        }
+        match self.jobs.get_mut(id) {
+            Some(job) => job.cancel(cancellation.reason, now_us, effects),
+            None => self.cancel_tasks(cancellation, now_us, effects),
+        }
+        Ok(())
+    }
+
+    /// Whether a job is over, and where it stands in a word; `None` if there is no such job.
+    pub(super) fn standing(&self, id: &JobId) -> Option<(bool, &'static str)> {
+        let training = self.jobs.get(id).map(|job| (job.phase().is_over(), job.phase().word()));
+        training.or_else(|| self.task_jobs.get(id).map(|job| (job.phase().is_over(), job.word())))
+    }
+
+    /// Forgets a job that is over.
+    pub(super) fn delete(&mut self, id: &JobId, effects: &mut Vec<Effect>) -> Result<(), Refused> {
+        let (is_over, state) = self.standing(id).ok_or(Refused::Unknown { job: id.clone() })?;
+        if !is_over {
+            return Err(Refused::NotOver { job: id.clone(), state });
+        }
+        self.make_room_for(id, effects);
+        self.deleted.push(id.clone());
+        Ok(())
+    }
+}
 
 impl Job {
     /// Ends the job: everything open is canceled, every worker is told, the shards forget it. Parameters of which there is
@@ -21,11 +67,7 @@ impl Job {
         for id in open {
             self.apply(&id, &TaskEvent::Canceled, now_us);
         }
-        let mut fields = vec![("state", phase.word().to_owned())];
-        if let Phase::Failed { code, reason } = &phase {
-            fields.extend([("code", code.clone()), ("reason", reason.clone())]);
-        }
-        self.event("job_ended", now_us, fields);
+        self.event("job_ended", now_us, phase.end_fields(&self.state.cancel_reason));
         let whole = !matches!(&phase, Phase::Failed { code, .. } if code == SHARD_LOST);
         let keep = self.state.phase == Phase::Running && self.state.snapshot.is_none() && whole;
         self.state.phase = phase;
@@ -35,6 +77,12 @@ impl Job {
         self.changes.job_state = true;
         let (job, generation) = (self.id().clone(), self.state.generation);
         effects.push(Effect::CloseShards { job, generation, keep });
+    }
+
+    /// Ends the job because somebody, or its graph, wants it to end.
+    pub(super) fn cancel(&mut self, reason: String, now_us: u64, effects: &mut Vec<Effect>) {
+        self.state.cancel_reason = reason;
+        self.end(Phase::Canceled, now_us, effects);
     }
 
     /// The last parameters of a job that is over are written, or cannot be.

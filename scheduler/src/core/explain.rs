@@ -177,7 +177,7 @@ impl Job {
                         .into(),
                 ]
             }
-            TaskState::Canceled => vec!["the job ended before it could".into()],
+            TaskState::Canceled => vec![self.state.phase.cut_short(&self.state.cancel_reason)],
         }
     }
 

@@ -20,9 +20,11 @@ use crate::{
 
 /// A step shorter than this is shorter than a control round trip with some noise.
 const SHORT_STEP_US: u64 = 5_000;
-/// Work that a worker has in hand when nothing forbids it.
-const PIPELINE_US: u64 = 40_000;
-const PIPELINE_MAX: u64 = 32;
+/// Work that a worker has in hand when nothing forbids it: it then reports many short steps at once, and nobody waits for that.
+const PIPELINE_US: u64 = 250_000;
+const PIPELINE_MAX: u64 = 256;
+/// What is left of the job is handed out in so many turns at least, so that all workers end at about the same time.
+const LAST_TURNS: u64 = 8;
 
 /// Where a worker's next iteration belongs.
 enum Slot {
@@ -131,9 +133,11 @@ impl Job {
 
     /// The same where the end is known, or known never to come.
     fn pipeline(&self, worker: Incarnation) -> u64 {
-        let interval_us = self.members[&worker].interval_us;
-        let run = PIPELINE_US.checked_div(interval_us).map_or(1, |n| n.clamp(2, PIPELINE_MAX));
-        run.max(self.ahead(worker))
+        let ahead = self.ahead(worker);
+        let Some(run) = PIPELINE_US.checked_div(self.members[&worker].interval_us) else { return ahead };
+        let turn = self.members.len() as u64 * u64::from(self.train().batch) * LAST_TURNS;
+        let share = self.state.cursor.remaining() / turn.max(1);
+        run.min(share).clamp(2, PIPELINE_MAX).max(ahead)
     }
 
     /// Leases one iteration; `false` if no samples are left for it.

@@ -45,7 +45,7 @@ pub enum Input {
         worker: Incarnation,
         groups: Vec<ReportGroup>,
     },
-    Cancel(JobId),
+    Cancel(Cancellation),
     /// Forget a job that is over, with all that is stored of it.
     Delete(JobId),
     WorkerJoined {
@@ -127,6 +127,17 @@ pub enum Input {
         generation: Generation,
         outcome: Result<SnapshotFile, TaskFault>,
     },
+}
+
+/// A job that somebody wants to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cancellation {
+    pub job: JobId,
+    /// For people; may be empty.
+    pub reason: String,
+    /// How long general tasks that run may take to end by themselves; 0: nobody waits for them. A training ends between two
+    /// iterations and needs no time.
+    pub grace_ms: u64,
 }
 
 /// A job as it is submitted.

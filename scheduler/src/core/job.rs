@@ -87,6 +87,7 @@ impl Job {
             excluded: BTreeMap::new(),
             retries: BTreeMap::new(),
             curve: CurveSampling::default(),
+            cancel_reason: String::new(),
             trains_for: None,
         };
         let mut job = Self {

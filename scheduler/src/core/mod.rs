@@ -41,7 +41,7 @@ pub use commit::{
 pub use effects::Effect;
 pub use exclusion::Exclusion;
 pub use explain::{BarrierExplanation, StragglerExplanation, TaskExplanation, WorkerExplanation};
-pub use inputs::{GraphSubmission, Input, Refused, Submission, TaskFault, WorkerInfo};
+pub use inputs::{Cancellation, GraphSubmission, Input, Refused, Submission, TaskFault, WorkerInfo};
 pub use job::Job;
 pub use member::{Member, Membership, Straggler, TimeTotals};
 pub use records::{Counters, CurveSampling, Phase, Retry};

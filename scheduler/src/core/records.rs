@@ -45,6 +45,35 @@ impl Phase {
         }
     }
 
+    /// Why a task of a job that is over did not come to its end, in words.
+    pub(super) fn cut_short(&self, cancel_reason: &str) -> String {
+        match (self, cancel_reason) {
+            (Self::Canceled, reason) if !reason.is_empty() => {
+                format!("the job was canceled before it could end: {reason}")
+            }
+            _ => "the job ended before it could".to_owned(),
+        }
+    }
+
+    /// What the event of an end says; `cancel_reason` counts where the job was canceled.
+    pub(super) fn end_fields(&self, cancel_reason: &str) -> Vec<(&'static str, String)> {
+        let (code, reason) = self.why_ended(cancel_reason);
+        let told = [("state", self.word()), ("code", code), ("reason", reason)];
+        told.into_iter()
+            .filter(|(_, text)| !text.is_empty())
+            .map(|(name, text)| (name, text.to_owned()))
+            .collect()
+    }
+
+    /// Code and reason of a job that was canceled or failed; empty where there is none.
+    pub(super) fn why_ended<'a>(&'a self, cancel_reason: &'a str) -> (&'a str, &'a str) {
+        match self {
+            Self::Failed { code, reason } => (code, reason),
+            Self::Canceled => ("", cancel_reason),
+            _ => ("", ""),
+        }
+    }
+
     /// Whether nothing can follow.
     pub fn is_over(&self) -> bool {
         matches!(self, Self::Done | Self::Failed { .. } | Self::Canceled)
@@ -107,6 +136,9 @@ pub struct JobState {
     /// Nodes that failed for a reason that may pass.
     pub retries: BTreeMap<NodeName, Retry>,
     pub curve: CurveSampling,
+    /// Why somebody canceled it, in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cancel_reason: String,
     /// The task of a graph for which it trains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) trains_for: Option<TrainsFor>,

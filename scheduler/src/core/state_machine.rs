@@ -97,7 +97,7 @@ impl Core {
             | Input::StartGraph { .. }
             | Input::Pause { .. }
             | Input::TasksEnded { .. } => return self.handle_tasks(now_us, input, effects),
-            Input::Cancel(id) => return self.cancel(&id, now_us, effects),
+            Input::Cancel(cancellation) => return self.cancel(cancellation, now_us, effects),
             Input::Delete(id) => return self.delete(&id, effects),
             Input::WorkerJoined { worker, about } => {
                 self.worker_joined(worker, about);
@@ -168,30 +168,6 @@ impl Core {
         self.remove_task_job(&id, effects);
         let job = Job::new(*submission.spec, submission.nonce, self.shards, now_us);
         self.jobs.insert(id, job);
-        Ok(())
-    }
-
-    fn cancel(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) -> Result<(), Refused> {
-        if let Some(answer) = self.cancel_tasks(id, now_us, effects) {
-            return answer;
-        }
-        let job = self.jobs.get_mut(id).ok_or(Refused::Unknown { job: id.clone() })?;
-        if job.state.phase.is_over() {
-            return Err(Refused::Over { job: id.clone(), state: job.state.phase.word() });
-        }
-        job.end(Phase::Canceled, now_us, effects);
-        Ok(())
-    }
-
-    fn delete(&mut self, id: &JobId, effects: &mut Vec<Effect>) -> Result<(), Refused> {
-        let training = self.jobs.get(id).map(Job::phase);
-        let phase = training.or_else(|| self.task_jobs.get(id).map(TaskJob::phase));
-        let phase = phase.ok_or(Refused::Unknown { job: id.clone() })?;
-        if !phase.is_over() {
-            return Err(Refused::NotOver { job: id.clone(), state: phase.word() });
-        }
-        self.make_room_for(id, effects);
-        self.deleted.push(id.clone());
         Ok(())
     }
 

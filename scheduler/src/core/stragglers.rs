@@ -6,6 +6,8 @@ use crate::ids::Incarnation;
 /// A worker this many times as slow as the median is slow; below the second factor it is not any more.
 const SLOW: f64 = 1.5;
 const NOT_SLOW: f64 = 1.3;
+/// Who was slow stays so at least this long: short steps on a busy machine would change it many times a second.
+const SLOW_AT_LEAST_US: u64 = 1_000_000;
 /// Iterations of each worker, on average, between two looks.
 const LOOK_EVERY: u64 = 4;
 
@@ -23,7 +25,10 @@ impl Job {
         for (worker, us_per_sample) in each {
             let factor = us_per_sample / median;
             let slow = self.members[&worker].straggler;
-            let now_slow = factor >= if slow.is_some() { NOT_SLOW } else { SLOW };
+            let now_slow = match slow {
+                Some(s) => factor >= NOT_SLOW || now_us < s.since_us + SLOW_AT_LEAST_US,
+                None => factor >= SLOW,
+            };
             if !now_slow && slow.is_none() {
                 continue;
             }

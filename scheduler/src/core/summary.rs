@@ -14,15 +14,12 @@ impl Job {
     /// What it is, how it stands, and who works on it.
     fn setting(&self) -> Fields {
         let (state, train) = (&self.state, self.train());
-        let (code, reason) = match &state.phase {
-            Phase::Failed { code, reason } => (code.clone(), reason.clone()),
-            _ => (String::new(), String::new()),
-        };
+        let (code, reason) = state.phase.why_ended(&state.cancel_reason);
         let active = if state.phase.is_over() { 0 } else { self.active().count() };
         vec![
             ("state", state.phase.word().to_owned()),
-            ("code", code),
-            ("reason", reason),
+            ("code", code.to_owned()),
+            ("reason", reason.to_owned()),
             ("waiting_for", state.waiting_for.clone().unwrap_or_default()),
             ("excluded", self.exclusions()),
             ("trains_for", state.trains_for.as_ref().map(ToString::to_string).unwrap_or_default()),

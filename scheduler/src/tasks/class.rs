@@ -103,6 +103,9 @@ pub struct Rules {
     pub backoff: Backoff,
     /// Longest time for which one attempt may run.
     pub run_limit_ms: Option<u64>,
+    /// Longest time for which it may be ready without a worker that begins it, at each attempt.
+    #[serde(default)]
+    pub queue_limit_ms: Option<u64>,
     pub on_failure: OnFailure,
 }
 
@@ -115,6 +118,7 @@ impl Default for Rules {
             errors: 0,
             backoff: Backoff::default(),
             run_limit_ms: None,
+            queue_limit_ms: None,
             on_failure: OnFailure::default(),
         }
     }

@@ -20,7 +20,7 @@ pub use bytes::Bytes;
 pub use capacity::Capacity;
 pub use class::{Backoff, FunctionId, Needs, OnFailure, Rules, TaskClass, Work};
 pub use new_task::{Arg, ClassIndex, GraphSpec, NewTask, TaskIndex, TaskRef};
-pub use order::{MAX_ORDER_BYTES, Order, OrderArg, OrderGroup, Recall, TaskOrder};
+pub use order::{Attempts, MAX_ORDER_BYTES, Order, OrderArg, OrderGroup, TaskOrder};
 pub use report::{Failure, FailureCause, Outcome, ReportGroup, Spawned, TaskEnd};
 pub use state::{InvalidState, TaskState};
 pub use training::{InvalidTraining, PreparedTraining, TrainedWeights, TrainingChanges};

@@ -9,7 +9,10 @@ use crate::ids::JobId;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     Run(OrderGroup),
-    Recall(Recall),
+    /// Nobody wants them any more: what has not begun is not begun, what has is told to stop, and nothing is said of it.
+    Recall(Attempts),
+    /// Their job is to end: the same, but how each ended is reported.
+    Stop(Attempts),
 }
 
 /// Calls of one class and one job that a worker is to run, in this order unless they wait for each other.
@@ -60,9 +63,9 @@ impl OrderArg {
     }
 }
 
-/// Attempts that nobody wants any more. What has not begun is not begun; what has is told to stop.
+/// Attempts of one job that a worker holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recall {
+pub struct Attempts {
     pub job: JobId,
     pub nonce: u32,
     pub tasks: Vec<(TaskIndex, u16)>,

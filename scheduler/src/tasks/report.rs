@@ -30,6 +30,8 @@ pub enum Outcome {
     Value(Value),
     /// It has nothing to give, and whatever needs it is skipped, too.
     Skipped,
+    /// It was told to stop because its job is to end, and did so without anything to give.
+    Stopped,
     Failed(Failure),
     /// It gives a value, or that of one of the new tasks, and adds tasks to its graph.
     Spawned(Box<Spawned>),

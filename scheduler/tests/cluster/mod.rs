@@ -5,6 +5,7 @@
 mod actors;
 mod settings;
 mod store;
+mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -8,6 +8,8 @@ use syncline_scheduler::{
     samples::SampleRange,
 };
 
+use super::stored::apply;
+
 /// Everything that was committed.
 #[derive(Default)]
 pub struct Store {
@@ -18,40 +20,19 @@ pub struct Store {
 }
 
 impl Store {
-    pub fn commit(&mut self, commit: Commit) {
-        let job = &mut self.job;
-        job.spec = commit.spec.unwrap_or(mem::take(&mut job.spec));
-        job.job_state = commit.job_state.unwrap_or(mem::take(&mut job.job_state));
+    pub fn commit(&mut self, mut commit: Commit) {
         for (field, text) in &commit.tasks {
             if let (Ok(id), Some(text)) = (field.parse(), text) {
                 count(&mut self.counted, id, text);
             }
         }
-        put(&mut job.tasks, commit.tasks);
-        put(&mut job.workers, commit.workers);
-        put(&mut job.supersteps, commit.supersteps);
-        self.summary.extend(commit.summary);
-        let graph = &mut job.graph;
-        graph.classes.extend(commit.graph.classes);
-        graph.chunks.extend(commit.graph.chunks);
-        graph.windows.extend(commit.graph.windows);
-        put(&mut graph.values, commit.graph.values);
-        put(&mut graph.faults, commit.graph.faults);
-        put(&mut graph.leases, commit.graph.leases);
+        self.summary.extend(mem::take(&mut commit.summary));
+        apply(&mut self.job, commit);
     }
 
     /// A field of the summary that is a number.
     pub fn number(&self, field: &str) -> u64 {
         self.summary[field].parse().unwrap()
-    }
-}
-
-fn put<V>(map: &mut BTreeMap<String, V>, fields: Vec<(String, Option<V>)>) {
-    for (field, value) in fields {
-        match value {
-            Some(value) => map.insert(field, value),
-            None => map.remove(&field),
-        };
     }
 }
 

@@ -1,6 +1,6 @@
 //! One model, ready to run on one thread.
 
-use ort::session::{Session, SessionInputValue};
+use ort::session::{RunOptions, Session, SessionInputValue};
 use syncline_kit::Device;
 use syncline_onnx::proto::NodeProto;
 use syncline_onnx::{ModelProto, TensorView, Types, declare_every_value};
@@ -9,6 +9,7 @@ use tracing::info;
 use crate::device::check;
 use crate::error::BackendError;
 use crate::infer::outlet_types;
+use crate::interrupt::Interrupt;
 use crate::nchwc;
 use crate::outputs::Outputs;
 use crate::pinned::Pinned;
@@ -111,6 +112,20 @@ impl Executable {
         self.run_changed(inputs, |_| true)
     }
 
+    /// What ends a run of [`run_until`](Self::run_until) from another thread.
+    pub fn interrupt(&self) -> Result<Interrupt, BackendError> {
+        Interrupt::new()
+    }
+
+    /// The same, until somebody ends it.
+    pub fn run_until<'r>(
+        &'r mut self,
+        inputs: &[(&str, TensorView<'_>)],
+        interrupt: &'r Interrupt,
+    ) -> Result<Outputs<'r>, BackendError> {
+        self.run_with(inputs, |_| true, Some(&interrupt.0))
+    }
+
     /// Runs the model once more: the inputs of which `changed` says no hold what they held in the run before, and need
     /// not be copied to a GPU again.
     pub fn run_changed(
@@ -118,6 +133,15 @@ impl Executable {
         inputs: &[(&str, TensorView<'_>)],
         changed: impl Fn(&str) -> bool,
     ) -> Result<Outputs<'_>, BackendError> {
+        self.run_with(inputs, changed, None)
+    }
+
+    fn run_with<'r>(
+        &'r mut self,
+        inputs: &[(&str, TensorView<'_>)],
+        changed: impl Fn(&str) -> bool,
+        options: Option<&'r RunOptions>,
+    ) -> Result<Outputs<'r>, BackendError> {
         let mut bound: Vec<SessionInputValue<'_>> = Vec::with_capacity(self.input_names.len());
         for (index, wanted) in self.input_names.iter().enumerate() {
             let (name, view) = match inputs.get(index) {
@@ -136,9 +160,10 @@ impl Executable {
         if inputs.len() != self.input_names.len() {
             return Err(self.surplus(inputs));
         }
-        let values = match &mut self.pinned {
-            None => self.session.run(&bound[..]),
-            Some(pinned) => pinned.run(&mut self.session),
+        let values = match (&mut self.pinned, options) {
+            (None, None) => self.session.run(&bound[..]),
+            (None, Some(options)) => self.session.run_with_options(&bound[..], options),
+            (Some(pinned), options) => pinned.run(&mut self.session, options),
         };
         Ok(Outputs::new(values.map_err(|source| run_error(&source))?))
     }

@@ -8,7 +8,7 @@
 //! For [`Device::Cpu`] the memory is ordinary: the same path, by which tests reach it.
 
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
-use ort::session::{IoBinding, Session, SessionOutputs};
+use ort::session::{IoBinding, RunOptions, Session, SessionOutputs};
 use ort::value::{DynTensor, TensorElementType};
 use syncline_kit::Device;
 use syncline_onnx::ElementType;
@@ -69,13 +69,20 @@ impl Pinned {
     }
 
     /// Runs the model on what was sent, and waits for the outputs.
-    pub(super) fn run<'s>(&'s mut self, session: &'s mut Session) -> ort::Result<SessionOutputs<'s>> {
+    pub(super) fn run<'s>(
+        &'s mut self,
+        session: &'s mut Session,
+        options: Option<&'s RunOptions>,
+    ) -> ort::Result<SessionOutputs<'s>> {
         // Anew each time: what is bound already would be written again, and must not if its shape is another.
         for output in session.outputs() {
             self.binding.bind_output_to_device(output.name(), &self.outputs)?;
         }
         self.binding.synchronize_inputs()?;
-        let values = session.run_binding(&self.binding)?;
+        let values = match options {
+            None => session.run_binding(&self.binding)?,
+            Some(options) => session.run_binding_with_options(&self.binding, options)?,
+        };
         self.binding.synchronize_outputs()?;
         Ok(values)
     }

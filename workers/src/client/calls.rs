@@ -15,7 +15,7 @@ use syncline_scheduler::{
 };
 use tarpc::client::RpcError;
 
-use super::{Client, ClientError};
+use super::{Cancellation, Client, ClientError};
 
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a call that may be repeated is repeated while the engine is away.
@@ -235,11 +235,18 @@ impl Client {
         .await
     }
 
-    /// Cancels a job.
+    /// Cancels a job: nothing more of it begins, functions that run are told to stop and given up ten seconds later. The job
+    /// is over then, or when the last of them has ended; [`wait`](Self::wait) waits for that.
     pub async fn cancel(&self, job: &JobId) -> Result<(), ClientError> {
+        self.cancel_with(job, &Cancellation::default()).await
+    }
+
+    /// The same, with a reason or another grace.
+    pub async fn cancel_with(&self, job: &JobId, how: &Cancellation) -> Result<(), ClientError> {
+        let grace_ms = u64::try_from(how.grace.as_millis()).unwrap_or(u64::MAX);
         self.once(|c| {
-            let job = job.clone();
-            async move { c.cancel(within(CALL_TIMEOUT), job).await }
+            let (job, reason) = (job.clone(), how.reason.clone());
+            async move { c.cancel(within(CALL_TIMEOUT), job, reason, grace_ms).await }
         })
         .await
     }

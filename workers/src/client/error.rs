@@ -30,8 +30,12 @@ pub enum ClientError {
         /// Begins with the code.
         reason: String,
     },
-    #[error("[E507] job {job} was canceled")]
-    JobCanceled { job: JobId },
+    #[error("[E507] job {job} was canceled{}", .reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
+    JobCanceled {
+        job: JobId,
+        /// As whoever canceled it said.
+        reason: Option<String>,
+    },
 }
 
 impl ClientError {
@@ -39,14 +43,18 @@ impl ClientError {
     pub fn of_outcome(job: &JobStatus) -> Result<(), Self> {
         let (id, code) = (job.id.clone(), job.code.clone().unwrap_or_default());
         match job.state {
-            JobPhase::Canceled => Err(Self::JobCanceled { job: id }),
+            JobPhase::Canceled => Err(Self::JobCanceled { job: id, reason: job.reason.clone() }),
             JobPhase::Failed | JobPhase::Damaged => {
                 let reason = job.reason.clone().unwrap_or_default();
                 let coded = code.is_empty() || reason.contains(&format!("[{code}]"));
                 let reason = if coded { reason } else { format!("[{code}] {reason}") };
                 Err(Self::JobFailed { job: id, code, reason })
             }
-            JobPhase::Done | JobPhase::Queued | JobPhase::Opening | JobPhase::Running => Ok(()),
+            JobPhase::Done
+            | JobPhase::Queued
+            | JobPhase::Opening
+            | JobPhase::Running
+            | JobPhase::Canceling => Ok(()),
         }
     }
 
@@ -91,7 +99,7 @@ impl ClientError {
             Self::Refused(fault) => fault.hint().to_owned(),
             Self::UnknownFields(_) => "use the same release everywhere".to_owned(),
             Self::JobFailed { job, .. } => format!("`syncline status {job}` shows how far it came"),
-            Self::JobCanceled { job } => {
+            Self::JobCanceled { job, .. } => {
                 format!("`syncline status {job}` shows how far it came; `submit --replace` submits it again")
             }
         }

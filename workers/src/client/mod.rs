@@ -4,6 +4,7 @@
 //! models, for which it loads ONNX Runtime.
 
 mod calls;
+mod cancellation;
 mod error;
 mod find;
 mod models;
@@ -16,6 +17,7 @@ use syncline_engine::rpc::{ClientServiceClient, EngineAddresses, EngineLink, Tok
 #[cfg(feature = "train")]
 use crate::isolation::ModelHost;
 
+pub use cancellation::Cancellation;
 pub use error::ClientError;
 pub use find::{Cluster, FindError, RunningCluster, load_token, state_dir, token_file};
 pub use submit::Submitted;

@@ -2,52 +2,23 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
+use super::{
+    ArgumentError, CallArguments, CallOptions, Function, GraphParts, IntoArgument, StopFlag, TaskHandle,
+};
 use syncline_scheduler::{
     core::Trained,
     ids::JobId,
     tasks::{PreparedTraining, TaskIndex, TrainingChanges},
 };
-use tokio::sync::Notify;
-
-use super::{ArgumentError, CallArguments, CallOptions, Function, GraphParts, IntoArgument, TaskHandle};
 
 /// A job of general tasks, told from others of its name.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct JobKey {
     pub job: JobId,
     pub nonce: u32,
-}
-
-/// Tells one who works that nobody wants the result any more.
-#[derive(Debug, Default)]
-pub(crate) struct StopFlag {
-    asked: AtomicBool,
-    /// For those who wait for it in async code.
-    told: Notify,
-}
-
-impl StopFlag {
-    pub(crate) fn ask(&self) {
-        self.asked.store(true, Ordering::Relaxed);
-        self.told.notify_one();
-    }
-
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
-    }
-
-    /// Returns when it is asked for.
-    pub(crate) async fn asked(&self) {
-        while !self.is_asked() {
-            self.told.notified().await;
-        }
-    }
 }
 
 /// The task that a function runs for, and its graph, to which it may add calls. A function takes a `&Context` as its first

@@ -19,6 +19,7 @@ mod options;
 mod panics;
 #[cfg(feature = "worker")]
 mod registry;
+mod stop_flag;
 #[cfg(feature = "worker")]
 mod task_function;
 mod task_graph;
@@ -34,7 +35,7 @@ pub use argument::{ArgumentError, CallArguments, IntoArgument};
 #[cfg(feature = "worker")]
 pub use context::Context;
 #[cfg(feature = "worker")]
-pub(crate) use context::{JobKey, StopFlag};
+pub(crate) use context::JobKey;
 #[cfg(feature = "worker")]
 pub(crate) use fault::CallFault;
 pub use function::Function;
@@ -51,6 +52,7 @@ pub use options::CallOptions;
 pub(crate) use registry::{Given, Registered as RegisteredFunction};
 #[cfg(feature = "worker")]
 pub use registry::{RegisteredTwice, Registry};
+pub(crate) use stop_flag::StopFlag;
 #[cfg(feature = "worker")]
 pub use task_function::{AsyncTaskFunction, Bare, TaskFunction, WithContext};
 pub use task_graph::{InvalidCall, TaskGraph};

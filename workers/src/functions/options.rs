@@ -68,6 +68,14 @@ impl CallOptions {
         self
     }
 
+    /// Longest time for which it may wait for a worker once it could begin, in steps of a millisecond; without this it waits
+    /// for ever. It fails then (E060), whatever `retries` says.
+    #[must_use]
+    pub fn queue_limit(mut self, limit: Duration) -> Self {
+        self.rules.queue_limit_ms = Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
     /// Slots of a worker that it takes up while it runs; 1 without this.
     #[must_use]
     pub fn slots(mut self, slots: u32) -> Self {

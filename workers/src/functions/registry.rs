@@ -155,7 +155,7 @@ impl Registry {
     pub(crate) fn register_own<I, O>(
         &mut self,
         function: Function<I, O>,
-        f: impl Fn(I) -> Result<O, CallFault> + Send + Sync + 'static,
+        f: impl Fn(&Context, I) -> Result<O, CallFault> + Send + Sync + 'static,
     ) -> Result<(), RegisteredTwice>
     where
         I: DeserializeOwned,
@@ -163,7 +163,7 @@ impl Registry {
     {
         let name = function.name();
         let call = move |context: &Context, input: &[u8]| {
-            let output = f(decode(name, input)?)?;
+            let output = f(context, decode(name, input)?)?;
             given(name, context, Ok(Next::Value(output)))
         };
         self.insert(function.id(), Registered { name, body: Body::Blocking(Box::new(call)) })

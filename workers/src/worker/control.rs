@@ -223,6 +223,7 @@ fn start_executor(
         exec: options.exec.clone(),
         split_batch: options.split_batch,
         throttle: options.throttle,
+        transport: options.transport,
     };
     let handle = Handle::current();
     let shared = session.shared.clone();

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -25,6 +25,7 @@ use tracing::{debug, warn};
 use super::{
     error::WorkerError,
     job::{Iteration, JobRun, WorkerContext},
+    lock::lock,
     report::{Finished, is_urgent},
     task_timer::TaskTimer,
 };
@@ -49,10 +50,6 @@ pub(super) struct Shared {
     canceller: Mutex<Canceller>,
     /// This session is over.
     stopped: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {

@@ -7,6 +7,7 @@ use syncline_ps::{
     PsError,
     client::{Addresses, BlobClient, Canceller, ClientOptions, Pulled, ShardSet},
     shard::{PushHeader, ReadCondition},
+    transport::Choice,
     wire::SessionKey,
 };
 use syncline_runtime::{ExecOptions, Executable, Runtime};
@@ -31,7 +32,7 @@ use super::{
     step_health::StepHealth,
     task_timer::TaskTimer,
 };
-use tracing::debug;
+use tracing::info;
 
 /// A shard may be away for this long before a task fails: the engine, which knows more, is to judge first.
 const SHARD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -45,6 +46,7 @@ pub(super) struct WorkerContext {
     pub exec: ExecOptions,
     pub split_batch: bool,
     pub throttle: Throttle,
+    pub transport: Choice,
 }
 
 /// One job in one generation on this worker.
@@ -91,12 +93,13 @@ impl JobRun {
         let elements = params.values.len() as u64;
         let at =
             SessionKey { job: key.job.clone(), generation: key.generation, incarnation: context.incarnation };
-        let options = ClientOptions { retry_limit: SHARD_TIMEOUT, ..ClientOptions::default() };
+        let transport = context.transport;
+        let options = ClientOptions { retry_limit: SHARD_TIMEOUT, transport, ..ClientOptions::default() };
         let connect =
             || ShardSet::connect_with(&addresses, context.token.clone(), at, elements, options, canceller);
         let shards = timer.waiting(connect)?;
         let data = DataLoader::open(&train)?;
-        debug!(job = %key.job, elements, "job opened on this worker");
+        info!(job = %key.job, elements, transports = %transports(&shards), "job opened on this worker");
         let local = LocalSteps::new(train.optimizer);
         let (context, load, timer) = (context.clone(), LoadProbe::default(), timer.clone());
         Ok(Self { context, train, addresses, shards, params, replicas, data, scale, local, load, timer })
@@ -239,6 +242,11 @@ impl JobRun {
         }
         Ok(Outcome::Evaluated(metrics.finish()))
     }
+}
+
+/// How the bytes travel to each shard, in words.
+fn transports(shards: &ShardSet) -> String {
+    shards.transports().map(|transport| transport.to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// What was gathered last, as inputs of the graph. Nothing is copied.

@@ -14,6 +14,7 @@ mod executor;
 mod job;
 mod load;
 mod local_steps;
+mod lock;
 mod loss_scale;
 mod metrics;
 mod models;

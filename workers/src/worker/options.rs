@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, thread};
 
 use syncline_engine::rpc::{EngineAddresses, Token};
 use syncline_kit::Device;
+use syncline_ps::transport::Choice;
 use syncline_runtime::{ExecOptions, Runtime};
 
 use super::{Throttle, WorkerError};
@@ -23,6 +24,8 @@ pub struct WorkerOptions {
     /// Whether each of several threads trains on its own part of a batch. Of no effect on a GPU and with one thread.
     pub split_batch: bool,
     pub throttle: Throttle,
+    /// How parameters and gradients travel between this worker and the shards.
+    pub transport: Choice,
     /// Most samples that fit into memory at once: no policy gives this worker a larger batch.
     pub max_batch: Option<u32>,
     /// Functions that general tasks may call.
@@ -50,6 +53,7 @@ impl WorkerOptions {
             exec: ExecOptions::default(),
             split_batch: false,
             throttle: Throttle::default(),
+            transport: Choice::Auto,
             max_batch: None,
             registry,
             slots: default_slots(),

@@ -79,6 +79,10 @@ impl Session {
         Self { link, who, holding: Mutex::default(), shared, calls, epoch }
     }
 
+    fn count_calls(&self, count: impl Fn(&Pool) -> usize) -> u32 {
+        self.calls.as_ref().map_or(0, |pool| u32::try_from(count(pool)).unwrap_or(u32::MAX))
+    }
+
     /// Takes tasks from the engine; returns when the engine has dropped this incarnation.
     pub(super) async fn poll(&self, assignments: &mpsc::Sender<Assignment>) {
         let mut outage = Outage::default();
@@ -90,7 +94,8 @@ impl Session {
                 blocked_on: self.shared.blocked_on(),
                 running_ms,
                 longest_ms,
-                tasks: self.calls.as_ref().map_or(0, |pool| u32::try_from(pool.count()).unwrap_or(u32::MAX)),
+                tasks: self.count_calls(Pool::count),
+                stopping: self.count_calls(Pool::stopping),
             };
             let limit = CALL_TIMEOUT + Duration::from_millis(POLL_WAIT_MS);
             let poll = self.calls.as_ref().map(Pool::poll_begins);

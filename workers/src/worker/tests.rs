@@ -16,6 +16,7 @@ use syncline_onnx::{ElementType, GraphBuilder};
 use syncline_ps::{
     client::{BlobClient, ReadCondition, ShardSet},
     server::{Handle, Options, Server},
+    transport::Choice,
 };
 use syncline_runtime::{ExecOptions, Runtime};
 use syncline_scheduler::{
@@ -219,6 +220,7 @@ impl Rig {
             exec: ExecOptions { intra_threads: self.threads, ..ExecOptions::default() },
             split_batch: self.threads > 1,
             throttle: Throttle::default(),
+            transport: Choice::Auto,
         }
     }
 

@@ -29,6 +29,7 @@ use cluster::Cluster;
 use direct::Direct;
 use lean::Lean;
 use report::{Report, Round};
+use syncline_ps::transport::Choice;
 use syncline_runtime::Runtime;
 use work::{Case, Step};
 
@@ -52,6 +53,9 @@ struct Flags {
     /// Numbers of shards to try
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     shards: Vec<usize>,
+    /// How the tensor path and the worker reach the shards
+    #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
+    transport: Choice,
     /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
@@ -85,7 +89,7 @@ async fn compare(flags: &Flags) -> Result<()> {
     let runtime = Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}"))?.path)?;
     let mut clusters = Vec::new();
     for &shards in &flags.shards {
-        clusters.push(Cluster::start(shards, dir.path()).await?);
+        clusters.push(Cluster::start(shards, flags.transport, dir.path()).await?);
     }
     let rounds = flags.rounds.unwrap_or(if flags.quick { 3 } else { 21 });
     let cases = [(SMALL, rounds), (LARGE, rounds.div_ceil(3))];
@@ -98,7 +102,7 @@ async fn compare(flags: &Flags) -> Result<()> {
         let prepared = work::job(&runtime, "bare", &case, &data)?;
         let mut step = Step::new(&runtime, &prepared, case.batch)?;
         let mut lean = Lean::start(&step.values)?;
-        let mut direct = Direct::start(dir.path(), &prepared).await?;
+        let mut direct = Direct::start(dir.path(), &prepared, flags.transport).await?;
         let mut done = Vec::with_capacity(rounds);
         for number in 1..=rounds {
             let bare_ms = timed(&case, || step.bare())?;
@@ -116,7 +120,7 @@ async fn compare(flags: &Flags) -> Result<()> {
             eprintln!("{} {number}/{rounds}: {line} ms", case.name);
             done.push(Round { bare_ms, lean_ms, direct_ms, syncline });
         }
-        reports.push(Report::new(&case, &flags.shards, &done));
+        reports.push(Report::new(&case, direct.transport(), &flags.shards, &done));
     }
     match flags.json {
         true => println!("{}", serde_json::to_string(&serde_json::json!({ "step": reports }))?),

@@ -59,7 +59,10 @@ pub use syncline_workers::local::{LocalCluster, LocalError, LocalOptions};
 #[cfg(feature = "job-file")]
 pub use syncline_workers::submit::JobFile;
 pub use syncline_workers::{
-    client::{Client, ClientError, Cluster, FetchError, FindError, Parameter, Submitted, TaskError, Weights},
+    client::{
+        Cancellation, Client, ClientError, Cluster, FetchError, FindError, Parameter, Submitted, TaskError,
+        Weights,
+    },
     export::{ExportError, TrainedModel},
     functions::{
         ArgumentError, CallOptions, Element, Function, InvalidCall, OnnxModel, RUN_MODEL, TaskGraph,

@@ -10,6 +10,7 @@ mod onnxruntime;
 mod batch_axis;
 mod errors_document;
 mod exported_models;
+mod function_cluster;
 mod loss_scale;
 mod model_tasks;
 mod named_inputs;

@@ -1,14 +1,15 @@
 //! ONNX models as tasks of a graph, between functions of another worker. Engine, shards and workers are real.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use syncline::{
-    ArgumentError, Client, Function, LocalCluster, LocalOptions, OnnxModel, RUN_MODEL, SubmitError,
-    TaskGraph, TaskQuery, Tensor,
-    worker::{Context, Next, Throttle, Worker, run},
+    ArgumentError, Cancellation, ClientError, Function, OnnxModel, RUN_MODEL, SubmitError, TaskGraph,
+    TaskQuery, Tensor,
+    worker::{Context, Next, Throttle, Worker},
 };
-use syncline_onnx::{ElementType, GraphBuilder, mlp};
-use tokio::{sync::watch, task::JoinHandle};
+use syncline_onnx::{ElementType, GraphBuilder, mlp, proto::AttributeProto};
+
+use crate::function_cluster::FunctionCluster;
 
 /// A row of so many ones.
 const ONES: Function<(u64,), Tensor> = Function::new("ones");
@@ -44,45 +45,45 @@ fn sum_and_difference() -> Vec<u8> {
     graph.finish().to_bytes()
 }
 
-/// A cluster, and a worker with functions and without ONNX Runtime.
-struct Place {
-    client: Client,
-    cluster: LocalCluster,
-    stop: watch::Sender<bool>,
-    worker: JoinHandle<()>,
+/// A loop of 2^63 - 1 passes: centuries.
+fn endless() -> Vec<u8> {
+    let mut body = GraphBuilder::new("body");
+    body.input("pass", ElementType::I64, &[]);
+    let goes_on = body.input("goes_on", ElementType::Bool, &[]);
+    let before = body.input("before", ElementType::F32, &[1.into()]);
+    let one = body.weight("one", &[1], &[1.0]);
+    for (name, op, inputs) in [("still", "Identity", vec![&*goes_on]), ("after", "Add", vec![&before, &one])]
+    {
+        let output = body.named(name, op, &inputs, &[]);
+        body.output(&output);
+    }
+    let mut graph = GraphBuilder::new("endless");
+    let x = graph.input("x", ElementType::F32, &[1.into()]);
+    let passes = graph.ints("passes", &[i64::MAX]);
+    // 5: a graph.
+    let body = AttributeProto { name: "body".into(), g: body.finish().graph, kind: 5, ..Default::default() };
+    let last = graph.named("last", "Loop", &[&passes, "", &x], &[body]);
+    graph.output(&last);
+    graph.finish().to_bytes()
 }
 
-impl Place {
-    /// With so many workers that have ONNX Runtime.
-    async fn start(workers: usize) -> Self {
-        let workers = vec![Throttle::default(); workers];
-        let options = LocalOptions { workers, shards: 2, ..LocalOptions::default() };
-        let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
-        let worker = Worker::builder().register(ONES, ones).register(TOTAL, total).register(SPREAD, spread);
-        let options = worker.options(cluster.cluster()).unwrap();
-        let (stop, stopped) = watch::channel(false);
-        let worker = tokio::spawn(async move { run(options, stopped).await.unwrap() });
-        Self { client: cluster.client(), cluster, stop, worker }
-    }
+/// A cluster with so many workers that have ONNX Runtime, and one with the functions of this file.
+async fn start(workers: usize) -> FunctionCluster {
+    let functions = Worker::builder().register(ONES, ones).register(TOTAL, total).register(SPREAD, spread);
+    FunctionCluster::start(workers, functions).await
+}
 
-    async fn upload(&self, onnx: Vec<u8>) -> OnnxModel {
-        self.client.upload_model(onnx).await.unwrap()
-    }
-
-    async fn stop(self) {
-        self.stop.send_replace(true);
-        self.worker.await.unwrap();
-        self.cluster.stop().await;
-    }
+async fn upload(place: &FunctionCluster, onnx: Vec<u8>) -> OnnxModel {
+    place.client.upload_model(onnx).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn models_take_what_functions_give_and_the_other_way_round() {
-    let place = Place::start(2).await;
+    let place = start(2).await;
     let onnx = sum_and_difference();
-    let model = place.upload(onnx.clone()).await;
-    assert_eq!(place.upload(onnx).await, model);
-    let classifier = place.upload(mlp(&[3, 4, 2], 1).to_bytes()).await;
+    let model = upload(&place, onnx.clone()).await;
+    assert_eq!(upload(&place, onnx).await, model);
+    let classifier = upload(&place, mlp(&[3, 4, 2], 1).to_bytes()).await;
 
     let mut graph = TaskGraph::new("both-ways");
     let (a, b) = (graph.call(ONES, (3,)), graph.call(ONES, (3,)));
@@ -112,11 +113,11 @@ async fn models_take_what_functions_give_and_the_other_way_round() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_onnx_runtime_a_task_waits_and_says_for_what() {
-    let mut place = Place::start(0).await;
+    let mut place = start(0).await;
     while place.client.workers().await.unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
-    let model = place.upload(sum_and_difference()).await;
+    let model = upload(&place, sum_and_difference()).await;
     let mut graph = TaskGraph::new("waits");
     let one = Tensor::new([1, 1], vec![1.0f32]).unwrap();
     let both = graph.call(RUN_MODEL, (model, vec![one.clone(), one]));
@@ -131,17 +132,17 @@ async fn without_onnx_runtime_a_task_waits_and_says_for_what() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_a_model_or_its_inputs_is_told_and_costs_no_worker() {
-    let place = Place::start(1).await;
+    let place = start(1).await;
     let refused = |error: SubmitError| error.to_string()[1..5].to_owned();
     let none = place.client.upload_model(b"no model".to_vec()).await.unwrap_err();
     assert_eq!(refused(none), "E302");
     let missing = place.client.upload_model(Path::new("/no/such/model.onnx")).await.unwrap_err();
     assert_eq!(refused(missing), "E360");
 
-    let model = place.upload(sum_and_difference()).await;
+    let model = upload(&place, sum_and_difference()).await;
     let mut unknown = mlp(&[3, 2], 1);
     unknown.graph.as_mut().unwrap().node[0].op_type = "NoSuchOperator".to_owned();
-    let unknown = place.upload(unknown.to_bytes()).await;
+    let unknown = upload(&place, unknown.to_bytes()).await;
     let row = |n: usize| Tensor::new([1, n], vec![1.0f32; n]).unwrap();
     let flat = Tensor::new([1], vec![1.0f32]).unwrap();
     let ints = Tensor::new([1, 1], vec![1i64]).unwrap();
@@ -165,5 +166,29 @@ async fn what_is_wrong_with_a_model_or_its_inputs_is_told_and_costs_no_worker() 
     let id = place.client.submit_tasks(&graph).await.unwrap();
     assert_eq!(place.client.get(&id, &output).await.unwrap()[1].values::<f32>().unwrap(), [0.0, 0.0]);
     assert_eq!(place.client.workers().await.unwrap().len(), 2);
+    place.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_computes_for_ever_ends_when_its_job_is_canceled() {
+    let place = start(1).await;
+    let (endless, quick) = (upload(&place, endless()).await, upload(&place, sum_and_difference()).await);
+    let mut graph = TaskGraph::new("endless");
+    let number = Tensor::new([1], vec![1.0f32]).unwrap();
+    let sums = graph.call(RUN_MODEL, (quick, vec![Tensor::new([1, 1], vec![1.0f32]).unwrap(); 2]));
+    graph.call(RUN_MODEL, (endless, vec![number]));
+    let job = place.client.submit_tasks(&graph).await.unwrap();
+    // The only slot is the other model's now, or will be in a moment.
+    place.client.get(&job, &sums).await.unwrap();
+    let how = Cancellation::new().reason("it never ends").grace(Duration::from_secs(3_600));
+    place.client.cancel_with(&job, &how).await.unwrap();
+    let ended = place.client.wait(&job, |_| ()).await.unwrap_err();
+    assert!(matches!(&ended, ClientError::JobCanceled { .. }), "{ended}");
+    assert_eq!(ended.to_string(), "[E507] job endless was canceled: it never ends");
+
+    let mut graph = TaskGraph::new("next");
+    let sums = graph.call(RUN_MODEL, (quick, vec![Tensor::new([1, 1], vec![2.0f32]).unwrap(); 2]));
+    let job = place.client.submit_tasks(&graph).await.unwrap();
+    assert_eq!(place.client.get(&job, &sums).await.unwrap()[0].values::<f32>().unwrap(), [4.0]);
     place.stop().await;
 }

@@ -2,10 +2,11 @@
 //! worker are real.
 
 use syncline::{
-    CallOptions, Client, Function, LocalCluster, LocalOptions, TaskError, TaskGraph, TaskQuery, TaskState,
-    worker::{Next, Worker, run},
+    CallOptions, Function, TaskError, TaskGraph, TaskQuery, TaskState,
+    worker::{Next, Worker},
 };
-use tokio::{sync::watch, task::JoinHandle};
+
+use crate::function_cluster::FunctionCluster;
 
 const NEXT: Function<(u64,), u64> = Function::new("next");
 const SUM: Function<(Vec<u64>,), u64> = Function::new("sum");
@@ -13,34 +14,15 @@ const REVERSE: Function<(Vec<u8>,), Vec<u8>> = Function::new("reverse");
 const FAIL: Function<(), u64> = Function::new("fail");
 const SKIP: Function<(), u64> = Function::new("skip");
 
-struct Place {
-    client: Client,
-    cluster: LocalCluster,
-    stop: watch::Sender<bool>,
-    worker: JoinHandle<()>,
-}
-
-impl Place {
-    async fn start() -> Self {
-        let options = LocalOptions { workers: Vec::new(), shards: 2, ..LocalOptions::default() };
-        let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
-        let worker = Worker::builder()
-            .register(NEXT, |n: u64| n + 1)
-            .register(SUM, |all: Vec<u64>| all.iter().sum::<u64>())
-            .register(REVERSE, |bytes: Vec<u8>| bytes.into_iter().rev().collect::<Vec<u8>>())
-            .register(FAIL, || Err::<u64, _>("it always does"))
-            .register(SKIP, || Next::<u64>::Skip);
-        let options = worker.options(cluster.cluster()).unwrap();
-        let (stop, stopped) = watch::channel(false);
-        let worker = tokio::spawn(async move { run(options, stopped).await.unwrap() });
-        Self { client: cluster.client(), cluster, stop, worker }
-    }
-
-    async fn stop(self) {
-        self.stop.send_replace(true);
-        self.worker.await.unwrap();
-        self.cluster.stop().await;
-    }
+/// A cluster with the functions of this file.
+async fn start() -> FunctionCluster {
+    let functions = Worker::builder()
+        .register(NEXT, |n: u64| n + 1)
+        .register(SUM, |all: Vec<u64>| all.iter().sum::<u64>())
+        .register(REVERSE, |bytes: Vec<u8>| bytes.into_iter().rev().collect::<Vec<u8>>())
+        .register(FAIL, || Err::<u64, _>("it always does"))
+        .register(SKIP, || Next::<u64>::Skip);
+    FunctionCluster::start(0, functions).await
 }
 
 /// The code that an error begins with.
@@ -50,7 +32,7 @@ fn code(error: &TaskError) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graph_of_several_parts_with_large_values_gives_what_it_should() {
-    let place = Place::start().await;
+    let place = start().await;
     let client = &place.client;
     let mut graph = TaskGraph::new("large");
     let numbers = graph.map(NEXT, (0..45_000).map(|n| (n,)));
@@ -74,7 +56,7 @@ async fn a_graph_of_several_parts_with_large_values_gives_what_it_should() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graph_that_is_refused_leaves_its_name_free() {
-    let place = Place::start().await;
+    let place = start().await;
     let client = &place.client;
     assert_eq!(code(&client.submit_tasks(&TaskGraph::new("No name")).await.unwrap_err()), "E001");
     assert_eq!(code(&client.submit_tasks(&TaskGraph::new("a")).await.unwrap_err()), "E042");
@@ -101,7 +83,7 @@ async fn a_graph_that_is_refused_leaves_its_name_free() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_without_a_value_says_why() {
-    let place = Place::start().await;
+    let place = start().await;
     let client = &place.client;
     let mut graph = TaskGraph::new("skips");
     let skipped = graph.call(SKIP, ());

@@ -8,6 +8,7 @@ use std::{
     collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use syncline_engine::rpc::{
@@ -15,8 +16,10 @@ use syncline_engine::rpc::{
     ShardRequest, ShardResponse, ShardState, SnapshotFile, Token, connect, hello::Role,
 };
 use syncline_ps::{
-    client::{BlobClient, PushHeader, ShardSet},
+    client::{BlobClient, Canceller, ClientOptions, PushHeader, ShardSet, connect as connect_channel},
     server::{Handle, Options, Server},
+    transport::{Channel, Choice},
+    wire::SessionKey,
 };
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},
@@ -35,6 +38,15 @@ pub const UNIT: PushHeader =
     PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false, mode: PushMode::Apply, covers: 1 };
 /// The same into the round of the next barrier.
 pub const ROUND: PushHeader = PushHeader { mode: PushMode::Accumulate, ..UNIT };
+
+/// A client over the transport of these tests, or an error.
+pub fn client_options() -> ClientOptions {
+    ClientOptions { transport: Choice::Only(crate::TRANSPORT), ..ClientOptions::default() }
+}
+
+pub fn session(incarnation: u64) -> SessionKey {
+    SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(incarnation) }
+}
 
 pub fn job() -> JobId {
     "digits".parse().unwrap()
@@ -141,8 +153,22 @@ impl Rig {
     }
 
     pub fn worker_at(&self, addresses: &[String], incarnation: u64, elements: u64) -> ShardSet {
-        ShardSet::connect(addresses, self.token.clone(), job(), FIRST, Incarnation(incarnation), elements)
-            .unwrap()
+        let (session, token) = (session(incarnation), self.token.clone());
+        ShardSet::connect_with(
+            &addresses.into(),
+            token,
+            session,
+            elements,
+            client_options(),
+            Canceller::default(),
+        )
+        .unwrap()
+    }
+
+    /// A connection to a shard for bytes that no client of ours sends.
+    pub fn channel(&self, shard: usize) -> Channel {
+        let (address, limit) = (self.addresses()[shard].clone(), Duration::from_secs(5));
+        connect_channel(&address, &self.token, limit, Choice::Only(crate::TRANSPORT), 1 << 20).unwrap()
     }
 
     /// Orders a barrier on every shard.

@@ -26,6 +26,11 @@ const TOO_LARGE_INLINE: &str = "E055";
 /// How much a new observation counts in the mean run time.
 const MEAN_WEIGHT: f32 = 0.1;
 
+/// Whether a value should have been a blob.
+pub(super) fn carries_too_much(value: &Value) -> bool {
+    value.inline_bytes() > MAX_INLINE_BYTES
+}
+
 /// The end of one task, as those that follow it see it.
 enum End {
     Value(Value),
@@ -48,12 +53,17 @@ impl TaskJob {
         let mean = &mut self.class_mut(slot.class).mean_run_us;
         let run_us = end.run_us as f32;
         *mean = Some(mean.map_or(run_us, |mean| mean + MEAN_WEIGHT * (run_us - mean)));
+        if self.is_canceling() {
+            self.attempt_stopped(task, end.outcome);
+            return self.end_if_all_is_over(now_us);
+        }
         let given = match &end.outcome {
             Outcome::Value(value) => Some(value),
             Outcome::Spawned(spawned) => spawned.value.as_ref().ok(),
-            Outcome::Skipped | Outcome::Failed(_) => None,
+            Outcome::Skipped | Outcome::Stopped | Outcome::Failed(_) => None,
         };
-        if let Some(bytes) = given.map(Value::inline_bytes).filter(|bytes| *bytes > MAX_INLINE_BYTES) {
+        if let Some(value) = given.filter(|value| carries_too_much(value)) {
+            let bytes = value.inline_bytes();
             let reason = format!(
                 "its worker sent {bytes} bytes of a value inline, at most {MAX_INLINE_BYTES} travel so"
             );
@@ -69,6 +79,8 @@ impl TaskJob {
                 self.settle(task, End::Nothing(TaskState::Skipped));
             }
             Outcome::Failed(failure) => self.attempt_failed(task, failure, now_us),
+            // Nobody has told it to: what it was told of was not meant for this job.
+            Outcome::Stopped => self.crashed(task, worker, now_us),
             Outcome::Spawned(spawned) => self.spawned(task, *spawned, now_us),
         }
         self.end_if_all_is_over(now_us);
@@ -87,6 +99,7 @@ impl TaskJob {
                 return;
             }
             match self.graph.state(task) {
+                TaskState::Leased if self.is_canceling() => self.cancel_task(task),
                 TaskState::Leased if self.graph.slot(task).unmet > 0 => self.wait_again(task),
                 TaskState::Leased => self.crashed(task, worker, now_us),
                 // It went with one that it needs.
@@ -118,7 +131,7 @@ impl TaskJob {
     }
 
     /// Takes a leased task from whoever has it.
-    fn recall(&mut self, task: u32) {
+    pub(super) fn recall(&mut self, task: u32) {
         let attempt = self.graph.slot(task).attempts;
         if let Some(worker) = self.holder(task) {
             self.unlease(worker, task);
@@ -192,7 +205,7 @@ impl TaskJob {
     }
 
     /// A task fails for good.
-    fn fail(&mut self, task: u32, failure: Failure, now_us: u64) {
+    pub(super) fn fail(&mut self, task: u32, failure: Failure, now_us: u64) {
         self.give_back_followers(task);
         let on_failure = self.class_of(task).class.rules.on_failure;
         let faults = self.note_attempts(task);
@@ -303,7 +316,7 @@ impl TaskJob {
         (uses, self.graph.slot(task).is_named() || !taken)
     }
 
-    fn use_up_inputs(&mut self, task: u32) {
+    pub(super) fn use_up_inputs(&mut self, task: u32) {
         if self.graph.slot(task).takes_values() {
             for input in self.graph.record(task).values_of() {
                 self.outbox.released.extend(self.values.use_up(input));

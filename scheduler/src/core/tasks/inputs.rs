@@ -67,14 +67,10 @@ impl Core {
         if id.is_made_by_engine() {
             return Err(Refused::Reserved { job: id.clone() });
         }
-        let training = self.jobs.get(id).map(|job| job.phase());
-        let Some(phase) = training.or_else(|| self.task_jobs.get(id).map(TaskJob::phase)) else {
-            return Ok(());
-        };
-        match (replace, phase.is_over()) {
-            (true, true) => Ok(()),
-            (true, false) => Err(Refused::NotOver { job: id.clone(), state: phase.word() }),
-            (false, _) => Err(Refused::Duplicate { job: id.clone() }),
+        match (replace, self.standing(id)) {
+            (_, None) | (true, Some((true, _))) => Ok(()),
+            (true, Some((false, state))) => Err(Refused::NotOver { job: id.clone(), state }),
+            (false, Some(_)) => Err(Refused::Duplicate { job: id.clone() }),
         }
     }
 
@@ -168,10 +164,17 @@ impl Core {
         self.for_each_graph(had, now_us, effects, |job| job.worker_gone(worker, now_us));
     }
 
-    /// Time has passed: pauses end.
+    /// Time has passed: pauses end, and the time of what was told to stop, or waits.
     pub(in crate::core) fn tasks_tick(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        let due = |job: &TaskJob| job.postponed.first().is_some_and(|(until_us, _)| *until_us <= now_us);
-        self.for_each_graph(due, now_us, effects, |job| job.end_backoffs(now_us));
+        let due = |job: &TaskJob| {
+            let paused = job.postponed.first().is_some_and(|(until_us, _)| *until_us <= now_us);
+            paused || job.is_grace_over(now_us)
+        };
+        self.for_each_graph(due, now_us, effects, |job| {
+            job.end_backoffs(now_us);
+            job.end_grace(now_us);
+        });
+        self.end_queues(now_us, effects);
     }
 
     fn for_each_graph(
@@ -190,30 +193,15 @@ impl Core {
         }
     }
 
-    /// Cancels a job of general tasks; `None` if there is none of this name.
-    pub(in crate::core) fn cancel_tasks(
-        &mut self,
-        id: &JobId,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Option<Result<(), Refused>> {
-        let job = self.task_jobs.get_mut(id)?;
-        if job.phase().is_over() {
-            return Some(Err(Refused::Over { job: id.clone(), state: job.phase().word() }));
-        }
-        job.end(Phase::Canceled, now_us);
-        self.note(id, now_us, effects);
-        Some(Ok(()))
-    }
-
     /// Sees to what happened to a job.
     pub(super) fn note(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) {
         let Some(job) = self.task_jobs.get_mut(id) else { return };
+        job.limit_queued(now_us);
         self.fleet.take_note(job);
         job.take_recalls(effects);
         for training in std::mem::take(&mut job.outbox.trainings_ended) {
             if let Some(training) = self.jobs.get_mut(&training).filter(|job| !job.phase().is_over()) {
-                training.end(Phase::Canceled, now_us, effects);
+                training.cancel(format!("job {id} does not need it any more"), now_us, effects);
             }
         }
         if !self.changed_tasks.contains(id) {

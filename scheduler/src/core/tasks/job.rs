@@ -26,6 +26,12 @@ pub(super) struct JobState {
     /// Nothing more of it is given out.
     #[serde(default)]
     pub paused: bool,
+    /// Why somebody canceled it, in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cancel_reason: String,
+    /// It is canceled, and what runs has until then to end by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canceling_until_us: Option<u64>,
 }
 
 /// A class, what is known of its tasks, and which of them can be given out.
@@ -55,6 +61,9 @@ pub(super) struct Faults {
     /// When the next attempt may begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_until_us: Option<u64>,
+    /// When a worker must have begun it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_until_us: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Failure>,
 }
@@ -64,6 +73,8 @@ pub(super) struct Faults {
 pub(super) struct Outbox {
     /// Attempts that nobody wants any more.
     pub recalled: Vec<(Incarnation, TaskIndex, u16)>,
+    /// Attempts that are told to stop, and whose end is waited for.
+    pub stopped: Vec<(Incarnation, TaskIndex, u16)>,
     /// Leases that have ended.
     pub freed: Vec<(Incarnation, ClassIndex)>,
     /// Tasks that were leased and cannot be told of, with the bytes that they take.
@@ -72,6 +83,8 @@ pub(super) struct Outbox {
     pub trainings_ended: Vec<JobId>,
     /// Blobs that nobody needs any more.
     pub released: Vec<String>,
+    /// Tasks that became ready and may not wait for ever.
+    pub queued: Vec<u32>,
     /// Classes that have ready tasks and had none.
     pub offered: Vec<ClassIndex>,
 }
@@ -101,6 +114,8 @@ pub struct TaskJob {
     pub(super) faults: BTreeMap<u32, Faults>,
     /// Tasks whose next attempt comes later, by time.
     pub(super) postponed: BTreeSet<(u64, u32)>,
+    /// Tasks that a worker must have begun, by time.
+    pub(super) queue: BTreeSet<(u64, u32)>,
     /// Tasks that are continued, and the one that gives what each gives.
     pub(super) continued: BTreeMap<u32, u32>,
     pub(super) leases: BTreeMap<Incarnation, BTreeSet<u32>>,
@@ -121,6 +136,7 @@ impl PartialEq for TaskJob {
             && self.values == other.values
             && self.faults == other.faults
             && self.postponed == other.postponed
+            && self.queue == other.queue
             && self.continued == other.continued
             && self.leases == other.leases
             && self.trainings == other.trainings
@@ -138,6 +154,8 @@ impl TaskJob {
             started_us: None,
             ended_us: None,
             paused: false,
+            cancel_reason: String::new(),
+            canceling_until_us: None,
         };
         let mut job = Self::empty(id, state);
         job.changes.spec = true;
@@ -148,7 +166,7 @@ impl TaskJob {
 
     pub(super) fn empty(id: JobId, state: JobState) -> Self {
         let (classes, graph, values, faults, continued) = Default::default();
-        let (postponed, leases, trainings, workers, changes, outbox) = Default::default();
+        let (postponed, queue, leases, trainings, workers, changes, outbox) = Default::default();
         Self {
             id,
             state,
@@ -157,6 +175,7 @@ impl TaskJob {
             values,
             faults,
             postponed,
+            queue,
             continued,
             leases,
             trainings,
@@ -174,6 +193,11 @@ impl TaskJob {
     /// Where it stands.
     pub fn phase(&self) -> &Phase {
         &self.state.phase
+    }
+
+    /// Where it stands, in a word.
+    pub fn word(&self) -> &'static str {
+        if self.is_canceling() { "canceling" } else { self.state.phase.word() }
     }
 
     /// The worker that came last.
@@ -217,6 +241,9 @@ impl TaskJob {
     /// A task can be given to a worker.
     pub(super) fn make_ready(&mut self, task: u32) {
         self.graph.set_state(task, TaskState::Ready);
+        if self.class_of(task).class.rules.queue_limit_ms.is_some() {
+            self.outbox.queued.push(task);
+        }
         self.offer(task);
     }
 
@@ -234,7 +261,7 @@ impl TaskJob {
 
     /// Whether its ready tasks may be given out.
     pub(super) fn gives_out(&self) -> bool {
-        self.is_running() && !self.is_paused()
+        self.is_running() && !self.is_paused() && !self.is_canceling()
     }
 
     /// Whether somebody holds it up.
@@ -247,6 +274,7 @@ impl TaskJob {
         self.state.paused = paused;
         self.changes.job_state = true;
         self.event(if paused { "paused" } else { "resumed" }, now_us, vec![]);
+        self.renew_queue();
         let waiting = self.classes.iter().enumerate().filter(|(_, class)| !class.ready.is_empty());
         self.outbox.offered.extend(waiting.map(|(place, _)| ClassIndex(place as u16)));
     }
@@ -267,24 +295,28 @@ impl TaskJob {
                 self.graph.set_state(task, TaskState::Canceled);
             }
         }
-        self.classes.iter_mut().for_each(|class| class.ready.clear());
-        self.end_trainings();
-        self.postponed.clear();
-        self.continued.clear();
+        self.begin_nothing_more();
         self.outbox.released.extend(self.values.drop_intermediate());
-        let mut fields = vec![("state", phase.word().to_owned())];
-        if let Phase::Failed { code, reason } = &phase {
-            fields.extend([("code", code.clone()), ("reason", reason.clone())]);
-        }
-        self.event("job_ended", now_us, fields);
+        self.event("job_ended", now_us, phase.end_fields(&self.state.cancel_reason));
         self.state.phase = phase;
+        self.state.canceling_until_us = None;
         self.state.ended_us = Some(now_us);
         self.changes.job_state = true;
     }
 
+    /// Forgets what is ready, trains, waits for a moment or is continued.
+    pub(super) fn begin_nothing_more(&mut self) {
+        self.classes.iter_mut().for_each(|class| class.ready.clear());
+        self.end_trainings();
+        self.postponed.clear();
+        self.queue.clear();
+        self.continued.clear();
+    }
+
     pub(super) fn end_if_all_is_over(&mut self, now_us: u64) {
         if self.is_running() && self.graph.is_over() {
-            self.end(Phase::Done, now_us);
+            let phase = if self.is_canceling() { Phase::Canceled } else { Phase::Done };
+            self.end(phase, now_us);
         }
     }
 

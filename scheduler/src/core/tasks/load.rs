@@ -62,6 +62,7 @@ impl TaskJob {
         job.restore_values(stored)?;
         job.changes.stored_tasks = job.graph.len();
         job.changes.stored_classes = job.classes.len();
+        job.restore_queue();
         for task in 0..job.graph.len() {
             match job.graph.state(task) {
                 TaskState::Ready => job.offer(task),
@@ -114,6 +115,14 @@ impl TaskJob {
         match leased == self.graph.count(TaskState::Leased) as usize {
             true => Ok(()),
             false => Err(unreadable("lease", "*", "a leased task has no worker, or two")),
+        }
+    }
+
+    fn restore_queue(&mut self) {
+        for (task, faults) in &self.faults {
+            if matches!(self.graph.state(*task), TaskState::Ready | TaskState::Training) {
+                self.queue.extend(faults.queued_until_us.map(|until_us| (until_us, *task)));
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod adding;
 mod backoff;
+mod canceling;
 mod commit;
 mod ending;
 mod graph;
@@ -15,6 +16,7 @@ mod job;
 mod leasing;
 mod load;
 mod orders;
+mod queue_limit;
 mod record;
 mod summary;
 mod training;

@@ -6,7 +6,7 @@ use super::{job::TaskJob, record::Argument};
 use crate::{
     core::{Effect, WorkerInfo},
     ids::Incarnation,
-    tasks::{Order, OrderArg, OrderGroup, Recall, TaskClass, TaskIndex, TaskOrder, TaskState, Value},
+    tasks::{Attempts, Order, OrderArg, OrderGroup, TaskClass, TaskIndex, TaskOrder, TaskState, Value},
 };
 
 /// Puts an order into the group before it, if it is of the same class.
@@ -54,6 +54,9 @@ impl TaskJob {
             faults.attempts = attempts;
             self.changes.faults.insert(task);
         }
+        if state == TaskState::Leased {
+            self.unqueue(task);
+        }
     }
 
     /// What the worker that holds a task is told of it.
@@ -85,21 +88,39 @@ impl TaskJob {
         for &task in self.leases.get(&worker).into_iter().flatten() {
             push_order(&mut orders, self, self.order(worker, task));
         }
+        if self.is_canceling() {
+            let held = self.leases.get(&worker).into_iter().flatten();
+            let tasks = held.map(|task| (TaskIndex(*task), self.graph.slot(*task).attempts)).collect();
+            orders.push(Order::Stop(self.attempts(tasks)));
+        }
         orders
     }
 
-    /// Takes the attempts that workers are to drop.
+    /// Takes the attempts that workers are to drop, or to stop.
     pub(super) fn take_recalls(&mut self, effects: &mut Vec<Effect>) {
-        let mut by_worker: BTreeMap<Incarnation, Vec<(TaskIndex, u16)>> = BTreeMap::new();
-        for (worker, task, attempt) in self.outbox.recalled.drain(..) {
-            by_worker.entry(worker).or_default().push((task, attempt));
+        for (worker, tasks) in by_worker(std::mem::take(&mut self.outbox.recalled)) {
+            let orders = vec![Order::Recall(self.attempts(tasks))];
+            effects.push(Effect::Orders { worker, orders });
         }
-        for (worker, tasks) in by_worker {
-            let recall = Recall { job: self.id.clone(), nonce: self.state.nonce, tasks };
-            effects.push(Effect::Orders { worker, orders: vec![Order::Recall(recall)] });
+        for (worker, tasks) in by_worker(std::mem::take(&mut self.outbox.stopped)) {
+            let orders = vec![Order::Stop(self.attempts(tasks))];
+            effects.push(Effect::Orders { worker, orders });
         }
         if !self.outbox.released.is_empty() {
             effects.push(Effect::ReleaseBlobs { digests: std::mem::take(&mut self.outbox.released) });
         }
     }
+
+    fn attempts(&self, tasks: Vec<(TaskIndex, u16)>) -> Attempts {
+        Attempts { job: self.id.clone(), nonce: self.state.nonce, tasks }
+    }
+}
+
+/// Attempts by who has them.
+fn by_worker(attempts: Vec<(Incarnation, TaskIndex, u16)>) -> BTreeMap<Incarnation, Vec<(TaskIndex, u16)>> {
+    let mut sorted: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (worker, task, attempt) in attempts {
+        sorted.entry(worker).or_default().push((task, attempt));
+    }
+    sorted
 }

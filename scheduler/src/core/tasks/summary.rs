@@ -10,18 +10,16 @@ impl TaskJob {
     /// The job as people see it; the fields are those of docs/redis-schema.md.
     pub(super) fn summary(&self) -> Fields {
         let state = &self.state;
-        let (code, reason) = match &state.phase {
-            Phase::Failed { code, reason } => (code.clone(), reason.clone()),
-            _ => (String::new(), String::new()),
-        };
+        let (code, why) = state.phase.why_ended(&state.cancel_reason);
+        let reason = if self.is_canceling() { &state.cancel_reason } else { why };
         let ms = |us: Option<u64>| us.map(|us| (us / 1000).to_string()).unwrap_or_default();
         let count = |state| self.graph.count(state).to_string();
         let workers = if state.phase.is_over() { 0 } else { self.workers.len() };
         vec![
             ("kind", "tasks".to_owned()),
-            ("state", state.phase.word().to_owned()),
-            ("code", code),
-            ("reason", reason),
+            ("state", self.word().to_owned()),
+            ("code", code.to_owned()),
+            ("reason", reason.to_owned()),
             ("waiting_for", self.waits_for()),
             ("workers", workers.to_string()),
             ("tasks_total", self.graph.len().to_string()),
@@ -45,6 +43,9 @@ impl TaskJob {
     fn waits_for(&self) -> String {
         if self.state.phase == Phase::Queued {
             return format!("the rest of its graph: {} tasks have come", self.graph.len());
+        }
+        if self.is_canceling() {
+            return format!("{} tasks that were told to stop", self.graph.count(TaskState::Leased));
         }
         if self.is_running() && self.state.paused {
             return "somebody who resumes it: `syncline resume`".to_owned();

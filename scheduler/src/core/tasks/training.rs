@@ -86,7 +86,7 @@ impl Core {
                 graph.and_then(|graph| graph.trainings.open.get(&of.task)) != Some(&job.spec.id)
             });
             if unwanted {
-                job.end(Phase::Canceled, now_us, effects);
+                job.cancel("no task waits for it".to_owned(), now_us, effects);
             }
         }
     }
@@ -210,7 +210,11 @@ impl Job {
                 failure(cause, code, format!("job {id}: {reason}"))
             }
             (Phase::Canceled, _) => {
-                failure(FailureCause::Function, CANCELED, format!("job {id} was canceled"))
+                let why = match state.cancel_reason.as_str() {
+                    "" => String::new(),
+                    reason => format!(": {reason}"),
+                };
+                failure(FailureCause::Function, CANCELED, format!("job {id} was canceled{why}"))
             }
         })
     }
@@ -305,6 +309,7 @@ impl TaskJob {
     /// The training of a task is over.
     fn training_ended(&mut self, task: u32, trained: Result<Trained, Failure>, now_us: u64) {
         self.trainings.open.remove(&task);
+        self.unqueue(task);
         let ended = trained.and_then(|trained| {
             postcard::to_stdvec(&trained).map(|bytes| Value::Inline(bytes.into())).map_err(|e| Failure {
                 cause: FailureCause::Function,

@@ -53,8 +53,9 @@ impl Values {
         if kept.uses > 0 || kept.stays { None } else { self.remove(task) }
     }
 
-    /// Drops all values that are not results. Returns the blobs that nobody needs any more.
+    /// Nobody takes a value any more: drops all that are not results. Returns the blobs that nobody needs any more.
     pub(super) fn drop_intermediate(&mut self) -> Vec<String> {
+        self.kept.values_mut().for_each(|kept| kept.uses = 0);
         let tasks: Vec<u32> = self.kept.iter().filter(|(_, kept)| !kept.stays).map(|(t, _)| *t).collect();
         tasks.into_iter().filter_map(|task| self.remove(task)).collect()
     }

@@ -70,11 +70,13 @@ impl Core {
             }
             TaskState::Waiting => format!("it waits for {}", self.unmet(job, task)),
             TaskState::Ready if job.state.paused => "the job is paused".into(),
-            TaskState::Ready => match &job.class_of(task).class {
-                TaskClass { work: Work::Call(function), rules } => self.why_not_given(function, &rules.needs),
-                TaskClass { work: Work::Train(_), .. } => job.why_not_begun(),
-            },
-            TaskState::Training => self.how_it_trains(job, task),
+            TaskState::Ready | TaskState::Training => {
+                let queued_until_us = faults.and_then(|faults| faults.queued_until_us);
+                let left_s = queued_until_us.map(|until_us| until_us.saturating_sub(now_us) as f64 / 1e6);
+                let left_s = left_s.filter(|_| self.waits_for_a_worker(job, task));
+                let fails = left_s.map(|left_s| format!("; it fails in {left_s:.1} s if nobody begins it"));
+                self.why_not_held(job, task) + &fails.unwrap_or_default()
+            }
             TaskState::Backoff => {
                 let until_us = faults.and_then(|faults| faults.backoff_until_us).unwrap_or_default();
                 let pause_s = until_us.saturating_sub(now_us) as f64 / 1e6;
@@ -82,6 +84,12 @@ impl Core {
             }
             TaskState::Leased => {
                 let holder = job.holder(task).map(|worker| self.worker_name(worker)).unwrap_or_default();
+                if let Some(until_us) = job.state.canceling_until_us {
+                    let left_s = until_us.saturating_sub(now_us) as f64 / 1e6;
+                    return format!(
+                        "{holder} was told to stop it, because the job is canceled; it is given up in {left_s:.1} s"
+                    );
+                }
                 match job.graph.slot(task).unmet {
                     0 => format!("{holder} has it"),
                     _ => format!("{holder} has it, and waits there for {}", self.unmet(job, task)),
@@ -106,7 +114,20 @@ impl Core {
                 }
                 None => "it had nothing to give".into(),
             },
-            TaskState::Canceled => "the job ended before it could".into(),
+            // Some are over before their job is.
+            TaskState::Canceled if job.is_canceling() => Phase::Canceled.cut_short(&job.state.cancel_reason),
+            TaskState::Canceled => job.state.phase.cut_short(&job.state.cancel_reason),
+        }
+    }
+
+    /// Why no worker has begun a task that could begin, or how it trains, in words.
+    pub(super) fn why_not_held(&self, job: &TaskJob, task: u32) -> String {
+        match &job.class_of(task).class {
+            TaskClass { work: Work::Call(function), rules } => self.why_not_given(function, &rules.needs),
+            TaskClass { work: Work::Train(_), .. } if job.graph.state(task) == TaskState::Ready => {
+                job.why_not_begun()
+            }
+            TaskClass { work: Work::Train(_), .. } => self.how_it_trains(job, task),
         }
     }
 

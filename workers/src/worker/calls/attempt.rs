@@ -37,17 +37,16 @@ pub(super) struct Ended {
     pub value: Option<Bytes>,
 }
 
-/// Runs an attempt. `None`: it was asked to stop and has nothing to say.
+/// Runs an attempt.
 pub(super) fn run(
     attempt: &held::Attempt,
     stop: &Arc<StopFlag>,
     around: &Surroundings,
     scratch: &mut Vec<u8>,
-) -> Option<Ended> {
+) -> Ended {
     let (group, order) = (&attempt.group, &attempt.order);
-    let failed = |fault: CallFault, run_us| {
-        Some(Ended { outcome: Outcome::Failed(fault.into()), run_us, value: None })
-    };
+    let failed =
+        |fault: CallFault, run_us| Ended { outcome: Outcome::Failed(fault.into()), run_us, value: None };
     let Some(function) = &group.function else {
         let what = "the function".to_owned();
         return failed(CallFault::Missing { function: group.id.to_string(), what }, 0);
@@ -61,12 +60,13 @@ pub(super) fn run(
     let called = function.call(&context, input, &around.runtime);
     let run_us = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
     let given = match called {
-        Ok(given) => given?,
+        Ok(Some(given)) => given,
+        Ok(None) => return Ended { outcome: Outcome::Stopped, run_us, value: None },
         Err(fault) => return failed(fault, run_us),
     };
     let added = context.into_added().filter(|added| !added.tasks.is_empty());
     match outcome(attempt, given, added, &around.store) {
-        Ok((outcome, value)) => Some(Ended { outcome, run_us, value }),
+        Ok((outcome, value)) => Ended { outcome, run_us, value },
         Err(fault) => failed(fault, run_us),
     }
 }
@@ -112,7 +112,7 @@ pub(super) fn outcome_bytes(outcome: &Outcome) -> usize {
     END_BYTES
         + match outcome {
             Outcome::Value(given) => value(given),
-            Outcome::Skipped => 0,
+            Outcome::Skipped | Outcome::Stopped => 0,
             Outcome::Failed(failure) => failure.reason.len(),
             Outcome::Spawned(spawned) => {
                 let Spawned { classes, tasks, value: given } = &**spawned;

@@ -3,6 +3,8 @@
 //! An order may name tasks that this worker holds, too. It waits for them, and takes what they gave. A task that gave nothing
 //! takes those that wait for it with it: the engine gives them out again.
 
+mod stopping;
+
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     mem,
@@ -10,7 +12,7 @@ use std::{
 };
 
 use syncline_scheduler::tasks::{
-    Bytes, FunctionId, OrderArg, OrderGroup, Recall, TaskIndex, TaskOrder, Value,
+    Attempts, Bytes, FunctionId, OrderArg, OrderGroup, TaskIndex, TaskOrder, Value,
 };
 
 use crate::functions::{JobKey, RegisteredFunction};
@@ -116,8 +118,8 @@ impl HeldTasks {
     }
 
     /// Gives up attempts. Those that run are noted in `over`.
-    pub(super) fn recall(&mut self, recall: Recall, over: &mut Vec<Serial>) {
-        let Recall { job, nonce, tasks } = recall;
+    pub(super) fn recall(&mut self, recall: Attempts, over: &mut Vec<Serial>) {
+        let Attempts { job, nonce, tasks } = recall;
         let Some(held) = self.jobs.get_mut(&JobKey { job, nonce }) else { return };
         for (task, attempt) in tasks {
             let is_it = |held: &Held| held.attempt == attempt && !matches!(held.state, State::Ended(_));
@@ -154,7 +156,8 @@ impl HeldTasks {
     pub(super) fn begin(&mut self, free: u32, slots: u32) -> Option<Attempt> {
         while let Some(first) = self.ready.front() {
             let held = self.jobs.get_mut(&first.group.job).and_then(|held| held.get_mut(&first.order.task));
-            let Some(held) = held.filter(|held| held.serial == first.serial) else {
+            let is_it = |held: &&mut Held| held.serial == first.serial && matches!(held.state, State::Ready);
+            let Some(held) = held.filter(is_it) else {
                 self.ready.pop_front();
                 continue;
             };

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use syncline_scheduler::tasks::{Order, TaskEnd};
+use syncline_scheduler::tasks::{Order, Outcome, TaskEnd};
 use tokio::{sync::Notify, time::sleep_until};
 use tracing::warn;
 
@@ -88,11 +88,11 @@ impl Pool {
             return;
         }
         let mut state = self.lock();
-        let mut over = Vec::new();
+        let (mut over, mut told, mut not_begun) = (Vec::new(), Vec::new(), Vec::new());
         if all {
             let groups = orders.iter().filter_map(|order| match order {
                 Order::Run(group) => Some(group),
-                Order::Recall(_) => None,
+                Order::Recall(_) | Order::Stop(_) => None,
             });
             state.held.retain(&groups.collect::<Vec<_>>(), &mut over);
         }
@@ -103,6 +103,7 @@ impl Pool {
                     state.held.accept(group, function, &mut over);
                 }
                 Order::Recall(recall) => state.held.recall(recall, &mut over),
+                Order::Stop(stop) => state.held.stop(stop, &mut told, &mut not_begun),
             }
         }
         let now = Instant::now();
@@ -113,7 +114,19 @@ impl Pool {
         if sooner {
             self.0.sooner.notify_one();
         }
+        told.into_iter().for_each(|serial| state.running.tell(serial));
+        for (key, attempt) in not_begun {
+            let end = TaskEnd { task: key.task, attempt, run_us: 0, outcome: Outcome::Stopped };
+            if state.reports.push(key, end) {
+                self.0.ended.notify_one();
+            }
+        }
         self.unlock_and_wake(state);
+    }
+
+    /// Functions that were told to stop and have not returned.
+    pub(in crate::worker) fn stopping(&self) -> usize {
+        self.lock().running.stopping()
     }
 
     /// Tasks that were received and whose end is not acknowledged.
@@ -136,14 +149,8 @@ impl Pool {
         self.begin(self.lock(), stop)
     }
 
-    /// An attempt has ended, or stopped without anything to say; the next one for the same thread. `stop` is renewed if it
-    /// was for that one.
-    pub(super) fn end_and_next(
-        &self,
-        attempt: &Attempt,
-        ended: Option<Ended>,
-        stop: &mut Arc<StopFlag>,
-    ) -> Turn {
+    /// An attempt has ended; the next one for the same thread. `stop` is renewed if it was for that one.
+    pub(super) fn end_and_next(&self, attempt: &Attempt, ended: Ended, stop: &mut Arc<StopFlag>) -> Turn {
         let mut state = self.lock();
         match state.running.end(attempt.serial) {
             Returned::ToWork(slots) => state.free_slots += slots,
@@ -154,9 +161,8 @@ impl Pool {
         }
         let (job, order) = (attempt.group.job.clone(), &attempt.order);
         let key = EndedKey { job, task: order.task, serial: attempt.serial };
-        if let Some(Ended { outcome, run_us, value }) = ended
-            && state.held.end(&key, value)
-        {
+        let Ended { outcome, run_us, value } = ended;
+        if state.held.end(&key, value) {
             let (task, attempt) = (order.task, order.attempt);
             if state.reports.push(key, TaskEnd { task, attempt, run_us, outcome }) {
                 // Whoever is woken needs the lock.

@@ -94,6 +94,18 @@ impl RunningTasks {
         }
     }
 
+    /// Its job is to end: it is told to stop, and has as long as the engine gives it.
+    pub(super) fn tell(&mut self, serial: Serial) {
+        if let Some(running) = self.running.get(&serial) {
+            running.stop.ask();
+        }
+    }
+
+    /// Functions that were told to stop and have not returned, those included whose place others have taken.
+    pub(super) fn stopping(&self) -> usize {
+        self.running.values().filter(|running| running.stop.is_asked()).count()
+    }
+
     /// Nobody wants it any more: it is told to stop. `true` if a deadline came up that is earlier than all others.
     pub(super) fn stop(&mut self, serial: Serial, now: Instant) -> bool {
         let Some(running) = self.running.get_mut(&serial) else { return false };

@@ -14,8 +14,8 @@ use std::{
 use syncline_engine::rpc::ShardFault;
 use syncline_ps::PsError;
 use syncline_scheduler::tasks::{
-    BlobValue, Bytes, FailureCause, FunctionId, MAX_INLINE_BYTES, Order, OrderArg, OrderGroup, Outcome,
-    Recall, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value,
+    Attempts, BlobValue, Bytes, FailureCause, FunctionId, MAX_INLINE_BYTES, Order, OrderArg, OrderGroup,
+    Outcome, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value,
 };
 use tokio::runtime::Runtime;
 
@@ -37,6 +37,8 @@ const SIZE: Function<(Vec<u8>, u64), u64> = Function::new("size");
 const CHILD: Function<(u64,), u64> = Function::new("child");
 const UNKNOWN: Function<(), ()> = Function::new("unknown");
 const NONCE: u32 = 9;
+
+mod stopping;
 
 /// Blobs by digest.
 #[derive(Default, Clone)]
@@ -157,7 +159,7 @@ fn held(task: u32) -> OrderArg {
 
 fn recall(tasks: &[(u32, u16)]) -> Order {
     let tasks = tasks.iter().map(|&(task, attempt)| (TaskIndex(task), attempt)).collect();
-    Order::Recall(Recall { job: "job".parse().unwrap(), nonce: NONCE, tasks })
+    Order::Recall(Attempts { job: "job".parse().unwrap(), nonce: NONCE, tasks })
 }
 
 /// A function that waits until it is let go, and one that says so when it is to stop.

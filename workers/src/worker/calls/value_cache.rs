@@ -2,13 +2,16 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use syncline_ps::PsError;
 use syncline_scheduler::tasks::{BlobValue, Bytes};
 
-use crate::functions::{Salt, ValueStore};
+use crate::{
+    functions::{Salt, ValueStore},
+    worker::lock::lock,
+};
 
 /// Values are kept up to this sum of their sizes; the newest is kept whatever its size.
 const MAX_BYTES: u64 = 64 << 20;
@@ -75,10 +78,6 @@ impl Kept {
         self.entries.push_back(entry.clone());
         entry
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use syncline_scheduler::tasks::Bytes;
 
-use crate::functions::OnnxModel;
+use crate::{functions::OnnxModel, worker::lock::lock};
 
 /// Most models that are kept.
 const MAX_MODELS: usize = 32;
@@ -93,10 +93,6 @@ impl<L> Place<L> {
     fn bytes(&self) -> usize {
         self.file.get().map_or(0, |file| file.len())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

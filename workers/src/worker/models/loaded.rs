@@ -4,7 +4,7 @@ use syncline_onnx::{Dim, TensorType, TensorView};
 use syncline_runtime::{ExecOptions, Executable, Runtime};
 
 use super::fault::ModelFault;
-use crate::functions::Tensor;
+use crate::functions::{StopFlag, Tensor};
 
 /// A session of ONNX Runtime, and what its inputs take.
 pub(super) struct LoadedModel {
@@ -23,8 +23,8 @@ impl LoadedModel {
         Ok(Self { executable, inputs })
     }
 
-    /// Runs it once, on inputs in its order.
-    pub(super) fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, ModelFault> {
+    /// Runs it once, on inputs in its order, unless it is to stop.
+    pub(super) fn run(&mut self, inputs: &[Tensor], stop: &StopFlag) -> Result<Vec<Tensor>, ModelFault> {
         let Self { executable, inputs: wanted } = self;
         if inputs.len() != wanted.len() {
             let names = wanted.iter().map(|(name, _)| name.clone()).collect();
@@ -40,7 +40,9 @@ impl LoadedModel {
         let names = wanted.iter().map(|(name, _)| name.as_str());
         let views: Vec<(&str, TensorView<'_>)> = names.zip(inputs.iter().map(Tensor::view)).collect();
         let count = executable.output_names().len();
-        let outputs = executable.run(&views)?;
+        let interrupt = executable.interrupt()?;
+        let end = interrupt.clone();
+        let outputs = stop.interruptible(move || end.end(), || executable.run_until(&views, &interrupt))?;
         let output = |index| Ok(Tensor::copy_of(outputs.view_at(index, &mut Vec::new())?));
         (0..count).map(output).collect()
     }

@@ -18,7 +18,7 @@ use self::{
     kept::{KeptModels, Place},
     loaded::LoadedModel,
 };
-use crate::functions::{OnnxModel, RUN_MODEL, RegisteredTwice, Registry, ShardValues, Tensor};
+use crate::functions::{OnnxModel, RUN_MODEL, RegisteredTwice, Registry, ShardValues, StopFlag, Tensor};
 #[cfg(feature = "train")]
 use crate::isolation::ModelHost;
 
@@ -45,8 +45,8 @@ impl Models {
         registry: &mut Registry,
     ) -> Result<(), RegisteredTwice> {
         let models = self.clone();
-        registry.register_own(RUN_MODEL, move |(model, inputs)| {
-            Ok(models.run(&model, &inputs, |digest| shards.get_blob(digest))?)
+        registry.register_own(RUN_MODEL, move |context, (model, inputs)| {
+            Ok(models.run(&model, &inputs, &context.stop, |digest| shards.get_blob(digest))?)
         })
     }
 
@@ -54,6 +54,7 @@ impl Models {
         &self,
         model: &OnnxModel,
         inputs: &[Tensor],
+        stop: &StopFlag,
         fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
     ) -> Result<Vec<Tensor>, ModelFault> {
         let place = self.0.kept.place(model);
@@ -61,7 +62,7 @@ impl Models {
             Some(loaded) => loaded,
             None => self.load(&place, fetch)?,
         };
-        let outputs = loaded.run(inputs);
+        let outputs = loaded.run(inputs, stop);
         place.give_back(loaded);
         outputs
     }

@@ -51,7 +51,7 @@ impl Rig {
     }
 
     fn run(&self, model: &OnnxModel, inputs: &[Tensor]) -> Result<Vec<Tensor>, ModelFault> {
-        self.models.run(model, inputs, |digest| {
+        self.models.run(model, inputs, &StopFlag::default(), |digest| {
             let digest = digest.to_owned();
             self.files
                 .get(&digest)

@@ -55,6 +55,7 @@ fn work(builder: WorkerBuilder, flags: Flags) -> Result<(), Failure> {
     let mut options = builder
         .options(flags.cluster()?)
         .map_err(|twice| usage(twice, "give one of the functions another name"))?;
+    options.transport = flags.transport().map_err(|wrong| usage(wrong, "--help lists the options"))?;
     options.name = flags.name.unwrap_or(options.name);
     options.slots = flags.slots.unwrap_or(options.slots);
     options.labels.extend(flags.labels);

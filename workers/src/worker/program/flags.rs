@@ -4,6 +4,7 @@ use std::{env, ffi::OsString, path::PathBuf};
 
 use syncline_engine::rpc::EngineAddresses;
 use syncline_kit::Device;
+use syncline_ps::transport::Choice;
 
 use crate::client::{Cluster, FindError};
 
@@ -20,6 +21,8 @@ Options:
   --slots N           Tasks that run at the same time [default: the number of cores, or what the program says]
   --label NAME=VALUE  Something that tasks may ask for; may be given several times
   --device DEVICE     Run ONNX models and take part in training, too, on cpu, or on cuda:N for an NVIDIA GPU
+  --transport NAME    How parameters travel to and from shards in training: shm, unix or tcp, or auto for the fastest
+                      that works [default: auto] [env: SYNCLINE_TRANSPORT]
   --help              Print this";
 
 /// What the command line says.
@@ -32,6 +35,7 @@ pub(super) struct Flags {
     pub slots: Option<u32>,
     pub labels: Vec<(String, String)>,
     pub device: Option<Device>,
+    transport: Option<Choice>,
     /// End when the pipe at stdin closes.
     pub exit_with_parent: bool,
     pub help: bool,
@@ -50,7 +54,8 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, 
         match flag {
             "--help" | "-h" if inline.is_none() => flags.help = true,
             "--exit-with-parent" if inline.is_none() => flags.exit_with_parent = true,
-            "--engine" | "--token-file" | "--state-dir" | "--name" | "--slots" | "--label" | "--device" => {
+            "--engine" | "--token-file" | "--state-dir" | "--name" | "--slots" | "--label" | "--device"
+            | "--transport" => {
                 let value = inline.or_else(|| words.next()).ok_or_else(|| format!("{flag} needs a value"))?;
                 flags.set(flag, value)?;
             }
@@ -77,6 +82,7 @@ impl Flags {
         match flag {
             "--engine" => self.engine = Some(parsed(&text)?),
             "--device" => self.device = Some(parsed(&text)?),
+            "--transport" => self.transport = Some(parsed(&text)?),
             "--name" => self.name = Some(text),
             "--slots" => match text.parse() {
                 Ok(slots) if slots > 0 => self.slots = Some(slots),
@@ -88,6 +94,15 @@ impl Flags {
             },
         }
         Ok(())
+    }
+
+    /// How parameters travel, as they or the environment say.
+    pub(super) fn transport(&self) -> Result<Choice, String> {
+        match (self.transport, env::var("SYNCLINE_TRANSPORT")) {
+            (Some(choice), _) => Ok(choice),
+            (None, Ok(text)) if !text.is_empty() => parsed(&text),
+            (None, _) => Ok(Choice::Auto),
+        }
     }
 
     /// The cluster that they, the environment or the state directory name.
@@ -111,6 +126,8 @@ fn parsed<T: std::str::FromStr<Err: ToString>>(text: &str) -> Result<T, String> 
 
 #[cfg(test)]
 mod tests {
+    use syncline_ps::transport::Transport;
+
     use super::*;
 
     fn flags(line: &str) -> Result<Flags, String> {
@@ -120,7 +137,7 @@ mod tests {
     #[test]
     fn every_flag_is_read() {
         let line = "--engine 127.0.0.1:7,127.0.0.1:8 --token-file t --state-dir=s --name n --slots 3 --label zone=a \
-                    --label=b=c=d --device cuda:1 --exit-with-parent";
+                    --label=b=c=d --device cuda:1 --transport unix --exit-with-parent";
         let want = Flags {
             engine: Some("127.0.0.1:7,127.0.0.1:8".parse().unwrap()),
             token_file: Some("t".into()),
@@ -129,6 +146,7 @@ mod tests {
             slots: Some(3),
             labels: vec![("zone".into(), "a".into()), ("b".into(), "c=d".into())],
             device: Some(Device::Cuda(1)),
+            transport: Some(Choice::Only(Transport::Unix)),
             exit_with_parent: true,
             help: false,
         };
@@ -145,6 +163,7 @@ mod tests {
             ("--label zone", "--label takes NAME=VALUE, not `zone`"),
             ("--device gpu", "[E490] `gpu` is no device: expected cpu, or cuda:N with N from 0 to 255"),
             ("work", "work is not known; --help lists the options"),
+            ("--transport udp", "[E437] `udp` is no transport: auto, shm, unix or tcp"),
             ("--help=1", "--help=1 is not known; --help lists the options"),
         ] {
             assert_eq!(flags(line), Err(want.to_owned()), "{line}");

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use syncline::{Client, Entry, MetricsPoint};
 use syncline_engine::rpc::{EngineAddresses, Token};
 use syncline_kit::{RedisOptions, RedisServer};
+use syncline_ps::transport::Choice;
 use syncline_runtime::Runtime;
 use syncline_scheduler::spec::DataSpec;
 
@@ -40,7 +41,7 @@ struct Beat {
 }
 
 impl Cluster {
-    pub async fn start(shards: usize, dir: &Path) -> Result<Self> {
+    pub async fn start(shards: usize, transport: Choice, dir: &Path) -> Result<Self> {
         let dir = dir.join(format!("cluster-{shards}"));
         fs::create_dir_all(&dir)?;
         let program = syncline_kit::redis_server(&|line| eprintln!("{line}"))?;
@@ -59,7 +60,8 @@ impl Cluster {
             words.insert(words.len() - 2, state);
             processes.push(("shards", Process::listening(&words)?.0));
         }
-        processes.push(("worker", Process::start(&words(&format!("worker --engine {address}"), &secret))?));
+        let line = format!("worker --engine {address} --transport {transport}");
+        processes.push(("worker", Process::start(&words(&line, &secret))?));
         let client = Client::new(address.parse::<EngineAddresses>()?, token);
         client.shards().await?;
         Ok(Self { name: format!("s{shards}"), client, jobs: 0, processes, redis })

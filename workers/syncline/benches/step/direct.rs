@@ -8,7 +8,11 @@ use anyhow::{Context, Result};
 use syncline_engine::rpc::{
     OpenJob, ShardClient, ShardRequest, ShardResponse, Token, connect, hello::Role, within,
 };
-use syncline_ps::client::{BlobClient, PushHeader, ReadCondition, ShardSet};
+use syncline_ps::{
+    client::{BlobClient, Canceller, ClientOptions, PushHeader, ReadCondition, ShardSet},
+    transport::Choice,
+    wire::SessionKey,
+};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, ShardIndex},
     sync::PushMode,
@@ -30,7 +34,7 @@ pub struct Direct {
 }
 
 impl Direct {
-    pub async fn start(dir: &Path, job: &PreparedJob) -> Result<Self> {
+    pub async fn start(dir: &Path, job: &PreparedJob, transport: Choice) -> Result<Self> {
         let state = dir.join("direct");
         std::fs::create_dir_all(&state)?;
         let token = Token::load_or_create(&state.join("token"))?;
@@ -49,15 +53,23 @@ impl Direct {
             optimizer: RULE,
             initial,
         };
-        let transport = connect::<ShardRequest, ShardResponse>(&address, Role::Control, &token).await?;
-        let control = ShardClient::new(tarpc::client::Config::default(), transport).spawn();
+        let calls = connect::<ShardRequest, ShardResponse>(&address, Role::Control, &token).await?;
+        let control = ShardClient::new(tarpc::client::Config::default(), calls).spawn();
         control.open(within(std::time::Duration::from_secs(10)), EngineEpoch(1), order).await??;
         let elements = train.model.layout.elements().context("a layout of sane size")?;
-        let id = job.spec.id.clone();
-        let mut shards = ShardSet::connect(&[address], token, id, Generation(1), Incarnation(1), elements)?;
+        let session =
+            SessionKey { job: job.spec.id.clone(), generation: Generation(1), incarnation: Incarnation(1) };
+        let options = ClientOptions { transport, ..ClientOptions::default() };
+        let (addresses, canceller) = ([address].as_slice().into(), Canceller::default());
+        let mut shards = ShardSet::connect_with(&addresses, token, session, elements, options, canceller)?;
         // The first step has nothing to ask for ahead.
         shards.pull(NOW, &mut vec![0.0; elements as usize])?;
         Ok(Self { shards, seq: 0, _shard: shard })
+    }
+
+    /// How the bytes travel.
+    pub fn transport(&self) -> String {
+        self.shards.transports().map(|transport| transport.to_string()).collect()
     }
 
     /// One step: compute, push, pull.

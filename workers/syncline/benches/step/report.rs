@@ -52,6 +52,8 @@ pub struct Line {
 pub struct Report {
     pub case: &'static str,
     pub batch: usize,
+    /// Between shard and worker.
+    pub transport: String,
     pub rounds: usize,
     pub bare_ms: f64,
     pub lean_ms: f64,
@@ -74,7 +76,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 impl Report {
     /// `shards`: number of shards of each cluster.
-    pub fn new(case: &Case, shards: &[usize], rounds: &[Round]) -> Self {
+    pub fn new(case: &Case, transport: String, shards: &[usize], rounds: &[Round]) -> Self {
         let line = |(at, shards): (usize, &usize)| {
             let of = |f: &dyn Fn(&Sample) -> f64| median(rounds.iter().map(|r| f(&r.syncline[at])));
             let share = |f: &dyn Fn(&Round) -> f64| {
@@ -98,6 +100,7 @@ impl Report {
         Self {
             case: case.name,
             batch: case.batch,
+            transport,
             rounds: rounds.len(),
             bare_ms: median(rounds.iter().map(|r| r.bare_ms)),
             lean_ms: median(rounds.iter().map(|r| r.lean_ms)),
@@ -111,8 +114,8 @@ impl Report {
 
     pub fn print(&self) {
         println!(
-            "\n{}: batch {}, medians of {} rounds, everybody in turn",
-            self.case, self.batch, self.rounds
+            "\n{}: batch {}, shards reached by {}, medians of {} rounds, everybody in turn",
+            self.case, self.batch, self.transport, self.rounds
         );
         println!("{:<22}{:>10}{:>10}{:>10}", "", "ms/step", "of lean", "of bare");
         println!("{:<22}{:>10.3}{:>10}{:>9.1}%", "bare loop", self.bare_ms, "", 100.0);

@@ -115,9 +115,15 @@ fn a_task_that_nobody_can_run_says_so() {
     let paused = place.run(&["tasks", "stuck", "0"]).ok().out;
     assert!(paused.contains("because   the job is paused"), "{paused}");
     page.holds("resume", &place.run(&["resume", "stuck", "--json"]).ok());
-    place.run(&["cancel", "stuck"]).ok();
+    place.run(&["cancel", "stuck", "--reason", "nobody comes"]).ok();
     let status = place.run(&["status", "stuck"]).ok().out;
-    assert!(status.contains("2 canceled"), "{status}");
+    assert!(status.contains("2 canceled") && status.contains("nobody comes"), "{status}");
+    let events = place.run(&["events", "stuck"]).ok().out;
+    assert!(events.contains("job_ended  reason nobody comes  state canceled"), "{events}");
+    let explained = place.run(&["explain", "stuck", "0"]).ok().out;
+    assert!(explained.contains("nobody comes"), "{explained}");
+    let watched = place.run(&["watch", "stuck"]).refused(1, "E507");
+    assert!(watched.err.contains("job stuck was canceled: nobody comes"), "{watched:#?}");
 }
 
 #[test]

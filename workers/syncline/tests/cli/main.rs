@@ -14,4 +14,5 @@ mod outside;
 mod planning;
 mod refusals;
 mod rig;
+mod transports;
 mod up;

@@ -77,6 +77,11 @@ impl Process {
         (Self(child), address)
     }
 
+    /// Starts another program, which says nothing on stdout.
+    pub fn of(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+    }
+
     /// Sends a signal, by name.
     pub fn signal(&self, name: &str) {
         send_signal(self.0.id(), name);

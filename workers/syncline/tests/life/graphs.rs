@@ -1,29 +1,25 @@
 //! Graphs of calls and trainings through accidents of engine, workers and Redis: every value is what one would find by hand,
 //! and every training counts each of its samples once.
 
-use std::{
-    env,
-    process::{Child, Command, Stdio},
-    thread,
-    time::Duration,
-};
+use std::{env, fs, path::Path, process::Command, thread, time::Duration};
 
 use syncline::{
-    ArgumentError, CallOptions, Cluster as Place, EngineAddresses, Function, JobId, PreparedTraining,
-    RUN_MODEL, TaskGraph, TaskHandle, Tensor, Token, Trained, TrainingChanges,
-    worker::{Context, Next, Worker, run},
+    ArgumentError, CallOptions, Cancellation, Cluster as Place, EngineAddresses, Function, JobId,
+    PreparedTraining, RUN_MODEL, TaskGraph, TaskHandle, Tensor, Token, Trained, TrainingChanges,
+    worker::{Context, Next, Worker, WorkerBuilder, run},
 };
 use syncline_onnx::mlp;
 use syncline_scheduler::samples::splitmix64;
 
 use crate::{
-    cluster::{Cluster, number},
+    cluster::{Cluster, Process, number},
     jobs::{check_exact, counting},
 };
 
 const STEP: Function<(u64,), u64> = Function::new("life.step");
 const SUM: Function<(Vec<u64>,), u64> = Function::new("life.sum");
 const LEAVES: Function<(u64,), u64> = Function::new("life.leaves");
+const HOLD: Function<(String,), u64> = Function::new("life.hold");
 
 const STEPS: u64 = 300;
 const CHAIN: u64 = 60;
@@ -44,47 +40,55 @@ fn leaves(context: &Context, depth: u64) -> Result<Next<u64>, ArgumentError> {
     Ok(Next::Of(context.call(SUM, (&halves,))?))
 }
 
-/// Where the workers of [`FunctionWorker`] find their engines and their token.
+/// Returns when there is such a file, whatever it is told.
+fn hold(path: String) -> u64 {
+    while !Path::new(&path).exists() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    7
+}
+
+/// Where the processes of [`function_worker`] find their engines and their token.
 const ENGINES: &str = "SYNCLINE_TEST_ENGINES";
 const TOKEN_FILE: &str = "SYNCLINE_TEST_TOKEN_FILE";
 
-/// No test, but the program of a [`FunctionWorker`].
+/// A worker with the functions of this file.
+fn functions() -> WorkerBuilder {
+    Worker::builder()
+        .register(STEP, step)
+        .register(SUM, |all: Vec<u64>| all.iter().sum::<u64>())
+        .register(LEAVES, leaves)
+        .register(HOLD, hold)
+        .slots(2)
+}
+
+/// A process with the functions of this file: this program once more, for one of its tests.
+fn function_worker(cluster: &Cluster) -> Process {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", "graphs::the_workers_of_this_file_have_its_functions"]);
+    command.env(ENGINES, &cluster.engines).env(TOKEN_FILE, cluster.dir.path().join("token"));
+    Process::of(&mut command)
+}
+
+/// In a process of [`function_worker`] it goes on as such a worker.
 #[test]
-#[ignore = "it is a worker of the tests in this file"]
-fn worker() {
-    let (Ok(engines), Ok(token)) = (env::var(ENGINES), env::var(TOKEN_FILE)) else { return };
+fn the_workers_of_this_file_have_its_functions() {
+    let Ok(engines) = env::var(ENGINES) else {
+        let nowhere = Place { engines: "127.0.0.1:1".parse().unwrap(), token: Token::generate() };
+        let options = functions().options(nowhere).unwrap();
+        let ids = options.registry.ids();
+        let names: Vec<_> = ids.iter().map(|id| id.name.as_str()).collect();
+        assert_eq!(names, ["life.hold", "life.leaves", "life.step", "life.sum"]);
+        return;
+    };
+    let token = env::var(TOKEN_FILE).unwrap();
     let place = Place {
         engines: engines.parse::<EngineAddresses>().unwrap(),
         token: Token::load_or_create(token.as_ref()).unwrap(),
     };
-    let options = Worker::builder()
-        .register(STEP, step)
-        .register(SUM, |all: Vec<u64>| all.iter().sum::<u64>())
-        .register(LEAVES, leaves)
-        .slots(2)
-        .options(place)
-        .unwrap();
     let (_stop, stopped) = tokio::sync::watch::channel(false);
-    tokio::runtime::Runtime::new().unwrap().block_on(run(options, stopped)).unwrap();
-}
-
-/// A process with the functions of this file. Killed when it is dropped.
-struct FunctionWorker(Child);
-
-impl FunctionWorker {
-    fn start(cluster: &Cluster) -> Self {
-        let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--ignored", "--exact", "graphs::worker"]);
-        command.env(ENGINES, &cluster.engines).env(TOKEN_FILE, cluster.dir.path().join("token"));
-        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for FunctionWorker {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    let worker = run(functions().options(place).unwrap(), stopped);
+    tokio::runtime::Runtime::new().unwrap().block_on(worker).unwrap();
 }
 
 /// What a graph of this file must give.
@@ -142,7 +146,7 @@ async fn twenty_kills_of_engine_and_workers_change_no_value_of_a_graph_that_call
     let mut random = seed;
     let mut draw = |below: u64| splitmix64(&mut random) % below;
     let mut cluster = Cluster::start(2, 2, TRAINS).await;
-    let mut functions = [FunctionWorker::start(&cluster), FunctionWorker::start(&cluster)];
+    let mut functions = [function_worker(&cluster), function_worker(&cluster)];
     let training = prepared(&cluster, "elastic-bsp:15").await;
     let first = Expected::submit(&cluster, "first", Some((&training, 2))).await;
     let second = Expected::submit(&cluster, "second", None).await;
@@ -161,7 +165,7 @@ async fn twenty_kills_of_engine_and_workers_change_no_value_of_a_graph_that_call
                 cluster.kill_engine();
                 cluster.start_engine();
             }
-            1 => functions[draw(2) as usize] = FunctionWorker::start(&cluster),
+            1 => functions[draw(2) as usize] = function_worker(&cluster),
             _ => {
                 let victim = draw(2) as usize;
                 cluster.workers[victim].kill();
@@ -213,7 +217,7 @@ async fn a_worker_runs_models_again_when_its_training_has_ended_and_its_engine_w
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graph_goes_on_under_the_other_engine_with_its_trainings() {
     let cluster = Cluster::start_with_standby(1, 1, TRAINS).await;
-    let _functions = [FunctionWorker::start(&cluster), FunctionWorker::start(&cluster)];
+    let _functions = [function_worker(&cluster), function_worker(&cluster)];
     let training = prepared(&cluster, "bsp").await;
     let graph = Expected::submit(&cluster, "led", Some((&training, 2))).await;
     cluster.until(&graph.job, |summary| number(summary, "tasks_done") > STEPS / 3).await;
@@ -226,7 +230,7 @@ async fn a_graph_goes_on_under_the_other_engine_with_its_trainings() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_stands_still_or_forgets_all_costs_a_graph_nothing() {
     let cluster = Cluster::start(1, 1, TRAINS).await;
-    let _functions = [FunctionWorker::start(&cluster), FunctionWorker::start(&cluster)];
+    let _functions = [function_worker(&cluster), function_worker(&cluster)];
     let training = prepared(&cluster, "asp").await;
     let graph = Expected::submit(&cluster, "stalled", Some((&training, 1))).await;
     cluster.until(&graph.job, |summary| number(summary, "tasks_done") > STEPS / 4).await;
@@ -238,4 +242,32 @@ async fn a_redis_that_stands_still_or_forgets_all_costs_a_graph_nothing() {
     let _: String = cluster.store.query("lose", &["FLUSHALL"]).await.unwrap();
     graph.check(&cluster).await;
     Expected::submit(&cluster, "next", Some((&training, 1))).await.check(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_engine_dies_while_it_is_canceled_ends_under_the_next_when_what_runs_has_ended() {
+    let mut cluster = Cluster::start(1, 0, TRAINS).await;
+    let _functions = function_worker(&cluster);
+    let file = cluster.dir.path().join("go");
+    let mut graph = TaskGraph::new("held");
+    let hold =
+        |name: &str| graph.call_with(&CallOptions::new().name(name), HOLD, (file.display().to_string(),));
+    let held = ["first", "second"].map(hold);
+    graph.call(SUM, (&held.to_vec(),));
+    let (client, job) = (cluster.client(), cluster.client().submit_tasks(&graph).await.unwrap());
+    cluster.until(&job, |summary| number(summary, "tasks_leased") >= 2).await;
+    let patient = Cancellation::new().reason("enough").grace(Duration::from_secs(3_600));
+    client.cancel_with(&job, &patient).await.unwrap();
+    cluster.kill_engine();
+    cluster.start_engine();
+    let summary = cluster.summary(&job).await;
+    assert_eq!((&*summary["state"], &*summary["reason"]), ("canceling", "enough"));
+    assert_eq!(number(&summary, "tasks_canceled"), 1, "what waited for the other two");
+    fs::write(file, "").unwrap();
+    let summary = cluster.until_over(&job).await;
+    assert_eq!((&*summary["state"], &*summary["reason"]), ("canceled", "enough"));
+    assert_eq!(number(&summary, "tasks_done"), 2);
+    assert_eq!(client.get(&job, &held[1]).await.unwrap(), 7, "what came in time counts");
+    let ended = client.wait(&job, |_| ()).await.unwrap_err().to_string();
+    assert_eq!(ended, "[E507] job held was canceled: enough");
 }

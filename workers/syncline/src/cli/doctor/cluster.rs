@@ -6,7 +6,7 @@ use syncline_engine::{
 };
 use syncline_workers::client::{Client, Cluster};
 
-use super::{Exit, Finding};
+use super::{Exit, Finding, transports};
 use crate::cli::{ConnectionArgs, Failure};
 
 /// Redis counts as nearly full from this share of its memory limit.
@@ -45,17 +45,26 @@ async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
         Ok(cluster) => cluster,
         Err(failure) => return vec![Finding::fail("engine", failure.exit(), failure.line(), failure.hint())],
     };
-    let mut answers = Vec::new();
+    let (mut answers, mut leading) = (Vec::new(), None);
     for engines in cluster.engines.each() {
         let one = Cluster { engines, token: cluster.token.clone() };
-        let answer = Client::connect(&one).await.map(|(_, about)| about);
-        answers.push(answer.map_err(Failure::from));
+        let answer = Client::connect(&one).await.map_err(Failure::from);
+        answers.push(answer.map(|(client, about)| {
+            if about.epoch.is_some() {
+                leading = Some(client);
+            }
+            about
+        }));
     }
     let active = answers.iter().flatten().find(|about| about.epoch.is_some());
     let mut findings: Vec<Finding> = answers.iter().map(|one| engine(one, active.is_some())).collect();
     if let Some(active) = active {
         findings.splice(0..0, store_trouble(active));
-        findings.extend([shards(active), workers(active)]);
+        findings.push(shards(active));
+        if let Some(client) = leading.filter(|_| active.shards_present == active.shards) {
+            findings.push(transports::check(&client, cluster.token).await);
+        }
+        findings.push(workers(active));
     }
     findings
 }

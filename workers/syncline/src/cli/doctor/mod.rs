@@ -2,6 +2,7 @@
 
 mod cluster;
 mod machine;
+mod transports;
 
 use serde::Serialize;
 

@@ -1,8 +1,8 @@
-//! `syncline cancel`: ends a job.
+//! `syncline cancel`: ends a job, and waits until it is over.
 
 use syncline_engine::status::JobPhase;
 use syncline_scheduler::ids::JobId;
-use syncline_workers::client::Client;
+use syncline_workers::client::{Cancellation, Client, ClientError};
 
 use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print_json, say};
 
@@ -10,6 +10,12 @@ use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print_json, 
 pub struct CancelArgs {
     /// Id of the job
     job: JobId,
+    /// Why, for people: `status`, `events` and whoever waits for the job show it
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+    /// How long functions that run may take to end by themselves; 0s: nobody waits for them
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    grace: humantime::Duration,
     #[command(flatten)]
     connection: ConnectionArgs,
     /// One JSON object on stdout
@@ -24,8 +30,12 @@ pub(crate) fn run(args: &CancelArgs) -> Result<(), Failure> {
         let (client, _) = Client::connect(&cluster).await?;
         // Nothing of it can be kept: canceling removes it.
         let damaged = client.status(&args.job).await.is_ok_and(|view| view.job.state == JobPhase::Damaged);
-        client.cancel(&args.job).await?;
-        Ok(damaged)
+        let how = Cancellation::new().reason(&args.reason).grace(args.grace.into());
+        client.cancel_with(&args.job, &how).await?;
+        match client.wait(&args.job, |_| ()).await {
+            Ok(_) | Err(ClientError::JobCanceled { .. } | ClientError::JobFailed { .. }) => Ok(damaged),
+            Err(error) => Err(error.into()),
+        }
     })?;
     let (state, words) = match damaged {
         true => ("deleted", "was damaged and is removed"),

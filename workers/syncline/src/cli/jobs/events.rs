@@ -64,15 +64,19 @@ fn show(entries: &[Entry<JobEvent>], json: bool) -> Result<(), Failure> {
 
 /// When, what, and whatever else is known of it, in one line.
 fn in_words(event: &JobEvent) -> String {
-    let at = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(event.at_ms));
+    let moment = |at_ms| humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(at_ms));
     let fields = serde_json::to_value(event).unwrap_or_default();
     let what = fields["what"].as_str().unwrap_or_default().to_owned();
     let known = fields.as_object().into_iter().flatten().filter_map(|(name, value)| {
-        let is_known = !value.is_null() && !["what", "at_ms"].contains(&name.as_str());
+        let is_known = !value.is_null() && !["what", "at_ms", "until_ms"].contains(&name.as_str());
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         (is_known && !text.is_empty()).then(|| format!("  {name} {text}"))
     });
-    known.fold(format!("{at}  {what}"), |line, field| line + &field)
+    let line = known.fold(format!("{}  {what}", moment(event.at_ms)), |line, field| line + &field);
+    match event.until_ms {
+        Some(until_ms) => format!("{line}  until {}", moment(until_ms)),
+        None => line,
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +89,10 @@ mod tests {
             r#"{"what": "training_begun", "at_ms": 1500, "task": "3 `rate-3`", "training": "sweep~3"}"#;
         let event: JobEvent = serde_json::from_str(event).unwrap();
         let line = "1970-01-01T00:00:01.500Z  training_begun  task 3 `rate-3`  training sweep~3";
+        assert_eq!(in_words(&event), line);
+        let event = r#"{"what": "canceling", "at_ms": 0, "until_ms": 10000, "reason": "too slow"}"#;
+        let event: JobEvent = serde_json::from_str(event).unwrap();
+        let line = "1970-01-01T00:00:00.000Z  canceling  reason too slow  until 1970-01-01T00:00:10.000Z";
         assert_eq!(in_words(&event), line);
     }
 }

@@ -14,7 +14,7 @@ pub struct WorkersArgs {
     json: bool,
 }
 
-const COLUMNS: [&str; 7] = ["worker", "id", "host", "device", ">process", ">tasks", "waits for"];
+const COLUMNS: [&str; 8] = ["worker", "id", "host", "device", ">process", ">tasks", ">stopping", "waits for"];
 
 pub(crate) fn run(args: &WorkersArgs) -> Result<(), Failure> {
     log_as_command();
@@ -37,6 +37,7 @@ pub(crate) fn run(args: &WorkersArgs) -> Result<(), Failure> {
             worker.device.clone(),
             worker.pid.to_string(),
             worker.holding.to_string(),
+            worker.stopping.to_string(),
             worker.blocked_on.clone().unwrap_or_default(),
         ]
     };

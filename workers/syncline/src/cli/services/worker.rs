@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use syncline_ps::transport::Choice;
 use syncline_runtime::{Device, ExecOptions};
 use syncline_workers::blocking;
 use syncline_workers::worker::{Throttle, WorkerOptions, load_runtime, run as work};
@@ -42,6 +43,10 @@ pub struct WorkerArgs {
     /// Let idle threads spin: faster when this worker has its cores for itself, much slower when it has not
     #[arg(long)]
     spin: bool,
+    /// How parameters and gradients travel to and from the shards: shm for shared memory, unix or tcp; auto takes the
+    /// fastest that works
+    #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
+    transport: Choice,
     /// End when the pipe at stdin closes
     #[arg(long, hide = true)]
     exit_with_parent: bool,
@@ -80,6 +85,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
         options.throttle = Throttle { step: Duration::from_millis(args.step_ms), slowdown: args.slowdown };
         options.max_batch = args.max_batch;
         options.slots = args.slots;
+        options.transport = args.transport;
         Ok(work(options, stop.flag()).await?)
     })
 }

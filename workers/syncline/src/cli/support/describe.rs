@@ -81,9 +81,16 @@ pub(crate) fn age(job: &JobStatus) -> String {
     job.submitted_ms.map_or_else(|| UNKNOWN.to_owned(), |at_ms| span(since_ms(at_ms)))
 }
 
-/// The loss as it stands in Redis.
+/// A loss from here on is shown by its power of ten: it has diverged, and its digits say nothing.
+const DIVERGED: f64 = 1e9;
+
+/// The newest loss of a job.
 pub(crate) fn loss(job: &JobStatus) -> Option<String> {
-    job.loss.map(|loss| format!("{loss:.6}"))
+    job.loss.map(loss_text)
+}
+
+fn loss_text(loss: f64) -> String {
+    if loss.abs() < DIVERGED { format!("{loss:.6}") } else { format!("{loss:.6e}") }
 }
 
 /// Time since a moment, in words; of a job that is over, until its end.
@@ -191,7 +198,7 @@ fn result_lines(job: &JobStatus) -> Vec<Line> {
     let lines = [
         ("next barrier", job.next_barrier.clone().filter(|_| running)),
         ("loss", loss(job)),
-        ("test", job.test_loss.map(|loss| format!("loss {loss:.6}{accuracy}{perplexity}"))),
+        ("test", job.test_loss.map(|loss| format!("loss {}{accuracy}{perplexity}", loss_text(loss)))),
         ("snapshot", job.snapshot.clone()),
         ("reason", job.reason.clone()),
         ("excluded", job.excluded.clone().filter(|_| running)),
@@ -294,6 +301,12 @@ mod tests {
         for (ms, want) in [(5_000, "5 s"), (180_000, "3 min"), (7_200_000, "2 h"), (864_000_000, "10 d")] {
             assert_eq!(span(ms), want);
         }
+    }
+
+    #[test]
+    fn a_loss_that_has_diverged_takes_no_more_room_than_another() {
+        let told = [0.25, 999_999_999.0, 3.4e37, f64::NAN, f64::NEG_INFINITY].map(loss_text);
+        assert_eq!(told, ["0.250000", "999999999.000000", "3.400000e37", "NaN", "-inf"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use syncline_kit::Device;
+use syncline_ps::transport::Choice;
 use syncline_workers::client::state_dir;
 
 use super::DEFAULT_LISTEN;
@@ -41,6 +42,10 @@ pub struct UpArgs {
     /// File with the secret of the cluster, instead of the one that is made in the state directory
     #[arg(long, value_name = "FILE", env = "SYNCLINE_TOKEN_FILE")]
     token_file: Option<PathBuf>,
+    /// How parameters and gradients travel between workers and shards: shm for shared memory, unix or tcp; auto takes the
+    /// fastest that works
+    #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
+    transport: Choice,
     /// Program to start as `PROGRAM worker ...` for each worker, instead of this one
     #[arg(long, value_name = "PROGRAM")]
     worker_bin: Option<PathBuf>,
@@ -67,6 +72,7 @@ pub(crate) struct Plan {
     pub listen: Option<SocketAddr>,
     pub token_file: Option<PathBuf>,
     pub worker_bin: Option<PathBuf>,
+    pub transport: Choice,
     pub json: bool,
 }
 
@@ -107,6 +113,7 @@ impl UpArgs {
             listen: self.listen,
             token_file: self.token_file,
             worker_bin: self.worker_bin,
+            transport: self.transport,
             json: self.json,
         })
     }

@@ -285,6 +285,7 @@ impl ChildPrograms<'_> {
                 ("--device", device.to_string()),
                 ("--slowdown", slowdown.to_string()),
                 ("--step-ms", plan.step_ms.to_string()),
+                ("--transport", plan.transport.to_string()),
             ],
         );
         let bin: PathBuf = plan.worker_bin.clone().unwrap_or_else(|| self.bin.to_owned());

@@ -1,0 +1,119 @@
+//! The fastest way to a shard: from TCP to its unix socket, and from there to shared memory.
+
+use std::{
+    io::{self, ErrorKind},
+    path::Path,
+    time::Duration,
+};
+
+use syncline_engine::rpc::Token;
+use tracing::{debug, warn};
+
+use super::{Link, LinkError, unexpected_reply};
+use crate::{
+    PsError,
+    transport::{Channel, Choice, Transport, connect_unix},
+    wire::{Reply, Request},
+};
+
+/// How a caller wants to be connected.
+#[derive(Clone, Copy)]
+pub(super) struct Wish<'a> {
+    pub token: &'a Token,
+    pub limit: Duration,
+    pub choice: Choice,
+    /// Length of a usual message.
+    pub bytes: u64,
+}
+
+/// Why a transport cannot be had from a shard that answers.
+enum Obstacle {
+    /// The shard is on another machine.
+    Elsewhere(String),
+    /// It is not to be had, and will not be.
+    Refused(String),
+    Failed(LinkError),
+}
+
+/// Connects by the transport that `choice` allows, for messages of about `bytes`, and gives the connection to who speaks
+/// the protocol itself.
+pub fn connect(
+    address: &str,
+    token: &Token,
+    limit: Duration,
+    choice: Choice,
+    bytes: u64,
+) -> Result<Channel, PsError> {
+    let link = open(address, Wish { token, limit, choice, bytes });
+    link.map(Link::into_body).map_err(|error| error.into_error(address))
+}
+
+/// Opens a connection to the shard at `address`.
+pub(super) fn open(address: &str, wish: Wish<'_>) -> Result<Link, LinkError> {
+    let mut tcp = Link::open(address, wish.token, wish.limit)?;
+    if wish.choice == Choice::Only(Transport::Tcp) {
+        return Ok(tcp);
+    }
+    let unix = match open_unix(&mut tcp, wish)? {
+        Ok(unix) => unix,
+        Err(obstacle) => return without(Transport::Unix, obstacle, address, wish.choice).map(|()| tcp),
+    };
+    if wish.choice == Choice::Only(Transport::Unix) {
+        return Ok(unix);
+    }
+    let mut shared = unix;
+    let obstacle = match shared.share_memory(wish.bytes, wish.limit) {
+        Ok(()) => return Ok(shared),
+        Err(LinkError::Fault(fault)) => Obstacle::Refused(fault.to_string()),
+        Err(error) => Obstacle::Failed(error),
+    };
+    let still_in_step = matches!(obstacle, Obstacle::Refused(_));
+    without(Transport::Shm, obstacle, address, wish.choice)?;
+    // The socket of a hand-over that failed half way is out of step; the TCP connection has waited.
+    Ok(if still_in_step { shared } else { tcp })
+}
+
+/// Asks over TCP for the shard's unix socket and greets there, if it is on this machine and belongs to our user.
+fn open_unix(tcp: &mut Link, wish: Wish<'_>) -> Result<Result<Link, Obstacle>, LinkError> {
+    tcp.ask(&Request::LocalSocket)?;
+    let path = match tcp.answer()? {
+        (Reply::LocalSocket { path: Some(path) }, 0) => path,
+        (Reply::LocalSocket { path: None }, 0) => {
+            return Ok(Err(Obstacle::Refused("the shard has no unix socket; its log says why".into())));
+        }
+        (reply, _) => return Err(unexpected_reply(&reply)),
+    };
+    let socket = match connect_unix(Path::new(&path)) {
+        Ok(socket) => socket,
+        Err(error) => return Ok(Err(obstacle_to(&path, error))),
+    };
+    Ok(Link::greet(socket, wish.token, wish.limit).map_err(Obstacle::Failed))
+}
+
+fn obstacle_to(path: &str, error: io::Error) -> Obstacle {
+    match error.kind() {
+        ErrorKind::NotFound => Obstacle::Elsewhere(format!("{path} is not on this machine")),
+        ErrorKind::PermissionDenied | ErrorKind::InvalidInput | ErrorKind::Unsupported => {
+            Obstacle::Refused(format!("{path}: {error}"))
+        }
+        _ => Obstacle::Failed(LinkError::Broken(error)),
+    }
+}
+
+/// Goes on without `missing`, and says so, or fails if the choice leaves nothing else.
+fn without(missing: Transport, obstacle: Obstacle, address: &str, choice: Choice) -> Result<(), LinkError> {
+    let cause = match (choice, obstacle) {
+        (Choice::Only(wanted), Obstacle::Elsewhere(cause) | Obstacle::Refused(cause)) => {
+            return Err(LinkError::Transport { wanted, cause });
+        }
+        (Choice::Only(_), Obstacle::Failed(error)) => return Err(error),
+        (Choice::Auto, Obstacle::Elsewhere(cause)) => {
+            debug!(%address, %cause, "no unix socket to this shard");
+            return Ok(());
+        }
+        (Choice::Auto, Obstacle::Refused(cause)) => cause,
+        (Choice::Auto, Obstacle::Failed(error)) => error.into_error(address).to_string(),
+    };
+    warn!(%address, without = %missing, %cause, "connected by a slower transport");
+    Ok(())
+}

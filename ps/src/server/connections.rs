@@ -1,0 +1,173 @@
+//! All open connections of a shard: counted, and within reach of a stop.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use dashmap::DashMap;
+
+use super::Shared;
+use crate::transport::Socket;
+
+/// Connections of all kinds at the same time, greeted or not; each but the engine's is a thread.
+const MAX_CONNECTIONS: usize = 8192;
+/// Those among them whose greeting is still to come: strangers cannot use up the connections of everybody else.
+const MAX_GREETING: usize = 64;
+/// Memory that all of them may share with callers, 1 GiB. Who comes later is served over its socket.
+const MAX_SHARED_BYTES: usize = 1 << 30;
+/// Pause between two looks at connections that are to end.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// All open connections.
+#[derive(Default)]
+pub(super) struct Connections {
+    /// Connections with a thread, so that a stop can end them.
+    threads: DashMap<u64, Socket>,
+    /// Those among them that have not greeted, by number and so by age.
+    greeting: Mutex<BTreeSet<u64>>,
+    /// Connections that were handed to the control runtime.
+    controls: AtomicUsize,
+    /// Those that were accepted so far, on all listeners.
+    accepted: AtomicU64,
+    /// Bytes of memory shared with callers.
+    shared_bytes: AtomicUsize,
+}
+
+impl Connections {
+    /// Ends every connection that has a thread.
+    pub(super) fn shut_down(&self) {
+        for connection in &self.threads {
+            connection.shut_down();
+        }
+    }
+
+    /// Waits until no connection has a thread any more; whether it came to that.
+    pub(super) fn wait_until_closed(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        while !self.threads.is_empty() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+        true
+    }
+
+    fn greeting(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.greeting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.threads.len() + self.controls.load(Ordering::Relaxed) >= MAX_CONNECTIONS
+    }
+
+    /// Adds a connection. Where too many have not greeted, the oldest of those is closed.
+    fn insert(&self, socket: &Socket) -> u64 {
+        let number = self.accepted.fetch_add(1, Ordering::Relaxed);
+        self.threads.insert(number, socket.clone());
+        let mut greeting = self.greeting();
+        greeting.insert(number);
+        let slowest = if greeting.len() > MAX_GREETING { greeting.pop_first() } else { None };
+        drop(greeting);
+        if let Some(slow) = slowest.and_then(|slow| self.threads.get(&slow)) {
+            slow.shut_down();
+        }
+        number
+    }
+
+    /// Counts memory that is to be shared with a caller, unless it were too much.
+    pub(super) fn count_shared(&self, bytes: usize) -> Option<CountedMemory<'_>> {
+        let before = self.shared_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let counted = CountedMemory { connections: self, bytes };
+        (before + bytes <= MAX_SHARED_BYTES).then_some(counted)
+    }
+
+    /// Bytes that are counted now.
+    #[cfg(test)]
+    pub(super) fn shared_bytes(&self) -> usize {
+        self.shared_bytes.load(Ordering::Relaxed)
+    }
+
+    fn mark_greeted(&self, number: u64) {
+        self.greeting().remove(&number);
+    }
+
+    fn remove(&self, number: u64) {
+        self.mark_greeted(number);
+        self.threads.remove(&number);
+    }
+}
+
+/// Removes a connection that has a thread from [`Connections`] when dropped.
+pub(super) struct Registered {
+    pub shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Registered {
+    pub(super) fn new(shared: Arc<Shared>, socket: &Socket) -> Self {
+        let number = shared.connections.insert(socket);
+        Self { shared, number }
+    }
+
+    pub(super) fn mark_greeted(&self) {
+        self.shared.connections.mark_greeted(self.number);
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.shared.connections.remove(self.number);
+    }
+}
+
+/// Counts a connection that was handed to the control runtime, until it is dropped.
+pub(super) struct CountedControl(Arc<Shared>);
+
+impl CountedControl {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        shared.connections.controls.fetch_add(1, Ordering::Relaxed);
+        Self(shared)
+    }
+}
+
+impl Drop for CountedControl {
+    fn drop(&mut self) {
+        self.0.connections.controls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts memory that is shared with a caller, until it is dropped.
+pub(super) struct CountedMemory<'a> {
+    connections: &'a Connections,
+    bytes: usize,
+}
+
+impl Drop for CountedMemory<'_> {
+    fn drop(&mut self) {
+        self.connections.shared_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_all_connections_together_is_bounded_and_comes_back() {
+        let connections = Connections::default();
+        let half = connections.count_shared(MAX_SHARED_BYTES / 2).unwrap();
+        let rest = connections.count_shared(MAX_SHARED_BYTES / 2).unwrap();
+        assert!(connections.count_shared(1).is_none());
+        drop(half);
+        assert!(connections.count_shared(MAX_SHARED_BYTES / 2 + 1).is_none());
+        assert!(connections.count_shared(MAX_SHARED_BYTES / 2).is_some());
+        drop(rest);
+    }
+}

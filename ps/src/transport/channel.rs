@@ -1,0 +1,121 @@
+//! One tensor connection, whatever carries it.
+
+use std::{
+    io::{self, ErrorKind, IoSlice, Read, Write},
+    time::Duration,
+};
+
+use super::{
+    Duplex, Memory, MemoryEnd, Socket, Transport,
+    shm::{Shm, receive_descriptor, send_descriptor},
+};
+
+/// A connection over a socket, or through shared memory.
+pub enum Channel {
+    Socket(Socket),
+    Shm(Shm),
+}
+
+impl Channel {
+    /// How the bytes travel.
+    pub fn transport(&self) -> Transport {
+        match self {
+            Self::Socket(socket) => socket.transport(),
+            Self::Shm(_) => Transport::Shm,
+        }
+    }
+
+    /// The socket: whoever shuts it down ends the connection, also one through shared memory.
+    pub fn socket(&self) -> &Socket {
+        match self {
+            Self::Socket(socket) => socket,
+            Self::Shm(shm) => shm.socket(),
+        }
+    }
+
+    /// Fails reads that take longer; `None` waits for ever.
+    pub fn limit_reads(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Socket(socket) => socket.limit_reads(limit),
+            Self::Shm(shm) => {
+                shm.limit_reads(limit);
+                Ok(())
+            }
+        }
+    }
+
+    /// The same for writes.
+    pub fn limit_writes(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Socket(socket) => socket.limit_writes(limit),
+            Self::Shm(shm) => {
+                shm.limit_writes(limit);
+                Ok(())
+            }
+        }
+    }
+
+    /// The shard's side of going over to shared memory: hands out memory for messages of about so many bytes. Nothing else
+    /// may be on its way to the client.
+    pub fn hand_out(&mut self, memory: Memory, descriptor: &std::os::fd::OwnedFd) -> io::Result<()> {
+        let Self::Socket(socket) = self else { return Err(ErrorKind::InvalidInput.into()) };
+        send_descriptor(socket.raw(), descriptor)?;
+        *self = Self::Shm(Shm::new(socket.clone(), memory, MemoryEnd::Shard)?);
+        Ok(())
+    }
+
+    /// The client's side: receives what the shard hands out next. The limits have to be set anew.
+    pub fn take_over(&mut self) -> io::Result<()> {
+        let Self::Socket(socket) = self else { return Err(ErrorKind::InvalidInput.into()) };
+        let memory = Memory::open(receive_descriptor(socket.raw())?)?;
+        *self = Self::Shm(Shm::new(socket.clone(), memory, MemoryEnd::Client)?);
+        Ok(())
+    }
+}
+
+macro_rules! either {
+    ($self:expr, $inner:ident => $call:expr) => {
+        match $self {
+            Self::Socket($inner) => $call,
+            Self::Shm($inner) => $call,
+        }
+    };
+}
+
+impl Duplex for Channel {
+    fn send_now(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<usize> {
+        either!(self, inner => inner.send_now(parts))
+    }
+
+    fn hung_up(&self) -> bool {
+        either!(self, inner => inner.hung_up())
+    }
+
+    fn wait_for_bytes(&mut self) -> io::Result<()> {
+        either!(self, inner => inner.wait_for_bytes())
+    }
+}
+
+impl Read for Channel {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        either!(self, inner => inner.read(into))
+    }
+
+    fn read_exact(&mut self, into: &mut [u8]) -> io::Result<()> {
+        either!(self, inner => inner.read_exact(into))
+    }
+}
+
+impl Write for Channel {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        either!(self, inner => inner.write(bytes))
+    }
+
+    fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        either!(self, inner => inner.write_vectored(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        either!(self, inner => inner.flush())
+    }
+}

@@ -1,0 +1,33 @@
+//! What carries the bytes of a tensor connection: TCP, a unix socket, or memory that both ends map.
+//!
+//! Everything above speaks one protocol to a [`Channel`] and does not know which of the three it is. A shard is reached
+//! over TCP first; a client on the same machine then moves to the shard's unix socket, and over that to shared memory
+//! (`client::nearest`).
+//!
+//! | | bytes go | waiting | the other end's death |
+//! |---|---|---|---|
+//! | TCP | through the kernel | in the kernel | end of stream, keep-alive |
+//! | unix | through the kernel, without segments | in the kernel | end of stream |
+//! | shm | into a ring that both ends map | spins 50 us, then in the kernel on the unix socket | end of that stream |
+//!
+//! A process that is stopped, but not dead, is noticed by the limits on reading and writing, on every transport.
+
+mod channel;
+mod duplex;
+mod kind;
+mod peer;
+mod shm;
+mod socket;
+mod tcp;
+mod unix;
+
+pub use channel::Channel;
+pub use duplex::Duplex;
+pub use kind::{Choice, Transport, UnknownTransport};
+pub(crate) use peer::is_ours;
+pub use shm::{Memory, MemoryEnd};
+pub use socket::Socket;
+pub use tcp::connect as connect_tcp;
+pub(crate) use tcp::size_buffers;
+pub use unix::connect as connect_unix;
+pub(crate) use unix::{SocketFile, bind as bind_unix};

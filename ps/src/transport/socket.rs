@@ -1,0 +1,145 @@
+//! A connected stream socket, TCP or unix.
+
+use std::{
+    io::{self, IoSlice, Read, Write},
+    mem::MaybeUninit,
+    net::Shutdown,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{Duplex, Transport, tcp, unix};
+
+/// A socket that may be shut down from another thread. Clones are the same connection.
+#[derive(Debug, Clone)]
+pub struct Socket(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    socket: socket2::Socket,
+    transport: Transport,
+    /// Shut down on this end. Memory that goes with the socket does not know of it otherwise.
+    shut: AtomicBool,
+}
+
+#[cfg(target_os = "linux")]
+pub(super) const NO_SIGNAL: libc::c_int = libc::MSG_NOSIGNAL;
+#[cfg(not(target_os = "linux"))]
+pub(super) const NO_SIGNAL: libc::c_int = 0;
+#[cfg(target_os = "linux")]
+const MORE_FOLLOWS: libc::c_int = libc::MSG_MORE;
+#[cfg(not(target_os = "linux"))]
+const MORE_FOLLOWS: libc::c_int = 0;
+
+impl Socket {
+    /// Takes a connected socket.
+    pub(super) fn new(socket: socket2::Socket, transport: Transport) -> Self {
+        Self(Arc::new(Inner { socket, transport, shut: AtomicBool::new(false) }))
+    }
+
+    /// Takes one that a listener has accepted.
+    pub fn accepted(socket: socket2::Socket, transport: Transport) -> io::Result<Self> {
+        match transport {
+            Transport::Tcp => tcp::tuned(socket),
+            Transport::Unix | Transport::Shm => unix::connected(socket),
+        }
+    }
+
+    /// TCP or unix.
+    pub fn transport(&self) -> Transport {
+        self.0.transport
+    }
+
+    /// The socket itself.
+    pub fn raw(&self) -> &socket2::Socket {
+        &self.0.socket
+    }
+
+    /// The socket itself, if nobody else holds it.
+    pub fn into_raw(self) -> Option<socket2::Socket> {
+        Arc::into_inner(self.0).map(|inner| inner.socket)
+    }
+
+    /// Ends both directions; calls that block on this connection return an error.
+    pub fn shut_down(&self) {
+        self.0.shut.store(true, Ordering::SeqCst);
+        let _ = self.raw().shutdown(Shutdown::Both);
+    }
+
+    /// Whether [`Socket::shut_down`] was called.
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.0.shut.load(Ordering::SeqCst)
+    }
+
+    /// Fails reads that take longer; `None` waits for ever.
+    pub fn limit_reads(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.raw().set_read_timeout(limit)
+    }
+
+    /// The same for writes.
+    pub fn limit_writes(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.raw().set_write_timeout(limit)
+    }
+}
+
+impl Duplex for Socket {
+    fn send_now(&mut self, mut parts: &mut [IoSlice<'_>]) -> io::Result<usize> {
+        let mut sent = 0;
+        while !parts.is_empty() {
+            let flags = libc::MSG_DONTWAIT | NO_SIGNAL | MORE_FOLLOWS;
+            match self.raw().send_vectored_with_flags(parts, flags) {
+                Ok(n) => {
+                    sent += n;
+                    IoSlice::advance_slices(&mut parts, n);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(sent)
+    }
+
+    fn hung_up(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        match self.raw().recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT) {
+            Ok(n) => n == 0,
+            Err(e) => !matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+        }
+    }
+
+    fn wait_for_bytes(&mut self) -> io::Result<()> {
+        use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+        let mut byte = [MaybeUninit::uninit()];
+        loop {
+            match self.raw().peek(&mut byte) {
+                Ok(_) => return Ok(()),
+                Err(e) if matches!(e.kind(), WouldBlock | TimedOut | Interrupted) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.raw().read(into)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.raw().send_with_flags(bytes, NO_SIGNAL)
+    }
+
+    fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.raw().send_vectored_with_flags(bytes, NO_SIGNAL)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! TCP: to a shard on another machine, and the way on which a shard on this one is asked for a faster way.
+
+use std::{
+    io,
+    net::{SocketAddr, ToSocketAddrs},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use socket2::{Domain, Protocol, TcpKeepalive, Type};
+
+use super::{Socket, Transport};
+
+/// Asked of the kernel for each direction.
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+
+/// A peer that vanished without a word is noticed after about this long, whether something is on its way to it or not.
+const VANISHED_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Connects within `limit`, trying every address the name stands for.
+pub fn connect(address: &str, limit: Duration) -> io::Result<Socket> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("no address behind {address}"));
+    for target in address.to_socket_addrs()? {
+        match connect_one(target, limit) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn connect_one(target: SocketAddr, limit: Duration) -> io::Result<Socket> {
+    let socket = socket2::Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))?;
+    // Before connecting: the window's scale is agreed on with the first packet.
+    size_buffers(&socket);
+    socket.connect_timeout(&target.into(), limit)?;
+    tuned(socket)
+}
+
+/// A connected TCP socket as the tensor connection needs it.
+pub(super) fn tuned(socket: socket2::Socket) -> io::Result<Socket> {
+    socket.set_tcp_nodelay(true)?;
+    notice_vanished(&socket)?;
+    Ok(Socket::new(socket, Transport::Tcp))
+}
+
+/// What is sent and not acknowledged in time ends the connection, as a silence does.
+fn notice_vanished(socket: &socket2::Socket) -> io::Result<()> {
+    let keepalive = TcpKeepalive::new()
+        .with_time(VANISHED_TIMEOUT / 4)
+        .with_interval(VANISHED_TIMEOUT / 4)
+        .with_retries(3);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(VANISHED_TIMEOUT))?;
+    Ok(())
+}
+
+/// Asks for large socket buffers, where the kernel grants them. A fixed size ends its own tuning, which is better
+/// than the few hundred kilobytes that an untouched `net.core.rmem_max` allows.
+pub(crate) fn size_buffers(socket: &socket2::Socket) {
+    static GRANTED: OnceLock<bool> = OnceLock::new();
+    let granted = GRANTED.get_or_init(|| {
+        let probe = socket2::Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP));
+        probe.and_then(|probe| ask_buffers(&probe)).unwrap_or(false)
+    });
+    if *granted {
+        let _ = ask_buffers(socket);
+    }
+}
+
+/// Asks, and says whether all of it was granted.
+pub(super) fn ask_buffers(socket: &socket2::Socket) -> io::Result<bool> {
+    socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
+    socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+    Ok(socket.send_buffer_size()?.min(socket.recv_buffer_size()?) >= SOCKET_BUFFER_BYTES)
+}

@@ -1,0 +1,185 @@
+//! Unix sockets: a shard's second listener, for callers on the same machine and of the same user.
+//!
+//! The socket is a file with a random name in a folder that nobody else may enter. Only the shard tells the name, to who
+//! has greeted it over TCP; a file of that name is therefore this shard's, or there is none.
+
+use std::{
+    env, fs,
+    io::{self, ErrorKind},
+    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use socket2::{Domain, SockAddr, Type};
+
+use super::{
+    Socket, Transport,
+    peer::{is_ours, own_user},
+    tcp::ask_buffers,
+};
+
+const BACKLOG: i32 = 1024;
+const ENDING: &str = "sock";
+
+/// The file of a listening socket, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct SocketFile(PathBuf);
+
+impl SocketFile {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Somebody who cleans the folder may have been faster.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Listens on a new file in the user's own folder, from which files of shards that were killed are removed.
+pub(crate) fn bind() -> io::Result<(socket2::Socket, SocketFile)> {
+    let folder = private_folder()?;
+    remove_stale(&folder)?;
+    bind_in(&folder)
+}
+
+fn bind_in(folder: &Path) -> io::Result<(socket2::Socket, SocketFile)> {
+    let name: u128 = rand::random();
+    let unfinished = SocketFile(folder.join(format!("{name:032x}")));
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // What is accepted does not inherit them, but is given them by `connected`.
+    socket.bind(&SockAddr::unix(unfinished.path())?)?;
+    socket.listen(BACKLOG)?;
+    // It has its name only when it listens: who finds the name and nobody behind it may remove it.
+    let file = SocketFile(unfinished.path().with_extension(ENDING));
+    fs::rename(unfinished.path(), file.path())?;
+    Ok((socket, file))
+}
+
+/// `$XDG_RUNTIME_DIR/syncline`, or a folder in the one for temporary files.
+fn private_folder() -> io::Result<PathBuf> {
+    let user = own_user();
+    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir());
+    let folder = match runtime {
+        Some(dir) => dir.join("syncline"),
+        None => env::temp_dir().join(format!("syncline-{user}")),
+    };
+    match fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    check_private(&folder, user)?;
+    Ok(folder)
+}
+
+/// Somebody else may have made the folder before us.
+fn check_private(folder: &Path, user: u32) -> io::Result<()> {
+    let about = fs::symlink_metadata(folder)?;
+    if about.is_dir() && about.uid() == user && about.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    let what = format!("{} is not a folder that its owner alone may enter, or is not ours", folder.display());
+    Err(io::Error::new(ErrorKind::PermissionDenied, what))
+}
+
+/// Removes the files of sockets that nobody has open any more.
+fn remove_stale(folder: &Path) -> io::Result<()> {
+    // A datagram cannot be sent to a stream: one that lives says so, and its shard hears nothing of it.
+    let probe = socket2::Socket::new(Domain::UNIX, Type::DGRAM, None)?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        let ours = entry.file_type()?.is_socket() && path.extension().is_some_and(|ending| ending == ENDING);
+        let Ok(address) = SockAddr::unix(&path) else { continue };
+        if ours && probe.connect(&address).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused) {
+            let _ = fs::remove_file(&path);
+        }
+    }
+    Ok(())
+}
+
+/// Connects to a shard's socket. The peer is our user or root: the token may be shown to it.
+pub fn connect(path: &Path) -> io::Result<Socket> {
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, format!("{} is no socket", path.display())));
+    }
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // With a full backlog a blocking call would wait as long as the shard is stopped.
+    socket.set_nonblocking(true)?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    socket.set_nonblocking(false)?;
+    if !is_ours(&socket)? {
+        return Err(io::Error::new(
+            ErrorKind::PermissionDenied,
+            "the process that listens there is another user's",
+        ));
+    }
+    connected(socket)
+}
+
+/// A connected unix socket as the tensor connection needs it.
+pub(super) fn connected(socket: socket2::Socket) -> io::Result<Socket> {
+    // These are not tuned by the kernel: whatever it grants is better than what is there.
+    ask_buffers(&socket)?;
+    Ok(Socket::new(socket, Transport::Unix))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn folder(mode: u32) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_socket_is_found_under_its_name_and_goes_with_its_owner() {
+        let dir = folder(0o700);
+        let (listener, file) = bind_in(dir.path()).unwrap();
+        connect(file.path()).unwrap();
+        listener.accept().unwrap();
+        drop(file);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_sockets_that_nobody_listens_on_are_removed_and_those_who_listen_hear_nothing() {
+        let dir = folder(0o700);
+        let (listener, alive) = bind_in(dir.path()).unwrap();
+        let (killed, left) = bind_in(dir.path()).unwrap();
+        drop(killed);
+        let notes = dir.path().join("notes.sock");
+        fs::write(&notes, b"no socket").unwrap();
+        remove_stale(dir.path()).unwrap();
+        assert!(alive.path().exists() && notes.exists() && !left.path().exists());
+        listener.set_nonblocking(true).unwrap();
+        assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_folder_that_others_may_enter_or_own_holds_no_socket() {
+        let user = own_user();
+        assert!(check_private(folder(0o700).path(), user).is_ok());
+        assert!(check_private(folder(0o755).path(), user).is_err());
+        assert!(check_private(folder(0o700).path(), user + 1).is_err());
+        let dir = folder(0o700);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(folder(0o700).path(), &link).unwrap();
+        assert!(check_private(&link, user).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_not_connected_to() {
+        let dir = folder(0o700);
+        let file = dir.path().join("file");
+        fs::write(&file, b"").unwrap();
+        assert_eq!(connect(&file).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(connect(&dir.path().join("gone")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,116 @@
+//! Tasks that may not wait for a worker for ever.
+//!
+//! The time counts from when a task is ready until a worker has it, or until the first worker has joined the job that trains
+//! for it. While the graph is paused nothing ends, and afterwards the time begins anew.
+
+use std::collections::BTreeMap;
+
+use super::{TaskJob, job::Faults};
+use crate::{
+    core::{Core, Effect, Phase},
+    ids::JobId,
+    tasks::{ClassIndex, Failure, FailureCause, TaskState},
+};
+
+/// Code of a task that no worker has begun in time.
+const WAITED_TOO_LONG: &str = "E060";
+
+impl Core {
+    /// Fails tasks that have waited for a worker for too long.
+    pub(in crate::core) fn end_queues(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        let is_due =
+            |job: &TaskJob| job.gives_out() && job.queue.first().is_some_and(|(at, _)| *at <= now_us);
+        let due = self.task_jobs.iter().filter(|(_, job)| is_due(job)).map(|(id, _)| id.clone());
+        for id in due.collect::<Vec<JobId>>() {
+            for (task, because) in self.overdue(&id, now_us) {
+                if let Some(job) = self.task_jobs.get_mut(&id) {
+                    job.waited_too_long(task, because, now_us);
+                }
+            }
+            if let Some(job) = self.task_jobs.get_mut(&id) {
+                job.forget_begun(now_us);
+            }
+            self.note(&id, now_us, effects);
+        }
+    }
+
+    /// Tasks whose time to wait is over, each with the sentence why nobody has begun it.
+    fn overdue(&self, id: &JobId, now_us: u64) -> Vec<(u32, String)> {
+        let Some(job) = self.task_jobs.get(id) else { return Vec::new() };
+        let mut reasons: BTreeMap<ClassIndex, String> = BTreeMap::new();
+        let due = job.queue.iter().take_while(|(until_us, _)| *until_us <= now_us).map(|(_, task)| *task);
+        let with_reason = due.filter(|task| self.waits_for_a_worker(job, *task)).map(|task| {
+            let class = job.graph.slot(task).class;
+            let reason = reasons.entry(class).or_insert_with(|| self.why_not_held(job, task));
+            (task, reason.clone())
+        });
+        with_reason.collect()
+    }
+
+    /// Whether a task that could begin has no worker yet.
+    pub(super) fn waits_for_a_worker(&self, job: &TaskJob, task: u32) -> bool {
+        match job.graph.state(task) {
+            TaskState::Ready => true,
+            TaskState::Training => {
+                let training = job.trainings.open.get(&task).and_then(|training| self.jobs.get(training));
+                training.is_none_or(|training| *training.phase() == Phase::Queued)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl TaskJob {
+    /// Takes note of when the tasks that became ready must have begun.
+    pub(super) fn limit_queued(&mut self, now_us: u64) {
+        for task in std::mem::take(&mut self.outbox.queued) {
+            self.unqueue(task);
+            let limit_ms = self.class_of(task).class.rules.queue_limit_ms;
+            let waits = matches!(self.graph.state(task), TaskState::Ready | TaskState::Training);
+            let Some(limit_ms) = limit_ms.filter(|_| waits) else { continue };
+            let until_us = now_us.saturating_add(limit_ms.saturating_mul(1_000));
+            self.queue.insert((until_us, task));
+            let attempts = self.graph.slot(task).attempts;
+            let faults = self.faults.entry(task).or_insert_with(|| Faults { attempts, ..Faults::default() });
+            faults.queued_until_us = Some(until_us);
+            self.changes.faults.insert(task);
+        }
+    }
+
+    /// A task does not wait for a worker any more.
+    pub(super) fn unqueue(&mut self, task: u32) {
+        let Some(faults) = self.faults.get_mut(&task) else { return };
+        let Some(until_us) = faults.queued_until_us.take() else { return };
+        self.queue.remove(&(until_us, task));
+        // What is at its first attempt and has no other fault needs no record.
+        if *faults == (Faults { attempts: faults.attempts.min(1), ..Faults::default() }) {
+            self.faults.remove(&task);
+        }
+        self.changes.faults.insert(task);
+    }
+
+    /// Of those whose time is over, the ones that did not fail have begun to train.
+    fn forget_begun(&mut self, now_us: u64) {
+        while let Some(&(_, task)) = self.queue.first().filter(|(until_us, _)| *until_us <= now_us) {
+            self.unqueue(task);
+        }
+    }
+
+    /// The time begins anew for all that wait.
+    pub(super) fn renew_queue(&mut self) {
+        self.outbox.queued.extend(self.queue.iter().map(|(_, task)| *task));
+    }
+
+    fn waited_too_long(&mut self, task: u32, because: String, now_us: u64) {
+        let limit_ms = self.class_of(task).class.rules.queue_limit_ms.unwrap_or_default();
+        if !self.is_running() || self.graph.state(task).is_final() {
+            return;
+        }
+        self.unqueue(task);
+        self.outbox.trainings_ended.extend(self.trainings.open.remove(&task));
+        let reason = format!("nobody has begun it within {limit_ms} ms: {because}");
+        let failure = Failure { cause: FailureCause::Function, code: WAITED_TOO_LONG.to_owned(), reason };
+        self.fail(task, failure, now_us);
+        self.end_if_all_is_over(now_us);
+    }
+}

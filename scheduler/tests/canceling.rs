@@ -1,0 +1,161 @@
+//! Graphs that somebody cancels: what is told to whom, what still counts, and when the job is over.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use syncline_scheduler::{
+    core::{Cancellation, Core, Effect, GraphSubmission, Input, Phase, Refused, WorkerInfo},
+    ids::{Incarnation, JobId},
+    tasks::{
+        Arg, Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphSpec, NewTask, Order, Outcome,
+        ReportGroup, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskRef, TaskState, Value,
+    },
+};
+
+const WORKER: Incarnation = Incarnation(1);
+const SUBMITTED_US: u64 = 1_000_000;
+const CANCELED_US: u64 = 2_000_000;
+
+fn id() -> JobId {
+    "graph".parse().unwrap()
+}
+
+fn cancel(core: &mut Core, now_us: u64, reason: &str, grace_ms: u64) -> Result<Vec<Effect>, Refused> {
+    core.handle(now_us, Input::Cancel(Cancellation { job: id(), reason: reason.into(), grace_ms }))
+}
+
+/// A worker with three slots, and three tasks: 0 and 1 take nothing, 2 takes what 1 gives.
+fn core() -> Core {
+    let mut core = Core::new(1);
+    let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
+    let capacity = Capacity { slots: 3, functions: [function.clone()].into(), ..Capacity::default() };
+    let about = WorkerInfo { capacity, ..WorkerInfo::default() };
+    core.handle(SUBMITTED_US, Input::WorkerJoined { worker: WORKER, about }).unwrap();
+    let task = |args| NewTask { class: ClassIndex(0), args, after: vec![], name: None };
+    let tasks = vec![task(vec![]), task(vec![]), task(vec![Arg::Output(TaskRef::Task(TaskIndex(1)))])];
+    let spec =
+        Box::new(GraphSpec { id: id(), classes: vec![TaskClass::call(function)], tasks, complete: true });
+    let submission = GraphSubmission { spec, nonce: 1, replace: false };
+    core.handle(SUBMITTED_US, Input::SubmitGraph(submission)).unwrap();
+    core
+}
+
+fn report(core: &mut Core, task: u32, outcome: Outcome) {
+    let ended = vec![TaskEnd { task: TaskIndex(task), attempt: 1, run_us: 1, outcome }];
+    let groups = vec![ReportGroup { job: id(), nonce: 1, ended }];
+    core.handle(CANCELED_US + 1, Input::TasksEnded { worker: WORKER, groups }).unwrap();
+}
+
+fn states(core: &Core) -> Vec<TaskState> {
+    let views = core.task_views(&id(), &TaskQuery::default(), CANCELED_US).unwrap();
+    views.iter().map(|view| view.state).collect()
+}
+
+fn because(core: &Core, task: usize) -> String {
+    core.task_views(&id(), &TaskQuery::default(), CANCELED_US).unwrap()[task].because.clone()
+}
+
+fn phase(core: &Core) -> Phase {
+    core.task_job(&id()).unwrap().phase().clone()
+}
+
+/// The fields of the last event.
+fn last_event(core: &mut Core) -> Vec<(&'static str, String)> {
+    core.take_commits(CANCELED_US).into_values().next().unwrap().events.pop().unwrap()
+}
+
+/// What the worker is told: `r` to run, `c` recall, `s` stop, each with the places of the tasks.
+fn told(effects: &[Effect]) -> Vec<(char, Vec<u32>)> {
+    let order = |order: &Order| match order {
+        Order::Run(group) => ('r', group.tasks.iter().map(|order| order.task.0).collect()),
+        Order::Recall(of) => ('c', of.tasks.iter().map(|(task, _)| task.0).collect()),
+        Order::Stop(of) => ('s', of.tasks.iter().map(|(task, _)| task.0).collect()),
+    };
+    let orders = effects.iter().filter_map(|effect| match effect {
+        Effect::Orders { orders, .. } => Some(orders.iter().map(order)),
+        _ => None,
+    });
+    orders.flatten().collect()
+}
+
+#[test]
+fn what_runs_is_told_to_stop_and_what_waits_for_it_is_over_at_once() {
+    let mut core = core();
+    assert_eq!(states(&core), [TaskState::Leased; 3], "the third waits for the second there");
+    let effects = cancel(&mut core, CANCELED_US, "too dear", 10_000).unwrap();
+    assert_eq!(told(&effects), [('c', vec![2]), ('s', vec![0, 1])]);
+    assert_eq!(states(&core), [TaskState::Leased, TaskState::Leased, TaskState::Canceled]);
+    assert_eq!(core.task_job(&id()).unwrap().word(), "canceling");
+    assert!(because(&core, 0).ends_with("it is given up in 10.0 s"), "{}", because(&core, 0));
+    assert!(because(&core, 2).ends_with(": too dear"), "{}", because(&core, 2));
+    let event = last_event(&mut core);
+    assert!(event.contains(&("what", "canceling".into())) && event.contains(&("reason", "too dear".into())));
+}
+
+#[test]
+fn a_value_that_still_comes_counts_and_every_other_end_is_none() {
+    let mut core = core();
+    cancel(&mut core, CANCELED_US, "", 10_000).unwrap();
+    report(&mut core, 0, Outcome::Value(Value::Inline(vec![7].into())));
+    assert_eq!(phase(&core), Phase::Running);
+    let failure = Failure { cause: FailureCause::Function, code: "E440".into(), reason: "stopped".into() };
+    report(&mut core, 1, Outcome::Failed(failure));
+    assert_eq!(states(&core), [TaskState::Done, TaskState::Canceled, TaskState::Canceled]);
+    assert_eq!(phase(&core), Phase::Canceled, "nothing runs any more");
+    let kept = core.task_value(&id(), TaskIndex(0)).unwrap();
+    assert_eq!(kept, Some(Value::Inline(vec![7].into())));
+}
+
+#[test]
+fn what_runs_longer_than_its_grace_is_given_up_and_its_report_changes_nothing() {
+    let mut core = core();
+    cancel(&mut core, CANCELED_US, "too dear", 10_000).unwrap();
+    assert!(told(&core.handle(CANCELED_US + 9_999_999, Input::Tick).unwrap()).is_empty());
+    let effects = core.handle(CANCELED_US + 10_000_000, Input::Tick).unwrap();
+    assert_eq!((told(&effects), phase(&core)), (vec![('c', vec![0, 1])], Phase::Canceled));
+    let event = last_event(&mut core);
+    for field in [("what", "job_ended"), ("state", "canceled"), ("reason", "too dear")] {
+        assert!(event.contains(&(field.0, field.1.to_owned())), "{event:?}");
+    }
+    report(&mut core, 0, Outcome::Value(Value::default()));
+    assert_eq!(states(&core), [TaskState::Canceled; 3]);
+}
+
+#[test]
+fn without_grace_the_job_is_over_at_once() {
+    let mut core = core();
+    let effects = cancel(&mut core, CANCELED_US, "", 0).unwrap();
+    assert_eq!((told(&effects), phase(&core)), (vec![('c', vec![0, 1, 2])], Phase::Canceled));
+    let again = cancel(&mut core, CANCELED_US, "", 0).unwrap_err();
+    assert_eq!(again, Refused::Over { job: id(), state: "canceled" });
+}
+
+#[test]
+fn who_cancels_again_can_shorten_the_grace_and_not_lengthen_it() {
+    let mut core = core();
+    cancel(&mut core, CANCELED_US, "first", 10_000).unwrap();
+    assert!(told(&cancel(&mut core, CANCELED_US, "second", 60_000).unwrap()).is_empty());
+    core.handle(CANCELED_US + 10_000_000, Input::Tick).unwrap();
+    assert_eq!(phase(&core), Phase::Canceled);
+    assert!(because(&core, 0).ends_with(": first"));
+
+    let mut core = self::core();
+    cancel(&mut core, CANCELED_US, "", 10_000).unwrap();
+    let effects = cancel(&mut core, CANCELED_US + 1, "", 0).unwrap();
+    assert_eq!((told(&effects), phase(&core)), (vec![('c', vec![0, 1])], Phase::Canceled));
+}
+
+#[test]
+fn a_worker_that_goes_takes_what_was_told_to_stop_with_it() {
+    let mut core = core();
+    cancel(&mut core, CANCELED_US, "", 10_000).unwrap();
+    core.handle(CANCELED_US + 1, Input::WorkerGone { worker: WORKER, reason: "dead".into() }).unwrap();
+    assert_eq!((states(&core), phase(&core)), (vec![TaskState::Canceled; 3], Phase::Canceled));
+}
+
+#[test]
+fn a_job_that_is_being_canceled_can_be_neither_deleted_nor_replaced() {
+    let mut core = core();
+    cancel(&mut core, CANCELED_US, "", 10_000).unwrap();
+    let refused = core.handle(CANCELED_US, Input::Delete(id())).unwrap_err();
+    assert_eq!(refused, Refused::NotOver { job: id(), state: "canceling" });
+}

@@ -1,0 +1,168 @@
+//! Tasks that fail because nobody has begun them in time.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use syncline_scheduler::{
+    core::{Core, GraphSubmission, Input, Phase, StoredJob, TaskJob, WorkerInfo},
+    ids::{Incarnation, JobId},
+    sim,
+    tasks::{
+        Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphSpec, NewTask, OnFailure, Outcome,
+        PreparedTraining, ReportGroup, Rules, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskState, TaskView,
+        Work,
+    },
+};
+
+const NOW_US: u64 = 1_000_000;
+const LIMIT_US: u64 = 5_000_000;
+const WORKER: Incarnation = Incarnation(1);
+
+fn id() -> JobId {
+    "graph".parse().unwrap()
+}
+
+fn function() -> FunctionId {
+    FunctionId { name: "f".parse().unwrap(), signature: 1 }
+}
+
+/// May wait for five seconds, and be tried again once.
+fn class(work: Work, on_failure: OnFailure) -> TaskClass {
+    let rules = Rules { queue_limit_ms: Some(LIMIT_US / 1_000), errors: 1, on_failure, ..Rules::default() };
+    TaskClass { work, rules }
+}
+
+/// A graph of one task, which nobody can run yet.
+fn core(class: TaskClass) -> Core {
+    let mut core = Core::new(1);
+    let tasks = vec![NewTask { class: ClassIndex(0), args: vec![], after: vec![], name: None }];
+    let spec = Box::new(GraphSpec { id: id(), classes: vec![class], tasks, complete: true });
+    core.handle(NOW_US, Input::SubmitGraph(GraphSubmission { spec, nonce: 1, replace: false })).unwrap();
+    core
+}
+
+fn call() -> Core {
+    core(class(Work::Call(function()), OnFailure::FailJob))
+}
+
+fn training() -> Core {
+    let job = sim::training_job(sim::training("bsp".parse().unwrap(), 64, 8));
+    core(class(Work::Train(PreparedTraining::new(&job).unwrap()), OnFailure::FailJob))
+}
+
+fn tick(core: &mut Core, now_us: u64) {
+    core.handle(now_us, Input::Tick).unwrap();
+}
+
+fn join(core: &mut Core, now_us: u64) {
+    let capacity = Capacity { slots: 1, functions: [function()].into(), ..Capacity::default() };
+    let about = WorkerInfo { capacity, ..WorkerInfo::default() };
+    core.handle(now_us, Input::WorkerJoined { worker: WORKER, about }).unwrap();
+}
+
+fn view(core: &Core) -> TaskView {
+    core.task_views(&id(), &TaskQuery::default(), NOW_US).unwrap().remove(0)
+}
+
+fn failed(core: &Core) -> Option<(String, String)> {
+    match core.task_job(&id()).unwrap().phase() {
+        Phase::Failed { code, reason } => Some((code.clone(), reason.clone())),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_task_that_nobody_begins_in_time_fails_and_says_why_nobody_did() {
+    let mut core = call();
+    let because = view(&core).because;
+    assert_eq!(because, "there is no worker that runs tasks; it fails in 5.0 s if nobody begins it");
+    tick(&mut core, NOW_US + LIMIT_US - 1);
+    assert_eq!(view(&core).state, TaskState::Ready);
+    tick(&mut core, NOW_US + LIMIT_US);
+    let reason = "task 0: nobody has begun it within 5000 ms: there is no worker that runs tasks";
+    assert_eq!(failed(&core), Some(("E060".into(), reason.into())), "retries do not apply");
+}
+
+#[test]
+fn the_rest_of_the_graph_goes_on_where_the_task_says_so() {
+    let mut core = core(class(Work::Call(function()), OnFailure::SkipDependents));
+    tick(&mut core, NOW_US + LIMIT_US);
+    assert_eq!(view(&core).state, TaskState::Failed);
+    assert_eq!(*core.task_job(&id()).unwrap().phase(), Phase::Done);
+}
+
+#[test]
+fn a_task_that_a_worker_has_waits_no_longer_and_its_next_attempt_waits_anew() {
+    let mut core = call();
+    join(&mut core, NOW_US + 1);
+    tick(&mut core, NOW_US + 2 * LIMIT_US);
+    assert_eq!(view(&core).state, TaskState::Leased);
+    let failure = Failure { cause: FailureCause::Function, code: "E440".into(), reason: "no".into() };
+    let outcome = Outcome::Failed(failure);
+    let ended = vec![TaskEnd { task: TaskIndex(0), attempt: 1, run_us: 1, outcome }];
+    let groups = vec![ReportGroup { job: id(), nonce: 1, ended }];
+    core.handle(NOW_US + 2 * LIMIT_US, Input::TasksEnded { worker: WORKER, groups }).unwrap();
+    core.handle(NOW_US + 2 * LIMIT_US, Input::WorkerGone { worker: WORKER, reason: "dead".into() }).unwrap();
+    let ready_us = NOW_US + 3 * LIMIT_US;
+    tick(&mut core, ready_us);
+    assert_eq!(view(&core).state, TaskState::Ready, "the pause behind the failure is over");
+    tick(&mut core, ready_us + LIMIT_US - 1);
+    assert_eq!(failed(&core), None);
+    tick(&mut core, ready_us + LIMIT_US);
+    assert_eq!(failed(&core).unwrap().0, "E060");
+}
+
+#[test]
+fn while_the_graph_is_paused_nobody_waits_too_long() {
+    let mut core = call();
+    core.handle(NOW_US + 1, Input::Pause { job: id(), paused: true }).unwrap();
+    tick(&mut core, NOW_US + 9 * LIMIT_US);
+    core.handle(NOW_US + 9 * LIMIT_US, Input::Pause { job: id(), paused: false }).unwrap();
+    tick(&mut core, NOW_US + 10 * LIMIT_US - 1);
+    assert_eq!(failed(&core), None);
+    tick(&mut core, NOW_US + 10 * LIMIT_US);
+    assert_eq!(failed(&core).unwrap().0, "E060");
+}
+
+#[test]
+fn a_training_that_no_worker_joins_in_time_fails_its_task_and_is_canceled() {
+    let mut core = training();
+    let because = view(&core).because;
+    assert!(because.starts_with("job graph~0 trains for it, which is queued, and waits for"), "{because}");
+    assert!(because.ends_with("; it fails in 5.0 s if nobody begins it"), "{because}");
+    tick(&mut core, NOW_US + LIMIT_US);
+    let (code, reason) = failed(&core).unwrap();
+    assert_eq!(code, "E060");
+    assert!(reason.contains("1 worker: none is there"), "{reason}");
+    assert_eq!(*core.job(&"graph~0".parse().unwrap()).unwrap().phase(), Phase::Canceled);
+}
+
+#[test]
+fn a_training_that_a_worker_has_joined_waits_no_longer() {
+    let mut core = training();
+    join(&mut core, NOW_US + 1);
+    tick(&mut core, NOW_US + 2 * LIMIT_US);
+    assert_eq!((view(&core).state, failed(&core)), (TaskState::Training, None));
+    assert!(!view(&core).because.contains("it fails in"), "{}", view(&core).because);
+}
+
+#[test]
+fn the_next_engine_counts_on_from_where_the_task_became_ready() {
+    let mut core = call();
+    let commit = core.take_commits(NOW_US).remove(&id()).unwrap();
+    let mut stored = StoredJob {
+        spec: commit.spec.unwrap(),
+        job_state: commit.job_state.unwrap(),
+        ..StoredJob::default()
+    };
+    stored.graph.classes.extend(commit.graph.classes);
+    stored.graph.chunks.extend(commit.graph.chunks);
+    stored.graph.windows.extend(commit.graph.windows);
+    let faults = commit.graph.faults.into_iter();
+    stored.graph.faults = faults.filter_map(|(task, fault)| Some((task, fault?))).collect();
+    let mut next = Core::new(1);
+    next.restore_tasks(TaskJob::load(&stored).unwrap());
+    tick(&mut next, NOW_US + LIMIT_US - 1);
+    assert_eq!(failed(&next), None);
+    tick(&mut next, NOW_US + LIMIT_US);
+    assert_eq!(failed(&next).unwrap().0, "E060");
+}

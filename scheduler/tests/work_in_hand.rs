@@ -1,0 +1,91 @@
+//! How much work a worker has in hand: enough that many short steps are reported at once, and little when the job ends.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::collections::VecDeque;
+
+use syncline_scheduler::{
+    core::{Assignment, Core, Effect, Input, Iterated, Outcome, Submission, TaskReport, Work, WorkerInfo},
+    ids::Incarnation,
+    sim::{ControlPlane, Shell, training, training_job},
+    spec::JobSpec,
+};
+
+struct Plain;
+
+impl Shell for Plain {
+    fn handle(&mut self, core: &mut Core, now_us: u64, input: Input) -> Vec<Effect> {
+        let effects = core.handle(now_us, input).unwrap();
+        core.take_commits(now_us);
+        effects
+    }
+}
+
+/// A worker whose steps all take as long.
+struct Worker {
+    id: Incarnation,
+    interval_us: u64,
+    hand: VecDeque<Assignment>,
+    ends_us: u64,
+    most_in_hand: usize,
+}
+
+/// Runs a job under ASP to its end, every step reported at once; returns the workers with the time of their last step.
+fn run(iterations: u64, intervals_us: &[u64]) -> Vec<Worker> {
+    let mut plane = ControlPlane::new(1, Plain);
+    let mut workers: Vec<Worker> = (1..)
+        .zip(intervals_us)
+        .map(|(id, &interval_us)| Worker {
+            id: Incarnation(id),
+            interval_us,
+            hand: VecDeque::new(),
+            ends_us: 0,
+            most_in_hand: 0,
+        })
+        .collect();
+    let mut give = |workers: &mut [Worker], now_us: u64, input: Input| {
+        for (id, assignment) in plane.settle(now_us, [input]) {
+            let worker = workers.iter_mut().find(|worker| worker.id == id).unwrap();
+            worker.hand.extend(matches!(assignment.work, Work::Iterate { .. }).then_some(assignment));
+            worker.most_in_hand = worker.most_in_hand.max(worker.hand.len());
+        }
+    };
+    for id in (1..).map(Incarnation).take(intervals_us.len()) {
+        give(&mut workers, 1, Input::WorkerJoined { worker: id, about: WorkerInfo::default() });
+    }
+    let spec: JobSpec = training_job(training("asp".parse().unwrap(), iterations, 1));
+    let submission = Submission { spec: Box::new(spec), nonce: 1, replace: false };
+    give(&mut workers, 1, Input::Submit(submission));
+    while let Some(next) = (0..workers.len())
+        .filter(|&index| !workers[index].hand.is_empty())
+        .min_by_key(|&index| workers[index].ends_us + workers[index].interval_us)
+    {
+        let Worker { id, interval_us, hand, ends_us, .. } = &mut workers[next];
+        let Assignment { key, work } = hand.pop_front().unwrap();
+        let Work::Iterate { range, .. } = work else { panic!("{work:?}") };
+        *ends_us += *interval_us;
+        let iterated = Iterated { range, loss: 1.0, compute_us: *interval_us, ..Iterated::default() };
+        let report = TaskReport { key, ended_ago_us: 0, outcome: Outcome::Iterated(iterated) };
+        let (worker, now_us) = (*id, 1 + *ends_us);
+        give(&mut workers, now_us, Input::Report { worker, report });
+    }
+    workers
+}
+
+#[test]
+fn a_worker_has_a_quarter_of_a_second_in_hand_and_not_more_than_256_steps() {
+    for (interval_us, most) in [(500, 256), (1_000, 250), (10_000, 25), (100_000, 2), (1_000_000, 2)] {
+        let workers = run(10_000, &[interval_us, interval_us]);
+        assert_eq!(workers[0].most_in_hand, most, "{interval_us} us");
+    }
+}
+
+#[test]
+fn workers_of_different_speeds_end_at_about_the_same_time() {
+    for intervals_us in [vec![1_000, 1_000], vec![1_000, 2_500], vec![1_000, 1_000, 1_000, 10_000]] {
+        let workers = run(4_000, &intervals_us);
+        let ends = || workers.iter().map(|worker| worker.ends_us);
+        let (first, last) = (ends().min().unwrap(), ends().max().unwrap());
+        assert!(last - first <= 30_000, "{intervals_us:?}: {first} to {last} us");
+    }
+}

@@ -1,0 +1,99 @@
+//! How one who works learns that nobody wants the result any more.
+
+use std::{
+    fmt,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::sync::Notify;
+
+/// What ends work that does not look.
+type Interrupt = Box<dyn Fn() + Send>;
+
+/// Tells one who works that nobody wants the result any more.
+#[derive(Default)]
+pub(crate) struct StopFlag {
+    asked: AtomicBool,
+    /// For those who wait for it in async code.
+    told: Notify,
+    interrupt: Mutex<Option<Interrupt>>,
+}
+
+impl fmt::Debug for StopFlag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StopFlag").field("asked", &self.asked).finish_non_exhaustive()
+    }
+}
+
+impl StopFlag {
+    pub(crate) fn ask(&self) {
+        // Under the lock: either this finds the interrupt, or whoever sets it finds that it was asked for.
+        let interrupt = self.interrupt.lock().unwrap_or_else(PoisonError::into_inner);
+        self.asked.store(true, Ordering::Relaxed);
+        if let Some(interrupt) = &*interrupt {
+            interrupt();
+        }
+        self.told.notify_one();
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Returns when it is asked for.
+    pub(crate) async fn asked(&self) {
+        while !self.is_asked() {
+            self.told.notified().await;
+        }
+    }
+
+    /// Works, with something that ends the work from another thread once it is asked for; at once if it was.
+    pub(crate) fn interruptible<T>(
+        &self,
+        interrupt: impl Fn() + Send + 'static,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        let set = |interrupt| {
+            let mut place = self.interrupt.lock().unwrap_or_else(PoisonError::into_inner);
+            *place = interrupt;
+            if self.is_asked()
+                && let Some(interrupt) = &*place
+            {
+                interrupt();
+            }
+        };
+        set(Some(Box::new(interrupt) as Interrupt));
+        let done = work();
+        set(None);
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, atomic::AtomicU32};
+
+    use super::*;
+
+    #[test]
+    fn work_is_interrupted_when_it_is_asked_for_before_or_meanwhile_and_not_behind_it() {
+        let (flag, interrupts) = (StopFlag::default(), Arc::new(AtomicU32::new(0)));
+        let interrupt = || {
+            let interrupts = interrupts.clone();
+            move || {
+                interrupts.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        flag.interruptible(interrupt(), || ());
+        assert_eq!(interrupts.load(Ordering::SeqCst), 0);
+        flag.interruptible(interrupt(), || flag.ask());
+        assert_eq!(interrupts.load(Ordering::SeqCst), 1);
+        flag.ask();
+        assert_eq!(interrupts.load(Ordering::SeqCst), 1, "the work is over");
+        flag.interruptible(interrupt(), || ());
+        assert_eq!(interrupts.load(Ordering::SeqCst), 2, "it was asked for before");
+    }
+}

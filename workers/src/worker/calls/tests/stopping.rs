@@ -1,0 +1,61 @@
+//! Tasks of a job that is to end: each is heard of once more.
+
+use std::future::pending;
+
+use super::*;
+
+fn stop(tasks: &[u32]) -> Order {
+    let tasks = tasks.iter().map(|task| (TaskIndex(*task), 1)).collect();
+    Order::Stop(Attempts { job: "job".parse().unwrap(), nonce: NONCE, tasks })
+}
+
+#[test]
+fn what_is_told_to_stop_is_reported_begun_or_not() {
+    let Gate { registry, begun, go } = gate();
+    let rig = rig(registry, 1);
+    let waits = task(2, vec![held(1)]);
+    rig.order(WAIT.id(), vec![task(0, vec![is(0)]), task(1, vec![is(1)]), waits]);
+    assert_eq!(begun.recv().unwrap(), 0);
+    assert_eq!(rig.pool.stopping(), 0);
+    // An order may be repeated.
+    rig.pool.take(vec![stop(&[0, 1, 2]), stop(&[0, 1, 2])], false);
+    let ends = rig.ends(2);
+    assert!(ends.iter().all(|end| end.outcome == Outcome::Stopped), "{ends:?}");
+    assert_eq!(ends.iter().map(|end| end.task.0).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(rig.pool.stopping(), 1, "a function that does not look goes on");
+    go.send(()).unwrap();
+    assert_eq!(rig.number(0), 0, "and what it gives is heard");
+    assert_eq!(rig.pool.stopping(), 0);
+    rig.order(ADD.id(), vec![task(3, vec![is(1), is(1)])]);
+    assert_eq!(rig.number(3), 2, "its thread is free");
+}
+
+#[test]
+fn an_async_function_is_dropped_where_it_waits_and_says_that_it_stopped() {
+    const NEVER: Function<(), u64> = Function::new("never");
+    let (begin, begun) = mpsc::channel();
+    let mut registry = usual();
+    let never = async move || {
+        begin.send(()).unwrap();
+        pending::<u64>().await
+    };
+    registry.register_async(NEVER, never).unwrap();
+    let rig = rig(registry, 1);
+    rig.order(NEVER.id(), vec![task(0, vec![])]);
+    begun.recv().unwrap();
+    rig.pool.take(vec![stop(&[0])], false);
+    assert_eq!(rig.ends(1)[0].outcome, Outcome::Stopped);
+}
+
+#[test]
+fn what_was_told_to_stop_and_is_recalled_is_given_up() {
+    let Gate { registry, begun, go } = gate();
+    let rig = rig(registry, 1);
+    rig.order(WAIT.id(), vec![task(0, vec![is(0)])]);
+    assert_eq!(begun.recv().unwrap(), 0);
+    rig.pool.take(vec![stop(&[0]), recall(&[(0, 1)])], false);
+    rig.order(ADD.id(), vec![task(1, vec![is(1), is(1)])]);
+    assert_eq!(rig.number(1), 2, "another thread has its place");
+    assert_eq!(rig.pool.stopping(), 1, "it is still there");
+    go.send(()).unwrap();
+}

@@ -1,0 +1,33 @@
+//! How a worker on this machine would reach the shards.
+
+use std::time::Duration;
+
+use syncline_engine::rpc::Token;
+use syncline_ps::{client, transport::Choice};
+use syncline_workers::{blocking, client::Client};
+
+use super::{Exit, Finding};
+
+const CHECK: &str = "transport";
+/// Limit of each step of a connection.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Connects to each shard as a worker does.
+pub(super) async fn check(client: &Client, token: Token) -> Finding {
+    let addresses = match client.shards().await {
+        Ok(addresses) => addresses,
+        Err(error) => return Finding::warn(CHECK, error.to_string(), "ask again in a few seconds"),
+    };
+    blocking(move || try_all(&addresses, &token)).await
+}
+
+fn try_all(addresses: &[String], token: &Token) -> Finding {
+    let mut found = Vec::new();
+    for (index, address) in addresses.iter().enumerate() {
+        match client::connect(address, token, LIMIT, Choice::Auto, 0) {
+            Ok(channel) => found.push(format!("{} to s{index}", channel.transport())),
+            Err(error) => return Finding::fail(CHECK, Exit::Unreachable, error.to_string(), error.hint()),
+        }
+    }
+    Finding::ok(CHECK, found.join(", "))
+}

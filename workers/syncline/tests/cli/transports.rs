@@ -1,0 +1,32 @@
+//! Which way parameters take between workers and shards, and how one sees it.
+
+use std::fs;
+
+use crate::{
+    job::write_job,
+    rig::{Up, folder, syncline},
+};
+
+#[test]
+fn workers_share_memory_with_shards_here_unless_they_are_told_otherwise() {
+    for (flags, used) in
+        [(&[][..], "shm"), (&["--transport", "unix"], "unix"), (&["--transport", "tcp"], "tcp")]
+    {
+        let dir = folder();
+        let state = dir.path().to_str().unwrap();
+        let _up = Up::start(&dir, &[&["--workers", "1", "--shards", "2"], flags].concat());
+        write_job(dir.path(), 2);
+        let file = dir.path().join("points.toml");
+        syncline(&["submit", file.to_str().unwrap(), "--watch", "--state-dir", state]).ok();
+        let log = fs::read_to_string(dir.path().join("logs/worker-0.log")).unwrap();
+        assert!(log.contains(&format!("transports={used},{used}")), "{log}");
+        let doctor = syncline(&["doctor", "--state-dir", state]).ok();
+        assert!(doctor.out.contains("shm to s0, shm to s1"), "{doctor:#?}");
+    }
+}
+
+#[test]
+fn a_transport_that_is_none_is_refused() {
+    let refused = syncline(&["worker", "--transport", "udp"]);
+    assert!(refused.code == 2 && refused.err.contains("[E437] `udp` is no transport"), "{refused:#?}");
+}
