@@ -19,7 +19,7 @@ use crate::{
 const STEP: Function<(u64,), u64> = Function::new("life.step");
 const SUM: Function<(Vec<u64>,), u64> = Function::new("life.sum");
 const LEAVES: Function<(u64,), u64> = Function::new("life.leaves");
-const HOLD: Function<(String,), u64> = Function::new("life.hold");
+const HOLD: Function<(String, u64), u64> = Function::new("life.hold");
 
 const STEPS: u64 = 300;
 const CHAIN: u64 = 60;
@@ -40,9 +40,11 @@ fn leaves(context: &Context, depth: u64) -> Result<Next<u64>, ArgumentError> {
     Ok(Next::Of(context.call(SUM, (&halves,))?))
 }
 
-/// Returns when there is such a file, whatever it is told.
-fn hold(path: String) -> u64 {
-    while !Path::new(&path).exists() {
+/// Says by a file of its number that it has begun, and returns when there is the file `go`, whatever it is told.
+fn hold(folder: String, number: u64) -> u64 {
+    let folder = Path::new(&folder);
+    fs::write(folder.join(format!("began-{number}")), "").unwrap();
+    while !folder.join("go").exists() {
         thread::sleep(Duration::from_millis(5));
     }
     7
@@ -248,14 +250,13 @@ async fn a_redis_that_stands_still_or_forgets_all_costs_a_graph_nothing() {
 async fn a_job_whose_engine_dies_while_it_is_canceled_ends_under_the_next_when_what_runs_has_ended() {
     let mut cluster = Cluster::start(1, 0, TRAINS).await;
     let _functions = function_worker(&cluster);
-    let file = cluster.dir.path().join("go");
+    let folder = cluster.dir.path().to_owned();
     let mut graph = TaskGraph::new("held");
-    let hold =
-        |name: &str| graph.call_with(&CallOptions::new().name(name), HOLD, (file.display().to_string(),));
-    let held = ["first", "second"].map(hold);
+    let held = [0, 1].map(|number| graph.call(HOLD, (folder.display().to_string(), number)));
     graph.call(SUM, (&held.to_vec(),));
     let (client, job) = (cluster.client(), cluster.client().submit_tasks(&graph).await.unwrap());
-    cluster.until(&job, |summary| number(summary, "tasks_leased") >= 2).await;
+    // What has a lease and has not begun would be told to stop before it begins.
+    cluster.until(&job, |_| [0, 1].iter().all(|n| folder.join(format!("began-{n}")).exists())).await;
     let patient = Cancellation::new().reason("enough").grace(Duration::from_secs(3_600));
     client.cancel_with(&job, &patient).await.unwrap();
     cluster.kill_engine();
@@ -263,7 +264,7 @@ async fn a_job_whose_engine_dies_while_it_is_canceled_ends_under_the_next_when_w
     let summary = cluster.summary(&job).await;
     assert_eq!((&*summary["state"], &*summary["reason"]), ("canceling", "enough"));
     assert_eq!(number(&summary, "tasks_canceled"), 1, "what waited for the other two");
-    fs::write(file, "").unwrap();
+    fs::write(folder.join("go"), "").unwrap();
     let summary = cluster.until_over(&job).await;
     assert_eq!((&*summary["state"], &*summary["reason"]), ("canceled", "enough"));
     assert_eq!(number(&summary, "tasks_done"), 2);
