@@ -252,7 +252,10 @@ async fn a_job_whose_engine_dies_while_it_is_canceled_ends_under_the_next_when_w
     let _functions = function_worker(&cluster);
     let folder = cluster.dir.path().to_owned();
     let mut graph = TaskGraph::new("held");
-    let held = [0, 1].map(|number| graph.call(HOLD, (folder.display().to_string(), number)));
+    let held = [("first", 0), ("second", 1)].map(|(name, number)| {
+        let named = CallOptions::new().name(name);
+        graph.call_with(&named, HOLD, (folder.display().to_string(), number))
+    });
     graph.call(SUM, (&held.to_vec(),));
     let (client, job) = (cluster.client(), cluster.client().submit_tasks(&graph).await.unwrap());
     // What has a lease and has not begun would be told to stop before it begins.
