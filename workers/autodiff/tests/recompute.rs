@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
+use std::thread;
 
 use syncline_autodiff::{DeriveOptions, Io, Loss, LossOptions, TrainingGraph, derive};
 use syncline_onnx::proto::TensorProto;
@@ -12,6 +13,8 @@ use syncline_runtime::{ExecOptions, Executable, TensorView};
 use crate::onnxruntime;
 
 const BATCH: usize = 3;
+/// How many parts of the models are tried at the same time; one after another they take most of the time of this program.
+const PARTS: usize = 4;
 
 fn graphs(model: &[u8], options: &DeriveOptions) -> [TrainingGraph; 2] {
     [false, true].map(|recompute| {
@@ -98,20 +101,24 @@ fn whole_models_give_the_same_bits_and_are_never_estimated_to_need_more() {
     let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.retain(|path| path.extension().is_some_and(|extension| extension == "onnx"));
     assert!(names.len() > 20);
-    let mut smaller = Vec::new();
-    for path in names {
+    let compare = |path: &Path| {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let class_axis = name.starts_with("gpt2").then_some(-1);
         let loss = LossOptions { class_axis, ..LossOptions::default() };
         let options = DeriveOptions { loss, ..DeriveOptions::default() };
-        let [plain, saving] = graphs(&fs::read(&path).unwrap(), &options);
+        let [plain, saving] = graphs(&fs::read(path).unwrap(), &options);
         assert_eq!(bits(&plain, 1), bits(&saving, 1), "{name}");
         let saved = saving.saving.unwrap();
         assert!(saved.with.peak_bytes <= saved.without.peak_bytes, "{name}: {saved:?}");
-        if saved.with.peak_bytes * 10 <= saved.without.peak_bytes * 9 {
-            smaller.push(name);
-        }
-    }
+        (saved.with.peak_bytes * 10 <= saved.without.peak_bytes * 9).then_some(name)
+    };
+    let smaller: Vec<String> = thread::scope(|scope| {
+        let parts: Vec<_> = names
+            .chunks(names.len().div_ceil(PARTS))
+            .map(|part| scope.spawn(|| part.iter().filter_map(|path| compare(path)).collect::<Vec<_>>()))
+            .collect();
+        parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
+    });
     for name in ["resnet20", "gpt2", "vit", "densenet", "mobilenet"] {
         assert!(
             smaller.iter().any(|found| found.starts_with(name)),
