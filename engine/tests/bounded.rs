@@ -1,7 +1,5 @@
 //! A job of any length needs bounded room in Redis: 100,000 iterations leave no more behind than 5,000.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use syncline_engine::store::{CommitMode, RedisStore, keys::JobKeys};
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{

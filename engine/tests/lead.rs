@@ -1,7 +1,5 @@
 //! One engine leads; its lead ends with it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use std::{net::Ipv4Addr, time::Duration};
 
 use syncline_engine::{

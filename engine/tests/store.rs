@@ -1,7 +1,5 @@
 //! The promises of the store, against a real server.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use std::{path::Path, time::Duration};
 
 use syncline_engine::store::{

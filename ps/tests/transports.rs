@@ -1,7 +1,5 @@
 //! Which transport a connection takes, and what is said when it is not the wanted one.
 
-#![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
-
 use std::{fs, io::Write, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use syncline_engine::rpc::Token;

@@ -1,7 +1,5 @@
 //! Graphs that somebody cancels: what is told to whom, what still counts, and when the job is over.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use syncline_scheduler::{
     core::{Cancellation, Core, Effect, GraphSubmission, Input, Phase, Refused, WorkerInfo},
     ids::{Incarnation, JobId},

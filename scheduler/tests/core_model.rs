@@ -2,11 +2,7 @@
 //! every sample of every epoch is counted once, barriers close with everybody's pushes in them, nothing hangs, and a
 //! job that is loaded from its commits equals the live one.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-mod cluster;
-
-use cluster::{Cluster, Settings};
+use crate::cluster::{Cluster, Settings};
 use proptest::prelude::*;
 
 fn run(settings: Settings) {

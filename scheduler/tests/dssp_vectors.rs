@@ -1,9 +1,6 @@
 //! DSSP against decisions computed elsewhere: 10 calls of the controller and 4 short runs always, and all of them when
 //! `SYNCLINE_VECTORS` names the folder that holds the full `dssp.json`. Both readings of the paper.
 
-#[path = "../examples/replay/dssp.rs"]
-mod dssp;
-
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use syncline_scheduler::spec::DsspReading;
@@ -69,13 +66,13 @@ fn check(path: &Path) -> (usize, usize) {
         match case {
             Case::Controller { id, p, t, pushes, lower, r_max, expect } => {
                 let clocks = t.into_iter().zip(pushes).collect();
-                let asked = dssp::Asked { worker: p, clocks, lower, range: r_max };
+                let asked = crate::dssp::Asked { worker: p, clocks, lower, range: r_max };
                 assert_eq!(asked.controller(DsspReading::Literal), expect.paper.r_star, "{id}, literal");
                 assert_eq!(asked.controller(DsspReading::Strict), expect.capped.r_star, "{id}, strict");
                 calls += 1;
             }
             Case::Trace { id, durations, lower, r_max, max_pushes, expect } => {
-                let trace = dssp::Trace { durations, lower, range: r_max, max_pushes };
+                let trace = crate::dssp::Trace { durations, lower, range: r_max, max_pushes };
                 let readings = [(DsspReading::Strict, expect.strict), (DsspReading::Literal, expect.literal)];
                 for (reading, want) in readings {
                     let events = trace.events(reading);

@@ -1,8 +1,6 @@
 //! What the core decides when something goes wrong outside: a worker that cannot, a shard that forgot, a store that went
 //! back, a disk that is full; and who gets the workers when a job ends.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use std::{
     collections::{BTreeMap, VecDeque},
     mem,

@@ -1,7 +1,5 @@
 //! LB-BSP on a virtual clock: speeds are predicted, batches assigned, and a round takes as long as its slowest worker.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use syncline_scheduler::{
     balance::{Bounds, Cost, assign},
     predict::{IntervalEstimator, Measurement},

@@ -1,7 +1,5 @@
 //! Tasks that fail because nobody has begun them in time.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use syncline_scheduler::{
     core::{Core, GraphSubmission, Input, Phase, StoredJob, TaskJob, WorkerInfo},
     ids::{Incarnation, JobId},

@@ -1,7 +1,5 @@
 //! The simulator against the figures of the papers' digest and against what every policy promises.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use proptest::prelude::*;
 use syncline_scheduler::{
     sim::{Burst, Outcome, Scenario, WorkerModel, simulate},

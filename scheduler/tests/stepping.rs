@@ -1,7 +1,5 @@
 //! Straggler to leader, played against machines of known speed: where it ends, and that it stays there.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -2,15 +2,10 @@
 //! others, and an engine that is restarted between any two steps: every task ends as a plain evaluation of its graph says,
 //! and a job that is loaded from its commits equals the live one.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "cluster/stored.rs"]
-mod stored;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::cluster::stored::apply;
 use proptest::prelude::*;
-use stored::apply;
 use syncline_scheduler::{
     core::{Cancellation, Core, Effect, GraphSubmission, Input, Phase, StoredJob, TaskJob, WorkerInfo},
     ids::{Incarnation, JobId},

@@ -1,7 +1,5 @@
 //! Tasks that train, without any training: which jobs the core makes for them, and what becomes of both.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use syncline_scheduler::{
     core::{Cancellation, Core, Effect, GraphSubmission, Input, Phase, Refused, Submission, WorkerInfo},
     ids::{Incarnation, JobId},

@@ -1,7 +1,5 @@
 //! How much work a worker has in hand: enough that many short steps are reported at once, and little when the job ends.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use std::collections::VecDeque;
 
 use syncline_scheduler::{

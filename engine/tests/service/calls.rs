@@ -10,7 +10,7 @@ use syncline_scheduler::{
 };
 use tokio::time::timeout;
 
-use crate::rig::{Rig, TEST_TIMEOUT, hello, until};
+use super::rig::{Rig, TEST_TIMEOUT, hello, until};
 
 fn spec(id: &JobId) -> JobSpec {
     JobSpec { id: id.clone(), ..training_job(training("bsp".parse().unwrap(), 64, 32)) }

@@ -12,7 +12,7 @@ use syncline_scheduler::{
     },
 };
 
-use crate::rig::{Rig, TEST_TIMEOUT, hello};
+use super::rig::{Rig, TEST_TIMEOUT, hello};
 
 /// Every submission here is drawn with this number.
 pub const NONCE: u32 = 7;

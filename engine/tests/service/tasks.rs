@@ -15,7 +15,7 @@ use syncline_scheduler::{
 use tarpc::{ClientMessage, Request};
 use tokio::time::timeout;
 
-use crate::{
+use super::{
     puppet::{NONCE, Puppet, attempts, call, graph, inline, submit, take, tasks},
     rig::{Rig, TEST_TIMEOUT, until},
 };

@@ -1,5 +1,4 @@
-//! What the parameter server promises, over real connections: each of `contract_tcp.rs`, `contract_unix.rs` and
-//! `contract_shm.rs` runs all of it over one transport.
+//! What the parameter server promises, over real connections: all of it runs over each transport.
 
 mod barrier;
 mod clip;

@@ -1,11 +1,9 @@
-//! A cluster in a box: workers and shards as the core sees them, one random micro-step at a time.
-
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+//! A cluster without processes: workers and shards as the core sees them, one random micro-step at a time.
 
 mod actors;
 mod settings;
 mod store;
-mod stored;
+pub mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -49,7 +49,7 @@ impl Cutter {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = tcp.local_addr().unwrap().to_string();
         let front = Front { token: token.clone(), target, cuts };
-        if crate::TRANSPORT == Transport::Tcp {
+        if super::super::super::TRANSPORT == Transport::Tcp {
             thread::spawn(move || front.serve(tcp.incoming().map_while(|s| Some(OwnedFd::from(s.ok()?)))));
             return Self { address, _dir: dir };
         }
@@ -82,8 +82,11 @@ impl Front {
             let cut = self.cuts.get(number).copied().unwrap_or(Cut::Up(u64::MAX));
             let (token, target) = (self.token.clone(), self.target.to_string());
             thread::spawn(move || {
-                let transport =
-                    if crate::TRANSPORT == Transport::Tcp { Transport::Tcp } else { Transport::Unix };
+                let transport = if super::super::super::TRANSPORT == Transport::Tcp {
+                    Transport::Tcp
+                } else {
+                    Transport::Unix
+                };
                 let client = Socket::accepted(client.into(), transport).unwrap();
                 if let Some((client, server)) = connect_both(client, &target, &token) {
                     forward(client, server, cut);
@@ -96,7 +99,7 @@ impl Front {
 /// The client and the shard. With shared memory the client has greeted, else that is for the shard to answer.
 fn connect_both(mut client: Socket, target: &str, token: &Token) -> Option<(Channel, Channel)> {
     let limit = Duration::from_secs(5);
-    if crate::TRANSPORT != Transport::Shm {
+    if super::super::super::TRANSPORT != Transport::Shm {
         let server = connect_tcp(target, limit).ok()?;
         return Some((Channel::Socket(client), Channel::Socket(server)));
     }

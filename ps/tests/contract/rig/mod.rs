@@ -41,7 +41,7 @@ pub const ROUND: PushHeader = PushHeader { mode: PushMode::Accumulate, ..UNIT };
 
 /// A client over the transport of these tests, or an error.
 pub fn client_options() -> ClientOptions {
-    ClientOptions { transport: Choice::Only(crate::TRANSPORT), ..ClientOptions::default() }
+    ClientOptions { transport: Choice::Only(super::super::TRANSPORT), ..ClientOptions::default() }
 }
 
 pub fn session(incarnation: u64) -> SessionKey {
@@ -168,7 +168,7 @@ impl Rig {
     /// A connection to a shard for bytes that no client of ours sends.
     pub fn channel(&self, shard: usize) -> Channel {
         let (address, limit) = (self.addresses()[shard].clone(), Duration::from_secs(5));
-        connect_channel(&address, &self.token, limit, Choice::Only(crate::TRANSPORT), 1 << 20).unwrap()
+        connect_channel(&address, &self.token, limit, Choice::Only(super::super::TRANSPORT), 1 << 20).unwrap()
     }
 
     /// Orders a barrier on every shard.

@@ -1,0 +1,21 @@
+//! The rules of the scheduler under random histories, against published vectors, and in the simulator. One program, so that
+//! all of it runs beside each other and is linked once.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod canceling;
+mod cluster;
+mod core_model;
+mod dssp_vectors;
+mod faults;
+mod lb_bsp;
+mod queue_limit;
+mod simulator;
+mod stepping;
+mod task_model;
+mod training_tasks;
+mod work_in_hand;
+mod zipline_vectors;
+
+#[path = "../examples/replay/dssp.rs"]
+mod dssp;
