@@ -55,3 +55,36 @@ fn every_file_that_a_document_names_or_links_to_is_there() {
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
+
+/// All files and folders of the code, as paths from the root.
+fn code() -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders: Vec<PathBuf> = FOLDERS.iter().map(|folder| root().join(folder)).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            found.push(entry.path().strip_prefix(root()).unwrap().display().to_string());
+            if entry.file_type().unwrap().is_dir() && entry.file_name() != "target" {
+                folders.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_part_of_a_path_that_the_map_of_the_code_names_is_somewhere() {
+    let code = code();
+    let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let words = text.split('`').skip(1).step_by(2);
+    let parts = words
+        .filter(|word| word.ends_with(".rs") || word.ends_with('/'))
+        .filter(|word| !word.contains(['*', ' ']));
+    let nowhere: Vec<&str> = parts
+        .filter(|part| {
+            let end = format!("/{}", part.trim_end_matches('/'));
+            !code.iter().any(|path| format!("/{path}").ends_with(&end))
+        })
+        .collect();
+    assert!(nowhere.is_empty(), "{nowhere:?}");
+}

@@ -1,4 +1,4 @@
-//! The crates depend on each other in one straight line, and two libraries stay in their rooms.
+//! The crates depend on each other in one straight line, and two libraries stay in their folders.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -60,14 +60,14 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn redis_and_onnx_runtime_are_imported_in_one_room_each() {
-    for (library, room) in [("redis", "engine/src/store"), ("ort", "workers/runtime/src")] {
+fn redis_and_onnx_runtime_are_imported_in_one_folder_each() {
+    for (library, folder) in [("redis", "engine/src/store"), ("ort", "workers/runtime/src")] {
         for member in ["scheduler", "engine", "ps", "workers", "examples"] {
             let mut files = Vec::new();
             sources(&root().join(member), &mut files);
             files.retain(|file| file.components().any(|part| part.as_os_str() == "src"));
             for file in files {
-                let inside = file.to_string_lossy().contains(room);
+                let inside = file.to_string_lossy().contains(folder);
                 let text = fs::read_to_string(&file).unwrap();
                 let imports = text.lines().any(|l| {
                     let l = l.trim_start();

@@ -1,4 +1,4 @@
-//! The room that decides. Pure code: no I/O, no clock, no randomness that is not passed in.
+//! Decides. Pure code: no I/O, no clock, no randomness that is not passed in.
 //!
 //! [`core::Core`] is the one state machine of the engine: inputs go in, effects come out, and everything that can
 //! influence a later decision is one serialisable value per job. The shell around it lives in `syncline-engine`.

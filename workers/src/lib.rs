@@ -1,4 +1,4 @@
-//! The room that computes: data sets, the worker, a local cluster, and how jobs are submitted.
+//! Computes: data sets, the worker, a local cluster, and how jobs are submitted.
 //!
 //! By default this is what a client needs, without ONNX Runtime. Feature `train` adds deriving and checking of training
 //! graphs, `worker` the [`worker`], `local` a whole cluster in one process, [`local`].

@@ -80,7 +80,7 @@ async fn renew(
 #[cfg(test)]
 mod tests {
     use syncline_kit::{RedisOptions, RedisServer};
-    use tokio::sync::mpsc;
+    use tokio::{sync::mpsc, time::timeout};
 
     use super::*;
     use crate::{
@@ -100,6 +100,7 @@ mod tests {
                 sleep(Duration::from_millis(5)).await;
             }
         };
+        let look = async { timeout(Duration::from_secs(60), look).await.unwrap() };
         let runtime = || runtime::Builder::new_current_thread().enable_all().build().unwrap();
         thread::spawn(move || runtime().block_on(look)).join().unwrap();
     }

@@ -139,6 +139,9 @@ impl WorkerService for WorkerHandler {
         let dispatcher = self.context.dispatcher()?;
         let worker = self.identify(who, &dispatcher.sessions)?;
         dispatcher.sessions.close(worker);
-        self.context.commit_input(Input::WorkerGone { worker, reason: "said goodbye".into() }).await.map(drop)
+        self.context
+            .commit_input(Input::WorkerGone { worker, reason: "the worker left".into() })
+            .await
+            .map(drop)
     }
 }

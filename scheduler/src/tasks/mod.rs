@@ -2,8 +2,8 @@
 //! while it runs.
 //!
 //! A task has a class, which says what is to be done and by which rules, arguments, which are values or what other tasks
-//! give, and tasks that must have ended before. These are the types that travel and that are stored; the state machine on
-//! them is [`core`](crate::core).
+//! give, and tasks that must have ended before. These are the types that are sent and stored; the state machine on
+//! them is in `core::tasks`.
 
 mod bytes;
 mod capacity;

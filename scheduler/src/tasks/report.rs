@@ -61,6 +61,6 @@ pub struct Failure {
 pub enum FailureCause {
     /// The function said so, panicked, or took too long.
     Function,
-    /// The function ran out of nothing of its own: the worker could not get an argument, or keep the value.
+    /// The worker could not fetch an argument, or could not store the value.
     Worker,
 }

@@ -40,7 +40,7 @@ fn seed() -> u64 {
 }
 
 #[test]
-fn damaged_files_are_read_or_refused() {
+fn no_damaged_file_ends_the_process_that_reads_it() {
     let mut random = SplitMix64::new(seed());
     for file in seeds() {
         let bytes = fs::read(&file).unwrap();
@@ -52,7 +52,7 @@ fn damaged_files_are_read_or_refused() {
 }
 
 #[test]
-fn damaged_models_are_differentiated_or_refused() {
+fn no_damaged_model_ends_the_process_that_derives_from_it() {
     let runtime = onnxruntime::runtime();
     let mut random = SplitMix64::new(seed());
     for file in seeds() {

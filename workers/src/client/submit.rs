@@ -1,4 +1,4 @@
-//! Jobs are derived, checked and uploaded here, on the client, before anything is stored anywhere.
+//! Uploads and submits what [`submit`](crate::submit) has derived and checked.
 
 use syncline_ps::client::BlobClient;
 use syncline_scheduler::{ids::JobId, spec::JobSpec, tasks::PreparedTraining};

@@ -178,7 +178,7 @@ impl LocalCluster {
         &self.state_dir
     }
 
-    /// Stops everything in order: workers say goodbye, then engine, shards and Redis end. Where the state folder stays,
+    /// Stops everything in order: workers leave, then engine, shards and Redis end. Where the state folder stays,
     /// shards keep the jobs they hold in it, and a cluster that starts on it goes on with them.
     pub async fn stop(self) {
         for worker in &self.workers {

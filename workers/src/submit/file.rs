@@ -82,7 +82,7 @@ impl JobFile {
             return Err(format!("{place} = {number:e} is too large, numbers go up to {most:.1e}"));
         }
         let nodes = file.node.into_iter().map(|node| node.resolve(folder)).collect::<Result<_, _>>()?;
-        Ok(JobGraph { id: file.id, nodes })
+        Ok(JobGraph::of_nodes(file.id, nodes))
     }
 }
 

@@ -1,6 +1,7 @@
 //! A job graph as a user writes it in Rust.
 
 use super::training::Training;
+use crate::functions::GraphNumber;
 
 /// Attempts after the first that a node without training gets.
 pub(super) const NODE_RETRIES: u32 = 2;
@@ -22,6 +23,7 @@ pub(super) const NODE_RETRIES: u32 = 2;
 pub struct JobGraph {
     pub id: String,
     pub nodes: Vec<GraphNode>,
+    number: GraphNumber,
 }
 
 /// One node of a [`JobGraph`].
@@ -45,14 +47,21 @@ pub enum NodeWork {
     Snapshot,
 }
 
-/// A node of the graph that made it.
+/// A node of the graph that made it, or of a clone of that graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeHandle(usize);
+pub struct NodeHandle {
+    graph: GraphNumber,
+    node: usize,
+}
 
 impl JobGraph {
     /// An empty graph.
     pub fn new(id: &str) -> Self {
-        Self { id: id.to_owned(), nodes: Vec::new() }
+        Self::of_nodes(id.to_owned(), Vec::new())
+    }
+
+    pub(super) fn of_nodes(id: String, nodes: Vec<GraphNode>) -> Self {
+        Self { id, nodes, number: GraphNumber::next() }
     }
 
     /// Adds the training node.
@@ -61,27 +70,34 @@ impl JobGraph {
     }
 
     /// Adds a node that measures loss and metrics on the test part of the data, when `after` is done.
+    ///
+    /// # Panics
+    /// If `after` is of another graph.
     pub fn evaluate(&mut self, name: &str, after: &NodeHandle) -> NodeHandle {
         self.add(name, Some(after), NodeWork::Evaluate)
     }
 
     /// Adds a node that writes the parameters as safetensors, when `after` is done.
+    ///
+    /// # Panics
+    /// If `after` is of another graph.
     pub fn snapshot(&mut self, name: &str, after: &NodeHandle) -> NodeHandle {
         self.add(name, Some(after), NodeWork::Snapshot)
     }
 
     fn add(&mut self, name: &str, after: Option<&NodeHandle>, work: NodeWork) -> NodeHandle {
-        let after = after.map(|node| self.nodes[node.0].name.clone()).into_iter().collect();
+        let after = after.map(|node| self.node_mut(node).name.clone()).into_iter().collect();
         self.nodes.push(GraphNode { name: name.to_owned(), after, retries: NODE_RETRIES, work });
-        NodeHandle(self.nodes.len() - 1)
+        NodeHandle { graph: self.number, node: self.nodes.len() - 1 }
     }
 
     /// A node of this graph, to be changed.
     ///
     /// # Panics
-    /// If the handle is of another graph that has more nodes.
+    /// If the handle is of another graph.
     pub fn node_mut(&mut self, node: &NodeHandle) -> &mut GraphNode {
-        &mut self.nodes[node.0]
+        assert!(node.graph == self.number, "a node of another graph was named in graph `{}`", self.id);
+        &mut self.nodes[node.node]
     }
 
     /// The training nodes, to be changed.
@@ -90,5 +106,34 @@ impl JobGraph {
             NodeWork::Train(training) => Some(&mut **training),
             NodeWork::Evaluate | NodeWork::Snapshot => None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::submit::Model;
+    use syncline_scheduler::spec::{DataSpec, Source};
+
+    fn graph(id: &str) -> (JobGraph, NodeHandle) {
+        let data = DataSpec::new(Source::csv("rows.csv"));
+        let mut job = JobGraph::new(id);
+        let train = job.train("train", Training::new(Model::ready(Vec::new()), data));
+        (job, train)
+    }
+
+    #[test]
+    fn a_handle_names_its_node_in_its_graph_and_in_clones_of_it() {
+        let (job, train) = graph("one");
+        let mut job = job.clone();
+        job.evaluate("test", &train);
+        assert_eq!(job.nodes[1].after, ["train"]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a node of another graph was named in graph `two`")]
+    fn a_handle_of_another_graph_is_refused() {
+        let (_, train) = graph("one");
+        graph("two").0.evaluate("test", &train);
     }
 }

@@ -38,20 +38,27 @@
 
 pub use syncline_autodiff::{Loss, LossOptions, Precision};
 pub use syncline_engine::{
-    rpc::{Collected, EngineAddresses, EngineFault, StreamCursor, Token},
+    rpc::{
+        CallError, Collected, EngineAddresses, EngineFault, InactiveReason, InvalidAddress, InvalidToken,
+        StreamCursor, Token,
+    },
     status::{
         EngineStatus, Entry, EventKind, JobEvent, JobPhase, JobStatus, JobView, LiveWorker, MemberState,
-        MemberStatus, MetricsPoint, TaskCounts,
+        MemberStatus, MetricsPoint, TaskCounts, UnknownFields,
     },
 };
 pub use syncline_onnx::ElementType;
+pub use syncline_ps::PsError;
 #[cfg(feature = "worker")]
 pub use syncline_runtime::Device;
 pub use syncline_scheduler::{
     core::{BarrierExplanation, Evaluation, TaskExplanation, Trained},
     graph::TaskId,
-    ids::{Incarnation, JobId, Superstep},
-    spec::{DataSpec, Decay, InvalidPolicy, OnNan, Optimizer, PolicyRule, PolicySpec, Source, Split},
+    ids::{Incarnation, InvalidName, JobId, Name, NodeName, Superstep},
+    spec::{
+        AxisOrder, BalanceOptions, BalanceRule, DataSpec, Decay, DsspReading, ElasticOptions, InvalidPolicy,
+        JobSpec, LearningRate, OnNan, Optimizer, PolicyRule, PolicySpec, Source, Split,
+    },
     tasks::{PreparedTraining, TaskIndex, TaskQuery, TaskState, TaskView, TrainedWeights, TrainingChanges},
 };
 #[cfg(feature = "local")]
@@ -97,6 +104,7 @@ pub use syncline_workers::{
 /// ```
 #[cfg(feature = "worker")]
 pub mod worker {
+    pub use syncline_ps::transport::{Choice as TransportChoice, Transport, UnknownTransport};
     pub use syncline_runtime::{ExecOptions, Runtime};
     pub use syncline_workers::{
         functions::{AsyncTaskFunction, Context, IntoNext, Next, RegisteredTwice, Registry, TaskFunction},

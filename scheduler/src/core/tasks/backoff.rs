@@ -17,7 +17,7 @@ impl TaskJob {
     }
 }
 
-/// Chance without randomness: the same attempt always pauses alike.
+/// Deterministic jitter: the same attempt always pauses alike.
 pub(super) fn seed(nonce: u32, task: u32, attempt: u16) -> u64 {
     // SplitMix64, Steele et al., 2014.
     let mut z = (u64::from(nonce) << 32 | u64::from(task)).wrapping_add(u64::from(attempt) << 24);

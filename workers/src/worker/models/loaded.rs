@@ -14,7 +14,7 @@ pub(super) struct LoadedModel {
 }
 
 impl LoadedModel {
-    /// Milliseconds to seconds.
+    /// Loads a model, which takes milliseconds to seconds.
     pub(super) fn load(runtime: &Runtime, onnx: &[u8], exec: &ExecOptions) -> Result<Self, ModelFault> {
         let executable = Executable::new(runtime, onnx, exec)?;
         let types = executable.types();

@@ -83,6 +83,9 @@ fn a_job_of_tasks_is_watched_listed_and_explained() {
     let followed = place.run(&["events", "numbers", "--follow"]).ok().out;
     let whats = ["job_submitted", "started  tasks 2", "job_ended  state done"];
     assert!(followed.lines().zip(whats).all(|(line, what)| line.contains(what)), "{followed}");
+    let followed = place.run(&["events", "numbers", "--follow", "--json"]).ok().out;
+    assert_eq!(followed.lines().count(), 3, "{followed}");
+    followed.lines().for_each(|line| page.holds_line("events JOB --follow", line));
     let counts = place.run(&["status", "numbers", "--json"]).ok().json()["job"]["tasks"].clone();
     assert_eq!((counts["total"].as_u64(), counts["done"].as_u64()), (Some(2), Some(2)), "{counts}");
 }

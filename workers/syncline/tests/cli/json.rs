@@ -93,6 +93,14 @@ impl Page {
     pub fn holds(&self, command: &str, answer: &Ended) {
         self.check(command, &answer.json(), self.printed_by(command));
     }
+
+    /// Of a command that prints one value a line.
+    #[track_caller]
+    pub fn holds_line(&self, command: &str, line: &str) {
+        let value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let what = self.printed_by(command).trim_end_matches(", one a line");
+        self.check(command, &value, what);
+    }
 }
 
 #[test]

@@ -109,7 +109,7 @@ async fn a_workers_number_that_redis_forgot_and_gave_to_another_is_not_his_any_m
     let summary = cluster.until_over(&job).await;
     check_exact(&summary, SAMPLES);
     assert_eq!(number(&summary, "iterations_lost") + number(&summary, "iterations_torn"), 0, "{summary:?}");
-    // The one that was awake all the time is still there under its number when the other one says goodbye.
+    // The one that was awake all the time is still there under its number when the other one leaves.
     cluster.workers[0].signal("TERM");
     assert_eq!(cluster.until_there(|ids| ids.len() == 1).await, first);
     check_next_job_runs(&cluster, "next").await;

@@ -1,4 +1,4 @@
-//! Policies on a virtual clock: they need the scheduler only, no cluster.
+//! Policies on a virtual clock, which need no cluster, and measurements, which start one of their own.
 
 pub(crate) mod bench;
 pub(crate) mod plan;
