@@ -130,18 +130,23 @@ fn a_task_that_nobody_can_run_says_so() {
 }
 
 #[test]
-fn benchmarks_of_tasks_print_what_the_page_says() {
+fn benchmarks_print_what_the_page_says() {
     let page = Page::read();
     let small = [
         &["bench", "tasks", "--count", "300"][..],
         &["bench", "chain", "--length", "20"],
         &["bench", "fan", "--width", "30", "--runs", "1"],
         &["bench", "values", "--count", "10", "--kib", "20"],
+        &["bench", "push", "--transport", "tcp", "--mb", "2", "--rounds", "1"],
+        &["bench", "push", "--transport", "unix", "--mb", "2", "--rounds", "2"],
+        &["bench", "push", "--mb", "2", "--rounds", "1"],
     ];
     for args in small {
         let printed = syncline(&[args, &["--json"]].concat()).ok();
         page.holds(&args[..2].join(" "), &printed);
-        let positive = |value: &serde_json::Value| value.as_f64().is_some_and(|number| number > 0.0);
+        let positive = |value: &serde_json::Value| {
+            value.is_string() || value.as_f64().is_some_and(|number| number > 0.0)
+        };
         assert!(printed.json().as_object().unwrap().values().all(positive), "{printed:#?}");
     }
     let said = syncline(small[0]).ok().out;

@@ -1,9 +1,11 @@
-//! `syncline bench`: how long parts of Syncline take on this machine, without a cluster.
+//! `syncline bench`: how long parts of Syncline take on this machine. What they need they start themselves.
 
 mod cluster;
 mod functions;
 mod general_tasks;
+mod lean;
 mod plan;
+mod push;
 mod redis_speed;
 mod values;
 
@@ -29,6 +31,8 @@ enum Part {
     Fan(general_tasks::FanArgs),
     /// Large values per second from one general task to the next, on the same worker and on another
     Values(values::ValuesArgs),
+    /// Speed at which gradients reach the parameters, beside the leanest loop that does the same
+    Push(push::PushArgs),
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
@@ -39,5 +43,17 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         Part::Chain(args) => general_tasks::chain(args),
         Part::Fan(args) => general_tasks::fan(args),
         Part::Values(args) => values::values(args),
+        Part::Push(args) => push::push(args),
+    }
+}
+
+/// The one in the middle; of an even number the mean of two.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
     }
 }
