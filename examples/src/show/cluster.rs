@@ -82,7 +82,10 @@ async fn train(
 
 fn options(flags: &Flags, extent: &Extent) -> LocalOptions {
     let step = Duration::from_millis(extent.step_ms);
-    let slow = |i: usize| flags.slowdown.get(i).or(flags.slowdown.last()).copied().unwrap_or(1.0);
+    let slow = |i: usize| match extent.step_ms {
+        0 => 1.0,
+        _ => flags.slowdown.get(i).or(flags.slowdown.last()).copied().unwrap_or(1.0),
+    };
     LocalOptions {
         workers: (0..flags.workers as usize).map(|i| Throttle { step, slowdown: slow(i) }).collect(),
         redis: flags.redis.clone(),

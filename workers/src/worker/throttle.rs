@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// An iteration on a whole batch lasts at least `step * slowdown`; a zero step turns the emulation off.
+/// An iteration on a whole batch lasts at least `step * slowdown`; with a zero step each lasts `slowdown` times as long as it
+/// computes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Throttle {
     pub step: Duration,
@@ -35,7 +36,7 @@ impl Throttle {
     /// How long to sleep after `computed`. `share`: samples of the iteration over those of the job's batch.
     pub fn delay(&self, computed: Duration, share: f64) -> Duration {
         if self.step.is_zero() {
-            return Duration::ZERO;
+            return computed.mul_f64((self.slowdown - 1.0).max(0.0));
         }
         self.step.mul_f64((self.slowdown * share).max(0.0)).saturating_sub(computed)
     }
@@ -50,7 +51,9 @@ mod tests {
         let ms = Duration::from_millis;
         #[rustfmt::skip]
         let cases = [
-            ("off",                    0,  2.5, 3,  1.0, 0),
+            ("off",                    0,  1.0, 3,  1.0, 0),
+            ("its own compute",        0,  2.5, 4,  0.5, 6),
+            ("none is faster",         0,  0.5, 4,  1.0, 0),
             ("fills up to the step",   10, 1.0, 3,  1.0, 7),
             ("slower machine",         10, 2.5, 3,  1.0, 22),
             ("compute took longer",    10, 1.0, 12, 1.0, 0),

@@ -18,6 +18,8 @@ mod lean;
 mod process;
 #[path = "step/report.rs"]
 mod report;
+#[path = "../src/cli/planning/bench/training_step.rs"]
+mod training_step;
 #[path = "step/work.rs"]
 mod work;
 
@@ -31,7 +33,8 @@ use lean::Lean;
 use report::{Report, Round};
 use syncline_ps::transport::Choice;
 use syncline_runtime::Runtime;
-use work::{Case, Step};
+use training_step::Step;
+use work::Case;
 
 const SMALL: Case = Case { name: "small", batch: 128, rows: 64 * 128, steps: 384, warm: 32 };
 /// The same model with so large a batch that a step takes at least 100 ms.
@@ -100,12 +103,12 @@ async fn compare(flags: &Flags) -> Result<()> {
         }
         let data = work::write_data(&case, dir.path())?;
         let prepared = work::job(&runtime, "bare", &case, &data)?;
-        let mut step = Step::new(&runtime, &prepared, case.batch)?;
+        let mut step = Step::new(&runtime, &prepared, case.batch).map_err(anyhow::Error::from_boxed)?;
         let mut lean = Lean::start(&step.values)?;
         let mut direct = Direct::start(dir.path(), &prepared, flags.transport).await?;
         let mut done = Vec::with_capacity(rounds);
         for number in 1..=rounds {
-            let bare_ms = timed(&case, || step.bare())?;
+            let bare_ms = timed(&case, || step.bare().map_err(anyhow::Error::from_boxed))?;
             let lean_ms = timed(&case, || lean.step(&mut step))?;
             let direct_ms = timed(&case, || direct.step(&mut step))?;
             let mut syncline = Vec::with_capacity(clusters.len());

@@ -21,7 +21,7 @@ use syncline_workers::submit::PreparedJob;
 
 use super::{
     process::Process,
-    work::{LEARNING_RATE, RULE, Step},
+    training_step::{LEARNING_RATE, RULE, Step},
 };
 
 const NOW: ReadCondition = ReadCondition::version(0);
@@ -87,7 +87,8 @@ impl Direct {
         step.run(|values, gradients| {
             shards.push_and_request(seq, header, gradients, Some(NOW))?;
             shards.pull(NOW, values)
-        })??;
+        })
+        .map_err(anyhow::Error::from_boxed)??;
         Ok(())
     }
 }

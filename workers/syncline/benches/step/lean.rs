@@ -18,7 +18,7 @@ use syncline_ps::{
 
 use super::{
     process::Process,
-    work::{LEARNING_RATE, RULE, Step},
+    training_step::{LEARNING_RATE, RULE, Step},
 };
 
 const BUFFER_BYTES: usize = 4 << 20;
@@ -52,7 +52,8 @@ impl Lean {
                 IoSlice::advance_slices(&mut rest, sent);
             }
             stream.read_exact(bytemuck::cast_slice_mut(values))
-        })?
+        })
+        .map_err(anyhow::Error::from_boxed)?
         .context("the lean peer is gone")
     }
 }

@@ -149,6 +149,13 @@ fn benchmarks_print_what_the_page_says() {
         };
         assert!(printed.json().as_object().unwrap().values().all(positive), "{printed:#?}");
     }
+    let scaling =
+        ["bench", "scaling", "--seconds", "1", "--rounds", "1", "--policies", "asp,bsp", "--slow", "1,2"];
+    let printed = syncline(&[&scaling[..], &["--json"]].concat()).ok();
+    page.holds("bench scaling", &printed);
+    let policies = printed.json()["policies"].clone();
+    let shares = policies.as_array().unwrap().iter().map(|policy| policy["share_of_bare"].as_f64().unwrap());
+    assert!(shares.clone().count() == 2 && shares.into_iter().all(|share| share > 0.0), "{printed:#?}");
     let said = syncline(small[0]).ok().out;
     assert!(said.starts_with("300 tasks: ") && said.contains("\nthe limit: "), "{said}");
 }

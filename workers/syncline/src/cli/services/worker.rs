@@ -16,11 +16,11 @@ pub struct WorkerArgs {
     /// Name for people, in tables and in Redis [default: worker-PROCESS]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Emulate a machine that is so many times slower, by sleeping; needs --step-ms
+    /// Emulate a machine that is so many times slower, by sleeping
     #[arg(long, value_name = "F", default_value_t = 1.0)]
     slowdown: f64,
     /// Shortest duration of an iteration on a whole batch, times the slowdown; one on fewer samples is shorter in
-    /// proportion, 0 turns the emulation off
+    /// proportion. 0: each lasts as long as it computes, times the slowdown
     #[arg(long, value_name = "MS", default_value_t = 0)]
     step_ms: u64,
     /// Most samples that fit into this machine's memory at once: no policy gives it a larger batch

@@ -1,5 +1,5 @@
-//! A cluster for one measurement: a Redis server that writes everything down, an engine, and two workers, each a process of
-//! its own. Values that are small need no parameter server: there is one only where it is asked for.
+//! A cluster for one measurement: a Redis server that writes everything down, an engine, and workers, each a process of its
+//! own. Values that are small need no parameter server: there is one only where it is asked for.
 
 use std::{
     env,
@@ -12,6 +12,7 @@ use std::{
 
 use syncline_engine::rpc::{EngineAddresses, Token};
 use syncline_kit::{RedisOptions, RedisServer};
+use syncline_ps::transport::Choice;
 use syncline_workers::{
     blocking,
     client::{Client, token_file},
@@ -30,7 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A running cluster. Dropping it stops everything: first those that need the others.
 pub(super) struct BenchCluster {
     pub client: Client,
-    _workers: Vec<Process>,
+    workers: Vec<Process>,
     shard: Option<Process>,
     _engine: Process,
     pub redis: RedisServer,
@@ -40,15 +41,26 @@ pub(super) struct BenchCluster {
 impl BenchCluster {
     /// Starts everything and waits until both workers are registered.
     pub(super) async fn start() -> Result<Self, Failure> {
-        Self::start_all(false).await
+        Self::start_all(false, &lanes()).await
     }
 
     /// The same with one parameter shard, for large values.
     pub(super) async fn start_with_shard() -> Result<Self, Failure> {
-        Self::start_all(true).await
+        Self::start_all(true, &lanes()).await
     }
 
-    async fn start_all(with_shard: bool) -> Result<Self, Failure> {
+    /// One parameter shard and workers that train, each so many times slower than it could be.
+    pub(super) async fn start_training(slowdowns: &[f64], transport: Choice) -> Result<Self, Failure> {
+        let worker = |slowdown: &f64| {
+            ["worker", "--slowdown", &slowdown.to_string(), "--transport", &transport.to_string()]
+                .map(str::to_owned)
+                .to_vec()
+        };
+        Self::start_all(true, &slowdowns.iter().map(worker).collect::<Vec<_>>()).await
+    }
+
+    /// `workers`: the command of each.
+    async fn start_all(with_shard: bool, workers: &[Vec<String>]) -> Result<Self, Failure> {
         let dir = tempfile::tempdir().map_err(cannot_use(&env::temp_dir()))?;
         let redis_dir = dir.path().join("redis");
         let redis = blocking(move || -> Result<_, Failure> {
@@ -65,12 +77,13 @@ impl BenchCluster {
         let args = ["ps", "--shard", "0/1", "--engine", &address, "--state-dir", &state_dir];
         let shard = with_shard.then(|| Process::start(&args, &token_file, None));
         let shard = shard.transpose().map_err(cannot_run)?;
-        let worker = |lane: &&str| {
-            Process::start(&["bench-worker", "--lane", lane, "--engine", &address], &token_file, None)
+        let worker = |command: &Vec<String>| {
+            let words = command.iter().map(String::as_str).chain(["--engine", &*address]);
+            Process::start(&words.collect::<Vec<_>>(), &token_file, None)
         };
-        let workers = LANES.iter().map(worker).collect::<io::Result<Vec<_>>>().map_err(cannot_run)?;
+        let workers = workers.iter().map(worker).collect::<io::Result<Vec<_>>>().map_err(cannot_run)?;
         let client = Client::new(engines, token);
-        let cluster = Self { client, _workers: workers, shard, _engine: engine, redis, _dir: dir };
+        let cluster = Self { client, workers, shard, _engine: engine, redis, _dir: dir };
         cluster.ready().await?;
         Ok(cluster)
     }
@@ -82,16 +95,21 @@ impl BenchCluster {
             let there = about.worker_pids.len();
             let shards = about.shards_present;
             let wanted = u32::from(self.shard.is_some());
-            if about.idle.is_none() && there == LANES.len() && shards >= wanted {
+            if about.idle.is_none() && there == self.workers.len() && shards >= wanted {
                 return Ok(());
             }
             if since.elapsed() > READY_TIMEOUT {
-                let missing = format!("{there} of {} workers are registered", LANES.len());
+                let missing = format!("{there} of {} workers are registered", self.workers.len());
                 return Err(CliError::NotReady { after_s: READY_TIMEOUT.as_secs(), missing }.into());
             }
             sleep(POLL_INTERVAL).await;
         }
     }
+}
+
+/// Two workers that run functions of this program.
+fn lanes() -> Vec<Vec<String>> {
+    LANES.map(|lane| ["bench-worker", "--lane", lane].map(str::to_owned).to_vec()).to_vec()
 }
 
 /// A child of this program; it ends when it is dropped, and when this process does.

@@ -7,6 +7,8 @@ mod lean;
 mod plan;
 mod push;
 mod redis_speed;
+mod scaling;
+mod training_step;
 mod values;
 
 pub(crate) use functions::{BenchWorkerArgs, run_worker};
@@ -33,6 +35,8 @@ enum Part {
     Values(values::ValuesArgs),
     /// Speed at which gradients reach the parameters, beside the leanest loop that does the same
     Push(push::PushArgs),
+    /// Samples per second of all workers under each policy, beside that of bare loops that run at the same time
+    Scaling(scaling::ScalingArgs),
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
@@ -44,6 +48,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         Part::Fan(args) => general_tasks::fan(args),
         Part::Values(args) => values::values(args),
         Part::Push(args) => push::push(args),
+        Part::Scaling(args) => scaling::scaling(args),
     }
 }
 

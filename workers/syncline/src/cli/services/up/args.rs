@@ -24,7 +24,7 @@ pub struct UpArgs {
     #[arg(long, value_name = "F,F,...", value_delimiter = ',')]
     slowdown: Vec<f64>,
     /// Shortest duration of an iteration on a whole batch, times the worker's slowdown; one on fewer samples is shorter
-    /// in proportion, 0 turns the emulation off [default: 10 with --slowdown, else 0]
+    /// in proportion. 0: each lasts as long as it computes, times the slowdown [default: 10 with --slowdown, else 0]
     #[arg(long, value_name = "MS")]
     step_ms: Option<u64>,
     /// What the workers compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0; one for all, or one for each

@@ -1,0 +1,185 @@
+//! `syncline bench scaling`: what several workers reach together under each policy, beside bare loops of ONNX Runtime that run
+//! at the same time.
+
+mod bare;
+mod model;
+
+use std::path::Path;
+
+use serde::Serialize;
+use syncline::{Client, Entry, JobGraph, Loss, MetricsPoint, Model, PolicySpec, Training};
+use syncline_ps::transport::Choice;
+use syncline_runtime::Runtime;
+use syncline_scheduler::spec::DataSpec;
+use syncline_workers::submit::{PreparedJob, prepare};
+
+use self::model::BenchModel;
+use super::{
+    cluster::BenchCluster,
+    median,
+    training_step::{LEARNING_RATE, RULE},
+};
+use crate::cli::{CliError, Failure, block_on, print, print_json, say};
+
+/// Part of a run that counts as start-up and is left out.
+const WARM_SHARE: f64 = 0.25;
+const MAX_WORKERS: usize = 64;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ScalingArgs {
+    #[arg(long, value_enum, default_value = "mlp")]
+    model: BenchModel,
+    /// Policies to try, with commas between them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "asp,bsp,elastic-bsp:15")]
+    policies: Vec<PolicySpec>,
+    /// How many times slower each worker is made, by sleeping; as many as there are workers
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,1", value_parser = slowdown)]
+    slow: Vec<f64>,
+    /// How workers and shard are connected
+    #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
+    transport: Choice,
+    /// Length of each run
+    #[arg(long, value_name = "S", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+    /// Rounds, in each of which the bare loops and every policy run in turn
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    rounds: u32,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+fn slowdown(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    match (1.0..=1_000.0).contains(&number) {
+        true => Ok(number),
+        false => Err("a worker can be made 1 to 1000 times slower".into()),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct ScalingMeasured {
+    model: BenchModel,
+    batch: u32,
+    slow: Vec<f64>,
+    transport: String,
+    rounds: u32,
+    bare_samples_per_s: f64,
+    policies: Vec<PolicyMeasured>,
+}
+
+#[derive(Debug, Serialize)]
+struct PolicyMeasured {
+    policy: String,
+    samples_per_s: f64,
+    share_of_bare: f64,
+}
+
+pub(super) fn scaling(args: &ScalingArgs) -> Result<(), Failure> {
+    if args.slow.len() > MAX_WORKERS {
+        let what = format!("{} workers are more than {MAX_WORKERS}", args.slow.len());
+        return Err(CliError::Setting { what }.into());
+    }
+    let runtime = Runtime::load(&syncline_kit::onnxruntime(&say)?.path)?;
+    let folder = tempfile::tempdir().map_err(|source| cannot_use(&std::env::temp_dir(), source))?;
+    let data = args.model.write_data(folder.path()).map_err(|source| cannot_use(folder.path(), source))?;
+    let measured = block_on(measure(args, &runtime, &data))?;
+    if args.json { print_json(&measured) } else { print(&describe(&measured)) }
+}
+
+async fn measure(args: &ScalingArgs, runtime: &Runtime, data: &DataSpec) -> Result<ScalingMeasured, Failure> {
+    let job = |id: &str, policy, epochs| prepared(runtime, id, args.model, data, policy, epochs);
+    let first = args.policies.first().copied().unwrap_or_default();
+    let bare_job = job("bare", first, 1)?;
+    let samples = bare_job.spec.train().map_or(1, |(_, train)| train.data.train_samples.max(1));
+    let cluster = BenchCluster::start_training(&args.slow, args.transport).await?;
+    let mut rounds: Vec<(f64, Vec<f64>)> = Vec::new();
+    for round in 1..=args.rounds {
+        let bare = bare::samples_per_s(runtime, &bare_job, &args.slow, args.seconds)?;
+        let epochs = (bare * f64::from(args.seconds) / samples as f64).ceil().max(1.0) as u32;
+        let mut each = Vec::with_capacity(args.policies.len());
+        for (index, policy) in args.policies.iter().enumerate() {
+            let prepared = job(&format!("scaling-{round}-{index}"), *policy, epochs)?;
+            each.push(train(&cluster.client, prepared).await?);
+            say(&format!(
+                "round {round} of {}: {policy} {:.0}, bare {bare:.0} samples/s",
+                args.rounds, each[index]
+            ));
+        }
+        rounds.push((bare, each));
+    }
+    let policies = args.policies.iter().enumerate().map(|(index, policy)| PolicyMeasured {
+        policy: policy.to_string(),
+        samples_per_s: median(rounds.iter().map(|(_, each)| each[index])),
+        share_of_bare: median(rounds.iter().map(|(bare, each)| each[index] / bare)),
+    });
+    Ok(ScalingMeasured {
+        model: args.model,
+        batch: args.model.batch(),
+        slow: args.slow.clone(),
+        transport: args.transport.to_string(),
+        rounds: args.rounds,
+        bare_samples_per_s: median(rounds.iter().map(|(bare, _)| *bare)),
+        policies: policies.collect(),
+    })
+}
+
+fn prepared(
+    runtime: &Runtime,
+    id: &str,
+    model: BenchModel,
+    data: &DataSpec,
+    policy: PolicySpec,
+    epochs: u32,
+) -> Result<PreparedJob, Failure> {
+    let forward = Model::forward(model.forward(), Loss::SoftmaxCrossEntropy);
+    let training = Training::new(forward, data.clone()).with(|settings| {
+        settings.optimizer = RULE;
+        settings.learning_rate = LEARNING_RATE;
+        settings.policy = policy;
+        settings.batch = model.batch();
+        settings.epochs = epochs;
+    });
+    let mut job = JobGraph::new(id);
+    job.train("train", training);
+    Ok(prepare(runtime, &job)?)
+}
+
+/// Trains one job and says how many samples all its workers counted per second, once they were at it.
+async fn train(client: &Client, job: PreparedJob) -> Result<f64, Failure> {
+    let id = job.spec.id.clone();
+    client.submit_prepared(job).await?;
+    client.wait(&id, |_| ()).await?;
+    let points = client.metrics(&id, None).await?;
+    steady_samples_per_s(&points).ok_or_else(|| {
+        CliError::Setting { what: "the runs are too short to measure: raise --seconds".into() }.into()
+    })
+}
+
+fn steady_samples_per_s(points: &[Entry<MetricsPoint>]) -> Option<f64> {
+    let last = &points.last()?.value;
+    let warm = last.samples as f64 * WARM_SHARE;
+    let first = &points.iter().find(|point| point.value.samples as f64 >= warm)?.value;
+    let (samples, lasted_ms) = (last.samples - first.samples, last.at_ms.checked_sub(first.at_ms)?);
+    (samples > 0 && lasted_ms > 0).then(|| samples as f64 * 1e3 / lasted_ms as f64)
+}
+
+fn describe(m: &ScalingMeasured) -> String {
+    let slow: Vec<String> = m.slow.iter().map(f64::to_string).collect();
+    let head = format!(
+        "{} workers ({} times slower), batch {}: bare loops {:.0} samples/s together",
+        m.slow.len(),
+        slow.join(", "),
+        m.batch,
+        m.bare_samples_per_s
+    );
+    let line = |policy: &PolicyMeasured| {
+        let PolicyMeasured { policy, samples_per_s, share_of_bare } = policy;
+        format!("{policy:<20} {samples_per_s:>9.0} samples/s  {:>5.1} %", 100.0 * share_of_bare)
+    };
+    std::iter::once(head).chain(m.policies.iter().map(line)).collect::<Vec<_>>().join("\n")
+}
+
+fn cannot_use(path: &Path, source: std::io::Error) -> CliError {
+    CliError::Path { path: path.to_owned(), source }
+}
