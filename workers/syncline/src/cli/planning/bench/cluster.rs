@@ -32,8 +32,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct BenchCluster {
     pub client: Client,
     workers: Vec<Process>,
-    shard: Option<Process>,
-    _engine: Process,
+    shards: Vec<Process>,
+    engine: Process,
     pub redis: RedisServer,
     _dir: TempDir,
 }
@@ -41,26 +41,30 @@ pub(super) struct BenchCluster {
 impl BenchCluster {
     /// Starts everything and waits until both workers are registered.
     pub(super) async fn start() -> Result<Self, Failure> {
-        Self::start_all(false, &lanes()).await
+        Self::start_all(0, &lanes()).await
     }
 
     /// The same with one parameter shard, for large values.
     pub(super) async fn start_with_shard() -> Result<Self, Failure> {
-        Self::start_all(true, &lanes()).await
+        Self::start_all(1, &lanes()).await
     }
 
-    /// One parameter shard and workers that train, each so many times slower than it could be.
-    pub(super) async fn start_training(slowdowns: &[f64], transport: Choice) -> Result<Self, Failure> {
+    /// Parameter shards and workers that train, each so many times slower than it could be.
+    pub(super) async fn start_training(
+        slowdowns: &[f64],
+        transport: Choice,
+        shards: u32,
+    ) -> Result<Self, Failure> {
         let worker = |slowdown: &f64| {
             ["worker", "--slowdown", &slowdown.to_string(), "--transport", &transport.to_string()]
                 .map(str::to_owned)
                 .to_vec()
         };
-        Self::start_all(true, &slowdowns.iter().map(worker).collect::<Vec<_>>()).await
+        Self::start_all(shards, &slowdowns.iter().map(worker).collect::<Vec<_>>()).await
     }
 
     /// `workers`: the command of each.
-    async fn start_all(with_shard: bool, workers: &[Vec<String>]) -> Result<Self, Failure> {
+    async fn start_all(shards: u32, workers: &[Vec<String>]) -> Result<Self, Failure> {
         let dir = tempfile::tempdir().map_err(cannot_use(&env::temp_dir()))?;
         let redis_dir = dir.path().join("redis");
         let redis = blocking(move || -> Result<_, Failure> {
@@ -70,20 +74,25 @@ impl BenchCluster {
         .await?;
         let token_file = token_file(dir.path());
         let token = Token::load_or_create(&token_file).map_err(cannot_use(&token_file))?;
-        let args = ["engine", "--listen", "127.0.0.1:0", "--shards", "1"];
+        // An engine of none at all does not exist; without one it is idle for jobs that train only.
+        let count = shards.max(1).to_string();
+        let args = ["engine", "--listen", "127.0.0.1:0", "--shards", &count];
         let (engine, engines) = Process::engine(&args, &token_file, &redis.url())?;
         let address = engines.to_string();
-        let state_dir = dir.path().join("shard").to_string_lossy().into_owned();
-        let args = ["ps", "--shard", "0/1", "--engine", &address, "--state-dir", &state_dir];
-        let shard = with_shard.then(|| Process::start(&args, &token_file, None));
-        let shard = shard.transpose().map_err(cannot_run)?;
+        let shard = |index: u32| {
+            let state_dir = dir.path().join(format!("shard-{index}")).to_string_lossy().into_owned();
+            let index = format!("{index}/{shards}");
+            let args = ["ps", "--shard", &*index, "--engine", &*address, "--state-dir", &*state_dir];
+            Process::start(&args, &token_file, None)
+        };
+        let shards = (0..shards).map(shard).collect::<io::Result<Vec<_>>>().map_err(cannot_run)?;
         let worker = |command: &Vec<String>| {
             let words = command.iter().map(String::as_str).chain(["--engine", &*address]);
             Process::start(&words.collect::<Vec<_>>(), &token_file, None)
         };
         let workers = workers.iter().map(worker).collect::<io::Result<Vec<_>>>().map_err(cannot_run)?;
         let client = Client::new(engines, token);
-        let cluster = Self { client, workers, shard, _engine: engine, redis, _dir: dir };
+        let cluster = Self { client, workers, shards, engine, redis, _dir: dir };
         cluster.ready().await?;
         Ok(cluster)
     }
@@ -93,9 +102,8 @@ impl BenchCluster {
         loop {
             let about = self.client.engine().await?;
             let there = about.worker_pids.len();
-            let shards = about.shards_present;
-            let wanted = u32::from(self.shard.is_some());
-            if about.idle.is_none() && there == self.workers.len() && shards >= wanted {
+            let shards = about.shards_present as usize;
+            if about.idle.is_none() && there == self.workers.len() && shards >= self.shards.len() {
                 return Ok(());
             }
             if since.elapsed() > READY_TIMEOUT {
@@ -104,6 +112,19 @@ impl BenchCluster {
             }
             sleep(POLL_INTERVAL).await;
         }
+    }
+}
+
+impl BenchCluster {
+    /// Every process, by what it is.
+    pub(super) fn processes(&self) -> Vec<(&'static str, u32)> {
+        let all = |role, processes: &[Process]| -> Vec<(&'static str, u32)> {
+            processes.iter().map(|process| (role, process.0.id())).collect()
+        };
+        let mut found = vec![("redis", self.redis.pid()), ("engine", self.engine.0.id())];
+        found.extend(all("shards", &self.shards));
+        found.extend(all("worker", &self.workers));
+        found
     }
 }
 

@@ -20,7 +20,7 @@ use syncline_ps::{
     transport::Transport,
 };
 
-use super::push::{LEARNING_RATE, SGD};
+use super::training_step::{LEARNING_RATE, RULE};
 
 const BUFFER_BYTES: usize = 4 << 20;
 /// Chunks of the ring: 4 MiB, as many as Syncline's own ring holds.
@@ -119,12 +119,12 @@ struct Peer {
 
 impl Peer {
     fn new(elements: usize) -> Self {
-        Self { values: vec![0.0; elements], state: OptimizerState::new(&SGD, 0) }
+        Self { values: vec![0.0; elements], state: OptimizerState::new(&RULE, 0) }
     }
 
     fn apply(&mut self, start: usize, gradient: &[f32]) {
         let values = &mut self.values[start..start + gradient.len()];
-        optim::step(&SGD, values, &mut self.state, gradient, LEARNING_RATE, 1.0);
+        optim::step(&RULE, values, &mut self.state, gradient, LEARNING_RATE, 1.0);
     }
 }
 

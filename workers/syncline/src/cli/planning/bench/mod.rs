@@ -4,10 +4,13 @@ mod cluster;
 mod functions;
 mod general_tasks;
 mod lean;
+mod model;
 mod plan;
 mod push;
 mod redis_speed;
 mod scaling;
+mod step;
+mod tensor_path;
 mod training_step;
 mod values;
 
@@ -35,6 +38,8 @@ enum Part {
     Values(values::ValuesArgs),
     /// Speed at which gradients reach the parameters, beside the leanest loop that does the same
     Push(push::PushArgs),
+    /// Time of one training step, beside the bare loop of ONNX Runtime and the leanest loop over TCP
+    Step(step::StepArgs),
     /// Samples per second of all workers under each policy, beside that of bare loops that run at the same time
     Scaling(scaling::ScalingArgs),
 }
@@ -48,6 +53,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         Part::Fan(args) => general_tasks::fan(args),
         Part::Values(args) => values::values(args),
         Part::Push(args) => push::push(args),
+        Part::Step(args) => step::step(args),
         Part::Scaling(args) => scaling::scaling(args),
     }
 }

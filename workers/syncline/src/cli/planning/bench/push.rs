@@ -1,46 +1,18 @@
 //! `syncline bench push`: how fast gradients reach the parameters, beside the leanest loop that does the same work.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
 use serde::Serialize;
-use syncline_engine::rpc::{
-    OpenJob, ShardClient, ShardRequest, ShardResponse, Token, connect, hello::Role, within,
-};
-use syncline_ps::{
-    client::{BlobClient, Canceller, ClientOptions, PushHeader, ReadCondition, ShardSet},
-    server::{Handle, Options, Server},
-    transport::{Choice, Transport},
-    wire::SessionKey,
-};
-use syncline_scheduler::{
-    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
-    spec::{Layout, Optimizer, Parameter},
-    sync::PushMode,
-};
-use tempfile::TempDir;
+use syncline_ps::transport::{Choice, Transport};
 
-use super::{lean::Lean, median};
-use crate::cli::{CliError, Failure, block_on, print, print_json};
+use super::{lean::Lean, median, tensor_path::TensorPath};
+use crate::cli::{CliError, Failure, print, print_json};
 
-pub(super) const SGD: Optimizer = Optimizer::Sgd { weight_decay: 0.0 };
-pub(super) const LEARNING_RATE: f32 = 1e-3;
-const HEADER: PushHeader = PushHeader {
-    learning_rate: LEARNING_RATE,
-    weight: 1.0,
-    scale: 1.0,
-    skip: false,
-    mode: PushMode::Apply,
-    covers: 1,
-};
 /// The first ones touch memory that nobody has touched.
 const WARM_ROUNDS: usize = 3;
 /// Parameters of a small perceptron.
 const SMALL_ELEMENTS: usize = 4_810;
 const SMALL_STEPS: usize = 1_000;
-const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct PushArgs {
@@ -82,14 +54,14 @@ pub(super) fn push(args: &PushArgs) -> Result<(), Failure> {
     let gradient = vec![1e-3; elements];
     let setting = |source| CliError::Setting { what: format!("the lean loop does not start: {source}") };
     let mut lean = Lean::start(transport, elements).map_err(setting)?;
-    let mut ours = Ours::start(elements, transport)?;
+    let mut ours = TensorPath::start(&vec![0.0; elements], Choice::Only(transport))?;
     let mut times = Vec::with_capacity(rounds as usize);
     for round in 0..rounds as usize + WARM_ROUNDS {
         let since = Instant::now();
         lean.push(&gradient).map_err(setting)?;
         let lean_s = since.elapsed().as_secs_f64();
         let since = Instant::now();
-        ours.push(&gradient)?;
+        ours.push(&[&gradient])?;
         if round >= WARM_ROUNDS {
             times.push((lean_s, since.elapsed().as_secs_f64()));
         }
@@ -126,77 +98,13 @@ fn describe(m: &PushMeasured) -> String {
 /// What a small model feels: round trips, not bandwidth.
 fn small_step_us(transport: Transport) -> Result<f64, Failure> {
     let (gradient, mut values) = (vec![1e-3; SMALL_ELEMENTS], vec![0.0; SMALL_ELEMENTS]);
-    let mut ours = Ours::start(SMALL_ELEMENTS, transport)?;
+    let mut ours = TensorPath::start(&values, Choice::Only(transport))?;
     let mut times_us = Vec::with_capacity(SMALL_STEPS);
     for _ in 0..SMALL_STEPS {
         let since = Instant::now();
-        ours.push(&gradient)?;
-        ours.worker.pull(ReadCondition::version(0), &mut values)?;
+        ours.push(&[&gradient])?;
+        ours.pull(&mut values)?;
         times_us.push(since.elapsed().as_nanos() as f64 / 1e3);
     }
     Ok(median(times_us.into_iter()))
-}
-
-/// A real shard with one open job, and a worker connected to it.
-struct Ours {
-    worker: ShardSet,
-    seq: u64,
-    _server: Handle,
-    _dir: TempDir,
-}
-
-impl Ours {
-    fn start(elements: usize, transport: Transport) -> Result<Self, Failure> {
-        let token = Token::generate();
-        let cannot = |source| CliError::Path { path: std::env::temp_dir(), source };
-        let dir = tempfile::tempdir().map_err(cannot)?;
-        let server = Server::start(Options {
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            token: token.clone(),
-            state_dir: dir.path().into(),
-            index: 0,
-            count: 1,
-            engine: None,
-            advertise: None,
-        })?;
-        let address = server.address().to_string();
-        let job: JobId = "bench".parse().map_err(|error| bug(&error))?;
-        let initial = BlobClient::new(token.clone()).put(&address, &vec![0; elements * size_of::<f32>()])?;
-        let order = OpenJob {
-            job: job.clone(),
-            generation: Generation(1),
-            shard: ShardIndex(0),
-            shards: vec![address.clone()],
-            layout: Layout(vec![Parameter::trained("w", vec![elements as u64])]),
-            optimizer: SGD,
-            clip_norm: None,
-            initial,
-        };
-        block_on(open(&address, &token, order))?;
-        let session = SessionKey { job, generation: Generation(1), incarnation: Incarnation(1) };
-        let options = ClientOptions { transport: Choice::Only(transport), ..ClientOptions::default() };
-        let (addresses, canceller) = ([address].as_slice().into(), Canceller::default());
-        let worker = ShardSet::connect_with(&addresses, token, session, elements as u64, options, canceller)?;
-        Ok(Self { worker, seq: 0, _server: server, _dir: dir })
-    }
-
-    fn push(&mut self, gradient: &[f32]) -> Result<(), Failure> {
-        self.seq += 1;
-        self.worker.push(self.seq, HEADER, &[gradient])?;
-        Ok(())
-    }
-}
-
-async fn open(address: &str, token: &Token, order: OpenJob) -> Result<(), Failure> {
-    let calls = connect::<ShardRequest, ShardResponse>(address, Role::Control, token).await;
-    let calls = calls.map_err(|error| bug(&error))?;
-    let control = ShardClient::new(tarpc::client::Config::default(), calls).spawn();
-    let opened = control.open(within(CALL_TIMEOUT), EngineEpoch(1), order).await;
-    opened.map_err(|error| bug(&error))?.map_err(|error| bug(&error))?;
-    Ok(())
-}
-
-/// The shard is in this process: what it refuses is nobody else's fault.
-fn bug(error: &dyn std::error::Error) -> Failure {
-    CliError::Bug { reason: error.to_string() }.into()
 }

@@ -1,5 +1,4 @@
-//! The training step of a worker without a worker: the limit for whoever has to send gradients and weights around. The bench
-//! `step` takes this file, too.
+//! The training step of a worker without a worker: the limit for whoever has to send gradients and weights around.
 
 use std::{error::Error, ops::Range};
 

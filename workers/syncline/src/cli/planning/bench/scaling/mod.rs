@@ -2,23 +2,17 @@
 //! at the same time.
 
 mod bare;
-mod model;
 
 use std::path::Path;
 
 use serde::Serialize;
-use syncline::{Client, Entry, JobGraph, Loss, MetricsPoint, Model, PolicySpec, Training};
+use syncline::{Client, Entry, MetricsPoint, PolicySpec};
 use syncline_ps::transport::Choice;
 use syncline_runtime::Runtime;
 use syncline_scheduler::spec::DataSpec;
-use syncline_workers::submit::{PreparedJob, prepare};
+use syncline_workers::submit::PreparedJob;
 
-use self::model::BenchModel;
-use super::{
-    cluster::BenchCluster,
-    median,
-    training_step::{LEARNING_RATE, RULE},
-};
+use super::{cluster::BenchCluster, median, model::BenchModel};
 use crate::cli::{CliError, Failure, block_on, print, print_json, say};
 
 /// Part of a run that counts as start-up and is left out.
@@ -82,17 +76,22 @@ pub(super) fn scaling(args: &ScalingArgs) -> Result<(), Failure> {
     }
     let runtime = Runtime::load(&syncline_kit::onnxruntime(&say)?.path)?;
     let folder = tempfile::tempdir().map_err(|source| cannot_use(&std::env::temp_dir(), source))?;
-    let data = args.model.write_data(folder.path()).map_err(|source| cannot_use(folder.path(), source))?;
+    // An epoch is the least that a run can last.
+    let samples = args.model.batch() * if args.model == BenchModel::Mlp { 64 } else { 16 };
+    let data =
+        args.model.write_data(folder.path(), samples).map_err(|source| cannot_use(folder.path(), source))?;
     let measured = block_on(measure(args, &runtime, &data))?;
     if args.json { print_json(&measured) } else { print(&describe(&measured)) }
 }
 
 async fn measure(args: &ScalingArgs, runtime: &Runtime, data: &DataSpec) -> Result<ScalingMeasured, Failure> {
-    let job = |id: &str, policy, epochs| prepared(runtime, id, args.model, data, policy, epochs);
+    let job = |id: &str, policy, epochs| {
+        args.model.job(runtime, id, data, |settings| (settings.policy, settings.epochs) = (policy, epochs))
+    };
     let first = args.policies.first().copied().unwrap_or_default();
     let bare_job = job("bare", first, 1)?;
     let samples = bare_job.spec.train().map_or(1, |(_, train)| train.data.train_samples.max(1));
-    let cluster = BenchCluster::start_training(&args.slow, args.transport).await?;
+    let cluster = BenchCluster::start_training(&args.slow, args.transport, 1).await?;
     let mut rounds: Vec<(f64, Vec<f64>)> = Vec::new();
     for round in 1..=args.rounds {
         let bare = bare::samples_per_s(runtime, &bare_job, &args.slow, args.seconds)?;
@@ -122,27 +121,6 @@ async fn measure(args: &ScalingArgs, runtime: &Runtime, data: &DataSpec) -> Resu
         bare_samples_per_s: median(rounds.iter().map(|(bare, _)| *bare)),
         policies: policies.collect(),
     })
-}
-
-fn prepared(
-    runtime: &Runtime,
-    id: &str,
-    model: BenchModel,
-    data: &DataSpec,
-    policy: PolicySpec,
-    epochs: u32,
-) -> Result<PreparedJob, Failure> {
-    let forward = Model::forward(model.forward(), Loss::SoftmaxCrossEntropy);
-    let training = Training::new(forward, data.clone()).with(|settings| {
-        settings.optimizer = RULE;
-        settings.learning_rate = LEARNING_RATE;
-        settings.policy = policy;
-        settings.batch = model.batch();
-        settings.epochs = epochs;
-    });
-    let mut job = JobGraph::new(id);
-    job.train("train", training);
-    Ok(prepare(runtime, &job)?)
 }
 
 /// Trains one job and says how many samples all its workers counted per second, once they were at it.

@@ -4,14 +4,15 @@ use std::{fs, io, path::Path};
 
 use clap::ValueEnum;
 use serde::Serialize;
+use syncline::{JobGraph, Loss, Model, Settings, SubmitError, Training};
 use syncline_onnx::{Dim, ElementType, GraphBuilder, ModelProto, SplitMix64, attr_int, attr_ints, mlp};
+use syncline_runtime::Runtime;
 use syncline_scheduler::spec::{DataSpec, Source};
+use syncline_workers::submit::{PreparedJob, prepare};
+
+use super::training_step::{LEARNING_RATE, RULE};
 
 const CLASSES: u64 = 10;
-/// Samples in the files; training goes over them again and again. An epoch is the least that a run can last.
-const IMAGES: usize = 8_192;
-const COLOR_IMAGES: usize = 512;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum BenchModel {
@@ -29,33 +30,34 @@ impl BenchModel {
         }
     }
 
-    pub(super) fn forward(self) -> Vec<u8> {
+    fn forward(self) -> Vec<u8> {
         match self {
             Self::Mlp => mlp(&[784, 512, 256, 10], 0).to_bytes(),
             Self::Resnet20 => resnet20().to_bytes(),
         }
     }
 
-    /// Random bytes in the format of MNIST or CIFAR-10.
-    pub(super) fn write_data(self, folder: &Path) -> io::Result<DataSpec> {
+    /// Random samples in the format of MNIST or CIFAR-10.
+    pub(super) fn write_data(self, folder: &Path, samples: u32) -> io::Result<DataSpec> {
+        fs::create_dir_all(folder)?;
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let mut random = SplitMix64::new(1);
         let source = match self {
             Self::Mlp => {
                 let (images, labels) = (folder.join("images"), folder.join("labels"));
-                let (samples, side) = ((IMAGES as u32).to_be_bytes(), 28u32.to_be_bytes());
-                let mut pixels = [[0, 0, 8, 3], samples, side, side].concat();
-                pixels.extend((0..IMAGES * 784 / 8).flat_map(|_| random.next_u64().to_le_bytes()));
-                let mut classes = [[0, 0, 8, 1], samples].concat();
-                classes.extend((0..IMAGES).map(|_| (random.next_u64() % CLASSES) as u8));
+                let (rows, side) = (samples.to_be_bytes(), 28u32.to_be_bytes());
+                let mut pixels = [[0, 0, 8, 3], rows, side, side].concat();
+                pixels.extend((0..samples as usize * 784 / 8).flat_map(|_| random.next_u64().to_le_bytes()));
+                let mut classes = [[0, 0, 8, 1], rows].concat();
+                classes.extend((0..samples).map(|_| (random.next_u64() % CLASSES) as u8));
                 fs::write(&images, pixels)?;
                 fs::write(&labels, classes)?;
                 Source::Idx { images: text(&images), labels: text(&labels) }
             }
             Self::Resnet20 => {
                 let path = folder.join("cifar.bin");
-                let mut records = Vec::with_capacity(COLOR_IMAGES * 3_073);
-                for _ in 0..COLOR_IMAGES {
+                let mut records = Vec::with_capacity(samples as usize * 3_073);
+                for _ in 0..samples {
                     records.push((random.next_u64() % CLASSES) as u8);
                     records.extend((0..3_072 / 8).flat_map(|_| random.next_u64().to_le_bytes()));
                 }
@@ -64,6 +66,26 @@ impl BenchModel {
             }
         };
         Ok(DataSpec { scale: 1.0 / 255.0, ..DataSpec::new(source) })
+    }
+
+    /// A job that trains it.
+    pub(super) fn job(
+        self,
+        runtime: &Runtime,
+        id: &str,
+        data: &DataSpec,
+        change: impl FnOnce(&mut Settings),
+    ) -> Result<PreparedJob, SubmitError> {
+        let forward = Model::forward(self.forward(), Loss::SoftmaxCrossEntropy);
+        let training = Training::new(forward, data.clone()).with(|settings| {
+            settings.optimizer = RULE;
+            settings.learning_rate = LEARNING_RATE;
+            settings.batch = self.batch();
+            change(settings);
+        });
+        let mut job = JobGraph::new(id);
+        job.train("train", training);
+        prepare(runtime, &job)
     }
 }
 

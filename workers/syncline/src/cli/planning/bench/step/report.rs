@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::work::Case;
+use super::{super::median, Case};
 
 /// One run of Syncline, per step.
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ pub struct Round {
 /// Syncline with some number of shards, medians over the rounds.
 #[derive(Debug, Serialize)]
 pub struct Line {
-    pub shards: usize,
+    pub shards: u32,
     pub step_ms: f64,
     /// Medians of the ratios of each round, in percent.
     pub of_lean: f64,
@@ -51,7 +51,7 @@ pub struct Line {
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub case: &'static str,
-    pub batch: usize,
+    pub batch: u32,
     /// Between shard and worker.
     pub transport: String,
     pub rounds: usize,
@@ -64,20 +64,10 @@ pub struct Report {
     pub syncline: Vec<Line>,
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => values[n / 2],
-        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
-    }
-}
-
 impl Report {
     /// `shards`: number of shards of each cluster.
-    pub fn new(case: &Case, transport: String, shards: &[usize], rounds: &[Round]) -> Self {
-        let line = |(at, shards): (usize, &usize)| {
+    pub fn new(case: &Case, transport: String, shards: &[u32], rounds: &[Round]) -> Self {
+        let line = |(at, shards): (usize, &u32)| {
             let of = |f: &dyn Fn(&Sample) -> f64| median(rounds.iter().map(|r| f(&r.syncline[at])));
             let share = |f: &dyn Fn(&Round) -> f64| {
                 100.0 * median(rounds.iter().map(|r| f(r) / r.syncline[at].step_ms))
@@ -112,22 +102,33 @@ impl Report {
         }
     }
 
-    pub fn print(&self) {
-        println!(
-            "\n{}: batch {}, shards reached by {}, medians of {} rounds, everybody in turn",
+    /// The same as a table.
+    pub fn table(&self) -> String {
+        let mut lines = Vec::new();
+        lines.push(format!(
+            "{}: batch {}, shards reached by {}, medians of {} rounds, everybody in turn",
             self.case, self.batch, self.transport, self.rounds
-        );
-        println!("{:<22}{:>10}{:>10}{:>10}", "", "ms/step", "of lean", "of bare");
-        println!("{:<22}{:>10.3}{:>10}{:>9.1}%", "bare loop", self.bare_ms, "", 100.0);
-        println!("{:<22}{:>10.3}{:>9.1}%{:>9.1}%", "lean loop", self.lean_ms, 100.0, self.lean_of_bare);
+        ));
+        lines.push(format!("{:<22}{:>10}{:>10}{:>10}", "", "ms/step", "of lean", "of bare"));
+        lines.push(format!("{:<22}{:>10.3}{:>10}{:>9.1}%", "bare loop", self.bare_ms, "", 100.0));
+        lines.push(format!(
+            "{:<22}{:>10.3}{:>9.1}%{:>9.1}%",
+            "lean loop", self.lean_ms, 100.0, self.lean_of_bare
+        ));
         let (of_lean, of_bare) = (self.direct_of_lean, self.direct_of_bare);
-        println!("{:<22}{:>10.3}{of_lean:>9.1}%{of_bare:>9.1}%", "tensor path alone", self.direct_ms);
+        lines.push(format!(
+            "{:<22}{:>10.3}{of_lean:>9.1}%{of_bare:>9.1}%",
+            "tensor path alone", self.direct_ms
+        ));
         for line in &self.syncline {
             let name = format!("syncline, {} shard{}", line.shards, if line.shards == 1 { "" } else { "s" });
-            println!("{name:<22}{:>10.3}{:>9.1}%{:>9.1}%", line.step_ms, line.of_lean, line.of_bare);
+            lines.push(format!(
+                "{name:<22}{:>10.3}{:>9.1}%{:>9.1}%",
+                line.step_ms, line.of_lean, line.of_bare
+            ));
         }
         for line in &self.syncline {
-            println!(
+            lines.push(format!(
                 "{} shard(s): compute {:.3} (bare loop's step {:.3}), pull {:.3}, push and update {:.3}, control {:.3} ms; staleness at most {}",
                 line.shards,
                 line.compute_ms,
@@ -136,9 +137,10 @@ impl Report {
                 line.push_ms,
                 line.control_ms,
                 line.staleness_max,
-            );
+            ));
             let cpu: Vec<String> = line.cpu_ms.iter().map(|(role, ms)| format!("{role} {ms:.3}")).collect();
-            println!("    processor time per step: {} ms", cpu.join(", "));
+            lines.push(format!("    processor time per step: {} ms", cpu.join(", ")));
         }
+        lines.join("\n")
     }
 }

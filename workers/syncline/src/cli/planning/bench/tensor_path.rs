@@ -1,0 +1,118 @@
+//! The client and the shard of the parameter server alone, without engine, Redis and worker.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+use syncline_engine::rpc::{
+    OpenJob, ShardClient, ShardRequest, ShardResponse, Token, connect, hello::Role, within,
+};
+use syncline_ps::{
+    PsError,
+    client::{BlobClient, Canceller, ClientOptions, PushHeader, ReadCondition, ShardSet},
+    server::{Handle, Options, Server},
+    transport::Choice,
+    wire::SessionKey,
+};
+use syncline_scheduler::{
+    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
+    spec::{Layout, Parameter},
+    sync::PushMode,
+};
+use tempfile::TempDir;
+
+use super::training_step::{LEARNING_RATE, RULE};
+use crate::cli::{CliError, Failure, block_on};
+
+const HEADER: PushHeader = PushHeader {
+    learning_rate: LEARNING_RATE,
+    weight: 1.0,
+    scale: 1.0,
+    skip: false,
+    mode: PushMode::Apply,
+    covers: 1,
+};
+const NOW: ReadCondition = ReadCondition::version(0);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A real shard with one open job, and a worker connected to it.
+pub(super) struct TensorPath {
+    shards: ShardSet,
+    seq: u64,
+    _server: Handle,
+    _dir: TempDir,
+}
+
+impl TensorPath {
+    /// Parameters that begin as `values`, all of them one tensor.
+    pub(super) fn start(values: &[f32], transport: Choice) -> Result<Self, Failure> {
+        let token = Token::generate();
+        let cannot = |source| CliError::Path { path: std::env::temp_dir(), source };
+        let dir = tempfile::tempdir().map_err(cannot)?;
+        let server = Server::start(Options {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            token: token.clone(),
+            state_dir: dir.path().into(),
+            index: 0,
+            count: 1,
+            engine: None,
+            advertise: None,
+        })?;
+        let address = server.address().to_string();
+        let job: JobId = "bench".parse().map_err(|error| bug(&error))?;
+        let initial = BlobClient::new(token.clone()).put(&address, bytemuck::cast_slice(values))?;
+        let order = OpenJob {
+            job: job.clone(),
+            generation: Generation(1),
+            shard: ShardIndex(0),
+            shards: vec![address.clone()],
+            layout: Layout(vec![Parameter::trained("w", vec![values.len() as u64])]),
+            optimizer: RULE,
+            clip_norm: None,
+            initial,
+        };
+        block_on(open(&address, &token, order))?;
+        let session = SessionKey { job, generation: Generation(1), incarnation: Incarnation(1) };
+        let options = ClientOptions { transport, ..ClientOptions::default() };
+        let (addresses, canceller) = ([address].as_slice().into(), Canceller::default());
+        let shards =
+            ShardSet::connect_with(&addresses, token, session, values.len() as u64, options, canceller)?;
+        Ok(Self { shards, seq: 0, _server: server, _dir: dir })
+    }
+
+    /// How the bytes are sent.
+    pub(super) fn transport(&self) -> String {
+        self.shards.transports().map(|transport| transport.to_string()).collect()
+    }
+
+    pub(super) fn push(&mut self, gradients: &[&[f32]]) -> Result<(), PsError> {
+        self.seq += 1;
+        self.shards.push(self.seq, HEADER, gradients).map(drop)
+    }
+
+    pub(super) fn pull(&mut self, values: &mut [f32]) -> Result<(), PsError> {
+        self.shards.pull(NOW, values).map(drop)
+    }
+
+    /// Both, with the request of the pull right behind the push, as a worker does it.
+    pub(super) fn exchange(&mut self, gradients: &[&[f32]], values: &mut [f32]) -> Result<(), PsError> {
+        self.seq += 1;
+        self.shards.push_and_request(self.seq, HEADER, gradients, Some(NOW))?;
+        self.pull(values)
+    }
+}
+
+async fn open(address: &str, token: &Token, order: OpenJob) -> Result<(), Failure> {
+    let calls = connect::<ShardRequest, ShardResponse>(address, Role::Control, token).await;
+    let calls = calls.map_err(|error| bug(&error))?;
+    let control = ShardClient::new(tarpc::client::Config::default(), calls).spawn();
+    let opened = control.open(within(CALL_TIMEOUT), EngineEpoch(1), order).await;
+    opened.map_err(|error| bug(&error))?.map_err(|error| bug(&error))?;
+    Ok(())
+}
+
+/// The shard is in this process: what it refuses is nobody else's fault.
+fn bug(error: &dyn std::error::Error) -> Failure {
+    CliError::Bug { reason: error.to_string() }.into()
+}
