@@ -7,9 +7,9 @@ use syncline_scheduler::{
     ids::{Incarnation, JobId},
     sim,
     tasks::{
-        Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphSpec, NewTask, OnFailure, Outcome,
-        PreparedTraining, ReportGroup, Rules, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskState, TaskView,
-        Work,
+        Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphDigest, GraphSpec, NewTask, OnFailure,
+        Outcome, PreparedTraining, ReportGroup, Rules, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskState,
+        TaskView, Work,
     },
 };
 
@@ -35,7 +35,13 @@ fn class(work: Work, on_failure: OnFailure) -> TaskClass {
 fn core(class: TaskClass) -> Core {
     let mut core = Core::new(1);
     let tasks = vec![NewTask { class: ClassIndex(0), args: vec![], after: vec![], name: None }];
-    let spec = Box::new(GraphSpec { id: id(), classes: vec![class], tasks, complete: true });
+    let spec = Box::new(GraphSpec {
+        id: id(),
+        digest: GraphDigest::default(),
+        classes: vec![class],
+        tasks,
+        complete: true,
+    });
     core.handle(NOW_US, Input::SubmitGraph(GraphSubmission { spec, nonce: 1, replace: false })).unwrap();
     core
 }

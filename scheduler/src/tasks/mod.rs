@@ -8,6 +8,7 @@
 mod bytes;
 mod capacity;
 mod class;
+mod graph_digest;
 mod new_task;
 mod order;
 mod report;
@@ -19,7 +20,8 @@ mod view;
 pub use bytes::Bytes;
 pub use capacity::Capacity;
 pub use class::{Backoff, FunctionId, Needs, OnFailure, Rules, TaskClass, Work};
-pub use new_task::{Arg, ClassIndex, GraphSpec, NewTask, TaskIndex, TaskRef};
+pub use graph_digest::{GraphDigest, InvalidDigest};
+pub use new_task::{Arg, ClassIndex, GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskRef};
 pub use order::{Attempts, MAX_ORDER_BYTES, Order, OrderArg, OrderGroup, TaskOrder};
 pub use report::{Failure, FailureCause, Outcome, ReportGroup, Spawned, TaskEnd};
 pub use state::{InvalidState, TaskState};

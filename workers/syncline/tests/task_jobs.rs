@@ -75,9 +75,39 @@ async fn a_graph_that_is_refused_leaves_its_name_free() {
     let two = good.call(NEXT, (1,));
     let id = client.submit_tasks(&good).await.unwrap();
     client.wait(&id, |_| {}).await.unwrap();
-    assert_eq!(code(&client.submit_tasks(&good).await.unwrap_err()), "E130");
+    let mut other = TaskGraph::new("a");
+    other.call(NEXT, (2,));
+    assert_eq!(code(&client.submit_tasks(&other).await.unwrap_err()), "E130");
     let id = client.replace_tasks(&good).await.unwrap();
     assert_eq!(client.get(&id, &two).await.unwrap(), 2);
+    place.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_submit_the_same_graph_share_one_job_also_when_it_is_over() {
+    let place = start().await;
+    let build = || {
+        let mut graph = TaskGraph::new("shared");
+        let numbers = graph.map(NEXT, (0..45_000).map(|n| (n,)));
+        let total = graph.call(SUM, (&numbers,));
+        (graph, total)
+    };
+    let submit = |n: u32| {
+        let client = place.client.clone();
+        async move {
+            let (graph, total) = build();
+            let id = client.submit_tasks(&graph).await.unwrap();
+            assert_eq!(client.get(&id, &total).await.unwrap(), 45_000 * 45_001 / 2, "client {n}");
+        }
+    };
+    // Each finds what the others have sent so far.
+    tokio::join!(submit(0), submit(1), submit(2));
+    let submitted = async || place.client.jobs().await.unwrap()[0].submitted_ms;
+    let first = submitted().await;
+    submit(3).await;
+    assert_eq!(submitted().await, first, "nothing was done once more");
+    place.client.replace_tasks(&build().0).await.unwrap();
+    assert!(submitted().await > first);
     place.stop().await;
 }
 

@@ -11,7 +11,7 @@ use super::{graph::Graph, training::Trainings, values::Values};
 use crate::{
     core::{Phase, WorkerInfo},
     ids::{Incarnation, JobId},
-    tasks::{ClassIndex, Failure, TaskClass, TaskIndex, TaskState, Work},
+    tasks::{ClassIndex, Failure, GraphDigest, GraphReceipt, TaskClass, TaskIndex, TaskState, Work},
 };
 
 /// The part of the job that is no task.
@@ -20,6 +20,9 @@ pub(super) struct JobState {
     pub phase: Phase,
     /// Drawn by the client for this submission.
     pub nonce: u32,
+    /// Of the graph as it was submitted; `None`: by an earlier release, no other is the same then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<GraphDigest>,
     pub submitted_us: u64,
     pub started_us: Option<u64>,
     pub ended_us: Option<u64>,
@@ -146,10 +149,11 @@ impl PartialEq for TaskJob {
 
 impl TaskJob {
     /// A job that was just submitted, without its tasks.
-    pub(super) fn new(id: JobId, nonce: u32, now_us: u64) -> Self {
+    pub(super) fn new(id: JobId, digest: GraphDigest, nonce: u32, now_us: u64) -> Self {
         let state = JobState {
             phase: Phase::Queued,
             nonce,
+            digest: Some(digest),
             submitted_us: now_us,
             started_us: None,
             ended_us: None,
@@ -193,6 +197,16 @@ impl TaskJob {
     /// Where it stands.
     pub fn phase(&self) -> &Phase {
         &self.state.phase
+    }
+
+    /// What there is of the graph with this digest; `None` if the job is of another one.
+    pub fn receipt(&self, digest: GraphDigest) -> Option<GraphReceipt> {
+        let receipt = GraphReceipt {
+            nonce: self.state.nonce,
+            tasks: self.graph.len(),
+            is_closed: self.state.phase != Phase::Queued,
+        };
+        (self.state.digest == Some(digest)).then_some(receipt)
     }
 
     /// Where it stands, in a word.
