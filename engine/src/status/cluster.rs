@@ -19,6 +19,10 @@ pub struct LiveWorker {
     pub device: String,
     /// Of its process; 0: not known.
     pub pid: u32,
+    /// Memory that general tasks may take together.
+    pub memory_bytes: u64,
+    /// GPUs that they may take.
+    pub gpus: u32,
     /// Tasks that it has been leased.
     pub holding: u32,
     /// Functions of general tasks that were told to stop and have not returned.

@@ -60,7 +60,7 @@ pub struct Puppet {
 impl Puppet {
     pub async fn register(rig: &Rig, slots: u32) -> Self {
         let calls = rig.worker().await;
-        let capacity = Capacity { slots, functions: [function()].into(), labels: [].into() };
+        let capacity = Capacity { slots, functions: [function()].into(), ..Capacity::default() };
         let hello = WorkerHello { capacity, ..hello() };
         let registered = calls.register(within(TEST_TIMEOUT), hello).await.unwrap().unwrap();
         let cursor = OrderCursor { epoch: registered.epoch, next: 0 };

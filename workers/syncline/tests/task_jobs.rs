@@ -1,6 +1,11 @@
 //! What a program does with jobs of general tasks: submits, waits, fetches values, and meets refusals. Engine, shards and
 //! worker are real.
 
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
 use syncline::{
     CallOptions, Function, TaskError, TaskGraph, TaskQuery, TaskState,
     worker::{Next, Worker},
@@ -139,5 +144,34 @@ async fn a_task_without_a_value_says_why() {
     let told = client.get(&id, &failing).await.unwrap_err();
     assert!(matches!(&told, TaskError::NoValue { state: TaskState::Failed, .. }), "{told}");
     assert!(told.to_string().contains("it always does"), "{told}");
+    place.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_that_need_memory_run_together_only_as_far_as_the_worker_offers_it() {
+    static RUNNING: AtomicU32 = AtomicU32::new(0);
+    static MOST: AtomicU32 = AtomicU32::new(0);
+    const GIB: u64 = 1 << 30;
+    let hold = |n: u64| {
+        let running = RUNNING.fetch_add(1, Ordering::SeqCst) + 1;
+        MOST.fetch_max(running, Ordering::SeqCst);
+        std::thread::yield_now();
+        RUNNING.fetch_sub(1, Ordering::SeqCst);
+        n
+    };
+    let functions = Worker::builder().register(NEXT, hold).slots(8).memory(5 * GIB);
+    let place = FunctionCluster::start(0, functions).await;
+    let mut graph = TaskGraph::new("memory");
+    graph.map_with(&CallOptions::new().memory(2 * GIB), NEXT, (0..500).map(|n| (n,)));
+    let id = place.client.submit_tasks(&graph).await.unwrap();
+    place.client.wait(&id, |_| {}).await.unwrap();
+    assert!(MOST.load(Ordering::SeqCst) <= 2, "{MOST:?}");
+
+    let mut never = TaskGraph::new("never");
+    let soon = Duration::from_millis(1);
+    never.call_with(&CallOptions::new().gpu(1).queue_limit(soon), NEXT, (1,));
+    let id = place.client.submit_tasks(&never).await.unwrap();
+    let error = place.client.wait(&id, |_| {}).await.unwrap_err().to_string();
+    assert!(error.contains("can ever hold it: it needs 1 GPU") && error.contains("0 GPUs"), "{error}");
     place.stop().await;
 }

@@ -230,7 +230,7 @@ impl Core {
             if let Some(about) = job.workers.get(&worker) {
                 self.workers.entry(worker).or_insert_with(|| about.clone());
             }
-            self.fleet.restore(worker, tasks.len() as u32);
+            self.fleet.restore(worker, &job, tasks);
             effects.push(Effect::Orders { worker, orders: job.orders_of(worker) });
         }
         for worker in job.leases.keys() {

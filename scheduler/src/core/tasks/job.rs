@@ -11,7 +11,9 @@ use super::{graph::Graph, training::Trainings, values::Values};
 use crate::{
     core::{Phase, WorkerInfo},
     ids::{Incarnation, JobId},
-    tasks::{ClassIndex, Failure, GraphDigest, GraphReceipt, TaskClass, TaskIndex, TaskState, Work},
+    tasks::{
+        ClassIndex, Failure, GraphDigest, GraphReceipt, Resources, TaskClass, TaskIndex, TaskState, Work,
+    },
 };
 
 /// The part of the job that is no task.
@@ -230,6 +232,11 @@ impl TaskJob {
 
     pub(super) fn class(&self, class: ClassIndex) -> &ClassState {
         &self.classes[class.0 as usize]
+    }
+
+    /// What each task of a class takes of its worker.
+    pub(super) fn resources_of(&self, class: ClassIndex) -> &Resources {
+        &self.class(class).class.rules.needs.resources
     }
 
     pub(super) fn class_mut(&mut self, class: ClassIndex) -> &mut ClassState {

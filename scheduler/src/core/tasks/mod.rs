@@ -22,6 +22,7 @@ mod summary;
 mod training;
 mod values;
 mod views;
+mod why_not_given;
 
 pub use graph::MAX_TASKS;
 pub use invalid::InvalidGraph;
