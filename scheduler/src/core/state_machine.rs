@@ -181,6 +181,7 @@ impl Core {
         for job in self.jobs.values_mut().filter(|j| j.state.phase == Phase::Running) {
             job.tick(now_us, effects);
         }
+        self.end_queued(now_us, effects);
         self.tasks_tick(now_us, effects);
     }
 

@@ -44,6 +44,7 @@ impl Settings {
             joins: 0,
             restarts: 0,
             ahead: None,
+            queue_limit_ms: None,
             trainings: 0,
         }
     }
