@@ -7,7 +7,7 @@ use std::{
 };
 
 use syncline::{
-    CallOptions, Function, TaskError, TaskGraph, TaskQuery, TaskState,
+    CallOptions, EventKind, Function, JobEvent, TaskError, TaskGraph, TaskQuery, TaskState,
     worker::{Next, Worker},
 };
 
@@ -173,5 +173,25 @@ async fn tasks_that_need_memory_run_together_only_as_far_as_the_worker_offers_it
     let id = place.client.submit_tasks(&never).await.unwrap();
     let error = place.client.wait(&id, |_| {}).await.unwrap_err().to_string();
     assert!(error.contains("can ever hold it: it needs 1 GPU") && error.contains("0 GPUs"), "{error}");
+    place.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_events_of_a_job_tell_each_attempt_that_failed_and_who_had_it() {
+    let place = start().await;
+    let mut graph = TaskGraph::new("fails");
+    let soon = Duration::from_millis(1);
+    graph.call_with(&CallOptions::new().retries(2).backoff(soon, soon), FAIL, ());
+    let id = place.client.submit_tasks(&graph).await.unwrap();
+    place.client.wait(&id, |_| {}).await.unwrap_err();
+    let events = place.client.events(&id, None).await.unwrap();
+    let failed: Vec<_> = events
+        .iter()
+        .map(|entry| &entry.value)
+        .filter(|event| event.what == EventKind::AttemptFailed)
+        .collect();
+    assert_eq!(failed.iter().map(|event| event.attempt).collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
+    let by_whom = |event: &&JobEvent| event.worker.is_some() && event.code.as_deref() == Some("E440");
+    assert!(failed.iter().all(by_whom), "{failed:?}");
     place.stop().await;
 }

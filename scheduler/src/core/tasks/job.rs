@@ -106,6 +106,8 @@ pub(super) struct Changes {
     pub leases: BTreeSet<Incarnation>,
     pub workers: BTreeSet<Incarnation>,
     pub events: Vec<Vec<(&'static str, String)>>,
+    /// Events among them that tell of the end of an attempt.
+    pub attempts_told: u32,
 }
 
 /// One job of general tasks.

@@ -5,6 +5,7 @@
 //! of [`core`](super).
 
 mod adding;
+mod attempt_events;
 mod backoff;
 mod canceling;
 mod commit;
