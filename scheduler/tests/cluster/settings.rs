@@ -44,7 +44,6 @@ impl Settings {
             joins: 0,
             restarts: 0,
             ahead: None,
-            queue_limit_ms: None,
             trainings: 0,
         }
     }
