@@ -32,7 +32,7 @@ impl Capacity {
     /// Whether that function can be called here with what it needs.
     pub fn can_call(&self, function: &FunctionId, needs: &Needs) -> bool {
         needs.slots <= self.slots
-            && self.resources.fits(&needs.resources) > 0
+            && (needs.resources.is_none() || self.resources.fits(&needs.resources) > 0)
             && self.functions.contains(function)
             && needs.labels.iter().all(|(name, value)| self.labels.get(name) == Some(value))
     }

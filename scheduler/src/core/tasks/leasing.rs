@@ -87,10 +87,14 @@ impl Fleet {
         }
         while let Some((worker, class)) = job.outbox.freed.pop() {
             let Some(load) = self.loads.get_mut(&worker) else { continue };
-            let mean_us = job.class(class).mean_run_us.unwrap_or(0.0).max(1.0);
+            let class = job.class(class);
+            let mean_us = class.mean_run_us.unwrap_or(0.0).max(1.0);
             load.held = load.held.saturating_sub(1);
             load.held_us = if load.held == 0 { 0.0 } else { (load.held_us - mean_us).max(0.0) };
-            load.taken = load.taken.minus(job.resources_of(class));
+            let each = &class.class.rules.needs.resources;
+            if !each.is_none() {
+                load.taken = load.taken.minus(each);
+            }
             self.hungry.insert(worker);
             if !load.tails.is_empty() {
                 self.in_chains.insert(worker);
@@ -271,14 +275,15 @@ impl Taker<'_> {
     }
 
     fn room(&self, job: &TaskJob, class: ClassIndex) -> u32 {
-        let room = self.load.room(self.slots, job.class(class).mean_run_us);
-        let each = job.resources_of(class);
+        let class = job.class(class);
+        let room = self.load.room(self.slots, class.mean_run_us);
+        let each = &class.class.rules.needs.resources;
         if each.is_none() { room } else { room.min(self.offered.minus(&self.load.taken).fits(each)) }
     }
 
     /// Whether it could hold what needs so much, and cannot now.
     fn must_save_for(&self, each: &Resources) -> bool {
-        self.offered.minus(&self.load.taken).fits(each) == 0 && self.offered.fits(each) > 0
+        !each.is_none() && self.offered.minus(&self.load.taken).fits(each) == 0 && self.offered.fits(each) > 0
     }
 
     fn lease(&mut self, job: &mut TaskJob, task: u32) {
@@ -289,7 +294,10 @@ impl Taker<'_> {
         let class = job.class_of(task);
         self.load.held += 1;
         self.load.held_us += class.mean_run_us.unwrap_or(0.0).max(1.0);
-        self.load.taken = self.load.taken.plus(&class.class.rules.needs.resources);
+        let each = &class.class.rules.needs.resources;
+        if !each.is_none() {
+            self.load.taken = self.load.taken.plus(each);
+        }
         let bytes: usize = order.args.iter().map(OrderArg::travelling_bytes).sum();
         if bytes > MAX_ORDER_BYTES {
             return job.outbox.untold.push((self.worker, task, bytes));
