@@ -10,8 +10,8 @@ use syncline_scheduler::{
     core::{Core, Effect, GraphSubmission, Input, WorkerInfo},
     ids::Incarnation,
     tasks::{
-        Arg, Capacity, ClassIndex, FunctionId, GraphSpec, NewTask, Order, Outcome, ReportGroup, TaskClass,
-        TaskEnd, TaskIndex, TaskRef, Value,
+        Arg, Capacity, ClassIndex, FunctionId, GraphDigest, GraphSpec, NewTask, Order, Outcome, ReportGroup,
+        TaskClass, TaskEnd, TaskIndex, TaskRef, Value,
     },
 };
 
@@ -44,7 +44,13 @@ fn submitted(tasks: Vec<NewTask>) -> (Core, Vec<Effect>) {
         core.handle(1, Input::WorkerJoined { worker: Incarnation(worker), about }).unwrap();
     }
     let classes = vec![TaskClass::call(function())];
-    let spec = GraphSpec { id: "bench".parse().unwrap(), classes, tasks, complete: true };
+    let spec = GraphSpec {
+        id: "bench".parse().unwrap(),
+        digest: GraphDigest::default(),
+        classes,
+        tasks,
+        complete: true,
+    };
     let submission = GraphSubmission { spec: Box::new(spec), nonce: 1, replace: false };
     let effects = core.handle(2, Input::SubmitGraph(submission)).unwrap();
     black_box(core.take_commits(2));

@@ -4,8 +4,8 @@ use syncline_scheduler::{
     core::{Cancellation, Core, Effect, GraphSubmission, Input, Phase, Refused, WorkerInfo},
     ids::{Incarnation, JobId},
     tasks::{
-        Arg, Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphSpec, NewTask, Order, Outcome,
-        ReportGroup, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskRef, TaskState, Value,
+        Arg, Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphDigest, GraphSpec, NewTask, Order,
+        Outcome, ReportGroup, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskRef, TaskState, Value,
     },
 };
 
@@ -30,8 +30,13 @@ fn core() -> Core {
     core.handle(SUBMITTED_US, Input::WorkerJoined { worker: WORKER, about }).unwrap();
     let task = |args| NewTask { class: ClassIndex(0), args, after: vec![], name: None };
     let tasks = vec![task(vec![]), task(vec![]), task(vec![Arg::Output(TaskRef::Task(TaskIndex(1)))])];
-    let spec =
-        Box::new(GraphSpec { id: id(), classes: vec![TaskClass::call(function)], tasks, complete: true });
+    let spec = Box::new(GraphSpec {
+        id: id(),
+        digest: GraphDigest::default(),
+        classes: vec![TaskClass::call(function)],
+        tasks,
+        complete: true,
+    });
     let submission = GraphSubmission { spec, nonce: 1, replace: false };
     core.handle(SUBMITTED_US, Input::SubmitGraph(submission)).unwrap();
     core

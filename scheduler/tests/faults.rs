@@ -205,17 +205,29 @@ fn the_next_job_starts_in_the_turn_in_which_the_one_before_it_ends() {
 #[test]
 fn the_same_submission_again_is_the_same_job_and_another_one_of_its_name_is_not() {
     let mut world = World::new();
-    let submission = |nonce, replace| Submission { spec: Box::new(spec("job", "asp", 5)), nonce, replace };
+    let submit = |iterations, nonce, replace| Submission {
+        spec: Box::new(spec("job", "asp", iterations)),
+        nonce,
+        replace,
+    };
+    let submission = |nonce, replace| submit(5, nonce, replace);
     world.give(Input::Submit(submission(1, false)));
-    world.give(Input::Submit(submission(1, false)));
+    for again in [submission(1, false), submission(2, false), submission(2, true)] {
+        world.give(Input::Submit(again));
+        assert_eq!(world.job("job").generation(), Generation::first(1));
+    }
     let refuse = |world: &mut World, s| world.plane.core.handle(2_000_000, Input::Submit(s)).unwrap_err();
-    assert_eq!(refuse(&mut world, submission(2, false)), Refused::Duplicate { job: id("job") });
+    assert_eq!(refuse(&mut world, submit(6, 1, false)), Refused::Duplicate { job: id("job") });
     let running = Refused::NotOver { job: id("job"), state: "queued" };
-    assert_eq!(refuse(&mut world, submission(2, true)), running);
+    assert_eq!(refuse(&mut world, submit(6, 2, true)), running);
     assert_eq!(world.plane.core.handle(2_000_000, Input::Delete(id("job"))).unwrap_err(), running);
     world.give(Input::Cancel(cancel("job")));
-    world.give(Input::Submit(submission(2, true)));
-    assert_eq!(world.job("job").generation(), Generation::first(2));
+    world.give(Input::Submit(submission(2, false)));
+    assert_eq!(world.job("job").generation(), Generation::first(1), "it is over, and still that job");
+    for _ in 0..2 {
+        world.give(Input::Submit(submission(2, true)));
+        assert_eq!(world.job("job").generation(), Generation::first(2));
+    }
     world.give(Input::Cancel(cancel("job")));
     world.plane.core.handle(3_000_000, Input::Delete(id("job"))).unwrap();
     assert!(world.plane.core.take_commits(3_000_000)[&id("job")].gone);

@@ -1,13 +1,13 @@
 //! Tasks that fail because nobody has begun them in time.
 
 use syncline_scheduler::{
-    core::{Core, GraphSubmission, Input, Phase, StoredJob, TaskJob, WorkerInfo},
+    core::{Core, GraphSubmission, Input, Phase, StoredJob, Submission, TaskJob, WorkerInfo},
     ids::{Incarnation, JobId},
     sim,
     tasks::{
-        Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphSpec, NewTask, OnFailure, Outcome,
-        PreparedTraining, ReportGroup, Rules, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskState, TaskView,
-        Work,
+        Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphDigest, GraphSpec, NewTask, OnFailure,
+        Outcome, PreparedTraining, ReportGroup, Rules, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskState,
+        TaskView, Work,
     },
 };
 
@@ -33,7 +33,13 @@ fn class(work: Work, on_failure: OnFailure) -> TaskClass {
 fn core(class: TaskClass) -> Core {
     let mut core = Core::new(1);
     let tasks = vec![NewTask { class: ClassIndex(0), args: vec![], after: vec![], name: None }];
-    let spec = Box::new(GraphSpec { id: id(), classes: vec![class], tasks, complete: true });
+    let spec = Box::new(GraphSpec {
+        id: id(),
+        digest: GraphDigest::default(),
+        classes: vec![class],
+        tasks,
+        complete: true,
+    });
     core.handle(NOW_US, Input::SubmitGraph(GraphSubmission { spec, nonce: 1, replace: false })).unwrap();
     core
 }
@@ -163,4 +169,34 @@ fn the_next_engine_counts_on_from_where_the_task_became_ready() {
     assert_eq!(failed(&next), None);
     tick(&mut next, NOW_US + LIMIT_US);
     assert_eq!(failed(&next).unwrap().0, "E060");
+}
+
+/// A core with a training that was submitted on its own and may wait for five seconds.
+fn training_of_its_own() -> (Core, JobId) {
+    let mut training = sim::training("bsp".parse().unwrap(), 64, 8);
+    training.queue_limit_ms = Some(LIMIT_US / 1_000);
+    let spec = Box::new(sim::training_job(training));
+    let id = spec.id.clone();
+    let mut core = Core::new(1);
+    core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, replace: false })).unwrap();
+    (core, id)
+}
+
+#[test]
+fn a_training_of_its_own_that_no_worker_joins_in_time_fails_and_says_what_was_missing() {
+    let (mut core, id) = training_of_its_own();
+    tick(&mut core, NOW_US + LIMIT_US - 1);
+    assert_eq!(*core.job(&id).unwrap().phase(), Phase::Queued);
+    tick(&mut core, NOW_US + LIMIT_US);
+    let phase = core.job(&id).unwrap().phase().clone();
+    let reason = "nobody has begun it within 5000 ms: it waits for 1 worker: none is there".to_owned();
+    assert_eq!(phase, Phase::Failed { code: "E060".into(), reason });
+}
+
+#[test]
+fn a_training_of_its_own_that_a_worker_has_joined_has_no_limit_any_more() {
+    let (mut core, id) = training_of_its_own();
+    core.handle(NOW_US + 1, Input::WorkerJoined { worker: WORKER, about: WorkerInfo::default() }).unwrap();
+    tick(&mut core, NOW_US + 2 * LIMIT_US);
+    assert!(!core.job(&id).unwrap().phase().is_over());
 }

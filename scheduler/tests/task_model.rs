@@ -10,9 +10,9 @@ use syncline_scheduler::{
     core::{Cancellation, Core, Effect, GraphSubmission, Input, Phase, StoredJob, TaskJob, WorkerInfo},
     ids::{Incarnation, JobId},
     tasks::{
-        Arg, Backoff, Bytes, Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphSpec, NewTask,
-        OnFailure, Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules, Spawned, TaskClass, TaskEnd,
-        TaskIndex, TaskOrder, TaskQuery, TaskRef, TaskState, TaskView, Value, Work,
+        Arg, Backoff, Bytes, Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphDigest, GraphSpec,
+        NewTask, OnFailure, Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules, Spawned, TaskClass,
+        TaskEnd, TaskIndex, TaskOrder, TaskQuery, TaskRef, TaskState, TaskView, Value, Work,
     },
 };
 
@@ -479,6 +479,7 @@ fn run(graphs: &[Vec<NewTask>], parts: usize, seed: u64, slots: u32, misfortunes
         let first = tasks.len() / parts;
         let spec = GraphSpec {
             id: id.clone(),
+            digest: GraphDigest::default(),
             classes: vec![class()],
             tasks: tasks[..first].to_vec(),
             complete: parts == 1,
@@ -557,7 +558,13 @@ proptest! {
 fn run_and_cancel(tasks: &[NewTask], seed: u64, slots: u32, steps: u64, grace_ms: u64) {
     let mut world = World::new(seed, slots);
     let id: JobId = "job".parse().unwrap();
-    let spec = GraphSpec { id: id.clone(), classes: vec![class()], tasks: tasks.to_vec(), complete: true };
+    let spec = GraphSpec {
+        id: id.clone(),
+        digest: GraphDigest::default(),
+        classes: vec![class()],
+        tasks: tasks.to_vec(),
+        complete: true,
+    };
     let submission = GraphSubmission { spec: Box::new(spec), nonce: 1, replace: false };
     world.handle(Input::SubmitGraph(submission));
     (0..steps).for_each(|_| world.step(60));
@@ -616,7 +623,13 @@ fn a_task_that_gathers_more_than_a_message_holds_fails_with_its_code_and_its_wor
     let mut tasks: Vec<NewTask> = (0..WIDTH).map(|_| task(vec![])).collect();
     tasks.push(task(vec![Arg::Outputs((0..WIDTH).map(|n| TaskRef::Task(TaskIndex(n))).collect())]));
     let id: JobId = "gather".parse().unwrap();
-    let spec = Box::new(GraphSpec { id: id.clone(), classes: vec![class()], tasks, complete: true });
+    let spec = Box::new(GraphSpec {
+        id: id.clone(),
+        digest: GraphDigest::default(),
+        classes: vec![class()],
+        tasks,
+        complete: true,
+    });
     let submission = GraphSubmission { spec, nonce: 1, replace: false };
     let mut effects = core.handle(2, Input::SubmitGraph(submission)).unwrap();
     while let Some(effect) = effects.pop() {
@@ -655,8 +668,13 @@ fn a_chain_that_a_worker_has_ahead_is_given_out_once() {
         name: None,
     };
     let tasks = (0..LENGTH).map(task).collect();
-    let spec =
-        Box::new(GraphSpec { id: "chain".parse().unwrap(), classes: vec![class()], tasks, complete: true });
+    let spec = Box::new(GraphSpec {
+        id: "chain".parse().unwrap(),
+        digest: GraphDigest::default(),
+        classes: vec![class()],
+        tasks,
+        complete: true,
+    });
     let submission = GraphSubmission { spec, nonce: 1, replace: false };
     let mut effects = core.handle(2, Input::SubmitGraph(submission)).unwrap();
     let mut given = Vec::new();

@@ -5,9 +5,9 @@ use syncline_scheduler::{
     ids::{Incarnation, JobId},
     sim,
     tasks::{
-        Arg, Backoff, Capacity, ClassIndex, FunctionId, GraphSpec, NewTask, Outcome, PreparedTraining,
-        ReportGroup, Rules, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskRef, TaskState, TaskView,
-        TrainingChanges, Value, Work,
+        Arg, Backoff, Capacity, ClassIndex, FunctionId, GraphDigest, GraphSpec, NewTask, Outcome,
+        PreparedTraining, ReportGroup, Rules, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskRef, TaskState,
+        TaskView, TrainingChanges, Value, Work,
     },
 };
 
@@ -43,7 +43,8 @@ fn changes(changes: &TrainingChanges) -> Vec<u8> {
 }
 
 fn submission(name: &str, tasks: Vec<NewTask>, replace: bool, nonce: u32) -> Input {
-    let spec = GraphSpec { id: id(name), classes: classes(), tasks, complete: true };
+    let spec =
+        GraphSpec { id: id(name), digest: GraphDigest::default(), classes: classes(), tasks, complete: true };
     Input::SubmitGraph(GraphSubmission { spec: Box::new(spec), nonce, replace })
 }
 
@@ -198,7 +199,13 @@ fn names_that_the_engine_gives_and_options_that_calls_have_are_refused() {
     assert!(matches!(refused, Refused::Reserved { .. }), "{refused}");
     let mut classes = classes();
     classes[0].rules.priority = 1;
-    let spec = GraphSpec { id: id("graph"), classes, tasks: vec![task(0, vec![])], complete: true };
+    let spec = GraphSpec {
+        id: id("graph"),
+        digest: GraphDigest::default(),
+        classes,
+        tasks: vec![task(0, vec![])],
+        complete: true,
+    };
     let urgent = Input::SubmitGraph(GraphSubmission { spec: Box::new(spec), nonce: 7, replace: false });
     assert!(core.handle(NOW_US, urgent).unwrap_err().to_string().starts_with("[E057]"));
     assert!(core.task_job(&id("graph")).is_none());

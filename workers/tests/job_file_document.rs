@@ -98,6 +98,7 @@ const TABLES: &[Table] = &[
         ("clip_norm",     "number", "", "clip_norm = 1.0", "Longest gradient that is applied"),
         ("min_workers",   "integer", "1", "min_workers = 2", "Workers without which the job does not start"),
         ("max_workers",   "integer", "", "max_workers = 4", "Most workers that it gets; all there are if left out"),
+        ("queue_limit_s", "integer", "", "queue_limit_s = 600", "Seconds for which the job may wait for its first worker; then it fails (E060). It waits for ever if left out"),
         ("ahead",         "integer", "", "ahead = 2", "Iterations that are granted ahead, 1 to 64"),
         ("params",        "path", "", "params = 'names.txt'", "The parameters to train, one name a line, as PyTorch prints them: they decide alone"),
         ("freeze",        "list of names", "[]", "freeze = ['features.*']", "Parameters that stay as they are; `*` stands for any characters"),

@@ -8,7 +8,7 @@ use syncline_scheduler::{
     graph::TaskId,
     ids::{JobId, ShardIndex, Superstep},
     spec::JobSpec,
-    tasks::{GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
+    tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
 
 use super::shard::Collected;
@@ -122,7 +122,7 @@ impl EngineFault {
         match self {
             Self::InvalidJob(_) => "correct the job and submit it again; nothing was stored",
             Self::DuplicateJob { .. } => {
-                "give the job another id, or delete the old one once it is over: `syncline delete JOB`, `submit --replace`"
+                "another job has this id: choose another one, or delete the old job once it is over: `syncline delete JOB`, `submit --replace`"
             }
             Self::UnknownJob { .. } => "`syncline jobs` lists the jobs",
             Self::MissingBlob { .. } => {
@@ -156,11 +156,12 @@ impl EngineFault {
 pub trait ClientService {
     /// Addresses of the parameter shards, where blobs are uploaded.
     async fn shards() -> Result<Vec<String>, EngineFault>;
-    /// Acknowledged means committed in Redis. `nonce` is drawn by the caller: the same spec with the same nonce is the same
-    /// job, so the call may be repeated. With `replace` a job of the same name that is over makes room.
-    async fn submit(spec: JobSpec, nonce: u32, replace: bool) -> Result<(), EngineFault>;
-    /// A job of general tasks, or its first part. As [`ClientService::submit`] otherwise.
-    async fn submit_graph(spec: GraphSpec, nonce: u32, replace: bool) -> Result<(), EngineFault>;
+    /// Acknowledged means committed in Redis. `nonce` is drawn by the caller. Gives the nonce of the job: another one if the
+    /// same spec was submitted before, which is then that job. With `replace` a job of the same name that is over makes
+    /// room, also one of the same spec, unless it has that nonce. So the call may be repeated.
+    async fn submit(spec: JobSpec, nonce: u32, replace: bool) -> Result<u32, EngineFault>;
+    /// A job of general tasks, or its first part, and what there is of it then. As [`ClientService::submit`] otherwise.
+    async fn submit_graph(spec: GraphSpec, nonce: u32, replace: bool) -> Result<GraphReceipt, EngineFault>;
     /// A further part of a graph that was not complete; `first` is the place of its first task. May be repeated.
     async fn extend_graph(
         job: JobId,

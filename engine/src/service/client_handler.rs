@@ -7,7 +7,7 @@ use syncline_scheduler::{
     graph::TaskId,
     ids::{JobId, Superstep},
     spec::JobSpec,
-    tasks::{GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
+    tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
 use tarpc::context::Context;
 use tokio::time::Instant;
@@ -94,17 +94,19 @@ impl ClientService for ClientHandler {
         self.0.all_shards()
     }
 
-    async fn submit(self, _: Context, spec: JobSpec, nonce: u32, replace: bool) -> Result<(), EngineFault> {
+    async fn submit(self, _: Context, spec: JobSpec, nonce: u32, replace: bool) -> Result<u32, EngineFault> {
         spec.validate().map_err(|e| EngineFault::InvalidJob(e.to_string()))?;
         self.0.dispatcher()?;
         self.0.all_shards()?;
         if let Some((_, train)) = spec.train() {
             self.0.check_blobs(train.model.blobs().map(|d| (*d).to_owned()).into()).await?;
         }
-        self.0
-            .commit_input(Input::Submit(Submission { spec: Box::new(spec), nonce, replace }))
-            .await
-            .map(drop)
+        let job = spec.id.clone();
+        self.0.commit_input(Input::Submit(Submission { spec: Box::new(spec), nonce, replace })).await?;
+        let name = job.clone();
+        let nonce = self.0.query(move |core| core.job(&name).map(|job| job.generation().nonce())).await?;
+        // Somebody may have deleted it meanwhile.
+        nonce.ok_or(EngineFault::UnknownJob { job })
     }
 
     async fn submit_graph(
@@ -113,11 +115,15 @@ impl ClientService for ClientHandler {
         spec: GraphSpec,
         nonce: u32,
         replace: bool,
-    ) -> Result<(), EngineFault> {
+    ) -> Result<GraphReceipt, EngineFault> {
         self.0.dispatcher()?;
         self.0.check_graph(&spec.classes, &spec.tasks).await?;
+        let (job, digest) = (spec.id.clone(), spec.digest);
         let submission = GraphSubmission { spec: Box::new(spec), nonce, replace };
-        self.0.commit_input(Input::SubmitGraph(submission)).await.map(drop)
+        self.0.commit_input(Input::SubmitGraph(submission)).await?;
+        let name = job.clone();
+        let receipt = self.0.query(move |core| core.task_job(&name)?.receipt(digest)).await?;
+        receipt.ok_or(EngineFault::UnknownJob { job })
     }
 
     async fn extend_graph(

@@ -38,7 +38,8 @@ pub(super) fn log_commit(job: &JobId, commit: &Commit) {
                 reason = f("reason"),
                 "job excludes a worker for now"
             ),
-            "attempt_failed" => {
+            // Of a general task it is one of many, and the events tell of it.
+            "attempt_failed" if f("attempt").is_empty() => {
                 warn!(%job, task = f("task"), code = f("code"), reason = f("reason"), "attempt failed");
             }
             _ => {}

@@ -23,6 +23,8 @@ impl WorkerStatus {
             ("host", self.about.host),
             ("device", self.about.device),
             ("pid", self.about.pid.to_string()),
+            ("memory_bytes", self.about.capacity.resources.memory_bytes.to_string()),
+            ("gpus", self.about.capacity.resources.gpus.to_string()),
             ("holding", holding.to_string()),
             ("stopping", self.activity.stopping.to_string()),
             ("blocked_on", self.activity.blocked_on.unwrap_or_default()),

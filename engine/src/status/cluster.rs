@@ -19,6 +19,10 @@ pub struct LiveWorker {
     pub device: String,
     /// Of its process; 0: not known.
     pub pid: u32,
+    /// Memory that general tasks may take together.
+    pub memory_bytes: u64,
+    /// GPUs that they may take.
+    pub gpus: u32,
     /// Tasks that it has been leased.
     pub holding: u32,
     /// Functions of general tasks that were told to stop and have not returned.
@@ -108,9 +112,9 @@ mod tests {
 
     #[test]
     fn a_worker_has_its_number_as_it_is_printed() {
-        let text =
-            "id=w3 name=n host=h device=cpu pid=0 holding=1 stopping=0 blocked_on= running_ms=0 silent_ms=2";
-        let worker = LiveWorker::read(&fields(text)).unwrap();
-        assert_eq!((worker.id, worker.blocked_on), (Incarnation(3), None));
+        const ABOUT: &str = "id=w3 name=n host=h device=cpu pid=0 memory_bytes=4096 gpus=0";
+        let now = "holding=1 stopping=0 blocked_on= running_ms=0 silent_ms=2";
+        let worker = LiveWorker::read(&fields(&format!("{ABOUT} {now}"))).unwrap();
+        assert_eq!((worker.id, worker.blocked_on, worker.memory_bytes), (Incarnation(3), None, 4096));
     }
 }

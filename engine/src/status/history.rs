@@ -51,6 +51,8 @@ pub enum EventKind {
     SuperstepReplanned,
     IterationTorn,
     AttemptFailed,
+    /// Of general tasks: an attempt was done after others have failed.
+    AttemptDone,
     /// Of general tasks: one has failed for good.
     TaskFailed,
     /// Of general tasks: a worker was lost that had some.
@@ -83,6 +85,9 @@ pub struct JobEvent {
     /// The task or node.
     #[serde(default)]
     pub task: Option<String>,
+    /// Which attempt at a general task it was, from 1.
+    #[serde(default)]
+    pub attempt: Option<u64>,
     /// The job that trains for it.
     #[serde(default, deserialize_with = "parsed_option", serialize_with = "printed_option")]
     pub training: Option<JobId>,
@@ -134,7 +139,8 @@ mod tests {
         let fields =
             ["what", "at_ms", "worker", "name", "factor", "barrier", "shortened", "host", "code", "reason"];
         let fields =
-            [&fields[..], &["again_in_ms", "until_ms", "path", "task", "training", "tasks"]].concat();
+            [&fields[..], &["again_in_ms", "until_ms", "path", "task", "attempt", "training", "tasks"]]
+                .concat();
         let is_event =
             |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !fields.contains(word);
         let events: Vec<&str> = paragraph.split('`').skip(1).step_by(2).filter(is_event).collect();

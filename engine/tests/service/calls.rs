@@ -83,14 +83,18 @@ async fn a_job_and_its_blobs_survive_a_crash_of_the_engine_and_go_when_it_is_del
     rig.announce(shard.clone()).await.unwrap();
     let job: JobId = "digits".parse().unwrap();
     let client = rig.client().await;
-    client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
-    client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
-    let other = client.submit(within(TEST_TIMEOUT), spec(&job), 2, false).await.unwrap();
-    assert_eq!(other, Err(EngineFault::DuplicateJob { job: job.clone() }), "another nonce is another job");
+    for nonce in [1, 1, 2] {
+        let submitted = client.submit(within(TEST_TIMEOUT), spec(&job), nonce, false).await.unwrap();
+        assert_eq!(submitted, Ok(1), "the same spec is the same job");
+    }
+    let other = JobSpec { id: job.clone(), ..training_job(training("asp".parse().unwrap(), 64, 32)) };
+    let other = client.submit(within(TEST_TIMEOUT), other, 2, false).await.unwrap();
+    assert_eq!(other, Err(EngineFault::DuplicateJob { job: job.clone() }), "another spec is another job");
 
     rig.crash().await;
     rig.announce(shard).await.unwrap();
     let client = rig.client().await;
+    assert_eq!(client.submit(within(TEST_TIMEOUT), spec(&job), 3, false).await.unwrap(), Ok(1));
     let jobs = client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap();
     assert_eq!((jobs.len(), jobs[0]["id"].as_str()), (1, "digits"));
     let named = client.gc(within(TEST_TIMEOUT), 60).await.unwrap().unwrap();

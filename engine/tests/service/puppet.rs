@@ -7,8 +7,8 @@ use syncline_engine::rpc::{
 use syncline_scheduler::{
     ids::JobId,
     tasks::{
-        Arg, Capacity, ClassIndex, FunctionId, GraphSpec, NewTask, Order, Outcome, ReportGroup, TaskClass,
-        TaskEnd, TaskIndex, TaskOrder, TaskRef, Value,
+        Arg, Capacity, ClassIndex, FunctionId, GraphDigest, GraphSpec, NewTask, Order, Outcome, ReportGroup,
+        TaskClass, TaskEnd, TaskIndex, TaskOrder, TaskRef, Value,
     },
 };
 
@@ -35,7 +35,7 @@ pub fn take(inputs: &[u32]) -> NewTask {
 
 pub fn graph(id: &str, tasks: Vec<NewTask>) -> GraphSpec {
     let classes = vec![TaskClass::call(function())];
-    GraphSpec { id: id.parse().unwrap(), classes, tasks, complete: true }
+    GraphSpec { id: id.parse().unwrap(), digest: GraphDigest::default(), classes, tasks, complete: true }
 }
 
 pub async fn submit(client: &ClientServiceClient, spec: GraphSpec) -> JobId {
@@ -60,7 +60,7 @@ pub struct Puppet {
 impl Puppet {
     pub async fn register(rig: &Rig, slots: u32) -> Self {
         let calls = rig.worker().await;
-        let capacity = Capacity { slots, functions: [function()].into(), labels: [].into() };
+        let capacity = Capacity { slots, functions: [function()].into(), ..Capacity::default() };
         let hello = WorkerHello { capacity, ..hello() };
         let registered = calls.register(within(TEST_TIMEOUT), hello).await.unwrap().unwrap();
         let cursor = OrderCursor { epoch: registered.epoch, next: 0 };

@@ -10,7 +10,10 @@ use syncline_engine::{
 use syncline_scheduler::{
     graph::TaskId,
     ids::{JobId, Superstep},
-    tasks::{Arg, BlobValue, GraphSpec, Order, OrderArg, TaskIndex, TaskQuery, TaskState},
+    tasks::{
+        Arg, BlobValue, GraphDigest, GraphReceipt, GraphSpec, Order, OrderArg, TaskIndex, TaskQuery,
+        TaskState,
+    },
 };
 use tarpc::{ClientMessage, Request};
 use tokio::time::timeout;
@@ -116,6 +119,41 @@ async fn a_graph_comes_in_parts_and_begins_when_all_are_there() {
     );
     let keeps = client.gc(within(TEST_TIMEOUT), 60).await.unwrap().unwrap();
     assert_eq!(keeps.blobs, 1, "the large value is not collected while the job names it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_submits_a_graph_again_gets_the_job_that_is_there_and_what_it_lacks() {
+    let mut rig = Rig::start(1).await;
+    let digest = |byte| GraphDigest::new([byte; 32]);
+    let first = GraphSpec { digest: digest(1), complete: false, ..graph("again", vec![call(b"1")]) };
+    let job = first.id.clone();
+    let submit = async |rig: &Rig, spec: &GraphSpec, nonce, replace| {
+        let client = rig.client().await;
+        client.submit_graph(within(TEST_TIMEOUT), spec.clone(), nonce, replace).await.unwrap()
+    };
+    let there = |nonce, tasks, is_closed| Ok(GraphReceipt { nonce, tasks, is_closed });
+    // The second client comes while the first one sends, and the third after the engine was killed.
+    assert_eq!(submit(&rig, &first, 1, false).await, there(1, 1, false));
+    assert_eq!(submit(&rig, &first, 2, false).await, there(1, 1, false));
+    let client = rig.client().await;
+    let extend = client.extend_graph(within(TEST_TIMEOUT), job.clone(), 1, TaskIndex(1), vec![take(&[0])]);
+    extend.await.unwrap().unwrap();
+    rig.crash().await;
+    assert_eq!(submit(&rig, &first, 3, true).await, there(1, 2, false));
+    let client = rig.client().await;
+    client.start_graph(within(TEST_TIMEOUT), job.clone(), 1, 2).await.unwrap().unwrap();
+    assert_eq!(submit(&rig, &first, 4, false).await, there(1, 2, true));
+    let other = GraphSpec { digest: digest(2), ..first.clone() };
+    let taken = Err(EngineFault::DuplicateJob { job: job.clone() });
+    assert_eq!(submit(&rig, &other, 1, false).await, taken, "another graph, whatever its nonce");
+
+    // Over, it is the same job until somebody deletes it or wants it done once more.
+    client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap().unwrap();
+    assert_eq!(submit(&rig, &first, 5, false).await, there(1, 2, true));
+    assert_eq!(submit(&rig, &first, 6, true).await, there(6, 1, false));
+    client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap().unwrap();
+    client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
+    assert_eq!(submit(&rig, &first, 7, false).await, there(7, 1, false), "a new job with a nonce of its own");
 }
 
 #[tokio::test(flavor = "multi_thread")]

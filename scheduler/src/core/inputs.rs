@@ -144,8 +144,8 @@ pub struct Cancellation {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Submission {
     pub spec: Box<JobSpec>,
-    /// Drawn by the client, the same for every try: a submission that was taken before is answered as it was then. Also
-    /// tells the job from others of the same name.
+    /// Drawn by the client, the same for every try. Tells the job from others of the same name that come before or after
+    /// it, the same ones among them. A submission of what is there already is answered as it was then, whatever its nonce.
     pub nonce: u32,
     /// A job of the same name that is over makes room.
     pub replace: bool,

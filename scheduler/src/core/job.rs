@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     change_set::{ChangeSet, MetricsWindow},
     effects::Effect,
-    inputs::Submission,
     member::{Member, Membership},
     recent_rate::RecentRate,
     records::{Counters, CurveSampling, JobState, Phase, Task, TaskBody},
@@ -116,11 +115,6 @@ impl Job {
         }
         job.event("job_submitted", now_us, vec![("nodes", job.spec.nodes.len().to_string())]);
         job
-    }
-
-    /// Whether this is the job of that very submission.
-    pub(super) fn was_submitted_as(&self, submission: &Submission) -> bool {
-        self.state.generation.nonce() == submission.nonce && self.spec == *submission.spec
     }
 
     /// The shards hold the initial parameters: training may begin.

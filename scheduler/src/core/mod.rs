@@ -29,6 +29,7 @@ mod reports;
 mod shard_protocol;
 mod state_machine;
 mod stragglers;
+mod submitting;
 mod summary;
 mod superstep;
 mod tasks;

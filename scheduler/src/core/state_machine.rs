@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     commit::{Commit, Commits},
     effects::Effect,
-    inputs::{Input, Refused, Submission, WorkerInfo},
+    inputs::{Input, Refused, WorkerInfo},
     job::Job,
     records::Phase,
     shard_protocol::HeldJob,
@@ -152,25 +152,6 @@ impl Core {
         Ok(())
     }
 
-    /// Takes a job in. The same submission again changes nothing.
-    fn submit(
-        &mut self,
-        submission: Submission,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refused> {
-        submission.spec.validate()?;
-        let id = submission.spec.id.clone();
-        if self.jobs.get(&id).is_some_and(|old| old.was_submitted_as(&submission)) {
-            return Ok(());
-        }
-        self.check_name(&id, submission.replace)?;
-        self.remove_task_job(&id, effects);
-        let job = Job::new(*submission.spec, submission.nonce, self.shards, now_us);
-        self.jobs.insert(id, job);
-        Ok(())
-    }
-
     fn worker_gone(&mut self, worker: Incarnation, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
         self.forget_worker(worker);
         for job in self.jobs.values_mut().filter(|j| !j.state.phase.is_over()) {
@@ -200,6 +181,7 @@ impl Core {
         for job in self.jobs.values_mut().filter(|j| j.state.phase == Phase::Running) {
             job.tick(now_us, effects);
         }
+        self.end_queued(now_us, effects);
         self.tasks_tick(now_us, effects);
     }
 

@@ -97,6 +97,9 @@ pub struct TrainSpec {
     /// shorter than a control round trip.
     #[serde(default)]
     pub ahead: Option<u32>,
+    /// Longest time for which the job may wait for its first worker. That of a training in a graph is up to its task.
+    #[serde(default)]
+    pub queue_limit_ms: Option<u64>,
 }
 
 fn one_worker() -> u32 {

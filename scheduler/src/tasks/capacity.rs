@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{FunctionId, Needs, TaskClass};
+use super::{FunctionId, Needs, Resources, TaskClass};
 
-/// Slots, functions and labels of one worker. One that has no functions only trains.
+/// Slots, functions, labels, memory and GPUs of one worker. One that has no functions only trains.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capacity {
     /// Tasks that it runs at the same time.
     pub slots: u32,
     pub functions: BTreeSet<FunctionId>,
     pub labels: BTreeMap<String, String>,
+    /// What its tasks may take together.
+    #[serde(default)]
+    pub resources: Resources,
 }
 
 impl Capacity {
@@ -29,6 +32,7 @@ impl Capacity {
     /// Whether that function can be called here with what it needs.
     pub fn can_call(&self, function: &FunctionId, needs: &Needs) -> bool {
         needs.slots <= self.slots
+            && (needs.resources.is_none() || self.resources.fits(&needs.resources) > 0)
             && self.functions.contains(function)
             && needs.labels.iter().all(|(name, value)| self.labels.get(name) == Some(value))
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use super::PreparedTraining;
+use super::{PreparedTraining, Resources};
 use crate::ids::Name;
 
 /// A function that some workers have: its name, and a digest of its types, so that a graph and a worker that were built
@@ -57,11 +57,14 @@ pub struct Needs {
     /// Labels that the worker must carry.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// What it takes of the worker's memory and GPUs while the worker has it.
+    #[serde(default)]
+    pub resources: Resources,
 }
 
 impl Default for Needs {
     fn default() -> Self {
-        Self { slots: 1, labels: BTreeMap::new() }
+        Self { slots: 1, labels: BTreeMap::new(), resources: Resources::default() }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BlobValue, Bytes, TaskClass};
+use super::{BlobValue, Bytes, GraphDigest, TaskClass};
 use crate::ids::{JobId, NodeName};
 
 /// Place of a task in its job's graph, in the order in which they were added, from 0.
@@ -71,8 +71,21 @@ impl NewTask {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GraphSpec {
     pub id: JobId,
+    /// Of the whole graph, this part and all others: the same graph under the same id is the same job.
+    pub digest: GraphDigest,
     pub classes: Vec<TaskClass>,
     pub tasks: Vec<NewTask>,
     /// Whether these are all: otherwise more parts follow, and it begins when it is told that they have come.
     pub complete: bool,
+}
+
+/// What there is of a graph that was submitted, now or earlier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GraphReceipt {
+    /// Names this job in the calls that bring the rest: another one than was sent if the graph was there already.
+    pub nonce: u32,
+    /// Tasks that have come, those that tasks of the graph have added included.
+    pub tasks: u32,
+    /// Whether all of the graph has come, or no more of it is taken.
+    pub is_closed: bool,
 }

@@ -5,7 +5,10 @@ use syncline_scheduler::{
     ids::JobId,
     sim,
     spec::{JobSpec, Node, NodeKind, TrainSpec},
-    tasks::{Backoff, ClassIndex, GraphSpec, NewTask, PreparedTraining, Rules, TaskClass, TaskRef, Work},
+    tasks::{
+        Backoff, ClassIndex, GraphDigest, GraphSpec, NewTask, PreparedTraining, Rules, TaskClass, TaskRef,
+        Work,
+    },
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +60,7 @@ pub fn submission(s: &Settings) -> Input {
     let task = |n| NewTask { class: ClassIndex(0), args: Vec::new(), after: after(n), name: None };
     let spec = GraphSpec {
         id: "graph".parse().unwrap(),
+        digest: GraphDigest::default(),
         classes: vec![TaskClass { work, rules }],
         tasks: (0..s.trainings).map(task).collect(),
         complete: true,

@@ -109,16 +109,18 @@ impl Client {
         self.retry_while_away(|c| async move { c.shards(within(CALL_TIMEOUT)).await }).await
     }
 
-    /// Submits a spec whose blobs are uploaded. Returns when it is committed in Redis. Repeated while the engine is away,
-    /// which makes no second job. With `replace` a job of the same id that is over makes room, with all that is stored of
-    /// it but its snapshot files.
-    pub async fn submit_spec(&self, spec: JobSpec, replace: bool) -> Result<(), ClientError> {
+    /// Submits a spec whose blobs are uploaded. Returns when it is committed in Redis, and tells whether it is a new job: the
+    /// same spec again is the job that is there. Repeated while the engine is away, which makes no second job. With
+    /// `replace` a job of the same id that is over makes room, with all that is stored of it but its snapshot files.
+    pub async fn submit_spec(&self, spec: JobSpec, replace: bool) -> Result<bool, ClientError> {
         let nonce: u32 = rand::random();
-        self.retry_while(RETRY_LIMIT, ClientError::is_passing, |c| {
-            let spec = spec.clone();
-            async move { c.submit(within(CALL_TIMEOUT), spec, nonce, replace).await }
-        })
-        .await
+        let there = self
+            .retry_while(RETRY_LIMIT, ClientError::is_passing, |c| {
+                let spec = spec.clone();
+                async move { c.submit(within(CALL_TIMEOUT), spec, nonce, replace).await }
+            })
+            .await?;
+        Ok(there == nonce)
     }
 
     /// Removes a job that is over or damaged, with all that is stored of it but its snapshot files.

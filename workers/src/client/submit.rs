@@ -11,6 +11,8 @@ use crate::submit::{JobGraph, MissingKernel, PreparedJob, SubmitError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submitted {
     pub id: JobId,
+    /// `false`: the same job was submitted before, and is this one.
+    pub is_new: bool,
     /// What is doubtful about the model, and what settles it, a sentence each.
     pub warnings: Vec<String>,
 }
@@ -18,6 +20,9 @@ pub struct Submitted {
 impl Client {
     /// Derives what is to be derived, checks model and data, uploads what the parameter server lacks, and submits. Returns
     /// when the job is committed in Redis.
+    ///
+    /// The same job again, model, data and settings, is the job that is there, also when it is over: whoever did not hear the
+    /// answer asks again. Another job under an id that is taken is refused (E130).
     ///
     /// Deriving takes seconds for a large model, and the first call may have to fetch ONNX Runtime. Without feature `train`
     /// only ready training graphs are taken.
@@ -69,10 +74,10 @@ impl Client {
     }
 
     async fn upload_and_submit(&self, job: PreparedJob, replace: bool) -> Result<Submitted, SubmitError> {
-        let submitted = Submitted { id: job.spec.id.clone(), warnings: job.warnings.clone() };
+        let (id, warnings) = (job.spec.id.clone(), job.warnings.clone());
         let spec = self.upload(job).await?;
-        self.submit_spec(spec, replace).await?;
-        Ok(submitted)
+        let is_new = self.submit_spec(spec, replace).await?;
+        Ok(Submitted { id, is_new, warnings })
     }
 
     async fn upload(&self, job: PreparedJob) -> Result<JobSpec, SubmitError> {

@@ -83,6 +83,21 @@ impl CallOptions {
         self
     }
 
+    /// Memory of a worker that it takes up while it runs, in bytes; 0 without this. It is counted, not measured: all that
+    /// runs on a worker never says more than the worker offers.
+    #[must_use]
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.rules.needs.resources.memory_bytes = bytes;
+        self
+    }
+
+    /// GPUs of a worker that it has for itself while it runs; 0 without this.
+    #[must_use]
+    pub fn gpu(mut self, gpus: u32) -> Self {
+        self.rules.needs.resources.gpus = gpus;
+        self
+    }
+
     /// Only workers that carry this label run it.
     #[must_use]
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {

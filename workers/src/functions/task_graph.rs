@@ -2,7 +2,7 @@
 
 use syncline_scheduler::{
     core::Trained,
-    tasks::{NewTask, PreparedTraining, TaskClass, TaskRef, TrainingChanges},
+    tasks::{GraphDigest, NewTask, PreparedTraining, TaskClass, TaskRef, TrainingChanges},
 };
 
 use super::{
@@ -143,6 +143,24 @@ impl TaskGraph {
             None => Ok((&self.parts.classes, &self.parts.tasks)),
         }
     }
+
+    /// Tells the graph from others: of its classes and tasks with every byte of what they are called with, not of the id.
+    pub(crate) fn digest(&self) -> GraphDigest {
+        let mut hasher = blake3::Hasher::new();
+        let mut feed = |encoded: postcard::Result<Vec<u8>>| {
+            let encoded = encoded.expect("classes and tasks always have an encoding");
+            hasher.update(&encoded);
+            encoded
+        };
+        // Lengths stand in front of all lists and texts, so no two graphs are the same bytes.
+        feed(postcard::to_stdvec(&self.parts.classes));
+        let mut buffer = Vec::new();
+        for task in &self.parts.tasks {
+            buffer.clear();
+            buffer = feed(postcard::to_extend(task, buffer));
+        }
+        GraphDigest::new(*hasher.finalize().as_bytes())
+    }
 }
 
 #[cfg(test)]
@@ -162,5 +180,25 @@ mod tests {
         assert_eq!(told.to_string(), "[E340] call 1 of the graph, of `add`, cannot be made");
         assert_eq!(told.source, ArgumentError::OtherGraph { place: 1 });
         assert_eq!(other.tasks().unwrap().1.len(), 1);
+    }
+
+    #[test]
+    fn the_same_graph_has_the_same_digest_and_another_one_does_not() {
+        let graph = |id: &str, last: u64, options: &CallOptions| {
+            let mut graph = TaskGraph::new(id);
+            let three = graph.call(ADD, (1, 2));
+            graph.call_with(options, ADD, (three, last));
+            graph.digest()
+        };
+        let plain = CallOptions::new();
+        let first = graph("a", 7, &plain);
+        assert_eq!(graph("b", 7, &plain), first, "ids are compared on their own");
+        let others = [
+            graph("a", 8, &plain),
+            graph("a", 7, &plain.clone().retries(1)),
+            graph("a", 7, &plain.name("n")),
+        ];
+        assert!(others.iter().all(|other| *other != first) && others[0] != others[1]);
+        assert_ne!(TaskGraph::new("a").digest(), first);
     }
 }

@@ -37,6 +37,8 @@ pub struct Settings {
     pub min_workers: u32,
     pub max_workers: Option<u32>,
     pub ahead: Option<u32>,
+    /// Longest time for which the job may wait for its first worker; without it, it waits for ever.
+    pub queue_limit_s: Option<u64>,
     /// The parameters to train, as PyTorch names them: they decide alone, and all of them have to exist.
     pub params: Option<ParamList>,
     /// Parameters that stay as they are, as names or patterns such as `features.*`.
@@ -67,6 +69,7 @@ impl Default for Settings {
             min_workers: 1,
             max_workers: None,
             ahead: None,
+            queue_limit_s: None,
             params: None,
             freeze: Vec::new(),
             eval_mode: false,

@@ -9,11 +9,12 @@ use std::{
 use syncline_engine::rpc::{
     Outage, Registered, WorkerHello, WorkerServiceClient, hello::Role, hostname, within,
 };
+use syncline_kit::Device;
 use syncline_runtime::Runtime;
 use syncline_scheduler::{
     core::Assignment,
     ids::{Incarnation, JobId},
-    tasks::Capacity,
+    tasks::{Capacity, Resources},
 };
 use tokio::{
     runtime::Handle,
@@ -73,8 +74,18 @@ fn capacity(options: &WorkerOptions) -> Capacity {
     functions.extend(options.runtime.is_some().then(|| RUN_MODEL.id()));
     match functions.is_empty() {
         true => Capacity::default(),
-        false => Capacity { slots: options.slots.max(1), functions, labels: options.labels.clone() },
+        false => Capacity {
+            slots: options.slots.max(1),
+            functions,
+            labels: options.labels.clone(),
+            resources: Resources { memory_bytes: options.memory_bytes, gpus: gpus(options) },
+        },
     }
+}
+
+/// The GPU that it computes on, if it does.
+fn gpus(options: &WorkerOptions) -> u32 {
+    u32::from(options.runtime.is_some() && options.exec.device != Device::Cpu)
 }
 
 async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, WorkerError> {

@@ -16,6 +16,7 @@ mod load;
 mod local_steps;
 mod lock;
 mod loss_scale;
+mod machine_memory;
 mod metrics;
 mod models;
 mod options;
@@ -32,6 +33,7 @@ mod throttle;
 
 pub use control::run;
 pub use error::WorkerError;
+pub use machine_memory::machine_memory_bytes;
 pub use options::{WorkerOptions, load_runtime};
 pub use program::{Worker, WorkerBuilder};
 pub use throttle::Throttle;

@@ -7,7 +7,7 @@ use syncline_kit::Device;
 use syncline_ps::transport::Choice;
 use syncline_runtime::{ExecOptions, Runtime};
 
-use super::{Throttle, WorkerError};
+use super::{Throttle, WorkerError, machine_memory::machine_memory_bytes};
 use crate::{client::Cluster, functions::Registry};
 
 /// Settings of one worker.
@@ -34,6 +34,8 @@ pub struct WorkerOptions {
     pub slots: u32,
     /// What general tasks may ask for.
     pub labels: BTreeMap<String, String>,
+    /// Memory that general tasks may take together.
+    pub memory_bytes: u64,
 }
 
 impl WorkerOptions {
@@ -58,6 +60,7 @@ impl WorkerOptions {
             registry,
             slots: default_slots(),
             labels: BTreeMap::new(),
+            memory_bytes: machine_memory_bytes(),
         }
     }
 }

@@ -171,10 +171,12 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
     assert_eq!(job_keys(&store).await, Vec::<String>::new());
     assert_eq!(cluster.client().jobs().await.unwrap(), vec![]);
 
-    // A second job of the same name changes nothing of the first.
+    // The same job again is that job, and another one of its name changes nothing of it.
     let first = graph("twice", Training::new(model(2), good.clone()));
     try_job(&cluster, &first).await.unwrap();
-    let error = try_job(&cluster, &first).await.unwrap_err().to_string();
+    try_job(&cluster, &first).await.unwrap();
+    let other = graph("twice", Training::new(model(2), good.clone()).with(|s| s.learning_rate = 0.125));
+    let error = try_job(&cluster, &other).await.unwrap_err().to_string();
     assert!(error.contains("E130") && error.contains("twice"), "{error}");
     let view = cluster.client().wait(&"twice".parse().unwrap(), |_| {}).await.unwrap();
     assert_eq!(view.job.state, JobPhase::Done);

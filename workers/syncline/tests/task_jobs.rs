@@ -1,8 +1,13 @@
 //! What a program does with jobs of general tasks: submits, waits, fetches values, and meets refusals. Engine, shards and
 //! worker are real.
 
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
 use syncline::{
-    CallOptions, Function, TaskError, TaskGraph, TaskQuery, TaskState,
+    CallOptions, EventKind, Function, JobEvent, TaskError, TaskGraph, TaskQuery, TaskState,
     worker::{Next, Worker},
 };
 
@@ -75,9 +80,39 @@ async fn a_graph_that_is_refused_leaves_its_name_free() {
     let two = good.call(NEXT, (1,));
     let id = client.submit_tasks(&good).await.unwrap();
     client.wait(&id, |_| {}).await.unwrap();
-    assert_eq!(code(&client.submit_tasks(&good).await.unwrap_err()), "E130");
+    let mut other = TaskGraph::new("a");
+    other.call(NEXT, (2,));
+    assert_eq!(code(&client.submit_tasks(&other).await.unwrap_err()), "E130");
     let id = client.replace_tasks(&good).await.unwrap();
     assert_eq!(client.get(&id, &two).await.unwrap(), 2);
+    place.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_submit_the_same_graph_share_one_job_also_when_it_is_over() {
+    let place = start().await;
+    let build = || {
+        let mut graph = TaskGraph::new("shared");
+        let numbers = graph.map(NEXT, (0..45_000).map(|n| (n,)));
+        let total = graph.call(SUM, (&numbers,));
+        (graph, total)
+    };
+    let submit = |n: u32| {
+        let client = place.client.clone();
+        async move {
+            let (graph, total) = build();
+            let id = client.submit_tasks(&graph).await.unwrap();
+            assert_eq!(client.get(&id, &total).await.unwrap(), 45_000 * 45_001 / 2, "client {n}");
+        }
+    };
+    // Each finds what the others have sent so far.
+    tokio::join!(submit(0), submit(1), submit(2));
+    let submitted = async || place.client.jobs().await.unwrap()[0].submitted_ms;
+    let first = submitted().await;
+    submit(3).await;
+    assert_eq!(submitted().await, first, "nothing was done once more");
+    place.client.replace_tasks(&build().0).await.unwrap();
+    assert!(submitted().await > first);
     place.stop().await;
 }
 
@@ -109,5 +144,54 @@ async fn a_task_without_a_value_says_why() {
     let told = client.get(&id, &failing).await.unwrap_err();
     assert!(matches!(&told, TaskError::NoValue { state: TaskState::Failed, .. }), "{told}");
     assert!(told.to_string().contains("it always does"), "{told}");
+    place.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_that_need_memory_run_together_only_as_far_as_the_worker_offers_it() {
+    static RUNNING: AtomicU32 = AtomicU32::new(0);
+    static MOST: AtomicU32 = AtomicU32::new(0);
+    const GIB: u64 = 1 << 30;
+    let hold = |n: u64| {
+        let running = RUNNING.fetch_add(1, Ordering::SeqCst) + 1;
+        MOST.fetch_max(running, Ordering::SeqCst);
+        std::thread::yield_now();
+        RUNNING.fetch_sub(1, Ordering::SeqCst);
+        n
+    };
+    let functions = Worker::builder().register(NEXT, hold).slots(8).memory(5 * GIB);
+    let place = FunctionCluster::start(0, functions).await;
+    let mut graph = TaskGraph::new("memory");
+    graph.map_with(&CallOptions::new().memory(2 * GIB), NEXT, (0..500).map(|n| (n,)));
+    let id = place.client.submit_tasks(&graph).await.unwrap();
+    place.client.wait(&id, |_| {}).await.unwrap();
+    assert!(MOST.load(Ordering::SeqCst) <= 2, "{MOST:?}");
+
+    let mut never = TaskGraph::new("never");
+    let soon = Duration::from_millis(1);
+    never.call_with(&CallOptions::new().gpu(1).queue_limit(soon), NEXT, (1,));
+    let id = place.client.submit_tasks(&never).await.unwrap();
+    let error = place.client.wait(&id, |_| {}).await.unwrap_err().to_string();
+    assert!(error.contains("can ever hold it: it needs 1 GPU") && error.contains("0 GPUs"), "{error}");
+    place.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_events_of_a_job_tell_each_attempt_that_failed_and_who_had_it() {
+    let place = start().await;
+    let mut graph = TaskGraph::new("fails");
+    let soon = Duration::from_millis(1);
+    graph.call_with(&CallOptions::new().retries(2).backoff(soon, soon), FAIL, ());
+    let id = place.client.submit_tasks(&graph).await.unwrap();
+    place.client.wait(&id, |_| {}).await.unwrap_err();
+    let events = place.client.events(&id, None).await.unwrap();
+    let failed: Vec<_> = events
+        .iter()
+        .map(|entry| &entry.value)
+        .filter(|event| event.what == EventKind::AttemptFailed)
+        .collect();
+    assert_eq!(failed.iter().map(|event| event.attempt).collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
+    let by_whom = |event: &&JobEvent| event.worker.is_some() && event.code.as_deref() == Some("E440");
+    assert!(failed.iter().all(by_whom), "{failed:?}");
     place.stop().await;
 }

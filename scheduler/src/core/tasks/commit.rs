@@ -88,7 +88,7 @@ impl TaskJob {
 
     /// Marks everything as changed: the next commit holds the whole job.
     pub(in crate::core) fn mark_all_changed(&mut self) {
-        let events = std::mem::take(&mut self.changes.events);
+        let Changes { events, attempts_told, .. } = std::mem::take(&mut self.changes);
         self.changes = Changes {
             spec: true,
             job_state: true,
@@ -98,6 +98,7 @@ impl TaskJob {
             leases: self.leases.keys().copied().collect(),
             workers: self.workers.keys().copied().collect(),
             events,
+            attempts_told,
         };
         self.graph.mark_all_dirty();
         self.values.mark_all_changed();

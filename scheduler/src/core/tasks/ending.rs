@@ -2,6 +2,7 @@
 
 use super::{
     adding::Refer,
+    attempt_events::Holder,
     backoff::{pause_us, seed},
     graph::EdgeKind,
     job::{Faults, TaskJob},
@@ -71,17 +72,21 @@ impl TaskJob {
             self.fail(task, Failure { cause: FailureCause::Worker, code, reason }, now_us);
             return self.end_if_all_is_over(now_us);
         }
+        let by = Holder::Worker(worker);
         match end.outcome {
-            Outcome::Value(value) => self.task_gave(task, value),
+            Outcome::Value(value) => {
+                self.tell_done(task, &by, now_us);
+                self.task_gave(task, value);
+            }
             Outcome::Skipped => {
                 // What waits for it on its worker was dropped there, whatever it waits for.
                 self.give_back_followers(task);
                 self.settle(task, End::Nothing(TaskState::Skipped));
             }
-            Outcome::Failed(failure) => self.attempt_failed(task, failure, now_us),
+            Outcome::Failed(failure) => self.attempt_failed(task, &by, failure, now_us),
             // Nobody has told it to: what it was told of was not meant for this job.
             Outcome::Stopped => self.crashed(task, worker, now_us),
-            Outcome::Spawned(spawned) => self.spawned(task, *spawned, now_us),
+            Outcome::Spawned(spawned) => self.spawned(task, &by, *spawned, now_us),
         }
         self.end_if_all_is_over(now_us);
     }
@@ -166,12 +171,14 @@ impl TaskJob {
     fn crashed(&mut self, task: u32, worker: Incarnation, now_us: u64) {
         let reason = format!("its worker {worker} was lost");
         let code = CRASHED_TOO_OFTEN.to_owned();
-        self.attempt_failed(task, Failure { cause: FailureCause::Worker, code, reason }, now_us);
+        let failure = Failure { cause: FailureCause::Worker, code, reason };
+        self.attempt_failed(task, &Holder::Worker(worker), failure, now_us);
     }
 
     /// An attempt failed: the task is tried again while its budget lasts.
-    pub(super) fn attempt_failed(&mut self, task: u32, failure: Failure, now_us: u64) {
+    pub(super) fn attempt_failed(&mut self, task: u32, by: &Holder, failure: Failure, now_us: u64) {
         self.give_back_followers(task);
+        self.tell_failed(task, by, &failure, now_us);
         let rules = &self.class_of(task).class.rules;
         let (backoff, crashes, errors) = (rules.backoff, rules.crashes, rules.errors);
         let nonce = self.state.nonce;
@@ -224,7 +231,7 @@ impl TaskJob {
     }
 
     /// A task has ended, and adds tasks.
-    fn spawned(&mut self, task: u32, spawned: Spawned, now_us: u64) {
+    fn spawned(&mut self, task: u32, by: &Holder, spawned: Spawned, now_us: u64) {
         let Spawned { classes, tasks, value } = spawned;
         let continues = match &value {
             Ok(_) => None,
@@ -242,11 +249,14 @@ impl TaskJob {
                 let reason = format!("the tasks that it adds are refused: {invalid}");
                 let failure =
                     Failure { cause: FailureCause::Function, code: BAD_CHILDREN.to_owned(), reason };
-                return self.attempt_failed(task, failure, now_us);
+                return self.attempt_failed(task, by, failure, now_us);
             }
         };
         match value {
-            Ok(value) => self.task_gave(task, value),
+            Ok(value) => {
+                self.tell_done(task, by, now_us);
+                self.task_gave(task, value);
+            }
             Err(_) => {
                 self.give_back_followers(task);
                 self.graph.set_state(task, TaskState::Continued);

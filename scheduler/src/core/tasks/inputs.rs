@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{InvalidGraph, TaskJob, adding::Refer, leasing::Matching};
 use crate::{
-    core::{Core, Effect, GraphSubmission, Input, Job, Phase, Refused, WorkerInfo},
+    core::{Core, Effect, GraphSubmission, Input, Job, Phase, Refused, WorkerInfo, submitting::is_same_job},
     ids::{Incarnation, JobId},
     tasks::{ClassIndex, NewTask, ReportGroup, TaskIndex},
 };
@@ -45,11 +45,12 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refused> {
         let GraphSubmission { spec, nonce, replace } = submission;
-        if self.task_jobs.get(&spec.id).is_some_and(|job| job.state.nonce == nonce) {
+        let known = self.task_jobs.get(&spec.id).filter(|job| job.receipt(spec.digest).is_some());
+        if known.is_some_and(|job| is_same_job(job.phase(), job.state.nonce == nonce, replace)) {
             return Ok(());
         }
         self.check_name(&spec.id, replace)?;
-        let mut job = TaskJob::new(spec.id.clone(), nonce, now_us);
+        let mut job = TaskJob::new(spec.id.clone(), spec.digest, nonce, now_us);
         let classes = job.intern(&spec.classes)?;
         let records = job.check(&spec.tasks, &classes, Refer::Anywhere, None)?;
         job.add(&records);
@@ -60,18 +61,6 @@ impl Core {
         self.task_jobs.insert(spec.id.clone(), job);
         self.note(&spec.id, now_us, effects);
         Ok(())
-    }
-
-    /// Refuses a name that another job has, unless that one is over and may be replaced.
-    pub(in crate::core) fn check_name(&self, id: &JobId, replace: bool) -> Result<(), Refused> {
-        if id.is_made_by_engine() {
-            return Err(Refused::Reserved { job: id.clone() });
-        }
-        match (replace, self.standing(id)) {
-            (_, None) | (true, Some((true, _))) => Ok(()),
-            (true, Some((false, state))) => Err(Refused::NotOver { job: id.clone(), state }),
-            (false, Some(_)) => Err(Refused::Duplicate { job: id.clone() }),
-        }
     }
 
     /// Drops a job that is over, because another takes its name.
@@ -241,7 +230,7 @@ impl Core {
             if let Some(about) = job.workers.get(&worker) {
                 self.workers.entry(worker).or_insert_with(|| about.clone());
             }
-            self.fleet.restore(worker, tasks.len() as u32);
+            self.fleet.restore(worker, &job, tasks);
             effects.push(Effect::Orders { worker, orders: job.orders_of(worker) });
         }
         for worker in job.leases.keys() {

@@ -33,7 +33,7 @@ pub enum InvalidGraph {
     #[error("[E051] the job has begun: nothing can be added to it from outside")]
     Started,
     #[error(
-        "[E057] a training has no slots, labels and priority: its own settings say which workers it takes"
+        "[E057] a training has no slots, labels, memory, GPUs and priority: its own settings say which workers it takes"
     )]
     TrainingNeeds,
     #[error(transparent)]

@@ -11,7 +11,9 @@ use super::{graph::Graph, training::Trainings, values::Values};
 use crate::{
     core::{Phase, WorkerInfo},
     ids::{Incarnation, JobId},
-    tasks::{ClassIndex, Failure, TaskClass, TaskIndex, TaskState, Work},
+    tasks::{
+        ClassIndex, Failure, GraphDigest, GraphReceipt, Resources, TaskClass, TaskIndex, TaskState, Work,
+    },
 };
 
 /// The part of the job that is no task.
@@ -20,6 +22,9 @@ pub(super) struct JobState {
     pub phase: Phase,
     /// Drawn by the client for this submission.
     pub nonce: u32,
+    /// Of the graph as it was submitted; `None`: by an earlier release, no other is the same then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<GraphDigest>,
     pub submitted_us: u64,
     pub started_us: Option<u64>,
     pub ended_us: Option<u64>,
@@ -101,6 +106,8 @@ pub(super) struct Changes {
     pub leases: BTreeSet<Incarnation>,
     pub workers: BTreeSet<Incarnation>,
     pub events: Vec<Vec<(&'static str, String)>>,
+    /// Events among them that tell of the end of an attempt.
+    pub attempts_told: u32,
 }
 
 /// One job of general tasks.
@@ -146,10 +153,11 @@ impl PartialEq for TaskJob {
 
 impl TaskJob {
     /// A job that was just submitted, without its tasks.
-    pub(super) fn new(id: JobId, nonce: u32, now_us: u64) -> Self {
+    pub(super) fn new(id: JobId, digest: GraphDigest, nonce: u32, now_us: u64) -> Self {
         let state = JobState {
             phase: Phase::Queued,
             nonce,
+            digest: Some(digest),
             submitted_us: now_us,
             started_us: None,
             ended_us: None,
@@ -195,6 +203,16 @@ impl TaskJob {
         &self.state.phase
     }
 
+    /// What there is of the graph with this digest; `None` if the job is of another one.
+    pub fn receipt(&self, digest: GraphDigest) -> Option<GraphReceipt> {
+        let receipt = GraphReceipt {
+            nonce: self.state.nonce,
+            tasks: self.graph.len(),
+            is_closed: self.state.phase != Phase::Queued,
+        };
+        (self.state.digest == Some(digest)).then_some(receipt)
+    }
+
     /// Where it stands, in a word.
     pub fn word(&self) -> &'static str {
         if self.is_canceling() { "canceling" } else { self.state.phase.word() }
@@ -216,6 +234,11 @@ impl TaskJob {
 
     pub(super) fn class(&self, class: ClassIndex) -> &ClassState {
         &self.classes[class.0 as usize]
+    }
+
+    /// What each task of a class takes of its worker.
+    pub(super) fn resources_of(&self, class: ClassIndex) -> &Resources {
+        &self.class(class).class.rules.needs.resources
     }
 
     pub(super) fn class_mut(&mut self, class: ClassIndex) -> &mut ClassState {

@@ -1,5 +1,8 @@
 //! Who gets which task: workers take ready tasks up to a bounded time of work ahead, and the tasks of a chain follow each
 //! other on the worker that has its first.
+//!
+//! What a task takes of a worker's memory and GPUs is taken from its lease on, so that all that a worker has never exceeds
+//! what it offers. A task that needs such things is therefore not leased behind another one of its chain.
 
 use std::{
     cmp::Reverse,
@@ -10,7 +13,7 @@ use super::{job::TaskJob, orders::push_order};
 use crate::{
     core::{Effect, WorkerInfo},
     ids::{Incarnation, JobId},
-    tasks::{ClassIndex, MAX_ORDER_BYTES, Order, OrderArg, TaskState},
+    tasks::{ClassIndex, MAX_ORDER_BYTES, Order, OrderArg, Resources, TaskState},
 };
 
 /// Work that a worker holds per slot, besides what it runs: enough to hide the way to the engine and back.
@@ -24,6 +27,8 @@ struct Load {
     held: u32,
     /// Expected time of what it holds.
     held_us: f32,
+    /// What the tasks that it holds have taken.
+    taken: Resources,
     /// Leased tasks whose follower could not be leased ahead because there was no room.
     tails: VecDeque<(JobId, u32)>,
 }
@@ -82,9 +87,14 @@ impl Fleet {
         }
         while let Some((worker, class)) = job.outbox.freed.pop() {
             let Some(load) = self.loads.get_mut(&worker) else { continue };
-            let mean_us = job.class(class).mean_run_us.unwrap_or(0.0).max(1.0);
+            let class = job.class(class);
+            let mean_us = class.mean_run_us.unwrap_or(0.0).max(1.0);
             load.held = load.held.saturating_sub(1);
             load.held_us = if load.held == 0 { 0.0 } else { (load.held_us - mean_us).max(0.0) };
+            let each = &class.class.rules.needs.resources;
+            if !each.is_none() {
+                load.taken = load.taken.minus(each);
+            }
             self.hungry.insert(worker);
             if !load.tails.is_empty() {
                 self.in_chains.insert(worker);
@@ -93,10 +103,18 @@ impl Fleet {
     }
 
     /// A worker has these tasks already: they were read back.
-    pub(super) fn restore(&mut self, worker: Incarnation, tasks: u32) {
+    pub(super) fn restore(&mut self, worker: Incarnation, job: &TaskJob, tasks: &BTreeSet<u32>) {
         let load = self.loads.entry(worker).or_default();
-        load.held += tasks;
+        load.held += tasks.len() as u32;
+        for task in tasks {
+            load.taken = load.taken.plus(job.resources_of(job.graph.slot(*task).class));
+        }
         self.hungry.insert(worker);
+    }
+
+    /// What is left of what a worker offers to tasks.
+    pub(super) fn free(&self, worker: Incarnation, offered: Resources) -> Resources {
+        self.loads.get(&worker).map_or(offered, |load| offered.minus(&load.taken))
     }
 }
 
@@ -127,8 +145,7 @@ impl Fleet {
                 self.hungry.remove(&worker);
                 continue;
             };
-            let slots = about.capacity.slots.saturating_sub(u32::from((matching.trains)(worker, about)));
-            let orders = self.fill(worker, about, slots, matching);
+            let orders = self.fill(worker, about, matching);
             // One that has all that its slots can run is looked at again when something of it ends. The slot of a training
             // counts: its end is nothing that shows here.
             if self.loads.get(&worker).is_none_or(|load| load.held >= about.capacity.slots) {
@@ -140,20 +157,19 @@ impl Fleet {
         }
     }
 
-    fn fill(
-        &mut self,
-        worker: Incarnation,
-        about: &WorkerInfo,
-        slots: u32,
-        matching: &mut Matching<'_>,
-    ) -> Vec<Order> {
+    fn fill(&mut self, worker: Incarnation, about: &WorkerInfo, matching: &mut Matching<'_>) -> Vec<Order> {
+        let trains = (matching.trains)(worker, about);
+        let slots = about.capacity.slots.saturating_sub(u32::from(trains));
+        let offered = offered(about, trains);
         let jobs = &mut *matching.jobs;
         let others = self.loads.len().max(1) as u32;
         let Some(load) = self.loads.get_mut(&worker) else { return Vec::new() };
         let touched = &mut matching.touched;
-        let mut taker = Taker { worker, about, slots, load, orders: Vec::new(), touched };
+        let mut taker = Taker { worker, about, slots, offered, load, orders: Vec::new(), touched };
         taker.extend_chains(jobs);
         let mut exhausted = Vec::new();
+        // One waits for memory or a GPU here: what comes after it would take it away again and again.
+        let mut is_saving = false;
         for offer in &self.offers {
             let Some(job) = jobs.get_mut(&offer.job).filter(|job| job.gives_out()) else {
                 exhausted.push(offer.clone());
@@ -163,11 +179,16 @@ impl Fleet {
             if !about.capacity.can_run(&class.class) {
                 continue;
             }
+            if is_saving && !job.resources_of(offer.class).is_none() {
+                continue;
+            }
             // A fair part of what is there: others may be just as free.
             let share = (class.ready.len() as u32).div_ceil(others);
             taker.take_ready(job, offer.class, share);
             if job.class(offer.class).ready.is_empty() {
                 exhausted.push(offer.clone());
+            } else {
+                is_saving |= taker.must_save_for(job.resources_of(offer.class));
             }
             if taker.load.held >= MAX_HELD {
                 break;
@@ -181,11 +202,18 @@ impl Fleet {
     }
 }
 
+/// What a worker offers to tasks right now: a training has its GPUs.
+pub(super) fn offered(about: &WorkerInfo, trains: bool) -> Resources {
+    let offered = about.capacity.resources;
+    Resources { gpus: if trains { 0 } else { offered.gpus }, ..offered }
+}
+
 /// One worker that takes tasks.
 struct Taker<'a> {
     worker: Incarnation,
     about: &'a WorkerInfo,
     slots: u32,
+    offered: Resources,
     load: &'a mut Load,
     orders: Vec<Order>,
     /// Jobs of which it has taken tasks, those included of which it cannot be told.
@@ -231,7 +259,9 @@ impl Taker<'_> {
         while let Some(next) = job.graph.only_follower(task) {
             let slot = job.graph.slot(next);
             let class = slot.class;
-            let follows = slot.state == TaskState::Waiting && slot.unmet == 1;
+            // One that needs memory or a GPU would keep it from others while it waits.
+            let follows =
+                slot.state == TaskState::Waiting && slot.unmet == 1 && job.resources_of(class).is_none();
             if !follows || !self.about.capacity.can_run(&job.class(class).class) {
                 return;
             }
@@ -245,7 +275,15 @@ impl Taker<'_> {
     }
 
     fn room(&self, job: &TaskJob, class: ClassIndex) -> u32 {
-        self.load.room(self.slots, job.class(class).mean_run_us)
+        let class = job.class(class);
+        let room = self.load.room(self.slots, class.mean_run_us);
+        let each = &class.class.rules.needs.resources;
+        if each.is_none() { room } else { room.min(self.offered.minus(&self.load.taken).fits(each)) }
+    }
+
+    /// Whether it could hold what needs so much, and cannot now.
+    fn must_save_for(&self, each: &Resources) -> bool {
+        !each.is_none() && self.offered.minus(&self.load.taken).fits(each) == 0 && self.offered.fits(each) > 0
     }
 
     fn lease(&mut self, job: &mut TaskJob, task: u32) {
@@ -256,6 +294,10 @@ impl Taker<'_> {
         let class = job.class_of(task);
         self.load.held += 1;
         self.load.held_us += class.mean_run_us.unwrap_or(0.0).max(1.0);
+        let each = &class.class.rules.needs.resources;
+        if !each.is_none() {
+            self.load.taken = self.load.taken.plus(each);
+        }
         let bytes: usize = order.args.iter().map(OrderArg::travelling_bytes).sum();
         if bytes > MAX_ORDER_BYTES {
             return job.outbox.untold.push((self.worker, task, bytes));

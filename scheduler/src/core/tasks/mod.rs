@@ -5,6 +5,7 @@
 //! of [`core`](super).
 
 mod adding;
+mod attempt_events;
 mod backoff;
 mod canceling;
 mod commit;
@@ -22,6 +23,7 @@ mod summary;
 mod training;
 mod values;
 mod views;
+mod why_not_given;
 
 pub use graph::MAX_TASKS;
 pub use invalid::InvalidGraph;

@@ -1,4 +1,6 @@
-//! Tasks that may not wait for a worker for ever.
+//! Tasks and trainings that may not wait for a worker for ever.
+//!
+//! For a training that was submitted on its own the time counts from then until its first worker has joined.
 //!
 //! The time counts from when a task is ready until a worker has it, or until the first worker has joined the job that trains
 //! for it. While the graph is paused nothing ends, and afterwards the time begins anew.
@@ -7,13 +9,18 @@ use std::collections::BTreeMap;
 
 use super::{TaskJob, job::Faults};
 use crate::{
-    core::{Core, Effect, Phase},
+    core::{Core, Effect, Job, Phase},
     ids::JobId,
     tasks::{ClassIndex, Failure, FailureCause, TaskState},
 };
 
 /// Code of a task that no worker has begun in time.
 const WAITED_TOO_LONG: &str = "E060";
+
+/// A limit in words.
+fn not_begun_within(limit_ms: u64, because: &str) -> String {
+    format!("nobody has begun it within {limit_ms} ms: {because}")
+}
 
 impl Core {
     /// Fails tasks that have waited for a worker for too long.
@@ -31,6 +38,22 @@ impl Core {
                 job.forget_begun(now_us);
             }
             self.note(&id, now_us, effects);
+        }
+    }
+
+    /// Fails trainings that were submitted on their own and have waited for their first worker for too long.
+    pub(in crate::core) fn end_queued(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        let on_their_own = |job: &&mut Job| *job.phase() == Phase::Queued && job.state.trains_for.is_none();
+        for job in self.jobs.values_mut().filter(on_their_own) {
+            let Some(limit_ms) = job.train().queue_limit_ms else { continue };
+            let until_us = job.state.submitted_us.saturating_add(limit_ms.saturating_mul(1_000));
+            if now_us < until_us {
+                continue;
+            }
+            let waits_for = job.state.waiting_for.clone().unwrap_or_else(|| "the workers".to_owned());
+            let reason = not_begun_within(limit_ms, &format!("it waits for {waits_for}"));
+            let failed = Phase::Failed { code: WAITED_TOO_LONG.to_owned(), reason };
+            job.end(failed, now_us, effects);
         }
     }
 
@@ -108,7 +131,7 @@ impl TaskJob {
         }
         self.unqueue(task);
         self.outbox.trainings_ended.extend(self.trainings.open.remove(&task));
-        let reason = format!("nobody has begun it within {limit_ms} ms: {because}");
+        let reason = not_begun_within(limit_ms, &because);
         let failure = Failure { cause: FailureCause::Function, code: WAITED_TOO_LONG.to_owned(), reason };
         self.fail(task, failure, now_us);
         self.end_if_all_is_over(now_us);

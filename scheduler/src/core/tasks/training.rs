@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{TaskJob, record::Argument};
+use super::{TaskJob, attempt_events::Holder, record::Argument};
 use crate::{
     core::{Core, Effect, Evaluation, Job, Phase, state_machine::SHARD_LOST},
     ids::JobId,
@@ -308,6 +308,7 @@ impl TaskJob {
 
     /// The training of a task is over.
     fn training_ended(&mut self, task: u32, trained: Result<Trained, Failure>, now_us: u64) {
+        let by = Holder::Training(self.training_of(task));
         self.trainings.open.remove(&task);
         self.unqueue(task);
         let ended = trained.and_then(|trained| {
@@ -318,8 +319,11 @@ impl TaskJob {
             })
         });
         match ended {
-            Ok(value) => self.task_gave(task, value),
-            Err(failure) => self.attempt_failed(task, failure, now_us),
+            Ok(value) => {
+                self.tell_done(task, &by, now_us);
+                self.task_gave(task, value);
+            }
+            Err(failure) => self.attempt_failed(task, &by, failure, now_us),
         }
         self.end_if_all_is_over(now_us);
     }

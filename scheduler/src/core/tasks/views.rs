@@ -4,13 +4,13 @@ use super::TaskJob;
 use crate::{
     core::{Core, Phase},
     ids::{Incarnation, JobId},
-    tasks::{Failure, FunctionId, Needs, TaskClass, TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
+    tasks::{Failure, TaskClass, TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
 };
 
 /// Inputs that a view lists.
 const INPUTS_SHOWN: usize = 64;
 /// Names of tasks that are listed in one sentence.
-const NAMED_IN_A_SENTENCE: usize = 5;
+pub(super) const NAMED_IN_A_SENTENCE: usize = 5;
 
 impl Core {
     /// The tasks that a query asks for; `None` if there is no such job.
@@ -51,7 +51,7 @@ impl Core {
         }
     }
 
-    fn worker_name(&self, worker: Incarnation) -> String {
+    pub(super) fn worker_name(&self, worker: Incarnation) -> String {
         match self.workers.get(&worker).map(|about| about.name.as_str()) {
             None | Some("") => worker.to_string(),
             Some(name) => format!("{name} ({worker})"),
@@ -143,37 +143,6 @@ impl Core {
         match open.len().saturating_sub(NAMED_IN_A_SENTENCE) {
             0 => named.join("; "),
             more => format!("{}; and {more} more", named.join("; ")),
-        }
-    }
-
-    /// Why nobody has a task that is ready, in words.
-    fn why_not_given(&self, function: &FunctionId, needs: &Needs) -> String {
-        let workers = self.workers.iter().filter(|(_, about)| !about.capacity.is_none());
-        let (mut all, mut named, mut same_types, mut able) = (0, 0, 0, Vec::new());
-        for (worker, about) in workers {
-            all += 1;
-            named += u32::from(about.capacity.functions.iter().any(|f| f.name == function.name));
-            same_types += u32::from(about.capacity.functions.contains(function));
-            if about.capacity.can_call(function, needs) {
-                able.push(*worker);
-            }
-        }
-        let name = &function.name;
-        match (all, named, same_types, able.len()) {
-            (0, ..) => "there is no worker that runs tasks".into(),
-            (_, 0, ..) => format!("none of the {all} workers that run tasks has the function `{name}`"),
-            (_, _, 0, _) => format!(
-                "{named} workers have a function `{name}`, but with other types than the graph: build both from the same definition"
-            ),
-            (_, _, _, 0) => {
-                let labels = needs.labels.iter().map(|(k, v)| format!(" label {k}={v}")).collect::<String>();
-                format!("no worker that has `{name}` has {} slots{labels}", needs.slots)
-            }
-            _ => {
-                let names: Vec<String> =
-                    able.iter().take(NAMED_IN_A_SENTENCE).map(|worker| self.worker_name(*worker)).collect();
-                format!("all slots of {} are taken", names.join(", "))
-            }
         }
     }
 }

@@ -11,11 +11,11 @@ const MAX_PART_TASKS: usize = 20_000;
 /// Most bytes of one part, but for a single task that is larger.
 const MAX_PART_BYTES: usize = 4 << 20;
 
-/// Where the parts begin and end; none without tasks.
-pub(super) fn parts(tasks: &[NewTask]) -> Vec<Range<usize>> {
+/// Where the parts begin and end from the task `first` on, which begins one; none without tasks.
+pub(super) fn parts(tasks: &[NewTask], mut first: usize) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
-    let (mut first, mut bytes) = (0, 0);
-    for (place, task) in tasks.iter().enumerate() {
+    let mut bytes = 0;
+    for (place, task) in tasks.iter().enumerate().skip(first) {
         let more = travelling_bytes(task);
         if place > first && (bytes + more > MAX_PART_BYTES || place - first == MAX_PART_TASKS) {
             parts.push(first..place);
@@ -68,16 +68,17 @@ mod tests {
     #[test]
     fn parts_are_bounded_by_tasks_and_by_bytes() {
         let small = vec![task(Vec::new(), Vec::new()); 2 * MAX_PART_TASKS + 1];
-        assert_eq!(parts(&small), [0..20_000, 20_000..40_000, 40_000..40_001]);
-        assert_eq!(parts(&small[..1]).first(), Some(&(0..1)));
-        assert!(parts(&[]).is_empty());
+        assert_eq!(parts(&small, 0), [0..20_000, 20_000..40_000, 40_000..40_001]);
+        assert_eq!(parts(&small[..1], 0).first(), Some(&(0..1)));
+        assert_eq!(parts(&small, 20_000), [20_000..40_000, 40_000..40_001], "the rest of what was begun");
+        assert!(parts(&[], 0).is_empty() && parts(&small, 40_001).is_empty());
         let large = vec![task(vec![Arg::Value(vec![0; MAX_INLINE_BYTES].into())], Vec::new()); 600];
-        let found = parts(&large);
+        let found = parts(&large, 0);
         assert!(found.len() == 3 && found.iter().all(|part| part.len() <= 256), "{found:?}");
         assert_eq!(found.iter().map(ExactSizeIterator::len).sum::<usize>(), 600);
         // A constant that becomes a blob weighs no more than any blob.
         let blobs = vec![task(vec![Arg::Value(vec![0; 1 << 20].into())], Vec::new()); 600];
-        assert_eq!(parts(&blobs).first(), Some(&(0..600)));
+        assert_eq!(parts(&blobs, 0).first(), Some(&(0..600)));
     }
 
     #[test]

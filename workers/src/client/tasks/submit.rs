@@ -6,7 +6,7 @@ use syncline_engine::rpc::within;
 use syncline_ps::client::Addresses;
 use syncline_scheduler::{
     ids::JobId,
-    tasks::{Arg, GraphSpec, MAX_INLINE_BYTES, NewTask, TaskClass, TaskIndex},
+    tasks::{Arg, GraphReceipt, GraphSpec, MAX_INLINE_BYTES, NewTask, TaskIndex},
 };
 
 use super::{
@@ -25,16 +25,17 @@ const SEND_LIMIT: Duration = Duration::from_secs(60);
 impl Client {
     /// Uploads large constants and submits. Returns when the whole graph is committed in Redis and the job has begun.
     ///
-    /// A large graph goes in parts. While the engine is away each is sent again for a minute, which makes no second job. A
-    /// client that dies meanwhile leaves a job that never begins: cancel it.
+    /// The same graph under the same id is the same job: whoever did not hear the answer asks again, as the same client or as
+    /// another one, and gets the job that is there, also when it is over. What a client that died has not sent is sent then:
+    /// a large graph goes in parts. While the engine is away each part is sent again for a minute.
     ///
     /// # Errors
-    /// Nothing is stored of a graph that is refused, as one with the name of another job is (E130).
+    /// Nothing is stored of a graph that is refused, as one with the id of a job of another graph is (E130).
     pub async fn submit_tasks(&self, graph: &TaskGraph) -> Result<JobId, TaskError> {
         self.send_graph(graph, false).await
     }
 
-    /// The same; a job of the same id that is over makes room, with all that it gave.
+    /// The same; a job of the same id that is over makes room, with all that it gave, also one of the same graph.
     pub async fn replace_tasks(&self, graph: &TaskGraph) -> Result<JobId, TaskError> {
         self.send_graph(graph, true).await
     }
@@ -42,14 +43,22 @@ impl Client {
     async fn send_graph(&self, graph: &TaskGraph, replace: bool) -> Result<JobId, TaskError> {
         let (classes, tasks) = graph.tasks()?;
         let id: JobId = graph.id().parse()?;
-        let nonce: u32 = rand::random();
-        let parts = parts(tasks);
+        let parts = parts(tasks, 0);
         let first = self.with_blobs(part(tasks, parts.first().cloned().unwrap_or_default())).await?;
-        self.send_first(&id, nonce, classes, first, parts.len() <= 1, replace).await?;
-        if parts.len() > 1
-            && let Err(error) = self.send_rest(&id, nonce, tasks, &parts[1..]).await
+        let complete = parts.len() <= 1;
+        let (classes, digest) = (classes.to_vec(), graph.digest());
+        let spec = GraphSpec { id: id.clone(), digest, classes, tasks: first, complete };
+        // Drawn, not made of the digest: what workers report of a job that was deleted must not count for the same graph when
+        // it is submitted once more.
+        let nonce: u32 = rand::random();
+        let there = self.send_first(spec, nonce, replace).await?;
+        if !there.is_closed
+            && let Err(error) = self.send_rest(&id, there, tasks).await
         {
-            self.forget_unfinished(&id).await;
+            // Who has begun a job clears it away; another client may still be sending it otherwise.
+            if there.nonce == nonce {
+                self.forget_unfinished(&id).await;
+            }
             return Err(error);
         }
         Ok(id)
@@ -57,14 +66,10 @@ impl Client {
 
     async fn send_first(
         &self,
-        id: &JobId,
+        spec: GraphSpec,
         nonce: u32,
-        classes: &[TaskClass],
-        tasks: Vec<NewTask>,
-        complete: bool,
         replace: bool,
-    ) -> Result<(), ClientError> {
-        let spec = GraphSpec { id: id.clone(), classes: classes.to_vec(), tasks, complete };
+    ) -> Result<GraphReceipt, ClientError> {
         self.retry_while(SEND_LIMIT, ClientError::is_passing, |c| {
             let spec = spec.clone();
             async move { c.submit_graph(within(CALL_TIMEOUT), spec, nonce, replace).await }
@@ -72,16 +77,11 @@ impl Client {
         .await
     }
 
-    async fn send_rest(
-        &self,
-        id: &JobId,
-        nonce: u32,
-        tasks: &[NewTask],
-        parts: &[std::ops::Range<usize>],
-    ) -> Result<(), TaskError> {
-        for range in parts {
+    async fn send_rest(&self, id: &JobId, there: GraphReceipt, tasks: &[NewTask]) -> Result<(), TaskError> {
+        let GraphReceipt { nonce, tasks: first, .. } = there;
+        for range in parts(tasks, first as usize) {
             let first = TaskIndex(range.start as u32);
-            let added = self.with_blobs(part(tasks, range.clone())).await?;
+            let added = self.with_blobs(part(tasks, range)).await?;
             self.retry_while(SEND_LIMIT, ClientError::is_passing, |c| {
                 let (id, added) = (id.clone(), added.clone());
                 async move { c.extend_graph(within(CALL_TIMEOUT), id, nonce, first, added).await }

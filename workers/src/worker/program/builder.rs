@@ -42,6 +42,7 @@ pub struct WorkerBuilder {
     refused: Option<RegisteredTwice>,
     slots: Option<u32>,
     labels: BTreeMap<String, String>,
+    memory_bytes: Option<u64>,
 }
 
 impl WorkerBuilder {
@@ -75,6 +76,13 @@ impl WorkerBuilder {
         self
     }
 
+    /// Memory that tasks may take together, see [`CallOptions::memory`](crate::functions::CallOptions::memory); without this
+    /// that of the machine, or what the control group of the process allows. `--memory` comes first.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory_bytes = Some(bytes);
+        self
+    }
+
     /// Something that tasks may ask for, see [`CallOptions::label`](crate::functions::CallOptions::label). `--label` comes
     /// first.
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -93,6 +101,7 @@ impl WorkerBuilder {
         let mut options = WorkerOptions::for_calls(cluster, self.registry);
         options.slots = self.slots.unwrap_or(options.slots);
         options.labels = self.labels;
+        options.memory_bytes = self.memory_bytes.unwrap_or(options.memory_bytes);
         Ok(options)
     }
 

@@ -5,6 +5,7 @@ use std::{env, ffi::OsString, path::PathBuf};
 use syncline_engine::rpc::EngineAddresses;
 use syncline_kit::Device;
 use syncline_ps::transport::Choice;
+use syncline_scheduler::tasks::MemorySize;
 
 use crate::client::{Cluster, FindError};
 
@@ -19,6 +20,8 @@ Options:
                       [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
   --name NAME         Name for people [default: worker-PROCESS]
   --slots N           Tasks that run at the same time [default: the number of cores, or what the program says]
+  --memory SIZE       Memory that tasks may take together, such as 4GiB [default: that of the machine, or what its
+                      control group allows]
   --label NAME=VALUE  Something that tasks may ask for; may be given several times
   --device DEVICE     Run ONNX models and take part in training, too, on cpu, or on cuda:N for an NVIDIA GPU
   --transport NAME    How parameters travel to and from shards in training: shm, unix or tcp, or auto for the fastest
@@ -34,6 +37,7 @@ pub(super) struct Flags {
     pub name: Option<String>,
     pub slots: Option<u32>,
     pub labels: Vec<(String, String)>,
+    pub memory: Option<MemorySize>,
     pub device: Option<Device>,
     transport: Option<Choice>,
     /// End when the pipe at stdin closes.
@@ -54,8 +58,8 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, 
         match flag {
             "--help" | "-h" if inline.is_none() => flags.help = true,
             "--exit-with-parent" if inline.is_none() => flags.exit_with_parent = true,
-            "--engine" | "--token-file" | "--state-dir" | "--name" | "--slots" | "--label" | "--device"
-            | "--transport" => {
+            "--engine" | "--token-file" | "--state-dir" | "--name" | "--slots" | "--label" | "--memory"
+            | "--device" | "--transport" => {
                 let value = inline.or_else(|| words.next()).ok_or_else(|| format!("{flag} needs a value"))?;
                 flags.set(flag, value)?;
             }
@@ -83,6 +87,7 @@ impl Flags {
             "--engine" => self.engine = Some(parsed(&text)?),
             "--device" => self.device = Some(parsed(&text)?),
             "--transport" => self.transport = Some(parsed(&text)?),
+            "--memory" => self.memory = Some(parsed(&text)?),
             "--name" => self.name = Some(text),
             "--slots" => match text.parse() {
                 Ok(slots) if slots > 0 => self.slots = Some(slots),
@@ -137,7 +142,7 @@ mod tests {
     #[test]
     fn every_flag_is_read() {
         let line = "--engine 127.0.0.1:7,127.0.0.1:8 --token-file t --state-dir=s --name n --slots 3 --label zone=a \
-                    --label=b=c=d --device cuda:1 --transport unix --exit-with-parent";
+                    --label=b=c=d --memory 1.5GiB --device cuda:1 --transport unix --exit-with-parent";
         let want = Flags {
             engine: Some("127.0.0.1:7,127.0.0.1:8".parse().unwrap()),
             token_file: Some("t".into()),
@@ -145,6 +150,7 @@ mod tests {
             name: Some("n".into()),
             slots: Some(3),
             labels: vec![("zone".into(), "a".into()), ("b".into(), "c=d".into())],
+            memory: Some(MemorySize(3 << 29)),
             device: Some(Device::Cuda(1)),
             transport: Some(Choice::Only(Transport::Unix)),
             exit_with_parent: true,
@@ -162,6 +168,10 @@ mod tests {
             ("--slots 0", "--slots takes a number from 1, not `0`"),
             ("--label zone", "--label takes NAME=VALUE, not `zone`"),
             ("--device gpu", "[E490] `gpu` is no device: expected cpu, or cuda:N with N from 0 to 255"),
+            (
+                "--memory 4",
+                "[E061] `4` is no amount of memory: a number with B, KiB, MiB, GiB or TiB behind it, such as 4GiB",
+            ),
             ("work", "work is not known; --help lists the options"),
             ("--transport udp", "[E437] `udp` is no transport: auto, shm, unix or tcp"),
             ("--help=1", "--help=1 is not known; --help lists the options"),

@@ -91,6 +91,46 @@ fn a_job_of_tasks_is_watched_listed_and_explained() {
 }
 
 #[test]
+fn a_client_that_ends_while_it_sends_a_graph_goes_on_when_it_is_run_again() {
+    let place = Place::start();
+    let build = || {
+        let mut graph = TaskGraph::new("large");
+        let last = graph.map(NEXT, (0..100_000).map(|n| (n,))).pop().unwrap();
+        (graph, last)
+    };
+    let client = place.client.clone();
+    let first = place.runtime.spawn(async move { client.submit_tasks(&build().0).await });
+    // Its first part is there, and others are not: unless this test is slow, which changes nothing of what it wants.
+    wait_until("a part has come", || place.run(&["status", "large"]).code == 0);
+    first.abort();
+    let status = place.run(&["status", "large", "--json"]).ok().json()["job"].clone();
+    eprintln!("when the client ended: {}, {} tasks", status["state"], status["tasks"]["total"]);
+
+    let (graph, last) = build();
+    let id = place.submit(&graph);
+    assert_eq!(place.runtime.block_on(place.client.get(&id, &last)).unwrap(), 100_000);
+    let counts = place.run(&["status", "large", "--json"]).ok().json()["job"]["tasks"].clone();
+    assert_eq!(counts["total"].as_u64(), Some(100_000), "{counts}");
+}
+
+#[test]
+fn a_worker_says_what_memory_it_has_and_a_task_that_needs_more_says_so() {
+    let place = Place::start();
+    let workers = || place.run(&["workers", "--json"]).ok().json();
+    wait_until("the worker is registered", || workers().as_array().is_some_and(|all| !all.is_empty()));
+    let worker = workers()[0].clone();
+    assert!(worker["memory_bytes"].as_u64() > Some(1 << 20) && worker["gpus"] == 0, "{worker}");
+    let mut graph = TaskGraph::new("memory");
+    graph.call_with(&CallOptions::new().memory(1 << 20), NEXT, (1,));
+    graph.call_with(&CallOptions::new().memory(1 << 50), NEXT, (1,));
+    place.submit(&graph);
+    let state = |task| place.run(&["tasks", "memory", task]).ok().out;
+    wait_until("the small one is done", || state("0").starts_with("task      0: done"));
+    let waits = state("1");
+    assert!(waits.contains("can ever hold it: it needs 1024 TiB of memory"), "{waits}");
+}
+
+#[test]
 fn a_task_that_nobody_can_run_says_so() {
     let place = Place::start();
     // The reason counts the workers: wait until there is one.

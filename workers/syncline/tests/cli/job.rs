@@ -67,7 +67,9 @@ fn a_job_runs_from_its_file_to_its_snapshot() {
     assert_eq!(view["job"]["samples_applied"], view["job"]["samples_total"]);
     assert_eq!(view["workers"].as_array().unwrap().len(), 2);
 
-    at(&["submit", file]).refused(1, "E130");
+    let same = at(&["submit", file]).ok();
+    assert!(same.out == "points\n" && same.err.contains("was submitted before"), "{same:#?}");
+    assert_eq!(at(&["submit", file, "--json"]).ok().json()["is_new"], false);
     assert_eq!(at(&["submit", file, "--id", "again"]).ok().out, "again\n");
     let watched = at(&["watch", "again"]).ok();
     assert!(watched.out.contains("done  epoch 5/5"), "{}", watched.out);
@@ -221,4 +223,20 @@ fn a_canceled_job_ends_its_watch_with_an_error() {
     assert!(status.contains("next barrier"), "{status}");
     syncline(&["cancel", "points", "--state-dir", place]).ok();
     syncline(&["watch", "points", "--state-dir", place]).refused(1, "E507");
+}
+
+#[test]
+fn a_job_that_no_worker_joins_in_time_fails_and_its_id_can_be_used_again() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "0"]);
+    let place = dir.path().to_str().unwrap();
+    write_job(dir.path(), 1);
+    let file = dir.path().join("points.toml");
+    let limited = fs::read_to_string(&file).unwrap().replace("batch = 10,", "batch = 10, queue_limit_s = 1,");
+    fs::write(&file, limited).unwrap();
+    let file = file.to_str().unwrap();
+    for flags in [&["--watch"][..], &["--watch", "--replace"]] {
+        let failed = syncline(&[&["submit", file, "--state-dir", place], flags].concat()).refused(1, "E060");
+        assert!(failed.err.contains("it waits for 1 worker: none is there"), "{failed:#?}");
+    }
 }

@@ -95,7 +95,7 @@ impl Place {
 fn an_id_is_free_again_once_its_job_is_over_and_the_log_tells_the_story() {
     let place = Place::start();
     place.submit(1, &["--watch"]).ok();
-    let taken = place.submit(1, &[]).refused(1, "E130");
+    let taken = place.submit(2, &[]).refused(1, "E130");
     assert!(taken.err.contains("--replace") && taken.err.contains("syncline delete"), "{taken:#?}");
     place.submit(1, &["--replace", "--watch"]).ok();
     assert_eq!(place.field("epochs"), "1");

@@ -58,15 +58,18 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
             true => client.replace_prepared(prepared).await,
             false => client.submit_prepared(prepared).await,
         };
-        submitted?;
+        let is_new = submitted?.is_new;
         if args.watch {
             return follow(&client, &id, args.json).await;
         }
         if args.json {
-            return print_json(&json!({ "id": id }));
+            return print_json(&json!({ "id": id, "is_new": is_new }));
         }
         print(id.as_str())?;
-        say(&format!("submitted; follow it with `syncline watch {id}`"));
+        say(&match is_new {
+            true => format!("submitted; follow it with `syncline watch {id}`"),
+            false => format!("the same job was submitted before; `syncline status {id}` shows it"),
+        });
         Ok(())
     })
 }

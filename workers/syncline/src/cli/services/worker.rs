@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use syncline_ps::transport::Choice;
 use syncline_runtime::{Device, ExecOptions};
+use syncline_scheduler::tasks::MemorySize;
 use syncline_workers::blocking;
 use syncline_workers::worker::{Throttle, WorkerOptions, load_runtime, run as work};
 
@@ -35,6 +36,10 @@ pub struct WorkerArgs {
     /// ONNX models that general tasks run at the same time, each on --threads of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     slots: u32,
+    /// Memory that general tasks may take together, such as 4GiB [default: that of the machine, or what its control group
+    /// allows]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<MemorySize>,
     /// Let each of the --threads train on its own part of a batch: often faster, and the same up to rounding unless
     /// samples meet in the model, as in BatchNormalization, which then has the statistics of each part; needs a CPU and
     /// 2 threads or more
@@ -85,6 +90,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
         options.throttle = Throttle { step: Duration::from_millis(args.step_ms), slowdown: args.slowdown };
         options.max_batch = args.max_batch;
         options.slots = args.slots;
+        options.memory_bytes = args.memory.map_or(options.memory_bytes, |memory| memory.0);
         options.transport = args.transport;
         Ok(work(options, stop.flag()).await?)
     })

@@ -12,7 +12,10 @@ use tokio::{sync::mpsc, time::sleep};
 
 use syncline_engine::{rpc::Token, service::EngineError};
 use syncline_kit::Device;
-use syncline_workers::client::{Client, Cluster, FindError, RunningCluster};
+use syncline_workers::{
+    client::{Client, Cluster, FindError, RunningCluster},
+    worker::machine_memory_bytes,
+};
 
 use super::{
     args::{Plan, default_listen},
@@ -277,6 +280,8 @@ impl ChildPrograms<'_> {
         device: Device,
     ) -> Program {
         let name = format!("worker-{index}");
+        // They share the machine.
+        let memory_bytes = machine_memory_bytes() / plan.slowdowns.len().max(1) as u64;
         let args = self.args(
             "worker",
             &[
@@ -286,6 +291,7 @@ impl ChildPrograms<'_> {
                 ("--slowdown", slowdown.to_string()),
                 ("--step-ms", plan.step_ms.to_string()),
                 ("--transport", plan.transport.to_string()),
+                ("--memory", format!("{memory_bytes}B")),
             ],
         );
         let bin: PathBuf = plan.worker_bin.clone().unwrap_or_else(|| self.bin.to_owned());

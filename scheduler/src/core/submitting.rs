@@ -1,0 +1,73 @@
+//! Whether a submission is a new job, one that is there already, or one whose name is taken.
+
+use super::{
+    Core,
+    effects::Effect,
+    inputs::{Refused, Submission},
+    job::Job,
+    records::Phase,
+};
+use crate::ids::JobId;
+
+/// Whether a submission is answered with the job of its name that is there and was submitted with the same content. One
+/// that is to be replaced is done once more when it is over, unless the very submission that made it comes again.
+pub(super) fn is_same_job(there: &Phase, has_same_nonce: bool, replace: bool) -> bool {
+    has_same_nonce || !replace || !there.is_over()
+}
+
+impl Core {
+    /// Takes a job in. The same one again changes nothing.
+    pub(super) fn submit(
+        &mut self,
+        submission: Submission,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refused> {
+        let Submission { spec, nonce, replace } = submission;
+        spec.validate()?;
+        let known = self.jobs.get(&spec.id).filter(|job| job.spec == *spec && !spec.id.is_made_by_engine());
+        if known.is_some_and(|job| is_same_job(job.phase(), job.generation().nonce() == nonce, replace)) {
+            return Ok(());
+        }
+        self.check_name(&spec.id, replace)?;
+        self.remove_task_job(&spec.id, effects);
+        let id = spec.id.clone();
+        self.jobs.insert(id, Job::new(*spec, nonce, self.shards, now_us));
+        Ok(())
+    }
+
+    /// Refuses a name that another job has, unless that one is over and may be replaced.
+    pub(super) fn check_name(&self, id: &JobId, replace: bool) -> Result<(), Refused> {
+        if id.is_made_by_engine() {
+            return Err(Refused::Reserved { job: id.clone() });
+        }
+        match (replace, self.standing(id)) {
+            (_, None) | (true, Some((true, _))) => Ok(()),
+            (true, Some((false, state))) => Err(Refused::NotOver { job: id.clone(), state }),
+            (false, Some(_)) => Err(Refused::Duplicate { job: id.clone() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_submission_that_comes_again_is_the_same_job_table() {
+        let (runs, over) = (Phase::Running, Phase::Done);
+        #[rustfmt::skip]
+        let cases = [
+            ("the answer was lost",                    &runs, true,  false, true),
+            ("the answer was lost, and it is over",    &over, true,  false, true),
+            ("it replaced another, the answer lost",   &over, true,  true,  true),
+            ("another client, or the next day",        &runs, false, false, true),
+            ("the next day, it is over",               &over, false, false, true),
+            ("to be replaced, and it runs",            &runs, false, true,  true),
+            ("to be done once more",                   &over, false, true,  false),
+        ];
+        for (name, there, has_same_nonce, replace, same) in cases {
+            assert_eq!(is_same_job(there, has_same_nonce, replace), same, "{name}");
+        }
+    }
+}

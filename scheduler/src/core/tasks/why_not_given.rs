@@ -1,0 +1,92 @@
+//! Why no worker has a task that is ready, in words.
+
+use super::{leasing::offered, views::NAMED_IN_A_SENTENCE};
+use crate::{
+    core::{Core, WorkerInfo},
+    ids::Incarnation,
+    tasks::{FunctionId, MemorySize, Needs},
+};
+
+impl Core {
+    /// Why nobody has a task that is ready: nobody can, or who can is busy.
+    pub(super) fn why_not_given(&self, function: &FunctionId, needs: &Needs) -> String {
+        let workers = self.workers.iter().filter(|(_, about)| !about.capacity.is_none());
+        let (mut all, mut named, mut have_it, mut able) = (0, 0, Vec::new(), Vec::new());
+        for (worker, about) in workers {
+            all += 1;
+            named += u32::from(about.capacity.functions.iter().any(|f| f.name == function.name));
+            have_it.extend(about.capacity.functions.contains(function).then_some((*worker, about)));
+            able.extend(about.capacity.can_call(function, needs).then_some((*worker, about)));
+        }
+        let name = &function.name;
+        match (all, named, have_it.len(), able.len()) {
+            (0, ..) => "there is no worker that runs tasks".into(),
+            (_, 0, ..) => format!("none of the {all} workers that run tasks has the function `{name}`"),
+            (_, _, 0, _) => format!(
+                "{named} workers have a function `{name}`, but with other types than the graph: build both from the same definition"
+            ),
+            (_, _, _, 0) => self.why_never(function, needs, &have_it),
+            _ => self.why_not_now(needs, &able),
+        }
+    }
+
+    /// None of the workers that have the function can hold it, however little they have to do.
+    fn why_never(
+        &self,
+        function: &FunctionId,
+        needs: &Needs,
+        have_it: &[(Incarnation, &WorkerInfo)],
+    ) -> String {
+        let name = &function.name;
+        let labels = needs.labels.iter().map(|(k, v)| format!(" label {k}={v}")).collect::<String>();
+        let asked = &needs.resources;
+        if asked.is_none() {
+            return format!("no worker that has `{name}` has {} slots{labels}", needs.slots);
+        }
+        let has = |(worker, about): &(Incarnation, &WorkerInfo)| {
+            format!("{} has {}", self.worker_name(*worker), about.capacity.resources.in_words(asked))
+        };
+        let they_have: Vec<String> = have_it.iter().take(NAMED_IN_A_SENTENCE).map(has).collect();
+        let slots = if needs.slots > 1 { format!(" with {} slots", needs.slots) } else { String::new() };
+        let what = asked.in_words(asked);
+        let they_have = they_have.join("; ");
+        format!("no worker that has `{name}` can ever hold it: it needs {what}{slots}{labels}, {they_have}")
+    }
+
+    /// Some could hold it, and are busy.
+    fn why_not_now(&self, needs: &Needs, able: &[(Incarnation, &WorkerInfo)]) -> String {
+        let named = &able[..able.len().min(NAMED_IN_A_SENTENCE)];
+        let asked = &needs.resources;
+        let is_short = |(worker, about): &&(Incarnation, &WorkerInfo)| {
+            self.fleet.free(*worker, offered(about, self.trains(*worker, about))).fits(asked) == 0
+        };
+        let names = |workers: &[&(Incarnation, &WorkerInfo)]| {
+            workers.iter().map(|(worker, _)| self.worker_name(*worker)).collect::<Vec<_>>().join(", ")
+        };
+        let (short, full): (Vec<_>, Vec<_>) = named.iter().partition(is_short);
+        if short.is_empty() {
+            return format!("all slots of {} are taken", names(&full));
+        }
+        let has = |(worker, about): &&(Incarnation, &WorkerInfo)| {
+            let trains = self.trains(*worker, about);
+            let free = self.fleet.free(*worker, offered(about, trains));
+            let free = match (asked.memory_bytes > 0, asked.gpus > 0) {
+                (true, true) => free.in_words(asked),
+                (true, false) => MemorySize(free.memory_bytes).to_string(),
+                (false, _) => free.gpus.to_string(),
+            };
+            let there = about.capacity.resources.in_words(asked);
+            let trains = if trains && asked.gpus > 0 { ", and trains" } else { "" };
+            format!("{} has {there}, {free} of it free{trains}", self.worker_name(*worker))
+        };
+        let mut each: Vec<String> = short.iter().map(has).collect();
+        if !full.is_empty() {
+            each.push(format!("all slots of {} are taken, or kept for what came before", names(&full)));
+        }
+        format!("it needs {}, {}", asked.in_words(asked), each.join("; "))
+    }
+
+    fn trains(&self, worker: Incarnation, about: &WorkerInfo) -> bool {
+        about.trains && !self.idle.contains(&worker)
+    }
+}

@@ -1,0 +1,83 @@
+//! What the events of a job tell of the attempts at its tasks.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use syncline_scheduler::{
+    core::{Core, GraphSubmission, Input, WorkerInfo},
+    ids::{Incarnation, JobId},
+    tasks::{
+        Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphDigest, GraphSpec, NewTask, Outcome,
+        ReportGroup, Rules, TaskClass, TaskEnd, TaskIndex, Value, Work,
+    },
+};
+
+fn id() -> JobId {
+    "graph".parse().unwrap()
+}
+
+fn join(core: &mut Core, worker: u64, now_us: u64) {
+    let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
+    let capacity = Capacity { slots: 500, functions: [function].into(), ..Capacity::default() };
+    let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
+    core.handle(now_us, Input::WorkerJoined { worker: Incarnation(worker), about }).unwrap();
+}
+
+/// So many tasks, which worker 1 has.
+fn core(tasks: usize) -> Core {
+    let mut core = Core::new(1);
+    join(&mut core, 1, 1);
+    let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1 });
+    let classes = vec![TaskClass { work, rules: Rules { errors: 1, ..Rules::default() } }];
+    let tasks = vec![NewTask { class: ClassIndex(0), args: vec![], after: vec![], name: None }; tasks];
+    let spec =
+        Box::new(GraphSpec { id: id(), digest: GraphDigest::default(), classes, tasks, complete: true });
+    core.handle(2, Input::SubmitGraph(GraphSubmission { spec, nonce: 1, replace: false })).unwrap();
+    core.take_commits(2);
+    core
+}
+
+fn end(core: &mut Core, worker: u64, tasks: u32, attempt: u16, outcome: &Outcome, now_us: u64) {
+    let end = |task| TaskEnd { task: TaskIndex(task), attempt, run_us: 1, outcome: outcome.clone() };
+    let groups = vec![ReportGroup { job: id(), nonce: 1, ended: (0..tasks).map(end).collect() }];
+    core.handle(now_us, Input::TasksEnded { worker: Incarnation(worker), groups }).unwrap();
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed(Failure { cause: FailureCause::Function, code: "E440".into(), reason: "no".into() })
+}
+
+/// The events since the last commit that tell of attempts: what, which, and by whom.
+fn told(core: &mut Core) -> Vec<[String; 3]> {
+    let events = core.take_commits(9).into_values().flat_map(|commit| commit.events);
+    let field = |event: &[(&str, String)], name: &str| {
+        event.iter().find(|(field, _)| *field == name).map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    let about_attempts = events.filter(|event| field(event, "what").starts_with("attempt_"));
+    about_attempts.map(|event| ["what", "attempt", "worker"].map(|name| field(&event, name))).collect()
+}
+
+#[test]
+fn every_attempt_that_failed_is_told_and_the_one_that_was_done_after_it() {
+    let mut core = core(1);
+    end(&mut core, 1, 1, 1, &failed(), 10);
+    core.handle(60_000_000, Input::Tick).unwrap();
+    core.handle(60_000_001, Input::WorkerGone { worker: Incarnation(1), reason: "dead".into() }).unwrap();
+    join(&mut core, 2, 60_000_002);
+    core.handle(120_000_000, Input::Tick).unwrap();
+    end(&mut core, 2, 1, 3, &Outcome::Value(Value::default()), 120_000_001);
+    let want = [["attempt_failed", "1", "w1"], ["attempt_failed", "2", "w1"], ["attempt_done", "3", "w2"]];
+    assert_eq!(told(&mut core), want.map(|event| event.map(str::to_owned)));
+}
+
+#[test]
+fn a_first_attempt_that_is_done_is_no_event_and_of_many_that_fail_at_once_some_are_told() {
+    let mut done = core(3);
+    end(&mut done, 1, 3, 1, &Outcome::Value(Value::default()), 10);
+    assert_eq!(told(&mut done).len(), 0);
+    let mut many = core(200);
+    end(&mut many, 1, 200, 1, &failed(), 10);
+    assert_eq!(told(&mut many).len(), 50);
+    many.handle(60_000_000, Input::Tick).unwrap();
+    end(&mut many, 1, 1, 2, &Outcome::Value(Value::default()), 60_000_001);
+    assert_eq!(told(&mut many).len(), 1, "the next commit tells again");
+}

@@ -1,0 +1,230 @@
+//! Memory and GPUs of workers: who gets which task, what is never exceeded, and what is said of tasks that wait.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::collections::BTreeMap;
+
+use syncline_scheduler::{
+    core::{Core, GraphSubmission, Input, Phase, StoredJob, TaskJob, WorkerInfo},
+    ids::{Incarnation, JobId},
+    tasks::{
+        Arg, Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphDigest, GraphSpec, Needs, NewTask,
+        Outcome, ReportGroup, Resources, Rules, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskRef, TaskState,
+        TaskView, Value, Work,
+    },
+};
+
+const GIB: u64 = 1 << 30;
+
+fn id() -> JobId {
+    "graph".parse().unwrap()
+}
+
+fn function() -> FunctionId {
+    FunctionId { name: "f".parse().unwrap(), signature: 1 }
+}
+
+fn of(gib: u64, gpus: u32) -> Resources {
+    Resources { memory_bytes: gib * GIB, gpus }
+}
+
+fn class(resources: Resources) -> TaskClass {
+    let rules = Rules {
+        needs: Needs { resources, ..Needs::default() },
+        crashes: 1_000,
+        errors: 1_000,
+        ..Rules::default()
+    };
+    TaskClass { work: Work::Call(function()), rules }
+}
+
+fn task(class: u16, inputs: &[u32]) -> NewTask {
+    let args = inputs.iter().map(|n| Arg::Output(TaskRef::Task(TaskIndex(*n)))).collect();
+    NewTask { class: ClassIndex(class), args, after: vec![], name: None }
+}
+
+fn submit(core: &mut Core, classes: Vec<TaskClass>, tasks: Vec<NewTask>) {
+    let digest = GraphDigest::default();
+    let spec = Box::new(GraphSpec { id: id(), digest, classes, tasks, complete: true });
+    core.handle(1, Input::SubmitGraph(GraphSubmission { spec, nonce: 1, replace: false })).unwrap();
+}
+
+fn join(core: &mut Core, worker: u64, slots: u32, resources: Resources) {
+    let capacity = Capacity { slots, functions: [function()].into(), resources, ..Capacity::default() };
+    let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
+    core.handle(2, Input::WorkerJoined { worker: Incarnation(worker), about }).unwrap();
+}
+
+fn views(core: &Core) -> Vec<TaskView> {
+    core.task_views(&id(), &TaskQuery::default(), 2).unwrap()
+}
+
+/// Tasks that workers have, with the worker and the attempt.
+fn leased(core: &Core) -> Vec<(u32, String, u16)> {
+    let held = views(core).into_iter().filter(|view| view.state == TaskState::Leased);
+    held.map(|view| (view.task.0, view.worker.unwrap(), view.attempts)).collect()
+}
+
+fn places(core: &Core) -> Vec<u32> {
+    leased(core).into_iter().map(|(task, ..)| task).collect()
+}
+
+fn because(core: &Core, task: usize) -> String {
+    views(core)[task].because.clone()
+}
+
+fn end(core: &mut Core, worker: u64, task: u32, attempt: u16, outcome: Outcome, now_us: u64) {
+    let ended = vec![TaskEnd { task: TaskIndex(task), attempt, run_us: 1_000_000, outcome }];
+    let groups = vec![ReportGroup { job: id(), nonce: 1, ended }];
+    core.handle(now_us, Input::TasksEnded { worker: Incarnation(worker), groups }).unwrap();
+}
+
+fn done() -> Outcome {
+    Outcome::Value(Value::default())
+}
+
+#[test]
+fn a_worker_is_given_no_more_than_its_memory_and_the_others_say_what_is_free() {
+    let mut core = Core::new(1);
+    join(&mut core, 101, 8, of(4, 0));
+    submit(&mut core, vec![class(of(3, 0)), class(of(8, 0))], vec![task(0, &[]), task(0, &[]), task(1, &[])]);
+    assert_eq!(places(&core), [0]);
+    assert_eq!(because(&core, 1), "it needs 3 GiB of memory, w101 has 4 GiB of memory, 1 GiB of it free");
+    let never = "no worker that has `f` can ever hold it: it needs 8 GiB of memory, w101 has 4 GiB of memory";
+    assert_eq!(because(&core, 2), never);
+    end(&mut core, 101, 0, 1, done(), 3);
+    assert_eq!(places(&core), [1]);
+    join(&mut core, 102, 1, of(16, 0));
+    assert_eq!(places(&core), [1, 2]);
+}
+
+#[test]
+fn gpus_are_counted_like_memory_and_tasks_that_need_neither_go_on_beside() {
+    let mut core = Core::new(1);
+    join(&mut core, 1, 3, of(0, 1));
+    let classes = vec![class(of(0, 1)), class(of(0, 0)), class(of(0, 2))];
+    let tasks = vec![task(0, &[]), task(0, &[]), task(1, &[]), task(1, &[]), task(2, &[])];
+    submit(&mut core, classes, tasks);
+    assert_eq!(places(&core), [0, 2, 3]);
+    assert_eq!(because(&core, 1), "it needs 1 GPU, w1 has 1 GPU, 0 of it free");
+    assert!(because(&core, 4).ends_with("can ever hold it: it needs 2 GPUs, w1 has 1 GPU"));
+}
+
+#[test]
+fn what_follows_in_a_chain_takes_no_memory_before_it_can_begin() {
+    let mut core = Core::new(1);
+    join(&mut core, 1, 4, of(4, 0));
+    // The second waits for the first; the third could use its memory meanwhile.
+    submit(&mut core, vec![class(of(2, 0))], vec![task(0, &[]), task(0, &[0]), task(0, &[])]);
+    assert_eq!(places(&core), [0, 2]);
+    end(&mut core, 1, 0, 1, done(), 3);
+    assert_eq!(places(&core), [1, 2]);
+}
+
+#[test]
+fn what_waits_for_much_memory_is_not_overtaken_for_ever_by_what_needs_little() {
+    let mut core = Core::new(1);
+    join(&mut core, 1, 4, of(4, 0));
+    submit(&mut core, vec![class(of(1, 0)), class(of(4, 0))], vec![task(0, &[])]);
+    let next = |class: u16, name: &str| {
+        let (id, digest) = (name.parse().unwrap(), GraphDigest::default());
+        let classes = vec![self::class(of(1, 0)), self::class(of(4, 0)), self::class(of(0, 0))];
+        let spec = Box::new(GraphSpec { id, digest, classes, tasks: vec![task(class, &[])], complete: true });
+        Input::SubmitGraph(GraphSubmission { spec, nonce: 1, replace: false })
+    };
+    core.handle(3, next(1, "large")).unwrap();
+    core.handle(4, next(0, "small")).unwrap();
+    core.handle(5, next(2, "none")).unwrap();
+    let state = |core: &Core, job: &str| {
+        core.task_views(&job.parse().unwrap(), &TaskQuery::default(), 5).unwrap().remove(0).state
+    };
+    let states = |core: &Core| ["large", "small", "none"].map(|job| state(core, job));
+    assert_eq!(states(&core), [TaskState::Ready, TaskState::Ready, TaskState::Leased]);
+    end(&mut core, 1, 0, 1, done(), 6);
+    assert_eq!(states(&core), [TaskState::Leased, TaskState::Ready, TaskState::Leased]);
+}
+
+#[test]
+fn what_is_taken_is_known_after_a_restart() {
+    let mut core = Core::new(1);
+    join(&mut core, 1, 4, of(4, 0));
+    submit(&mut core, vec![class(of(3, 0))], vec![task(0, &[]), task(0, &[])]);
+    let commit = core.take_commits(2).remove(&id()).unwrap();
+    let mut stored = StoredJob {
+        spec: commit.spec.unwrap(),
+        job_state: commit.job_state.unwrap(),
+        ..StoredJob::default()
+    };
+    stored.graph.classes.extend(commit.graph.classes);
+    stored.graph.chunks.extend(commit.graph.chunks);
+    stored.graph.windows.extend(commit.graph.windows);
+    stored.graph.leases =
+        commit.graph.leases.into_iter().filter_map(|(w, tasks)| Some((w, tasks?))).collect();
+    stored.workers = commit.workers.into_iter().filter_map(|(w, about)| Some((w, about?))).collect();
+    let mut next = Core::new(1);
+    next.restore_tasks(TaskJob::load(&stored).unwrap());
+    next.handle(3, Input::Tick).unwrap();
+    assert_eq!(places(&next), [0], "the other one has no room");
+    end(&mut next, 1, 0, 1, done(), 4);
+    assert_eq!(places(&next), [1]);
+}
+
+/// A number that follows from the one before.
+fn draw(state: &mut u64, below: u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) % below
+}
+
+#[test]
+fn no_worker_ever_has_more_than_it_offers_whatever_happens_and_nothing_is_lost_of_it() {
+    for seed in 0..40 {
+        let mut random = seed;
+        let needs = [of(1, 0), of(3, 0), of(2, 1), of(0, 1), of(0, 0)];
+        let mut offers: BTreeMap<u64, Resources> = [(1, of(4, 0)), (2, of(3, 1)), (3, of(8, 2))].into();
+        let mut core = Core::new(1);
+        offers.iter().for_each(|(worker, offer)| join(&mut core, *worker, 3, *offer));
+        let tasks: Vec<NewTask> = (0..60)
+            .map(|n| match draw(&mut random, 3) {
+                0 if n > 0 => task(draw(&mut random, 5) as u16, &[n - 1]),
+                _ => task(draw(&mut random, 5) as u16, &[]),
+            })
+            .collect();
+        let classes: Vec<usize> = tasks.iter().map(|task| task.class.0 as usize).collect();
+        submit(&mut core, needs.map(class).to_vec(), tasks);
+        let mut now_us = 10;
+        while *core.task_job(&id()).unwrap().phase() != Phase::Done {
+            now_us += 40_000_000;
+            core.handle(now_us, Input::Tick).unwrap();
+            let held = leased(&core);
+            let mut taken: BTreeMap<u64, Resources> = BTreeMap::new();
+            for (task, worker, _) in &held {
+                let taken = taken.entry(worker[1..].parse().unwrap()).or_default();
+                *taken = taken.plus(&needs[classes[*task as usize]]);
+            }
+            for (worker, taken) in &taken {
+                assert!(offers[worker].fits(taken) > 0, "seed {seed}: {worker} has {taken:?}");
+            }
+            assert!(!held.is_empty(), "seed {seed}: something always goes on");
+            let (task, worker, attempt) = held[draw(&mut random, held.len() as u64) as usize].clone();
+            let worker: u64 = worker[1..].parse().unwrap();
+            match draw(&mut random, 12) {
+                0 => {
+                    let gone = Input::WorkerGone { worker: Incarnation(worker), reason: "dead".into() };
+                    core.handle(now_us, gone).unwrap();
+                    let offer = offers.remove(&worker).unwrap();
+                    let next = offers.keys().max().unwrap().max(&worker) + 1;
+                    offers.insert(next, offer);
+                    join(&mut core, next, 3, offer);
+                }
+                1 => {
+                    let (code, reason) = ("E440".into(), "no".into());
+                    let failure = Failure { cause: FailureCause::Function, code, reason };
+                    end(&mut core, worker, task, attempt, Outcome::Failed(failure), now_us);
+                }
+                // A report may come twice.
+                2 => (0..2).for_each(|_| end(&mut core, worker, task, attempt, done(), now_us)),
+                _ => end(&mut core, worker, task, attempt, done(), now_us),
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! How much memory this process may use.
+//!
+//! In: `/proc/meminfo`, `/proc/self/cgroup` and the limits of the control groups that it names, of version 1 or 2. Out:
+//! bytes; 0 where none of these files exists, as on other systems than Linux.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Memory of the machine, or of the control groups of this process if one of them allows less.
+pub fn machine_memory_bytes() -> u64 {
+    let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    let groups = limit_files(&text(Path::new("/proc/self/cgroup")));
+    let limits = groups.iter().filter_map(|file| text(file).trim().parse::<u64>().ok());
+    let machine = total_bytes(&text(Path::new("/proc/meminfo")));
+    // Without a limit the file says `max`, or a number above any memory.
+    machine.into_iter().chain(limits).min().unwrap_or(0)
+}
+
+fn total_bytes(meminfo: &str) -> Option<u64> {
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    total.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The files with the limit of each control group that the process is in, and of those above it.
+fn limit_files(cgroup: &str) -> Vec<PathBuf> {
+    let of_group = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (fields.next()?, fields.next()?);
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => return None,
+        };
+        let group = PathBuf::from(root).join(group.trim_start_matches('/'));
+        let groups = group.ancestors().take_while(|group| group.starts_with(root));
+        Some(groups.map(|group| group.join(file)).collect::<Vec<_>>())
+    };
+    cgroup.lines().filter_map(of_group).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_limited_by_all_above_it() {
+        let files = |cgroup| limit_files(cgroup).iter().map(|f| f.display().to_string()).collect::<Vec<_>>();
+        let v2 =
+            ["/sys/fs/cgroup/a/b/memory.max", "/sys/fs/cgroup/a/memory.max", "/sys/fs/cgroup/memory.max"];
+        assert_eq!(files("0::/a/b\n"), v2);
+        let v1 =
+            ["/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+        assert_eq!(files("5:cpu,cpuacct:/x\n4:memory:/x\n"), v1);
+        assert!(files("nonsense\n").is_empty() && files("").is_empty());
+    }
+
+    #[test]
+    fn the_memory_of_the_machine_is_read() {
+        assert_eq!(total_bytes("MemTotal:        8000 kB\nMemFree: 1 kB\n"), Some(8_192_000));
+        assert_eq!(total_bytes("MemFree: 1 kB\n"), None);
+        #[cfg(target_os = "linux")]
+        assert!(machine_memory_bytes() > 1 << 20);
+    }
+}
