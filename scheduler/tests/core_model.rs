@@ -57,6 +57,7 @@ fn misfortunes(policies: &'static [&'static str]) -> impl Strategy<Value = Setti
             deaths,
             joins,
             restarts,
+            crashes: 0,
             ahead,
             trainings: 0,
         }
@@ -91,6 +92,30 @@ macro_rules! every_sample_is_counted_once {
 every_sample_is_counted_once!(by_clocks_every_sample_is_counted_once_whatever_dies, BY_CLOCKS, 75);
 every_sample_is_counted_once!(by_plans_every_sample_is_counted_once_whatever_dies, BY_PLANS, 75);
 every_sample_is_counted_once!(by_rounds_every_sample_is_counted_once_whatever_dies, BY_ROUNDS, 100);
+
+/// All kinds of them, with shards that die as well.
+const OF_EACH_KIND: [&str; 9] = [
+    "asp",
+    "ssp:3",
+    "dssp:1:4",
+    "bsp",
+    "elastic-bsp:5",
+    "elastic-bsp:6+update=barrier+predictor=narx",
+    "lb-bsp",
+    "local-sgd:5",
+    "auto:8",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_sample_is_counted_once_whatever_is_rolled_back(
+        settings in misfortunes(&OF_EACH_KIND), crashes in 1u32..6, epochs in 2u32..6
+    ) {
+        run(Settings { crashes, epochs, ..settings });
+    }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]

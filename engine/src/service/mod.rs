@@ -5,6 +5,7 @@ mod blob_check;
 mod blob_gc;
 mod blob_release;
 mod client_handler;
+mod checkpoints;
 mod clock;
 mod context;
 mod damaged_jobs;

@@ -50,6 +50,11 @@ pub enum EventKind {
     WorkerExcluded,
     SuperstepReplanned,
     IterationTorn,
+    /// Every shard has its part of a checkpoint on disk.
+    CheckpointKept,
+    CheckpointFailed,
+    /// The job went back to a checkpoint.
+    RolledBack,
     AttemptFailed,
     /// Of general tasks: one has failed for good.
     TaskFailed,
@@ -111,6 +116,19 @@ pub struct JobEvent {
     /// The barrier that was planned again.
     #[serde(default)]
     pub barrier: Option<u64>,
+    /// Number of a checkpoint.
+    #[serde(default)]
+    pub checkpoint: Option<u64>,
+    /// Samples in it; or iterations and samples that were undone by going back to it.
+    #[serde(default)]
+    pub samples: Option<u64>,
+    #[serde(default)]
+    pub iterations: Option<u64>,
+    /// Its size on all shards, and how long no iteration could begin because of it.
+    #[serde(default)]
+    pub bytes: Option<u64>,
+    #[serde(default)]
+    pub rest_ms: Option<u64>,
 }
 
 impl<T: serde::de::DeserializeOwned> Entry<T> {
@@ -135,6 +153,8 @@ mod tests {
             ["what", "at_ms", "worker", "name", "factor", "barrier", "shortened", "host", "code", "reason"];
         let fields =
             [&fields[..], &["again_in_ms", "until_ms", "path", "task", "training", "tasks"]].concat();
+        let of_checkpoints = ["checkpoint", "samples", "iterations", "bytes", "rest_ms"];
+        let fields = [&fields[..], &of_checkpoints].concat();
         let is_event =
             |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !fields.contains(word);
         let events: Vec<&str> = paragraph.split('`').skip(1).step_by(2).filter(is_event).collect();

@@ -125,8 +125,7 @@ impl Core {
                 });
             }
             Input::ShardFailed { job, generation, code, reason } => {
-                let failed = Phase::Failed { code, reason };
-                self.with_open_job(&job, generation, |job| job.end(failed, now_us, effects));
+                self.with_open_job(&job, generation, |job| job.shard_failed(code, reason, now_us, effects));
             }
             Input::BarrierClosed { job, generation, shard, barrier } => {
                 self.with_open_job(&job, generation, |job| job.shard_closed(shard, barrier, now_us));
@@ -137,6 +136,16 @@ impl Core {
                 });
                 // It may have registered again meanwhile.
                 self.note_if_idle(worker);
+            }
+            Input::CheckpointPinned { job, generation, number, shard, outcome } => {
+                self.with_open_job(&job, generation, |job| {
+                    job.checkpoint_pinned(number, shard, outcome, now_us, effects);
+                });
+            }
+            Input::CheckpointWritten { job, generation, number, shard, outcome } => {
+                self.with_open_job(&job, generation, |job| {
+                    job.checkpoint_written(number, shard, outcome, now_us, effects);
+                });
             }
             Input::Planned { job, generation, superstep, revision, plan } => {
                 self.with_open_job(&job, generation, |job| {
@@ -167,7 +176,8 @@ impl Core {
         self.check_name(&id, submission.replace)?;
         self.remove_task_job(&id, effects);
         let job = Job::new(*submission.spec, submission.nonce, self.shards, now_us);
-        self.jobs.insert(id, job);
+        let old = self.jobs.insert(id, job);
+        effects.extend(old.and_then(|old| old.remove_checkpoints()));
         Ok(())
     }
 
@@ -206,7 +216,7 @@ impl Core {
     fn shard_lost(&mut self, shard: ShardIndex, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
         let opened = |j: &&mut Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
         for job in self.jobs.values_mut().filter(opened) {
-            job.shard_lost(shard, reason, now_us, effects);
+            job.shard_gone(shard, reason, now_us, effects);
         }
     }
 
@@ -229,7 +239,8 @@ impl Core {
             }
         }
         for (id, job) in &mut self.jobs {
-            let opened_before = job.state.started_us.is_some_and(|started_us| started_us < asked_us);
+            let opened_us = job.state.opened_us.or(job.state.started_us);
+            let opened_before = opened_us.is_some_and(|opened_us| opened_us < asked_us);
             let generation = job.state.generation;
             let holds = held.iter().any(|h| h.job == *id && h.generation == generation);
             match (job.state.phase == Phase::Running, holds) {

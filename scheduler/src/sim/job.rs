@@ -34,6 +34,7 @@ pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
         min_workers: 1,
         max_workers: u32::MAX,
         ahead: None,
+        checkpoint: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataSpec, Layout, LearningRate, Optimizer, PolicyRule, PolicySpec};
+use super::{CheckpointSpec, DataSpec, Layout, LearningRate, Optimizer, PolicyRule, PolicySpec};
 
 /// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +97,9 @@ pub struct TrainSpec {
     /// shorter than a control round trip.
     #[serde(default)]
     pub ahead: Option<u32>,
+    /// What a lost shard brings the training back to.
+    #[serde(default)]
+    pub checkpoint: Option<CheckpointSpec>,
 }
 
 fn one_worker() -> u32 {

@@ -143,6 +143,7 @@ fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpe
         min_workers: settings.min_workers,
         max_workers: settings.max_workers.unwrap_or(u32::MAX),
         ahead: settings.ahead,
+        checkpoint: settings.checkpoint,
     }
 }
 

@@ -129,6 +129,7 @@ impl Rig {
             optimizer: SGD,
             clip_norm: None,
             initial: initial.into(),
+            checkpoint: None,
         }
     }
 
