@@ -140,6 +140,38 @@ fn a_quiet_bsp_job_loses_and_tears_nothing() {
 }
 
 #[test]
+fn a_shard_that_crashes_when_all_is_trained_brings_back_what_its_snapshot_needs() {
+    let quiet = Settings::quiet("lb-bsp");
+    run(Settings {
+        seed: 1394295724630059485,
+        workers: 1,
+        shards: 3,
+        samples: 15,
+        epochs: 3,
+        batch: 4,
+        drop_last: true,
+        deaths: 2,
+        joins: 2,
+        restarts: 1,
+        crashes: 2,
+        ..quiet
+    });
+}
+
+#[test]
+fn shards_that_crash_cost_what_was_done_since_the_checkpoint_and_nothing_else() {
+    for policy in OF_EACH_KIND {
+        let settings = Settings { crashes: 3, epochs: 8, seed: 9, ..Settings::quiet(policy) };
+        let mut cluster = Cluster::new(settings);
+        cluster.run_to_end();
+        cluster.check_everything_counted_once();
+        assert_ne!(cluster.summary("iterations_rolled_back"), "0", "{policy}");
+        assert_eq!(cluster.summary("iterations_lost"), "0", "{policy}");
+        assert_eq!(cluster.summary("iterations_torn"), "0", "{policy}");
+    }
+}
+
+#[test]
 fn asp_meets_only_once_at_the_end() {
     let mut cluster = Cluster::new(Settings::quiet("asp"));
     cluster.run_to_end();

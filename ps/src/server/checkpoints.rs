@@ -52,10 +52,13 @@ pub(super) fn write(
             Err(e) => Err(disk_fault("look at", &path, &e)),
         };
     };
-    make_durably(&dir).map_err(|e| disk_fault("make", &dir, &e))?;
-    let bytes = write_checked(shared.blobs.begin_in(&dir)?, &path, |out| copy.write(out))?;
+    let written = make_durably(&dir)
+        .map_err(|e| disk_fault("make", &dir, &e))
+        .and_then(|()| shared.blobs.begin_in(&dir))
+        .and_then(|file| write_checked(file, &path, |out| copy.write(out)));
+    // What a disk does not take is given up, and must not hold memory until the next one.
     shard.drop_checkpoint(number);
-    Ok(bytes)
+    written
 }
 
 /// Makes a folder two levels below the state directory. A name is on disk only when the folder that holds it is.

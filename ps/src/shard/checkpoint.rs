@@ -99,7 +99,7 @@ impl JobShard {
         Ok(pinned.map(|(_, copy)| copy.clone()))
     }
 
-    /// Checkpoint `number` is on disk: its copy may go.
+    /// Checkpoint `number` is on disk, or will not be: its copy may go.
     pub fn drop_checkpoint(&self, number: u64) {
         lock(&self.state).checkpoints.pinned.take_if(|(pinned, _)| *pinned == number);
     }

@@ -2,6 +2,7 @@
 //! `contract_shm.rs` runs all of it over one transport.
 
 mod barrier;
+mod checkpoint;
 mod clip;
 mod clocks;
 mod hostile;

@@ -234,6 +234,10 @@ impl ParameterServerModel {
                 vec![Input::Attached { job, generation, shard, closed, watermarks, floor }]
             }
             Effect::Snapshot { key, .. } => {
+                let lost = self.order(&key.job, key.generation, |_, _| None);
+                if !lost.is_empty() {
+                    return lost;
+                }
                 let file = SnapshotFile { path: "/snapshot".into(), bytes: 1, digest: "digest".into() };
                 vec![Input::SnapshotWritten { key, outcome: Ok(file) }]
             }

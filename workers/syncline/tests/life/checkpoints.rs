@@ -44,7 +44,7 @@ fn kill_shard(cluster: &mut Cluster, index: u32) {
 }
 
 /// Kills shards, one of them with the engine, and checks the counts of the end.
-async fn survives(policy: &str, seed: u64) -> BTreeMap<String, String> {
+async fn survives(policy: &str, seed: u64) -> Survived {
     println!("seed {seed}");
     let mut random = seed;
     let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
@@ -74,36 +74,46 @@ async fn survives(policy: &str, seed: u64) -> BTreeMap<String, String> {
     let events = cluster.print("events checkpointed");
     assert!(events.contains("checkpoint_kept") && events.contains("rolled_back"), "{events}");
     check_next_job_runs(&cluster, "next").await;
-    summary
+    Survived { summary, _cluster: cluster }
 }
 
-/// Where each push is a step of 1, and no worker died, every weight is the number of iterations.
-fn check_every_push(summary: &BTreeMap<String, String>) {
-    let (counts, done) = (counts(Path::new(&summary["snapshot"])), number(summary, "iterations_done"));
-    let (low, high) = (*counts.iter().min().unwrap(), *counts.iter().max().unwrap());
-    assert_eq!((low, high), (done, done), "{summary:?}");
+/// How a job ended.
+struct Survived {
+    summary: BTreeMap<String, String>,
+    /// Has its weights.
+    _cluster: Cluster,
+}
+
+impl Survived {
+    /// No worker died: every weight has moved as often as this counter says.
+    fn check_weights(&self, counter: &str) {
+        let counts = counts(Path::new(&self.summary["snapshot"]));
+        let (low, high) = (*counts.iter().min().unwrap(), *counts.iter().max().unwrap());
+        let expected = number(&self.summary, counter);
+        assert_eq!((low, high), (expected, expected), "{:?}", self.summary);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_under_asp_goes_back_to_its_checkpoint_and_counts_every_push_once() {
-    check_every_push(&survives("asp", 3).await);
+    survives("asp", 3).await.check_weights("iterations_done");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_under_elastic_bsp_goes_back_to_its_checkpoint_and_counts_every_push_once() {
-    check_every_push(&survives("elastic-bsp:15", 8).await);
+    survives("elastic-bsp:15", 8).await.check_weights("iterations_done");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_under_bsp_goes_back_to_its_checkpoint_and_makes_every_round_once() {
-    let summary = survives("bsp", 5).await;
-    let counts = counts(Path::new(&summary["snapshot"]));
-    assert!(counts.iter().all(|&count| count == number(&summary, "barriers")), "{summary:?}");
+    // The mean of ones is one: a round is one step.
+    survives("bsp", 5).await.check_weights("barriers");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_under_local_sgd_goes_back_to_its_checkpoint_and_counts_every_sample_once() {
-    survives("local-sgd:4", 13).await;
+    let Survived { summary, .. } = survives("local-sgd:4", 13).await;
+    assert!(number(&summary, "barriers") > 0, "{summary:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
