@@ -2,17 +2,21 @@
 
 use std::{collections::BTreeMap, fs, num::NonZeroU32, path::Path};
 
+use syncline::JobPhase;
 use syncline_scheduler::{
     ids::JobId,
     samples::splitmix64,
     spec::{CheckpointSpec, TrainSpec},
 };
 
+use tokio::runtime::Runtime;
+
 use crate::{
     cluster::{Cluster, number},
     counting::counts,
     jobs::{check_exact, check_next_job_runs, counting, submit},
-    rig::wait_until,
+    rig::{Up, folder, kill, wait_until},
+    stop::{client, until_over},
 };
 
 const EPOCH: u64 = 2_003; // prime: the last batch of each epoch is a short one
@@ -157,6 +161,25 @@ async fn a_shard_that_never_comes_back_fails_a_job_with_checkpoints_after_the_li
     assert_eq!((&*summary["state"], &*summary["code"]), ("failed", "E220"), "{summary:?}");
     cluster.start_shard(0);
     check_next_job_runs(&cluster, "next").await;
+}
+
+#[test]
+fn a_shard_that_up_starts_again_brings_its_job_back() {
+    let (waiting, dir) = (Runtime::new().unwrap(), folder());
+    let up = Up::start(&dir, &["--workers", "2", "--shards", "2", "--step-ms", "2"]);
+    let prepared = counting("supervised", "elastic-bsp:15", EPOCH, every_epoch);
+    let (job, engine) = (prepared.spec.id.clone(), client(&up));
+    waiting.block_on(engine.submit_prepared(prepared)).unwrap();
+    wait_until("there is a checkpoint, and more than is in it", || {
+        let view = waiting.block_on(engine.status(&job)).unwrap().job;
+        view.checkpoint_samples.is_some_and(|kept| view.samples_applied > kept)
+    });
+    kill("KILL", up.about["processes"]["ps-1"].as_u64().unwrap().try_into().unwrap());
+    let summary = until_over(&up, &waiting, &job);
+    assert_eq!(summary.state, JobPhase::Done, "{summary:?}");
+    assert_eq!((summary.generation, summary.samples_applied), (2, EPOCH * u64::from(EPOCHS)), "{summary:?}");
+    let counts = counts(Path::new(summary.snapshot.as_ref().unwrap()));
+    assert!(counts.iter().all(|&count| count == summary.iterations_done), "{summary:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
