@@ -116,6 +116,7 @@ impl Ours {
             optimizer: sgd(),
             clip_norm: None,
             initial,
+            checkpoint: None,
         };
         let job = order.job.clone();
         tokio::runtime::Runtime::new().expect("a runtime").block_on(async {

@@ -2,16 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use std::{
-    collections::VecDeque,
-    mem,
-    num::NonZeroU32,
-};
+use std::{collections::VecDeque, mem, num::NonZeroU32};
 
 use syncline_scheduler::{
     core::{
-        Assignment, Blame, Cancellation, ClosedBarrier, Core, Effect, Input, Iterated, Job, Outcome, Phase, PushProgress,
-        Submission, TaskFault, TaskKey, TaskReport, Work, WorkerInfo,
+        Assignment, Blame, Cancellation, ClosedBarrier, Core, Effect, Input, Iterated, Job, Outcome, Phase,
+        PushProgress, Submission, TaskFault, TaskKey, TaskReport, Work, WorkerInfo,
     },
     ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
     sim::{ControlPlane, Shell, training, training_job},
@@ -61,8 +57,7 @@ impl World {
     /// Trains `epochs` epochs of 10 samples in batches of one, with a checkpoint every minute.
     fn new(policy: &str, epochs: u32, keeps_files: bool) -> Self {
         let shell = Recorder { keeps_files, ..Recorder::default() };
-        let mut world =
-            Self { plane: ControlPlane::new(1, shell), now_us: 1_000_000, hand: VecDeque::new() };
+        let mut world = Self { plane: ControlPlane::new(1, shell), now_us: 1_000_000, hand: VecDeque::new() };
         let mut train = training(policy.parse().unwrap(), 10, 1);
         (train.epochs, train.ahead) = (epochs, Some(2));
         train.checkpoint = NonZeroU32::new(60).map(CheckpointSpec::every_s);
@@ -87,10 +82,7 @@ impl World {
         let Work::Iterate { seq, range, .. } = work else { panic!("{work:?}") };
         assert!(self.plane.server.shards[0].finish_push(WORKER, seq, 1));
         let outcome = Outcome::Iterated(Iterated { range, compute_us: 1_000, ..Iterated::default() });
-        self.give(Input::Report {
-            worker: WORKER,
-            report: TaskReport { key, ended_ago_us: 0, outcome },
-        })
+        self.give(Input::Report { worker: WORKER, report: TaskReport { key, ended_ago_us: 0, outcome } })
     }
 
     /// A minute goes by in which something was done, and the worker ends what it has in hand.
@@ -217,11 +209,7 @@ fn a_job_goes_back_and_no_late_message_of_the_life_before_changes_it() {
         let barrier = ClosedBarrier { superstep: Superstep(0), closed_ago_us: 0, pushes: 99 };
         let progress = PushProgress { watermark: 3, partial: true };
         let (code, reason) = ("E220".to_owned(), "lost".to_owned());
-        let failed = Outcome::Failed {
-            code: "E410".into(),
-            reason: "gone".into(),
-            blame: Blame::Job,
-        };
+        let failed = Outcome::Failed { code: "E410".into(), reason: "gone".into(), blame: Blame::Job };
         let report = |outcome| Input::Report {
             worker: WORKER,
             report: TaskReport { key: late.clone(), ended_ago_us: 0, outcome },

@@ -73,9 +73,7 @@ pub enum ShardFault {
     Sealed { job: JobId, worker: Incarnation },
     #[error("[E409] job {job} was closed")]
     Closed { job: JobId },
-    #[error(
-        "[E439] checkpoint {number} of job {job} cannot be used: {cause}"
-    )]
+    #[error("[E439] checkpoint {number} of job {job} cannot be used: {cause}")]
     NoCheckpoint { job: JobId, number: u64, cause: String },
     #[error(
         "[E429] the initial parameters {digest} may be on the shard at {address}, which cannot be reached: {cause}"

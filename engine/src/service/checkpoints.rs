@@ -77,9 +77,7 @@ impl EffectDispatcher {
                 self.report_failure(job, generation, &fault);
                 None
             }
-            Err(fault) => {
-                Some(Err(TaskFault { code: fault.code().to_owned(), reason: fault.to_string() }))
-            }
+            Err(fault) => Some(Err(TaskFault { code: fault.code().to_owned(), reason: fault.to_string() })),
         }
     }
 }

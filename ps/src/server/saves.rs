@@ -160,7 +160,7 @@ impl Saves {
 }
 
 fn load(path: &Path) -> io::Result<JobShard> {
-    let job = read_checked(path, |from| JobShard::restore(from))?;
+    let job = read_checked(path, JobShard::restore)?;
     let elements = job.layout().elements().unwrap_or(0);
     let ShardPosition { index, count } = job.position();
     if index >= count || job.range() != ElementRange::of_shard(elements, index, count) {

@@ -118,7 +118,8 @@ impl JobShard {
             return Err(damaged("its model, its optimizer or its part of the parameters is another"));
         }
         let elements = range.len();
-        let sizes = (0..elements).step_by(CHUNK_ELEMENTS).map(|at| (elements - at).min(CHUNK_ELEMENTS as u64));
+        let sizes =
+            (0..elements).step_by(CHUNK_ELEMENTS).map(|at| (elements - at).min(CHUNK_ELEMENTS as u64));
         if !head.chunks.iter().map(ChunkHeader::elements).eq(sizes) {
             return Err(damaged("its chunks do not make up its range"));
         }

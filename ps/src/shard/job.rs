@@ -15,10 +15,10 @@ use tokio::sync::watch;
 
 use super::{
     chunk::{CHUNK_ELEMENTS, Chunk},
+    framed::read_numbers,
     job_state::{JobEnd, JobState},
     lock,
     push_filter::PushFilter,
-    framed::read_numbers,
 };
 
 /// The parameters of one job in one generation, as far as this shard holds them.

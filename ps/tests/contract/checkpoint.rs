@@ -107,7 +107,9 @@ fn a_job_with_an_open_round_is_not_at_rest() {
     let rig = Rig::start(2);
     opened(&rig);
     rig.worker(1, ELEMENTS).push(1, ROUND, &[&gradient(1)]).unwrap();
-    assert!(matches!(rig.pin_checkpoint(0, 0), Err(ShardFault::Invalid { what }) if what.contains("at rest")));
+    assert!(
+        matches!(rig.pin_checkpoint(0, 0), Err(ShardFault::Invalid { what }) if what.contains("at rest"))
+    );
     rig.barrier(0, 0, &[(1, 1)], false);
     rig.pin_checkpoint(0, 0).unwrap();
 }

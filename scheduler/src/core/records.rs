@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    checkpoints::Checkpoints, exclusion::Exclusion, recent_rate::RecentRate, shard_protocol::SnapshotFile, tasks::TrainsFor,
-    worker_protocol::Evaluation,
+    checkpoints::Checkpoints, exclusion::Exclusion, recent_rate::RecentRate, shard_protocol::SnapshotFile,
+    tasks::TrainsFor, worker_protocol::Evaluation,
 };
 use crate::{
     graph::{TaskId, TaskState},

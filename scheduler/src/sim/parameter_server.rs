@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     core::{
-        BarrierOrder, ClockRoster, ClosedBarrier, Effect, HeldJob, Input, PushProgress, SnapshotFile, TaskFault,
+        BarrierOrder, ClockRoster, ClosedBarrier, Effect, HeldJob, Input, PushProgress, SnapshotFile,
+        TaskFault,
     },
     ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
     sync::{self, Clock, Clocks, PlanRequest},

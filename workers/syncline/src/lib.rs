@@ -51,7 +51,10 @@ pub use syncline_scheduler::{
     core::{BarrierExplanation, Evaluation, TaskExplanation, Trained},
     graph::TaskId,
     ids::{Incarnation, JobId, Superstep},
-    spec::{CheckpointSpec, DataSpec, Decay, InvalidPolicy, OnNan, Optimizer, PolicyRule, PolicySpec, Source, Split},
+    spec::{
+        CheckpointSpec, DataSpec, Decay, InvalidPolicy, OnNan, Optimizer, PolicyRule, PolicySpec, Source,
+        Split,
+    },
     tasks::{PreparedTraining, TaskIndex, TaskQuery, TaskState, TaskView, TrainedWeights, TrainingChanges},
 };
 #[cfg(feature = "local")]

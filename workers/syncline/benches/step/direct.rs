@@ -52,6 +52,7 @@ impl Direct {
             clip_norm: None,
             optimizer: RULE,
             initial,
+            checkpoint: None,
         };
         let calls = connect::<ShardRequest, ShardResponse>(&address, Role::Control, &token).await?;
         let control = ShardClient::new(tarpc::client::Config::default(), calls).spawn();
