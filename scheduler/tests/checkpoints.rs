@@ -26,6 +26,7 @@ fn id() -> JobId {
 struct Recorder {
     effects: Vec<Effect>,
     events: Vec<String>,
+    rests_ms: Vec<u64>,
     waiting_for: String,
     keeps_files: bool,
 }
@@ -35,6 +36,8 @@ impl Shell for Recorder {
         let mut effects = core.handle(now_us, input).unwrap();
         for commit in core.take_commits(now_us).into_values() {
             self.events.extend(commit.events.iter().map(|event| event[0].1.clone()));
+            let rests = commit.events.iter().flatten().filter(|(name, _)| *name == "rest_ms");
+            self.rests_ms.extend(rests.map(|(_, ms)| ms.parse::<u64>().unwrap()));
             let waits = commit.summary.into_iter().find(|(name, _)| *name == "waiting_for");
             self.waiting_for = waits.map(|(_, text)| text).unwrap_or_default();
         }
@@ -140,6 +143,7 @@ fn training_stands_still_only_until_the_shards_have_copied() {
         assert!(effects.contains(&Effect::PinCheckpoint { job: id(), generation, number: 0 }), "{policy}");
         assert!(world.hand.is_empty(), "{policy}: nothing is granted at rest");
         assert!(world.plane.shell.waiting_for.contains("checkpoint"), "{policy}");
+        world.now_us += 250_000;
         let effects = world.give(pinned(0, Ok(())));
         assert!(effects.contains(&Effect::WriteCheckpoint { job: id(), generation, number: 0 }), "{policy}");
         assert!(!world.hand.is_empty(), "{policy}: while it is written training goes on");
@@ -147,6 +151,7 @@ fn training_stands_still_only_until_the_shards_have_copied() {
         world.give(written(0, Ok(7)));
         world.give(written(0, Ok(7)));
         assert_eq!(world.has_told("checkpoint_kept"), 1, "{policy}");
+        assert_eq!(world.plane.shell.rests_ms, [250], "{policy}");
     }
 }
 

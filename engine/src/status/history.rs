@@ -124,7 +124,7 @@ pub struct JobEvent {
     pub samples: Option<u64>,
     #[serde(default)]
     pub iterations: Option<u64>,
-    /// Its size on all shards, and how long no iteration could begin because of it.
+    /// Its size on all shards, and how long each worker stood still for it, on average.
     #[serde(default)]
     pub bytes: Option<u64>,
     #[serde(default)]

@@ -33,7 +33,7 @@ pub(super) struct Progress {
 pub(super) struct Checkpoint {
     pub number: u64,
     pub at_us: u64,
-    /// How long the job took to come to rest.
+    /// How long each worker stood still for it, on average; 0 until training goes on.
     pub rest_us: u64,
     /// On the disks of all shards; 0 as long as it is not complete.
     pub bytes: u64,
@@ -45,7 +45,7 @@ pub(super) struct Checkpoint {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Making {
     /// Nothing more is granted until everything that is has ended.
-    Resting { since_us: u64 },
+    Resting,
     /// At rest, until every shard has a copy in memory.
     Pinning { checkpoint: Box<Checkpoint>, by: BTreeSet<ShardIndex> },
     /// Training goes on, the shards write: bytes of those that have.
@@ -75,7 +75,7 @@ impl Checkpoints {
 
     /// Whether nothing may be granted because of one.
     pub(super) fn rests(&self) -> bool {
-        matches!(self.making, Some(Making::Resting { .. } | Making::Pinning { .. }))
+        matches!(self.making, Some(Making::Resting | Making::Pinning { .. }))
     }
 
     /// Counts the time to the next one from here.
@@ -102,7 +102,7 @@ impl Job {
         // What is there already would only be written again.
         let newest = checkpoints.newest().map_or(0, |newest| newest.progress.counters.counted());
         if counted > newest {
-            checkpoints.making = Some(Making::Resting { since_us: now_us });
+            checkpoints.making = Some(Making::Resting);
         }
         self.changes.job_state = true;
     }
@@ -121,7 +121,9 @@ impl Job {
 
     /// Ends what is open while the job comes to rest, and has the checkpoint taken once it has.
     pub(super) fn take_checkpoint_at_rest(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        let Some(Making::Resting { since_us }) = self.state.checkpoints.making else { return };
+        if self.state.checkpoints.making != Some(Making::Resting) {
+            return;
+        }
         if self.state.cursor.is_exhausted() {
             // The end is near, and keeps the weights itself.
             self.state.checkpoints.making = None;
@@ -142,8 +144,7 @@ impl Job {
         };
         let number = state.checkpoints.next;
         state.checkpoints.next += 1;
-        let rest_us = now_us.saturating_sub(since_us);
-        let checkpoint = Checkpoint { number, at_us: now_us, rest_us, bytes: 0, progress };
+        let checkpoint = Checkpoint { number, at_us: now_us, rest_us: 0, bytes: 0, progress };
         let (checkpoint, by) = (Box::new(checkpoint), BTreeSet::new());
         state.checkpoints.making = Some(Making::Pinning { checkpoint, by });
         self.changes.job_state = true;
@@ -165,7 +166,7 @@ impl Job {
     pub(super) fn checkpoint_order(&self) -> Option<Effect> {
         let (job, generation) = (self.id().clone(), self.state.generation);
         match self.state.checkpoints.making.as_ref()? {
-            Making::Resting { .. } => None,
+            Making::Resting => None,
             Making::Pinning { checkpoint, .. } => {
                 Some(Effect::PinCheckpoint { job, generation, number: checkpoint.number })
             }
@@ -184,7 +185,7 @@ impl Job {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        let shards = self.state.shards as usize;
+        let (shards, rest_us) = (self.state.shards as usize, self.mean_rest_us(now_us));
         let Some(Making::Pinning { checkpoint, by }) = &mut self.state.checkpoints.making else { return };
         if checkpoint.number != number {
             return;
@@ -195,13 +196,19 @@ impl Job {
         by.insert(shard);
         if by.len() == shards {
             let mut checkpoint = checkpoint.clone();
-            // Until here nobody could go on.
-            checkpoint.rest_us += now_us.saturating_sub(checkpoint.at_us);
+            checkpoint.rest_us = rest_us;
             self.state.checkpoints.making = Some(Making::Writing { checkpoint, by: BTreeMap::new() });
             self.grant_queue.everybody = true;
             effects.extend(self.checkpoint_order());
         }
         self.changes.job_state = true;
+    }
+
+    /// How long ago the workers ended their last iterations, on average.
+    fn mean_rest_us(&self, now_us: u64) -> u64 {
+        let rests: Vec<u64> =
+            self.active().map(|worker| now_us.saturating_sub(self.members[&worker].last_end_us)).collect();
+        rests.iter().sum::<u64>() / rests.len().max(1) as u64
     }
 
     /// A shard has its part on disk. With the last one the checkpoint is complete.
