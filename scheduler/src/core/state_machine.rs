@@ -339,7 +339,16 @@ impl Core {
     }
 }
 
-/// Whether some worker may serve another job after these effects.
+/// Whether some worker may serve another job after these effects. One that was still to be sealed is gone from a job that
+/// goes back to a checkpoint.
 fn frees_workers(effects: &[Effect]) -> bool {
-    effects.iter().any(|e| matches!(e, Effect::CloseShards { .. } | Effect::DismissWorker { .. }))
+    let frees = |effect: &Effect| {
+        matches!(
+            effect,
+            Effect::CloseShards { .. }
+                | Effect::DismissWorker { .. }
+                | Effect::OpenShards { checkpoint: Some(_), .. }
+        )
+    };
+    effects.iter().any(frees)
 }
