@@ -169,6 +169,11 @@ impl Generation {
         Self(u64::from(nonce) << 32 | 1)
     }
 
+    /// The life that begins when the parameters of this one are restored.
+    pub fn next(self) -> Self {
+        Self(u64::from(self.nonce()) << 32 | u64::from(self.life().saturating_add(1)))
+    }
+
     /// What tells the job from others of the same name.
     pub fn nonce(self) -> u32 {
         (self.0 >> 32) as u32

@@ -1,7 +1,5 @@
 //! What the events of a job tell of the attempts at its tasks.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use syncline_scheduler::{
     core::{Core, GraphSubmission, Input, WorkerInfo},
     ids::{Incarnation, JobId},

@@ -53,6 +53,7 @@ fn misfortunes(policies: &'static [&'static str]) -> impl Strategy<Value = Setti
             deaths,
             joins,
             restarts,
+            crashes: 0,
             ahead,
             trainings: 0,
         }
@@ -88,6 +89,30 @@ every_sample_is_counted_once!(by_clocks_every_sample_is_counted_once_whatever_di
 every_sample_is_counted_once!(by_plans_every_sample_is_counted_once_whatever_dies, BY_PLANS, 75);
 every_sample_is_counted_once!(by_rounds_every_sample_is_counted_once_whatever_dies, BY_ROUNDS, 100);
 
+/// All kinds of them, with shards that die as well.
+const OF_EACH_KIND: [&str; 9] = [
+    "asp",
+    "ssp:3",
+    "dssp:1:4",
+    "bsp",
+    "elastic-bsp:5",
+    "elastic-bsp:6+update=barrier+predictor=narx",
+    "lb-bsp",
+    "local-sgd:5",
+    "auto:8",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_sample_is_counted_once_whatever_is_rolled_back(
+        settings in misfortunes(&OF_EACH_KIND), crashes in 1u32..6, epochs in 2u32..6
+    ) {
+        run(Settings { crashes, epochs, ..settings });
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
@@ -108,6 +133,38 @@ fn a_quiet_bsp_job_loses_and_tears_nothing() {
     // 100 samples in batches of 5 on 4 workers: 5 rounds an epoch, 2 epochs.
     assert_eq!(cluster.summary("barriers"), "10");
     assert_eq!(cluster.summary("samples_applied"), "200");
+}
+
+#[test]
+fn a_shard_that_crashes_when_all_is_trained_brings_back_what_its_snapshot_needs() {
+    let quiet = Settings::quiet("lb-bsp");
+    run(Settings {
+        seed: 1394295724630059485,
+        workers: 1,
+        shards: 3,
+        samples: 15,
+        epochs: 3,
+        batch: 4,
+        drop_last: true,
+        deaths: 2,
+        joins: 2,
+        restarts: 1,
+        crashes: 2,
+        ..quiet
+    });
+}
+
+#[test]
+fn shards_that_crash_cost_what_was_done_since_the_checkpoint_and_nothing_else() {
+    for policy in OF_EACH_KIND {
+        let settings = Settings { crashes: 3, epochs: 8, seed: 9, ..Settings::quiet(policy) };
+        let mut cluster = Cluster::new(settings);
+        cluster.run_to_end();
+        cluster.check_everything_counted_once();
+        assert_ne!(cluster.summary("iterations_rolled_back"), "0", "{policy}");
+        assert_eq!(cluster.summary("iterations_lost"), "0", "{policy}");
+        assert_eq!(cluster.summary("iterations_torn"), "0", "{policy}");
+    }
 }
 
 #[test]

@@ -3,13 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod attempt_events;
 mod canceling;
+mod checkpoints;
 mod cluster;
 mod core_model;
 mod dssp_vectors;
 mod faults;
 mod lb_bsp;
 mod queue_limit;
+mod resources;
 mod simulator;
 mod stepping;
 mod task_model;

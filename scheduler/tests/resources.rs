@@ -1,7 +1,5 @@
 //! Memory and GPUs of workers: who gets which task, what is never exceeded, and what is said of tasks that wait.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use std::collections::BTreeMap;
 
 use syncline_scheduler::{

@@ -100,12 +100,18 @@ const TABLES: &[Table] = &[
         ("max_workers",   "integer", "", "max_workers = 4", "Most workers that it gets; all there are if left out"),
         ("queue_limit_s", "integer", "", "queue_limit_s = 600", "Seconds for which the job may wait for its first worker; then it fails (E060). It waits for ever if left out"),
         ("ahead",         "integer", "", "ahead = 2", "Iterations that are granted ahead, 1 to 64"),
+        ("checkpoint",    "table", "", "checkpoint = { every_s = 60 }", "What a lost shard brings the job back to, see below"),
         ("params",        "path", "", "params = 'names.txt'", "The parameters to train, one name a line, as PyTorch prints them: they decide alone"),
         ("freeze",        "list of names", "[]", "freeze = ['features.*']", "Parameters that stay as they are; `*` stands for any characters"),
         ("eval_mode",     "boolean", "false", "eval_mode = true", "Train as the model evaluates: remembered statistics, no Dropout"),
         ("precision",     "`f32`, `bf16` or `fp16`", "'f32'", "precision = 'bf16'", "Type of products; parameters and gradients stay float32"),
         ("recompute",     "boolean", "false", "recompute = true", "Make cheap values again in the backward pass: less memory, a little more time"),
         ("check",         "boolean", "true", "check = false", "Compare the gradients with a difference of the loss at submission, and refuse wrong ones"),
+    ]},
+    Table { title: "`[node.settings.checkpoint]`", about: "At least one of the first two; more in [operations.md](operations.md#a-shard-is-killed).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.checkpoint]\n@\n", fields: &[
+        ("every_s",      "integer", "", "every_s = 60", "Seconds from one checkpoint to the next"),
+        ("every_epochs", "integer", "", "every_epochs = 1", "Complete epochs from one checkpoint to the next"),
+        ("keep",         "integer", "2", "keep = 3", "The newest so many stay"),
     ]},
     Table { title: "`optimizer = { sgd = { ... } }`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.optimizer.sgd]\n@\n", fields: &[
         ("weight_decay", "number", "0.0", "weight_decay = 1e-4", "Added to the gradient, times the weight"),

@@ -28,6 +28,8 @@ pub struct OpenJob {
     pub clip_norm: Option<f32>,
     /// Digest of the blob with the initial parameters: little-endian f32 in layout order.
     pub initial: String,
+    /// Begin with this checkpoint of an earlier life instead.
+    pub checkpoint: Option<u64>,
 }
 
 /// Where a job stands on one shard.
@@ -71,6 +73,8 @@ pub enum ShardFault {
     Sealed { job: JobId, worker: Incarnation },
     #[error("[E409] job {job} was closed")]
     Closed { job: JobId },
+    #[error("[E439] checkpoint {number} of job {job} cannot be used: {cause}")]
+    NoCheckpoint { job: JobId, number: u64, cause: String },
     #[error(
         "[E429] the initial parameters {digest} may be on the shard at {address}, which cannot be reached: {cause}"
     )]
@@ -90,6 +94,7 @@ impl ShardFault {
             Self::NotPinned { .. } => "E407",
             Self::Sealed { .. } => "E408",
             Self::Closed { .. } => "E409",
+            Self::NoCheckpoint { .. } => "E439",
             Self::PeerAway { .. } => "E429",
         }
     }
@@ -140,6 +145,28 @@ pub trait Shard {
         version: Option<u64>,
         name: String,
     ) -> Result<SnapshotFile, ShardFault>;
+    /// Copies this shard's part of a job that is at rest, as checkpoint `number`. One that was copied before stays.
+    async fn pin_checkpoint(
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        number: u64,
+    ) -> Result<(), ShardFault>;
+    /// Brings what was copied to disk and says how many bytes it is.
+    async fn write_checkpoint(
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        number: u64,
+    ) -> Result<u64, ShardFault>;
+    /// Removes the checkpoints of a job that are older than the newest of `numbers` and not among them; all if there are
+    /// no numbers. The job need not be open here.
+    async fn keep_checkpoints(
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        numbers: Vec<u64>,
+    ) -> Result<(), ShardFault>;
     /// Where all shards are now, in order: those of every job that is open here.
     async fn moved(epoch: EngineEpoch, shards: Vec<String>) -> Result<(), ShardFault>;
     /// Every job that is open here.

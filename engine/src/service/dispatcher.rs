@@ -168,6 +168,14 @@ impl EffectDispatcher {
         handles.iter().for_each(AbortHandle::abort);
     }
 
+    /// Aborts everything that was started for earlier generations of a job.
+    pub(super) fn abort_all_before(&self, job: &JobId, generation: Generation) {
+        let is_before = |life: &JobLife| life.0 == *job && generation.follows(life.1);
+        let earlier: Vec<JobLife> =
+            lock(&self.running).keys().filter(|life| is_before(life)).cloned().collect();
+        earlier.iter().for_each(|(job, generation)| self.abort_all_for(job, *generation));
+    }
+
     /// Carries out one effect; what takes time goes on in the background.
     pub(super) fn dispatch(&self, effect: Effect) {
         match effect {
@@ -175,7 +183,18 @@ impl EffectDispatcher {
             Effect::AckReport { worker, key } => self.sessions.settle(worker, &key),
             Effect::Revoke { worker, key } => self.sessions.revoke(worker, &key),
             Effect::DismissWorker { worker, reason } => self.sessions.drop_worker(worker, &reason),
-            Effect::OpenShards { job, generation } => self.open_shards(job, generation),
+            Effect::OpenShards { job, generation, checkpoint } => {
+                self.open_shards(job, generation, checkpoint);
+            }
+            Effect::PinCheckpoint { job, generation, number } => {
+                self.pin_checkpoint(&job, generation, number);
+            }
+            Effect::WriteCheckpoint { job, generation, number } => {
+                self.write_checkpoint(&job, generation, number);
+            }
+            Effect::KeepCheckpoints { job, generation, numbers } => {
+                self.keep_checkpoints(&job, generation, numbers);
+            }
             Effect::Attach { job, generation, shard, floor } => {
                 self.recheck_shard(job, generation, shard, floor)
             }

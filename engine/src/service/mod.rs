@@ -4,6 +4,7 @@ mod attach;
 mod blob_check;
 mod blob_gc;
 mod blob_release;
+mod checkpoints;
 mod client_handler;
 mod clock;
 mod context;

@@ -20,13 +20,15 @@ const CLOSED_WAIT_MS: u64 = 2_000;
 const PEER_PAUSE: Duration = Duration::from_millis(500);
 
 impl EffectDispatcher {
-    pub(super) fn open_shards(&self, job: JobId, generation: Generation) {
+    /// Opens a generation of a job, with a checkpoint or anew. Nothing of earlier ones matters from here on.
+    pub(super) fn open_shards(&self, job: JobId, generation: Generation, checkpoint: Option<u64>) {
+        self.abort_all_before(&job, generation);
         let (dispatcher, name) = (self.clone(), job.clone());
         self.spawn_for(&name, generation, async move {
             let Some(train) = dispatcher.train_spec(&job) else { return };
             loop {
                 let shards = dispatcher.shards.all_addresses().await;
-                match dispatcher.open_all(&job, generation, &train, shards).await {
+                match dispatcher.open_all(&job, generation, checkpoint, &train, shards).await {
                     Ok(closed) => {
                         for (shard, closed) in closed {
                             dispatcher.watch_barriers(&job, generation, shard, closed);
@@ -49,6 +51,7 @@ impl EffectDispatcher {
         &self,
         job: &JobId,
         generation: Generation,
+        checkpoint: Option<u64>,
         train: &TrainSpec,
         shards: Vec<String>,
     ) -> Result<Vec<(ShardIndex, u64)>, ShardFault> {
@@ -62,6 +65,7 @@ impl EffectDispatcher {
                 optimizer: train.shard_optimizer(),
                 clip_norm: train.shard_clip_norm(),
                 initial: train.model.initial.clone(),
+                checkpoint,
             };
             async move {
                 let open = |c: ShardClient| {

@@ -42,6 +42,10 @@ impl EffectDispatcher {
                     }
                 })
                 .await;
+            if let Err(fault @ ShardFault::UnknownJob { .. }) = &answer {
+                // Not the snapshot failed: a part of the parameters is gone.
+                return dispatcher.report_failure(&key.job, key.generation, fault);
+            }
             let outcome = snapshot_outcome(answer);
             dispatcher.send(Input::SnapshotWritten { key, outcome });
         });
@@ -117,6 +121,16 @@ mod tests {
 
     fn job() -> JobId {
         "digits".parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_of_parameters_that_a_shard_lost_is_a_loss_of_the_job() {
+        let lost = |_| ShardResponse::Snapshot(Err(ShardFault::UnknownJob { job: job() }));
+        let (dispatcher, mut inbox) = dispatcher_with(0, lost).await;
+        let key = TaskKey { job: job(), generation: LIFE, task: "save".parse().unwrap(), attempt: 0 };
+        dispatcher.write_snapshot(key, 4);
+        let told = inbox.input().await;
+        assert!(matches!(&told, Input::ShardFailed { code, .. } if code == "E220"), "{told:?}");
     }
 
     #[tokio::test]

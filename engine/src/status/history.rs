@@ -50,6 +50,11 @@ pub enum EventKind {
     WorkerExcluded,
     SuperstepReplanned,
     IterationTorn,
+    /// Every shard has its part of a checkpoint on disk.
+    CheckpointKept,
+    CheckpointFailed,
+    /// The job went back to a checkpoint.
+    RolledBack,
     AttemptFailed,
     /// Of general tasks: an attempt was done after others have failed.
     AttemptDone,
@@ -116,6 +121,19 @@ pub struct JobEvent {
     /// The barrier that was planned again.
     #[serde(default)]
     pub barrier: Option<u64>,
+    /// Number of a checkpoint.
+    #[serde(default)]
+    pub checkpoint: Option<u64>,
+    /// Samples in it; or iterations and samples that were undone by going back to it.
+    #[serde(default)]
+    pub samples: Option<u64>,
+    #[serde(default)]
+    pub iterations: Option<u64>,
+    /// Its size on all shards, and how long each worker stood still for it, on average.
+    #[serde(default)]
+    pub bytes: Option<u64>,
+    #[serde(default)]
+    pub rest_ms: Option<u64>,
 }
 
 impl<T: serde::de::DeserializeOwned> Entry<T> {
@@ -141,6 +159,8 @@ mod tests {
         let fields =
             [&fields[..], &["again_in_ms", "until_ms", "path", "task", "attempt", "training", "tasks"]]
                 .concat();
+        let of_checkpoints = ["checkpoint", "samples", "iterations", "bytes", "rest_ms"];
+        let fields = [&fields[..], &of_checkpoints].concat();
         let is_event =
             |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !fields.contains(word);
         let events: Vec<&str> = paragraph.split('`').skip(1).step_by(2).filter(is_event).collect();

@@ -115,6 +115,20 @@ pub struct JobStatus {
     /// Not finite, pushed without weight.
     #[serde(default)]
     pub iterations_skipped: u64,
+    /// Undone when the job went back to a checkpoint: they count in nothing else.
+    #[serde(default)]
+    pub iterations_rolled_back: u64,
+    #[serde(default)]
+    pub samples_rolled_back: u64,
+    /// The newest complete checkpoint: its number, its moment, the samples in it, and its bytes on all shards.
+    #[serde(default)]
+    pub checkpoint: Option<u64>,
+    #[serde(default)]
+    pub checkpoint_ms: Option<u64>,
+    #[serde(default)]
+    pub checkpoint_samples: Option<u64>,
+    #[serde(default)]
+    pub checkpoint_bytes: Option<u64>,
     /// Of the newest report; not finite if it diverged.
     #[serde(default)]
     pub loss: Option<f64>,

@@ -10,7 +10,7 @@ use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 use tarpc::{context::Context, server::Channel};
 use tokio::{net::TcpStream, task, time};
 
-use super::{Shared, norms, open, snapshot};
+use super::{Shared, checkpoints, norms, open, snapshot};
 use crate::{PsError, client::digest_from_hex};
 
 /// Longest time that `closed` waits, whatever was asked.
@@ -142,6 +142,51 @@ impl Shard for Control {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
             snapshot::write(s, &job, generation, version, &name)
+        })
+        .await
+    }
+
+    async fn pin_checkpoint(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        number: u64,
+    ) -> Result<(), ShardFault> {
+        self.blocking(move |s| {
+            s.jobs.fence().check(epoch)?;
+            s.jobs.find(&job, generation)?.pin_checkpoint(epoch, number)
+        })
+        .await
+    }
+
+    async fn write_checkpoint(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        number: u64,
+    ) -> Result<u64, ShardFault> {
+        self.blocking(move |s| {
+            s.jobs.fence().check(epoch)?;
+            checkpoints::write(s, epoch, &job, generation, number)
+        })
+        .await
+    }
+
+    async fn keep_checkpoints(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        job: JobId,
+        generation: Generation,
+        numbers: Vec<u64>,
+    ) -> Result<(), ShardFault> {
+        self.blocking(move |s| {
+            s.jobs.fence().check(epoch)?;
+            checkpoints::keep(s, &job, generation, &numbers)
         })
         .await
     }

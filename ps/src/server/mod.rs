@@ -10,6 +10,8 @@
 
 mod announce;
 mod blobs;
+mod checked_file;
+mod checkpoints;
 mod connection;
 mod connections;
 mod control;
@@ -67,7 +69,7 @@ pub struct Options {
     /// Port 0 picks a free one.
     pub listen: SocketAddr,
     pub token: Token,
-    /// Holds `blobs/`, `snapshots/`, and `jobs/` between a stop and the next start; made if it is not there. One per
+    /// Holds `blobs/`, `snapshots/`, `checkpoints/`, and `jobs/` between a stop and the next start; made if it is not there. One per
     /// shard: a second process is refused.
     pub state_dir: PathBuf,
     /// This shard's position among `count`.
@@ -120,6 +122,8 @@ impl Server {
         let blobs = BlobStore::open(options.state_dir.join("blobs"))
             .map_err(io(format!("cannot use the state directory {}", options.state_dir.display())))?;
         let saves = Saves::open(options.state_dir.join("jobs"))?;
+        checkpoints::remove_unfinished(&options.state_dir)
+            .map_err(io("cannot remove unfinished checkpoints".into()))?;
         let (listener, address) =
             listen::bind(options.listen).map_err(io(format!("cannot listen on {}", options.listen)))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()

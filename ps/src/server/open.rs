@@ -10,7 +10,7 @@ use std::{
 use syncline_engine::rpc::{OpenJob, ShardFault};
 use syncline_scheduler::{ids::EngineEpoch, spec::ElementRange};
 
-use super::{Shared, blobs::disk_fault};
+use super::{Shared, blobs::disk_fault, checkpoints};
 use crate::{
     client::{Link, LinkError, digest_from_hex},
     shard::JobShard,
@@ -26,6 +26,9 @@ const MAX_SAFETENSORS_HEADER: u64 = 100_000_000;
 pub(super) fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Result<JobShard, ShardFault> {
     let elements = check(order)?;
     let range = ElementRange::of_shard(elements, order.shard.0, order.shards.len() as u32);
+    if let Some(number) = order.checkpoint {
+        return checkpoints::load(shared, order, range, epoch, number);
+    }
     let digest = digest_from_hex(&order.initial).map_err(|e| ShardFault::Invalid { what: e.to_string() })?;
     let part = BlobRange { digest, elements, range };
     let mut source = open_source(shared, order, part)?;

@@ -221,6 +221,7 @@ mod tests {
             optimizer: Optimizer::Sgd { weight_decay: 0.0 },
             clip_norm: None,
             initial: String::new(),
+            checkpoint: None,
         };
         let mut bytes: &[u8] = bytemuck::cast_slice(values);
         JobShard::read(&order, ElementRange { start: 0, end: elements }, EPOCH, &mut bytes).unwrap()

@@ -1,12 +1,11 @@
 //! Jobs on disk between a stop of this shard and its next start.
 //!
-//! A file is complete or absent: it is written under a temporary name, synced, and renamed; it ends with the BLAKE3 of
-//! everything before. All files are deleted before the shard serves anybody, so that none is ever read twice: a job that
+//! A file is complete or absent, and says itself whether it is whole. All files are deleted before the shard serves anybody, so that none is ever read twice: a job that
 //! has gone on since would go back. A file of another shard, or of another number of shards, is left as it is.
 
 use std::{
     fs::{self, File},
-    io::{self, BufReader, Read, Write},
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -15,7 +14,10 @@ use syncline_engine::folder;
 use syncline_scheduler::{ids::JobId, spec::ElementRange};
 use tracing::error;
 
-use super::blobs::{PendingFile, UNFINISHED};
+use super::{
+    blobs::{PendingFile, UNFINISHED},
+    checked_file::{is_damage, read_checked, write_checked},
+};
 use crate::{
     PsError,
     shard::{JobShard, ShardPosition},
@@ -25,7 +27,6 @@ use crate::{
 const SAVED: &str = "job";
 /// Ending of one that cannot be read.
 const DAMAGED: &str = "damaged";
-const DIGEST_BYTES: u64 = blake3::OUT_LEN as u64;
 
 /// The directory of saved jobs.
 pub(super) struct Saves {
@@ -147,12 +148,8 @@ impl Saves {
     pub(super) fn save(&self, job: &JobShard) -> Result<(), SaveError> {
         let path = self.dir.join(format!("{}.{SAVED}", job.job()));
         let write = || {
-            let mut file = PendingFile::create(self.dir.join(format!("{}.{UNFINISHED}", job.job())))?;
-            job.save(&mut PendingFileWriter(&mut file))
-                .map_err(|e| super::blobs::disk_fault("write", &path, &e))?;
-            let (digest, _) = file.digest();
-            file.write(&digest)?;
-            file.finish(&path)
+            let file = PendingFile::create(self.dir.join(format!("{}.{UNFINISHED}", job.job())))?;
+            write_checked(file, &path, |out| job.save(out)).map(|_| ())
         };
         write().map_err(|fault| SaveError {
             job: job.job().clone(),
@@ -162,57 +159,15 @@ impl Saves {
     }
 }
 
-/// An unfinished file as a writer.
-struct PendingFileWriter<'a>(&'a mut PendingFile);
-
-impl Write for PendingFileWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes).map_err(io::Error::other)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 fn load(path: &Path) -> io::Result<JobShard> {
-    let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-    let file = File::open(path)?;
-    let bytes = file.metadata()?.len().saturating_sub(DIGEST_BYTES);
-    let mut file = BufReader::with_capacity(1 << 20, file);
-    let mut hashing = HashingReader { from: (&mut file).take(bytes), hasher: blake3::Hasher::new() };
-    let job = JobShard::restore(&mut hashing)?;
-    let (left, hash) = (hashing.from.limit(), hashing.hasher.finalize());
-    let mut digest = [0; blake3::OUT_LEN];
-    file.read_exact(&mut digest)?;
-    if left > 0 || hash != blake3::Hash::from_bytes(digest) {
-        return Err(damaged("its digest is another".into()));
-    }
+    let job = read_checked(path, JobShard::restore)?;
     let elements = job.layout().elements().unwrap_or(0);
     let ShardPosition { index, count } = job.position();
     if index >= count || job.range() != ElementRange::of_shard(elements, index, count) {
-        return Err(damaged(format!("its parameters are not those of shard {index} of {count}")));
+        let what = format!("its parameters are not those of shard {index} of {count}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(job)
-}
-
-/// Reads and hashes what was read.
-struct HashingReader<R> {
-    from: io::Take<R>,
-    hasher: blake3::Hasher,
-}
-
-impl<R: Read> Read for HashingReader<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let read = self.from.read(into)?;
-        self.hasher.update(&into[..read]);
-        Ok(read)
-    }
-}
-
-fn is_damage(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
 fn fault(verb: &str, path: &Path, source: io::Error) -> PsError {

@@ -16,7 +16,7 @@ use syncline_scheduler::{
     sync::{PushMode, RoundRule},
 };
 
-use super::{PushHeader, saved::read_numbers};
+use super::{PushHeader, framed::read_numbers};
 use crate::optim::{self, OptimizerState};
 
 /// Parameters in one chunk; the last chunk of a shard may be shorter.
@@ -64,6 +64,15 @@ impl Chunk {
 
     pub(super) fn values(&self) -> &[f32] {
         &self.values
+    }
+
+    /// A copy of its values and the optimizer's state, without the round. Fails if there is no memory for it.
+    pub(super) fn copy(&self) -> Result<Self, TryReserveError> {
+        let (first, second) = self.optimizer_state.moments();
+        let steps = self.optimizer_state.steps();
+        let optimizer_state = OptimizerState::restored(copied(first)?, copied(second)?, steps);
+        let (values, trained) = (copied(&self.values)?, self.trained);
+        Ok(Self { values, trained, optimizer_state, round: Vec::new(), weight: 0.0 })
     }
 
     /// The open round, if there is one.
@@ -178,6 +187,13 @@ impl Chunk {
             self.weight = 0.0;
         }
     }
+}
+
+fn copied(numbers: &[f32]) -> Result<Vec<f32>, TryReserveError> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(numbers.len())?;
+    copy.extend_from_slice(numbers);
+    Ok(copy)
 }
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ use tokio::sync::watch;
 
 use super::{
     chunk::{CHUNK_ELEMENTS, Chunk},
+    framed::read_numbers,
     job_state::{JobEnd, JobState},
     lock,
     push_filter::PushFilter,
-    saved::read_numbers,
 };
 
 /// The parameters of one job in one generation, as far as this shard holds them.
@@ -78,6 +78,16 @@ impl JobShard {
             left -= elements;
             trained_left -= trained_here;
         }
+        Ok(Self::opened(order, range, chunks, JobState::new(epoch)))
+    }
+
+    /// The job of an order, with these parameters.
+    pub(super) fn opened(
+        order: &OpenJob,
+        range: ElementRange,
+        chunks: Vec<Mutex<Chunk>>,
+        state: JobState,
+    ) -> Self {
         let settings = JobSettings {
             job: order.job.clone(),
             generation: order.generation,
@@ -88,7 +98,7 @@ impl JobShard {
             shards: order.shards.clone(),
             range,
         };
-        Ok(Self::new(settings, chunks, JobState::new(epoch)))
+        Self::new(settings, chunks, state)
     }
 
     /// A job with this state and these parameters.

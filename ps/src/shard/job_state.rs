@@ -9,7 +9,7 @@ use std::{
 use syncline_engine::rpc::{BarrierOrder, ClockRoster, ClosedBarrier, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId, Superstep};
 
-use super::{ReadCondition, clip::RoundNorms, clocks::Clocks, sealed::SealedSet};
+use super::{ReadCondition, checkpoint::Checkpoints, clip::RoundNorms, clocks::Clocks, sealed::SealedSet};
 
 /// Closed barriers that are remembered for `closed(seen)`.
 const MAX_RECORDS: usize = 64;
@@ -37,6 +37,8 @@ pub(super) struct JobState {
     pub norms: RoundNorms,
     /// Newest version that was kept.
     pub pinned: Option<(u64, Arc<Vec<f32>>)>,
+    /// Copies at moments of rest.
+    pub checkpoints: Checkpoints,
     /// Set when the job is over here.
     pub ended: Option<JobEnd>,
     /// Lowest clock that a blocked pull waits for.

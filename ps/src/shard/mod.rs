@@ -18,10 +18,12 @@
 //! chunk (256 KiB).
 
 mod barrier;
+mod checkpoint;
 mod chunk;
 mod clip;
 mod clocks;
 mod fence;
+mod framed;
 mod job;
 mod job_state;
 mod job_table;
@@ -32,6 +34,7 @@ mod push_filter;
 mod saved;
 mod sealed;
 
+pub use checkpoint::CheckpointCopy;
 pub use chunk::{CHUNK_BYTES, CHUNK_ELEMENTS};
 pub use fence::EpochFence;
 pub use job::JobShard;

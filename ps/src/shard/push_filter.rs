@@ -33,6 +33,11 @@ impl PushFilter {
         self.sealed
     }
 
+    /// Whether some of a push is in, and the rest may come.
+    pub(super) fn is_receiving(&self) -> bool {
+        self.partial.is_some() && !self.sealed
+    }
+
     pub(super) fn watermark(&self) -> u64 {
         self.watermark
     }

@@ -26,6 +26,7 @@ use super::{
     JobShard,
     chunk::{Chunk, ChunkHeader},
     clip::RoundNorms,
+    framed::{Magic, damaged, read_head, read_numbers, write_head},
     job_state::{ClosedRecord, JobState},
     lock,
     position::ShardPosition,
@@ -33,9 +34,7 @@ use super::{
     sealed::SealedSet,
 };
 
-const MAGIC: [u8; 8] = *b"SLJOB\0\0\x01";
-/// Longest head that is read; one of a million workers and parameters stays far below.
-const MAX_HEAD_BYTES: u64 = 1 << 30;
+const MAGIC: Magic = *b"SLJOB\0\0\x01";
 
 #[derive(Serialize, Deserialize)]
 struct SavedJob {
@@ -96,10 +95,7 @@ impl JobShard {
             chunks: self.chunks.iter().map(|chunk| lock(chunk).head()).collect(),
             state: SavedState::of(&state),
         };
-        let head = postcard::to_stdvec(&head).map_err(io::Error::other)?;
-        out.write_all(&MAGIC)?;
-        out.write_all(&(head.len() as u64).to_le_bytes())?;
-        out.write_all(&head)?;
+        write_head(out, MAGIC, &head)?;
         for chunk in &self.chunks {
             lock(chunk).write(out)?;
         }
@@ -116,21 +112,7 @@ impl JobShard {
 
     /// Reads what [`JobShard::save`] wrote. Bytes of another version, or that make no sense, are an error.
     pub fn restore(from: &mut impl Read) -> io::Result<Self> {
-        let mut start = [0; 16];
-        from.read_exact(&mut start)?;
-        let (magic, length) = start.split_at(MAGIC.len());
-        if magic != MAGIC {
-            return Err(damaged("it is no saved job, or was saved by another release"));
-        }
-        let length = u64::from_le_bytes(length.try_into().unwrap_or_default());
-        if length > MAX_HEAD_BYTES {
-            return Err(damaged("its head is too long"));
-        }
-        let mut head = Vec::new();
-        if from.take(length).read_to_end(&mut head)? as u64 != length {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let head: SavedJob = postcard::from_bytes(&head).map_err(|e| damaged(&e.to_string()))?;
+        let head: SavedJob = read_head(from, MAGIC, "saved job")?;
         let elements: u64 = head.chunks.iter().map(ChunkHeader::elements).sum();
         if head.end.checked_sub(head.start) != Some(elements) {
             return Err(damaged("its chunks do not make up its range"));
@@ -206,17 +188,4 @@ impl SavedState {
         }
         state
     }
-}
-
-/// Numbers as they lie in memory.
-pub(super) fn read_numbers(count: usize, from: &mut impl Read) -> io::Result<Vec<f32>> {
-    let mut numbers = Vec::new();
-    numbers.try_reserve_exact(count).map_err(io::Error::other)?;
-    numbers.resize(count, 0.0f32);
-    from.read_exact(bytemuck::cast_slice_mut(&mut numbers))?;
-    Ok(numbers)
-}
-
-fn damaged(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }

@@ -1,6 +1,7 @@
 //! What the parameter server promises, over real connections: all of it runs over each transport.
 
 mod barrier;
+mod checkpoint;
 mod clip;
 mod clocks;
 mod hostile;

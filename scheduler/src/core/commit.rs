@@ -181,7 +181,7 @@ impl Job {
 
     /// Samples that count as seen.
     pub(super) fn counted(&self) -> u64 {
-        self.state.counters.samples_done + self.state.counters.samples_torn
+        self.state.counters.counted()
     }
 }
 

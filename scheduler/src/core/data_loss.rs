@@ -1,5 +1,5 @@
 //! What may be lost outside the core: a shard's parameters, or what the store had acknowledged. A job that lost
-//! something ends and says so; it never goes on with counts that are wrong.
+//! something goes back to a checkpoint, or ends and says so; it never goes on with counts that are wrong.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,23 @@ use crate::ids::{Incarnation, ShardIndex};
 /// Code of a job that ended because the store lost what it had acknowledged.
 const STORE_LOST: &str = "E226";
 
+/// Code of a shard's fault that cannot read its part of a checkpoint.
+const CHECKPOINT_UNUSABLE: &str = "E439";
+
 impl Job {
+    /// A shard does not come back: nobody else has its part.
+    pub(super) fn shard_gone(
+        &mut self,
+        shard: ShardIndex,
+        why: &str,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let reason = lost_parameters(shard, why);
+        self.end(Phase::Failed { code: SHARD_LOST.into(), reason }, now_us, effects);
+    }
+
+    /// A shard is there without the job's parameters.
     pub(super) fn shard_lost(
         &mut self,
         shard: ShardIndex,
@@ -19,8 +35,22 @@ impl Job {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        let reason = format!("parameter shard {shard} has lost the job's parameters: {why}");
-        self.end(Phase::Failed { code: SHARD_LOST.into(), reason }, now_us, effects);
+        self.parameters_lost(&lost_parameters(shard, why), now_us, effects);
+    }
+
+    /// A shard could not do what the job needs.
+    pub(super) fn shard_failed(
+        &mut self,
+        code: String,
+        reason: String,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        match code.as_str() {
+            SHARD_LOST => self.parameters_lost(&reason, now_us, effects),
+            CHECKPOINT_UNUSABLE => self.checkpoint_unusable(code, reason, now_us, effects),
+            _ => self.end(Phase::Failed { code, reason }, now_us, effects),
+        }
     }
 
     /// What a shard that is asked from now on must have.
@@ -72,6 +102,10 @@ impl Job {
         let reason = format!("Redis has lost what it had acknowledged: {what}");
         self.end(Phase::Failed { code: STORE_LOST.into(), reason }, now_us, effects);
     }
+}
+
+fn lost_parameters(shard: ShardIndex, why: &str) -> String {
+    format!("parameter shard {shard} has lost the job's parameters: {why}")
 }
 
 /// What a shard had and has no more, in words.

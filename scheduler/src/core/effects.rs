@@ -32,9 +32,29 @@ pub enum Effect {
         worker: Incarnation,
         reason: String,
     },
+    /// With the parameters of a checkpoint, or the initial ones.
     OpenShards {
         job: JobId,
         generation: Generation,
+        checkpoint: Option<u64>,
+    },
+    /// Every shard copies its part as it is now; answered with [`Input::CheckpointPinned`](super::Input::CheckpointPinned).
+    PinCheckpoint {
+        job: JobId,
+        generation: Generation,
+        number: u64,
+    },
+    /// Every shard writes the copy; answered with [`Input::CheckpointWritten`](super::Input::CheckpointWritten).
+    WriteCheckpoint {
+        job: JobId,
+        generation: Generation,
+        number: u64,
+    },
+    /// Every shard removes the other checkpoints of the job.
+    KeepCheckpoints {
+        job: JobId,
+        generation: Generation,
+        numbers: Vec<u64>,
     },
     /// Ask a shard how far it is, and answer with [`Input::Attached`](super::Input::Attached).
     Attach {

@@ -56,12 +56,7 @@ impl Job {
     /// Ends the job: everything open is canceled, every worker is told, the shards forget it. Parameters of which there is
     /// no snapshot are written first, unless a part of them is lost.
     pub(super) fn end(&mut self, phase: Phase, now_us: u64, effects: &mut Vec<Effect>) {
-        for worker in self.members.keys().copied().collect::<Vec<_>>() {
-            for id in self.leased_to(worker) {
-                let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
-                effects.push(Effect::Revoke { worker, key: self.key(id, attempt) });
-            }
-        }
+        self.revoke_all(effects);
         let open: Vec<TaskId> =
             self.tasks.iter().filter(|(_, t)| !t.state.is_final()).map(|(id, _)| id.clone()).collect();
         for id in open {
@@ -73,6 +68,7 @@ impl Job {
         self.state.phase = phase;
         self.state.ended_us = Some(now_us);
         self.state.keeping = keep;
+        self.end_checkpoints(effects);
         self.wait_for(None);
         self.changes.job_state = true;
         let (job, generation) = (self.id().clone(), self.state.generation);

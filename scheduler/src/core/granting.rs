@@ -84,7 +84,7 @@ impl Job {
                     return Slot::In { superstep, ahead };
                 }
                 (Some(RosterEntry { last: Some(_), .. }), _) => {}
-                (_, SuperstepPhase::Open(_)) if self.state.cursor.is_exhausted() => return Slot::Nothing,
+                (_, SuperstepPhase::Open(_)) if self.grants_nothing_new() => return Slot::Nothing,
                 (_, SuperstepPhase::Open(EndRule::Free)) => {
                     return Slot::In { superstep, ahead: self.pipeline(worker) };
                 }
@@ -94,7 +94,12 @@ impl Job {
                 (Some(RosterEntry { last: None, .. }), _) => return Slot::Nothing,
             }
         }
-        if self.state.cursor.is_exhausted() { Slot::Nothing } else { Slot::New }
+        if self.grants_nothing_new() { Slot::Nothing } else { Slot::New }
+    }
+
+    /// Whether no samples are left, or the job comes to rest for a checkpoint.
+    fn grants_nothing_new(&self) -> bool {
+        self.state.cursor.is_exhausted() || self.state.checkpoints.rests()
     }
 
     /// Whether the policy's gate is closed for a worker's next iteration. Where the parameter server can do the
@@ -241,11 +246,15 @@ impl Job {
         }
     }
 
-    /// Ends an open superstep at what is granted once no samples are left to grant.
+    /// Ends an open superstep once no samples are left to grant.
     pub(super) fn end_when_exhausted(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        if !self.state.cursor.is_exhausted() {
-            return;
+        if self.state.cursor.is_exhausted() {
+            self.end_open_superstep(now_us, effects);
         }
+    }
+
+    /// Ends an open superstep at what is granted.
+    pub(super) fn end_open_superstep(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let open = self.supersteps.iter().find(|(_, s)| s.is_open()).map(|(n, _)| *n);
         if let Some(superstep) = open {
             let granted: Vec<_> = self.supersteps[&superstep].roster.keys().map(|w| (*w, 0)).collect();

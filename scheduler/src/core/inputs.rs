@@ -107,6 +107,22 @@ pub enum Input {
         shard: ShardIndex,
         progress: PushProgress,
     },
+    /// A shard has its part of a checkpoint in memory, as of a moment of rest.
+    CheckpointPinned {
+        job: JobId,
+        generation: Generation,
+        number: u64,
+        shard: ShardIndex,
+        outcome: Result<(), TaskFault>,
+    },
+    /// A shard has its part of a checkpoint on disk: so many bytes.
+    CheckpointWritten {
+        job: JobId,
+        generation: Generation,
+        number: u64,
+        shard: ShardIndex,
+        outcome: Result<u64, TaskFault>,
+    },
     Planned {
         job: JobId,
         generation: Generation,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     change_set::{ChangeSet, MetricsWindow},
+    checkpoints::Checkpoints,
     effects::Effect,
     member::{Member, Membership},
     recent_rate::RecentRate,
@@ -77,6 +78,7 @@ impl Job {
             loss: None,
             submitted_us: now_us,
             started_us: None,
+            opened_us: None,
             trained_us: None,
             ended_us: None,
             evaluation: None,
@@ -86,6 +88,7 @@ impl Job {
             excluded: BTreeMap::new(),
             retries: BTreeMap::new(),
             curve: CurveSampling::default(),
+            checkpoints: Checkpoints::default(),
             cancel_reason: String::new(),
             trains_for: None,
         };
@@ -117,16 +120,19 @@ impl Job {
         job
     }
 
-    /// The shards hold the initial parameters: training may begin.
+    /// The shards hold the parameters: training may begin, or go on.
     pub(super) fn opened(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         if self.state.phase != Phase::Opening {
             return;
         }
         self.state.phase = Phase::Running;
         self.grant_queue.everybody = true;
-        self.state.started_us = Some(now_us);
+        self.state.opened_us = Some(now_us);
         self.changes.job_state = true;
-        self.event("started", now_us, vec![("workers", self.active().count().to_string())]);
+        if self.state.started_us.is_none() {
+            self.state.started_us = Some(now_us);
+            self.event("started", now_us, vec![("workers", self.active().count().to_string())]);
+        }
         effects.extend(self.clock_roster());
     }
 

@@ -6,6 +6,7 @@
 
 mod barriers;
 mod change_set;
+mod checkpoints;
 mod clocks;
 mod commit;
 mod data_loss;
@@ -26,6 +27,7 @@ mod records;
 mod recovery;
 mod replanning;
 mod reports;
+mod rollback;
 mod shard_protocol;
 mod state_machine;
 mod stragglers;
@@ -35,6 +37,7 @@ mod superstep;
 mod tasks;
 mod worker_protocol;
 
+pub use checkpoints::Checkpoints;
 pub use commit::{
     CLOSED_SUPERSTEPS_KEPT, CURVE_POINTS, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT,
     GraphChanges,

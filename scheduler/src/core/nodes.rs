@@ -36,8 +36,10 @@ impl Job {
             Some(TaskState::Leased { .. }) => {}
             _ => return self.run_nodes(now_us, effects),
         }
+        self.rest_when_due(now_us);
         self.grant(now_us, effects);
         self.end_when_exhausted(now_us, effects);
+        self.take_checkpoint_at_rest(now_us, effects);
         if self.is_trained() {
             self.state.trained_us = Some(now_us);
             self.apply(&train, &TaskEvent::Finished { attempt: 1 }, now_us);
@@ -106,6 +108,9 @@ impl Job {
                 "node {node}, which is tried again every {pause_s} s until it works or the job is canceled: {}",
                 retry.reason
             ));
+        }
+        if self.state.checkpoints.rests() {
+            return Some("a checkpoint: all come to rest, and the shards copy the parameters".into());
         }
         if self.members.values().any(|m| !m.is_gone()) {
             return None;

@@ -88,9 +88,8 @@ impl Core {
             }
             // A job that may run without workers still needs one to begin.
             if queued && !job.clocks.is_empty() {
-                let generation = job.state.generation;
                 job.state.phase = Phase::Opening;
-                effects.push(Effect::OpenShards { job: id.clone(), generation });
+                effects.push(job.open_order());
             }
         }
         let there = self.describe_workers();
@@ -119,7 +118,12 @@ impl Core {
                 return Some(format!("its graph, which is paused: `syncline resume {graph}`"));
             }
             Phase::Queued => {}
-            Phase::Opening => return Some("the shards, which load its parameters".into()),
+            Phase::Opening => {
+                return Some(match job.state.checkpoints.restored {
+                    Some(number) => format!("the shards, which go back to checkpoint {number}"),
+                    None => "the shards, which load its parameters".into(),
+                });
+            }
             _ => return None,
         }
         let least = job.train().min_workers;

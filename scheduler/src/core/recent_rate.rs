@@ -25,13 +25,19 @@ impl RecentRate {
     pub(super) fn note(&mut self, now_us: u64, samples: u64) {
         let now = Mark { at_us: now_us, samples };
         if samples == 0 {
-            *self = Self { from: now, next: now, newest: now };
+            self.begin_anew(now_us, samples);
         } else if samples != self.newest.samples {
             self.newest = now;
         }
         if now_us.saturating_sub(self.next.at_us) >= MARK_EVERY_US {
             (self.from, self.next) = (self.next, now);
         }
+    }
+
+    /// Begins with `samples` that are counted: the count has gone back.
+    pub(super) fn begin_anew(&mut self, now_us: u64, samples: u64) {
+        let now = Mark { at_us: now_us, samples };
+        *self = Self { from: now, next: now, newest: now };
     }
 
     /// Samples per second over the last five to ten seconds.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    exclusion::Exclusion, recent_rate::RecentRate, shard_protocol::SnapshotFile, tasks::TrainsFor,
-    worker_protocol::Evaluation,
+    checkpoints::Checkpoints, exclusion::Exclusion, recent_rate::RecentRate, shard_protocol::SnapshotFile,
+    tasks::TrainsFor, worker_protocol::Evaluation,
 };
 use crate::{
     graph::{TaskId, TaskState},
@@ -96,6 +96,11 @@ pub struct Counters {
     pub replanned: u64,
     /// Highest lead over the slowest worker that a shard saw at a push.
     pub max_lead: u64,
+    /// Iterations, done or torn, that were undone when the job went back to a checkpoint. All other counters went back too.
+    #[serde(default)]
+    pub rolled_back: u64,
+    #[serde(default)]
+    pub samples_rolled_back: u64,
 }
 
 /// The part of a job that belongs to nobody in particular.
@@ -123,6 +128,9 @@ pub struct JobState {
     pub loss: Option<f32>,
     pub submitted_us: u64,
     pub started_us: Option<u64>,
+    /// When the shards had opened the present life of the parameters.
+    #[serde(default)]
+    pub opened_us: Option<u64>,
     pub trained_us: Option<u64>,
     pub ended_us: Option<u64>,
     pub evaluation: Option<Evaluation>,
@@ -136,6 +144,8 @@ pub struct JobState {
     /// Nodes that failed for a reason that may pass.
     pub retries: BTreeMap<NodeName, Retry>,
     pub curve: CurveSampling,
+    #[serde(default)]
+    pub checkpoints: Checkpoints,
     /// Why somebody canceled it, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cancel_reason: String,

@@ -183,8 +183,9 @@ impl Job {
             return effects;
         }
         if self.state.phase == Phase::Opening {
-            effects.push(Effect::OpenShards { job: job.clone(), generation });
+            effects.push(self.open_order());
         }
+        effects.extend(self.checkpoint_order());
         effects.extend(self.clock_roster());
         for (&superstep, record) in &self.supersteps {
             match record.phase {

@@ -125,8 +125,7 @@ impl Core {
                 });
             }
             Input::ShardFailed { job, generation, code, reason } => {
-                let failed = Phase::Failed { code, reason };
-                self.with_open_job(&job, generation, |job| job.end(failed, now_us, effects));
+                self.with_open_job(&job, generation, |job| job.shard_failed(code, reason, now_us, effects));
             }
             Input::BarrierClosed { job, generation, shard, barrier } => {
                 self.with_open_job(&job, generation, |job| job.shard_closed(shard, barrier, now_us));
@@ -137,6 +136,16 @@ impl Core {
                 });
                 // It may have registered again meanwhile.
                 self.note_if_idle(worker);
+            }
+            Input::CheckpointPinned { job, generation, number, shard, outcome } => {
+                self.with_open_job(&job, generation, |job| {
+                    job.checkpoint_pinned(number, shard, outcome, now_us, effects);
+                });
+            }
+            Input::CheckpointWritten { job, generation, number, shard, outcome } => {
+                self.with_open_job(&job, generation, |job| {
+                    job.checkpoint_written(number, shard, outcome, now_us, effects);
+                });
             }
             Input::Planned { job, generation, superstep, revision, plan } => {
                 self.with_open_job(&job, generation, |job| {
@@ -188,7 +197,7 @@ impl Core {
     fn shard_lost(&mut self, shard: ShardIndex, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
         let opened = |j: &&mut Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
         for job in self.jobs.values_mut().filter(opened) {
-            job.shard_lost(shard, reason, now_us, effects);
+            job.shard_gone(shard, reason, now_us, effects);
         }
     }
 
@@ -211,7 +220,8 @@ impl Core {
             }
         }
         for (id, job) in &mut self.jobs {
-            let opened_before = job.state.started_us.is_some_and(|started_us| started_us < asked_us);
+            let opened_us = job.state.opened_us.or(job.state.started_us);
+            let opened_before = opened_us.is_some_and(|opened_us| opened_us < asked_us);
             let generation = job.state.generation;
             let holds = held.iter().any(|h| h.job == *id && h.generation == generation);
             match (job.state.phase == Phase::Running, holds) {
@@ -310,7 +320,16 @@ impl Core {
     }
 }
 
-/// Whether some worker may serve another job after these effects.
+/// Whether some worker may serve another job after these effects. One that was still to be sealed is gone from a job that
+/// goes back to a checkpoint.
 fn frees_workers(effects: &[Effect]) -> bool {
-    effects.iter().any(|e| matches!(e, Effect::CloseShards { .. } | Effect::DismissWorker { .. }))
+    let frees = |effect: &Effect| {
+        matches!(
+            effect,
+            Effect::CloseShards { .. }
+                | Effect::DismissWorker { .. }
+                | Effect::OpenShards { checkpoint: Some(_), .. }
+        )
+    };
+    effects.iter().any(frees)
 }

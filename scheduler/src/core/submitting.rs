@@ -32,7 +32,8 @@ impl Core {
         self.check_name(&spec.id, replace)?;
         self.remove_task_job(&spec.id, effects);
         let id = spec.id.clone();
-        self.jobs.insert(id, Job::new(*spec, nonce, self.shards, now_us));
+        let old = self.jobs.insert(id, Job::new(*spec, nonce, self.shards, now_us));
+        effects.extend(old.and_then(|old| old.remove_checkpoints()));
         Ok(())
     }
 

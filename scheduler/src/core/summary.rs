@@ -1,6 +1,6 @@
 //! The summary of a job in the store: plain numbers and words, for people.
 
-use super::{job::Job, records::Phase};
+use super::{checkpoints::Checkpoint, job::Job, records::Phase};
 
 /// Fields of a hash, by name.
 type Fields = Vec<(&'static str, String)>;
@@ -8,7 +8,20 @@ type Fields = Vec<(&'static str, String)>;
 impl Job {
     /// The job as people see it; the fields are those of docs/redis-schema.md.
     pub(super) fn summary(&self, now_us: u64) -> Fields {
-        [self.setting(), self.progress(now_us), self.waits(now_us), self.moments(), self.results()].concat()
+        let progress = [self.progress(now_us), self.checkpoint(), self.waits(now_us)].concat();
+        [self.setting(), progress, self.moments(), self.results()].concat()
+    }
+
+    /// What a lost shard would bring it back to; empty where there is nothing.
+    fn checkpoint(&self) -> Fields {
+        let newest = self.state.checkpoints.newest();
+        let text = |field: fn(&Checkpoint) -> u64| newest.map(|c| field(c).to_string()).unwrap_or_default();
+        vec![
+            ("checkpoint", text(|newest| newest.number)),
+            ("checkpoint_ms", text(|newest| newest.at_us / 1000)),
+            ("checkpoint_samples", text(|newest| newest.progress.counters.counted())),
+            ("checkpoint_bytes", text(|newest| newest.bytes)),
+        ]
     }
 
     /// What it is, how it stands, and who works on it.
@@ -52,6 +65,8 @@ impl Job {
             ("iterations_lost", state.counters.lost.to_string()),
             ("iterations_torn", state.counters.torn.to_string()),
             ("iterations_skipped", state.counters.skipped.to_string()),
+            ("iterations_rolled_back", state.counters.rolled_back.to_string()),
+            ("samples_rolled_back", state.counters.samples_rolled_back.to_string()),
             ("loss", state.loss.map(|loss| format!("{loss:.6}")).unwrap_or_default()),
         ]
     }

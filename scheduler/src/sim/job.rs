@@ -35,6 +35,7 @@ pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
         max_workers: u32::MAX,
         ahead: None,
         queue_limit_ms: None,
+        checkpoint: None,
     }
 }
 

@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    core::{BarrierOrder, ClockRoster, ClosedBarrier, Effect, HeldJob, Input, PushProgress, SnapshotFile},
+    core::{
+        BarrierOrder, ClockRoster, ClosedBarrier, Effect, HeldJob, Input, PushProgress, SnapshotFile,
+        TaskFault,
+    },
     ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
     sync::{self, Clock, Clocks, PlanRequest},
 };
@@ -27,6 +30,9 @@ pub struct ShardModel {
     clock_revision: u64,
     clock_base: BTreeMap<Incarnation, u64>,
     clocks: Clocks,
+    /// Pushes in each checkpoint, in memory and on disk. Only the latter outlive a crash.
+    pinned: BTreeMap<u64, u64>,
+    written: BTreeMap<u64, u64>,
 }
 
 impl ShardModel {
@@ -88,11 +94,23 @@ impl ShardModel {
         true
     }
 
-    /// Begins with a job; one that is open already goes on.
-    fn open(&mut self, job: &JobId, generation: Generation) {
-        let job = Some((job.clone(), generation));
-        if self.job != job {
-            *self = Self { job, ..Self::default() };
+    /// Whether it holds a job in this very life of its parameters.
+    pub fn holds(&self, job: &JobId, generation: Generation) -> bool {
+        self.job.as_ref().is_some_and(|(held, life)| held == job && *life == generation)
+    }
+
+    /// Its process is killed and started again: it has what was on disk.
+    pub fn crash(&mut self) {
+        let written = std::mem::take(&mut self.written);
+        *self = Self { written, ..Self::default() };
+    }
+
+    /// Begins with a job, as it was at a checkpoint or anew; one that is open already goes on.
+    fn open(&mut self, job: &JobId, generation: Generation, checkpoint: Option<u64>) {
+        if !self.holds(job, generation) {
+            let pushes = checkpoint.map_or(0, |number| self.written[&number]);
+            let (job, written) = (Some((job.clone(), generation)), std::mem::take(&mut self.written));
+            *self = Self { job, pushes, written, ..Self::default() };
         }
     }
 
@@ -170,33 +188,57 @@ impl ParameterServerModel {
     /// Carries out an effect and returns what is answered. Those for workers do nothing here, nor does
     /// [`Effect::CloseShards`].
     pub fn carry_out(&mut self, effect: Effect) -> Vec<Input> {
-        let indices = (0..).map(ShardIndex);
         match effect {
-            Effect::OpenShards { job, generation } => {
-                self.shards.iter_mut().for_each(|shard| shard.open(&job, generation));
+            Effect::OpenShards { job, generation, checkpoint } => {
+                self.shards.iter_mut().for_each(|shard| shard.open(&job, generation, checkpoint));
                 vec![Input::ShardsOpened { job, generation }]
             }
-            Effect::LeaseBarrier { order, .. } => {
-                self.shards.iter_mut().for_each(|shard| shard.take_order(&order));
-                Vec::new()
+            Effect::LeaseBarrier { job, generation, order } => self.order(&job, generation, |_, model| {
+                model.take_order(&order);
+                None
+            }),
+            Effect::Clocks { job, generation, roster } => self.order(&job, generation, |_, model| {
+                model.take_clocks(&roster);
+                None
+            }),
+            Effect::Seal { job, generation, worker } => self.order(&job, generation, |shard, model| {
+                let (job, progress) = (job.clone(), model.seal(worker));
+                Some(Input::Sealed { job, generation, worker, shard, progress })
+            }),
+            Effect::PinCheckpoint { job, generation, number } => {
+                self.order(&job, generation, |shard, model| {
+                    model.pinned.entry(number).or_insert(model.pushes);
+                    let job = job.clone();
+                    Some(Input::CheckpointPinned { job, generation, number, shard, outcome: Ok(()) })
+                })
             }
-            Effect::Clocks { roster, .. } => {
-                self.shards.iter_mut().for_each(|shard| shard.take_clocks(&roster));
-                Vec::new()
+            Effect::WriteCheckpoint { job, generation, number } => {
+                self.order(&job, generation, |shard, model| {
+                    let outcome = match model.pinned.get(&number) {
+                        Some(pushes) => Ok(model.written.insert(number, *pushes).map_or(1, |_| 1)),
+                        None => Err(TaskFault { code: "E439".into(), reason: "it was started again".into() }),
+                    };
+                    let job = job.clone();
+                    Some(Input::CheckpointWritten { job, generation, number, shard, outcome })
+                })
             }
-            Effect::Seal { job, generation, worker } => {
-                let sealed = |(shard, model): (ShardIndex, &mut ShardModel)| {
-                    let (job, progress) = (job.clone(), model.seal(worker));
-                    Input::Sealed { job, generation, worker, shard, progress }
-                };
-                indices.zip(&mut self.shards).map(sealed).collect()
+            Effect::KeepCheckpoints { numbers, .. } => {
+                self.shards.iter_mut().for_each(|shard| shard.written.retain(|n, _| numbers.contains(n)));
+                Vec::new()
             }
             Effect::Attach { job, generation, shard, floor } => {
+                if !self.shards[shard.0 as usize].holds(&job, generation) {
+                    return Vec::new();
+                }
                 let ShardModel { closed, watermarks, .. } = &self.shards[shard.0 as usize];
                 let (closed, watermarks) = (*closed, watermarks.clone());
                 vec![Input::Attached { job, generation, shard, closed, watermarks, floor }]
             }
             Effect::Snapshot { key, .. } => {
+                let lost = self.order(&key.job, key.generation, |_, _| None);
+                if !lost.is_empty() {
+                    return lost;
+                }
                 let file = SnapshotFile { path: "/snapshot".into(), bytes: 1, digest: "digest".into() };
                 vec![Input::SnapshotWritten { key, outcome: Ok(file) }]
             }
@@ -213,6 +255,23 @@ impl ParameterServerModel {
             | Effect::Orders { .. }
             | Effect::ReleaseBlobs { .. } => Vec::new(),
         }
+    }
+
+    /// What every shard answers to an order about a job; one that does not hold it says so.
+    fn order(
+        &mut self,
+        job: &JobId,
+        generation: Generation,
+        mut act: impl FnMut(ShardIndex, &mut ShardModel) -> Option<Input>,
+    ) -> Vec<Input> {
+        let answer = |(shard, model): (ShardIndex, &mut ShardModel)| match model.holds(job, generation) {
+            true => act(shard, model),
+            false => {
+                let (code, reason) = ("E220".to_owned(), format!("{shard} does not hold it"));
+                Some(Input::ShardFailed { job: job.clone(), generation, code, reason })
+            }
+        };
+        (0..).map(ShardIndex).zip(&mut self.shards).filter_map(answer).collect()
     }
 
     /// Tells of barriers that a shard has closed since it last told.

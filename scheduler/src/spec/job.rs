@@ -142,6 +142,9 @@ impl JobSpec {
         if let Some(ahead) = train.ahead.filter(|ahead| !(1..=64).contains(ahead)) {
             return Err(fault(format!("ahead {ahead}, expected 1 to 64")));
         }
+        if let Some(what) = train.checkpoint.and_then(|checkpoint| checkpoint.fault()) {
+            return Err(fault(format!("checkpoint: {what}")));
+        }
         let layout = &train.model.layout;
         if layout.elements().is_none() || layout.trained_elements() == 0 {
             return Err(fault("the model has no parameters to train, or too many".into()));

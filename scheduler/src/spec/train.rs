@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataSpec, Layout, LearningRate, Optimizer, PolicyRule, PolicySpec};
+use super::{CheckpointSpec, DataSpec, Layout, LearningRate, Optimizer, PolicyRule, PolicySpec};
 
 /// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +100,9 @@ pub struct TrainSpec {
     /// Longest time for which the job may wait for its first worker. That of a training in a graph is up to its task.
     #[serde(default)]
     pub queue_limit_ms: Option<u64>,
+    /// What a lost shard brings the training back to.
+    #[serde(default)]
+    pub checkpoint: Option<CheckpointSpec>,
 }
 
 fn one_worker() -> u32 {

@@ -70,8 +70,15 @@ impl Worker {
         self.resend = !self.unsettled.is_empty();
     }
 
+    /// Whether some shard does not hold the job of the front task any more, or in another life.
+    fn meets_another_life(&self, shards: &[ShardModel]) -> bool {
+        let key = self.queue.front().map(|assignment| &assignment.key);
+        key.is_some_and(|key| shards.iter().any(|shard| !shard.holds(&key.job, key.generation)))
+    }
+
     pub fn can_move(&self, shards: &[ShardModel]) -> bool {
         self.resend
+            || self.meets_another_life(shards)
             || self.queue.front().is_some_and(|a| match (&a.work, &self.stage) {
                 (Work::Iterate { superstep, min_clock, .. }, Stage::Pulling) => {
                     self.inside_round(&a.work) || shards.iter().all(|s| s.serves(*superstep, *min_clock))
@@ -85,9 +92,11 @@ impl Worker {
     }
 
     /// The iteration that starts with the next step, if one does.
-    pub fn starting(&self) -> Option<Started> {
+    pub fn starting(&self, shards: &[ShardModel]) -> Option<Started> {
         match (&self.queue.front()?.work, &self.stage) {
-            (Work::Iterate { superstep, seq, .. }, Stage::Pulling) if !self.resend => {
+            (Work::Iterate { superstep, seq, .. }, Stage::Pulling)
+                if !self.resend && !self.meets_another_life(shards) =>
+            {
                 Some(Started { superstep: superstep.0, seq: *seq })
             }
             _ => None,
@@ -98,6 +107,13 @@ impl Worker {
         let worker = self.id;
         if std::mem::take(&mut self.resend) {
             return self.unsettled.iter().map(|r| Input::Report { worker, report: r.clone() }).collect();
+        }
+        if self.meets_another_life(shards) {
+            // The engine finds out from the shards.
+            self.queue.pop_front();
+            self.held.clear();
+            self.stage = Stage::Pulling;
+            return Vec::new();
         }
         let Some(front) = self.queue.front().cloned() else { return Vec::new() };
         let Work::Iterate { seq, gradient, .. } = front.work else {

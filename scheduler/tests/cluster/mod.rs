@@ -122,7 +122,7 @@ impl Cluster {
         if self.random(60) > 0 {
             return;
         }
-        match self.random(3) {
+        match self.random(4) {
             0 if self.settings.deaths > 0 && !self.workers.is_empty() => {
                 self.settings.deaths -= 1;
                 let at = self.random(self.workers.len());
@@ -140,8 +140,22 @@ impl Cluster {
                 self.settings.restarts -= 1;
                 self.restart();
             }
+            3 if self.settings.crashes > 0 && !self.stores.is_empty() => self.crash(),
             _ => {}
         }
+    }
+
+    /// A shard is killed, and comes back with what is on its disk, as far as the job outlives that.
+    fn crash(&mut self) {
+        let at = self.random(self.settings.shards as usize);
+        let restorable = |store: &Store| store.has_checkpoint() || store.summary["state"] == "queued";
+        if !self.stores.values().all(restorable) {
+            return;
+        }
+        self.settings.crashes -= 1;
+        self.servers.values_mut().for_each(|server| server.shards[at].crash());
+        let (shard, asked_us, held) = (ShardIndex(at as u32), self.now_us, Vec::new());
+        self.inputs.push(Input::ShardHolds { shard, asked_us, held });
     }
 
     /// The engine dies with everything that was on its way, and comes back from what was committed.
@@ -173,7 +187,7 @@ impl Cluster {
             }
         }
         self.inputs.extend(inputs);
-        // And each is asked what it holds, and how far it is: none has gone back.
+        // And each is asked what it holds, and how far it is.
         let mut held: BTreeMap<ShardIndex, Vec<HeldJob>> = BTreeMap::new();
         for input in self.servers.values_mut().flat_map(|server| server.meet_new_engine(self.now_us)) {
             let Input::ShardHolds { shard, held: some, .. } = input else { panic!("{input:?}") };
@@ -243,8 +257,9 @@ impl Cluster {
     /// What every policy promises about an iteration that starts: it is within the worker's quota, and no further
     /// ahead of any other worker than allowed.
     fn check_start(&mut self, worker: Incarnation) {
-        let Some(Started { superstep, seq }) = self.workers[&worker].starting() else { return };
-        let job = self.workers[&worker].job().unwrap();
+        let Some(job) = self.workers[&worker].job() else { return };
+        let shards = &self.servers[job].shards;
+        let Some(Started { superstep, seq }) = self.workers[&worker].starting(shards) else { return };
         if let Some(record) = self.stores[job].job.supersteps.get(&superstep.to_string()) {
             let record: serde_json::Value = serde_json::from_str(record).unwrap();
             let last = record["roster"][worker.0.to_string()]["last"].as_u64();
@@ -343,9 +358,12 @@ impl Cluster {
         assert!(seen.iter().all(|&n| n == 1), "some sample is not counted once: {s:?}");
         let number = |field: &str| store.number(field);
         assert_eq!(number("iterations_done") + number("iterations_torn"), store.counted.len() as u64);
+        assert_eq!(number("iterations_rolled_back"), store.rolled_back);
         assert_eq!(number("samples_applied"), samples * u64::from(s.epochs));
         assert_eq!(number("epochs_complete"), u64::from(s.epochs));
-        for shard in &self.servers[job].shards {
+        let life = self.core.job(job).unwrap().generation();
+        // One that crashed when everything was done has nothing left.
+        for shard in self.servers[job].shards.iter().filter(|shard| shard.holds(job, life)) {
             let torn = number("iterations_torn");
             let done = number("iterations_done");
             assert!(
@@ -369,6 +387,9 @@ fn job_of(effect: &Effect) -> Option<&JobId> {
         | Effect::LeaseBarrier { job, .. }
         | Effect::Clocks { job, .. }
         | Effect::Seal { job, .. }
+        | Effect::PinCheckpoint { job, .. }
+        | Effect::WriteCheckpoint { job, .. }
+        | Effect::KeepCheckpoints { job, .. }
         | Effect::Attach { job, .. } => Some(job),
         Effect::Snapshot { key, .. } => Some(&key.job),
         Effect::Plan(request) => Some(&request.job),

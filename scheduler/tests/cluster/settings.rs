@@ -1,10 +1,12 @@
 //! What a run of the cluster depends on, and its job.
 
+use std::num::NonZeroU32;
+
 use syncline_scheduler::{
     core::{GraphSubmission, Input, Submission},
     ids::JobId,
     sim,
-    spec::{JobSpec, Node, NodeKind, TrainSpec},
+    spec::{CheckpointSpec, JobSpec, Node, NodeKind, TrainSpec},
     tasks::{
         Backoff, ClassIndex, GraphDigest, GraphSpec, NewTask, PreparedTraining, Rules, TaskClass, TaskRef,
         Work,
@@ -24,6 +26,8 @@ pub struct Settings {
     pub deaths: u32,
     pub joins: u32,
     pub restarts: u32,
+    /// Shards that are killed and come back without what they held. The job then keeps checkpoints.
+    pub crashes: u32,
     pub ahead: Option<u32>,
     /// Instead of the job itself a graph is submitted that trains it so often, every second time after the time before.
     pub trainings: u32,
@@ -43,6 +47,7 @@ impl Settings {
             deaths: 0,
             joins: 0,
             restarts: 0,
+            crashes: 0,
             ahead: None,
             trainings: 0,
         }
@@ -84,6 +89,10 @@ pub fn spec(s: &Settings) -> JobSpec {
         drop_last: s.drop_last,
         min_workers: if s.deaths == 0 { s.workers } else { 1 },
         ahead: s.ahead,
+        checkpoint: (s.crashes > 0).then_some(CheckpointSpec {
+            every_epochs: NonZeroU32::new(1),
+            ..CheckpointSpec::every_s(NonZeroU32::MIN)
+        }),
         ..sim::training(s.policy.parse().unwrap(), s.samples, s.batch.min(s.samples as u32))
     };
     let name = |n: &str| n.parse().unwrap();

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, mem};
 
+use serde_json::Value;
 use syncline_scheduler::{
     core::{Commit, StoredJob},
     graph::{TaskId, TaskState},
@@ -16,18 +17,49 @@ pub struct Store {
     pub job: StoredJob,
     pub summary: BTreeMap<&'static str, String>,
     /// Sample ranges that the core settled as done or torn, read from the task records as they pass.
-    pub counted: BTreeMap<TaskId, SampleRange>,
+    pub counted: BTreeMap<(u64, TaskId), SampleRange>,
+    /// The same at the moment of each checkpoint.
+    at_checkpoint: BTreeMap<u64, BTreeMap<(u64, TaskId), SampleRange>>,
+    generation: u64,
+    pub rolled_back: u64,
+    has_checkpoint: bool,
 }
 
 impl Store {
     pub fn commit(&mut self, mut commit: Commit) {
+        let state: Value =
+            commit.job_state.as_deref().map_or(Value::Null, |s| serde_json::from_str(s).unwrap());
+        self.follow_rollback(&state);
         for (field, text) in &commit.tasks {
             if let (Ok(id), Some(text)) = (field.parse(), text) {
-                count(&mut self.counted, id, text);
+                count(&mut self.counted, self.generation, id, text);
             }
+        }
+        if let Some(number) = state["checkpoints"]["making"]["pinning"]["checkpoint"]["number"].as_u64() {
+            self.at_checkpoint.entry(number).or_insert_with(|| self.counted.clone());
         }
         self.summary.extend(mem::take(&mut commit.summary));
         apply(&mut self.job, commit);
+    }
+
+    /// A new life of the parameters begins with what was counted at a checkpoint.
+    fn follow_rollback(&mut self, state: &Value) {
+        let Some(generation) = state["generation"].as_u64() else { return };
+        let checkpoints = &state["checkpoints"];
+        self.has_checkpoint = checkpoints["complete"].as_array().is_some_and(|all| !all.is_empty());
+        if generation != self.generation
+            && let Some(number) = checkpoints["restored"].as_u64()
+        {
+            let before = self.counted.len();
+            self.counted = self.at_checkpoint[&number].clone();
+            self.rolled_back += (before - self.counted.len()) as u64;
+        }
+        self.generation = generation;
+    }
+
+    /// Whether the job can go back to something.
+    pub fn has_checkpoint(&self) -> bool {
+        self.has_checkpoint
     }
 
     /// A field of the summary that is a number.
@@ -36,13 +68,13 @@ impl Store {
     }
 }
 
-fn count(counted: &mut BTreeMap<TaskId, SampleRange>, id: TaskId, text: &str) {
+fn count(counted: &mut BTreeMap<(u64, TaskId), SampleRange>, generation: u64, id: TaskId, text: &str) {
     if !matches!(id, TaskId::Iteration { .. }) {
         return;
     }
-    let task: serde_json::Value = serde_json::from_str(text).unwrap();
+    let task: Value = serde_json::from_str(text).unwrap();
     let state: TaskState = serde_json::from_value(task["state"].clone()).unwrap();
     if matches!(state, TaskState::Done | TaskState::Torn) {
-        counted.insert(id, serde_json::from_value(task["range"].clone()).unwrap());
+        counted.insert((generation, id), serde_json::from_value(task["range"].clone()).unwrap());
     }
 }

@@ -144,6 +144,7 @@ fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpe
         max_workers: settings.max_workers.unwrap_or(u32::MAX),
         ahead: settings.ahead,
         queue_limit_ms: settings.queue_limit_s.map(|seconds| seconds.saturating_mul(1_000)),
+        checkpoint: settings.checkpoint,
     }
 }
 

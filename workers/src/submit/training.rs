@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use syncline_autodiff::Precision;
-use syncline_scheduler::spec::{DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec};
+use syncline_scheduler::spec::{CheckpointSpec, DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec};
 
 use super::{model::Model, optimizer::optimizer};
 
@@ -39,6 +39,8 @@ pub struct Settings {
     pub ahead: Option<u32>,
     /// Longest time for which the job may wait for its first worker; without it, it waits for ever.
     pub queue_limit_s: Option<u64>,
+    /// What a lost shard brings the training back to: how often it is kept, and how many of them stay.
+    pub checkpoint: Option<CheckpointSpec>,
     /// The parameters to train, as PyTorch names them: they decide alone, and all of them have to exist.
     pub params: Option<ParamList>,
     /// Parameters that stay as they are, as names or patterns such as `features.*`.
@@ -70,6 +72,7 @@ impl Default for Settings {
             max_workers: None,
             ahead: None,
             queue_limit_s: None,
+            checkpoint: None,
             params: None,
             freeze: Vec::new(),
             eval_mode: false,

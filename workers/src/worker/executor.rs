@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_engine::rpc::{EngineFault, JobSetup};
+use syncline_engine::rpc::{EngineFault, JobSetup, ShardFault};
 use syncline_ps::{
     PsError,
     client::{Addresses, Canceller, ReadCondition},
@@ -199,9 +199,15 @@ fn outcome(
         Ok(outcome) => Ok(Some(outcome)),
         Err(WorkerError::Ps(PsError::Sealed { .. })) => Err(End::Dropped),
         Err(WorkerError::Ps(PsError::Canceled)) if shared.is_stopped() => Err(End::Stopped),
-        // The job is over or was restored: the engine knows, and revokes the task, or has done so.
+        // The job is over or was restored: the engine knows, and revokes the task, or has done so. Or a shard was started
+        // again without it: the engine finds out, and decides.
         Err(
-            WorkerError::Ps(PsError::Closed { .. } | PsError::WrongGeneration { .. } | PsError::Canceled)
+            WorkerError::Ps(
+                PsError::Closed { .. }
+                | PsError::WrongGeneration { .. }
+                | PsError::Canceled
+                | PsError::Refused { fault: ShardFault::UnknownJob { .. } },
+            )
             | WorkerError::Engine(EngineFault::UnknownJob { .. }),
         ) => {
             debug!(task = %key.task, job = %key.job, "job is over");

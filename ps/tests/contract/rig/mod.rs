@@ -129,6 +129,7 @@ impl Rig {
             optimizer: SGD,
             clip_norm: None,
             initial: initial.into(),
+            checkpoint: None,
         }
     }
 
@@ -153,16 +154,19 @@ impl Rig {
     }
 
     pub fn worker_at(&self, addresses: &[String], incarnation: u64, elements: u64) -> ShardSet {
-        let (session, token) = (session(incarnation), self.token.clone());
-        ShardSet::connect_with(
-            &addresses.into(),
-            token,
-            session,
-            elements,
-            client_options(),
-            Canceller::default(),
-        )
-        .unwrap()
+        self.connect(addresses, session(incarnation), elements)
+    }
+
+    /// A worker of another life of the job.
+    pub fn worker_of(&self, generation: Generation, incarnation: u64, elements: u64) -> ShardSet {
+        let session = SessionKey { generation, ..session(incarnation) };
+        self.connect(&self.addresses(), session, elements)
+    }
+
+    fn connect(&self, addresses: &[String], session: SessionKey, elements: u64) -> ShardSet {
+        let (token, options) = (self.token.clone(), client_options());
+        ShardSet::connect_with(&addresses.into(), token, session, elements, options, Canceller::default())
+            .unwrap()
     }
 
     /// A connection to a shard for bytes that no client of ours sends.
@@ -224,6 +228,22 @@ impl Rig {
             Some(version),
             name.into(),
         );
+        self.runtime.block_on(call).unwrap()
+    }
+
+    pub fn pin_checkpoint(&self, shard: usize, number: u64) -> Result<(), ShardFault> {
+        let call = self.controls[shard].pin_checkpoint(context::current(), EPOCH, job(), FIRST, number);
+        self.runtime.block_on(call).unwrap()
+    }
+
+    pub fn write_checkpoint(&self, shard: usize, number: u64) -> Result<u64, ShardFault> {
+        let call = self.controls[shard].write_checkpoint(context::current(), EPOCH, job(), FIRST, number);
+        self.runtime.block_on(call).unwrap()
+    }
+
+    pub fn keep_checkpoints(&self, shard: usize, numbers: &[u64]) -> Result<(), ShardFault> {
+        let (context, numbers) = (context::current(), numbers.to_vec());
+        let call = self.controls[shard].keep_checkpoints(context, EPOCH, job(), FIRST, numbers);
         self.runtime.block_on(call).unwrap()
     }
 

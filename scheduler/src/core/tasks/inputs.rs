@@ -68,6 +68,7 @@ impl Core {
         if let Some(old) = self.jobs.remove(id) {
             let generation = old.generation();
             effects.push(Effect::CloseShards { job: id.clone(), generation, keep: false });
+            effects.extend(old.remove_checkpoints());
         }
         self.remove_task_job(id, effects);
     }

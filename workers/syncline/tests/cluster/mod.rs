@@ -211,6 +211,11 @@ impl Cluster {
         Process::spawn(&args, true).0
     }
 
+    /// Starts a shard again, on another port.
+    pub fn start_shard(&mut self, index: u32) {
+        self.shards[index as usize] = self.spawn_shard(index);
+    }
+
     /// Where a shard keeps what it must not forget.
     pub fn shard_folder(&self, index: u32) -> PathBuf {
         self.dir.path().join(format!("shard-{index}"))

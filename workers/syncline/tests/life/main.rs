@@ -11,6 +11,7 @@ mod counting;
 #[allow(dead_code, reason = "each test binary uses its own part")]
 mod rig;
 
+mod checkpoints;
 mod disk;
 mod exactly_once;
 mod graphs;

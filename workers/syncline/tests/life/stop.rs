@@ -25,7 +25,7 @@ const SAMPLES: u64 = 6_000;
 const BATCH: u32 = 10;
 const CLUSTER: &[&str] = &["--workers", "2", "--shards", "2", "--step-ms", "4"];
 
-fn client(up: &Up) -> Client {
+pub fn client(up: &Up) -> Client {
     let token = Token::load(Path::new(up.about["token_file"].as_str().unwrap())).unwrap();
     let engine: EngineAddresses = up.about["engine"].as_str().unwrap().parse().unwrap();
     Client::new(engine, token)
@@ -52,7 +52,7 @@ fn until_far(up: &Up, waiting: &Runtime, job: &JobId, far: u64) {
 }
 
 /// How the job ends.
-fn until_over(up: &Up, waiting: &Runtime, job: &JobId) -> JobStatus {
+pub fn until_over(up: &Up, waiting: &Runtime, job: &JobId) -> JobStatus {
     let engine = client(up);
     let mut summary = None;
     wait_until("the job is over", || {

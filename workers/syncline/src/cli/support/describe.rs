@@ -173,7 +173,7 @@ fn progress_lines(job: &JobStatus) -> Vec<Line> {
         "{}, waited {} ms (predicted {} ms), {} planned again",
         job.barriers, job.actual_wait_ms, job.predicted_wait_ms, job.replanned
     );
-    vec![
+    let mut lines = vec![
         ("policy", job.policy.clone()),
         ("epoch", epoch(job)),
         ("samples", format!("{} of {}, {}", job.samples_applied, job.samples_total, speed(job))),
@@ -184,7 +184,20 @@ fn progress_lines(job: &JobStatus) -> Vec<Line> {
             true => ("largest lead", format!("{} iterations", job.max_lead)),
             false => ("lead", format!("{} iterations, largest {}", job.lead, job.max_lead)),
         },
-    ]
+    ];
+    lines.extend(checkpoint(job).map(|text| ("checkpoint", text)));
+    if job.iterations_rolled_back > 0 {
+        let (iterations, samples) = (job.iterations_rolled_back, job.samples_rolled_back);
+        lines.push(("rolled back", format!("{iterations} iterations, {samples} samples")));
+    }
+    lines
+}
+
+/// The newest checkpoint of a job.
+fn checkpoint(job: &JobStatus) -> Option<String> {
+    let (number, at_ms) = (job.checkpoint?, job.checkpoint_ms?);
+    let (samples, bytes) = (job.checkpoint_samples?, job.checkpoint_bytes?);
+    Some(format!("{number}, {} old, {samples} samples, {bytes} bytes", time_since(at_ms, job)))
 }
 
 /// What a job has reached; what it does not have yet is left out.
@@ -323,6 +336,15 @@ mod tests {
         assert!(progress(&view).ends_with("  waits for: room on the disk  trouble: shard 1 is silent"));
         (view.job.state, view.job.epoch) = (JobPhase::Done, 3);
         assert_eq!(progress(&view), "done  epoch 3/3  9.5 samples/s  loss 0.500000");
+    }
+
+    #[test]
+    fn what_a_lost_shard_would_bring_back_is_told_once_there_is_something() {
+        assert_eq!(checkpoint(&job(&[("checkpoint", ""), ("checkpoint_ms", "")])), None);
+        let made = [("checkpoint", "3"), ("checkpoint_ms", "5000"), ("ended_ms", "9000")];
+        let held = [("checkpoint_samples", "640"), ("checkpoint_bytes", "8192")];
+        let told = checkpoint(&job(&[&made[..], &held].concat()));
+        assert_eq!(told.as_deref(), Some("3, 4 s old, 640 samples, 8192 bytes"));
     }
 
     #[test]

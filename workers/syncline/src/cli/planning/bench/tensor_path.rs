@@ -71,6 +71,7 @@ impl TensorPath {
             optimizer: RULE,
             clip_norm: None,
             initial,
+            checkpoint: None,
         };
         block_on(open(&address, &token, order))?;
         let session = SessionKey { job, generation: Generation(1), incarnation: Incarnation(1) };

@@ -92,7 +92,7 @@ async fn serve(
 
 fn say_ended(name: &str, status: &str, again_in: Duration) {
     let lost =
-        if name.starts_with("ps-") { "; the parameters of running jobs that it held are lost" } else { "" };
+        if name.starts_with("ps-") { "; running jobs go back to their last checkpoint, or fail" } else { "" };
     say(&format!("{name} ended with {status}{lost}; starting it again in {} ms", again_in.as_millis()));
 }
 

@@ -1,0 +1,131 @@
+//! Checkpoints on the shards: copied, written, removed.
+
+use syncline_scheduler::{
+    core::{Input, TaskFault},
+    ids::{Generation, JobId},
+};
+
+use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher, LONG_CALL_TIMEOUT};
+use crate::rpc::{ShardClient, ShardFault, within};
+
+impl EffectDispatcher {
+    /// Has every shard copy its part of a job that is at rest.
+    pub(super) fn pin_checkpoint(&self, job: &JobId, generation: Generation, number: u64) {
+        for shard in self.shards.indices() {
+            let (dispatcher, job) = (self.clone(), job.clone());
+            self.spawn_for(&job.clone(), generation, async move {
+                let pin = |c: ShardClient| {
+                    let job = job.clone();
+                    async move {
+                        let context = within(LONG_CALL_TIMEOUT);
+                        c.pin_checkpoint(context, dispatcher.epoch, job, generation, number).await
+                    }
+                };
+                let answer = dispatcher.shards.call(shard, pin).await;
+                if let Some(outcome) = dispatcher.outcome(&job, generation, answer) {
+                    dispatcher.send(Input::CheckpointPinned { job, generation, number, shard, outcome });
+                }
+            });
+        }
+    }
+
+    /// Has every shard bring its copy to disk.
+    pub(super) fn write_checkpoint(&self, job: &JobId, generation: Generation, number: u64) {
+        for shard in self.shards.indices() {
+            let (dispatcher, job) = (self.clone(), job.clone());
+            self.spawn_for(&job.clone(), generation, async move {
+                let write = |c: ShardClient| {
+                    let job = job.clone();
+                    async move {
+                        let context = within(LONG_CALL_TIMEOUT);
+                        c.write_checkpoint(context, dispatcher.epoch, job, generation, number).await
+                    }
+                };
+                let answer = dispatcher.shards.call(shard, write).await;
+                if let Some(outcome) = dispatcher.outcome(&job, generation, answer) {
+                    dispatcher.send(Input::CheckpointWritten { job, generation, number, shard, outcome });
+                }
+            });
+        }
+    }
+
+    /// Lets every shard remove what nobody needs any more. One that is away does so with the next order.
+    pub(super) fn keep_checkpoints(&self, job: &JobId, generation: Generation, numbers: Vec<u64>) {
+        for shard in self.shards.indices() {
+            let (dispatcher, job, numbers) = (self.clone(), job.clone(), numbers.clone());
+            // It may be the last that is done for a job.
+            tokio::spawn(async move {
+                let keep = |c: ShardClient| async move {
+                    let context = within(CALL_TIMEOUT);
+                    c.keep_checkpoints(context, dispatcher.epoch, job, generation, numbers).await
+                };
+                let _ = dispatcher.shards.call_if_present(shard, keep).await;
+            });
+        }
+    }
+
+    /// What a shard's answer means for a checkpoint; `None` if it means something for the job itself, which is then told.
+    fn outcome<T>(
+        &self,
+        job: &JobId,
+        generation: Generation,
+        answer: Result<T, ShardFault>,
+    ) -> Option<Result<T, TaskFault>> {
+        match answer {
+            Ok(done) => Some(Ok(done)),
+            Err(fault @ (ShardFault::Fenced { .. } | ShardFault::UnknownJob { .. })) => {
+                self.report_failure(job, generation, &fault);
+                None
+            }
+            Err(fault) => Some(Err(TaskFault { code: fault.code().to_owned(), reason: fault.to_string() })),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::ids::ShardIndex;
+
+    use super::*;
+    use crate::{rpc::ShardResponse, service::fake_shard::dispatcher_with};
+
+    const LIFE: Generation = Generation(1);
+
+    fn job() -> JobId {
+        "digits".parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_takes_nothing_is_told_as_the_outcome_and_a_lost_job_as_a_loss() {
+        let full = |_| {
+            ShardResponse::WriteCheckpoint(Err(ShardFault::Io { what: "w".into(), cause: "full".into() }))
+        };
+        let (dispatcher, mut inbox) = dispatcher_with(0, full).await;
+        dispatcher.write_checkpoint(&job(), LIFE, 3);
+        let told = inbox.input().await;
+        assert!(
+            matches!(&told, Input::CheckpointWritten { number: 3, outcome: Err(fault), .. } if fault.code == "E406"),
+            "{told:?}"
+        );
+        let gone = |_| ShardResponse::PinCheckpoint(Err(ShardFault::UnknownJob { job: job() }));
+        let (dispatcher, mut inbox) = dispatcher_with(0, gone).await;
+        dispatcher.pin_checkpoint(&job(), LIFE, 3);
+        let lost = inbox.input().await;
+        assert!(matches!(&lost, Input::ShardFailed { code, .. } if code == "E220"), "{lost:?}");
+    }
+
+    #[tokio::test]
+    async fn a_copy_is_asked_for_until_a_shard_answers() {
+        let (dispatcher, mut inbox) = dispatcher_with(2, |_| ShardResponse::PinCheckpoint(Ok(()))).await;
+        dispatcher.pin_checkpoint(&job(), LIFE, 3);
+        let told = inbox.input().await;
+        let expected = Input::CheckpointPinned {
+            job: job(),
+            generation: LIFE,
+            number: 3,
+            shard: ShardIndex(0),
+            outcome: Ok(()),
+        };
+        assert_eq!(told, expected);
+    }
+}

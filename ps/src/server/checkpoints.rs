@@ -1,0 +1,124 @@
+//! Checkpoints on this shard's disk: `checkpoints/JOB-NONCE/NUMBER.checkpoint`, each the part of this shard.
+//!
+//! A file is complete or absent, and says itself whether it is whole. Only the engine knows which numbers every shard has.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use syncline_engine::{
+    folder,
+    rpc::{OpenJob, ShardFault},
+};
+use syncline_scheduler::{
+    ids::{EngineEpoch, Generation, JobId},
+    spec::ElementRange,
+};
+
+use super::{
+    Shared,
+    blobs::{UNFINISHED, disk_fault},
+    checked_file::{read_checked, write_checked},
+};
+use crate::shard::JobShard;
+
+const ENDING: &str = "checkpoint";
+
+/// Where the checkpoints of a job are: a later job of the same name has another nonce.
+fn folder_of(shared: &Shared, job: &JobId, generation: Generation) -> PathBuf {
+    shared.state_dir.join("checkpoints").join(format!("{job}-{:08x}", generation.nonce()))
+}
+
+/// Writes the copy that was pinned as checkpoint `number`; returns its bytes. One that is on disk already stays.
+pub(super) fn write(
+    shared: &Shared,
+    epoch: EngineEpoch,
+    job: &JobId,
+    generation: Generation,
+    number: u64,
+) -> Result<u64, ShardFault> {
+    let shard = shared.jobs.find(job, generation)?;
+    let dir = folder_of(shared, job, generation);
+    let path = dir.join(format!("{number}.{ENDING}"));
+    let Some(copy) = shard.pinned_checkpoint(epoch, number)? else {
+        return match fs::metadata(&path) {
+            Ok(file) => Ok(file.len()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let cause = "the shard was started again before it had written it".to_owned();
+                Err(ShardFault::NoCheckpoint { job: job.clone(), number, cause })
+            }
+            Err(e) => Err(disk_fault("look at", &path, &e)),
+        };
+    };
+    let written = make_durably(&dir)
+        .map_err(|e| disk_fault("make", &dir, &e))
+        .and_then(|()| shared.blobs.begin_in(&dir))
+        .and_then(|file| write_checked(file, &path, |out| copy.write(out)));
+    // What a disk does not take is given up, and must not hold memory until the next one.
+    shard.drop_checkpoint(number);
+    written
+}
+
+/// Makes a folder two levels below the state directory. A name is on disk only when the folder that holds it is.
+fn make_durably(dir: &Path) -> io::Result<()> {
+    folder::make(dir)?;
+    dir.ancestors().skip(1).take(2).try_for_each(|above| File::open(above)?.sync_all())
+}
+
+/// Reads this shard's part of checkpoint `number` as the job of `order`.
+pub(super) fn load(
+    shared: &Shared,
+    order: &OpenJob,
+    range: ElementRange,
+    epoch: EngineEpoch,
+    number: u64,
+) -> Result<JobShard, ShardFault> {
+    let path = folder_of(shared, &order.job, order.generation).join(format!("{number}.{ENDING}"));
+    read_checked(&path, |from| JobShard::read_checkpoint(order, range, epoch, from)).map_err(|e| {
+        let cause = format!("{}: {e}", path.display());
+        ShardFault::NoCheckpoint { job: order.job.clone(), number, cause }
+    })
+}
+
+/// Removes what is older than the newest of `numbers` and not among them, or everything if there are none. What is newer
+/// stays: an order may be late.
+pub(super) fn keep(
+    shared: &Shared,
+    job: &JobId,
+    generation: Generation,
+    numbers: &[u64],
+) -> Result<(), ShardFault> {
+    let dir = folder_of(shared, job, generation);
+    let Some(newest) = numbers.iter().max() else {
+        return match fs::remove_dir_all(&dir) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(disk_fault("remove", &dir, &e)),
+            _ => Ok(()),
+        };
+    };
+    let entries = fs::read_dir(&dir).map_err(|e| disk_fault("read", &dir, &e))?;
+    for entry in entries {
+        let path = entry.map_err(|e| disk_fault("read", &dir, &e))?.path();
+        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+        let is_old = number.is_some_and(|number| number < *newest && !numbers.contains(&number));
+        if is_old && path.extension().is_some_and(|ending| ending == ENDING) {
+            fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, &e))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes what a crash left unfinished.
+pub(super) fn remove_unfinished(state_dir: &Path) -> io::Result<()> {
+    let Ok(jobs) = fs::read_dir(state_dir.join("checkpoints")) else { return Ok(()) };
+    for job in jobs {
+        for file in fs::read_dir(job?.path())? {
+            let path = file?.path();
+            if path.extension().is_some_and(|ending| ending == UNFINISHED) {
+                fs::remove_file(path)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! A copy of a job's parameters with the optimizer's state, taken at a moment of rest, and a job that begins with one.
+//!
+//! Unlike a job that is saved at a stop, it holds nothing of workers and barriers: those of the new life begin anew.
+
+use std::{
+    collections::TryReserveError,
+    io::{self, Read, Write},
+    sync::{Arc, Mutex, atomic::Ordering},
+};
+
+use serde::{Deserialize, Serialize};
+use syncline_engine::rpc::{OpenJob, ShardFault};
+use syncline_scheduler::{
+    ids::EngineEpoch,
+    spec::{ElementRange, Layout, Optimizer},
+};
+
+use super::{
+    JobShard,
+    chunk::{CHUNK_ELEMENTS, Chunk, ChunkHeader},
+    framed::{Magic, damaged, read_head, write_head},
+    job_state::JobState,
+    lock,
+};
+
+const MAGIC: Magic = *b"SLCKP\0\0\x01";
+
+#[derive(Serialize, Deserialize)]
+struct CheckpointHead {
+    optimizer: Optimizer,
+    layout: Layout,
+    start: u64,
+    end: u64,
+    chunks: Vec<ChunkHeader>,
+}
+
+/// Everything that a checkpoint holds, in memory.
+pub struct CheckpointCopy {
+    optimizer: Optimizer,
+    layout: Layout,
+    range: ElementRange,
+    chunks: Vec<Chunk>,
+}
+
+/// The copies of one job.
+#[derive(Default)]
+pub(super) struct Checkpoints {
+    /// The newest number that was ever pinned: a late order for it, or an older one, changes nothing.
+    newest: Option<u64>,
+    pinned: Option<(u64, Arc<CheckpointCopy>)>,
+}
+
+impl JobShard {
+    /// Copies everything as checkpoint `number`. The job must be at rest: an open round, or a push of which some is in, is a
+    /// fault, and nothing is kept. Cost: the bytes of the parameters and the optimizer's state, in memory until they
+    /// are written.
+    pub fn pin_checkpoint(&self, epoch: EngineEpoch, number: u64) -> Result<(), ShardFault> {
+        let mut state = self.lock_running()?;
+        state.fence(epoch)?;
+        if state.checkpoints.newest.is_some_and(|newest| number <= newest) {
+            return Ok(());
+        }
+        self.check_rest()?;
+        let chunks = self.map_chunks(|chunk| lock(chunk).copy());
+        let chunks = chunks.into_iter().collect::<Result<_, _>>().map_err(|e: TryReserveError| {
+            let what = format!("cannot hold a copy of job {} for checkpoint {number}", self.job);
+            ShardFault::Io { what, cause: e.to_string() }
+        })?;
+        // What began to come in meanwhile may be in some chunks of the copy.
+        self.check_rest()?;
+        let copy = CheckpointCopy {
+            optimizer: self.optimizer,
+            layout: self.layout().clone(),
+            range: self.range(),
+            chunks,
+        };
+        state.checkpoints = Checkpoints { newest: Some(number), pinned: Some((number, Arc::new(copy))) };
+        Ok(())
+    }
+
+    fn check_rest(&self) -> Result<(), ShardFault> {
+        let pushing = self.filters.iter().any(|filter| lock(&filter).is_receiving());
+        if pushing || self.accumulated.load(Ordering::Acquire) {
+            let what = format!("job {} is not at rest, which a checkpoint needs", self.job);
+            return Err(ShardFault::Invalid { what });
+        }
+        Ok(())
+    }
+
+    /// The copy that was pinned as checkpoint `number`, if it is still to be written.
+    pub fn pinned_checkpoint(
+        &self,
+        epoch: EngineEpoch,
+        number: u64,
+    ) -> Result<Option<Arc<CheckpointCopy>>, ShardFault> {
+        let mut state = self.lock_running()?;
+        state.fence(epoch)?;
+        let pinned = state.checkpoints.pinned.as_ref().filter(|(pinned, _)| *pinned == number);
+        Ok(pinned.map(|(_, copy)| copy.clone()))
+    }
+
+    /// Checkpoint `number` is on disk, or will not be: its copy may go.
+    pub fn drop_checkpoint(&self, number: u64) {
+        lock(&self.state).checkpoints.pinned.take_if(|(pinned, _)| *pinned == number);
+    }
+
+    /// Holds this shard's part of what [`CheckpointCopy::write`] wrote. Bytes that do not belong to the order are an error.
+    pub fn read_checkpoint(
+        order: &OpenJob,
+        range: ElementRange,
+        epoch: EngineEpoch,
+        from: &mut impl Read,
+    ) -> io::Result<Self> {
+        let head: CheckpointHead = read_head(from, MAGIC, "checkpoint")?;
+        if (head.optimizer, &head.layout) != (order.optimizer, &order.layout)
+            || (head.start, head.end) != (range.start, range.end)
+        {
+            return Err(damaged("its model, its optimizer or its part of the parameters is another"));
+        }
+        let elements = range.len();
+        let sizes =
+            (0..elements).step_by(CHUNK_ELEMENTS).map(|at| (elements - at).min(CHUNK_ELEMENTS as u64));
+        if !head.chunks.iter().map(ChunkHeader::elements).eq(sizes) {
+            return Err(damaged("its chunks do not make up its range"));
+        }
+        let chunks = head.chunks.iter().map(|chunk| Ok(Mutex::new(Chunk::read(chunk, from)?)));
+        let chunks = chunks.collect::<io::Result<Vec<_>>>()?;
+        Ok(Self::opened(order, range, chunks, JobState::new(epoch)))
+    }
+}
+
+impl CheckpointCopy {
+    /// Writes it: a head, then values, first and second moments of each chunk.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let head = CheckpointHead {
+            optimizer: self.optimizer,
+            layout: self.layout.clone(),
+            start: self.range.start,
+            end: self.range.end,
+            chunks: self.chunks.iter().map(Chunk::head).collect(),
+        };
+        write_head(out, MAGIC, &head)?;
+        self.chunks.iter().try_for_each(|chunk| chunk.write(out))
+    }
+}

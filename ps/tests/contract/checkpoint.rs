@@ -1,0 +1,174 @@
+//! Checkpoints: what a copy holds, and a new life that begins with one behind a crash.
+
+use std::{fs, path::PathBuf};
+
+use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, layout};
+use syncline_engine::rpc::{OpenJob, ShardFault, ShardState};
+use syncline_ps::client::{PushHeader, ReadCondition};
+use syncline_scheduler::{
+    ids::{EngineEpoch, Generation},
+    spec::Optimizer,
+};
+
+/// Three chunks and a bit on each of two shards.
+const ELEMENTS: u64 = 6 * 65_536 + 2000;
+const SECOND: Generation = Generation(2);
+const ADAM: Optimizer =
+    Optimizer::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.1, decoupled: true };
+const RATE: PushHeader = PushHeader { learning_rate: 0.1, ..UNIT };
+
+fn gradient(n: u64) -> Vec<f32> {
+    (0..ELEMENTS).map(|i| ((i * 31 + n * 17) % 97) as f32 / 50.0 - 1.0).collect()
+}
+
+fn opened(rig: &Rig) -> String {
+    let initial = rig.blob(&gradient(0));
+    rig.open(FIRST, ELEMENTS, ADAM, &initial).into_iter().for_each(|open| drop(open.unwrap()));
+    initial
+}
+
+/// Pushes these gradients one after the other as a worker of a generation.
+fn push_all(rig: &Rig, generation: Generation, gradients: &[u64]) {
+    let mut worker = rig.worker_of(generation, 1, ELEMENTS);
+    for (seq, n) in (1..).zip(gradients) {
+        worker.push(seq, RATE, &[&gradient(*n)]).unwrap();
+    }
+}
+
+fn values(rig: &Rig, generation: Generation) -> Vec<f32> {
+    let mut values = vec![f32::NAN; ELEMENTS as usize];
+    rig.worker_of(generation, 9, ELEMENTS).pull(ReadCondition::version(0), &mut values).unwrap();
+    values
+}
+
+fn keep_as(rig: &Rig, number: u64) {
+    for shard in 0..2 {
+        rig.pin_checkpoint(shard, number).unwrap();
+        assert!(rig.write_checkpoint(shard, number).unwrap() > 3 * ELEMENTS / 2 * 4);
+    }
+}
+
+/// Every shard loses what it has in memory.
+fn crash(rig: &mut Rig) {
+    let places: Vec<_> = rig.shards.iter().map(|s| s.address()).collect();
+    std::mem::take(&mut rig.shards).into_iter().for_each(|shard| shard.stop());
+    rig.start_again(&places);
+}
+
+fn restore(rig: &Rig, shard: u32, number: u64, initial: &str) -> Result<ShardState, ShardFault> {
+    let order = rig.order(shard, ELEMENTS, initial);
+    let order = OpenJob { generation: SECOND, optimizer: ADAM, checkpoint: Some(number), ..order };
+    rig.open_one(EPOCH, order)
+}
+
+fn path_of(rig: &Rig, shard: u32, number: u64) -> PathBuf {
+    rig.dir.path().join(format!("{shard}/checkpoints/digits-00000000/{number}.checkpoint"))
+}
+
+#[test]
+fn what_goes_on_behind_a_crash_ends_in_the_same_bits_as_what_never_stopped() {
+    let unbroken = Rig::start(2);
+    opened(&unbroken);
+    push_all(&unbroken, FIRST, &[1, 2, 3, 4]);
+
+    let mut rig = Rig::start(2);
+    let initial = opened(&rig);
+    push_all(&rig, FIRST, &[1, 2]);
+    (0..2).for_each(|shard| rig.pin_checkpoint(shard, 7).unwrap());
+    // The copy is older than what is pushed before it is written, and a repeated order copies nothing anew.
+    rig.worker(1, ELEMENTS).push(3, RATE, &[&gradient(50)]).unwrap();
+    keep_as(&rig, 7);
+    crash(&mut rig);
+    for shard in 0..2 {
+        let state = restore(&rig, shard, 7, &initial).unwrap();
+        assert_eq!((state.generation, state.closed, state.pushes), (SECOND, 0, 0));
+        assert!(state.watermarks.is_empty(), "{state:?}");
+    }
+    push_all(&rig, SECOND, &[3, 4]);
+    assert!(values(&rig, SECOND) == values(&unbroken, FIRST));
+}
+
+#[test]
+fn a_shard_that_lost_nothing_goes_back_with_the_others_and_refuses_the_life_before() {
+    let rig = Rig::start(2);
+    let initial = opened(&rig);
+    push_all(&rig, FIRST, &[1]);
+    let then = values(&rig, FIRST);
+    keep_as(&rig, 0);
+    let mut late = rig.worker(1, ELEMENTS);
+    late.push(2, RATE, &[&gradient(2)]).unwrap();
+    (0..2).for_each(|shard| drop(restore(&rig, shard, 0, &initial).unwrap()));
+    assert_eq!(late.push(3, RATE, &[&gradient(3)]).unwrap_err().code(), "E403");
+    assert!(values(&rig, SECOND) == then);
+}
+
+#[test]
+fn a_job_with_an_open_round_is_not_at_rest() {
+    let rig = Rig::start(2);
+    opened(&rig);
+    rig.worker(1, ELEMENTS).push(1, ROUND, &[&gradient(1)]).unwrap();
+    assert!(
+        matches!(rig.pin_checkpoint(0, 0), Err(ShardFault::Invalid { what }) if what.contains("at rest"))
+    );
+    rig.barrier(0, 0, &[(1, 1)], false);
+    rig.pin_checkpoint(0, 0).unwrap();
+}
+
+#[test]
+fn a_copy_that_was_not_written_is_gone_with_its_process_and_an_old_engine_takes_none() {
+    let mut rig = Rig::start(2);
+    let initial = opened(&rig);
+    (0..2).for_each(|shard| rig.pin_checkpoint(shard, 3).unwrap());
+    rig.restart();
+    assert!(matches!(rig.write_checkpoint(0, 3), Err(ShardFault::NoCheckpoint { number: 3, .. })));
+    assert!(matches!(restore(&rig, 0, 3, &initial), Err(ShardFault::NoCheckpoint { number: 3, .. })));
+    rig.attach(0, EngineEpoch(7)).unwrap();
+    assert!(matches!(rig.pin_checkpoint(0, 4), Err(ShardFault::Fenced { .. })));
+}
+
+#[test]
+fn a_checkpoint_that_is_damaged_or_of_another_job_is_refused() {
+    let mut rig = Rig::start(2);
+    let initial = opened(&rig);
+    keep_as(&rig, 1);
+    crash(&mut rig);
+    let whole = fs::read(path_of(&rig, 0, 1)).unwrap();
+    for harm in [0, 40, whole.len() / 2, whole.len() - 1] {
+        let mut bytes = whole.clone();
+        bytes[harm] ^= 1;
+        fs::write(path_of(&rig, 0, 1), bytes).unwrap();
+        assert!(matches!(restore(&rig, 0, 1, &initial), Err(ShardFault::NoCheckpoint { .. })), "{harm}");
+    }
+    fs::write(path_of(&rig, 0, 1), &whole[..whole.len() - 100]).unwrap();
+    assert!(matches!(restore(&rig, 0, 1, &initial), Err(ShardFault::NoCheckpoint { .. })));
+    fs::write(path_of(&rig, 0, 1), whole).unwrap();
+    let order = OpenJob {
+        generation: SECOND,
+        optimizer: ADAM,
+        checkpoint: Some(1),
+        ..rig.order(0, ELEMENTS, &initial)
+    };
+    let others = [
+        OpenJob { optimizer: Optimizer::Sgd { weight_decay: 0.0 }, ..order.clone() },
+        OpenJob { layout: layout(ELEMENTS - 2), ..order.clone() },
+    ];
+    for other in others {
+        assert!(matches!(rig.open_one(EPOCH, other), Err(ShardFault::NoCheckpoint { .. })));
+    }
+    rig.open_one(EPOCH, order).unwrap();
+}
+
+#[test]
+fn what_nobody_needs_is_removed_and_a_late_order_removes_nothing_newer() {
+    let rig = Rig::start(2);
+    opened(&rig);
+    (0..5).for_each(|number| keep_as(&rig, number));
+    let left = || (0..5).filter(|number| path_of(&rig, 0, *number).exists()).collect::<Vec<_>>();
+    rig.keep_checkpoints(0, &[1, 3]).unwrap();
+    assert_eq!(left(), [1, 3, 4]);
+    rig.keep_checkpoints(0, &[0, 1]).unwrap();
+    assert_eq!(left(), [1, 3, 4]);
+    rig.keep_checkpoints(0, &[]).unwrap();
+    assert_eq!(left(), [0; 0]);
+    rig.keep_checkpoints(0, &[]).unwrap();
+}

@@ -1,0 +1,295 @@
+//! Checkpoints: when one is due, the rest in which it is taken, and which ones are complete.
+//!
+//! A job comes to rest as at the end of its samples: nothing more is granted, an open superstep ends where everybody is,
+//! and its barrier closes. Then every sample that was handed out is counted, so that cursor and counters say exactly
+//! what is in the parameters. The shards copy these; training goes on, and the copies are written meanwhile. A checkpoint
+//! counts once every shard has said that its part is on disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    effects::Effect,
+    inputs::TaskFault,
+    job::Job,
+    member::Membership,
+    records::{Counters, Phase},
+};
+use crate::{ids::ShardIndex, samples::SampleCursor};
+
+/// How far training was at a moment of rest: what goes back with the parameters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Progress {
+    pub cursor: SampleCursor,
+    pub counters: Counters,
+    pub counted: BTreeMap<u32, u64>,
+    pub epochs_complete: u32,
+    pub loss: Option<f32>,
+}
+
+/// A moment of rest that every shard holds, or is to hold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Checkpoint {
+    pub number: u64,
+    pub at_us: u64,
+    /// How long each worker stood still for it, on average; 0 until training goes on.
+    pub rest_us: u64,
+    /// On the disks of all shards; 0 as long as it is not complete.
+    pub bytes: u64,
+    pub progress: Progress,
+}
+
+/// A checkpoint that is being made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Making {
+    /// Nothing more is granted until everything that is has ended.
+    Resting,
+    /// At rest, until every shard has a copy in memory.
+    Pinning { checkpoint: Box<Checkpoint>, by: BTreeSet<ShardIndex> },
+    /// Training goes on, the shards write: bytes of those that have.
+    Writing { checkpoint: Box<Checkpoint>, by: BTreeMap<ShardIndex, u64> },
+}
+
+/// The checkpoints of one job.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Checkpoints {
+    /// Number of the next one: none comes twice, whatever is rolled back.
+    next: u64,
+    /// When the last one was begun, and how many epochs were complete; before the first, when training began.
+    last_us: Option<u64>,
+    last_epochs: u32,
+    pub(super) making: Option<Making>,
+    /// Complete ones, the newest last.
+    pub(super) complete: Vec<Checkpoint>,
+    /// The one with which the present life of the parameters began.
+    pub(super) restored: Option<u64>,
+}
+
+impl Checkpoints {
+    /// The newest complete one.
+    pub(super) fn newest(&self) -> Option<&Checkpoint> {
+        self.complete.last()
+    }
+
+    /// Whether nothing may be granted because of one.
+    pub(super) fn rests(&self) -> bool {
+        matches!(self.making, Some(Making::Resting | Making::Pinning { .. }))
+    }
+
+    /// Counts the time to the next one from here.
+    pub(super) fn put_off(&mut self, now_us: u64, epochs_complete: u32) {
+        (self.last_us, self.last_epochs) = (Some(now_us), epochs_complete);
+        self.making = None;
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        self.complete.iter().map(|checkpoint| checkpoint.number).collect()
+    }
+}
+
+impl Job {
+    /// Lets the job come to rest if a checkpoint is due.
+    pub(super) fn rest_when_due(&mut self, now_us: u64) {
+        if self.state.checkpoints.making.is_some() || !self.checkpoint_is_due(now_us) {
+            return;
+        }
+        let counted = self.counted();
+        let epochs_complete = self.state.epochs_complete;
+        let checkpoints = &mut self.state.checkpoints;
+        checkpoints.put_off(now_us, epochs_complete);
+        // What is there already would only be written again.
+        let newest = checkpoints.newest().map_or(0, |newest| newest.progress.counters.counted());
+        if counted > newest {
+            checkpoints.making = Some(Making::Resting);
+        }
+        self.changes.job_state = true;
+    }
+
+    fn checkpoint_is_due(&self, now_us: u64) -> bool {
+        let Some(spec) = self.train().checkpoint.filter(|_| !self.state.cursor.is_exhausted()) else {
+            return false;
+        };
+        let checkpoints = &self.state.checkpoints;
+        let last_us = checkpoints.last_us.or(self.state.started_us).unwrap_or(now_us);
+        let after = |seconds: u32| now_us >= last_us.saturating_add(u64::from(seconds) * 1_000_000);
+        let epochs = self.state.epochs_complete.saturating_sub(checkpoints.last_epochs);
+        spec.every_s.is_some_and(|every| after(every.get()))
+            || spec.every_epochs.is_some_and(|every| epochs >= every.get())
+    }
+
+    /// Ends what is open while the job comes to rest, and has the checkpoint taken once it has.
+    pub(super) fn take_checkpoint_at_rest(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        if self.state.checkpoints.making != Some(Making::Resting) {
+            return;
+        }
+        if self.state.cursor.is_exhausted() {
+            // The end is near, and keeps the weights itself.
+            self.state.checkpoints.making = None;
+            self.changes.job_state = true;
+            return;
+        }
+        self.end_open_superstep(now_us, effects);
+        if !self.is_at_rest() {
+            return;
+        }
+        let state = &mut self.state;
+        let progress = Progress {
+            cursor: state.cursor.clone(),
+            counters: state.counters.clone(),
+            counted: state.counted.clone(),
+            epochs_complete: state.epochs_complete,
+            loss: state.loss,
+        };
+        let number = state.checkpoints.next;
+        state.checkpoints.next += 1;
+        let checkpoint = Checkpoint { number, at_us: now_us, rest_us: 0, bytes: 0, progress };
+        let (checkpoint, by) = (Box::new(checkpoint), BTreeSet::new());
+        state.checkpoints.making = Some(Making::Pinning { checkpoint, by });
+        self.changes.job_state = true;
+        effects.extend(self.checkpoint_order());
+    }
+
+    /// Whether the parameters hold exactly what is counted, and nothing is on its way to them.
+    fn is_at_rest(&self) -> bool {
+        self.supersteps.values().all(|superstep| superstep.is_closed())
+            && self.members.values().all(|member| match member.membership {
+                Membership::Active => member.outstanding() == 0,
+                Membership::Sealing { .. } => false,
+                Membership::Gone => true,
+            })
+            && self.state.cursor.handed_out() == self.counted()
+    }
+
+    /// What the shards must be told about the checkpoint that is being made.
+    pub(super) fn checkpoint_order(&self) -> Option<Effect> {
+        let (job, generation) = (self.id().clone(), self.state.generation);
+        match self.state.checkpoints.making.as_ref()? {
+            Making::Resting => None,
+            Making::Pinning { checkpoint, .. } => {
+                Some(Effect::PinCheckpoint { job, generation, number: checkpoint.number })
+            }
+            Making::Writing { checkpoint, .. } => {
+                Some(Effect::WriteCheckpoint { job, generation, number: checkpoint.number })
+            }
+        }
+    }
+
+    /// A shard has a copy of its part in memory. With the last one training goes on.
+    pub(super) fn checkpoint_pinned(
+        &mut self,
+        number: u64,
+        shard: ShardIndex,
+        outcome: Result<(), TaskFault>,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (shards, rest_us) = (self.state.shards as usize, self.mean_rest_us(now_us));
+        let Some(Making::Pinning { checkpoint, by }) = &mut self.state.checkpoints.making else { return };
+        if checkpoint.number != number {
+            return;
+        }
+        if let Err(fault) = outcome {
+            return self.give_checkpoint_up(number, &fault, now_us);
+        }
+        by.insert(shard);
+        if by.len() == shards {
+            let mut checkpoint = checkpoint.clone();
+            checkpoint.rest_us = rest_us;
+            self.state.checkpoints.making = Some(Making::Writing { checkpoint, by: BTreeMap::new() });
+            self.grant_queue.everybody = true;
+            effects.extend(self.checkpoint_order());
+        }
+        self.changes.job_state = true;
+    }
+
+    /// How long ago the workers ended their last iterations, on average.
+    fn mean_rest_us(&self, now_us: u64) -> u64 {
+        let rests: Vec<u64> =
+            self.active().map(|worker| now_us.saturating_sub(self.members[&worker].last_end_us)).collect();
+        rests.iter().sum::<u64>() / rests.len().max(1) as u64
+    }
+
+    /// A shard has its part on disk. With the last one the checkpoint is complete.
+    pub(super) fn checkpoint_written(
+        &mut self,
+        number: u64,
+        shard: ShardIndex,
+        outcome: Result<u64, TaskFault>,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let shards = self.state.shards as usize;
+        let Some(Making::Writing { checkpoint, by }) = &mut self.state.checkpoints.making else { return };
+        if checkpoint.number != number {
+            return;
+        }
+        let bytes = match outcome {
+            Ok(bytes) => bytes,
+            Err(fault) => return self.give_checkpoint_up(number, &fault, now_us),
+        };
+        by.insert(shard, bytes);
+        self.changes.job_state = true;
+        if by.len() < shards {
+            return;
+        }
+        let complete = Checkpoint { bytes: by.values().sum(), ..(**checkpoint).clone() };
+        let fields = vec![
+            ("checkpoint", number.to_string()),
+            ("samples", complete.progress.counters.counted().to_string()),
+            ("bytes", complete.bytes.to_string()),
+            ("rest_ms", (complete.rest_us / 1000).to_string()),
+        ];
+        self.event("checkpoint_kept", now_us, fields);
+        let keep = self.train().checkpoint.map_or(1, |spec| spec.keep.get() as usize);
+        let checkpoints = &mut self.state.checkpoints;
+        checkpoints.making = None;
+        checkpoints.complete.push(complete);
+        let old = checkpoints.complete.len().saturating_sub(keep);
+        checkpoints.complete.drain(..old);
+        effects.push(self.keep_checkpoints());
+    }
+
+    /// The shards may remove all checkpoints but the complete ones.
+    pub(super) fn keep_checkpoints(&self) -> Effect {
+        let (job, generation) = (self.id().clone(), self.state.generation);
+        Effect::KeepCheckpoints { job, generation, numbers: self.state.checkpoints.numbers() }
+    }
+
+    /// A shard could not do its part: training goes on, and the next one comes when it is due.
+    fn give_checkpoint_up(&mut self, number: u64, fault: &TaskFault, now_us: u64) {
+        let fields = vec![
+            ("checkpoint", number.to_string()),
+            ("code", fault.code.clone()),
+            ("reason", fault.reason.clone()),
+        ];
+        self.event("checkpoint_failed", now_us, fields);
+        self.state.checkpoints.making = None;
+        self.grant_queue.everybody = true;
+        self.changes.job_state = true;
+    }
+
+    /// A job that is over makes no more checkpoints; one that is done needs none.
+    pub(super) fn end_checkpoints(&mut self, effects: &mut Vec<Effect>) {
+        self.state.checkpoints.making = None;
+        if self.state.phase == Phase::Done {
+            effects.extend(self.remove_checkpoints());
+            self.state.checkpoints.complete.clear();
+        }
+    }
+
+    /// The order to remove all checkpoints, if there may be some.
+    pub(super) fn remove_checkpoints(&self) -> Option<Effect> {
+        let (job, generation, numbers) = (self.id().clone(), self.state.generation, Vec::new());
+        let any = self.state.checkpoints.next > 0;
+        any.then_some(Effect::KeepCheckpoints { job, generation, numbers })
+    }
+}
+
+impl Counters {
+    /// Samples that count as seen.
+    pub(super) fn counted(&self) -> u64 {
+        self.samples_done + self.samples_torn
+    }
+}

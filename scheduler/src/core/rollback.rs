@@ -1,0 +1,164 @@
+//! A shard came back without the parameters that it held: the job goes back to its newest checkpoint, in a new life of its
+//! parameters, and trains on from there.
+//!
+//! Everything that was done since is undone, on all shards: they open the new life with what they kept. Whatever still
+//! comes from the old life names its generation and changes nothing. Workers keep their places; their iterations are
+//! counted from 1 again.
+
+use super::{
+    change_set::MetricsWindow,
+    checkpoints::Checkpoint,
+    effects::Effect,
+    job::{GrantQueue, Job},
+    member::{Member, Membership},
+    records::{Counters, Phase, Task},
+    state_machine::SHARD_LOST,
+};
+use crate::{
+    graph::TaskId,
+    ids::Superstep,
+    sync::{Clocks, Policy},
+};
+
+impl Job {
+    /// A part of the parameters is lost: the job goes back to its newest checkpoint, or fails where there is none.
+    pub(super) fn parameters_lost(&mut self, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
+        match self.state.checkpoints.newest().cloned() {
+            Some(checkpoint) => self.roll_back(checkpoint, reason, now_us, effects),
+            None => {
+                let what = match self.train().checkpoint {
+                    None => "a job goes on after that only with `checkpoint` in its settings",
+                    Some(_) => "and no checkpoint was complete yet",
+                };
+                let reason = format!("{reason}; {what}");
+                self.end(Phase::Failed { code: SHARD_LOST.into(), reason }, now_us, effects);
+            }
+        }
+    }
+
+    /// The checkpoint that is being restored cannot be used: the one before it is.
+    pub(super) fn checkpoint_unusable(
+        &mut self,
+        code: String,
+        reason: String,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(number) = self.state.checkpoints.restored else { return };
+        self.state.checkpoints.complete.retain(|checkpoint| checkpoint.number < number);
+        match self.state.checkpoints.newest().cloned() {
+            Some(older) => self.roll_back(older, &reason, now_us, effects),
+            None => self.end(Phase::Failed { code, reason }, now_us, effects),
+        }
+    }
+
+    fn roll_back(&mut self, to: Checkpoint, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
+        self.revoke_all(effects);
+        let undone = self.undone_since(&to);
+        let Checkpoint { number, progress, .. } = to;
+        self.forget_graph(now_us);
+        for (&worker, member) in &mut self.members {
+            member.begin_anew(self.spec.train().map_or(0, |(_, train)| train.batch), now_us);
+            self.changes.members.insert(worker);
+        }
+        self.clocks = Clocks::default();
+        for worker in self.active().collect::<Vec<_>>() {
+            self.clocks.join(worker, None);
+        }
+        let policy = Policy::new(self.train().policy);
+        let state = &mut self.state;
+        state.phase = Phase::Opening;
+        state.generation = state.generation.next();
+        state.policy = policy;
+        state.cursor = progress.cursor;
+        state.counted = progress.counted;
+        state.epochs_complete = progress.epochs_complete;
+        state.loss = progress.loss;
+        state.counters = Counters {
+            rolled_back: state.counters.rolled_back + undone.iterations,
+            samples_rolled_back: state.counters.samples_rolled_back + undone.samples,
+            ..progress.counters
+        };
+        (state.next_superstep, state.closed) = (Superstep(0), 0);
+        state.clock_revision += 1;
+        (state.trained_us, state.evaluation, state.snapshot) = (None, None, None);
+        state.retries.clear();
+        state.recent_rate.begin_anew(now_us, state.counters.counted());
+        state.checkpoints.put_off(now_us, state.epochs_complete);
+        state.checkpoints.restored = Some(number);
+        self.changes.job_state = true;
+        let fields = vec![
+            ("checkpoint", number.to_string()),
+            ("iterations", undone.iterations.to_string()),
+            ("samples", undone.samples.to_string()),
+            ("reason", reason.to_owned()),
+        ];
+        self.event("rolled_back", now_us, fields);
+        self.wait_for(Some(format!("the shards, which go back to checkpoint {number}")));
+        effects.push(self.open_order());
+    }
+
+    /// The order to open the present life of the parameters.
+    pub(super) fn open_order(&self) -> Effect {
+        let (job, generation) = (self.id().clone(), self.state.generation);
+        Effect::OpenShards { job, generation, checkpoint: self.state.checkpoints.restored }
+    }
+
+    fn undone_since(&self, checkpoint: &Checkpoint) -> Undone {
+        let (now, then) = (&self.state.counters, &checkpoint.progress.counters);
+        Undone {
+            iterations: (now.done + now.torn).saturating_sub(then.done + then.torn),
+            samples: now.counted().saturating_sub(then.counted()),
+        }
+    }
+
+    /// Tells workers that nobody wants what they have.
+    pub(super) fn revoke_all(&self, effects: &mut Vec<Effect>) {
+        for &worker in self.members.keys() {
+            for id in self.leased_to(worker) {
+                let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
+                effects.push(Effect::Revoke { worker, key: self.key(id, attempt) });
+            }
+        }
+    }
+
+    /// Forgets what the planner made, and begins the user's nodes anew.
+    fn forget_graph(&mut self, now_us: u64) {
+        self.changes.supersteps.extend(self.supersteps.keys().copied());
+        self.supersteps.clear();
+        self.changes.tasks.extend(self.tasks.keys().cloned());
+        self.tasks.retain(|_, task| task.body.is_node());
+        for node in &self.spec.nodes {
+            let id = TaskId::Node(node.name.clone());
+            let Some(old) = self.tasks.remove(&id) else { continue };
+            let unmet = u32::try_from(node.after.len()).unwrap_or(u32::MAX);
+            let mut task = Task::new(old.body, unmet, now_us);
+            task.control = old.control;
+            self.tasks.insert(id, task);
+        }
+        self.finished.clear();
+        self.metrics = MetricsWindow::default();
+        self.grant_queue = GrantQueue::default();
+    }
+}
+
+/// What a roll back undoes.
+struct Undone {
+    iterations: u64,
+    samples: u64,
+}
+
+impl Member {
+    /// Nothing of what it did in the life before counts; what is known of its speed stays. One that was about to be sealed
+    /// is gone: the life in which it pushed is over.
+    fn begin_anew(&mut self, batch: u32, now_us: u64) {
+        if self.membership != Membership::Active {
+            self.membership = Membership::Gone;
+        }
+        (self.planned, self.granted, self.finished) = (0, 0, 0);
+        self.reserved.clear();
+        self.clock_base = 0;
+        self.batch = batch;
+        self.last_end_us = now_us;
+    }
+}

@@ -1,0 +1,289 @@
+//! When a checkpoint is due, what it costs, what a lost shard brings back, and what late messages of the life before do.
+
+use std::{collections::VecDeque, mem, num::NonZeroU32};
+
+use syncline_scheduler::{
+    core::{
+        Assignment, Blame, Cancellation, ClosedBarrier, Core, Effect, Input, Iterated, Job, Outcome, Phase,
+        PushProgress, Submission, TaskFault, TaskKey, TaskReport, Work, WorkerInfo,
+    },
+    ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
+    sim::{ControlPlane, Shell, training, training_job},
+    spec::CheckpointSpec,
+};
+
+const MINUTE_US: u64 = 60_000_000;
+const WORKER: Incarnation = Incarnation(1);
+
+fn id() -> JobId {
+    "job".parse().unwrap()
+}
+
+/// Writes down what the core decides and what it tells people; what shards say of files is left to the test if it wants.
+#[derive(Default)]
+struct Recorder {
+    effects: Vec<Effect>,
+    events: Vec<String>,
+    rests_ms: Vec<u64>,
+    waiting_for: String,
+    keeps_files: bool,
+}
+
+impl Shell for Recorder {
+    fn handle(&mut self, core: &mut Core, now_us: u64, input: Input) -> Vec<Effect> {
+        let mut effects = core.handle(now_us, input).unwrap();
+        for commit in core.take_commits(now_us).into_values() {
+            self.events.extend(commit.events.iter().map(|event| event[0].1.clone()));
+            let rests = commit.events.iter().flatten().filter(|(name, _)| *name == "rest_ms");
+            self.rests_ms.extend(rests.map(|(_, ms)| ms.parse::<u64>().unwrap()));
+            let waits = commit.summary.into_iter().find(|(name, _)| *name == "waiting_for");
+            self.waiting_for = waits.map(|(_, text)| text).unwrap_or_default();
+        }
+        self.effects.extend(effects.iter().cloned());
+        if !self.keeps_files {
+            effects.retain(|e| !matches!(e, Effect::PinCheckpoint { .. } | Effect::WriteCheckpoint { .. }));
+        }
+        effects
+    }
+}
+
+/// A core, a shard, and one worker that does what the test says.
+struct World {
+    plane: ControlPlane<Recorder>,
+    now_us: u64,
+    hand: VecDeque<Assignment>,
+}
+
+impl World {
+    /// Trains `epochs` epochs of 10 samples in batches of one, with a checkpoint every minute.
+    fn new(policy: &str, epochs: u32, keeps_files: bool) -> Self {
+        let shell = Recorder { keeps_files, ..Recorder::default() };
+        let mut world = Self { plane: ControlPlane::new(1, shell), now_us: 1_000_000, hand: VecDeque::new() };
+        let mut train = training(policy.parse().unwrap(), 10, 1);
+        (train.epochs, train.ahead) = (epochs, Some(2));
+        train.checkpoint = NonZeroU32::new(60).map(CheckpointSpec::every_s);
+        world.give(Input::WorkerJoined { worker: WORKER, about: WorkerInfo::default() });
+        let spec = Box::new(training_job(train));
+        world.give(Input::Submit(Submission { spec, nonce: 5, replace: false }));
+        world
+    }
+
+    /// Handles an input and what follows from it; returns all that was decided.
+    fn give(&mut self, input: Input) -> Vec<Effect> {
+        self.now_us += 10;
+        for (_, assignment) in self.plane.settle(self.now_us, [input]) {
+            self.hand.push_back(assignment);
+        }
+        mem::take(&mut self.plane.shell.effects)
+    }
+
+    /// The worker ends its next task.
+    fn report(&mut self) -> Vec<Effect> {
+        let Assignment { key, work } = self.hand.pop_front().unwrap();
+        let Work::Iterate { seq, range, .. } = work else { panic!("{work:?}") };
+        assert!(self.plane.server.shards[0].finish_push(WORKER, seq, 1));
+        let outcome = Outcome::Iterated(Iterated { range, compute_us: 1_000, ..Iterated::default() });
+        self.give(Input::Report { worker: WORKER, report: TaskReport { key, ended_ago_us: 0, outcome } })
+    }
+
+    /// A minute goes by in which something was done, and the worker ends what it has in hand.
+    fn rest(&mut self) -> Vec<Effect> {
+        self.report();
+        self.now_us += MINUTE_US;
+        let mut effects = self.give(Input::Tick);
+        while !self.hand.is_empty() && !effects.iter().any(|e| matches!(e, Effect::PinCheckpoint { .. })) {
+            effects.extend(self.report());
+        }
+        effects
+    }
+
+    fn crash(&mut self) {
+        self.plane.server.shards[0].crash();
+        let (shard, asked_us) = (ShardIndex(0), self.now_us);
+        self.give(Input::ShardHolds { shard, asked_us, held: Vec::new() });
+        let life = self.job().generation();
+        self.hand.retain(|assignment| assignment.key.generation == life);
+    }
+
+    fn job(&self) -> &Job {
+        self.plane.core.job(&id()).unwrap()
+    }
+
+    fn samples(&self) -> u64 {
+        self.job().counters().samples_done
+    }
+
+    fn has_told(&self, what: &str) -> usize {
+        self.plane.shell.events.iter().filter(|event| *event == what).count()
+    }
+}
+
+fn pinned(number: u64, outcome: Result<(), TaskFault>) -> Input {
+    let generation = Generation::first(5);
+    Input::CheckpointPinned { job: id(), generation, number, shard: ShardIndex(0), outcome }
+}
+
+fn written(number: u64, outcome: Result<u64, TaskFault>) -> Input {
+    let generation = Generation::first(5);
+    Input::CheckpointWritten { job: id(), generation, number, shard: ShardIndex(0), outcome }
+}
+
+fn full_disk<T>() -> Result<T, TaskFault> {
+    Err(TaskFault { code: "E406".into(), reason: "no space left".into() })
+}
+
+#[test]
+fn training_stands_still_only_until_the_shards_have_copied() {
+    for policy in ["asp", "ssp:2", "elastic-bsp:5", "elastic-bsp:5+update=barrier"] {
+        let mut world = World::new(policy, 4, false);
+        let effects = world.rest();
+        let generation = Generation::first(5);
+        assert!(effects.contains(&Effect::PinCheckpoint { job: id(), generation, number: 0 }), "{policy}");
+        assert!(world.hand.is_empty(), "{policy}: nothing is granted at rest");
+        assert!(world.plane.shell.waiting_for.contains("checkpoint"), "{policy}");
+        world.now_us += 250_000;
+        let effects = world.give(pinned(0, Ok(())));
+        assert!(effects.contains(&Effect::WriteCheckpoint { job: id(), generation, number: 0 }), "{policy}");
+        assert!(!world.hand.is_empty(), "{policy}: while it is written training goes on");
+        assert_eq!(world.has_told("checkpoint_kept"), 0);
+        world.give(written(0, Ok(7)));
+        world.give(written(0, Ok(7)));
+        assert_eq!(world.has_told("checkpoint_kept"), 1, "{policy}");
+        assert_eq!(world.plane.shell.rests_ms, [250], "{policy}");
+    }
+}
+
+#[test]
+fn there_is_one_a_minute_if_there_is_something_new() {
+    let mut world = World::new("asp", 400, true);
+    for number in 0..5 {
+        let effects = world.rest();
+        assert_eq!(world.has_told("checkpoint_kept"), number + 1);
+        let kept = effects.iter().find_map(|e| match e {
+            Effect::KeepCheckpoints { numbers, .. } => Some(numbers.clone()),
+            _ => None,
+        });
+        let number = number as u64;
+        assert_eq!(kept.unwrap(), (number.saturating_sub(1)..=number).collect::<Vec<_>>());
+    }
+    // The worker leaves, and what it had comes back: what is counted is in the last one.
+    world.rest();
+    world.give(Input::WorkerGone { worker: WORKER, reason: "silent".into() });
+    for _ in 0..3 {
+        world.now_us += MINUTE_US;
+        world.give(Input::Tick);
+    }
+    assert_eq!(world.has_told("checkpoint_kept"), 6);
+}
+
+#[test]
+fn one_that_fails_costs_nothing_but_itself() {
+    let mut world = World::new("asp", 40, false);
+    world.rest();
+    world.give(pinned(0, full_disk()));
+    assert!(!world.hand.is_empty(), "training goes on");
+    world.give(Input::Tick);
+    world.rest();
+    world.give(pinned(1, Ok(())));
+    world.give(written(1, full_disk()));
+    assert_eq!(world.has_told("checkpoint_failed"), 2);
+    assert_eq!((world.job().phase(), world.has_told("checkpoint_kept")), (&Phase::Running, 0));
+    let before = world.plane.shell.effects.len();
+    world.give(Input::Tick);
+    assert_eq!(world.plane.shell.effects.len(), before, "the next one is due in a minute");
+}
+
+#[test]
+fn a_job_goes_back_and_no_late_message_of_the_life_before_changes_it() {
+    for policy in ["asp", "bsp", "elastic-bsp:5", "dssp:1:4"] {
+        let mut world = World::new(policy, 4, true);
+        world.rest();
+        let kept = world.samples();
+        world.report();
+        world.report();
+        let late: TaskKey = world.hand[0].key.clone();
+        world.crash();
+        assert_eq!((world.job().generation().life(), world.samples()), (2, kept), "{policy}");
+        assert_eq!(world.job().counters().samples_rolled_back, 2, "{policy}");
+        assert_eq!(*world.job().phase(), Phase::Running, "the shard has opened the new life");
+
+        let before = world.job().clone();
+        let (job, generation, shard) = (id(), Generation::first(5), ShardIndex(0));
+        let barrier = ClosedBarrier { superstep: Superstep(0), closed_ago_us: 0, pushes: 99 };
+        let progress = PushProgress { watermark: 3, partial: true };
+        let (code, reason) = ("E220".to_owned(), "lost".to_owned());
+        let failed = Outcome::Failed { code: "E410".into(), reason: "gone".into(), blame: Blame::Job };
+        let report = |outcome| Input::Report {
+            worker: WORKER,
+            report: TaskReport { key: late.clone(), ended_ago_us: 0, outcome },
+        };
+        let messages = [
+            report(Outcome::Iterated(Iterated::default())),
+            report(failed),
+            Input::BarrierClosed { job: job.clone(), generation, shard, barrier },
+            Input::Sealed { job: job.clone(), generation, worker: WORKER, shard, progress },
+            Input::ShardFailed { job: job.clone(), generation, code, reason },
+            Input::ShardsOpened { job, generation },
+            pinned(1, Ok(())),
+            written(1, Ok(1)),
+        ];
+        messages.into_iter().for_each(|message| drop(world.give(message)));
+        assert!(*world.job() == before, "{policy}");
+
+        while *world.job().phase() == Phase::Running {
+            world.report();
+        }
+        assert_eq!((world.job().phase(), world.samples()), (&Phase::Done, 40), "{policy}");
+    }
+}
+
+#[test]
+fn a_shard_that_cannot_read_its_part_brings_the_checkpoint_before_and_then_the_end() {
+    let mut world = World::new("asp", 40, true);
+    let counts: Vec<u64> = (0..2)
+        .map(|_| {
+            world.rest();
+            world.samples()
+        })
+        .collect();
+    world.crash();
+    assert_eq!(world.samples(), counts[1]);
+    let unusable = |world: &World| {
+        let (code, reason) = ("E439".to_owned(), "its digest is another".to_owned());
+        Input::ShardFailed { job: id(), generation: world.job().generation(), code, reason }
+    };
+    world.give(unusable(&world));
+    assert_eq!((world.job().generation().life(), world.samples()), (3, counts[0]));
+    world.give(unusable(&world));
+    let failed = matches!(world.job().phase(), Phase::Failed { code, .. } if code == "E439");
+    assert!(failed, "{:?}", world.job().phase());
+}
+
+#[test]
+fn what_is_needed_for_nothing_is_removed() {
+    let removed = |effects: &[Effect]| {
+        let is = |e: &Effect| matches!(e, Effect::KeepCheckpoints { numbers, .. } if numbers.is_empty());
+        effects.iter().filter(|e| is(e)).count()
+    };
+    let mut world = World::new("bsp", 2, true);
+    world.rest();
+    let mut last = Vec::new();
+    while *world.job().phase() == Phase::Running {
+        last = world.report();
+    }
+    assert_eq!((world.job().phase(), removed(&last)), (&Phase::Done, 1));
+
+    let mut world = World::new("bsp", 2, true);
+    world.rest();
+    let canceled = Cancellation { job: id(), reason: String::new(), grace_ms: 0 };
+    assert_eq!(removed(&world.give(Input::Cancel(canceled))), 0, "somebody may want it still");
+    assert_eq!(removed(&world.give(Input::Delete(id()))), 1);
+}
+
+#[test]
+fn a_rule_that_never_comes_true_is_refused() {
+    let mut train = training("asp".parse().unwrap(), 10, 1);
+    train.checkpoint = Some(CheckpointSpec { every_s: None, ..CheckpointSpec::every_s(NonZeroU32::MIN) });
+    let refused = training_job(train).validate().unwrap_err().to_string();
+    assert!(refused.contains("E027") && refused.contains("every_epochs"), "{refused}");
+}

@@ -1,0 +1,218 @@
+//! Shards that are killed with -9 in the middle of a job that keeps checkpoints: it goes back and counts every sample once.
+
+use std::{collections::BTreeMap, fs, num::NonZeroU32, path::Path};
+
+use syncline::JobPhase;
+use syncline_scheduler::{
+    ids::JobId,
+    samples::splitmix64,
+    spec::{CheckpointSpec, TrainSpec},
+};
+
+use tokio::runtime::Runtime;
+
+use crate::{
+    cluster::{Cluster, number},
+    counting::counts,
+    jobs::{check_exact, check_next_job_runs, counting, submit},
+    rig::{Up, folder, kill, wait_until},
+    stop::{client, until_over},
+};
+
+const EPOCH: u64 = 2_003; // prime: the last batch of each epoch is a short one
+const EPOCHS: u32 = 7;
+const WORKER: &str = "--step-ms 2 --slowdown 1";
+
+/// A checkpoint behind every epoch, so that no test depends on how fast the machine is.
+fn every_epoch(train: &mut TrainSpec) {
+    train.epochs = EPOCHS;
+    train.checkpoint = Some(CheckpointSpec {
+        every_s: None,
+        every_epochs: NonZeroU32::new(1),
+        keep: NonZeroU32::new(2).unwrap(),
+    });
+}
+
+/// The job is at least `epochs` epochs far, and has done something that is in no checkpoint.
+async fn until_beyond(cluster: &Cluster, job: &JobId, epochs: u64) -> BTreeMap<String, String> {
+    let beyond = |s: &BTreeMap<String, String>| {
+        let kept = number(s, "checkpoint_samples");
+        kept >= epochs * EPOCH && number(s, "samples_applied") > kept
+    };
+    cluster.until(job, |s| s["state"] != "opening" && beyond(s)).await
+}
+
+fn kill_shard(cluster: &mut Cluster, index: u32) {
+    cluster.shards[index as usize].kill();
+    cluster.start_shard(index);
+}
+
+/// Kills shards, one of them with the engine, and checks the counts of the end.
+async fn survives(policy: &str, seed: u64) -> Survived {
+    println!("seed {seed}");
+    let mut random = seed;
+    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let job = submit(&cluster, counting("checkpointed", policy, EPOCH, every_epoch)).await;
+    for kill in 1..=4 {
+        until_beyond(&cluster, &job, kill).await;
+        if kill % 2 == 0 {
+            cluster.kill_engine();
+        }
+        let shard = (splitmix64(&mut random) % 2) as u32;
+        kill_shard(&mut cluster, shard);
+        if kill == 3 {
+            // Before anybody can have gone back.
+            kill_shard(&mut cluster, 1 - shard);
+        }
+        if kill % 2 == 0 {
+            cluster.start_engine();
+        }
+        cluster.until(&job, |s| number(s, "generation") > kill).await;
+    }
+    let summary = cluster.until_over(&job).await;
+    assert_eq!(summary["state"], "done", "{summary:?}");
+    assert_eq!(number(&summary, "samples_applied"), EPOCH * u64::from(EPOCHS), "{summary:?}");
+    assert_eq!(number(&summary, "epochs_complete"), u64::from(EPOCHS), "{summary:?}");
+    assert!(number(&summary, "iterations_rolled_back") > 0, "{summary:?}");
+    assert_eq!(number(&summary, "iterations_torn") + number(&summary, "iterations_lost"), 0, "{summary:?}");
+    let events = cluster.print("events checkpointed");
+    assert!(events.contains("checkpoint_kept") && events.contains("rolled_back"), "{events}");
+    check_next_job_runs(&cluster, "next").await;
+    Survived { summary, _cluster: cluster }
+}
+
+/// How a job ended.
+struct Survived {
+    summary: BTreeMap<String, String>,
+    /// Has its weights.
+    _cluster: Cluster,
+}
+
+impl Survived {
+    /// No worker died: every weight has moved as often as this counter says.
+    fn check_weights(&self, counter: &str) {
+        let counts = counts(Path::new(&self.summary["snapshot"]));
+        let (low, high) = (*counts.iter().min().unwrap(), *counts.iter().max().unwrap());
+        let expected = number(&self.summary, counter);
+        assert_eq!((low, high), (expected, expected), "{:?}", self.summary);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_under_asp_goes_back_to_its_checkpoint_and_counts_every_push_once() {
+    survives("asp", 3).await.check_weights("iterations_done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_under_elastic_bsp_goes_back_to_its_checkpoint_and_counts_every_push_once() {
+    survives("elastic-bsp:15", 8).await.check_weights("iterations_done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_under_bsp_goes_back_to_its_checkpoint_and_makes_every_round_once() {
+    // The mean of ones is one: a round is one step.
+    survives("bsp", 5).await.check_weights("barriers");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_under_local_sgd_goes_back_to_its_checkpoint_and_counts_every_sample_once() {
+    let Survived { summary, .. } = survives("local-sgd:4", 13).await;
+    assert!(number(&summary, "barriers") > 0, "{summary:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_and_shards_that_die_together_lose_and_repeat_nothing() {
+    let mut cluster = Cluster::start_with(2, 3, WORKER, "").await;
+    let job = submit(&cluster, counting("both", "asp", EPOCH, every_epoch)).await;
+    for kill in 1..=3 {
+        until_beyond(&cluster, &job, u64::from(kill)).await;
+        let victim = kill as usize % cluster.workers.len();
+        cluster.workers[victim].kill();
+        kill_shard(&mut cluster, kill % 2);
+        cluster.workers[victim] = cluster.spawn_worker(WORKER);
+        cluster.until(&job, |s| number(s, "generation") > u64::from(kill)).await;
+    }
+    let summary = cluster.until_over(&job).await;
+    check_exact(&summary, EPOCH * u64::from(EPOCHS));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_is_lost_before_the_first_checkpoint_fails_the_job_and_says_what_would_help() {
+    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    for (id, change) in [("without", None), ("early", Some(every_epoch as fn(&mut TrainSpec)))] {
+        let prepared = counting(id, "asp", 100_000, |train| change.into_iter().for_each(|f| f(train)));
+        let job = submit(&cluster, prepared).await;
+        cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
+        kill_shard(&mut cluster, 1);
+        let summary = cluster.until_over(&job).await;
+        assert_eq!((&*summary["state"], &*summary["code"]), ("failed", "E220"), "{summary:?}");
+        assert!(summary["reason"].contains("checkpoint"), "{summary:?}");
+    }
+    check_next_job_runs(&cluster, "next").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_never_comes_back_fails_a_job_with_checkpoints_after_the_limit() {
+    let mut cluster = Cluster::start(2, 2, WORKER).await;
+    let job = submit(&cluster, counting("gone", "bsp", EPOCH, every_epoch)).await;
+    until_beyond(&cluster, &job, 1).await;
+    cluster.shards[0].kill();
+    let summary = cluster.until_over(&job).await;
+    assert_eq!((&*summary["state"], &*summary["code"]), ("failed", "E220"), "{summary:?}");
+    cluster.start_shard(0);
+    check_next_job_runs(&cluster, "next").await;
+}
+
+#[test]
+fn a_shard_that_up_starts_again_brings_its_job_back() {
+    let (waiting, dir) = (Runtime::new().unwrap(), folder());
+    let up = Up::start(&dir, &["--workers", "2", "--shards", "2", "--step-ms", "2"]);
+    let prepared = counting("supervised", "elastic-bsp:15", EPOCH, every_epoch);
+    let (job, engine) = (prepared.spec.id.clone(), client(&up));
+    waiting.block_on(engine.submit_prepared(prepared)).unwrap();
+    wait_until("there is a checkpoint, and more than is in it", || {
+        let view = waiting.block_on(engine.status(&job)).unwrap().job;
+        view.checkpoint_samples.is_some_and(|kept| view.samples_applied > kept)
+    });
+    kill("KILL", up.about["processes"]["ps-1"].as_u64().unwrap().try_into().unwrap());
+    let summary = until_over(&up, &waiting, &job);
+    assert_eq!(summary.state, JobPhase::Done, "{summary:?}");
+    assert_eq!((summary.generation, summary.samples_applied), (2, EPOCH * u64::from(EPOCHS)), "{summary:?}");
+    let counts = counts(Path::new(summary.snapshot.as_ref().unwrap()));
+    assert!(counts.iter().all(|&count| count == summary.iterations_done), "{summary:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_that_cannot_be_read_makes_way_for_the_one_before() {
+    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let job = submit(&cluster, counting("damaged", "asp", EPOCH, every_epoch)).await;
+    let before = until_beyond(&cluster, &job, 3).await;
+    let mut kept: Vec<_> = fs::read_dir(cluster.shard_folder(1).join("checkpoints")).unwrap().collect();
+    let dir = kept.pop().unwrap().unwrap().path();
+    let newest = fs::read_dir(&dir).unwrap().map(|file| file.unwrap().path());
+    let newest = newest.filter(|path| path.extension().is_some_and(|e| e == "checkpoint"));
+    let number_of = |path: &Path| path.file_stem().unwrap().to_str().unwrap().parse::<u64>().unwrap();
+    let newest = newest.max_by_key(|path| number_of(path)).unwrap();
+    cluster.shards[0].kill();
+    let mut bytes = fs::read(&newest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&newest, bytes).unwrap();
+    cluster.start_shard(0);
+    let generation = number(&before, "generation");
+    cluster.until(&job, |s| number(s, "generation") >= generation + 2).await;
+    let summary = cluster.until_over(&job).await;
+    check_exact(&summary, EPOCH * u64::from(EPOCHS));
+    assert!(cluster.print("events damaged").contains("E439"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_done_leaves_no_checkpoints() {
+    let cluster = Cluster::start_with(1, 2, WORKER, "").await;
+    let job = submit(&cluster, counting("tidy", "elastic-bsp:15", EPOCH, every_epoch)).await;
+    let summary = cluster.until_over(&job).await;
+    check_exact(&summary, EPOCH * u64::from(EPOCHS));
+    assert_eq!(summary["checkpoint"], "", "{summary:?}");
+    let left = || fs::read_dir(cluster.shard_folder(0).join("checkpoints")).unwrap().count();
+    wait_until("they are gone", || left() == 0);
+}
