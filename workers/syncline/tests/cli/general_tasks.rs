@@ -189,6 +189,8 @@ fn benchmarks_print_what_the_page_says() {
         };
         assert!(printed.json().as_object().unwrap().values().all(positive), "{printed:#?}");
     }
+    let step = ["bench", "step", "--only", "small", "--rounds", "1", "--shards", "1", "--json"];
+    page.holds("bench step", &syncline(&step).ok());
     let scaling =
         ["bench", "scaling", "--seconds", "1", "--rounds", "1", "--policies", "asp,bsp", "--slow", "1,2"];
     let printed = syncline(&[&scaling[..], &["--json"]].concat()).ok();
