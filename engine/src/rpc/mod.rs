@@ -6,7 +6,7 @@ mod codec;
 mod connection;
 mod engine_link;
 pub mod hello;
-mod outage;
+mod outage_logger;
 mod reconnecting;
 mod refusals;
 mod shard;
@@ -21,7 +21,7 @@ pub use client::{
 pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect};
 pub use engine_link::EngineLink;
-pub use outage::Outage;
+pub use outage_logger::OutageLogger;
 pub use reconnecting::{CallError, Reconnecting, within};
 pub use refusals::Refusals;
 pub use shard::{

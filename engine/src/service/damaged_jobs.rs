@@ -4,8 +4,8 @@ use syncline_scheduler::core::{Cancellation, Commit, Input};
 
 use super::{
     decision_loop::{DecisionLoop, LoopEnd},
+    last_commit::LastCommit,
     message::submitted,
-    written::Written,
 };
 use crate::{rpc::EngineFault, store::CommitMode};
 
@@ -40,7 +40,7 @@ impl DecisionLoop {
             let last = &Commit { summary, over: true, ..Commit::default() };
             self.retry_write("commit", id, || store.commit(id, epoch, 1, CommitMode::New, last)).await?;
             // The next job of this name goes on counting from there.
-            self.written.insert(id.clone(), Written::up_to(1));
+            self.written.insert(id.clone(), LastCommit::up_to(1));
         }
         self.dispatcher.clear_damaged(id);
         if submitted.is_some() {

@@ -17,8 +17,8 @@ use super::{
     clock::Clock,
     dispatcher::EffectDispatcher,
     job_log::log_commit,
+    last_commit::LastCommit,
     message::{Message, general_tasks},
-    written::Written,
 };
 use crate::{
     rpc::EngineFault,
@@ -52,7 +52,7 @@ pub(super) struct DecisionLoop {
     pub(super) dispatcher: EffectDispatcher,
     pub(super) clock: Clock,
     /// The last commit of each job.
-    pub(super) written: BTreeMap<JobId, Written>,
+    pub(super) written: BTreeMap<JobId, LastCommit>,
     /// Jobs that are to be listed, in their order.
     pub(super) listed: Vec<JobId>,
     /// When they were made sure to be.
@@ -151,7 +151,7 @@ impl DecisionLoop {
         let (store, epoch, now_ms) = (&self.store, self.epoch, self.clock.now_us() / 1000);
         self.retry_write("list jobs", first, || store.relist_jobs(&self.listed, epoch, now_ms)).await?;
         self.listed_at = Instant::now();
-        self.written.values_mut().for_each(Written::forget_summary);
+        self.written.values_mut().for_each(LastCommit::forget_summary);
         Ok(())
     }
 
@@ -185,8 +185,8 @@ impl DecisionLoop {
     async fn commit(&mut self, commits: &mut Commits) -> Result<(), LoopEnd> {
         for (job, commit) in &mut *commits {
             match self.written.get_mut(job) {
-                Some(written) => written.leave_changes(commit),
-                None => self.written.entry(job.clone()).or_default().leave_changes(commit),
+                Some(written) => written.retain_changed_fields(commit),
+                None => self.written.entry(job.clone()).or_default().retain_changed_fields(commit),
             }
         }
         // A training that has ended is written before the graph that takes note of it: after a crash in between, the graph

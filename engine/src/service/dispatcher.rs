@@ -198,7 +198,7 @@ impl EffectDispatcher {
             Effect::Attach { job, generation, shard, floor } => {
                 self.recheck_shard(job, generation, shard, floor)
             }
-            Effect::LeaseBarrier { job, generation, order } => self.order_barrier(&job, generation, order),
+            Effect::OrderBarrier { job, generation, order } => self.order_barrier(&job, generation, order),
             Effect::Clocks { job, generation, roster } => self.send_clock_roster(&job, generation, roster),
             Effect::Seal { job, generation, worker } => self.seal_worker(&job, generation, worker),
             Effect::Snapshot { key, version } => self.write_snapshot(key, version),

@@ -21,7 +21,7 @@ use super::{
     shards::ShardDirectory,
 };
 use crate::{
-    rpc::{InactiveReason, Outage},
+    rpc::{InactiveReason, OutageLogger},
     store::{RedisStore, StoreError, keys},
 };
 
@@ -54,7 +54,7 @@ impl Leadership {
 
     /// Waits for the lease and leads until deposed, again and again; returns when the process stops.
     pub(super) async fn run(self) {
-        let mut outage = Outage::default();
+        let mut outage = OutageLogger::default();
         loop {
             let Some(epoch) = self.acquire(&mut outage).await else {
                 sleep(RETRY_PAUSE).await;
@@ -73,7 +73,7 @@ impl Leadership {
     }
 
     /// Tries to take the lease; `None` if another engine holds it or Redis fails; the reason is published.
-    async fn acquire(&self, outage: &mut Outage) -> Option<EngineEpoch> {
+    async fn acquire(&self, outage: &mut OutageLogger) -> Option<EngineEpoch> {
         match self.take(None).await {
             Ok(Some(epoch)) => {
                 outage.resolve("Redis answers");

@@ -13,7 +13,9 @@ use syncline_scheduler::{
 };
 use tracing::{error, info};
 
-use super::{clock::Clock, decision_loop::DecisionLoop, dispatcher::EffectDispatcher, written::Written};
+use super::{
+    clock::Clock, decision_loop::DecisionLoop, dispatcher::EffectDispatcher, last_commit::LastCommit,
+};
 use crate::store::{Claimed, RedisStore, StoreError};
 
 /// A job that was read, or why it could not be.
@@ -109,7 +111,7 @@ impl DecisionLoop {
                     continue;
                 }
             };
-            decision_loop.written.insert(id.clone(), Written::up_to(seq));
+            decision_loop.written.insert(id.clone(), LastCommit::up_to(seq));
             if job.phase().is_over() {
                 decision_loop.schedule_forgetting(&id);
             }

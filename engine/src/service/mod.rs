@@ -15,6 +15,7 @@ mod dispatcher;
 mod fake_shard;
 mod job_ends;
 mod job_log;
+mod last_commit;
 mod leadership;
 mod lease_renewal;
 mod liveness;
@@ -32,7 +33,6 @@ mod snapshots;
 mod store_outage;
 mod worker_handler;
 mod worker_status;
-mod written;
 
 pub use options::{EngineOptions, Limits};
 pub use run::{Engine, EngineError, EngineHandle};

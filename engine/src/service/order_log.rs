@@ -5,18 +5,18 @@ use std::{collections::VecDeque, mem};
 use syncline_scheduler::tasks::{Order, OrderArg, OrderGroup, TaskOrder};
 
 /// Most that one answer carries, unless a single task has more.
-const MAX_ANSWER: Load = Load { tasks: 4_096, bytes: 4 << 20 };
+const MAX_ANSWER: MessageSize = MessageSize { tasks: 4_096, bytes: 4 << 20 };
 /// Bytes of a task without its arguments, as a frame holds them.
 const HEADER_BYTES: usize = 8;
 
 /// How much an order takes of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Load {
+struct MessageSize {
     tasks: usize,
     bytes: usize,
 }
 
-impl Load {
+impl MessageSize {
     fn plus(self, other: Self) -> Self {
         Self { tasks: self.tasks + other.tasks, bytes: self.bytes + other.bytes }
     }
@@ -36,7 +36,7 @@ impl Load {
 pub(super) struct OrderLog {
     /// Number of the first entry.
     first: u64,
-    entries: VecDeque<(Order, Load)>,
+    entries: VecDeque<(Order, MessageSize)>,
 }
 
 impl OrderLog {
@@ -45,25 +45,26 @@ impl OrderLog {
         match order {
             Order::Run(group) => self.push_group(group),
             Order::Recall(ref attempts) | Order::Stop(ref attempts) => {
-                let load = Load { tasks: 0, bytes: HEADER_BYTES * (1 + attempts.tasks.len()) };
+                let load = MessageSize { tasks: 0, bytes: HEADER_BYTES * (1 + attempts.tasks.len()) };
                 self.entries.push_back((order, load));
             }
         }
     }
 
     fn push_group(&mut self, mut group: OrderGroup) {
-        let whole = group.tasks.iter().map(Load::of_task).fold(Load::default(), Load::plus);
+        let whole =
+            group.tasks.iter().map(MessageSize::of_task).fold(MessageSize::default(), MessageSize::plus);
         if whole.fits() {
             self.entries.push_back((Order::Run(group), whole));
             return;
         }
-        let (mut part, mut load) = (Vec::new(), Load::default());
+        let (mut part, mut load) = (Vec::new(), MessageSize::default());
         for task in mem::take(&mut group.tasks) {
-            let more = load.plus(Load::of_task(&task));
+            let more = load.plus(MessageSize::of_task(&task));
             if !more.fits() && !part.is_empty() {
                 let tasks = mem::take(&mut part);
                 self.entries.push_back((Order::Run(OrderGroup { tasks, ..group.clone() }), load));
-                load = Load::of_task(&task);
+                load = MessageSize::of_task(&task);
             } else {
                 load = more;
             }
@@ -81,8 +82,8 @@ impl OrderLog {
 
     /// Number of the first order, and as many from there on as one answer carries.
     pub(super) fn answer(&self) -> (u64, Vec<Order>) {
-        let mut sum = Load::default();
-        let fits = |(n, (order, load)): (usize, &(Order, Load))| {
+        let mut sum = MessageSize::default();
+        let fits = |(n, (order, load)): (usize, &(Order, MessageSize))| {
             sum = sum.plus(*load);
             (n == 0 || sum.fits()).then(|| order.clone())
         };

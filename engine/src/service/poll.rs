@@ -14,7 +14,7 @@ use crate::rpc::Activity;
 
 /// What a worker does not know yet.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct News {
+pub(super) struct PollUpdate {
     pub assignments: Vec<Assignment>,
     /// Tasks that it holds and that are over.
     pub revoked: Vec<TaskKey>,
@@ -23,7 +23,7 @@ pub(super) struct News {
     pub orders: Vec<Order>,
 }
 
-impl News {
+impl PollUpdate {
     fn of(session: &Session, activity: &Activity) -> Self {
         let outbox = lock(&session.outbox);
         let is_new = |a: &&Assignment| !activity.holding.contains(&a.key);
@@ -50,7 +50,7 @@ impl Sessions {
         activity: Activity,
         known_orders: Option<u64>,
         wait: Duration,
-    ) -> Option<News> {
+    ) -> Option<PollUpdate> {
         let deadline = tokio::time::Instant::now() + wait;
         let at_once = known_orders.is_none() && activity.tasks > 0;
         let session = self.get(worker)?;
@@ -61,7 +61,7 @@ impl Sessions {
             let session = self.get(worker)?;
             *lock(&session.seen) = Some(Instant::now());
             let woken = session.wake.notified();
-            let news = News::of(&session, &activity);
+            let news = PollUpdate::of(&session, &activity);
             if at_once || !news.is_empty() {
                 return Some(news);
             }
@@ -116,7 +116,7 @@ mod tests {
         let sessions = sessions();
         let (began, wait) = (Instant::now(), Duration::from_millis(20));
         let news = sessions.poll(WORKER, Activity::default(), Some(0), wait).await;
-        assert_eq!(news, Some(News::default()));
+        assert_eq!(news, Some(PollUpdate::default()));
         assert!(began.elapsed() >= wait);
     }
 
@@ -138,11 +138,11 @@ mod tests {
             news
         };
         let assign = || sessions.assign(WORKER, given.clone());
-        let assigned = News { assignments: vec![given.clone()], ..News::default() };
+        let assigned = PollUpdate { assignments: vec![given.clone()], ..PollUpdate::default() };
         assert_eq!(during(Activity::default(), &assign).await, Some(assigned));
         let revoke = || sessions.revoke(WORKER, &given.key);
         let held = holding(&[&given.key]);
-        let revoked = News { revoked: vec![given.key.clone()], ..News::default() };
+        let revoked = PollUpdate { revoked: vec![given.key.clone()], ..PollUpdate::default() };
         assert_eq!(during(held, &revoke).await, Some(revoked));
         assert_eq!(during(Activity::default(), &|| sessions.close(WORKER)).await, None);
     }
@@ -157,10 +157,10 @@ mod tests {
         // The answer to the first poll is lost with its connection.
         sessions.poll(WORKER, Activity::default(), Some(0), LONG).await.unwrap();
         let again = sessions.poll(WORKER, holding(&[&a.key]), Some(0), LONG).await;
-        assert_eq!(again, Some(News { assignments: vec![b.clone()], ..News::default() }));
+        assert_eq!(again, Some(PollUpdate { assignments: vec![b.clone()], ..PollUpdate::default() }));
         sessions.settle(WORKER, &a.key);
         let over = sessions.poll(WORKER, holding(&[&a.key, &b.key]), Some(0), LONG).await;
-        assert_eq!(over, Some(News { revoked: vec![a.key], ..News::default() }));
+        assert_eq!(over, Some(PollUpdate { revoked: vec![a.key], ..PollUpdate::default() }));
     }
 
     #[tokio::test]
@@ -172,7 +172,7 @@ mod tests {
             tokio::task::yield_now().await;
             sessions.order(WORKER, vec![recall(0), recall(1)]);
         });
-        let told = News { orders: vec![recall(0), recall(1)], ..News::default() };
+        let told = PollUpdate { orders: vec![recall(0), recall(1)], ..PollUpdate::default() };
         assert_eq!(news, Some(told));
         assert!(futures::poll!(other.as_mut()).is_pending());
         sessions.order(Incarnation(9), vec![recall(2)]);
@@ -192,7 +192,7 @@ mod tests {
         let news = sessions.poll(WORKER, holding(&[&given.key]), Some(1), LONG).await.unwrap();
         assert_eq!((news.first_order, news.orders), (1, vec![recall(1)]));
         let known = sessions.poll(WORKER, holding(&[&given.key]), Some(2), Duration::ZERO).await.unwrap();
-        assert_eq!(known, News { first_order: 2, ..News::default() });
+        assert_eq!(known, PollUpdate { first_order: 2, ..PollUpdate::default() });
     }
 
     #[tokio::test]
@@ -200,7 +200,7 @@ mod tests {
         let sessions = sessions();
         let busy = Activity { tasks: 3, ..Activity::default() };
         let news = sessions.poll(WORKER, busy.clone(), None, LONG).await;
-        assert_eq!(news, Some(News::default()), "none of them");
+        assert_eq!(news, Some(PollUpdate::default()), "none of them");
         let mut idle = std::pin::pin!(sessions.poll(WORKER, Activity::default(), None, LONG));
         assert!(futures::poll!(idle.as_mut()).is_pending(), "it has nothing to lose");
         sessions.order(WORKER, vec![recall(0)]);

@@ -17,7 +17,7 @@ use tracing::info;
 use super::{
     context::{ServiceContext, store_fault},
     dispatcher::EffectDispatcher,
-    poll::News,
+    poll::PollUpdate,
     sessions::Sessions,
 };
 use crate::rpc::{
@@ -52,7 +52,7 @@ impl WorkerHandler {
 
     /// The worker that reports, alone until the guard is dropped. The report of a worker that was dropped may still be true:
     /// the core knows what to make of it, and there is no guard.
-    async fn hear_reports(
+    async fn begin_report(
         &self,
         who: WorkerKey,
     ) -> Result<(EffectDispatcher, Incarnation, Option<OwnedMutexGuard<()>>), EngineFault> {
@@ -95,7 +95,7 @@ impl WorkerService for WorkerHandler {
         let epoch = dispatcher.epoch;
         let known_orders = (cursor.epoch == epoch).then_some(cursor.next);
         let news = dispatcher.sessions.poll(worker, activity, known_orders, wait).await;
-        let News { assignments, revoked, first_order, orders } = news.ok_or(EngineFault::Dropped)?;
+        let PollUpdate { assignments, revoked, first_order, orders } = news.ok_or(EngineFault::Dropped)?;
         let shards = dispatcher.shards.addresses().unwrap_or_default();
         Ok(PollReply { epoch, assignments, revoked, shards, first_order, orders })
     }
@@ -106,7 +106,7 @@ impl WorkerService for WorkerHandler {
         who: WorkerKey,
         mut reports: Vec<TaskReport>,
     ) -> Result<EngineEpoch, EngineFault> {
-        let (dispatcher, worker, _alone) = self.hear_reports(who).await?;
+        let (dispatcher, worker, _alone) = self.begin_report(who).await?;
         // They are handled in order, so that the last one's commit covers them all.
         if let Some(last) = reports.pop() {
             for report in reports {
@@ -123,7 +123,7 @@ impl WorkerService for WorkerHandler {
         who: WorkerKey,
         groups: Vec<ReportGroup>,
     ) -> Result<EngineEpoch, EngineFault> {
-        let (dispatcher, worker, _alone) = self.hear_reports(who).await?;
+        let (dispatcher, worker, _alone) = self.begin_report(who).await?;
         dispatcher.commit_input(Input::TasksEnded { worker, groups }).await?;
         Ok(dispatcher.epoch)
     }

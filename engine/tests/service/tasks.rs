@@ -19,8 +19,8 @@ use tarpc::{ClientMessage, Request};
 use tokio::time::timeout;
 
 use super::{
-    puppet::{NONCE, Puppet, attempts, call, graph, inline, submit, take, tasks},
     rig::{Rig, TEST_TIMEOUT, until},
+    scripted_worker::{NONCE, ScriptedWorker, attempts, call, graph, inline, submit, take, tasks},
 };
 
 fn all() -> TaskQuery {
@@ -30,7 +30,7 @@ fn all() -> TaskQuery {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graph_runs_to_its_end_and_gives_its_values_of_any_bytes() {
     let rig = Rig::start(1).await;
-    let (client, mut worker) = (rig.client().await, Puppet::register(&rig, 2).await);
+    let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 2).await);
     let job = submit(&client, graph("sum", vec![call(b"1"), call(b"\x00\xff"), take(&[0, 1])])).await;
     submit(&client, graph("sum", vec![call(b"1"), call(b"\x00\xff"), take(&[0, 1])])).await;
 
@@ -89,7 +89,7 @@ async fn what_is_asked_of_general_tasks_and_is_not_there_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graph_comes_in_parts_and_begins_when_all_are_there() {
     let rig = Rig::start(1).await;
-    let (client, mut worker) = (rig.client().await, Puppet::register(&rig, 4).await);
+    let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 4).await);
     let first = graph("parts", vec![call(b"1")]);
     let job = submit(&client, GraphSpec { complete: false, ..first }).await;
     let extend = async |first, more| {
@@ -159,7 +159,7 @@ async fn whoever_submits_a_graph_again_gets_the_job_that_is_there_and_what_it_la
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_lost_comes_again_and_a_canceled_job_wakes_whoever_waits() {
     let rig = Rig::start(1).await;
-    let (client, mut worker) = (rig.client().await, Puppet::register(&rig, 2).await);
+    let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 2).await);
     let job = submit(&client, graph("lost", vec![call(b"1"), call(b"2")])).await;
     let (lost, again) = (worker.ask(20_000).await, worker.ask(20_000).await);
     assert_eq!((lost.first_order, &lost.orders), (again.first_order, &again.orders));
@@ -181,7 +181,7 @@ async fn an_answer_that_is_lost_comes_again_and_a_canceled_job_wakes_whoever_wai
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_engine_knows_who_has_what_and_what_was_given() {
     let mut rig = Rig::start(1).await;
-    let (client, mut worker) = (rig.client().await, Puppet::register(&rig, 4).await);
+    let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 4).await);
     let chain = vec![call(b"1"), take(&[0]), take(&[1]), call(b"2"), take(&[2, 3])];
     let job = submit(&client, graph("chain", chain)).await;
     let mut held = Vec::new();
@@ -214,10 +214,10 @@ async fn the_next_engine_knows_who_has_what_and_what_was_given() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_worker_had_that_left_goes_to_another_at_its_next_attempt() {
     let rig = Rig::start(1).await;
-    let (client, mut first) = (rig.client().await, Puppet::register(&rig, 1).await);
+    let (client, mut first) = (rig.client().await, ScriptedWorker::register(&rig, 1).await);
     let job = submit(&client, graph("left", vec![call(b"1")])).await;
     assert_eq!(attempts(&first.tasks().await), [(0, 1)]);
-    let mut second = Puppet::register(&rig, 1).await;
+    let mut second = ScriptedWorker::register(&rig, 1).await;
     first.calls.leave(within(TEST_TIMEOUT), first.who).await.unwrap().unwrap();
     assert_eq!(attempts(&second.tasks().await), [(0, 2)]);
     // The first attempt was not the one that counts.
@@ -237,7 +237,7 @@ async fn a_damaged_graph_is_over_for_those_who_wait_and_makes_room_for_the_next_
     let _: u64 = store.query("spoil", &["HSET", &states, "0", "r?"]).await.unwrap();
     rig.crash().await;
 
-    let (client, mut worker) = (rig.client().await, Puppet::register(&rig, 1).await);
+    let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 1).await);
     let waited = client.wait_job(within(TEST_TIMEOUT), job.clone(), 20_000).await.unwrap();
     assert_eq!(waited, Ok(true));
     let value = client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(0)).await.unwrap();
@@ -255,7 +255,7 @@ async fn a_damaged_graph_is_over_for_those_who_wait_and_makes_room_for_the_next_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_never_reads_holds_up_nobody() {
     let rig = Rig::start(1).await;
-    let (client, mut worker) = (rig.client().await, Puppet::register(&rig, 1).await);
+    let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 1).await);
     let job = submit(&client, graph("many", (0..5_000u32).map(|n| call(&n.to_le_bytes())).collect())).await;
 
     let mut slow =

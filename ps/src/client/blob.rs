@@ -93,7 +93,7 @@ impl BlobClient {
         link.channel().write_all(&head)?;
         link.channel().write_all(bytes)?;
         // The shard writes to disk before it answers.
-        link.limit_reads(None)?;
+        link.set_read_timeout(None)?;
         match link.answer()? {
             (Reply::BlobStored, 0) => Ok(()),
             (reply, _) => Err(unexpected_reply(&reply)),

@@ -78,9 +78,9 @@ impl Link {
 
     /// Greets on a connected socket.
     pub(super) fn greet(mut socket: Socket, token: &Token, limit: Duration) -> Result<Self, LinkError> {
-        socket.limit_writes(Some(limit))?;
+        socket.set_write_timeout(Some(limit))?;
         let read_limit = Some(limit.min(GREETING_TIMEOUT));
-        socket.limit_reads(read_limit)?;
+        socket.set_read_timeout(read_limit)?;
         match hello::greet_blocking(&mut socket, Role::Tensor, token) {
             Ok(()) => Ok(Self { channel: Channel::Socket(socket), scratch: Vec::new(), read_limit }),
             Err(HelloError::Io(error)) => Err(LinkError::Broken(error)),
@@ -95,9 +95,9 @@ impl Link {
             (Reply::SharedMemory, 0) => {}
             (reply, _) => return Err(unexpected_reply(&reply)),
         }
-        self.channel.take_over()?;
-        self.channel.limit_writes(Some(limit))?;
-        Ok(self.channel.limit_reads(self.read_limit)?)
+        self.channel.upgrade_client()?;
+        self.channel.set_write_timeout(Some(limit))?;
+        Ok(self.channel.set_read_timeout(self.read_limit)?)
     }
 
     /// How its bytes travel.
@@ -120,9 +120,9 @@ impl Link {
     }
 
     /// Fails reads that take longer; `None` waits for ever.
-    pub(crate) fn limit_reads(&mut self, limit: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn set_read_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         if self.read_limit != limit {
-            self.channel.limit_reads(limit)?;
+            self.channel.set_read_timeout(limit)?;
             self.read_limit = limit;
         }
         Ok(())

@@ -26,21 +26,21 @@ mod blob;
 mod cancel;
 mod gather;
 mod link;
-mod nearest;
 mod pull;
 mod push;
 mod retry;
 mod shards;
+mod transport_upgrade;
 mod values;
 
 pub use addresses::Addresses;
 pub use blob::{BlobClient, digest_from_hex};
 pub use cancel::Canceller;
 pub(crate) use link::{Link, LinkError, unexpected_reply};
-pub use nearest::connect;
-pub use pull::Pulled;
-pub use push::Pushed;
+pub use pull::PullStats;
+pub use push::PushStats;
 pub use shards::{ClientOptions, ShardSet};
+pub use transport_upgrade::connect;
 pub use values::ValueClient;
 
 pub use crate::{

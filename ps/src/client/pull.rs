@@ -14,7 +14,7 @@ const TURN_BYTES: usize = 1 << 20;
 
 /// What a pull brought.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pulled {
+pub struct PullStats {
     /// Barriers closed when it was read; the lowest of all shards.
     pub version: u64,
     /// The longest time a shard waited for the version.
@@ -48,7 +48,7 @@ impl ShardSet {
     /// Waits for `condition` on every shard and reads the parameters into `into`, which has [`ShardSet::elements`] places.
     ///
     /// No barrier that applied a round lies between any two of them; single pushes may, chunk by chunk.
-    pub fn pull(&mut self, condition: ReadCondition, into: &mut [f32]) -> Result<Pulled, PsError> {
+    pub fn pull(&mut self, condition: ReadCondition, into: &mut [f32]) -> Result<PullStats, PsError> {
         self.canceller.check()?;
         if into.len() as u64 != self.elements {
             return Err(PsError::Length { what: "buffer", got: into.len() as u64, expected: self.elements });
@@ -70,7 +70,7 @@ impl ShardSet {
             let took_us = started.elapsed().as_micros() as u64;
             let transfer_us = took_us.saturating_sub(waited_us);
             let pushes = answers.first().map_or(0, |a| a.pushes);
-            return Ok(Pulled { version: low, waited_us, transfer_us, pushes });
+            return Ok(PullStats { version: low, waited_us, transfer_us, pushes });
         }
     }
 
@@ -148,7 +148,7 @@ impl ShardSet {
         let (range, silence) = (self.conns[index].range, self.options.silence_limit);
         let (link, _) = self.link(index)?;
         // The version may take as long as the slowest worker; a shard that waits for it says so.
-        link.limit_reads(Some(silence))?;
+        link.set_read_timeout(Some(silence))?;
         match link.answer()? {
             (Reply::Pulled { version, pushes, waited_us }, body) if body == range.len() * 4 => {
                 Ok(PullState::Reading { got: Answer { version, pushes, waited_us, round_version: 0 }, at: 0 })

@@ -19,7 +19,7 @@ const ACK_SILENCE_LIMITS: u32 = 4;
 
 /// A push that every shard has acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pushed {
+pub struct PushStats {
     /// Pushes of all workers that were in on the first shard, this one included.
     pub pushes: u64,
     /// How far the worker's clock was then ahead of the lowest, on the shard where that was most.
@@ -50,7 +50,7 @@ impl ShardSet {
     /// begins right behind the last one and stands for `header.covers` of them.
     ///
     /// `gradients`: slices in layout order, together [`ShardSet::elements`]; ignored if `header.skip`.
-    pub fn push(&mut self, seq: u64, header: PushHeader, gradients: &[&[f32]]) -> Result<Pushed, PsError> {
+    pub fn push(&mut self, seq: u64, header: PushHeader, gradients: &[&[f32]]) -> Result<PushStats, PsError> {
         self.push_and_request(seq, header, gradients, None)
     }
 
@@ -63,7 +63,7 @@ impl ShardSet {
         header: PushHeader,
         gradients: &[&[f32]],
         next: Option<ReadCondition>,
-    ) -> Result<Pushed, PsError> {
+    ) -> Result<PushStats, PsError> {
         self.canceller.check()?;
         self.drop_requested();
         let started = Instant::now();
@@ -90,7 +90,7 @@ impl ShardSet {
         };
         let pushes = parts.first().and_then(done).map_or(0, |(pushes, _)| pushes);
         let lead = parts.iter().filter_map(done).map(|(_, lead)| lead).max().unwrap_or(0);
-        Ok(Pushed { pushes, lead, took_us: started.elapsed().as_micros() as u64 })
+        Ok(PushStats { pushes, lead, took_us: started.elapsed().as_micros() as u64 })
     }
 
     fn push_parts(
@@ -202,7 +202,7 @@ impl ShardSet {
     fn acknowledged(&mut self, index: usize, seq: u64) -> Result<PushAck, LinkError> {
         let limit = self.options.silence_limit * ACK_SILENCE_LIMITS;
         let (link, _): (&mut Link, bool) = self.link(index)?;
-        link.limit_reads(Some(limit))?;
+        link.set_read_timeout(Some(limit))?;
         match link.answer()? {
             (Reply::Pushed(ack), 0) if ack.watermark >= seq => Ok(ack),
             (reply, _) => Err(unexpected_reply(&reply)),

@@ -10,8 +10,8 @@ use syncline_scheduler::{
 
 use super::{
     Addresses, Canceller, Link, LinkError,
-    nearest::{self, Wish},
     retry::RetryBudget,
+    transport_upgrade::{self, ConnectOptions},
 };
 use crate::{
     PsError,
@@ -132,8 +132,8 @@ impl ShardSet {
             Some(link) => link,
             None => {
                 let ClientOptions { silence_limit: limit, transport: choice, .. } = self.options;
-                let wish = Wish { token: &self.token, limit, choice, bytes: conn.range.len() * 4 };
-                let link = nearest::open(&conn.address, wish)?;
+                let wish = ConnectOptions { token: &self.token, limit, choice, bytes: conn.range.len() * 4 };
+                let link = transport_upgrade::open(&conn.address, wish)?;
                 self.canceller.register(index, Some(link.socket()));
                 self.addresses.mark_reached(index);
                 link

@@ -68,7 +68,7 @@ impl ValueClient {
         for address in first_by_digest(addresses, wanted) {
             let got = self.with_link(address, |link| {
                 let bytes = bytes.min(MAX_BLOB_BYTES);
-                link.limit_reads(Some(READ_LIMIT))?;
+                link.set_read_timeout(Some(READ_LIMIT))?;
                 link.ask_blob(wanted, 0, bytes)?;
                 read_blob(link, bytes)
             });
@@ -120,7 +120,7 @@ fn put(link: &mut Link, digest: Digest, parts: [&[u8]; 2]) -> Result<(), LinkErr
     let mut head = Vec::new();
     let bytes = parts.iter().map(|part| part.len() as u64).sum();
     Request::PutValue { digest }.encode(bytes, &mut head);
-    link.limit_reads(Some(READ_LIMIT))?;
+    link.set_read_timeout(Some(READ_LIMIT))?;
     link.channel().write_all(&head)?;
     for part in parts {
         link.channel().write_all(part)?;

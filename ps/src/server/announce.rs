@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use syncline_engine::rpc::{
-    CallError, EngineAddresses, EngineFault, EngineLink, Outage, ShardHello, ShardRegistryClient,
+    CallError, EngineAddresses, EngineFault, EngineLink, OutageLogger, ShardHello, ShardRegistryClient,
     hello::{HelloError, Role},
     within,
 };
@@ -40,7 +40,7 @@ pub(super) async fn keep_announcing(
 ) -> PsError {
     let open = |transport| ShardRegistryClient::new(client::Config::default(), transport).spawn();
     let link = EngineLink::new(engines, Role::Shard, shared.token.clone(), open);
-    let mut outage = Outage::default();
+    let mut outage = OutageLogger::default();
     let mut pause = FIRST_PAUSE;
     let mut last_epoch: Option<EngineEpoch> = None;
     loop {

@@ -29,7 +29,7 @@ impl<'a, D: Duplex> Connection<'a, D> {
     /// Sends an answer that the kernel may hold back until its body follows.
     pub fn reply_corked(&mut self, reply: &Reply, body: u64) -> io::Result<()> {
         reply.encode(body, &mut self.out);
-        let sent = self.duplex.send_now(&mut [IoSlice::new(&self.out)])?;
+        let sent = self.duplex.try_write_vectored(&mut [IoSlice::new(&self.out)])?;
         self.duplex.write_all(&self.out[sent..])
     }
 

@@ -21,7 +21,7 @@ use super::{
     connections::{CountedControl, Registered},
     control, tensor,
 };
-use crate::transport::{Channel, Socket, Transport, is_ours, size_buffers};
+use crate::transport::{Channel, Socket, Transport, is_same_user_or_root, size_buffers};
 
 const BACKLOG: i32 = 1024;
 /// A tensor thread's buffers live on the heap.
@@ -78,7 +78,7 @@ fn start(
         debug!(%peer, "too many connections");
         return;
     }
-    if transport != Transport::Tcp && !is_ours(&socket).unwrap_or(false) {
+    if transport != Transport::Tcp && !is_same_user_or_root(&socket).unwrap_or(false) {
         debug!(%peer, "a caller of another user");
         return;
     }
@@ -106,8 +106,8 @@ fn serve(
 ) -> io::Result<()> {
     let shared = registered.shared.clone();
     shared.stopping()?;
-    socket.limit_reads(Some(GREETING_TIMEOUT))?;
-    socket.limit_writes(Some(GREETING_TIMEOUT))?;
+    socket.set_read_timeout(Some(GREETING_TIMEOUT))?;
+    socket.set_write_timeout(Some(GREETING_TIMEOUT))?;
     let served: &[Role] = match socket.transport() {
         Transport::Tcp => &[Role::Tensor, Role::Control],
         Transport::Unix | Transport::Shm => &[Role::Tensor],
@@ -120,8 +120,8 @@ fn serve(
     if role == Role::Tensor {
         return tensor::serve(&shared, Channel::Socket(socket));
     }
-    socket.limit_reads(None)?;
-    socket.limit_writes(None)?;
+    socket.set_read_timeout(None)?;
+    socket.set_write_timeout(None)?;
     let counted = CountedControl::new(shared.clone());
     drop(registered);
     let Some(socket) = socket.into_raw() else { return shared.stopping() };

@@ -83,7 +83,7 @@ pub(super) fn share_memory<'a>(
         Err(error) => return connection.answer(refuse(error.to_string())),
     };
     connection.answer(Ok(Reply::SharedMemory))?;
-    connection.duplex.hand_out(memory, &descriptor)?;
+    connection.duplex.upgrade_server(memory, &descriptor)?;
     *counted = Some(taken);
     tensor::limit(connection.duplex)
 }

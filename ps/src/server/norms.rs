@@ -72,7 +72,7 @@ fn fetch_rounds(shared: &Shared, job: &JobShard, shard: u32, address: &str, roun
         SessionKey { job: job.job().clone(), generation: job.generation(), incarnation: SHARD_ITSELF };
     let mut fetch = || -> Result<(), LinkError> {
         let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
-        link.limit_reads(Some(PEER_LIMIT))?;
+        link.set_read_timeout(Some(PEER_LIMIT))?;
         loop {
             link.ask(&Request::Norm { session: session.clone(), round: *round })?;
             let squares = match link.answer()? {

@@ -35,7 +35,7 @@ impl PresenceCheck {
             self.last_told = Instant::now();
             return connection.reply(&Reply::Waiting, 0).is_ok();
         }
-        !connection.duplex.hung_up()
+        !connection.duplex.is_closed_by_peer()
     }
 }
 
@@ -90,7 +90,7 @@ fn send_chunks<D: Duplex>(job: &JobShard, connection: &mut Connection<'_, D>, fi
     let (count, left) = job.read_chunks(first, CHUNKS_PER_SEND, |chunks| {
         let mut parts: Vec<IoSlice<'_>> =
             chunks.iter().map(|c| IoSlice::new(bytemuck::cast_slice(c))).collect();
-        let mut sent = duplex.send_now(&mut parts)?;
+        let mut sent = duplex.try_write_vectored(&mut parts)?;
         for (count, chunk) in (0..).zip(chunks) {
             let bytes: &[u8] = bytemuck::cast_slice(chunk);
             // The first chunk goes in any case; one of which nothing went is read again later, in its then latest state.
@@ -132,7 +132,7 @@ mod tests {
     }
 
     impl Duplex for Narrow {
-        fn send_now(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<usize> {
+        fn try_write_vectored(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<usize> {
             let all: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
             let most = self.takes.pop().unwrap_or(0);
             let sent = &all[..most.min(all.len())];
@@ -140,11 +140,11 @@ mod tests {
             Ok(sent.len())
         }
 
-        fn hung_up(&self) -> bool {
+        fn is_closed_by_peer(&self) -> bool {
             false
         }
 
-        fn wait_for_bytes(&mut self) -> io::Result<()> {
+        fn wait_readable(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
@@ -176,15 +176,15 @@ mod tests {
     where
         Self: io::Write,
     {
-        fn send_now(&mut self, _: &mut [IoSlice<'_>]) -> io::Result<usize> {
+        fn try_write_vectored(&mut self, _: &mut [IoSlice<'_>]) -> io::Result<usize> {
             Ok(0)
         }
 
-        fn hung_up(&self) -> bool {
+        fn is_closed_by_peer(&self) -> bool {
             false
         }
 
-        fn wait_for_bytes(&mut self) -> io::Result<()> {
+        fn wait_readable(&mut self) -> io::Result<()> {
             Ok(())
         }
     }

@@ -113,7 +113,7 @@ fn append_part(
         SessionKey { job: shard.job().clone(), generation: shard.generation(), incarnation: SHARD_ITSELF };
     let copy = || -> Result<(), LinkError> {
         let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
-        link.limit_reads(Some(PEER_LIMIT))?;
+        link.set_read_timeout(Some(PEER_LIMIT))?;
         link.ask(&Request::Pull { session, condition })?;
         let mut left = match link.answer()? {
             (Reply::Pulled { .. }, body) if body == range.len() * 4 => body as usize,

@@ -15,8 +15,8 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Sets how long a caller may stop in the middle of a message, whichever way it goes.
 pub(super) fn limit(channel: &mut Channel) -> io::Result<()> {
-    channel.limit_reads(Some(GREETING_TIMEOUT))?;
-    channel.limit_writes(Some(STALL_TIMEOUT))
+    channel.set_read_timeout(Some(GREETING_TIMEOUT))?;
+    channel.set_write_timeout(Some(STALL_TIMEOUT))
 }
 
 /// Serves until the caller hangs up. An error means that the connection is of no use any more.
@@ -27,7 +27,7 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
     // Counts the memory that is shared with this caller.
     let mut memory = None;
     loop {
-        connection.duplex.wait_for_bytes()?;
+        connection.duplex.wait_readable()?;
         // A stop ends the connection between two questions even if the next one has come in already.
         shared.stopping()?;
         let (request, body) = match Request::read(connection.duplex, &mut scratch) {

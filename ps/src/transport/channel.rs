@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Duplex, Memory, MemoryEnd, Socket, Transport,
+    Duplex, Memory, MemorySide, Socket, Transport,
     shm::{Shm, receive_descriptor, send_descriptor},
 };
 
@@ -34,22 +34,22 @@ impl Channel {
     }
 
     /// Fails reads that take longer; `None` waits for ever.
-    pub fn limit_reads(&mut self, limit: Option<Duration>) -> io::Result<()> {
+    pub fn set_read_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         match self {
-            Self::Socket(socket) => socket.limit_reads(limit),
+            Self::Socket(socket) => socket.set_read_timeout(limit),
             Self::Shm(shm) => {
-                shm.limit_reads(limit);
+                shm.set_read_timeout(limit);
                 Ok(())
             }
         }
     }
 
     /// The same for writes.
-    pub fn limit_writes(&mut self, limit: Option<Duration>) -> io::Result<()> {
+    pub fn set_write_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         match self {
-            Self::Socket(socket) => socket.limit_writes(limit),
+            Self::Socket(socket) => socket.set_write_timeout(limit),
             Self::Shm(shm) => {
-                shm.limit_writes(limit);
+                shm.set_write_timeout(limit);
                 Ok(())
             }
         }
@@ -57,18 +57,18 @@ impl Channel {
 
     /// The shard's side of going over to shared memory: hands out memory for messages of about so many bytes. Nothing else
     /// may be on its way to the client.
-    pub fn hand_out(&mut self, memory: Memory, descriptor: &std::os::fd::OwnedFd) -> io::Result<()> {
+    pub fn upgrade_server(&mut self, memory: Memory, descriptor: &std::os::fd::OwnedFd) -> io::Result<()> {
         let Self::Socket(socket) = self else { return Err(ErrorKind::InvalidInput.into()) };
         send_descriptor(socket.raw(), descriptor)?;
-        *self = Self::Shm(Shm::new(socket.clone(), memory, MemoryEnd::Shard)?);
+        *self = Self::Shm(Shm::new(socket.clone(), memory, MemorySide::Shard)?);
         Ok(())
     }
 
     /// The client's side: receives what the shard hands out next. The limits have to be set anew.
-    pub fn take_over(&mut self) -> io::Result<()> {
+    pub fn upgrade_client(&mut self) -> io::Result<()> {
         let Self::Socket(socket) = self else { return Err(ErrorKind::InvalidInput.into()) };
         let memory = Memory::open(receive_descriptor(socket.raw())?)?;
-        *self = Self::Shm(Shm::new(socket.clone(), memory, MemoryEnd::Client)?);
+        *self = Self::Shm(Shm::new(socket.clone(), memory, MemorySide::Client)?);
         Ok(())
     }
 }
@@ -83,16 +83,16 @@ macro_rules! either {
 }
 
 impl Duplex for Channel {
-    fn send_now(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<usize> {
-        either!(self, inner => inner.send_now(parts))
+    fn try_write_vectored(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<usize> {
+        either!(self, inner => inner.try_write_vectored(parts))
     }
 
-    fn hung_up(&self) -> bool {
-        either!(self, inner => inner.hung_up())
+    fn is_closed_by_peer(&self) -> bool {
+        either!(self, inner => inner.is_closed_by_peer())
     }
 
-    fn wait_for_bytes(&mut self) -> io::Result<()> {
-        either!(self, inner => inner.wait_for_bytes())
+    fn wait_readable(&mut self) -> io::Result<()> {
+        either!(self, inner => inner.wait_readable())
     }
 }
 

@@ -6,11 +6,11 @@ use std::io::{self, IoSlice, Read, Write};
 pub trait Duplex: Read + Write {
     /// Sends what fits of all parts together without blocking, possibly nothing; returns the bytes sent. More will
     /// follow at once: small pieces may be held back.
-    fn send_now(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<usize>;
+    fn try_write_vectored(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<usize>;
 
     /// Whether the peer has hung up. Does not block and takes no byte.
-    fn hung_up(&self) -> bool;
+    fn is_closed_by_peer(&self) -> bool;
 
     /// Waits until there is something to read, or the end, however long reads may take otherwise.
-    fn wait_for_bytes(&mut self) -> io::Result<()>;
+    fn wait_readable(&mut self) -> io::Result<()>;
 }

@@ -2,7 +2,7 @@
 //!
 //! Everything above speaks one protocol to a [`Channel`] and does not know which of the three it is. A shard is reached
 //! over TCP first; a client on the same machine then moves to the shard's unix socket, and over that to shared memory
-//! (`client::nearest`).
+//! (`client::transport_upgrade`).
 //!
 //! | | bytes go | waiting | the other end's death |
 //! |---|---|---|---|
@@ -24,8 +24,8 @@ mod unix;
 pub use channel::Channel;
 pub use duplex::Duplex;
 pub use kind::{Choice, Transport, UnknownTransport};
-pub(crate) use peer::is_ours;
-pub use shm::{Memory, MemoryEnd};
+pub(crate) use peer::is_same_user_or_root;
+pub use shm::{Memory, MemorySide};
 pub use socket::Socket;
 pub use tcp::connect as connect_tcp;
 pub(crate) use tcp::size_buffers;

@@ -10,7 +10,7 @@ pub(super) fn own_user() -> u32 {
 }
 
 /// Whether the peer runs as our user, or as root, who could read our memory anyway.
-pub(crate) fn is_ours(socket: &socket2::Socket) -> io::Result<bool> {
+pub(crate) fn is_same_user_or_root(socket: &socket2::Socket) -> io::Result<bool> {
     let peer = peer_user(socket)?;
     Ok(peer == 0 || peer == own_user())
 }

@@ -43,7 +43,7 @@ impl Socket {
     /// Takes one that a listener has accepted.
     pub fn accepted(socket: socket2::Socket, transport: Transport) -> io::Result<Self> {
         match transport {
-            Transport::Tcp => tcp::tuned(socket),
+            Transport::Tcp => tcp::configure(socket),
             Transport::Unix | Transport::Shm => unix::connected(socket),
         }
     }
@@ -75,18 +75,18 @@ impl Socket {
     }
 
     /// Fails reads that take longer; `None` waits for ever.
-    pub fn limit_reads(&self, limit: Option<Duration>) -> io::Result<()> {
+    pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         self.raw().set_read_timeout(limit)
     }
 
     /// The same for writes.
-    pub fn limit_writes(&self, limit: Option<Duration>) -> io::Result<()> {
+    pub fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         self.raw().set_write_timeout(limit)
     }
 }
 
 impl Duplex for Socket {
-    fn send_now(&mut self, mut parts: &mut [IoSlice<'_>]) -> io::Result<usize> {
+    fn try_write_vectored(&mut self, mut parts: &mut [IoSlice<'_>]) -> io::Result<usize> {
         let mut sent = 0;
         while !parts.is_empty() {
             let flags = libc::MSG_DONTWAIT | NO_SIGNAL | MORE_FOLLOWS;
@@ -103,7 +103,7 @@ impl Duplex for Socket {
         Ok(sent)
     }
 
-    fn hung_up(&self) -> bool {
+    fn is_closed_by_peer(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         match self.raw().recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT) {
             Ok(n) => n == 0,
@@ -111,7 +111,7 @@ impl Duplex for Socket {
         }
     }
 
-    fn wait_for_bytes(&mut self) -> io::Result<()> {
+    fn wait_readable(&mut self) -> io::Result<()> {
         use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
         let mut byte = [MaybeUninit::uninit()];
         loop {

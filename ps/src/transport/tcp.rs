@@ -34,18 +34,18 @@ fn connect_one(target: SocketAddr, limit: Duration) -> io::Result<Socket> {
     // Before connecting: the window's scale is agreed on with the first packet.
     size_buffers(&socket);
     socket.connect_timeout(&target.into(), limit)?;
-    tuned(socket)
+    configure(socket)
 }
 
 /// A connected TCP socket as the tensor connection needs it.
-pub(super) fn tuned(socket: socket2::Socket) -> io::Result<Socket> {
+pub(super) fn configure(socket: socket2::Socket) -> io::Result<Socket> {
     socket.set_tcp_nodelay(true)?;
-    notice_vanished(&socket)?;
+    set_keepalive(&socket)?;
     Ok(Socket::new(socket, Transport::Tcp))
 }
 
 /// What is sent and not acknowledged in time ends the connection, as a silence does.
-fn notice_vanished(socket: &socket2::Socket) -> io::Result<()> {
+fn set_keepalive(socket: &socket2::Socket) -> io::Result<()> {
     let keepalive = TcpKeepalive::new()
         .with_time(VANISHED_TIMEOUT / 4)
         .with_interval(VANISHED_TIMEOUT / 4)

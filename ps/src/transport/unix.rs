@@ -14,7 +14,7 @@ use socket2::{Domain, SockAddr, Type};
 
 use super::{
     Socket, Transport,
-    peer::{is_ours, own_user},
+    peer::{is_same_user_or_root, own_user},
     tcp::ask_buffers,
 };
 
@@ -110,7 +110,7 @@ pub fn connect(path: &Path) -> io::Result<Socket> {
     socket.set_nonblocking(true)?;
     socket.connect(&SockAddr::unix(path)?)?;
     socket.set_nonblocking(false)?;
-    if !is_ours(&socket)? {
+    if !is_same_user_or_root(&socket)? {
         return Err(io::Error::new(
             ErrorKind::PermissionDenied,
             "the process that listens there is another user's",

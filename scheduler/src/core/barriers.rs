@@ -17,7 +17,7 @@ use crate::{
 
 impl Job {
     /// Leases the barrier of a superstep to every shard. Every entry of its roster has its last iteration by now.
-    pub(super) fn lease_barrier(&mut self, superstep: Superstep, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn order_barrier(&mut self, superstep: Superstep, now_us: u64, effects: &mut Vec<Effect>) {
         let pin = self.state.cursor.is_exhausted();
         let record = self.superstep_mut(superstep);
         record.phase = SuperstepPhase::Ordered;
@@ -76,7 +76,7 @@ impl Job {
             learning_rate: record.learning_rate,
             pin: record.pin,
         };
-        Effect::LeaseBarrier { job: self.id().clone(), generation: self.state.generation, order }
+        Effect::OrderBarrier { job: self.id().clone(), generation: self.state.generation, order }
     }
 
     /// A worker of a superstep finished an iteration: plans the superstep once everybody has been watched long
@@ -197,7 +197,7 @@ impl Job {
             record.predicted_wait_us = Some(plan.predicted_wait_us);
             record.sync_at_us = Some(plan.sync_at_us);
         }
-        self.lease_barrier(superstep, now_us, effects);
+        self.order_barrier(superstep, now_us, effects);
     }
 
     /// A shard has closed a barrier, and all before it.

@@ -64,7 +64,7 @@ pub enum Effect {
         floor: ProgressFloor,
     },
     /// To every shard; a repeated or amended one replaces what it has.
-    LeaseBarrier {
+    OrderBarrier {
         job: JobId,
         generation: Generation,
         order: BarrierOrder,

@@ -23,7 +23,7 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refused> {
         let id = &cancellation.job;
-        let (is_over, state) = self.standing(id).ok_or(Refused::Unknown { job: id.clone() })?;
+        let (is_over, state) = self.phase_of(id).ok_or(Refused::Unknown { job: id.clone() })?;
         if is_over {
             return Err(Refused::Over { job: id.clone(), state });
         }
@@ -35,14 +35,14 @@ impl Core {
     }
 
     /// Whether a job is over, and where it stands in a word; `None` if there is no such job.
-    pub(super) fn standing(&self, id: &JobId) -> Option<(bool, &'static str)> {
+    pub(super) fn phase_of(&self, id: &JobId) -> Option<(bool, &'static str)> {
         let training = self.jobs.get(id).map(|job| (job.phase().is_over(), job.phase().word()));
         training.or_else(|| self.task_jobs.get(id).map(|job| (job.phase().is_over(), job.word())))
     }
 
     /// Forgets a job that is over.
     pub(super) fn delete(&mut self, id: &JobId, effects: &mut Vec<Effect>) -> Result<(), Refused> {
-        let (is_over, state) = self.standing(id).ok_or(Refused::Unknown { job: id.clone() })?;
+        let (is_over, state) = self.phase_of(id).ok_or(Refused::Unknown { job: id.clone() })?;
         if !is_over {
             return Err(Refused::NotOver { job: id.clone(), state });
         }

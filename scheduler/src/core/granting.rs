@@ -259,7 +259,7 @@ impl Job {
         if let Some(superstep) = open {
             let granted: Vec<_> = self.supersteps[&superstep].roster.keys().map(|w| (*w, 0)).collect();
             self.reserve(superstep, &granted);
-            self.lease_barrier(superstep, now_us, effects);
+            self.order_barrier(superstep, now_us, effects);
         }
     }
 }

@@ -70,7 +70,7 @@ impl Job {
             let predicted_wait_us = self.quota_wait(superstep, quota);
             self.superstep_mut(superstep).predicted_wait_us = predicted_wait_us;
             self.reserve(superstep, &wanted);
-            self.lease_barrier(superstep, now_us, effects);
+            self.order_barrier(superstep, now_us, effects);
         }
     }
 }

@@ -7,7 +7,7 @@ const MARK_EVERY_US: u64 = 5_000_000;
 
 /// Samples counted by a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Mark {
+struct RatePoint {
     at_us: u64,
     samples: u64,
 }
@@ -15,15 +15,15 @@ struct Mark {
 /// Where the count of a job's samples was a few seconds ago.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecentRate {
-    from: Mark,
-    next: Mark,
-    newest: Mark,
+    from: RatePoint,
+    next: RatePoint,
+    newest: RatePoint,
 }
 
 impl RecentRate {
     /// Notes how many samples are counted now. Time before the first of them does not count.
     pub(super) fn note(&mut self, now_us: u64, samples: u64) {
-        let now = Mark { at_us: now_us, samples };
+        let now = RatePoint { at_us: now_us, samples };
         if samples == 0 {
             self.begin_anew(now_us, samples);
         } else if samples != self.newest.samples {
@@ -36,7 +36,7 @@ impl RecentRate {
 
     /// Begins with `samples` that are counted: the count has gone back.
     pub(super) fn begin_anew(&mut self, now_us: u64, samples: u64) {
-        let now = Mark { at_us: now_us, samples };
+        let now = RatePoint { at_us: now_us, samples };
         *self = Self { from: now, next: now, newest: now };
     }
 

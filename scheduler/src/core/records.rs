@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     checkpoints::Checkpoints, exclusion::Exclusion, recent_rate::RecentRate, shard_protocol::SnapshotFile,
-    tasks::TrainsFor, worker_protocol::Evaluation,
+    tasks::ParentTask, worker_protocol::Evaluation,
 };
 use crate::{
     graph::{TaskId, TaskState},
@@ -151,7 +151,7 @@ pub struct JobState {
     pub cancel_reason: String,
     /// The task of a graph for which it trains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) trains_for: Option<TrainsFor>,
+    pub(super) trains_for: Option<ParentTask>,
 }
 
 /// A node that is tried again until it works.

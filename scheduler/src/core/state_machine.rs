@@ -9,7 +9,7 @@ use super::{
     job::Job,
     records::Phase,
     shard_protocol::HeldJob,
-    tasks::{Fleet, TaskJob},
+    tasks::{TaskAssigner, TaskJob},
     worker_protocol::TaskReport,
 };
 use crate::ids::{Generation, Incarnation, JobId, ShardIndex};
@@ -31,7 +31,7 @@ pub struct Core {
     pub(super) task_jobs: BTreeMap<JobId, TaskJob>,
     /// Those of them that have changed since the last commits were taken.
     pub(super) changed_tasks: BTreeSet<JobId>,
-    pub(super) fleet: Fleet,
+    pub(super) fleet: TaskAssigner,
     /// Graphs that have tasks which train, or could.
     pub(super) with_trainings: BTreeSet<JobId>,
     /// Jobs that train for tasks were loaded: some may not be wanted any more.

@@ -42,7 +42,7 @@ impl Core {
         if id.is_made_by_engine() {
             return Err(Refused::Reserved { job: id.clone() });
         }
-        match (replace, self.standing(id)) {
+        match (replace, self.phase_of(id)) {
             (_, None) | (true, Some((true, _))) => Ok(()),
             (true, Some((false, state))) => Err(Refused::NotOver { job: id.clone(), state }),
             (false, Some(_)) => Err(Refused::Duplicate { job: id.clone() }),

@@ -139,7 +139,7 @@ pub enum TaskEvent {
 /// A move the state machine forbids; carries both sides for the task's story.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E010] a task in state {from:?} does not accept {event:?}")]
-pub struct IllegalMove {
+pub struct IllegalTransition {
     pub from: TaskState,
     pub event: TaskEvent,
 }
@@ -151,7 +151,7 @@ impl TaskState {
     }
 
     /// The state after `event`, given how many times the task was leased before (`attempts`).
-    pub fn apply(&self, event: &TaskEvent, attempts: u32) -> Result<Self, IllegalMove> {
+    pub fn apply(&self, event: &TaskEvent, attempts: u32) -> Result<Self, IllegalTransition> {
         use {TaskEvent as E, TaskState as S};
         Ok(match (self, event) {
             (S::Waiting { unmet }, E::InputDone) => S::initial(unmet.saturating_sub(1)),
@@ -164,7 +164,7 @@ impl TaskState {
             (S::Leased { .. }, E::HolderGone { again: false }) => S::Lost,
             (S::Leased { .. }, E::TornApart) => S::Torn,
             (S::Waiting { .. } | S::Ready | S::Leased { .. }, E::Canceled) => S::Canceled,
-            (from, event) => return Err(IllegalMove { from: from.clone(), event: event.clone() }),
+            (from, event) => return Err(IllegalTransition { from: from.clone(), event: event.clone() }),
         })
     }
 

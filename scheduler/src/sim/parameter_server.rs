@@ -193,7 +193,7 @@ impl ParameterServerModel {
                 self.shards.iter_mut().for_each(|shard| shard.open(&job, generation, checkpoint));
                 vec![Input::ShardsOpened { job, generation }]
             }
-            Effect::LeaseBarrier { job, generation, order } => self.order(&job, generation, |_, model| {
+            Effect::OrderBarrier { job, generation, order } => self.order(&job, generation, |_, model| {
                 model.take_order(&order);
                 None
             }),

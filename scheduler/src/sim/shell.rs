@@ -13,11 +13,11 @@ const TURN: u32 = 256;
 
 /// Stores nothing.
 #[derive(Debug, Clone, Default)]
-pub struct Forgetful {
+pub struct NoStore {
     inputs: u32,
 }
 
-impl Shell for Forgetful {
+impl Shell for NoStore {
     fn handle(&mut self, core: &mut Core, now_us: u64, input: Input) -> Vec<Effect> {
         self.inputs += 1;
         if self.inputs.is_multiple_of(TURN) {

@@ -10,9 +10,9 @@ use super::{
     control_plane::ControlPlane,
     job::{training, training_job},
     outcome::Outcome,
+    run_statistics::RunStatistics,
     scenario::{InvalidScenario, Scenario},
-    shell::{Forgetful, Shell},
-    tally::Tally,
+    shell::{NoStore, Shell},
     worker::{Activity, Iteration, Worker},
 };
 use crate::{
@@ -51,7 +51,7 @@ pub struct Simulation<'a, S> {
     released: (u64, Option<u64>),
     events: BinaryHeap<Reverse<(u64, Event, usize)>>,
     now_us: u64,
-    tally: Tally,
+    tally: RunStatistics,
 }
 
 impl<'a, S: Shell> Simulation<'a, S> {
@@ -76,7 +76,7 @@ impl<'a, S: Shell> Simulation<'a, S> {
             released: (0, None),
             events,
             now_us: 0,
-            tally: Tally::new(scenario, plot_us),
+            tally: RunStatistics::new(scenario, plot_us),
             scenario,
         })
     }
@@ -276,7 +276,7 @@ impl<'a, S: Shell> Simulation<'a, S> {
 
 /// Runs a scenario; `plot_us` keeps the boxes of its beginning.
 pub fn simulate(scenario: &Scenario, plot_us: u64) -> Result<Outcome, InvalidScenario> {
-    let mut simulation = Simulation::new(scenario, plot_us, Forgetful::default())?;
+    let mut simulation = Simulation::new(scenario, plot_us, NoStore::default())?;
     while simulation.step() {}
     Ok(simulation.outcome())
 }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::policy_text::{Options, Wrong};
+use super::policy_text::{Options, PolicySyntaxError};
 use crate::{
     predict::PredictorSpec,
     sync::search::{Algorithm, Slack},
@@ -197,7 +197,7 @@ impl PolicySpec {
         self
     }
 
-    fn parse(text: &str) -> Result<Self, Wrong> {
+    fn parse(text: &str) -> Result<Self, PolicySyntaxError> {
         let mut o = Options::split(text)?;
         let rule = match o.name() {
             "bsp" => PolicyRule::Bsp,
@@ -224,7 +224,7 @@ impl PolicySpec {
             "auto" => PolicyRule::Auto(elastic(&mut o)?, balance(&mut o)?),
             _ => {
                 let forms: Vec<&str> = POLICIES.iter().map(|(form, _)| *form).collect();
-                return Err(Wrong(format!("expected one of {}", forms.join(", "))));
+                return Err(PolicySyntaxError(format!("expected one of {}", forms.join(", "))));
             }
         };
         let predictor = o.parsed::<PredictorSpec>("predictor")?.unwrap_or_default();
@@ -233,7 +233,7 @@ impl PolicySpec {
     }
 }
 
-fn elastic(o: &mut Options<'_>) -> Result<ElasticOptions, Wrong> {
+fn elastic(o: &mut Options<'_>) -> Result<ElasticOptions, PolicySyntaxError> {
     let default = ElasticOptions::default();
     Ok(ElasticOptions {
         lookahead: o.optional_argument("R", 1..=MAX_LOOKAHEAD)?.unwrap_or(default.lookahead),
@@ -246,7 +246,7 @@ fn elastic(o: &mut Options<'_>) -> Result<ElasticOptions, Wrong> {
     })
 }
 
-fn balance(o: &mut Options<'_>) -> Result<BalanceOptions, Wrong> {
+fn balance(o: &mut Options<'_>) -> Result<BalanceOptions, PolicySyntaxError> {
     let default = BalanceOptions::default();
     let rules = [
         ("proportional", BalanceRule::Proportional),
@@ -263,7 +263,8 @@ impl FromStr for PolicySpec {
     type Err = InvalidPolicy;
 
     fn from_str(text: &str) -> Result<Self, InvalidPolicy> {
-        Self::parse(text).map_err(|Wrong(why)| InvalidPolicy { text: text.chars().take(80).collect(), why })
+        Self::parse(text)
+            .map_err(|PolicySyntaxError(why)| InvalidPolicy { text: text.chars().take(80).collect(), why })
     }
 }
 

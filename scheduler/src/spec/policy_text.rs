@@ -3,7 +3,7 @@
 use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 
 /// What is wrong with a text, in words.
-pub(super) struct Wrong(pub String);
+pub(super) struct PolicySyntaxError(pub String);
 
 /// A text in parts; each is taken once.
 pub(super) struct Options<'a> {
@@ -14,7 +14,7 @@ pub(super) struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    pub(super) fn split(text: &'a str) -> Result<Self, Wrong> {
+    pub(super) fn split(text: &'a str) -> Result<Self, PolicySyntaxError> {
         let mut parts = text.split('+');
         let mut head = parts.next().unwrap_or_default().split(':');
         let name = head.next().unwrap_or_default();
@@ -22,7 +22,8 @@ impl<'a> Options<'a> {
         arguments.reverse();
         let pairs = parts
             .map(|p| {
-                p.split_once('=').ok_or_else(|| Wrong(format!("`{p}` is no option: expected key=value")))
+                p.split_once('=')
+                    .ok_or_else(|| PolicySyntaxError(format!("`{p}` is no option: expected key=value")))
             })
             .collect::<Result<_, _>>()?;
         Ok(Self { name, arguments, pairs })
@@ -33,8 +34,12 @@ impl<'a> Options<'a> {
     }
 
     /// The next argument, which must be there.
-    pub(super) fn argument(&mut self, name: &str, range: RangeInclusive<u32>) -> Result<u32, Wrong> {
-        self.optional_argument(name, range)?.ok_or_else(|| Wrong(format!("{name} is missing")))
+    pub(super) fn argument(
+        &mut self,
+        name: &str,
+        range: RangeInclusive<u32>,
+    ) -> Result<u32, PolicySyntaxError> {
+        self.optional_argument(name, range)?.ok_or_else(|| PolicySyntaxError(format!("{name} is missing")))
     }
 
     /// The next argument.
@@ -42,11 +47,11 @@ impl<'a> Options<'a> {
         &mut self,
         name: &str,
         range: RangeInclusive<u32>,
-    ) -> Result<Option<u32>, Wrong> {
+    ) -> Result<Option<u32>, PolicySyntaxError> {
         let Some(text) = self.arguments.pop() else { return Ok(None) };
         match text.parse() {
             Ok(n) if range.contains(&n) => Ok(Some(n)),
-            _ => Err(Wrong(format!(
+            _ => Err(PolicySyntaxError(format!(
                 "{name} = {text}, expected a whole number from {} to {}",
                 range.start(),
                 range.end()
@@ -60,11 +65,15 @@ impl<'a> Options<'a> {
     }
 
     /// A number.
-    pub(super) fn number(&mut self, key: &str, range: RangeInclusive<f64>) -> Result<Option<f64>, Wrong> {
+    pub(super) fn number(
+        &mut self,
+        key: &str,
+        range: RangeInclusive<f64>,
+    ) -> Result<Option<f64>, PolicySyntaxError> {
         let Some(text) = self.take(key) else { return Ok(None) };
         match text.parse() {
             Ok(x) if range.contains(&x) => Ok(Some(x)),
-            _ => Err(Wrong(format!(
+            _ => Err(PolicySyntaxError(format!(
                 "{key} = {text}, expected a number from {} to {}",
                 range.start(),
                 range.end()
@@ -73,29 +82,36 @@ impl<'a> Options<'a> {
     }
 
     /// One of a few words.
-    pub(super) fn choice<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Result<Option<T>, Wrong> {
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        key: &str,
+        words: &[(&str, T)],
+    ) -> Result<Option<T>, PolicySyntaxError> {
         let Some(text) = self.take(key) else { return Ok(None) };
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
             return Ok(Some(*value));
         }
         let (last, others) = words.split_last().map_or(("", &words[..0]), |(l, o)| (l.0, o));
         let others: Vec<&str> = others.iter().map(|(word, _)| *word).collect();
-        Err(Wrong(format!("{key} = {text}, expected {} or {last}", others.join(", "))))
+        Err(PolicySyntaxError(format!("{key} = {text}, expected {} or {last}", others.join(", "))))
     }
 
     /// Anything that reads itself.
-    pub(super) fn parsed<T: FromStr<Err: Display>>(&mut self, key: &str) -> Result<Option<T>, Wrong> {
+    pub(super) fn parsed<T: FromStr<Err: Display>>(
+        &mut self,
+        key: &str,
+    ) -> Result<Option<T>, PolicySyntaxError> {
         let Some(text) = self.take(key) else { return Ok(None) };
-        text.parse().map(Some).map_err(|e: T::Err| Wrong(format!("{key}: {e}")))
+        text.parse().map(Some).map_err(|e: T::Err| PolicySyntaxError(format!("{key}: {e}")))
     }
 
     /// Nothing may be left.
-    pub(super) fn finish(self) -> Result<(), Wrong> {
+    pub(super) fn finish(self) -> Result<(), PolicySyntaxError> {
         if let Some(argument) = self.arguments.last() {
-            return Err(Wrong(format!("`{argument}` is one argument too many")));
+            return Err(PolicySyntaxError(format!("`{argument}` is one argument too many")));
         }
         match self.pairs.first() {
-            Some((key, _)) => Err(Wrong(format!("{} has no option `{key}`", self.name))),
+            Some((key, _)) => Err(PolicySyntaxError(format!("{} has no option `{key}`", self.name))),
             None => Ok(()),
         }
     }

@@ -384,7 +384,7 @@ fn submitted_as(settings: &Settings) -> JobId {
 fn job_of(effect: &Effect) -> Option<&JobId> {
     match effect {
         Effect::OpenShards { job, .. }
-        | Effect::LeaseBarrier { job, .. }
+        | Effect::OrderBarrier { job, .. }
         | Effect::Clocks { job, .. }
         | Effect::Seal { job, .. }
         | Effect::PinCheckpoint { job, .. }

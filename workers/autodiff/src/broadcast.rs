@@ -16,10 +16,11 @@ pub(super) fn unbroadcast(
     to: &[Dim],
 ) -> String {
     let leading = from.len().saturating_sub(to.len());
-    let fates: Vec<Fate> = to.iter().zip(&from[leading..]).map(|(to, from)| fate(to, from)).collect();
+    let fates: Vec<AxisReduction> =
+        to.iter().zip(&from[leading..]).map(|(to, from)| fate(to, from)).collect();
     let repeated: Vec<i64> =
-        (0..).zip(&fates).filter(|(_, fate)| **fate == Fate::Sum).map(|(axis, _)| axis).collect();
-    if fates.contains(&Fate::Unknown) {
+        (0..).zip(&fates).filter(|(_, fate)| **fate == AxisReduction::Sum).map(|(axis, _)| axis).collect();
+    if fates.contains(&AxisReduction::Unknown) {
         let reduced = sum(emitter, grad, &(0..leading as i64).collect::<Vec<_>>());
         return sum_where_one(emitter, &reduced, value);
     }
@@ -37,19 +38,19 @@ pub(super) fn unbroadcast(
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum AxisReduction {
     Keep,
     Sum,
     Unknown,
 }
 
-fn fate(to: &Dim, from: &Dim) -> Fate {
+fn fate(to: &Dim, from: &Dim) -> AxisReduction {
     match (to, from) {
-        (to, from) if to.same(from) => Fate::Keep,
-        (Dim::Fixed(1), _) => Fate::Sum,
+        (to, from) if to.same(from) => AxisReduction::Keep,
+        (Dim::Fixed(1), _) => AxisReduction::Sum,
         // A size other than one is the size of the result.
-        (Dim::Fixed(_), _) => Fate::Keep,
-        _ => Fate::Unknown,
+        (Dim::Fixed(_), _) => AxisReduction::Keep,
+        _ => AxisReduction::Unknown,
     }
 }
 

@@ -23,7 +23,7 @@ struct Case {
     label: Label,
 }
 
-struct Want {
+struct Expected {
     loss: f64,
     weight: f64,
 }
@@ -96,7 +96,7 @@ impl Case {
         names.iter().map(|name| (name.clone(), outputs.f32(name).unwrap().to_vec())).collect()
     }
 
-    fn want(&self, y: &[f64]) -> Want {
+    fn want(&self, y: &[f64]) -> Expected {
         match &self.label {
             Label::Classes(labels) => self.cross_entropy(y, labels),
             Label::Values(labels) => {
@@ -116,7 +116,7 @@ impl Case {
                 };
                 let total: f64 =
                     y.iter().enumerate().zip(labels).map(|((at, &x), &z)| one((at, x), f64::from(z))).sum();
-                Want { loss: total / y.len() as f64, weight: self.shape[0] as f64 }
+                Expected { loss: total / y.len() as f64, weight: self.shape[0] as f64 }
             }
         }
     }
@@ -139,7 +139,7 @@ impl Case {
         (0..classes).map(move |class| &y[start + class * inner])
     }
 
-    fn cross_entropy(&self, y: &[f64], labels: &[i64]) -> Want {
+    fn cross_entropy(&self, y: &[f64], labels: &[i64]) -> Expected {
         let smoothing = f64::from(self.options.label_smoothing);
         let weight_of = |class: usize| self.options.class_weights.get(class).map_or(1.0, |&w| f64::from(w));
         let (mut total, mut weights) = (0.0, 0.0);
@@ -157,7 +157,7 @@ impl Case {
             }
             weights += weight_of(label);
         }
-        Want { loss: if weights > 0.0 { total / weights } else { 0.0 }, weight: weights }
+        Expected { loss: if weights > 0.0 { total / weights } else { 0.0 }, weight: weights }
     }
 
     fn check(&self) {

@@ -27,7 +27,7 @@ pub struct RegisteredTwice {
 
 /// What an attempt gives.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Given {
+pub(crate) enum CallOutput {
     /// postcard of the value.
     Value(Vec<u8>),
     /// The value of the call that it added at this place.
@@ -35,8 +35,8 @@ pub(crate) enum Given {
     Nothing,
 }
 
-type Call = dyn Fn(&Context, &[u8]) -> Result<Given, CallFault> + Send + Sync;
-type AsyncCall = dyn Fn(&Context, &[u8], &Handle) -> Result<Option<Given>, CallFault> + Send + Sync;
+type Call = dyn Fn(&Context, &[u8]) -> Result<CallOutput, CallFault> + Send + Sync;
+type AsyncCall = dyn Fn(&Context, &[u8], &Handle) -> Result<Option<CallOutput>, CallFault> + Send + Sync;
 
 enum Body {
     Blocking(Box<Call>),
@@ -64,7 +64,7 @@ impl Registered {
         context: &Context,
         input: &[u8],
         runtime: &Handle,
-    ) -> Result<Option<Given>, CallFault> {
+    ) -> Result<Option<CallOutput>, CallFault> {
         let called = catch(|| match &self.body {
             Body::Blocking(call) => call(context, input).map(Some),
             Body::Async(call) => call(context, input, runtime),
@@ -207,17 +207,17 @@ fn given<O: Serialize>(
     name: &str,
     context: &Context,
     returned: Result<Next<O>, String>,
-) -> Result<Given, CallFault> {
+) -> Result<CallOutput, CallFault> {
     let function = || name.to_owned();
     match returned {
         Ok(Next::Value(value)) => postcard::to_stdvec(&value)
-            .map(Given::Value)
+            .map(CallOutput::Value)
             .map_err(|e| CallFault::Encode { function: function(), cause: e.to_string() }),
         Ok(Next::Of(handle)) => context
             .place_of(handle)
-            .map(Given::Added)
+            .map(CallOutput::Added)
             .ok_or_else(|| CallFault::OtherGraph { function: function() }),
-        Ok(Next::Skip) => Ok(Given::Nothing),
+        Ok(Next::Skip) => Ok(CallOutput::Nothing),
         Err(reason) => Err(CallFault::Returned { function: function(), reason }),
     }
 }

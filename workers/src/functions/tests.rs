@@ -7,7 +7,7 @@ use syncline_scheduler::tasks::{Arg, Failure, FailureCause, TaskIndex, TaskRef};
 
 use super::{
     ArgumentError, CallFault, CallOptions, Context, Function, GraphParts, JobKey, Next, RegisteredTwice,
-    Registry, StopFlag, registry::Given,
+    Registry, StopFlag, registry::CallOutput,
 };
 
 const ADD: Function<(u64, u64), u64> = Function::new("add");
@@ -18,14 +18,14 @@ fn context() -> Context {
 }
 
 /// Calls the only function of a registry with an input, and what it added.
-fn call_with(registry: &Registry, context: &Context, input: &[u8]) -> Result<Given, CallFault> {
+fn call_with(registry: &Registry, context: &Context, input: &[u8]) -> Result<CallOutput, CallFault> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let id = registry.ids().pop_first().unwrap();
     let given = registry.get(&id).unwrap().call(context, input, runtime.handle());
     given.map(|given| given.expect("nobody asked it to stop"))
 }
 
-fn call(registry: &Registry, input: &impl Serialize) -> Result<Given, CallFault> {
+fn call(registry: &Registry, input: &impl Serialize) -> Result<CallOutput, CallFault> {
     call_with(registry, &context(), &postcard::to_stdvec(input).unwrap())
 }
 
@@ -38,8 +38,8 @@ macro_rules! given {
     }};
 }
 
-fn value<T: Serialize>(value: T) -> Given {
-    Given::Value(postcard::to_stdvec(&value).unwrap())
+fn value<T: Serialize>(value: T) -> CallOutput {
+    CallOutput::Value(postcard::to_stdvec(&value).unwrap())
 }
 
 fn add(a: u64, b: u64) -> u64 {
@@ -136,12 +136,12 @@ fn what_functions_return_table() {
         value(Ok::<u64, String>(4))
     );
     assert_eq!(given!(() => u64, register, || Next::Value(1u64), ()).unwrap(), value(1u64));
-    assert_eq!(given!(() => u64, register, || Next::<u64>::Skip, ()).unwrap(), Given::Nothing);
+    assert_eq!(given!(() => u64, register, || Next::<u64>::Skip, ()).unwrap(), CallOutput::Nothing);
     let child = |context: &Context, n: u64| -> Result<Next<u64>, ArgumentError> {
         context.call(ADD, (n, 1))?;
         Ok(Next::Of(context.call(ADD, (n, 2))?))
     };
-    assert_eq!(given!((u64,) => u64, register, child, (4u64,)).unwrap(), Given::Added(1));
+    assert_eq!(given!((u64,) => u64, register, child, (4u64,)).unwrap(), CallOutput::Added(1));
     let failed: fn() -> Result<Next<u64>, &'static str> = || Err("no");
     assert_eq!(given!(() => u64, register, failed, ()).unwrap_err().to_string(), "[E440] f failed: no");
 }

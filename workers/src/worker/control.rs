@@ -7,7 +7,7 @@ use std::{
 };
 
 use syncline_engine::rpc::{
-    Outage, Registered, WorkerHello, WorkerServiceClient, hello::Role, hostname, within,
+    OutageLogger, Registered, WorkerHello, WorkerServiceClient, hello::Role, hostname, within,
 };
 use syncline_kit::Device;
 use syncline_runtime::Runtime;
@@ -30,7 +30,7 @@ use tracing::{info, warn};
 
 use super::{
     WorkerOptions,
-    calls::{Pool, Surroundings},
+    calls::{CallEnvironment, Pool},
     error::WorkerError,
     executor::{End, Shared, execute},
     job::WorkerContext,
@@ -98,7 +98,7 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
         trains: options.runtime.is_some(),
         capacity: capacity(options),
     };
-    let mut outage = Outage::default();
+    let mut outage = OutageLogger::default();
     loop {
         let hello = hello.clone();
         let trouble = match link.call(|c| async move { c.register(within(CALL_TIMEOUT), hello).await }).await
@@ -119,7 +119,7 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, Wo
 }
 
 /// What the executor's thread is given, and the side that talks to the engine keeps the other ends of.
-struct ExecutorEnds {
+struct ExecutorChannels {
     tasks: mpsc::Receiver<Assignment>,
     finish: async_mpsc::UnboundedSender<Finished>,
     ended: oneshot::Sender<End>,
@@ -141,7 +141,7 @@ async fn run_session(
     let (assignments, tasks) = mpsc::channel();
     let (finish, finished) = async_mpsc::unbounded_channel();
     let (ended, mut end) = oneshot::channel();
-    let ends = ExecutorEnds { tasks, finish, ended };
+    let ends = ExecutorChannels { tasks, finish, ended };
     // A worker that does not train holds them itself: nothing comes, and nothing ends.
     let unused = match &options.runtime {
         Some(runtime) => {
@@ -214,7 +214,7 @@ fn start_pool(
     if registry.is_empty() {
         return Ok(None);
     }
-    let around = Surroundings::new(store, Handle::current());
+    let around = CallEnvironment::new(store, Handle::current());
     let pool = Pool::start(registry, options.slots.max(1), around);
     pool.map(Some).map_err(|e| WorkerError::Executor { cause: e.to_string() })
 }
@@ -225,7 +225,7 @@ fn start_executor(
     runtime: &Runtime,
     incarnation: Incarnation,
     session: Arc<Session>,
-    ends: ExecutorEnds,
+    ends: ExecutorChannels,
 ) -> Result<(), WorkerError> {
     let context = WorkerContext {
         incarnation,
@@ -241,7 +241,7 @@ fn start_executor(
     std::thread::Builder::new()
         .name(format!("executor-{incarnation}"))
         .spawn(move || {
-            let ExecutorEnds { tasks, finish, ended } = ends;
+            let ExecutorChannels { tasks, finish, ended } = ends;
             let setup = |job: &JobId| handle.block_on(session.setup_unless_canceled(job));
             let _ = ended.send(execute(&context, &tasks, &finish, &shared, setup));
         })

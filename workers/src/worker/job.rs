@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use syncline_engine::rpc::Token;
 use syncline_ps::{
     PsError,
-    client::{Addresses, BlobClient, Canceller, ClientOptions, Pulled, ShardSet},
+    client::{Addresses, BlobClient, Canceller, ClientOptions, PullStats, ShardSet},
     shard::{PushHeader, ReadCondition},
     transport::Choice,
     wire::SessionKey,
@@ -122,13 +122,13 @@ impl JobRun {
 
     /// Sees to the parameters for an iteration: pulls `want`, which may block, or goes on with the worker's own if the
     /// iteration's round is open.
-    pub(super) fn prepare(&mut self, it: &Iteration, want: ReadCondition) -> Result<Pulled, WorkerError> {
+    pub(super) fn prepare(&mut self, it: &Iteration, want: ReadCondition) -> Result<PullStats, WorkerError> {
         let mut opens = None;
         if let GradientUse::LocalStep { first, last } = it.gradient {
             if !self.local.begins(it.seq, first, last)? {
                 // No shard is asked in the middle of a round: nobody else would end it.
                 let canceled = self.shards.canceller().is_canceled();
-                return if canceled { Err(PsError::Canceled.into()) } else { Ok(Pulled::default()) };
+                return if canceled { Err(PsError::Canceled.into()) } else { Ok(PullStats::default()) };
             }
             opens = Some(first);
         }
@@ -145,7 +145,7 @@ impl JobRun {
     pub(super) fn iterate(
         &mut self,
         it: &Iteration,
-        pulled: Pulled,
+        pulled: PullStats,
         next: Option<ReadCondition>,
     ) -> Result<Outcome, WorkerError> {
         let began = Instant::now();

@@ -8,8 +8,8 @@ use std::{
 };
 
 use syncline_engine::rpc::{
-    Activity, CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, OrderCursor, Outage, Registered,
-    WorkerKey, WorkerServiceClient, within,
+    Activity, CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, OrderCursor, OutageLogger,
+    Registered, WorkerKey, WorkerServiceClient, within,
 };
 use syncline_ps::PsError;
 use syncline_scheduler::{
@@ -85,7 +85,7 @@ impl Session {
 
     /// Takes tasks from the engine; returns when the engine has dropped this incarnation.
     pub(super) async fn poll(&self, assignments: &mpsc::Sender<Assignment>) {
-        let mut outage = Outage::default();
+        let mut outage = OutageLogger::default();
         let mut cursor = OrderCursor::default();
         loop {
             let (running_ms, longest_ms) = self.shared.timer.running_and_longest_ms();

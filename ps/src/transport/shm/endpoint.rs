@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    memory::{Memory, MemoryEnd},
+    memory::{Memory, MemorySide},
     ring::{RingReader, RingWriter},
 };
 use crate::transport::{Duplex, Socket, socket::NO_SIGNAL};
@@ -26,7 +26,7 @@ const LOOKS_PER_CLOCK: u32 = 16;
 /// A connection through shared memory.
 pub struct Shm {
     /// Wakes, and tells of the end.
-    bell: Bell,
+    bell: Doorbell,
     reader: RingReader,
     writer: RingWriter,
     read_limit: Option<Duration>,
@@ -34,7 +34,7 @@ pub struct Shm {
 }
 
 /// The unix socket.
-struct Bell {
+struct Doorbell {
     socket: Socket,
     /// How long its reads may take, as it was told last.
     limit: Option<Duration>,
@@ -54,14 +54,14 @@ enum Waited {
 
 impl Shm {
     /// Goes over to `memory`. No byte of the protocol may come over `socket` any more.
-    pub fn new(socket: Socket, memory: Memory, end: MemoryEnd) -> io::Result<Self> {
+    pub fn new(socket: Socket, memory: Memory, end: MemorySide) -> io::Result<Self> {
         let other = match end {
-            MemoryEnd::Client => MemoryEnd::Shard,
-            MemoryEnd::Shard => MemoryEnd::Client,
+            MemorySide::Client => MemorySide::Shard,
+            MemorySide::Shard => MemorySide::Client,
         };
-        socket.limit_reads(None)?;
+        socket.set_read_timeout(None)?;
         Ok(Self {
-            bell: Bell { socket, limit: None, spin: SPIN, waits: 0 },
+            bell: Doorbell { socket, limit: None, spin: SPIN, waits: 0 },
             reader: RingReader::new(memory.clone(), other),
             writer: RingWriter::new(memory, end),
             read_limit: None,
@@ -73,11 +73,11 @@ impl Shm {
         &self.bell.socket
     }
 
-    pub(in crate::transport) fn limit_reads(&mut self, limit: Option<Duration>) {
+    pub(in crate::transport) fn set_read_timeout(&mut self, limit: Option<Duration>) {
         self.read_limit = limit;
     }
 
-    pub(in crate::transport) fn limit_writes(&mut self, limit: Option<Duration>) {
+    pub(in crate::transport) fn set_write_timeout(&mut self, limit: Option<Duration>) {
         self.write_limit = limit;
     }
 
@@ -126,7 +126,7 @@ impl Shm {
     }
 }
 
-impl Bell {
+impl Doorbell {
     /// Wakes the other end.
     fn ring(&self) {
         let flags = libc::MSG_DONTWAIT | NO_SIGNAL;
@@ -190,7 +190,7 @@ impl Bell {
     /// Sleeps until somebody rings (`true`), or the connection is at its end.
     fn sleep(&mut self, limit: Option<Duration>) -> io::Result<bool> {
         if self.limit != limit {
-            self.socket.limit_reads(limit)?;
+            self.socket.set_read_timeout(limit)?;
             self.limit = limit;
         }
         match self.socket.raw().recv(&mut [MaybeUninit::uninit(); 64]) {
@@ -249,11 +249,11 @@ impl Write for Shm {
 }
 
 impl Duplex for Shm {
-    fn send_now(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<usize> {
+    fn try_write_vectored(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<usize> {
         self.write_now(parts)
     }
 
-    fn hung_up(&self) -> bool {
+    fn is_closed_by_peer(&self) -> bool {
         loop {
             // Wake-ups that nobody needs any more stand before the end.
             match self.bell.socket.raw().recv_with_flags(&mut [MaybeUninit::uninit(); 64], libc::MSG_DONTWAIT)
@@ -265,7 +265,7 @@ impl Duplex for Shm {
         }
     }
 
-    fn wait_for_bytes(&mut self) -> io::Result<()> {
+    fn wait_readable(&mut self) -> io::Result<()> {
         // At the end there is something to read as well: that it is the end.
         self.wait_readable(1, None).map(|_| ())
     }

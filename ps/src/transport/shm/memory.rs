@@ -18,7 +18,7 @@ const RING_BYTES: std::ops::RangeInclusive<usize> = (512 << 10)..=(4 << 20);
 
 /// Which end of the connection uses the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MemoryEnd {
+pub enum MemorySide {
     Client,
     Shard,
 }
@@ -26,17 +26,17 @@ pub enum MemoryEnd {
 /// The indices of one ring. Each lies on cache lines of its own (two: they are fetched in pairs), so that the ends do not
 /// take them from each other without need.
 #[repr(C, align(128))]
-pub(super) struct Line<T>(pub T);
+pub(super) struct CachePadded<T>(pub T);
 
 #[repr(C)]
 pub(super) struct Indices {
     /// Bytes ever written.
-    pub head: Line<AtomicU64>,
+    pub head: CachePadded<AtomicU64>,
     /// Bytes ever read.
-    pub tail: Line<AtomicU64>,
+    pub tail: CachePadded<AtomicU64>,
     /// Bytes that the end that reads waits for while it sleeps, or is about to; 0: it is awake.
-    pub reader_sleeps: Line<AtomicU32>,
-    pub writer_sleeps: Line<AtomicU32>,
+    pub reader_sleeps: CachePadded<AtomicU32>,
+    pub writer_sleeps: CachePadded<AtomicU32>,
 }
 
 /// Mapped memory with two rings. Clones are the same.
@@ -99,10 +99,10 @@ impl Memory {
 
     /// Indices of the ring that `writer` writes.
     #[expect(unsafe_code, reason = "the indices lie in mapped memory")]
-    pub(super) fn indices(&self, writer: MemoryEnd) -> &Indices {
+    pub(super) fn indices(&self, writer: MemorySide) -> &Indices {
         let offset = match writer {
-            MemoryEnd::Client => 0,
-            MemoryEnd::Shard => size_of::<Indices>(),
+            MemorySide::Client => 0,
+            MemorySide::Shard => size_of::<Indices>(),
         };
         const {
             assert!(
@@ -117,10 +117,10 @@ impl Memory {
 
     /// First byte of the ring that `writer` writes; [`Memory::ring_bytes`] of them follow.
     #[expect(unsafe_code, reason = "the bytes lie in mapped memory")]
-    pub(super) fn ring(&self, writer: MemoryEnd) -> NonNull<u8> {
+    pub(super) fn ring(&self, writer: MemorySide) -> NonNull<u8> {
         let before = match writer {
-            MemoryEnd::Client => 0,
-            MemoryEnd::Shard => self.0.ring_bytes,
+            MemorySide::Client => 0,
+            MemorySide::Shard => self.0.ring_bytes,
         };
         // SAFETY: the mapping has `HEAD_BYTES` and two times `ring_bytes` behind it.
         unsafe { self.0.base.add(HEAD_BYTES + before) }

@@ -27,4 +27,4 @@ mod tests;
 
 pub use descriptor::{receive as receive_descriptor, send as send_descriptor};
 pub use endpoint::Shm;
-pub use memory::{Memory, MemoryEnd};
+pub use memory::{Memory, MemorySide};

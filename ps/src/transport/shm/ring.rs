@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering, fence},
 };
 
-use super::memory::{Memory, MemoryEnd};
+use super::memory::{Memory, MemorySide};
 
 /// Bytes after which the other end is told: it works on the first while we copy the next.
 const PIECE_BYTES: usize = 64 << 10;
@@ -13,7 +13,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// The end of a ring that writes.
 pub(super) struct RingWriter {
     memory: Memory,
-    end: MemoryEnd,
+    end: MemorySide,
     /// Bytes ever written. Ours alone: what the memory says is for the other end.
     head: u64,
 }
@@ -22,13 +22,13 @@ pub(super) struct RingWriter {
 pub(super) struct RingReader {
     memory: Memory,
     /// The end that writes.
-    from: MemoryEnd,
+    from: MemorySide,
     /// Bytes ever read.
     tail: u64,
 }
 
 impl RingWriter {
-    pub(super) fn new(memory: Memory, end: MemoryEnd) -> Self {
+    pub(super) fn new(memory: Memory, end: MemorySide) -> Self {
         Self { memory, end, head: 0 }
     }
 
@@ -75,7 +75,7 @@ impl RingWriter {
 }
 
 impl RingReader {
-    pub(super) fn new(memory: Memory, from: MemoryEnd) -> Self {
+    pub(super) fn new(memory: Memory, from: MemorySide) -> Self {
         Self { memory, from, tail: 0 }
     }
 

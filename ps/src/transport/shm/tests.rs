@@ -19,7 +19,7 @@ fn pair() -> (Shm, Shm) {
     let (memory, _) = Memory::create(1).unwrap();
     let (a, b) = sockets();
     let end = |socket, end| Shm::new(socket, memory.clone(), end).unwrap();
-    (end(a, MemoryEnd::Client), end(b, MemoryEnd::Shard))
+    (end(a, MemorySide::Client), end(b, MemorySide::Shard))
 }
 
 fn sockets() -> (Socket, Socket) {
@@ -38,8 +38,8 @@ fn memory_travels_over_the_socket_and_carries_bytes_both_ways() {
     let (a, b) = sockets();
     let (mut client, mut shard) = (Channel::Socket(a), Channel::Socket(b));
     let (memory, descriptor) = Memory::create(3 << 20).unwrap();
-    shard.hand_out(memory, &descriptor).unwrap();
-    client.take_over().unwrap();
+    shard.upgrade_server(memory, &descriptor).unwrap();
+    client.upgrade_client().unwrap();
     assert_eq!((client.transport(), shard.transport()), (Transport::Shm, Transport::Shm));
     client.write_all(b"question").unwrap();
     let mut got = [0; 8];
@@ -54,16 +54,16 @@ fn memory_travels_over_the_socket_and_carries_bytes_both_ways() {
 fn a_socket_without_memory_on_it_hands_over_nothing() {
     let (a, mut b) = sockets();
     b.write_all(b"m").unwrap();
-    assert_eq!(Channel::Socket(a).take_over().unwrap_err().kind(), ErrorKind::InvalidData);
+    assert_eq!(Channel::Socket(a).upgrade_client().unwrap_err().kind(), ErrorKind::InvalidData);
 }
 
 #[test]
 fn an_end_that_dies_leaves_what_it_has_written_and_then_the_end() {
     let (mut client, mut shard) = pair();
     client.write_all(b"last words").unwrap();
-    assert!(!shard.hung_up());
+    assert!(!shard.is_closed_by_peer());
     drop(client);
-    assert!(shard.hung_up());
+    assert!(shard.is_closed_by_peer());
     let mut got = Vec::new();
     shard.read_to_end(&mut got).unwrap();
     assert_eq!(got, b"last words");
@@ -71,17 +71,17 @@ fn an_end_that_dies_leaves_what_it_has_written_and_then_the_end() {
     shard.write_all(&room).unwrap();
     assert_eq!(shard.write(&room).unwrap_err().kind(), ErrorKind::BrokenPipe);
     assert_eq!(shard.read(&mut room).unwrap(), 0);
-    shard.wait_for_bytes().unwrap();
+    shard.wait_readable().unwrap();
 }
 
 #[test]
 fn a_wake_up_that_nobody_needed_does_not_hide_the_end() {
     let (client, mut shard) = pair();
     client.socket().raw().send(&[0; 100]).unwrap();
-    assert!(!shard.hung_up());
+    assert!(!shard.is_closed_by_peer());
     client.socket().raw().send(&[0; 100]).unwrap();
     drop(client);
-    assert!(shard.hung_up());
+    assert!(shard.is_closed_by_peer());
     assert_eq!(shard.read(&mut [0; 1]).unwrap(), 0);
 }
 
@@ -109,15 +109,18 @@ fn a_connection_that_was_shut_down_takes_and_gives_nothing_though_there_is_room(
     client.socket().shut_down();
     assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
     assert_eq!(client.write(b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
-    assert_eq!(client.send_now(&mut [IoSlice::new(b"x")]).unwrap_err().kind(), ErrorKind::BrokenPipe);
+    assert_eq!(
+        client.try_write_vectored(&mut [IoSlice::new(b"x")]).unwrap_err().kind(),
+        ErrorKind::BrokenPipe
+    );
 }
 
 #[test]
 fn an_end_that_stops_is_given_up_after_the_limit_though_it_rings_without_end() {
     let (mut client, shard) = pair();
     let limit = Duration::from_millis(100);
-    client.limit_reads(Some(limit));
-    client.limit_writes(Some(limit));
+    client.set_read_timeout(Some(limit));
+    client.set_write_timeout(Some(limit));
     let ringing = thread::spawn(move || {
         while shard.socket().raw().send(&[0]).is_ok() {
             thread::yield_now();
@@ -227,10 +230,10 @@ proptest! {
     ) {
         let (memory, _) = Memory::create(1).unwrap();
         let (a, _peer) = sockets();
-        let mut shard = Shm::new(a, memory.clone(), MemoryEnd::Shard).unwrap();
-        shard.limit_reads(Some(Duration::from_millis(1)));
-        shard.limit_writes(Some(Duration::from_millis(1)));
-        for end in [MemoryEnd::Client, MemoryEnd::Shard] {
+        let mut shard = Shm::new(a, memory.clone(), MemorySide::Shard).unwrap();
+        shard.set_read_timeout(Some(Duration::from_millis(1)));
+        shard.set_write_timeout(Some(Duration::from_millis(1)));
+        for end in [MemorySide::Client, MemorySide::Shard] {
             let indices = memory.indices(end);
             indices.head.0.store(head, Ordering::SeqCst);
             indices.tail.0.store(tail, Ordering::SeqCst);

@@ -111,7 +111,7 @@ fn connect_both(mut client: Socket, target: &str, token: &Token) -> Option<(Chan
     Reply::SharedMemory.encode(0, &mut scratch);
     client.write_all(&scratch).ok()?;
     let (memory, descriptor) = Memory::create(bytes).unwrap();
-    client.hand_out(memory, &descriptor).ok()?;
+    client.upgrade_server(memory, &descriptor).ok()?;
     let server = connect(target, token, limit, Choice::Only(Transport::Tcp), 0).ok()?;
     Some((client, server))
 }
@@ -123,7 +123,7 @@ fn forward(mut client: Channel, mut server: Channel, cut: Cut) {
         Cut::Down(bytes) => (u64::MAX, bytes),
     };
     for channel in [&mut client, &mut server] {
-        channel.limit_reads(Some(Duration::from_millis(1))).unwrap();
+        channel.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     }
     let mut buffer = vec![0; 64 << 10];
     while up > 0 && down > 0 {
@@ -133,7 +133,7 @@ fn forward(mut client: Channel, mut server: Channel, cut: Cut) {
             break;
         }
     }
-    while matches!(cut, Cut::Hang(_)) && !client.hung_up() {
+    while matches!(cut, Cut::Hang(_)) && !client.is_closed_by_peer() {
         thread::sleep(Duration::from_millis(10));
     }
     client.socket().shut_down();

@@ -16,7 +16,7 @@ const MAX_RECORD_BYTES: usize = 1 << 20;
 
 /// Which tasks new ones may refer to, besides each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refer {
+pub(super) enum ReferenceScope {
     /// Any that is there: a client adds them.
     Anywhere,
     /// None: a task adds them, and what it knows of may be gone.
@@ -51,7 +51,7 @@ impl TaskJob {
         &self,
         tasks: &[NewTask],
         classes: &[ClassIndex],
-        may_refer: Refer,
+        scope: ReferenceScope,
         continues: Option<(u32, u32)>,
     ) -> Result<Vec<TaskRecord>, InvalidGraph> {
         let base = self.graph.len();
@@ -63,7 +63,7 @@ impl TaskJob {
             let invalid = InvalidGraph::Reference { task: TaskIndex(base.saturating_add(place)) };
             let resolve = |input: TaskRef| match input {
                 TaskRef::New(n) if n < place => Ok(base + n),
-                TaskRef::Task(TaskIndex(n)) if may_refer == Refer::Anywhere && n < base + place => Ok(n),
+                TaskRef::Task(TaskIndex(n)) if scope == ReferenceScope::Anywhere && n < base + place => Ok(n),
                 _ => Err(invalid.clone()),
             };
             let resolve_all = |inputs: &[TaskRef]| -> Result<Vec<u32>, InvalidGraph> {

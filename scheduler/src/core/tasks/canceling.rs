@@ -1,6 +1,6 @@
 //! The end of a job that somebody cancels: what runs is told to stop and has some time for it, all else is over at once.
 
-use super::{TaskJob, ending::carries_too_much};
+use super::{TaskJob, ending::exceeds_inline_limit};
 use crate::{
     core::{Cancellation, Core, Effect, Phase},
     tasks::{Outcome, TaskIndex, TaskState},
@@ -82,13 +82,13 @@ impl TaskJob {
                 self.cancel_task(task);
             }
         }
-        self.begin_nothing_more();
+        self.clear_schedules();
     }
 
     /// What a task says that was told to stop: a value counts, everything else is its end without one.
     pub(super) fn attempt_stopped(&mut self, task: u32, outcome: Outcome) {
         match outcome {
-            Outcome::Value(value) if !carries_too_much(&value) => self.task_gave(task, value),
+            Outcome::Value(value) if !exceeds_inline_limit(&value) => self.complete_task(task, value),
             _ => self.cancel_task(task),
         }
     }

@@ -1,11 +1,11 @@
 //! How tasks end, and what follows from it.
 
 use super::{
-    adding::Refer,
+    adding::ReferenceScope,
     attempt_events::Holder,
     backoff::{pause_us, seed},
     graph::EdgeKind,
-    job::{Faults, TaskJob},
+    job::{RetryState, TaskJob},
 };
 use crate::{
     core::Phase,
@@ -28,7 +28,7 @@ const TOO_LARGE_INLINE: &str = "E055";
 const MEAN_WEIGHT: f32 = 0.1;
 
 /// Whether a value should have been a blob.
-pub(super) fn carries_too_much(value: &Value) -> bool {
+pub(super) fn exceeds_inline_limit(value: &Value) -> bool {
     value.inline_bytes() > MAX_INLINE_BYTES
 }
 
@@ -63,7 +63,7 @@ impl TaskJob {
             Outcome::Spawned(spawned) => spawned.value.as_ref().ok(),
             Outcome::Skipped | Outcome::Stopped | Outcome::Failed(_) => None,
         };
-        if let Some(value) = given.filter(|value| carries_too_much(value)) {
+        if let Some(value) = given.filter(|value| exceeds_inline_limit(value)) {
             let bytes = value.inline_bytes();
             let reason = format!(
                 "its worker sent {bytes} bytes of a value inline, at most {MAX_INLINE_BYTES} travel so"
@@ -76,7 +76,7 @@ impl TaskJob {
         match end.outcome {
             Outcome::Value(value) => {
                 self.tell_done(task, &by, now_us);
-                self.task_gave(task, value);
+                self.complete_task(task, value);
             }
             Outcome::Skipped => {
                 // What waits for it on its worker was dropped there, whatever it waits for.
@@ -161,7 +161,7 @@ impl TaskJob {
     }
 
     /// Keeps the number of attempts of a task that is not leased: the next one must have another.
-    fn note_attempts(&mut self, task: u32) -> &mut Faults {
+    fn note_attempts(&mut self, task: u32) -> &mut RetryState {
         let faults = self.faults.entry(task).or_default();
         faults.attempts = self.graph.slot(task).attempts;
         self.changes.faults.insert(task);
@@ -201,7 +201,7 @@ impl TaskJob {
     }
 
     /// A task that no worker can be told of fails: what it takes does not fit into one message.
-    pub(super) fn gathers_too_much(&mut self, worker: Incarnation, task: u32, bytes: usize, now_us: u64) {
+    pub(super) fn arguments_too_large(&mut self, worker: Incarnation, task: u32, bytes: usize, now_us: u64) {
         self.unlease(worker, task);
         let reason = format!(
             "it takes {bytes} bytes of small values, at most {MAX_ORDER_BYTES} travel to a worker: gather them in steps, or give values that are larger than {MAX_INLINE_BYTES} bytes each"
@@ -241,7 +241,7 @@ impl TaskJob {
             if continues.is_some_and(|(_, child)| child as usize >= tasks.len()) {
                 return Err(super::InvalidGraph::Reference { task: TaskIndex(task) });
             }
-            self.check(&tasks, &classes, Refer::EachOther, continues)
+            self.check(&tasks, &classes, ReferenceScope::EachOther, continues)
         });
         let records = match checked {
             Ok(records) => records,
@@ -255,7 +255,7 @@ impl TaskJob {
         match value {
             Ok(value) => {
                 self.tell_done(task, by, now_us);
-                self.task_gave(task, value);
+                self.complete_task(task, value);
             }
             Err(_) => {
                 self.give_back_followers(task);
@@ -266,7 +266,7 @@ impl TaskJob {
     }
 
     /// A task is done, and gives this.
-    pub(super) fn task_gave(&mut self, task: u32, value: Value) {
+    pub(super) fn complete_task(&mut self, task: u32, value: Value) {
         self.settle(task, End::Value(value));
     }
 

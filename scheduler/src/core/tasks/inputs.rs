@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{InvalidGraph, TaskJob, adding::Refer, leasing::Matching};
+use super::{InvalidGraph, TaskJob, adding::ReferenceScope, leasing::Matching};
 use crate::{
     core::{Core, Effect, GraphSubmission, Input, Job, Phase, Refused, WorkerInfo, submitting::is_same_job},
     ids::{Incarnation, JobId},
@@ -52,7 +52,7 @@ impl Core {
         self.check_name(&spec.id, replace)?;
         let mut job = TaskJob::new(spec.id.clone(), spec.digest, nonce, now_us);
         let classes = job.intern(&spec.classes)?;
-        let records = job.check(&spec.tasks, &classes, Refer::Anywhere, None)?;
+        let records = job.check(&spec.tasks, &classes, ReferenceScope::Anywhere, None)?;
         job.add(&records);
         if spec.complete {
             job.begin(spec.tasks.len() as u32, now_us)?;
@@ -164,7 +164,7 @@ impl Core {
             job.end_backoffs(now_us);
             job.end_grace(now_us);
         });
-        self.end_queues(now_us, effects);
+        self.expire_queue_deadlines(now_us, effects);
     }
 
     fn for_each_graph(
@@ -209,14 +209,15 @@ impl Core {
         let mut matching = Matching { jobs: task_jobs, workers, trains: &trains, touched: BTreeSet::new() };
         fleet.place(&mut matching, effects);
         let mut touched = matching.touched;
-        let untold = |id: &&JobId| task_jobs.get(*id).is_some_and(|job| !job.outbox.untold.is_empty());
-        let untold: Vec<JobId> = touched.iter().filter(untold).cloned().collect();
+        let too_large_to_send =
+            |id: &&JobId| task_jobs.get(*id).is_some_and(|job| !job.outbox.too_large_to_send.is_empty());
+        let too_large_to_send: Vec<JobId> = touched.iter().filter(too_large_to_send).cloned().collect();
         changed_tasks.append(&mut touched);
-        for id in untold {
+        for id in too_large_to_send {
             if let Some(job) = self.task_jobs.get_mut(&id) {
-                for (worker, task, bytes) in std::mem::take(&mut job.outbox.untold) {
+                for (worker, task, bytes) in std::mem::take(&mut job.outbox.too_large_to_send) {
                     if job.is_running() {
-                        job.gathers_too_much(worker, task, bytes, now_us);
+                        job.arguments_too_large(worker, task, bytes, now_us);
                     }
                 }
             }
@@ -265,7 +266,7 @@ impl TaskJob {
             return Err(InvalidGraph::Started);
         }
         let classes: Vec<ClassIndex> = (0..self.classes.len() as u16).map(ClassIndex).collect();
-        let records = self.check(tasks, &classes, Refer::Anywhere, None)?;
+        let records = self.check(tasks, &classes, ReferenceScope::Anywhere, None)?;
         self.add(&records);
         Ok(true)
     }

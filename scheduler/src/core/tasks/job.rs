@@ -57,7 +57,7 @@ impl PartialEq for ClassState {
 
 /// What is kept of a task that did not end well at its first attempt.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Faults {
+pub(super) struct RetryState {
     pub attempts: u16,
     /// Attempts whose worker was lost.
     pub crashes: u16,
@@ -75,7 +75,7 @@ pub(super) struct Faults {
 
 /// What the core has to see to after something happened to the job.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Outbox {
+pub(super) struct PendingActions {
     /// Attempts that nobody wants any more.
     pub recalled: Vec<(Incarnation, TaskIndex, u16)>,
     /// Attempts that are told to stop, and whose end is waited for.
@@ -83,7 +83,7 @@ pub(super) struct Outbox {
     /// Leases that have ended.
     pub freed: Vec<(Incarnation, ClassIndex)>,
     /// Tasks that were leased and cannot be told of, with the bytes that they take.
-    pub untold: Vec<(Incarnation, u32, usize)>,
+    pub too_large_to_send: Vec<(Incarnation, u32, usize)>,
     /// Training jobs that nobody wants any more.
     pub trainings_ended: Vec<JobId>,
     /// Blobs that nobody needs any more.
@@ -118,7 +118,7 @@ pub struct TaskJob {
     pub(super) classes: Vec<ClassState>,
     pub(super) graph: Graph,
     pub(super) values: Values,
-    pub(super) faults: BTreeMap<u32, Faults>,
+    pub(super) faults: BTreeMap<u32, RetryState>,
     /// Tasks whose next attempt comes later, by time.
     pub(super) postponed: BTreeSet<(u64, u32)>,
     /// Tasks that a worker must have begun, by time.
@@ -130,7 +130,7 @@ pub struct TaskJob {
     /// Workers that have leases.
     pub(super) workers: BTreeMap<Incarnation, WorkerInfo>,
     pub(super) changes: Changes,
-    pub(super) outbox: Outbox,
+    pub(super) outbox: PendingActions,
 }
 
 /// Two are equal when all that can influence a later decision is; averages and the order of heaps are not.
@@ -297,7 +297,7 @@ impl TaskJob {
         self.state.paused = paused;
         self.changes.job_state = true;
         self.event(if paused { "paused" } else { "resumed" }, now_us, vec![]);
-        self.renew_queue();
+        self.restart_queue_deadline();
         let waiting = self.classes.iter().enumerate().filter(|(_, class)| !class.ready.is_empty());
         self.outbox.offered.extend(waiting.map(|(place, _)| ClassIndex(place as u16)));
     }
@@ -318,7 +318,7 @@ impl TaskJob {
                 self.graph.set_state(task, TaskState::Canceled);
             }
         }
-        self.begin_nothing_more();
+        self.clear_schedules();
         self.outbox.released.extend(self.values.drop_intermediate());
         self.event("job_ended", now_us, phase.end_fields(&self.state.cancel_reason));
         self.state.phase = phase;
@@ -328,7 +328,7 @@ impl TaskJob {
     }
 
     /// Forgets what is ready, trains, waits for a moment or is continued.
-    pub(super) fn begin_nothing_more(&mut self) {
+    pub(super) fn clear_schedules(&mut self) {
         self.classes.iter_mut().for_each(|class| class.ready.clear());
         self.end_trainings();
         self.postponed.clear();

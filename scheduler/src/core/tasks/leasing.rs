@@ -23,17 +23,17 @@ const MAX_HELD: u32 = 1_024;
 
 /// What a worker holds.
 #[derive(Debug, Clone, Default)]
-struct Load {
+struct WorkerLoad {
     held: u32,
     /// Expected time of what it holds.
     held_us: f32,
     /// What the tasks that it holds have taken.
     taken: Resources,
     /// Leased tasks whose follower could not be leased ahead because there was no room.
-    tails: VecDeque<(JobId, u32)>,
+    chain_ends: VecDeque<(JobId, u32)>,
 }
 
-impl Load {
+impl WorkerLoad {
     /// How many more tasks of such a length it takes.
     fn room(&self, slots: u32, mean_run_us: Option<f32>) -> u32 {
         let free = slots.saturating_sub(self.held);
@@ -55,26 +55,26 @@ struct Offer {
 
 /// What all workers hold, and what they are offered.
 #[derive(Debug, Clone, Default)]
-pub(in crate::core) struct Fleet {
-    loads: BTreeMap<Incarnation, Load>,
+pub(in crate::core) struct TaskAssigner {
+    loads: BTreeMap<Incarnation, WorkerLoad>,
     offers: BTreeSet<Offer>,
     /// Workers that have less than their slots can run, or of whose tasks some have ended.
-    hungry: BTreeSet<Incarnation>,
+    with_free_capacity: BTreeSet<Incarnation>,
     /// Those of them that may take up the rest of a chain.
     in_chains: BTreeSet<Incarnation>,
 }
 
-impl Fleet {
+impl TaskAssigner {
     pub(in crate::core) fn worker_joined(&mut self, worker: Incarnation, about: &WorkerInfo) {
         if !about.capacity.is_none() {
             self.loads.entry(worker).or_default();
-            self.hungry.insert(worker);
+            self.with_free_capacity.insert(worker);
         }
     }
 
     pub(in crate::core) fn worker_gone(&mut self, worker: Incarnation) {
         self.loads.remove(&worker);
-        self.hungry.remove(&worker);
+        self.with_free_capacity.remove(&worker);
         self.in_chains.remove(&worker);
     }
 
@@ -95,8 +95,8 @@ impl Fleet {
             if !each.is_none() {
                 load.taken = load.taken.minus(each);
             }
-            self.hungry.insert(worker);
-            if !load.tails.is_empty() {
+            self.with_free_capacity.insert(worker);
+            if !load.chain_ends.is_empty() {
                 self.in_chains.insert(worker);
             }
         }
@@ -109,7 +109,7 @@ impl Fleet {
         for task in tasks {
             load.taken = load.taken.plus(job.resources_of(job.graph.slot(*task).class));
         }
-        self.hungry.insert(worker);
+        self.with_free_capacity.insert(worker);
     }
 
     /// What is left of what a worker offers to tasks.
@@ -129,27 +129,27 @@ pub(super) struct Matching<'a> {
 }
 
 /// It follows from jobs and workers.
-impl PartialEq for Fleet {
+impl PartialEq for TaskAssigner {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Fleet {
+impl TaskAssigner {
     /// Gives ready tasks to workers that have room. Cost O(tasks given out), and O(workers with room) where any are ready.
     pub(super) fn place(&mut self, matching: &mut Matching<'_>, effects: &mut Vec<Effect>) {
         let in_chains = std::mem::take(&mut self.in_chains);
-        let takers = if self.offers.is_empty() { in_chains } else { self.hungry.clone() };
+        let takers = if self.offers.is_empty() { in_chains } else { self.with_free_capacity.clone() };
         for worker in takers {
             let Some(about) = matching.workers.get(&worker) else {
-                self.hungry.remove(&worker);
+                self.with_free_capacity.remove(&worker);
                 continue;
             };
             let orders = self.fill(worker, about, matching);
             // One that has all that its slots can run is looked at again when something of it ends. The slot of a training
             // counts: its end is nothing that shows here.
             if self.loads.get(&worker).is_none_or(|load| load.held >= about.capacity.slots) {
-                self.hungry.remove(&worker);
+                self.with_free_capacity.remove(&worker);
             }
             if !orders.is_empty() {
                 effects.push(Effect::Orders { worker, orders });
@@ -165,7 +165,7 @@ impl Fleet {
         let others = self.loads.len().max(1) as u32;
         let Some(load) = self.loads.get_mut(&worker) else { return Vec::new() };
         let touched = &mut matching.touched;
-        let mut taker = Taker { worker, about, slots, offered, load, orders: Vec::new(), touched };
+        let mut taker = LeaseBuilder { worker, about, slots, offered, load, orders: Vec::new(), touched };
         taker.extend_chains(jobs);
         let mut exhausted = Vec::new();
         // One waits for memory or a GPU here: what comes after it would take it away again and again.
@@ -209,18 +209,18 @@ pub(super) fn offered(about: &WorkerInfo, trains: bool) -> Resources {
 }
 
 /// One worker that takes tasks.
-struct Taker<'a> {
+struct LeaseBuilder<'a> {
     worker: Incarnation,
     about: &'a WorkerInfo,
     slots: u32,
     offered: Resources,
-    load: &'a mut Load,
+    load: &'a mut WorkerLoad,
     orders: Vec<Order>,
     /// Jobs of which it has taken tasks, those included of which it cannot be told.
     touched: &'a mut BTreeSet<JobId>,
 }
 
-impl Taker<'_> {
+impl LeaseBuilder<'_> {
     /// Takes up to `share` ready tasks of a class, and what follows each in a chain.
     fn take_ready(&mut self, job: &mut TaskJob, class: ClassIndex, share: u32) {
         let mut taken = 0;
@@ -245,8 +245,8 @@ impl Taker<'_> {
 
     /// Leases what could not be leased ahead before.
     fn extend_chains(&mut self, jobs: &mut BTreeMap<JobId, TaskJob>) {
-        for _ in 0..self.load.tails.len() {
-            let Some((id, task)) = self.load.tails.pop_front() else { return };
+        for _ in 0..self.load.chain_ends.len() {
+            let Some((id, task)) = self.load.chain_ends.pop_front() else { return };
             let Some(job) = jobs.get_mut(&id).filter(|job| job.gives_out()) else { continue };
             if job.leases.get(&self.worker).is_some_and(|tasks| tasks.contains(&task)) {
                 self.follow_chain(job, task);
@@ -266,7 +266,7 @@ impl Taker<'_> {
                 return;
             }
             if self.room(job, class) == 0 {
-                self.load.tails.push_back((job.id.clone(), task));
+                self.load.chain_ends.push_back((job.id.clone(), task));
                 return;
             }
             self.lease(job, next);
@@ -300,7 +300,7 @@ impl Taker<'_> {
         }
         let bytes: usize = order.args.iter().map(OrderArg::travelling_bytes).sum();
         if bytes > MAX_ORDER_BYTES {
-            return job.outbox.untold.push((self.worker, task, bytes));
+            return job.outbox.too_large_to_send.push((self.worker, task, bytes));
         }
         push_order(&mut self.orders, job, order);
     }

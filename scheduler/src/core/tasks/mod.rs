@@ -28,6 +28,6 @@ mod why_not_given;
 pub use graph::MAX_TASKS;
 pub use invalid::InvalidGraph;
 pub use job::TaskJob;
-pub(super) use leasing::Fleet;
+pub(super) use leasing::TaskAssigner;
+pub(super) use training::ParentTask;
 pub use training::Trained;
-pub(super) use training::TrainsFor;

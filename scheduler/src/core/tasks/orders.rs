@@ -55,7 +55,7 @@ impl TaskJob {
             self.changes.faults.insert(task);
         }
         if state == TaskState::Leased {
-            self.unqueue(task);
+            self.clear_queue_deadline(task);
         }
     }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{TaskJob, job::Faults};
+use super::{TaskJob, job::RetryState};
 use crate::{
     core::{Core, Effect, Job, Phase},
     ids::JobId,
@@ -24,7 +24,7 @@ fn not_begun_within(limit_ms: u64, because: &str) -> String {
 
 impl Core {
     /// Fails tasks that have waited for a worker for too long.
-    pub(in crate::core) fn end_queues(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(in crate::core) fn expire_queue_deadlines(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let is_due =
             |job: &TaskJob| job.gives_out() && job.queue.first().is_some_and(|(at, _)| *at <= now_us);
         let due = self.task_jobs.iter().filter(|(_, job)| is_due(job)).map(|(id, _)| id.clone());
@@ -87,26 +87,27 @@ impl TaskJob {
     /// Takes note of when the tasks that became ready must have begun.
     pub(super) fn limit_queued(&mut self, now_us: u64) {
         for task in std::mem::take(&mut self.outbox.queued) {
-            self.unqueue(task);
+            self.clear_queue_deadline(task);
             let limit_ms = self.class_of(task).class.rules.queue_limit_ms;
             let waits = matches!(self.graph.state(task), TaskState::Ready | TaskState::Training);
             let Some(limit_ms) = limit_ms.filter(|_| waits) else { continue };
             let until_us = now_us.saturating_add(limit_ms.saturating_mul(1_000));
             self.queue.insert((until_us, task));
             let attempts = self.graph.slot(task).attempts;
-            let faults = self.faults.entry(task).or_insert_with(|| Faults { attempts, ..Faults::default() });
+            let faults =
+                self.faults.entry(task).or_insert_with(|| RetryState { attempts, ..RetryState::default() });
             faults.queued_until_us = Some(until_us);
             self.changes.faults.insert(task);
         }
     }
 
     /// A task does not wait for a worker any more.
-    pub(super) fn unqueue(&mut self, task: u32) {
+    pub(super) fn clear_queue_deadline(&mut self, task: u32) {
         let Some(faults) = self.faults.get_mut(&task) else { return };
         let Some(until_us) = faults.queued_until_us.take() else { return };
         self.queue.remove(&(until_us, task));
         // What is at its first attempt and has no other fault needs no record.
-        if *faults == (Faults { attempts: faults.attempts.min(1), ..Faults::default() }) {
+        if *faults == (RetryState { attempts: faults.attempts.min(1), ..RetryState::default() }) {
             self.faults.remove(&task);
         }
         self.changes.faults.insert(task);
@@ -115,12 +116,12 @@ impl TaskJob {
     /// Of those whose time is over, the ones that did not fail have begun to train.
     fn forget_begun(&mut self, now_us: u64) {
         while let Some(&(_, task)) = self.queue.first().filter(|(until_us, _)| *until_us <= now_us) {
-            self.unqueue(task);
+            self.clear_queue_deadline(task);
         }
     }
 
     /// The time begins anew for all that wait.
-    pub(super) fn renew_queue(&mut self) {
+    pub(super) fn restart_queue_deadline(&mut self) {
         self.outbox.queued.extend(self.queue.iter().map(|(_, task)| *task));
     }
 
@@ -129,7 +130,7 @@ impl TaskJob {
         if !self.is_running() || self.graph.state(task).is_final() {
             return;
         }
-        self.unqueue(task);
+        self.clear_queue_deadline(task);
         self.outbox.trainings_ended.extend(self.trainings.open.remove(&task));
         let reason = not_begun_within(limit_ms, &because);
         let failure = Failure { cause: FailureCause::Function, code: WAITED_TOO_LONG.to_owned(), reason };

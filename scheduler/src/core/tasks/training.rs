@@ -38,7 +38,7 @@ pub(super) struct Trainings {
 
 /// The attempt at a task for which a job trains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::core) struct TrainsFor {
+pub(in crate::core) struct ParentTask {
     pub job: JobId,
     pub nonce: u32,
     pub task: u32,
@@ -115,7 +115,7 @@ impl Core {
     fn begin_trainings(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) -> bool {
         let Self { jobs, task_jobs, .. } = self;
         let Some(graph) = task_jobs.get_mut(id) else { return false };
-        let is_there = |of: &TrainsFor, training: &JobId| {
+        let is_there = |of: &ParentTask, training: &JobId| {
             jobs.get(training).is_some_and(|job| job.state.trains_for.as_ref() == Some(of))
         };
         let open = graph.trainings.open.iter();
@@ -228,13 +228,13 @@ impl Job {
     }
 }
 
-impl fmt::Display for TrainsFor {
+impl fmt::Display for ParentTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "task {} of {}", self.task, self.job)
     }
 }
 
-impl TrainsFor {
+impl ParentTask {
     /// The nonce of the job: another for each attempt of each submission, and the same when it is drawn again.
     fn draw(&self) -> u32 {
         super::backoff::seed(self.nonce, self.task, self.attempt) as u32
@@ -246,9 +246,9 @@ impl TaskJob {
         !(self.trainings.ready.is_empty() && self.trainings.open.is_empty())
     }
 
-    fn attempt(&self, task: u32) -> TrainsFor {
+    fn attempt(&self, task: u32) -> ParentTask {
         let attempt = self.graph.slot(task).attempts;
-        TrainsFor { job: self.id.clone(), nonce: self.state.nonce, task, attempt }
+        ParentTask { job: self.id.clone(), nonce: self.state.nonce, task, attempt }
     }
 
     /// A task trains, as was stored.
@@ -310,7 +310,7 @@ impl TaskJob {
     fn training_ended(&mut self, task: u32, trained: Result<Trained, Failure>, now_us: u64) {
         let by = Holder::Training(self.training_of(task));
         self.trainings.open.remove(&task);
-        self.unqueue(task);
+        self.clear_queue_deadline(task);
         let ended = trained.and_then(|trained| {
             postcard::to_stdvec(&trained).map(|bytes| Value::Inline(bytes.into())).map_err(|e| Failure {
                 cause: FailureCause::Function,
@@ -321,7 +321,7 @@ impl TaskJob {
         match ended {
             Ok(value) => {
                 self.tell_done(task, &by, now_us);
-                self.task_gave(task, value);
+                self.complete_task(task, value);
             }
             Err(failure) => self.attempt_failed(task, &by, failure, now_us),
         }

@@ -6,7 +6,7 @@ use crate::tasks::Value;
 
 /// A value and how many tasks will still take it.
 #[derive(Debug, Clone, PartialEq)]
-struct KeptValue {
+struct RefCountedValue {
     value: Value,
     uses: u32,
     /// It stays when nobody takes it any more: it is a result.
@@ -16,7 +16,7 @@ struct KeptValue {
 /// The values of one job. Empty ones are not kept: whoever takes them knows that they are empty.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Values {
-    kept: HashMap<u32, KeptValue>,
+    kept: HashMap<u32, RefCountedValue>,
     /// Values that each blob holds: a task and the one that it continues may give the same.
     blobs: HashMap<String, u32>,
     changed: BTreeSet<u32>,
@@ -37,7 +37,7 @@ impl Values {
         if let Some(blob) = value.blob() {
             *self.blobs.entry(blob.digest.clone()).or_default() += 1;
         }
-        self.kept.insert(task, KeptValue { value, uses, stays });
+        self.kept.insert(task, RefCountedValue { value, uses, stays });
         self.changed.insert(task);
     }
 

@@ -49,7 +49,7 @@ impl Emitter {
     }
 
     /// Takes over a node as it is, behind those that are here. Its outputs are those of a node of the graph that is rewritten.
-    pub(crate) fn adopt(&mut self, node: NodeProto) {
+    pub(crate) fn push_node(&mut self, node: NodeProto) {
         self.graph.push(node);
     }
 

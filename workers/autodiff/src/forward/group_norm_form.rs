@@ -41,7 +41,7 @@ fn written_out(graph: GraphProto, types: &Types) -> GraphProto {
     let (mut emitter, nodes) = Emitter::rewriting(graph);
     for node in nodes {
         let last = parts(&mut emitter, &node, types);
-        emitter.adopt(last.unwrap_or(node));
+        emitter.push_node(last.unwrap_or(node));
     }
     emitter.rewritten()
 }

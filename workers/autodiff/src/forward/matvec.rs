@@ -25,7 +25,7 @@ pub(super) fn write_columns(graph: &mut GraphProto, rank: impl Fn(&str) -> Optio
     let (mut emitter, nodes) = Emitter::rewriting(std::mem::take(graph));
     for node in nodes {
         let node = if reads_vector(&node) { with_column(&mut emitter, node) } else { node };
-        emitter.adopt(node);
+        emitter.push_node(node);
     }
     *graph = emitter.rewritten();
     true

@@ -18,7 +18,7 @@ pub(crate) fn write_out_scalers(graph: GraphProto) -> GraphProto {
     let (mut emitter, nodes) = Emitter::rewriting(graph);
     for node in nodes {
         let last = if is_scaler(&node) { parts(&mut emitter, &node) } else { None };
-        emitter.adopt(last.unwrap_or(node));
+        emitter.push_node(last.unwrap_or(node));
     }
     emitter.rewritten()
 }

@@ -120,7 +120,7 @@ pub(crate) fn training_form(
     let (mut statistics, mut found) = (Vec::new(), HashSet::new());
     for mut node in nodes {
         if !is(&node, "BatchNormalization") {
-            emitter.adopt(node);
+            emitter.push_node(node);
             continue;
         }
         let batch = Batch::emit(&mut emitter, &node, types)?;
@@ -129,7 +129,7 @@ pub(crate) fn training_form(
         for (seen, input, output) in nexts {
             let next = batch.next(&mut emitter, &node.input[input], seen);
             if let Some(name) = node.output.get(output).filter(|name| !name.is_empty()) {
-                emitter.adopt(identity(&next, name));
+                emitter.push_node(identity(&next, name));
             }
             let name = origin(&node.input[input], |value| emitter.producer(value)).to_owned();
             if inputs.contains(name.as_str()) && found.insert(name.clone()) {
@@ -140,7 +140,7 @@ pub(crate) fn training_form(
         node.attribute.retain(|attribute| attribute.name == "epsilon");
         node.input[3] = mean;
         node.input[4] = variance;
-        emitter.adopt(node);
+        emitter.push_node(node);
     }
     let written = emitter.rewritten();
     let made = written.node.iter().flat_map(|node| &node.output);

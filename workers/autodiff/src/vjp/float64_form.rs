@@ -34,11 +34,11 @@ pub fn float64_form(graph: GraphProto, types: &Types) -> GraphProto {
                 for (value, output) in
                     values.into_iter().zip(&node.output).filter(|(_, output)| !output.is_empty())
                 {
-                    emitter.adopt(NodeProto::named(output, "Identity", &[&value], &[]));
+                    emitter.push_node(NodeProto::named(output, "Identity", &[&value], &[]));
                 }
             }
             // What cannot be written out stays; whether it can be run is found out when the graph is loaded.
-            _ => emitter.adopt(node),
+            _ => emitter.push_node(node),
         }
     }
     emitter.rewritten()

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use super::{held, input::input, value_cache::ValueCache};
 use crate::functions::{
-    CallFault, Context, Given, GraphParts, StopFlag, ValueStore, added_bytes, move_large_constants,
+    CallFault, CallOutput, Context, GraphParts, StopFlag, ValueStore, added_bytes, move_large_constants,
     task_salt, to_value,
 };
 
@@ -15,14 +15,14 @@ use crate::functions::{
 const MAX_ADDED_BYTES: usize = 16 << 20;
 
 /// What calls need beside their orders.
-pub(in crate::worker) struct Surroundings {
+pub(in crate::worker) struct CallEnvironment {
     /// Where large values lie.
     store: ValueCache,
     /// For async functions.
     runtime: Handle,
 }
 
-impl Surroundings {
+impl CallEnvironment {
     pub(in crate::worker) fn new(store: impl ValueStore + 'static, runtime: Handle) -> Self {
         Self { store: ValueCache::new(Box::new(store)), runtime }
     }
@@ -41,7 +41,7 @@ pub(super) struct Ended {
 pub(super) fn run(
     attempt: &held::Attempt,
     stop: &Arc<StopFlag>,
-    around: &Surroundings,
+    around: &CallEnvironment,
     scratch: &mut Vec<u8>,
 ) -> Ended {
     let (group, order) = (&attempt.group, &attempt.order);
@@ -74,15 +74,15 @@ pub(super) fn run(
 /// What is reported of what a call gave, and the value for tasks that wait here.
 fn outcome(
     attempt: &held::Attempt,
-    given: Given,
+    given: CallOutput,
     added: Option<GraphParts>,
     store: &dyn ValueStore,
 ) -> Result<(Outcome, Option<Bytes>), CallFault> {
     let (job, order) = (&attempt.group.job, &attempt.order);
     let value = match given {
-        Given::Nothing => return Ok((Outcome::Skipped, None)),
-        Given::Added(place) => Err(place),
-        Given::Value(bytes) => Ok(Bytes::from(bytes)),
+        CallOutput::Nothing => return Ok((Outcome::Skipped, None)),
+        CallOutput::Added(place) => Err(place),
+        CallOutput::Value(bytes) => Ok(Bytes::from(bytes)),
     };
     let kept = value.as_ref().ok().cloned();
     let value: Result<Value, u32> = match value {

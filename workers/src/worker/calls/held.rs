@@ -30,14 +30,14 @@ pub(super) struct Group {
 
 /// Tells one order from all others of this worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(super) struct Serial(u64);
+pub(super) struct OrderId(u64);
 
 /// An attempt that may begin, or has begun.
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub group: Arc<Group>,
     pub order: TaskOrder,
-    pub serial: Serial,
+    pub serial: OrderId,
 }
 
 /// An attempt that has ended.
@@ -45,16 +45,16 @@ pub(super) struct Attempt {
 pub(super) struct EndedKey {
     pub job: Arc<JobKey>,
     pub task: TaskIndex,
-    pub serial: Serial,
+    pub serial: OrderId,
 }
 
 #[derive(Debug)]
 struct Held {
     attempt: u16,
-    serial: Serial,
+    serial: OrderId,
     state: State,
     /// Who waits for it; once it has given nothing, those that were dropped with it.
-    waiters: Vec<(TaskIndex, Serial)>,
+    waiters: Vec<(TaskIndex, OrderId)>,
 }
 
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl HeldTasks {
         &mut self,
         orders: OrderGroup,
         function: Option<Arc<RegisteredFunction>>,
-        over: &mut Vec<Serial>,
+        over: &mut Vec<OrderId>,
     ) {
         let OrderGroup { job, nonce, function: id, slots, run_limit_ms, tasks } = orders;
         let key = JobKey { job, nonce };
@@ -110,7 +110,7 @@ impl HeldTasks {
                 }
                 discard(held, order.task, over);
             }
-            let serial = Serial(self.next_serial);
+            let serial = OrderId(self.next_serial);
             self.next_serial += 1;
             let attempt = Attempt { group: group.clone(), order, serial };
             take_in(held, attempt, &mut self.ready);
@@ -118,7 +118,7 @@ impl HeldTasks {
     }
 
     /// Gives up attempts. Those that run are noted in `over`.
-    pub(super) fn recall(&mut self, recall: Attempts, over: &mut Vec<Serial>) {
+    pub(super) fn recall(&mut self, recall: Attempts, over: &mut Vec<OrderId>) {
         let Attempts { job, nonce, tasks } = recall;
         let Some(held) = self.jobs.get_mut(&JobKey { job, nonce }) else { return };
         for (task, attempt) in tasks {
@@ -130,7 +130,7 @@ impl HeldTasks {
     }
 
     /// Gives up every attempt that is not among those, as another engine says it. What has ended is still to be reported.
-    pub(super) fn retain(&mut self, ordered: &[&OrderGroup], over: &mut Vec<Serial>) {
+    pub(super) fn retain(&mut self, ordered: &[&OrderGroup], over: &mut Vec<OrderId>) {
         let mut wanted: HashMap<JobKey, HashMap<TaskIndex, u16>> = HashMap::new();
         for group in ordered {
             let key = JobKey { job: group.job.clone(), nonce: group.nonce };
@@ -303,7 +303,7 @@ fn fill_args(args: &mut [OrderArg], parent: TaskIndex, value: &Bytes) {
 fn fill(
     held: &mut JobTasks,
     task: TaskIndex,
-    serial: Serial,
+    serial: OrderId,
     parent: TaskIndex,
     value: &Bytes,
     ready: &mut VecDeque<Attempt>,
@@ -334,7 +334,7 @@ fn drop_waiters(held: &mut JobTasks, task: TaskIndex) {
 }
 
 /// Forgets a task, and what waits for it or was dropped with it. One that runs is noted in `over`.
-fn discard(held: &mut JobTasks, task: TaskIndex, over: &mut Vec<Serial>) {
+fn discard(held: &mut JobTasks, task: TaskIndex, over: &mut Vec<OrderId>) {
     let mut open = vec![(task, None)];
     while let Some((task, serial)) = open.pop() {
         if !held.get(&task).is_some_and(|held| serial.is_none_or(|serial| held.serial == serial)) {

@@ -14,5 +14,5 @@ mod tests;
 mod threads;
 mod value_cache;
 
-pub(super) use attempt::Surroundings;
+pub(super) use attempt::CallEnvironment;
 pub(super) use pool::Pool;

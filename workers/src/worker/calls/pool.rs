@@ -13,7 +13,7 @@ use tokio::{sync::Notify, time::sleep_until};
 use tracing::warn;
 
 use super::{
-    attempt::{Ended, Surroundings},
+    attempt::{CallEnvironment, Ended},
     held::{Attempt, EndedKey, HeldTasks},
     reports::{Batch, Reports},
     running::{Returned, RunningTasks},
@@ -27,7 +27,7 @@ pub(in crate::worker) struct Pool(Arc<Shared>);
 
 struct Shared {
     registry: Registry,
-    around: Surroundings,
+    around: CallEnvironment,
     slots: u32,
     state: Mutex<State>,
     /// Something may begin, or the pool is closed.
@@ -54,7 +54,7 @@ struct State {
 }
 
 /// What a thread does next.
-pub(super) enum Turn {
+pub(super) enum NextStep {
     Run(Attempt),
     End,
 }
@@ -64,7 +64,11 @@ impl Pool {
     ///
     /// # Errors
     /// If the system gives no threads.
-    pub(in crate::worker) fn start(registry: Registry, slots: u32, around: Surroundings) -> io::Result<Self> {
+    pub(in crate::worker) fn start(
+        registry: Registry,
+        slots: u32,
+        around: CallEnvironment,
+    ) -> io::Result<Self> {
         let state = Mutex::new(State { free_slots: slots, ..State::default() });
         let (work, ended, sooner) = Default::default();
         let pool = Self(Arc::new(Shared { registry, around, slots, state, work, ended, sooner }));
@@ -77,7 +81,7 @@ impl Pool {
         Ok(pool)
     }
 
-    pub(super) fn around(&self) -> &Surroundings {
+    pub(super) fn around(&self) -> &CallEnvironment {
         &self.0.around
     }
 
@@ -145,16 +149,16 @@ impl Pool {
     }
 
     /// The first attempt for a thread; waits for one.
-    pub(super) fn next(&self, stop: &Arc<StopFlag>) -> Turn {
+    pub(super) fn next(&self, stop: &Arc<StopFlag>) -> NextStep {
         self.begin(self.lock(), stop)
     }
 
     /// An attempt has ended; the next one for the same thread. `stop` is renewed if it was for that one.
-    pub(super) fn end_and_next(&self, attempt: &Attempt, ended: Ended, stop: &mut Arc<StopFlag>) -> Turn {
+    pub(super) fn end_and_next(&self, attempt: &Attempt, ended: Ended, stop: &mut Arc<StopFlag>) -> NextStep {
         let mut state = self.lock();
         match state.running.end(attempt.serial) {
             Returned::ToWork(slots) => state.free_slots += slots,
-            Returned::Replaced => return Turn::End,
+            Returned::Replaced => return NextStep::End,
         }
         if stop.is_asked() {
             *stop = Arc::default();
@@ -174,11 +178,11 @@ impl Pool {
         self.begin(state, stop)
     }
 
-    fn begin(&self, mut state: MutexGuard<'_, State>, stop: &Arc<StopFlag>) -> Turn {
+    fn begin(&self, mut state: MutexGuard<'_, State>, stop: &Arc<StopFlag>) -> NextStep {
         let slots = self.0.slots;
         loop {
             if state.closed {
-                return Turn::End;
+                return NextStep::End;
             }
             let free = state.free_slots;
             if let Some(attempt) = state.held.begin(free, slots) {
@@ -189,7 +193,7 @@ impl Pool {
                 }
                 // Whoever finds more than it can do wakes the next.
                 self.unlock_and_wake(state);
-                return Turn::Run(attempt);
+                return NextStep::Run(attempt);
             }
             state.idle += 1;
             state = self.0.work.wait(state).unwrap_or_else(PoisonError::into_inner);

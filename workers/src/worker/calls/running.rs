@@ -8,7 +8,7 @@ use std::{
 
 use syncline_scheduler::tasks::{Outcome, TaskEnd};
 
-use super::held::{Attempt, EndedKey, Group, Serial};
+use super::held::{Attempt, EndedKey, Group, OrderId};
 use crate::functions::{CallFault, StopFlag};
 
 /// A function that was told to stop gets this long before its thread is given up.
@@ -17,7 +17,7 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(1);
 /// Attempts that run, each on a thread.
 #[derive(Debug, Default)]
 pub(super) struct RunningTasks {
-    running: HashMap<Serial, Running>,
+    running: HashMap<OrderId, Running>,
     /// Threads whose place others have taken and whose function has not returned.
     given_up: u32,
     /// No deadline is earlier. It may be over, if what it belonged to has ended.
@@ -84,7 +84,7 @@ impl RunningTasks {
     }
 
     /// Its function has returned, or it was given up in the meantime.
-    pub(super) fn end(&mut self, serial: Serial) -> Returned {
+    pub(super) fn end(&mut self, serial: OrderId) -> Returned {
         match self.running.remove(&serial) {
             Some(Running { replaced: false, slots, .. }) => Returned::ToWork(slots),
             _ => {
@@ -95,7 +95,7 @@ impl RunningTasks {
     }
 
     /// Its job is to end: it is told to stop, and has as long as the engine gives it.
-    pub(super) fn tell(&mut self, serial: Serial) {
+    pub(super) fn tell(&mut self, serial: OrderId) {
         if let Some(running) = self.running.get(&serial) {
             running.stop.ask();
         }
@@ -107,7 +107,7 @@ impl RunningTasks {
     }
 
     /// Nobody wants it any more: it is told to stop. `true` if a deadline came up that is earlier than all others.
-    pub(super) fn stop(&mut self, serial: Serial, now: Instant) -> bool {
+    pub(super) fn stop(&mut self, serial: OrderId, now: Instant) -> bool {
         let Some(running) = self.running.get_mut(&serial) else { return false };
         running.stop.ask();
         let at = now + GIVE_UP_AFTER;

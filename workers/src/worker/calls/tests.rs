@@ -20,8 +20,8 @@ use syncline_scheduler::tasks::{
 use tokio::runtime::Runtime;
 
 use super::{
-    Pool, Surroundings,
-    held::{EndedKey, Serial},
+    CallEnvironment, Pool,
+    held::{EndedKey, OrderId},
     reports::Reports,
 };
 use crate::functions::{
@@ -90,7 +90,7 @@ fn usual() -> Registry {
 fn rig(registry: Registry, slots: u32) -> Rig {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let store = Memory::default();
-    let around = Surroundings::new(store.clone(), runtime.handle().clone());
+    let around = CallEnvironment::new(store.clone(), runtime.handle().clone());
     let pool = Pool::start(registry, slots, around).unwrap();
     let limits = pool.clone();
     runtime.spawn(async move { limits.enforce_limits().await });
@@ -404,7 +404,7 @@ fn reports_are_grouped_by_job_in_their_order() {
         let job = Arc::new(JobKey { job: "job".parse().unwrap(), nonce });
         let (task, outcome) = (TaskIndex(task), Outcome::Value(Value::Inline(vec![0; bytes].into())));
         let end = TaskEnd { task, attempt: 1, run_us: 0, outcome };
-        reports.push(EndedKey { job, task, serial: Serial::default() }, end)
+        reports.push(EndedKey { job, task, serial: OrderId::default() }, end)
     };
     let firsts = [push(1, 0, 1), push(1, 1, 1), push(2, 0, 1), push(1, 2, 4 << 20), push(1, 3, 1)];
     assert_eq!(firsts, [true, false, false, false, false]);

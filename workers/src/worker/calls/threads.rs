@@ -4,7 +4,7 @@ use std::{io, sync::Arc, thread};
 
 use super::{
     attempt,
-    pool::{Pool, Turn},
+    pool::{NextStep, Pool},
 };
 use crate::functions::StopFlag;
 
@@ -18,7 +18,7 @@ fn work(pool: &Pool) {
     let mut scratch = Vec::new();
     let mut stop = Arc::new(StopFlag::default());
     let mut turn = pool.next(&stop);
-    while let Turn::Run(attempt) = turn {
+    while let NextStep::Run(attempt) = turn {
         let ended = attempt::run(&attempt, &stop, pool.around(), &mut scratch);
         turn = pool.end_and_next(&attempt, ended, &mut stop);
     }

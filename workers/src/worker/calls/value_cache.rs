@@ -19,11 +19,11 @@ const MAX_BYTES: u64 = 64 << 20;
 /// A store in front of which the values that were used last are kept. Threads that want the same value fetch it once.
 pub(super) struct ValueCache {
     store: Box<dyn ValueStore>,
-    kept: Mutex<Kept>,
+    kept: Mutex<LruEntries>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct LruEntries {
     /// The one that was used last is the last.
     entries: VecDeque<Entry>,
     bytes: u64,
@@ -59,7 +59,7 @@ impl ValueStore for ValueCache {
     }
 }
 
-impl Kept {
+impl LruEntries {
     /// The place of a value, which is the newest from now on. Makes room for one that is new.
     fn entry(&mut self, blob: &BlobValue) -> Entry {
         if let Some(at) = self.entries.iter().position(|entry| entry.blob == *blob)

@@ -4,8 +4,8 @@
 //! for each task that runs it at the same time: a session serves one run at a time, so that there are at most as many as the
 //! worker has slots. They outlive a reconnection to the engine.
 
+mod cache;
 mod fault;
-mod kept;
 mod loaded;
 
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use syncline_ps::PsError;
 use syncline_runtime::{ExecOptions, Runtime};
 
 use self::{
+    cache::{CacheEntry, ModelCache},
     fault::ModelFault,
-    kept::{KeptModels, Place},
     loaded::LoadedModel,
 };
 use crate::functions::{OnnxModel, RUN_MODEL, RegisteredTwice, Registry, ShardValues, StopFlag, Tensor};
@@ -30,12 +30,12 @@ struct Shared {
     runtime: Runtime,
     /// Device and threads of each session.
     exec: ExecOptions,
-    kept: KeptModels<LoadedModel>,
+    kept: ModelCache<LoadedModel>,
 }
 
 impl Models {
     pub(super) fn new(runtime: Runtime, exec: ExecOptions) -> Self {
-        Self(Arc::new(Shared { runtime, exec, kept: KeptModels::default() }))
+        Self(Arc::new(Shared { runtime, exec, kept: ModelCache::default() }))
     }
 
     /// Adds [`RUN_MODEL`], which fetches models from these shards.
@@ -69,7 +69,7 @@ impl Models {
 
     fn load(
         &self,
-        place: &Place<LoadedModel>,
+        place: &CacheEntry<LoadedModel>,
         fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
     ) -> Result<LoadedModel, ModelFault> {
         let Shared { runtime, exec, kept } = &*self.0;

@@ -2,7 +2,7 @@
 
 use syncline_scheduler::tasks::Attempts;
 
-use super::{EndedKey, HeldTasks, Serial, State, drop_waiters};
+use super::{EndedKey, HeldTasks, OrderId, State, drop_waiters};
 use crate::functions::JobKey;
 
 impl HeldTasks {
@@ -11,7 +11,7 @@ impl HeldTasks {
     pub(in super::super) fn stop(
         &mut self,
         stop: Attempts,
-        running: &mut Vec<Serial>,
+        running: &mut Vec<OrderId>,
         ended: &mut Vec<(EndedKey, u16)>,
     ) {
         let Attempts { job, nonce, tasks } = stop;

@@ -31,7 +31,7 @@ pub struct Round {
 
 /// Syncline with some number of shards, medians over the rounds.
 #[derive(Debug, Serialize)]
-pub struct Line {
+pub struct StepLine {
     pub shards: u32,
     pub step_ms: f64,
     /// Medians of the ratios of each round, in percent.
@@ -61,7 +61,7 @@ pub struct Report {
     pub direct_ms: f64,
     pub direct_of_lean: f64,
     pub direct_of_bare: f64,
-    pub syncline: Vec<Line>,
+    pub syncline: Vec<StepLine>,
 }
 
 impl Report {
@@ -73,7 +73,7 @@ impl Report {
                 100.0 * median(rounds.iter().map(|r| f(r) / r.syncline[at].step_ms))
             };
             let roles = rounds.first().into_iter().flat_map(|r| r.syncline[at].cpu_ms.keys());
-            Line {
+            StepLine {
                 shards: *shards,
                 step_ms: of(&|s| s.step_ms),
                 of_lean: share(&|r| r.lean_ms),

@@ -18,7 +18,7 @@ use crate::{
 
 /// How a caller wants to be connected.
 #[derive(Clone, Copy)]
-pub(super) struct Wish<'a> {
+pub(super) struct ConnectOptions<'a> {
     pub token: &'a Token,
     pub limit: Duration,
     pub choice: Choice,
@@ -27,7 +27,7 @@ pub(super) struct Wish<'a> {
 }
 
 /// Why a transport cannot be had from a shard that answers.
-enum Obstacle {
+enum UpgradeError {
     /// The shard is on another machine.
     Elsewhere(String),
     /// It is not to be had, and will not be.
@@ -44,12 +44,12 @@ pub fn connect(
     choice: Choice,
     bytes: u64,
 ) -> Result<Channel, PsError> {
-    let link = open(address, Wish { token, limit, choice, bytes });
+    let link = open(address, ConnectOptions { token, limit, choice, bytes });
     link.map(Link::into_body).map_err(|error| error.into_error(address))
 }
 
 /// Opens a connection to the shard at `address`.
-pub(super) fn open(address: &str, wish: Wish<'_>) -> Result<Link, LinkError> {
+pub(super) fn open(address: &str, wish: ConnectOptions<'_>) -> Result<Link, LinkError> {
     let mut tcp = Link::open(address, wish.token, wish.limit)?;
     if wish.choice == Choice::Only(Transport::Tcp) {
         return Ok(tcp);
@@ -64,22 +64,22 @@ pub(super) fn open(address: &str, wish: Wish<'_>) -> Result<Link, LinkError> {
     let mut shared = unix;
     let obstacle = match shared.share_memory(wish.bytes, wish.limit) {
         Ok(()) => return Ok(shared),
-        Err(LinkError::Fault(fault)) => Obstacle::Refused(fault.to_string()),
-        Err(error) => Obstacle::Failed(error),
+        Err(LinkError::Fault(fault)) => UpgradeError::Refused(fault.to_string()),
+        Err(error) => UpgradeError::Failed(error),
     };
-    let still_in_step = matches!(obstacle, Obstacle::Refused(_));
+    let still_in_step = matches!(obstacle, UpgradeError::Refused(_));
     without(Transport::Shm, obstacle, address, wish.choice)?;
     // The socket of a hand-over that failed half way is out of step; the TCP connection has waited.
     Ok(if still_in_step { shared } else { tcp })
 }
 
 /// Asks over TCP for the shard's unix socket and greets there, if it is on this machine and belongs to our user.
-fn open_unix(tcp: &mut Link, wish: Wish<'_>) -> Result<Result<Link, Obstacle>, LinkError> {
+fn open_unix(tcp: &mut Link, wish: ConnectOptions<'_>) -> Result<Result<Link, UpgradeError>, LinkError> {
     tcp.ask(&Request::LocalSocket)?;
     let path = match tcp.answer()? {
         (Reply::LocalSocket { path: Some(path) }, 0) => path,
         (Reply::LocalSocket { path: None }, 0) => {
-            return Ok(Err(Obstacle::Refused("the shard has no unix socket; its log says why".into())));
+            return Ok(Err(UpgradeError::Refused("the shard has no unix socket; its log says why".into())));
         }
         (reply, _) => return Err(unexpected_reply(&reply)),
     };
@@ -87,32 +87,37 @@ fn open_unix(tcp: &mut Link, wish: Wish<'_>) -> Result<Result<Link, Obstacle>, L
         Ok(socket) => socket,
         Err(error) => return Ok(Err(obstacle_to(&path, error))),
     };
-    Ok(Link::greet(socket, wish.token, wish.limit).map_err(Obstacle::Failed))
+    Ok(Link::greet(socket, wish.token, wish.limit).map_err(UpgradeError::Failed))
 }
 
-fn obstacle_to(path: &str, error: io::Error) -> Obstacle {
+fn obstacle_to(path: &str, error: io::Error) -> UpgradeError {
     match error.kind() {
-        ErrorKind::NotFound => Obstacle::Elsewhere(format!("{path} is not on this machine")),
+        ErrorKind::NotFound => UpgradeError::Elsewhere(format!("{path} is not on this machine")),
         ErrorKind::PermissionDenied | ErrorKind::InvalidInput | ErrorKind::Unsupported => {
-            Obstacle::Refused(format!("{path}: {error}"))
+            UpgradeError::Refused(format!("{path}: {error}"))
         }
-        _ => Obstacle::Failed(LinkError::Broken(error)),
+        _ => UpgradeError::Failed(LinkError::Broken(error)),
     }
 }
 
 /// Goes on without `missing`, and says so, or fails if the choice leaves nothing else.
-fn without(missing: Transport, obstacle: Obstacle, address: &str, choice: Choice) -> Result<(), LinkError> {
+fn without(
+    missing: Transport,
+    obstacle: UpgradeError,
+    address: &str,
+    choice: Choice,
+) -> Result<(), LinkError> {
     let cause = match (choice, obstacle) {
-        (Choice::Only(wanted), Obstacle::Elsewhere(cause) | Obstacle::Refused(cause)) => {
+        (Choice::Only(wanted), UpgradeError::Elsewhere(cause) | UpgradeError::Refused(cause)) => {
             return Err(LinkError::Transport { wanted, cause });
         }
-        (Choice::Only(_), Obstacle::Failed(error)) => return Err(error),
-        (Choice::Auto, Obstacle::Elsewhere(cause)) => {
+        (Choice::Only(_), UpgradeError::Failed(error)) => return Err(error),
+        (Choice::Auto, UpgradeError::Elsewhere(cause)) => {
             debug!(%address, %cause, "no unix socket to this shard");
             return Ok(());
         }
-        (Choice::Auto, Obstacle::Refused(cause)) => cause,
-        (Choice::Auto, Obstacle::Failed(error)) => error.into_error(address).to_string(),
+        (Choice::Auto, UpgradeError::Refused(cause)) => cause,
+        (Choice::Auto, UpgradeError::Failed(error)) => error.into_error(address).to_string(),
     };
     warn!(%address, without = %missing, %cause, "connected by a slower transport");
     Ok(())

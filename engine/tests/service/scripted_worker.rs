@@ -49,7 +49,7 @@ pub fn inline(bytes: &[u8]) -> Value {
 }
 
 /// One worker with one connection.
-pub struct Puppet {
+pub struct ScriptedWorker {
     pub calls: WorkerServiceClient,
     pub who: WorkerKey,
     pub cursor: OrderCursor,
@@ -57,7 +57,7 @@ pub struct Puppet {
     pub holding: u32,
 }
 
-impl Puppet {
+impl ScriptedWorker {
     pub async fn register(rig: &Rig, slots: u32) -> Self {
         let calls = rig.worker().await;
         let capacity = Capacity { slots, functions: [function()].into(), ..Capacity::default() };

@@ -11,12 +11,12 @@ const REPEAT_WARNING_AFTER: Duration = Duration::from_secs(60);
 
 /// When an outage began, and when it was logged last.
 #[derive(Debug, Default)]
-pub struct Outage {
+pub struct OutageLogger {
     since: Option<Instant>,
     warned_at: Option<Instant>,
 }
 
-impl Outage {
+impl OutageLogger {
     /// Logs a failed attempt: as a warning if one is due, else at debug level.
     pub fn report(&mut self, error: &dyn std::fmt::Display, hint: &str) {
         match self.is_warning_due(Instant::now()) {
@@ -49,14 +49,14 @@ mod tests {
 
     #[test]
     fn what_lasts_is_said_soon_and_once_a_minute() {
-        let (mut outage, start) = (Outage::default(), Instant::now());
+        let (mut outage, start) = (OutageLogger::default(), Instant::now());
         let warned_at = (0..200).filter(|s| outage.is_warning_due(start + Duration::from_secs(*s)));
         assert_eq!(warned_at.collect::<Vec<_>>(), [2, 62, 122, 182]);
     }
 
     #[test]
     fn what_passes_at_once_is_not_said() {
-        let (mut outage, start) = (Outage::default(), Instant::now());
+        let (mut outage, start) = (OutageLogger::default(), Instant::now());
         for second in 0..100 {
             assert!(!outage.is_warning_due(start + Duration::from_secs(second)));
             outage.resolve("the engine is there");

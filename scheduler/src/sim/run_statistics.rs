@@ -18,7 +18,7 @@ use crate::{
 const HISTOGRAM: usize = 32;
 
 /// Sums of a run so far.
-pub(super) struct Tally {
+pub(super) struct RunStatistics {
     out: Outcome,
     /// Updates of the parameters.
     updates: u64,
@@ -33,7 +33,7 @@ pub(super) struct Tally {
     meets: bool,
 }
 
-impl Tally {
+impl RunStatistics {
     pub(super) fn new(scenario: &Scenario, plot_us: u64) -> Self {
         let out = Outcome {
             policy: scenario.policy.to_string(),

@@ -16,14 +16,14 @@ const MAX_MODELS: usize = 32;
 const MAX_BYTES: usize = 1 << 30;
 
 /// The models that were used last, each with its file and what was loaded of it. `L` is a loaded model.
-pub(super) struct KeptModels<L> {
+pub(super) struct ModelCache<L> {
     /// The one that was used last is the last.
-    places: Mutex<VecDeque<Arc<Place<L>>>>,
+    places: Mutex<VecDeque<Arc<CacheEntry<L>>>>,
     max_bytes: usize,
 }
 
 /// What is kept of one model.
-pub(super) struct Place<L> {
+pub(super) struct CacheEntry<L> {
     model: OnnxModel,
     file: OnceLock<Bytes>,
     /// Held while the file is fetched, so that it is once for all who want it.
@@ -32,18 +32,18 @@ pub(super) struct Place<L> {
     idle: Mutex<Vec<L>>,
 }
 
-impl<L> Default for KeptModels<L> {
+impl<L> Default for ModelCache<L> {
     fn default() -> Self {
         Self { places: Mutex::default(), max_bytes: MAX_BYTES }
     }
 }
 
-impl<L> KeptModels<L> {
+impl<L> ModelCache<L> {
     /// The place of a model, which is the one used last from now on.
-    pub(super) fn place(&self, model: &OnnxModel) -> Arc<Place<L>> {
+    pub(super) fn place(&self, model: &OnnxModel) -> Arc<CacheEntry<L>> {
         let mut places = lock(&self.places);
         let known = places.iter().position(|place| place.model == *model).and_then(|at| places.remove(at));
-        let place = known.unwrap_or_else(|| Arc::new(Place::new(*model)));
+        let place = known.unwrap_or_else(|| Arc::new(CacheEntry::new(*model)));
         places.push_back(place.clone());
         self.trim(&mut places);
         place
@@ -52,7 +52,7 @@ impl<L> KeptModels<L> {
     /// The model's file, fetched if it is not here.
     pub(super) fn file<E>(
         &self,
-        place: &Place<L>,
+        place: &CacheEntry<L>,
         fetch: impl FnOnce(&str) -> Result<Vec<u8>, E>,
     ) -> Result<Bytes, E> {
         let _fetching = lock(&place.fetching);
@@ -66,16 +66,16 @@ impl<L> KeptModels<L> {
     }
 
     /// Lets go of those that were used longest ago; who uses one still has it.
-    fn trim(&self, places: &mut VecDeque<Arc<Place<L>>>) {
+    fn trim(&self, places: &mut VecDeque<Arc<CacheEntry<L>>>) {
         let bytes =
-            |places: &VecDeque<Arc<Place<L>>>| places.iter().map(|place| place.bytes()).sum::<usize>();
+            |places: &VecDeque<Arc<CacheEntry<L>>>| places.iter().map(|place| place.bytes()).sum::<usize>();
         while places.len() > MAX_MODELS || places.len() > 1 && bytes(places) > self.max_bytes {
             places.pop_front();
         }
     }
 }
 
-impl<L> Place<L> {
+impl<L> CacheEntry<L> {
     fn new(model: OnnxModel) -> Self {
         Self { model, file: OnceLock::new(), fetching: Mutex::default(), idle: Mutex::default() }
     }
@@ -109,12 +109,12 @@ mod tests {
     }
 
     /// What is loaded is told by a number; every file has ten bytes.
-    fn kept() -> KeptModels<u32> {
-        KeptModels { max_bytes: 30, ..KeptModels::default() }
+    fn kept() -> ModelCache<u32> {
+        ModelCache { max_bytes: 30, ..ModelCache::default() }
     }
 
     /// Whether the file had to be fetched.
-    fn fetches(kept: &KeptModels<u32>, name: u8) -> bool {
+    fn fetches(kept: &ModelCache<u32>, name: u8) -> bool {
         let mut fetched = false;
         let place = kept.place(&model(name));
         let fetch = |digest: &str| {
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn many_small_models_are_too_many() {
-        let kept = KeptModels::<u32>::default();
+        let kept = ModelCache::<u32>::default();
         for name in 0..=MAX_MODELS as u8 {
             kept.place(&model(name)).give_back(u32::from(name));
         }
