@@ -7,7 +7,7 @@ use syncline_ps::{
     PsError,
     client::{Canceller, ClientOptions, ShardSet, connect},
     server::{Handle, Options, Server},
-    transport::{Channel, Choice, Transport},
+    transport::{Channel, Transport, TransportChoice},
     wire::{Reply, Request, SessionKey},
 };
 use syncline_scheduler::ids::{Generation, Incarnation};
@@ -33,14 +33,14 @@ impl Shard {
         Self { server: Server::start(options).unwrap(), token, dir }
     }
 
-    fn channel(&self, choice: Choice) -> Result<Channel, PsError> {
+    fn channel(&self, choice: TransportChoice) -> Result<Channel, PsError> {
         let address = self.server.address().to_string();
         connect(&address, &self.token, Duration::from_secs(5), choice, 1 << 20)
     }
 
     /// The file of its unix socket.
     fn local_socket(&self) -> String {
-        let mut tcp = self.channel(Choice::Only(Transport::Tcp)).unwrap();
+        let mut tcp = self.channel(TransportChoice::Only(Transport::Tcp)).unwrap();
         match ask(&mut tcp, &Request::LocalSocket) {
             Reply::LocalSocket { path: Some(path) } => path,
             other => panic!("{other:?}"),
@@ -73,7 +73,7 @@ fn a_worker_on_the_shards_machine_shares_memory_without_being_told() {
 fn a_named_transport_is_taken_and_serves() {
     let shard = Shard::start();
     for transport in [Transport::Tcp, Transport::Unix, Transport::Shm] {
-        let mut channel = shard.channel(Choice::Only(transport)).unwrap();
+        let mut channel = shard.channel(TransportChoice::Only(transport)).unwrap();
         assert_eq!(channel.transport(), transport);
         assert_eq!(ask(&mut channel, &STAT), Reply::BlobStat { bytes: None });
     }
@@ -83,9 +83,9 @@ fn a_named_transport_is_taken_and_serves() {
 fn without_the_unix_socket_it_is_tcp_and_a_named_transport_is_an_error() {
     let shard = Shard::start();
     fs::remove_file(shard.local_socket()).unwrap();
-    assert_eq!(shard.channel(Choice::Auto).unwrap().transport(), Transport::Tcp);
+    assert_eq!(shard.channel(TransportChoice::Auto).unwrap().transport(), Transport::Tcp);
     for named in [Transport::Unix, Transport::Shm] {
-        let error = shard.channel(Choice::Only(named)).err().unwrap();
+        let error = shard.channel(TransportChoice::Only(named)).err().unwrap();
         assert!(matches!(&error, PsError::NoTransport { wanted, .. } if *wanted == named), "{error}");
         assert!(error.to_string().contains("is not on this machine"), "{error}");
     }
@@ -106,7 +106,7 @@ fn the_socket_is_its_owners_alone_and_goes_with_the_shard() {
 fn memory_is_shared_over_a_unix_socket_only_and_once() {
     let shard = Shard::start();
     for transport in [Transport::Tcp, Transport::Shm] {
-        let mut channel = shard.channel(Choice::Only(transport)).unwrap();
+        let mut channel = shard.channel(TransportChoice::Only(transport)).unwrap();
         let answer = ask(&mut channel, &Request::ShareMemory { bytes: u64::MAX });
         assert!(matches!(answer, Reply::Fault(_)), "{answer:?}");
         assert_eq!(ask(&mut channel, &STAT), Reply::BlobStat { bytes: None }, "the connection goes on");

@@ -30,7 +30,7 @@ pub use shard::{
 };
 pub use token::{InvalidToken, Token};
 pub use worker::{
-    Activity, JobSetup, OrderCursor, PollReply, Registered, ShardHello, ShardRegistry, ShardRegistryClient,
-    ShardRegistryRequest, ShardRegistryResponse, WorkerHello, WorkerKey, WorkerService, WorkerServiceClient,
-    WorkerServiceRequest, WorkerServiceResponse, hostname,
+    Activity, JobSetup, OrderCursor, PollReply, RegisterReply, ShardHello, ShardRegistry,
+    ShardRegistryClient, ShardRegistryRequest, ShardRegistryResponse, WorkerHello, WorkerKey, WorkerService,
+    WorkerServiceClient, WorkerServiceRequest, WorkerServiceResponse, hostname,
 };

@@ -35,7 +35,7 @@ pub fn hostname() -> Option<String> {
 
 /// The engine's answer to a worker that registered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Registered {
+pub struct RegisterReply {
     pub epoch: EngineEpoch,
     pub incarnation: Incarnation,
     /// A worker that is not heard of for this long is dropped.
@@ -51,7 +51,7 @@ pub struct WorkerKey {
     pub since: EngineEpoch,
 }
 
-impl Registered {
+impl RegisterReply {
     /// How the worker calls itself from now on.
     pub fn key(&self) -> WorkerKey {
         WorkerKey { incarnation: self.incarnation, since: self.epoch }
@@ -125,7 +125,7 @@ pub struct ShardHello {
 /// Calls of workers.
 #[tarpc::service]
 pub trait WorkerService {
-    async fn register(hello: WorkerHello) -> Result<Registered, EngineFault>;
+    async fn register(hello: WorkerHello) -> Result<RegisterReply, EngineFault>;
     /// Waits up to `wait_ms` for tasks that the worker does not hold yet. Also the sign of life.
     async fn poll(
         who: WorkerKey,

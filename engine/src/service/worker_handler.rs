@@ -21,7 +21,7 @@ use super::{
     sessions::Sessions,
 };
 use crate::rpc::{
-    Activity, EngineFault, JobSetup, OrderCursor, PollReply, Registered, WorkerHello, WorkerKey,
+    Activity, EngineFault, JobSetup, OrderCursor, PollReply, RegisterReply, WorkerHello, WorkerKey,
     WorkerService,
 };
 
@@ -66,7 +66,7 @@ impl WorkerHandler {
 }
 
 impl WorkerService for WorkerHandler {
-    async fn register(self, _: Context, hello: WorkerHello) -> Result<Registered, EngineFault> {
+    async fn register(self, _: Context, hello: WorkerHello) -> Result<RegisterReply, EngineFault> {
         let dispatcher = self.context.dispatcher()?;
         dispatcher.check_writable()?;
         let incarnation = self.context.store.next_incarnation().await.map_err(store_fault)?;
@@ -74,7 +74,7 @@ impl WorkerService for WorkerHandler {
         let about = WorkerInfo { name, host, device, pid, max_batch, trains, capacity };
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
         let silence_ms = u64::try_from(self.context.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
-        let registered = Registered { epoch: dispatcher.epoch, incarnation, silence_ms };
+        let registered = RegisterReply { epoch: dispatcher.epoch, incarnation, silence_ms };
         dispatcher.sessions.register(registered.key(), about.clone());
         self.identify(registered.key(), &dispatcher.sessions)?;
         dispatcher.commit_input(Input::WorkerJoined { worker: incarnation, about }).await?;

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     PsError,
     shard::ReadCondition,
-    transport::{Choice, Transport},
+    transport::{Transport, TransportChoice},
     wire::SessionKey,
 };
 
@@ -29,7 +29,7 @@ pub struct ClientOptions {
     /// others say so every second.
     pub silence_limit: Duration,
     /// How the bytes travel.
-    pub transport: Choice,
+    pub transport: TransportChoice,
 }
 
 impl Default for ClientOptions {
@@ -37,7 +37,7 @@ impl Default for ClientOptions {
         Self {
             retry_limit: Duration::from_secs(10),
             silence_limit: Duration::from_secs(5),
-            transport: Choice::Auto,
+            transport: TransportChoice::Auto,
         }
     }
 }

@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 use super::{Link, LinkError, unexpected_reply};
 use crate::{
     PsError,
-    transport::{Channel, Choice, Transport, connect_unix},
+    transport::{Channel, Transport, TransportChoice, connect_unix},
     wire::{Reply, Request},
 };
 
@@ -21,7 +21,7 @@ use crate::{
 pub(super) struct ConnectOptions<'a> {
     pub token: &'a Token,
     pub limit: Duration,
-    pub choice: Choice,
+    pub choice: TransportChoice,
     /// Length of a usual message.
     pub bytes: u64,
 }
@@ -41,7 +41,7 @@ pub fn connect(
     address: &str,
     token: &Token,
     limit: Duration,
-    choice: Choice,
+    choice: TransportChoice,
     bytes: u64,
 ) -> Result<Channel, PsError> {
     let link = open(address, ConnectOptions { token, limit, choice, bytes });
@@ -51,14 +51,14 @@ pub fn connect(
 /// Opens a connection to the shard at `address`.
 pub(super) fn open(address: &str, wish: ConnectOptions<'_>) -> Result<Link, LinkError> {
     let mut tcp = Link::open(address, wish.token, wish.limit)?;
-    if wish.choice == Choice::Only(Transport::Tcp) {
+    if wish.choice == TransportChoice::Only(Transport::Tcp) {
         return Ok(tcp);
     }
     let unix = match open_unix(&mut tcp, wish)? {
         Ok(unix) => unix,
         Err(obstacle) => return without(Transport::Unix, obstacle, address, wish.choice).map(|()| tcp),
     };
-    if wish.choice == Choice::Only(Transport::Unix) {
+    if wish.choice == TransportChoice::Only(Transport::Unix) {
         return Ok(unix);
     }
     let mut shared = unix;
@@ -105,19 +105,19 @@ fn without(
     missing: Transport,
     obstacle: UpgradeError,
     address: &str,
-    choice: Choice,
+    choice: TransportChoice,
 ) -> Result<(), LinkError> {
     let cause = match (choice, obstacle) {
-        (Choice::Only(wanted), UpgradeError::Elsewhere(cause) | UpgradeError::Refused(cause)) => {
+        (TransportChoice::Only(wanted), UpgradeError::Elsewhere(cause) | UpgradeError::Refused(cause)) => {
             return Err(LinkError::Transport { wanted, cause });
         }
-        (Choice::Only(_), UpgradeError::Failed(error)) => return Err(error),
-        (Choice::Auto, UpgradeError::Elsewhere(cause)) => {
+        (TransportChoice::Only(_), UpgradeError::Failed(error)) => return Err(error),
+        (TransportChoice::Auto, UpgradeError::Elsewhere(cause)) => {
             debug!(%address, %cause, "no unix socket to this shard");
             return Ok(());
         }
-        (Choice::Auto, UpgradeError::Refused(cause)) => cause,
-        (Choice::Auto, UpgradeError::Failed(error)) => error.into_error(address).to_string(),
+        (TransportChoice::Auto, UpgradeError::Refused(cause)) => cause,
+        (TransportChoice::Auto, UpgradeError::Failed(error)) => error.into_error(address).to_string(),
     };
     warn!(%address, without = %missing, %cause, "connected by a slower transport");
     Ok(())

@@ -105,12 +105,12 @@ impl Connections {
 }
 
 /// Removes a connection that has a thread from [`Connections`] when dropped.
-pub(super) struct Registered {
+pub(super) struct ConnectionGuard {
     pub shared: Arc<Shared>,
     number: u64,
 }
 
-impl Registered {
+impl ConnectionGuard {
     pub(super) fn new(shared: Arc<Shared>, socket: &Socket) -> Self {
         let number = shared.connections.insert(socket);
         Self { shared, number }
@@ -121,7 +121,7 @@ impl Registered {
     }
 }
 
-impl Drop for Registered {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.shared.connections.remove(self.number);
     }

@@ -18,7 +18,7 @@ use tracing::debug;
 
 use super::{
     Shared,
-    connections::{CountedControl, Registered},
+    connections::{ConnectionGuard, CountedControl},
     control, tensor,
 };
 use crate::transport::{Channel, Socket, Transport, is_same_user_or_root, size_buffers};
@@ -84,7 +84,7 @@ fn start(
     }
     let Ok(socket) = Socket::accepted(socket, transport) else { return };
     // Within reach of a stop before anything can block.
-    let registered = Registered::new(shared.clone(), &socket);
+    let registered = ConnectionGuard::new(shared.clone(), &socket);
     let (control, name) = (control.clone(), peer.clone());
     let serve = move || {
         if let Err(error) = serve(registered, socket, &name, &control) {
@@ -99,7 +99,7 @@ fn start(
 
 /// Greets one caller and serves it to its end, or hands it to the control runtime.
 fn serve(
-    registered: Registered,
+    registered: ConnectionGuard,
     mut socket: Socket,
     peer: &str,
     control: &runtime::Handle,

@@ -13,7 +13,7 @@ use crate::{
 
 /// The fields of the push's head.
 #[derive(Clone, Copy)]
-pub(super) struct Order<'a> {
+pub(super) struct PushRequest<'a> {
     pub session: &'a SessionKey,
     pub seq: u64,
     pub first_chunk: u32,
@@ -24,7 +24,7 @@ pub(super) struct Order<'a> {
 pub(super) fn serve<D: Duplex>(
     jobs: &JobTable,
     connection: &mut Connection<'_, D>,
-    order: Order<'_>,
+    order: PushRequest<'_>,
     body: u64,
 ) -> io::Result<()> {
     let job = match jobs.find(&order.session.job, order.session.generation) {
@@ -54,7 +54,7 @@ pub(super) fn serve<D: Duplex>(
     connection.answer(ack.map(Reply::Pushed))
 }
 
-fn expected_bytes(job: &JobShard, order: Order<'_>) -> u64 {
+fn expected_bytes(job: &JobShard, order: PushRequest<'_>) -> u64 {
     if order.header.skip {
         return 0;
     }
@@ -65,10 +65,10 @@ fn expected_bytes(job: &JobShard, order: Order<'_>) -> u64 {
 fn receive<D: Duplex>(
     job: &JobShard,
     connection: &mut Connection<'_, D>,
-    order: Order<'_>,
+    order: PushRequest<'_>,
     body: u64,
 ) -> io::Result<Result<PushAck, ShardFault>> {
-    let Order { session, seq, first_chunk, header } = order;
+    let PushRequest { session, seq, first_chunk, header } = order;
     let mut left = body;
     let mut index = first_chunk;
     while left > 0 {

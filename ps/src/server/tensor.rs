@@ -41,7 +41,7 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
         };
         match request {
             Request::Push { session, seq, first_chunk, header } => {
-                let order = push::Order { session: &session, seq, first_chunk, header: &header };
+                let order = push::PushRequest { session: &session, seq, first_chunk, header: &header };
                 push::serve(&shared.jobs, &mut connection, order, body)?;
             }
             Request::Pull { session, condition } => {

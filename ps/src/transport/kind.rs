@@ -13,7 +13,7 @@ pub enum Transport {
 
 /// Which transport a client takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum TransportChoice {
     /// The fastest that works: shared memory with a shard on the same machine, else a unix socket, else TCP.
     #[default]
     Auto,
@@ -46,7 +46,7 @@ impl fmt::Display for Transport {
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for TransportChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => f.write_str("auto"),
@@ -55,7 +55,7 @@ impl fmt::Display for Choice {
     }
 }
 
-impl FromStr for Choice {
+impl FromStr for TransportChoice {
     type Err = UnknownTransport;
 
     fn from_str(given: &str) -> Result<Self, Self::Err> {
@@ -74,10 +74,13 @@ mod tests {
     #[test]
     fn a_choice_reads_as_it_is_written_and_nothing_else_is_one() {
         for name in ["auto", "shm", "unix", "tcp"] {
-            assert_eq!(name.parse::<Choice>().unwrap().to_string(), name);
+            assert_eq!(name.parse::<TransportChoice>().unwrap().to_string(), name);
         }
         for other in ["", "TCP", "memory", "shm "] {
-            assert!(other.parse::<Choice>().unwrap_err().to_string().starts_with("[E437]"), "{other}");
+            assert!(
+                other.parse::<TransportChoice>().unwrap_err().to_string().starts_with("[E437]"),
+                "{other}"
+            );
         }
     }
 }

@@ -23,7 +23,7 @@ mod unix;
 
 pub use channel::Channel;
 pub use duplex::Duplex;
-pub use kind::{Choice, Transport, UnknownTransport};
+pub use kind::{Transport, TransportChoice, UnknownTransport};
 pub(crate) use peer::is_same_user_or_root;
 pub use shm::{Memory, MemorySide};
 pub use socket::Socket;

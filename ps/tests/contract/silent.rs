@@ -15,7 +15,7 @@ use syncline_engine::rpc::{
 use syncline_ps::{
     PsError,
     client::{Canceller, ClientOptions, ReadCondition, ShardSet},
-    transport::{Choice, Transport},
+    transport::{Transport, TransportChoice},
     wire::SessionKey,
 };
 use syncline_scheduler::ids::Incarnation;
@@ -43,8 +43,10 @@ fn a_shard_that_greets_and_then_hangs_is_given_up_within_seconds() {
         }
     });
     // It says nothing of a faster transport either.
-    let options =
-        ClientOptions { transport: Choice::Only(Transport::Tcp), ..options(Duration::from_millis(300)) };
+    let options = ClientOptions {
+        transport: TransportChoice::Only(Transport::Tcp),
+        ..options(Duration::from_millis(300))
+    };
     let canceller = Canceller::default();
     let mut worker =
         ShardSet::connect_with(&[address].as_slice().into(), token, session(), 100, options, canceller)

@@ -62,7 +62,7 @@ impl Core {
         let places_tasks = place || matches!(input, Input::Tick);
         self.dispatch(now_us, input, &mut effects)?;
         if places_tasks {
-            self.place_tasks(now_us, &mut effects);
+            self.lease_tasks(now_us, &mut effects);
         }
         let mut seen = 0;
         loop {
@@ -72,7 +72,7 @@ impl Core {
                 self.find_idle_workers();
                 place = true;
                 // The slot that a training had is a task's again.
-                self.place_tasks(now_us, &mut effects);
+                self.lease_tasks(now_us, &mut effects);
             }
             if place {
                 self.assign_workers(now_us, &mut effects);

@@ -49,7 +49,7 @@ pub use next::{InNext, InResult, IntoNext, Next, Plain};
 pub use onnx_model::{OnnxModel, RUN_MODEL};
 pub use options::CallOptions;
 #[cfg(feature = "worker")]
-pub(crate) use registry::{CallOutput, Registered as RegisteredFunction};
+pub(crate) use registry::{CallOutput, RegisteredFunction};
 #[cfg(feature = "worker")]
 pub use registry::{RegisteredTwice, Registry};
 pub(crate) use stop_flag::StopFlag;

@@ -45,18 +45,18 @@ enum Body {
 }
 
 /// One function of a worker, its types erased.
-pub(crate) struct Registered {
+pub(crate) struct RegisteredFunction {
     pub(crate) name: &'static str,
     body: Body,
 }
 
-impl fmt::Debug for Registered {
+impl fmt::Debug for RegisteredFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
-impl Registered {
+impl RegisteredFunction {
     /// Calls it with the arguments as they travel, one behind the other. `None`: it was asked to stop and did. Async
     /// functions run on this thread, with the timers and sockets of `runtime`.
     pub(crate) fn call(
@@ -94,7 +94,7 @@ impl Registered {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
-    functions: HashMap<FunctionId, Arc<Registered>>,
+    functions: HashMap<FunctionId, Arc<RegisteredFunction>>,
 }
 
 impl Registry {
@@ -118,7 +118,7 @@ impl Registry {
             let input = decode(name, input)?;
             given(name, context, f.call(context, input))
         };
-        self.insert(function.id(), Registered { name, body: Body::Blocking(Box::new(call)) })
+        self.insert(function.id(), RegisteredFunction { name, body: Body::Blocking(Box::new(call)) })
     }
 
     /// Adds an async function. It takes up a slot while it runs, as any other, and is dropped where it waits when nobody
@@ -148,7 +148,7 @@ impl Registry {
             });
             returned.map(|returned| given(name, context, returned)).transpose()
         };
-        self.insert(function.id(), Registered { name, body: Body::Async(Box::new(call)) })
+        self.insert(function.id(), RegisteredFunction { name, body: Body::Async(Box::new(call)) })
     }
 
     /// Adds a function of our own, whose faults have codes.
@@ -166,7 +166,7 @@ impl Registry {
             let output = f(context, decode(name, input)?)?;
             given(name, context, Ok(Next::Value(output)))
         };
-        self.insert(function.id(), Registered { name, body: Body::Blocking(Box::new(call)) })
+        self.insert(function.id(), RegisteredFunction { name, body: Body::Blocking(Box::new(call)) })
     }
 
     /// Whether there is none.
@@ -179,11 +179,11 @@ impl Registry {
         self.functions.keys().cloned().collect()
     }
 
-    pub(crate) fn get(&self, id: &FunctionId) -> Option<&Arc<Registered>> {
+    pub(crate) fn get(&self, id: &FunctionId) -> Option<&Arc<RegisteredFunction>> {
         self.functions.get(id)
     }
 
-    fn insert(&mut self, id: FunctionId, function: Registered) -> Result<(), RegisteredTwice> {
+    fn insert(&mut self, id: FunctionId, function: RegisteredFunction) -> Result<(), RegisteredTwice> {
         if self.functions.keys().any(|known| known.name == id.name) {
             return Err(RegisteredTwice { name: function.name.to_owned() });
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use syncline_engine::rpc::{
-    OutageLogger, Registered, WorkerHello, WorkerServiceClient, hello::Role, hostname, within,
+    OutageLogger, RegisterReply, WorkerHello, WorkerServiceClient, hello::Role, hostname, within,
 };
 use syncline_kit::Device;
 use syncline_runtime::Runtime;
@@ -88,7 +88,7 @@ fn gpus(options: &WorkerOptions) -> u32 {
     u32::from(options.runtime.is_some() && options.exec.device != Device::Cpu)
 }
 
-async fn register(options: &WorkerOptions, link: &Link) -> Result<Registered, WorkerError> {
+async fn register(options: &WorkerOptions, link: &Link) -> Result<RegisterReply, WorkerError> {
     let hello = WorkerHello {
         name: options.name.clone(),
         host: hostname().unwrap_or_else(|| "?".into()),
@@ -129,7 +129,7 @@ struct ExecutorChannels {
 async fn run_session(
     options: &WorkerOptions,
     link: &Link,
-    registered: Registered,
+    registered: RegisterReply,
     models: Option<&Models>,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), WorkerError> {

@@ -7,7 +7,7 @@ use syncline_ps::{
     PsError,
     client::{Addresses, BlobClient, Canceller, ClientOptions, PullStats, ShardSet},
     shard::{PushHeader, ReadCondition},
-    transport::Choice,
+    transport::TransportChoice,
     wire::SessionKey,
 };
 use syncline_runtime::{ExecOptions, Executable, Runtime};
@@ -46,7 +46,7 @@ pub(super) struct WorkerContext {
     pub exec: ExecOptions,
     pub split_batch: bool,
     pub throttle: Throttle,
-    pub transport: Choice,
+    pub transport: TransportChoice,
 }
 
 /// One job in one generation on this worker.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, thread};
 
 use syncline_engine::rpc::{EngineAddresses, Token};
 use syncline_kit::Device;
-use syncline_ps::transport::Choice;
+use syncline_ps::transport::TransportChoice;
 use syncline_runtime::{ExecOptions, Runtime};
 
 use super::{Throttle, WorkerError, machine_memory::machine_memory_bytes};
@@ -25,7 +25,7 @@ pub struct WorkerOptions {
     pub split_batch: bool,
     pub throttle: Throttle,
     /// How parameters and gradients travel between this worker and the shards.
-    pub transport: Choice,
+    pub transport: TransportChoice,
     /// Most samples that fit into memory at once: no policy gives this worker a larger batch.
     pub max_batch: Option<u32>,
     /// Functions that general tasks may call.
@@ -55,7 +55,7 @@ impl WorkerOptions {
             exec: ExecOptions::default(),
             split_batch: false,
             throttle: Throttle::default(),
-            transport: Choice::Auto,
+            transport: TransportChoice::Auto,
             max_batch: None,
             registry,
             slots: default_slots(),

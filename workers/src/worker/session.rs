@@ -9,7 +9,7 @@ use std::{
 
 use syncline_engine::rpc::{
     Activity, CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, OrderCursor, OutageLogger,
-    Registered, WorkerKey, WorkerServiceClient, within,
+    RegisterReply, WorkerKey, WorkerServiceClient, within,
 };
 use syncline_ps::PsError;
 use syncline_scheduler::{
@@ -74,7 +74,12 @@ pub(super) struct Session {
 
 impl Session {
     /// Begins under what the engine has said.
-    pub(super) fn new(link: Link, registered: &Registered, shared: Arc<Shared>, calls: Option<Pool>) -> Self {
+    pub(super) fn new(
+        link: Link,
+        registered: &RegisterReply,
+        shared: Arc<Shared>,
+        calls: Option<Pool>,
+    ) -> Self {
         let (who, epoch) = (registered.key(), Mutex::new(registered.epoch));
         Self { link, who, holding: Mutex::default(), shared, calls, epoch }
     }

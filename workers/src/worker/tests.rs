@@ -16,7 +16,7 @@ use syncline_onnx::{ElementType, GraphBuilder};
 use syncline_ps::{
     client::{BlobClient, ReadCondition, ShardSet},
     server::{Handle, Options, Server},
-    transport::Choice,
+    transport::TransportChoice,
 };
 use syncline_runtime::{ExecOptions, Runtime};
 use syncline_scheduler::{
@@ -221,7 +221,7 @@ impl Rig {
             exec: ExecOptions { intra_threads: self.threads, ..ExecOptions::default() },
             split_batch: self.threads > 1,
             throttle: Throttle::default(),
-            transport: Choice::Auto,
+            transport: TransportChoice::Auto,
         }
     }
 

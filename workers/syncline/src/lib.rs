@@ -104,7 +104,7 @@ pub use syncline_workers::{
 /// ```
 #[cfg(feature = "worker")]
 pub mod worker {
-    pub use syncline_ps::transport::{Choice as TransportChoice, Transport, UnknownTransport};
+    pub use syncline_ps::transport::{Transport, TransportChoice, UnknownTransport};
     pub use syncline_runtime::{ExecOptions, Runtime};
     pub use syncline_workers::{
         functions::{AsyncTaskFunction, Context, IntoNext, Next, RegisteredTwice, Registry, TaskFunction},

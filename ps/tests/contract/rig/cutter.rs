@@ -15,7 +15,7 @@ use syncline_engine::rpc::{
 };
 use syncline_ps::{
     client::connect,
-    transport::{Channel, Choice, Duplex, Memory, Socket, Transport, connect_tcp},
+    transport::{Channel, Duplex, Memory, Socket, Transport, TransportChoice, connect_tcp},
     wire::{Reply, Request},
 };
 
@@ -112,7 +112,7 @@ fn connect_both(mut client: Socket, target: &str, token: &Token) -> Option<(Chan
     client.write_all(&scratch).ok()?;
     let (memory, descriptor) = Memory::create(bytes).unwrap();
     client.upgrade_server(memory, &descriptor).ok()?;
-    let server = connect(target, token, limit, Choice::Only(Transport::Tcp), 0).ok()?;
+    let server = connect(target, token, limit, TransportChoice::Only(Transport::Tcp), 0).ok()?;
     Some((client, server))
 }
 

@@ -18,7 +18,7 @@ use syncline_engine::rpc::{
 use syncline_ps::{
     client::{BlobClient, Canceller, ClientOptions, PushHeader, ShardSet, connect as connect_channel},
     server::{Handle, Options, Server},
-    transport::{Channel, Choice},
+    transport::{Channel, TransportChoice},
     wire::SessionKey,
 };
 use syncline_scheduler::{
@@ -41,7 +41,7 @@ pub const ROUND: PushHeader = PushHeader { mode: PushMode::Accumulate, ..UNIT };
 
 /// A client over the transport of these tests, or an error.
 pub fn client_options() -> ClientOptions {
-    ClientOptions { transport: Choice::Only(super::super::TRANSPORT), ..ClientOptions::default() }
+    ClientOptions { transport: TransportChoice::Only(super::super::TRANSPORT), ..ClientOptions::default() }
 }
 
 pub fn session(incarnation: u64) -> SessionKey {
@@ -172,7 +172,8 @@ impl Rig {
     /// A connection to a shard for bytes that no client of ours sends.
     pub fn channel(&self, shard: usize) -> Channel {
         let (address, limit) = (self.addresses()[shard].clone(), Duration::from_secs(5));
-        connect_channel(&address, &self.token, limit, Choice::Only(super::super::TRANSPORT), 1 << 20).unwrap()
+        connect_channel(&address, &self.token, limit, TransportChoice::Only(super::super::TRANSPORT), 1 << 20)
+            .unwrap()
     }
 
     /// Orders a barrier on every shard.

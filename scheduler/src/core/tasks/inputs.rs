@@ -34,7 +34,7 @@ impl Core {
             Input::TasksEnded { worker, groups } => self.tasks_ended(worker, groups, now_us, effects),
             _ => return Ok(()),
         }
-        self.place_tasks(now_us, effects);
+        self.lease_tasks(now_us, effects);
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl Core {
     }
 
     /// Gives ready tasks to workers that have room.
-    pub(in crate::core) fn place_tasks(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(in crate::core) fn lease_tasks(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let Self { fleet, task_jobs, workers, idle, changed_tasks, .. } = self;
         let trains = |worker: Incarnation, about: &WorkerInfo| about.trains && !idle.contains(&worker);
         let mut matching = Matching { jobs: task_jobs, workers, trains: &trains, touched: BTreeSet::new() };

@@ -109,7 +109,7 @@ impl Core {
             graph.training_ended(task, trained, now_us);
         }
         self.note(id, now_us, effects);
-        self.place_tasks(now_us, effects);
+        self.lease_tasks(now_us, effects);
     }
 
     fn begin_trainings(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) -> bool {

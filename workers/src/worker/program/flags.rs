@@ -4,7 +4,7 @@ use std::{env, ffi::OsString, path::PathBuf};
 
 use syncline_engine::rpc::EngineAddresses;
 use syncline_kit::Device;
-use syncline_ps::transport::Choice;
+use syncline_ps::transport::TransportChoice;
 use syncline_scheduler::tasks::MemorySize;
 
 use crate::client::{Cluster, FindError};
@@ -39,7 +39,7 @@ pub(super) struct Flags {
     pub labels: Vec<(String, String)>,
     pub memory: Option<MemorySize>,
     pub device: Option<Device>,
-    transport: Option<Choice>,
+    transport: Option<TransportChoice>,
     /// End when the pipe at stdin closes.
     pub exit_with_parent: bool,
     pub help: bool,
@@ -102,11 +102,11 @@ impl Flags {
     }
 
     /// How parameters travel, as they or the environment say.
-    pub(super) fn transport(&self) -> Result<Choice, String> {
+    pub(super) fn transport(&self) -> Result<TransportChoice, String> {
         match (self.transport, env::var("SYNCLINE_TRANSPORT")) {
             (Some(choice), _) => Ok(choice),
             (None, Ok(text)) if !text.is_empty() => parsed(&text),
-            (None, _) => Ok(Choice::Auto),
+            (None, _) => Ok(TransportChoice::Auto),
         }
     }
 
@@ -152,7 +152,7 @@ mod tests {
             labels: vec![("zone".into(), "a".into()), ("b".into(), "c=d".into())],
             memory: Some(MemorySize(3 << 29)),
             device: Some(Device::Cuda(1)),
-            transport: Some(Choice::Only(Transport::Unix)),
+            transport: Some(TransportChoice::Only(Transport::Unix)),
             exit_with_parent: true,
             help: false,
         };

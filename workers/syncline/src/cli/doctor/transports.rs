@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use syncline_engine::rpc::Token;
-use syncline_ps::{client, transport::Choice};
+use syncline_ps::{client, transport::TransportChoice};
 use syncline_workers::{blocking, client::Client};
 
 use super::{Exit, Finding};
@@ -24,7 +24,7 @@ pub(super) async fn check(client: &Client, token: Token) -> Finding {
 fn try_all(addresses: &[String], token: &Token) -> Finding {
     let mut found = Vec::new();
     for (index, address) in addresses.iter().enumerate() {
-        match client::connect(address, token, LIMIT, Choice::Auto, 0) {
+        match client::connect(address, token, LIMIT, TransportChoice::Auto, 0) {
             Ok(channel) => found.push(format!("{} to s{index}", channel.transport())),
             Err(error) => return Finding::fail(CHECK, Exit::Unreachable, error.to_string(), error.hint()),
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use syncline_ps::transport::Choice;
+use syncline_ps::transport::TransportChoice;
 use syncline_runtime::{Device, ExecOptions};
 use syncline_scheduler::tasks::MemorySize;
 use syncline_workers::blocking;
@@ -51,7 +51,7 @@ pub struct WorkerArgs {
     /// How parameters and gradients travel to and from the shards: shm for shared memory, unix or tcp; auto takes the
     /// fastest that works
     #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
-    transport: Choice,
+    transport: TransportChoice,
     /// End when the pipe at stdin closes
     #[arg(long, hide = true)]
     exit_with_parent: bool,

@@ -12,7 +12,7 @@ use std::{
 
 use syncline_engine::rpc::{EngineAddresses, Token};
 use syncline_kit::{RedisOptions, RedisServer};
-use syncline_ps::transport::Choice;
+use syncline_ps::transport::TransportChoice;
 use syncline_workers::{
     blocking,
     client::{Client, token_file},
@@ -52,7 +52,7 @@ impl BenchCluster {
     /// Parameter shards and workers that train, each so many times slower than it could be.
     pub(super) async fn start_training(
         slowdowns: &[f64],
-        transport: Choice,
+        transport: TransportChoice,
         shards: u32,
     ) -> Result<Self, Failure> {
         let worker = |slowdown: &f64| {

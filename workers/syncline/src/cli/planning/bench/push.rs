@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde::Serialize;
-use syncline_ps::transport::{Choice, Transport};
+use syncline_ps::transport::{Transport, TransportChoice};
 
 use super::{lean::Lean, median, tensor_path::TensorPath};
 use crate::cli::{CliError, Failure, print, print_json};
@@ -31,9 +31,9 @@ pub(super) struct PushArgs {
 }
 
 fn one_transport(text: &str) -> Result<Transport, String> {
-    match text.parse::<Choice>().map_err(|error| error.to_string())? {
-        Choice::Only(transport) => Ok(transport),
-        Choice::Auto => Err("name one of shm, unix and tcp".into()),
+    match text.parse::<TransportChoice>().map_err(|error| error.to_string())? {
+        TransportChoice::Only(transport) => Ok(transport),
+        TransportChoice::Auto => Err("name one of shm, unix and tcp".into()),
     }
 }
 
@@ -54,7 +54,7 @@ pub(super) fn push(args: &PushArgs) -> Result<(), Failure> {
     let gradient = vec![1e-3; elements];
     let setting = |source| CliError::Setting { what: format!("the lean loop does not start: {source}") };
     let mut lean = Lean::start(transport, elements).map_err(setting)?;
-    let mut ours = TensorPath::start(&vec![0.0; elements], Choice::Only(transport))?;
+    let mut ours = TensorPath::start(&vec![0.0; elements], TransportChoice::Only(transport))?;
     let mut times = Vec::with_capacity(rounds as usize);
     for round in 0..rounds as usize + WARM_ROUNDS {
         let since = Instant::now();
@@ -98,7 +98,7 @@ fn describe(m: &PushMeasured) -> String {
 /// What a small model feels: round trips, not bandwidth.
 fn small_step_us(transport: Transport) -> Result<f64, Failure> {
     let (gradient, mut values) = (vec![1e-3; SMALL_ELEMENTS], vec![0.0; SMALL_ELEMENTS]);
-    let mut ours = TensorPath::start(&values, Choice::Only(transport))?;
+    let mut ours = TensorPath::start(&values, TransportChoice::Only(transport))?;
     let mut times_us = Vec::with_capacity(SMALL_STEPS);
     for _ in 0..SMALL_STEPS {
         let since = Instant::now();

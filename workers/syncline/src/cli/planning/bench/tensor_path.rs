@@ -12,7 +12,7 @@ use syncline_ps::{
     PsError,
     client::{BlobClient, Canceller, ClientOptions, PushHeader, ReadCondition, ShardSet},
     server::{Handle, Options, Server},
-    transport::Choice,
+    transport::TransportChoice,
     wire::SessionKey,
 };
 use syncline_scheduler::{
@@ -46,7 +46,7 @@ pub(super) struct TensorPath {
 
 impl TensorPath {
     /// Parameters that begin as `values`, all of them one tensor.
-    pub(super) fn start(values: &[f32], transport: Choice) -> Result<Self, Failure> {
+    pub(super) fn start(values: &[f32], transport: TransportChoice) -> Result<Self, Failure> {
         let token = Token::generate();
         let cannot = |source| CliError::Path { path: std::env::temp_dir(), source };
         let dir = tempfile::tempdir().map_err(cannot)?;

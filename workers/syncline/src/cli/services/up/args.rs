@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use syncline_kit::Device;
-use syncline_ps::transport::Choice;
+use syncline_ps::transport::TransportChoice;
 use syncline_workers::client::state_dir;
 
 use super::DEFAULT_LISTEN;
@@ -45,7 +45,7 @@ pub struct UpArgs {
     /// How parameters and gradients travel between workers and shards: shm for shared memory, unix or tcp; auto takes the
     /// fastest that works
     #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
-    transport: Choice,
+    transport: TransportChoice,
     /// Program to start as `PROGRAM worker ...` for each worker, instead of this one
     #[arg(long, value_name = "PROGRAM")]
     worker_bin: Option<PathBuf>,
@@ -72,7 +72,7 @@ pub(crate) struct Plan {
     pub listen: Option<SocketAddr>,
     pub token_file: Option<PathBuf>,
     pub worker_bin: Option<PathBuf>,
-    pub transport: Choice,
+    pub transport: TransportChoice,
     pub json: bool,
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use syncline::{Client, Entry, MetricsPoint, PolicySpec};
-use syncline_ps::transport::Choice;
+use syncline_ps::transport::TransportChoice;
 use syncline_runtime::Runtime;
 use syncline_scheduler::spec::DataSpec;
 use syncline_workers::submit::PreparedJob;
@@ -31,7 +31,7 @@ pub(super) struct ScalingArgs {
     slow: Vec<f64>,
     /// How workers and shard are connected
     #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
-    transport: Choice,
+    transport: TransportChoice,
     /// Length of each run
     #[arg(long, value_name = "S", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,

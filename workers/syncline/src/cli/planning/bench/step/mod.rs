@@ -15,7 +15,7 @@ mod syncline;
 use std::{error::Error, time::Instant};
 
 use serde::Serialize;
-use syncline_ps::transport::Choice;
+use syncline_ps::transport::TransportChoice;
 use syncline_runtime::Runtime;
 use syncline_workers::submit::SubmitError;
 
@@ -56,7 +56,7 @@ pub(super) struct StepArgs {
     shards: Vec<u32>,
     /// How the tensor path and the worker reach the shards
     #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
-    transport: Choice,
+    transport: TransportChoice,
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
