@@ -1,4 +1,4 @@
-//! CIFAR-10: 32x32 colour images of ten kinds of things, ResNet-20.
+//! CIFAR-10: 32x32 color images of ten kinds of things, ResNet-20.
 
 use std::{io, path::Path};
 

@@ -49,7 +49,7 @@ async fn resnet_20_learns_its_images() {
     let view = train(&cifar10::job(&run("cifar10", 8), cifar10::data(None).unwrap()).unwrap()).await;
     assert_eq!(view.job.samples_applied, 8 * 160);
     assert_eq!(view.job.test_samples, Some(40));
-    // Of ten classes, unlearnt: 2.3 and more. So few images say little about others, so that the training loss counts.
+    // Of ten classes, unlearned: 2.3 and more. So few images say little about others, so that the training loss counts.
     let loss = view.job.loss.unwrap();
     assert!(loss < 2.1, "{loss}");
 }
@@ -61,7 +61,7 @@ async fn the_gpt_learns_which_characters_follow() {
     // A quarter of the samples, for a short test.
     *stride *= 4;
     let view = train(&chargpt::job(&run("chargpt", 1), data).unwrap()).await;
-    // Of 78 characters, unlearnt: 4.36. The most frequent one, a blank, is 0.18 of the text.
+    // Of 78 characters, unlearned: 4.36. The most frequent one, a blank, is 0.18 of the text.
     let (loss, accuracy) = (view.job.test_loss.unwrap(), view.job.test_accuracy.unwrap());
     assert!(loss < 3.2 && accuracy > 0.15, "loss {loss}, accuracy {accuracy}");
 }

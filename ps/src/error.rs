@@ -29,7 +29,7 @@ pub enum PsError {
     Greeting { address: String, source: HelloError },
     #[error("[E412] shard {address} broke the protocol: {source}")]
     Protocol { address: String, source: WireError },
-    /// [`Canceller::cancel`](crate::client::Canceller::cancel) was called.
+    /// [`CancelToken::cancel`](crate::client::CancelToken::cancel) was called.
     #[error("[E413] the call was canceled here")]
     Canceled,
     #[error("[E414] {what}: got {got} elements, expected {expected}")]

@@ -5,7 +5,7 @@ use std::{fs, io::Write, net::SocketAddr, os::unix::fs::PermissionsExt, path::Pa
 use syncline_engine::rpc::Token;
 use syncline_ps::{
     PsError,
-    client::{Canceller, ClientOptions, ShardSet, connect},
+    client::{CancelToken, ClientOptions, ShardSet, connect},
     server::{Handle, Options, Server},
     transport::{Channel, Transport, TransportChoice},
     wire::{Reply, Request, SessionKey},
@@ -64,8 +64,14 @@ fn a_worker_on_the_shards_machine_shares_memory_without_being_told() {
         SessionKey { job: "digits".parse().unwrap(), generation: Generation(1), incarnation: Incarnation(1) };
     let addresses = [shard.server.address().to_string()].as_slice().into();
     let options = ClientOptions::default();
-    let worker =
-        ShardSet::connect_with(&addresses, shard.token.clone(), session, 100, options, Canceller::default());
+    let worker = ShardSet::connect_with(
+        &addresses,
+        shard.token.clone(),
+        session,
+        100,
+        options,
+        CancelToken::default(),
+    );
     assert_eq!(worker.unwrap().transports().collect::<Vec<_>>(), [Transport::Shm]);
 }
 

@@ -45,7 +45,7 @@ fn what_an_export_in_eval_form_has_lost_is_said_with_the_line_that_keeps_it() {
         ("folded.dynamo",    true,         true,         false),
         ("kept.dynamo",      false,        true,         false),
         ("training.dynamo",  false,        false,        false),
-        ("optimised.dynamo", true,         false,        false),
+        ("optimized.dynamo", true,         false,        false),
         ("plain.script",     false,        false,        true),
         ("plain.dynamo",     false,        false,        true),
     ];
@@ -73,8 +73,8 @@ fn what_an_export_in_eval_form_has_lost_is_said_with_the_line_that_keeps_it() {
 }
 
 #[test]
-fn what_the_optimiser_makes_of_parameters_is_trained() {
-    let selected = select(&model("optimised.dynamo"), &DeriveOptions::default()).unwrap();
+fn what_the_optimizer_makes_of_parameters_is_trained() {
+    let selected = select(&model("optimized.dynamo"), &DeriveOptions::default()).unwrap();
     let reason = |name: &str| selected.iter().find(|one| one.name == name).unwrap().reason;
     for name in ["a.weight", "a.weight_bias", "b.weight", "b.weight_bias", "fc.weight"] {
         assert_eq!(reason(name), None, "{name}");
@@ -110,7 +110,7 @@ fn scales_that_equal_running_variances_at_export_are_trained_each_for_itself() {
 }
 
 #[test]
-fn scales_and_statistics_that_the_optimiser_made_one_tensor_are_apart_under_the_names_of_pytorch() {
+fn scales_and_statistics_that_the_optimizer_made_one_tensor_are_apart_under_the_names_of_pytorch() {
     let reasons = reasons("merged.dynamo");
     for norm in ["an", "cn"] {
         for part in ["weight", "bias"] {

@@ -34,7 +34,7 @@ fn reduced(graph: &mut GraphBuilder, op: &str, opset: i64, since: i64, x: &str) 
     graph.op(op, &[x, &axes], &[attr_int("keepdims", 0)])
 }
 
-fn normalised(
+fn normalized(
     graph: &mut GraphBuilder,
     op: &str,
     x: &str,
@@ -112,10 +112,10 @@ const CASES: &[Case] = &[
         let (scale, bias) = (weight(g, "scale", &[2]), weight(g, "bias", &[2]));
         g.op("BatchNormalization", &[&x, &scale, &bias, &mean, &variance], &[attr_float("momentum", 0.8)])
     }),
-    ("instance norm", 13..=23, &[3, 4], |g, _, x| normalised(g, "InstanceNormalization", &x, 3, &[])),
-    ("layer norm", 17..=23, &[3, 4], |g, _, x| normalised(g, "LayerNormalization", &x, 4, &[])),
-    ("group norm, a scale per group", 18..=20, &[4, 3], |g, _, x| normalised(g, "GroupNormalization", &x, 2, &[attr_int("num_groups", 2)])),
-    ("group norm, a scale per channel", 21..=23, &[4, 3], |g, _, x| normalised(g, "GroupNormalization", &x, 4, &[attr_int("num_groups", 2)])),
+    ("instance norm", 13..=23, &[3, 4], |g, _, x| normalized(g, "InstanceNormalization", &x, 3, &[])),
+    ("layer norm", 17..=23, &[3, 4], |g, _, x| normalized(g, "LayerNormalization", &x, 4, &[])),
+    ("group norm, a scale per group", 18..=20, &[4, 3], |g, _, x| normalized(g, "GroupNormalization", &x, 2, &[attr_int("num_groups", 2)])),
+    ("group norm, a scale per channel", 21..=23, &[4, 3], |g, _, x| normalized(g, "GroupNormalization", &x, 4, &[attr_int("num_groups", 2)])),
     ("rms norm", 23..=23, &[3, 4], |g, _, x| {
         let scale = weight(g, "scale", &[4]);
         g.op("RMSNormalization", &[&x, &scale], &[])

@@ -26,7 +26,7 @@ impl MessageSize {
     }
 
     fn of_task(task: &TaskOrder) -> Self {
-        let args: usize = task.args.iter().map(OrderArg::travelling_bytes).sum();
+        let args: usize = task.args.iter().map(OrderArg::wire_bytes).sum();
         Self { tasks: 1, bytes: HEADER_BYTES * (1 + task.after.len()) + args }
     }
 }

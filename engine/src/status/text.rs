@@ -129,7 +129,7 @@ mod tests {
 
     #[derive(Debug, PartialEq, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    enum Colour {
+    enum Color {
         DarkRed,
     }
 
@@ -137,7 +137,7 @@ mod tests {
     struct Row {
         count: u64,
         share: Option<f64>,
-        colour: Colour,
+        color: Color,
         #[serde(default)]
         later: u32,
     }
@@ -149,9 +149,9 @@ mod tests {
 
     #[test]
     fn texts_become_numbers_words_and_none() {
-        let known = row(&[("count", "7"), ("share", ""), ("colour", "dark_red"), ("unheard_of", "x")]);
-        assert_eq!(known, Ok(Row { count: 7, share: None, colour: Colour::DarkRed, later: 0 }));
-        let share = row(&[("count", "7"), ("share", "NaN"), ("colour", "dark_red"), ("later", "2")]).unwrap();
+        let known = row(&[("count", "7"), ("share", ""), ("color", "dark_red"), ("unheard_of", "x")]);
+        assert_eq!(known, Ok(Row { count: 7, share: None, color: Color::DarkRed, later: 0 }));
+        let share = row(&[("count", "7"), ("share", "NaN"), ("color", "dark_red"), ("later", "2")]).unwrap();
         assert!(share.share.unwrap().is_nan() && share.later == 2);
     }
 
@@ -159,9 +159,9 @@ mod tests {
     fn what_cannot_be_read_is_an_error_that_says_what() {
         #[rustfmt::skip]
         let cases: [(&[(&str, &str)], &str); 3] = [
-            (&[("count", "-1"), ("share", ""), ("colour", "dark_red")], "`-1` is no number"),
-            (&[("count", "1"), ("share", ""), ("colour", "pink")],      "unknown variant `pink`"),
-            (&[("share", ""), ("colour", "dark_red")],                  "missing field `count`"),
+            (&[("count", "-1"), ("share", ""), ("color", "dark_red")], "`-1` is no number"),
+            (&[("count", "1"), ("share", ""), ("color", "pink")],      "unknown variant `pink`"),
+            (&[("share", ""), ("color", "dark_red")],                  "missing field `count`"),
         ];
         for (fields, cause) in cases {
             let said = row(fields).unwrap_err().to_string();

@@ -7,7 +7,7 @@ use std::{
 
 use syncline_engine::rpc::{ShardFault, Token};
 
-use super::{Canceller, Link, LinkError, cancel::BLOB_SOCKET, unexpected_reply};
+use super::{CancelToken, Link, LinkError, cancel::BLOB_SOCKET, unexpected_reply};
 use crate::{
     PsError,
     wire::{Digest, MAX_BLOB_BYTES, Reply, Request},
@@ -21,18 +21,18 @@ const STEP_BYTES: u64 = 64 << 20;
 pub struct BlobClient {
     token: Token,
     limit: Duration,
-    canceller: Canceller,
+    cancel_token: CancelToken,
 }
 
 impl BlobClient {
     /// A client that shows `token`.
     pub fn new(token: Token) -> Self {
-        Self { token, limit: Duration::from_secs(10), canceller: Canceller::default() }
+        Self { token, limit: Duration::from_secs(10), cancel_token: CancelToken::default() }
     }
 
     /// The same, fetching only as long as nobody cancels.
-    pub fn under(self, canceller: Canceller) -> Self {
-        Self { canceller, ..self }
+    pub fn under(self, cancel_token: CancelToken) -> Self {
+        Self { cancel_token, ..self }
     }
 
     /// Stores `bytes` on the shard at `address` and returns their digest. Nothing is sent if they are there already.
@@ -62,10 +62,10 @@ impl BlobClient {
         let wanted = digest_from_hex(digest)?;
         let mut last = missing(digest);
         for address in addresses {
-            self.canceller.check()?;
+            self.cancel_token.check()?;
             let got = self.get_from(address, wanted);
-            self.canceller.register(BLOB_SOCKET, None);
-            self.canceller.check()?;
+            self.cancel_token.register(BLOB_SOCKET, None);
+            self.cancel_token.check()?;
             match got {
                 Ok(Some(bytes)) if *blake3::hash(&bytes).as_bytes() == wanted => return Ok(bytes),
                 Ok(Some(_)) => last = PsError::Damaged { digest: digest.into(), address: address.clone() },
@@ -102,7 +102,7 @@ impl BlobClient {
 
     fn get_from(&self, address: &str, digest: Digest) -> Result<Option<Vec<u8>>, LinkError> {
         let mut link = Link::open(address, &self.token, self.limit)?;
-        self.canceller.register(BLOB_SOCKET, Some(link.socket()));
+        self.cancel_token.register(BLOB_SOCKET, Some(link.socket()));
         let Some(total) = link.stat_blob(digest)? else { return Ok(None) };
         let total = total.min(MAX_BLOB_BYTES);
         link.ask_blob(digest, 0, total)?;

@@ -13,7 +13,7 @@ use crate::{PsError, transport::Socket};
 /// Ends the calls of the [`ShardSet`](super::ShardSet) and [`BlobClient`](super::BlobClient) that were given it, now and for
 /// good.
 #[derive(Debug, Clone, Default)]
-pub struct Canceller(Arc<State>);
+pub struct CancelToken(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -25,7 +25,7 @@ struct State {
 /// Key of the connection that a blob is fetched over.
 pub(super) const BLOB_SOCKET: usize = usize::MAX;
 
-impl Canceller {
+impl CancelToken {
     /// Shuts every connection down. Calls that block, and all later ones, fail with [`PsError::Canceled`].
     pub fn cancel(&self) {
         self.0.canceled.store(true, Ordering::SeqCst);

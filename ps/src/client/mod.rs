@@ -35,7 +35,7 @@ mod values;
 
 pub use addresses::Addresses;
 pub use blob::{BlobClient, digest_from_hex};
-pub use cancel::Canceller;
+pub use cancel::CancelToken;
 pub(crate) use link::{Link, LinkError, unexpected_reply};
 pub use pull::PullStats;
 pub use push::PushStats;

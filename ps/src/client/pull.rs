@@ -49,7 +49,7 @@ impl ShardSet {
     ///
     /// No barrier that applied a round lies between any two of them; single pushes may, chunk by chunk.
     pub fn pull(&mut self, condition: ReadCondition, into: &mut [f32]) -> Result<PullStats, PsError> {
-        self.canceller.check()?;
+        self.cancel_token.check()?;
         if into.len() as u64 != self.elements {
             return Err(PsError::Length { what: "buffer", got: into.len() as u64, expected: self.elements });
         }

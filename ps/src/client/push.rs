@@ -64,7 +64,7 @@ impl ShardSet {
         gradients: &[&[f32]],
         next: Option<ReadCondition>,
     ) -> Result<PushStats, PsError> {
-        self.canceller.check()?;
+        self.cancel_token.check()?;
         self.drop_requested();
         let started = Instant::now();
         let gather = Gather::new(gradients);

@@ -9,7 +9,7 @@ use syncline_scheduler::{
 };
 
 use super::{
-    Addresses, Canceller, Link, LinkError,
+    Addresses, CancelToken, Link, LinkError,
     retry::RetryBudget,
     transport_upgrade::{self, ConnectOptions},
 };
@@ -44,13 +44,13 @@ impl Default for ClientOptions {
 
 /// Connections of one incarnation to all shards of one job in one generation.
 ///
-/// Not shared between threads; [`ShardSet::canceller`] ends its calls from outside.
+/// Not shared between threads; [`ShardSet::cancel_token`] ends its calls from outside.
 pub struct ShardSet {
     pub(super) session: SessionKey,
     pub(super) elements: u64,
     pub(super) conns: Vec<ShardConn>,
     pub(super) options: ClientOptions,
-    pub(super) canceller: Canceller,
+    pub(super) cancel_token: CancelToken,
     addresses: Addresses,
     token: Token,
 }
@@ -75,8 +75,8 @@ impl ShardSet {
         elements: u64,
     ) -> Result<Self, PsError> {
         let session = SessionKey { job, generation, incarnation };
-        let (options, canceller) = (ClientOptions::default(), Canceller::default());
-        Self::connect_with(&addresses.into(), token, session, elements, options, canceller)
+        let (options, cancel_token) = (ClientOptions::default(), CancelToken::default());
+        Self::connect_with(&addresses.into(), token, session, elements, options, cancel_token)
     }
 
     /// As [`ShardSet::connect`], with addresses that may change, with options, and only as long as nobody cancels.
@@ -86,7 +86,7 @@ impl ShardSet {
         session: SessionKey,
         elements: u64,
         options: ClientOptions,
-        canceller: Canceller,
+        cancel_token: CancelToken,
     ) -> Result<Self, PsError> {
         addresses.clear_unreachable();
         let now = addresses.get();
@@ -99,7 +99,7 @@ impl ShardSet {
         };
         let conns = (0..).zip(now).map(conn).collect();
         let mut shards =
-            Self { session, elements, conns, options, canceller, addresses: addresses.clone(), token };
+            Self { session, elements, conns, options, cancel_token, addresses: addresses.clone(), token };
         let mut retry = RetryBudget::new(options.retry_limit);
         for index in 0..shards.conns.len() {
             while let Err(error) = shards.link(index) {
@@ -110,8 +110,8 @@ impl ShardSet {
     }
 
     /// Ends blocked calls from another thread, for good.
-    pub fn canceller(&self) -> Canceller {
-        self.canceller.clone()
+    pub fn cancel_token(&self) -> CancelToken {
+        self.cancel_token.clone()
     }
 
     /// Parameters of the whole job.
@@ -134,7 +134,7 @@ impl ShardSet {
                 let ClientOptions { silence_limit: limit, transport: choice, .. } = self.options;
                 let wish = ConnectOptions { token: &self.token, limit, choice, bytes: conn.range.len() * 4 };
                 let link = transport_upgrade::open(&conn.address, wish)?;
-                self.canceller.register(index, Some(link.socket()));
+                self.cancel_token.register(index, Some(link.socket()));
                 self.addresses.mark_reached(index);
                 link
             }
@@ -146,7 +146,7 @@ impl ShardSet {
     pub(super) fn drop_link(&mut self, index: usize) {
         self.conns[index].requested = None;
         if self.conns[index].link.take().is_some() {
-            self.canceller.register(index, None);
+            self.cancel_token.register(index, None);
         }
     }
 
@@ -167,7 +167,7 @@ impl ShardSet {
         retry: &mut RetryBudget,
     ) -> Result<(), PsError> {
         self.drop_link(index);
-        self.canceller.check()?;
+        self.cancel_token.check()?;
         let address = &self.conns[index].address;
         let LinkError::Broken(cause) = error else { return Err(error.into_error(address)) };
         tracing::debug!(%address, %cause, job = %self.session.job, "connection to a shard broke");
@@ -181,6 +181,6 @@ impl ShardSet {
             self.conns[index].address = address;
         }
         self.addresses.mark_unreachable(index, &self.conns[index].address);
-        self.canceller.check()
+        self.cancel_token.check()
     }
 }

@@ -214,13 +214,13 @@ fn a_cancel_wakes_a_blocked_pull() {
 fn the_callers_own_cancel_ends_a_blocked_pull_and_everything_after() {
     let rig = Rig::with_job(2, 100);
     let mut worker = rig.worker(1, 100);
-    let canceller = worker.canceller();
+    let cancel_token = worker.cancel_token();
     thread::scope(|scope| {
         let blocked = scope.spawn(move || {
             let first = worker.pull(ReadCondition::version(1), &mut [0.0; 100]);
             (first, worker.push(1, UNIT, &[&[1.0; 100]]))
         });
-        canceller.cancel();
+        cancel_token.cancel();
         let (pull, push) = blocked.join().unwrap();
         assert!(matches!(pull, Err(PsError::Canceled)));
         assert!(matches!(push, Err(PsError::Canceled)));

@@ -7,7 +7,7 @@ use syncline_engine::rpc::{
 };
 use syncline_ps::{
     PsError,
-    client::{Canceller, ClientOptions, ReadCondition, ShardSet},
+    client::{CancelToken, ClientOptions, ReadCondition, ShardSet},
     server::{Options, Server},
     wire::SessionKey,
 };
@@ -69,7 +69,7 @@ fn impatient(rig: &Rig) -> ShardSet {
     let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(1) };
     let options = ClientOptions { retry_limit: Duration::from_millis(50), ..client_options() };
     let addresses = rig.addresses().as_slice().into();
-    ShardSet::connect_with(&addresses, rig.token.clone(), session, 100, options, Canceller::default())
+    ShardSet::connect_with(&addresses, rig.token.clone(), session, 100, options, CancelToken::default())
         .unwrap()
 }
 

@@ -14,7 +14,7 @@ use syncline_engine::rpc::{
 };
 use syncline_ps::{
     PsError,
-    client::{Canceller, ClientOptions, ReadCondition, ShardSet},
+    client::{CancelToken, ClientOptions, ReadCondition, ShardSet},
     transport::{Transport, TransportChoice},
     wire::SessionKey,
 };
@@ -47,9 +47,9 @@ fn a_shard_that_greets_and_then_hangs_is_given_up_within_seconds() {
         transport: TransportChoice::Only(Transport::Tcp),
         ..options(Duration::from_millis(300))
     };
-    let canceller = Canceller::default();
+    let cancel_token = CancelToken::default();
     let mut worker =
-        ShardSet::connect_with(&[address].as_slice().into(), token, session(), 100, options, canceller)
+        ShardSet::connect_with(&[address].as_slice().into(), token, session(), 100, options, cancel_token)
             .unwrap();
     let since = Instant::now();
     let pull = worker.pull(ReadCondition::version(1), &mut [0.0; 100]).unwrap_err();
@@ -62,10 +62,10 @@ fn a_shard_that_hangs_in_the_middle_of_a_push_is_given_up_within_seconds() {
     let rig = Rig::with_job(1, 100_000);
     let cutter = Cutter::start(rig.shards[0].address(), &rig.token, vec![Cut::Hang(100_000); 100]);
     let addresses = [cutter.address.clone()].as_slice().into();
-    let (options, canceller) = (options(Duration::from_millis(100)), Canceller::default());
+    let (options, cancel_token) = (options(Duration::from_millis(100)), CancelToken::default());
     let token = rig.token.clone();
     let mut worker =
-        ShardSet::connect_with(&addresses, token, session(), 100_000, options, canceller).unwrap();
+        ShardSet::connect_with(&addresses, token, session(), 100_000, options, cancel_token).unwrap();
     let since = Instant::now();
     let push = worker.push(1, UNIT, &[&[1.0; 100_000]]).unwrap_err();
     assert!(matches!(push, PsError::Unreachable { .. }), "{push}");
@@ -76,7 +76,7 @@ fn a_shard_that_hangs_in_the_middle_of_a_push_is_given_up_within_seconds() {
 fn a_shard_that_waits_for_others_is_not_taken_for_one_that_hangs() {
     let rig = Rig::with_job(2, 100);
     let mut silence = Duration::from_secs(2);
-    let canceller = Canceller::default();
+    let cancel_token = CancelToken::default();
     let waiting = options(silence);
     let mut worker = ShardSet::connect_with(
         &rig.addresses().as_slice().into(),
@@ -84,7 +84,7 @@ fn a_shard_that_waits_for_others_is_not_taken_for_one_that_hangs() {
         session(),
         100,
         waiting,
-        canceller,
+        cancel_token,
     )
     .unwrap();
     thread::scope(|scope| {

@@ -105,7 +105,7 @@ mod tests {
     /// Batch and ms of a GPU, as published with LBB.
     const GPU: [(u32, f64); 5] = [(2, 14.6), (8, 17.0), (16, 25.1), (64, 72.7), (256, 265.5)];
 
-    fn learnt(measured: &[(u32, f64)]) -> CurveFit {
+    fn learned(measured: &[(u32, f64)]) -> CurveFit {
         let mut fit = CurveFit::default();
         measured.iter().for_each(|&(batch, ms)| fit.observe(batch, (ms * 1e3) as u64));
         fit
@@ -114,14 +114,14 @@ mod tests {
     #[test]
     fn one_batch_size_gives_a_proportional_time() {
         assert_eq!(CurveFit::default().cost(), None);
-        assert_eq!(learnt(&[(0, 9.0)]).cost(), None);
-        let cost = learnt(&[(32, 64.0), (32, 64.0)]).cost();
+        assert_eq!(learned(&[(0, 9.0)]).cost(), None);
+        let cost = learned(&[(32, 64.0), (32, 64.0)]).cost();
         assert_eq!(cost, Some(Cost::Proportional { us_per_sample: 2_000.0 }));
     }
 
     #[test]
     fn the_curve_of_a_gpu_is_flat_and_then_linear() {
-        let cost = learnt(&GPU).cost().unwrap();
+        let cost = learned(&GPU).cost().unwrap();
         let Cost::Curve { flat_us, fixed_us, us_per_sample } = cost else { panic!("{cost:?}") };
         assert!((flat_us - 14_600.0).abs() < 1.0, "{cost:?}");
         assert!((fixed_us - 9_000.0).abs() < 500.0 && (us_per_sample - 1_000.0).abs() < 20.0, "{cost:?}");
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_processor_stays_linear() {
-        let cost = learnt(&[(8, 16.0), (32, 64.0), (128, 256.0)]).cost().unwrap();
+        let cost = learned(&[(8, 16.0), (32, 64.0), (128, 256.0)]).cost().unwrap();
         for batch in [1, 8, 100, 1000] {
             assert!((cost.us(batch) / (2e3 * f64::from(batch)) - 1.0).abs() < 1e-3, "{batch}: {cost:?}");
         }
@@ -140,13 +140,13 @@ mod tests {
 
     #[test]
     fn where_no_batch_took_longer_nothing_is_promised_beyond() {
-        let cost = learnt(&[(8, 20.0), (32, 20.0), (64, 19.0)]).cost().unwrap();
+        let cost = learned(&[(8, 20.0), (32, 20.0), (64, 19.0)]).cost().unwrap();
         assert!((cost.us(64) - 19_667.0).abs() < 1.0 && (cost.us(128) - 39_333.0).abs() < 1.0, "{cost:?}");
     }
 
     #[test]
     fn a_worker_that_slows_down_takes_its_whole_curve_along() {
-        let mut fit = learnt(&GPU);
+        let mut fit = learned(&GPU);
         (0..40).for_each(|_| fit.observe(64, 145_400));
         let cost = fit.cost().unwrap();
         for (batch, ms) in GPU {

@@ -78,7 +78,7 @@ pub struct TaskExplanation {
 }
 
 impl Job {
-    /// The story of the barrier that ends a superstep; `None` if it is not begun or not kept any more.
+    /// The explanation of the barrier that ends a superstep; `None` if it is not begun or not kept any more.
     pub fn explain_barrier(&self, barrier: Superstep) -> Option<BarrierExplanation> {
         let record = self.supersteps.get(&barrier)?;
         let after = |at_us: u64| at_us.saturating_sub(record.opened_us);
@@ -140,7 +140,7 @@ impl Job {
         Some((*self.supersteps.keys().next()?, *self.supersteps.keys().next_back()?))
     }
 
-    /// The story of a task; `None` if the graph never had or will not have it.
+    /// The explanation of a task; `None` if the graph never had or will not have it.
     pub fn explain_task(&self, id: &TaskId) -> Option<TaskExplanation> {
         let Some(task) = self.tasks.get(id) else { return self.absent(id) };
         let needs = task.control.iter().chain(&task.version);
@@ -263,7 +263,7 @@ impl Job {
 
     /// A task that is not in the graph: over and forgotten, or not granted yet.
     fn absent(&self, id: &TaskId) -> Option<TaskExplanation> {
-        let story = |state: &str, because: String| {
+        let explained = |state: &str, because: String| {
             Some(TaskExplanation {
                 task: id.clone(),
                 state: state.to_owned(),
@@ -273,18 +273,20 @@ impl Job {
         };
         let forgotten = "it is over; only the newest finished tasks are kept".to_owned();
         match *id {
-            TaskId::Barrier(n) if n.0 < self.state.closed => story("done", forgotten),
-            TaskId::Barrier(n) if self.supersteps.contains_key(&n) => story("planned", self.barrier_waits(n)),
+            TaskId::Barrier(n) if n.0 < self.state.closed => explained("done", forgotten),
+            TaskId::Barrier(n) if self.supersteps.contains_key(&n) => {
+                explained("planned", self.barrier_waits(n))
+            }
             TaskId::Clock(clock) => match self.clocks.lowest() {
-                Some(low) if low >= clock => story("done", forgotten),
-                _ => story("planned", self.clock_waits(clock)),
+                Some(low) if low >= clock => explained("done", forgotten),
+                _ => explained("planned", self.clock_waits(clock)),
             },
             TaskId::Iteration { worker, seq } => {
                 let member = self.members.get(&worker)?;
                 if seq <= member.granted {
-                    return story("done", forgotten);
+                    return explained("done", forgotten);
                 }
-                story("planned", self.not_granted(worker, seq))
+                explained("planned", self.not_granted(worker, seq))
             }
             _ => None,
         }

@@ -52,7 +52,7 @@ pub enum Input {
         worker: Incarnation,
         about: WorkerInfo,
     },
-    /// Silent for too long, its connection closed, or it said goodbye.
+    /// Silent for too long, its connection closed, or it left.
     WorkerGone {
         worker: Incarnation,
         reason: String,

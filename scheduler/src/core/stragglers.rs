@@ -12,7 +12,7 @@ const SLOW_AT_LEAST_US: u64 = 1_000_000;
 const LOOK_EVERY: u64 = 4;
 
 impl Job {
-    /// Looks at the speeds now and then. Amortised cost per iteration O(log n).
+    /// Looks at the speeds now and then. Amortized cost per iteration O(log n).
     pub(super) fn detect_stragglers(&mut self, now_us: u64) {
         let workers = self.clocks.len() as u64;
         if workers < 2 || !self.state.counters.done.is_multiple_of(LOOK_EVERY * workers) {

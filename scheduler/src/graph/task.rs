@@ -136,7 +136,7 @@ pub enum TaskEvent {
     Canceled,
 }
 
-/// A move the state machine forbids; carries both sides for the task's story.
+/// A move the state machine forbids; carries both sides for the explanation of the task.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E010] a task in state {from:?} does not accept {event:?}")]
 pub struct IllegalTransition {

@@ -29,7 +29,7 @@ const RATE: f32 = 0.3;
 const DAMPING: f32 = 0.5;
 /// Loads change slowly beside their whole range.
 const LOAD_CHANGE_GAIN: f32 = 8.0;
-/// Largest deviation from the mean logarithm that is learnt from or answered: a factor of twenty.
+/// Largest deviation from the mean logarithm that is learned from or answered: a factor of twenty.
 const MAX_DEVIATION: f64 = 3.0;
 /// Times below are as this one: the logarithm of zero is not finite.
 const LEAST_US: f64 = 1e-6;

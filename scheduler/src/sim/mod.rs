@@ -4,7 +4,7 @@
 //! opens supersteps, plans them, grants iterations and closes barriers; simulated workers and a
 //! [`ParameterServerModel`] carry out its effects at once. Control costs no time, and pulls and pushes take what the
 //! scenario says. Draws depend on the seed, the worker and the number of the iteration only, so that policies are
-//! compared on the same machines in the same weather. Pure.
+//! compared on the same machines whose speed varies in the same way. Pure.
 //!
 //! A worker *waits* from the end of an iteration to the start of its next one.
 

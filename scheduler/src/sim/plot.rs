@@ -16,7 +16,7 @@ const FOOT: f64 = 22.0;
 const HEAD: f64 = 46.0;
 const AXIS: f64 = 50.0;
 
-// Okabe and Ito's palette, which colour-blind people can tell apart.
+// Okabe and Ito's palette, which color-blind people can tell apart.
 const BLUE: &str = "#0072B2";
 const SKY: &str = "#56B4E9";
 const ORANGE: &str = "#E69F00";
@@ -136,11 +136,11 @@ fn figures(run: &Outcome) -> String {
     )
 }
 
-fn text(x: f64, y: f64, size: f64, colour: &str, anchor: &str, bold: bool, content: &str) -> String {
+fn text(x: f64, y: f64, size: f64, color: &str, anchor: &str, bold: bool, content: &str) -> String {
     let weight = if bold { r#" font-weight="bold""# } else { "" };
     let content = content.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     format!(
-        r#"<text x="{x:.1}" y="{y:.1}" font-size="{size}" fill="{colour}" text-anchor="{anchor}"{weight}>{content}</text>"#
+        r#"<text x="{x:.1}" y="{y:.1}" font-size="{size}" fill="{color}" text-anchor="{anchor}"{weight}>{content}</text>"#
     )
 }
 

@@ -1,4 +1,4 @@
-//! What is simulated: the workers, their weather, the policy.
+//! What is simulated: the workers, how their speed varies, the policy.
 
 use serde::{Deserialize, Serialize};
 

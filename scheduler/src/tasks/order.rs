@@ -52,13 +52,13 @@ pub const MAX_ORDER_BYTES: usize = 32 << 20;
 
 impl OrderArg {
     /// About as many bytes as it is in a message.
-    pub fn travelling_bytes(&self) -> usize {
+    pub fn wire_bytes(&self) -> usize {
         const HEADER_BYTES: usize = 8;
         HEADER_BYTES
             + match self {
                 Self::Value(value) => value.inline_bytes(),
                 Self::Held(_) => 0,
-                Self::List(args) => args.iter().map(Self::travelling_bytes).sum(),
+                Self::List(args) => args.iter().map(Self::wire_bytes).sum(),
             }
     }
 }

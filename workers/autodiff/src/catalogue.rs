@@ -89,13 +89,13 @@ pub(super) fn way_around(op: &str) -> &'static str {
         ["ConcatFromSequence", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert"];
     match op {
         _ if op.starts_with("com.microsoft.") || op.starts_with("com.ms.") => {
-            "ONNX Runtime's own operators are made by its optimiser; submit the model as its framework exports it"
+            "ONNX Runtime's own operators are made by its optimizer; submit the model as its framework exports it"
         }
         _ if op.starts_with("ai.onnx.ml.") => {
             "classical models are no smooth functions of their numbers; train them with the tool that made them"
         }
         _ if op.contains("Quant") || op.ends_with("Integer") || op.starts_with("QLinear") => {
-            "quantised numbers have no gradient; export the model before it is quantised"
+            "quantized numbers have no gradient; export the model before it is quantized"
         }
         _ if SEQUENCES.contains(&op) => {
             "stack tensors instead of collecting them in a list (torch.stack, torch.cat), and export the model again"

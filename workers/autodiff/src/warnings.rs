@@ -78,7 +78,7 @@ fn of_form(exported: &Exported) -> Vec<String> {
             count => format!(" and {} more", count - 1),
         };
         said.push(format!(
-            "BatchNormalization is folded into the weights in front of it (`{first}`{more}), and will not normalise in \
+            "BatchNormalization is folded into the weights in front of it (`{first}`{more}), and will not normalize in \
              training; export again with {line}"
         ));
     }

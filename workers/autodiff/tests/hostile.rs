@@ -164,7 +164,7 @@ fn an_output_of_negative_size_is_an_error() {
 
 #[test]
 fn shapes_that_do_not_fit_each_other_are_refused_by_the_parameters_name() {
-    // The scale has the shape of the normalised axes; ONNX Runtime's shape inference does not look.
+    // The scale has the shape of the normalized axes; ONNX Runtime's shape inference does not look.
     let mut graph = GraphBuilder::new("unfit");
     let x = graph.input("x", ElementType::F32, &["batch".into(), 3.into(), 2.into()]);
     let scale = graph.weight("scale", &[3, 5], &[0.5; 15]);

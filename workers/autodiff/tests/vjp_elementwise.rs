@@ -86,7 +86,7 @@ fn quotients_and_powers() {
 
 #[test]
 fn a_power_has_no_slope_where_it_is_not_defined() {
-    // The difference at 0 is a kink and not compared; the others must not be spoilt by it.
+    // The difference at 0 is a kink and not compared; the others must not be spoiled by it.
     Case::new("Pow").param_of(&[4], &[0.0, 0.5, 0.0, 2.0]).float(2.5).check("2.5th power at zero");
     Case::new("Pow").param_of(&[3], &[0.0, 0.5, -1.0]).ints(&[0, 1, 2]).check("exponent 0 at zero");
 }

@@ -1,4 +1,4 @@
-//! Gradient rules of normalisations, Dropout, Einsum and Attention against differences; running statistics against a
+//! Gradient rules of normalizations, Dropout, Einsum and Attention against differences; running statistics against a
 //! plain computation in float64.
 
 use syncline_autodiff::{DeriveOptions, Loss, Param, TrainingGraph, accept_ready, derive};
@@ -16,7 +16,7 @@ use crate::slopes::{LINEAR, SMOOTH, Slopes, numbers};
 const MEAN: [f32; 3] = [0.1, -0.2, 0.3];
 const VARIANCE: [f32; 3] = [0.5, 1.5, 2.0];
 
-/// y = batch normalisation of x + w, three channels.
+/// y = batch normalization of x + w, three channels.
 fn batch_norm(sizes: &[usize], opset: i64, epsilon: f32, momentum: f32) -> ModelProto {
     let mut graph = GraphBuilder::new("norm").with_opset(opset);
     let dims: Vec<_> =

@@ -9,7 +9,7 @@ pub type Types = HashMap<String, TensorType>;
 
 /// An ONNX implementation as a compiler: it loads models, infers shapes and folds constants, and runs nothing.
 ///
-/// Models are serialised protobuf. A load costs milliseconds to seconds.
+/// Models are serialized protobuf. A load costs milliseconds to seconds.
 pub trait Compiler {
     /// Loads a model as it is written. The types of its inputs and outputs, symbolic sizes included.
     fn interface_types(&self, model: &[u8]) -> Result<Types, CompileError>;

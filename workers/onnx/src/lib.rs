@@ -8,7 +8,7 @@
 //! [`Graph`] is a graph with an index, on which passes rewrite models. [`GraphBuilder`] writes small forward models by hand
 //! on it, for tests, examples and [`mlp`].
 //!
-//! [`infer_types`] and its neighbours tell the types of all values. The shape rules of the operators are those of an ONNX
+//! [`infer_types`] and its neighbors tell the types of all values. The shape rules of the operators are those of an ONNX
 //! implementation behind the trait [`Compiler`]; this crate has none of its own.
 
 mod attributes;

@@ -1,6 +1,6 @@
 //! The part of `onnx.proto` that Syncline reads and writes, with the field numbers of the standard.
 //!
-//! Fields that are not listed (documentation, quantisation hints, sparse tensors) are dropped when a model is read.
+//! Fields that are not listed (documentation, quantization hints, sparse tensors) are dropped when a model is read.
 //! Sub-messages nest at most 100 deep: prost's own limit, which keeps hostile nesting from overflowing the stack.
 
 use prost::Message;

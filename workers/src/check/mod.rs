@@ -7,9 +7,9 @@
 //! together, as many as the time allows, see `groups`. They are taken in float64, where operators without a float64 kernel
 //! are written as others (`vjp::float64_form`); if one remains, in float32, where they are good to a few per cent only.
 //!
-//! The graph is the one that a job would train, so that normalisation uses the batch and Dropout drops; what it draws is
+//! The graph is the one that a job would train, so that normalization uses the batch and Dropout drops; what it draws is
 //! drawn once, from its own seeds, and kept (`frozen`). Parameters are shaken a little, away from the kinks that rules of
-//! initialisation like to hit, at which a loss has no gradient to compare with.
+//! initialization like to hit, at which a loss has no gradient to compare with.
 //!
 //! [`quick_check`] is the same along one random direction, for a graph that is about to be trained; it finds out more only where
 //! something differs.

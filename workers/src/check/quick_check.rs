@@ -1,7 +1,7 @@
 //! A quick check of a training graph before it is used: one difference of its loss along one random direction.
 //!
 //! In about a second: what would take longer is left to [`check_graph`](super::check_graph). A large graph is therefore
-//! run as it is written, not as ONNX Runtime optimises it. Only where the difference disagrees, everything is looked at
+//! run as it is written, not as ONNX Runtime optimizes it. Only where the difference disagrees, everything is looked at
 //! closely, so that nothing right is refused for a kink or for rounding. Where the loss is a number and its gradients at two random points are none, no training goes anywhere.
 
 use std::time::{Duration, Instant};

@@ -29,7 +29,7 @@ mod tensor;
 #[cfg(test)]
 #[cfg(feature = "worker")]
 mod tests;
-mod travelling;
+mod wire_size;
 
 pub use argument::{ArgumentError, CallArguments, IntoArgument};
 #[cfg(feature = "worker")]
@@ -60,5 +60,5 @@ pub use task_graph::{InvalidCall, TaskGraph};
 pub(crate) use task_value::{task_salt, to_value};
 pub use tensor::{Element, Tensor, TensorError};
 #[cfg(feature = "worker")]
-pub(crate) use travelling::added_bytes;
-pub(crate) use travelling::travelling_bytes;
+pub(crate) use wire_size::added_bytes;
+pub(crate) use wire_size::wire_bytes;

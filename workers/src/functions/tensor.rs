@@ -177,7 +177,7 @@ impl Tensor {
 
 /// As it travels.
 #[derive(Serialize, Deserialize)]
-struct Travelling<'a> {
+struct WireTensor<'a> {
     /// As ONNX numbers the types.
     element: i32,
     shape: Cow<'a, [usize]>,
@@ -188,13 +188,13 @@ struct Travelling<'a> {
 impl Serialize for Tensor {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let (element, shape) = (self.element().code(), Cow::Borrowed(&self.shape[..]));
-        Travelling { element, shape, bytes: Cow::Borrowed(self.bytes()) }.serialize(to)
+        WireTensor { element, shape, bytes: Cow::Borrowed(self.bytes()) }.serialize(to)
     }
 }
 
 impl<'de> Deserialize<'de> for Tensor {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let Travelling { element, shape, bytes } = Travelling::deserialize(from)?;
+        let WireTensor { element, shape, bytes } = WireTensor::deserialize(from)?;
         let numbers = numbers_of_bytes(ElementType::from_code(element), &bytes);
         let tensor = numbers.map(|numbers| Self { shape: shape.into_owned(), numbers });
         let whole = tensor.filter(|tensor| fits(&tensor.shape, tensor.view().len()));
@@ -247,11 +247,11 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_tensor_are_refused() {
-        let travelling = |element, shape: &[usize], bytes: &[u8]| {
-            let travelling = Travelling { element, shape: shape.into(), bytes: bytes.into() };
-            postcard::from_bytes::<Tensor>(&postcard::to_stdvec(&travelling).unwrap()).is_ok()
+        let encoded = |element, shape: &[usize], bytes: &[u8]| {
+            let encoded = WireTensor { element, shape: shape.into(), bytes: bytes.into() };
+            postcard::from_bytes::<Tensor>(&postcard::to_stdvec(&encoded).unwrap()).is_ok()
         };
-        assert!(travelling(1, &[1], &[0; 4]) && travelling(9, &[2], &[0, 1]));
+        assert!(encoded(1, &[1], &[0; 4]) && encoded(9, &[2], &[0, 1]));
         #[rustfmt::skip]
         let bad = [
             ("half a float",       1, &[1][..],             &[0; 3][..]),
@@ -262,7 +262,7 @@ mod tests {
             ("text",               8, &[1],                 &[65]),
         ];
         for (name, element, shape, bytes) in bad {
-            assert!(!travelling(element, shape, bytes), "{name}");
+            assert!(!encoded(element, shape, bytes), "{name}");
         }
     }
 }

@@ -13,7 +13,7 @@ use std::{
 use syncline_engine::rpc::{EngineFault, JobSetup, ShardFault};
 use syncline_ps::{
     PsError,
-    client::{Addresses, Canceller, ReadCondition},
+    client::{Addresses, CancelToken, ReadCondition},
 };
 use syncline_scheduler::{
     core::{Assignment, GradientUse, Outcome, TaskKey, Work},
@@ -47,7 +47,7 @@ pub(super) struct Shared {
     /// Where the shards are, as the engine said last.
     pub shards: Addresses,
     /// Ends the calls of the job that is open, or that opens.
-    canceller: Mutex<Canceller>,
+    cancel_token: Mutex<CancelToken>,
     /// This session is over.
     stopped: AtomicBool,
 }
@@ -61,7 +61,7 @@ impl Shared {
             if let Some(revoked) = queued.get_mut(key) {
                 *revoked = true;
             } else if lock(&self.running).as_ref() == Some(key) {
-                lock(&self.canceller).cancel();
+                lock(&self.cancel_token).cancel();
             }
         }
     }
@@ -97,13 +97,13 @@ impl Shared {
     /// Ends whatever the executor is blocked in, for good.
     pub(super) fn cancel(&self) {
         self.stopped.store(true, Ordering::SeqCst);
-        lock(&self.canceller).cancel();
+        lock(&self.cancel_token).cancel();
     }
 
     /// Gives a job that opens what its calls can be ended with.
-    fn begin_job(&self) -> Canceller {
-        let fresh = Canceller::default();
-        *lock(&self.canceller) = fresh.clone();
+    fn begin_job(&self) -> CancelToken {
+        let fresh = CancelToken::default();
+        *lock(&self.cancel_token) = fresh.clone();
         if self.is_stopped() {
             fresh.cancel();
         }
@@ -116,7 +116,7 @@ impl Shared {
 
     /// Returns when the job that opens is given up.
     pub(super) async fn canceled(&self) {
-        while !lock(&self.canceller).is_canceled() {
+        while !lock(&self.cancel_token).is_canceled() {
             sleep(CANCEL_POLL_INTERVAL).await;
         }
     }
@@ -255,10 +255,10 @@ fn run_one(
         None => {
             // A worker serves one job at a time: what was open before is over.
             open.clear();
-            let canceller = shared.begin_job();
+            let cancel_token = shared.begin_job();
             let JobSetup { train, shards, .. } = shared.timer.waiting(|| setup(&key.job))?;
             shared.shards.set(shards);
-            let job = JobRun::open(context, key, train, shared.shards.clone(), canceller, &shared.timer)?;
+            let job = JobRun::open(context, key, train, shared.shards.clone(), cancel_token, &shared.timer)?;
             open.entry(place).or_insert(job)
         }
     };
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn a_revocation_is_remembered_only_until_its_task_is_in_hand() {
         let shared = Shared::default();
-        let canceller = shared.begin_job();
+        let cancel_token = shared.begin_job();
         let keys: Vec<TaskKey> = (1..=1000).map(key).collect();
         for begun in &keys {
             shared.queue(begun);
@@ -323,12 +323,12 @@ mod tests {
             // The engine says so of every task that was reported meanwhile.
             shared.revoke(&keys);
         }
-        assert!(lock(&shared.queued).is_empty() && !canceller.is_canceled());
+        assert!(lock(&shared.queued).is_empty() && !cancel_token.is_canceled());
         shared.queue(&keys[0]);
         shared.queue(&keys[1]);
         shared.revoke(&keys[1..]);
         assert_eq!((shared.begin(&keys[0]), shared.begin(&keys[1])), ((false, 1), (true, 0)));
-        assert!(!canceller.is_canceled(), "one that never began interrupts nobody");
+        assert!(!cancel_token.is_canceled(), "one that never began interrupts nobody");
     }
 
     #[test]

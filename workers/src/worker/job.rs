@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use syncline_engine::rpc::Token;
 use syncline_ps::{
     PsError,
-    client::{Addresses, BlobClient, Canceller, ClientOptions, PullStats, ShardSet},
+    client::{Addresses, BlobClient, CancelToken, ClientOptions, PullStats, ShardSet},
     shard::{PushHeader, ReadCondition},
     transport::TransportChoice,
     wire::SessionKey,
@@ -75,17 +75,17 @@ pub(super) struct Iteration {
 }
 
 impl JobRun {
-    /// Fetches the blobs, loads the sessions, opens the data and connects to the shards at `addresses`, unless `canceller`
+    /// Fetches the blobs, loads the sessions, opens the data and connects to the shards at `addresses`, unless `cancel_token`
     /// ends it. The same one ends calls that block later.
     pub(super) fn open(
         context: &WorkerContext,
         key: &TaskKey,
         train: TrainSpec,
         addresses: Addresses,
-        canceller: Canceller,
+        cancel_token: CancelToken,
         timer: &TaskTimer,
     ) -> Result<Self, WorkerError> {
-        let blobs = BlobClient::new(context.token.clone()).under(canceller.clone());
+        let blobs = BlobClient::new(context.token.clone()).under(cancel_token.clone());
         let graph = timer.waiting(|| blobs.get(&addresses.get(), &train.model.training_graph))?;
         let (graph, scale) = LossScale::take(graph)?;
         let params = Parameters::new(&train);
@@ -96,7 +96,7 @@ impl JobRun {
         let transport = context.transport;
         let options = ClientOptions { retry_limit: SHARD_TIMEOUT, transport, ..ClientOptions::default() };
         let connect =
-            || ShardSet::connect_with(&addresses, context.token.clone(), at, elements, options, canceller);
+            || ShardSet::connect_with(&addresses, context.token.clone(), at, elements, options, cancel_token);
         let shards = timer.waiting(connect)?;
         let data = DataLoader::open(&train)?;
         info!(job = %key.job, elements, transports = %transports(&shards), "job opened on this worker");
@@ -127,7 +127,7 @@ impl JobRun {
         if let GradientUse::LocalStep { first, last } = it.gradient {
             if !self.local.begins(it.seq, first, last)? {
                 // No shard is asked in the middle of a round: nobody else would end it.
-                let canceled = self.shards.canceller().is_canceled();
+                let canceled = self.shards.cancel_token().is_canceled();
                 return if canceled { Err(PsError::Canceled.into()) } else { Ok(PullStats::default()) };
             }
             opens = Some(first);
@@ -226,7 +226,7 @@ impl JobRun {
 
     fn evaluate_pinned(&mut self, version: u64) -> Result<Outcome, WorkerError> {
         self.timer.waiting(|| self.shards.pull(ReadCondition::Pinned(version), &mut self.params.values))?;
-        let blobs = BlobClient::new(self.context.token.clone()).under(self.shards.canceller());
+        let blobs = BlobClient::new(self.context.token.clone()).under(self.shards.cancel_token());
         let graph =
             self.timer.waiting(|| blobs.get(&self.addresses.get(), &self.train.model.evaluation_graph))?;
         let mut session = Executable::new(&self.context.runtime, &graph, &self.context.exec)?;

@@ -22,9 +22,9 @@ const KEPT: f64 = 0.9;
 const STEPS: i32 = 12;
 const BATCH: u32 = 4;
 
-/// Normalises two features and tells two classes apart.
+/// Normalizes two features and tells two classes apart.
 fn model() -> Vec<u8> {
-    let mut graph = GraphBuilder::new("normalised");
+    let mut graph = GraphBuilder::new("normalized");
     let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
     let inputs = [
         graph.weight("norm.weight", &[2], &[1.0; 2]),

@@ -6,7 +6,7 @@ pass, or to survive.
 
 `embedding_bag`  dynamo exporter: a Loop, at which ONNX Runtime 1.31.1 ends by SIGSEGV where its backward pass is written
 `index_add`      old exporter: a scatter whose indices repeat and that has no reduction, so that it adds nothing up
-`zero_init`      a residual network whose blocks start at zero (zero-initialised normalisation), each sum then on a kink
+`zero_init`      a residual network whose blocks start at zero (zero-initialized normalization), each sum then on a kink
 `distance`       old exporter: distances of points from points, some of them from themselves; it writes the root out, whose
                  derivative at zero is none
 `dropout`        Dropout in training form, by both exporters

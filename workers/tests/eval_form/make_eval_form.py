@@ -6,18 +6,18 @@
 * `folded.script`: torch.onnx.export(dynamo=False) as it is by default.
 * `kept.script`: without constant folding, but in eval(): equal constants are one, with Identity nodes for the others.
 * `training.script`: in training form.
-* `folded.dynamo`: dynamo=True and the optimiser, in eval().
-* `kept.dynamo`: dynamo=True without the optimiser, in eval().
+* `folded.dynamo`: dynamo=True and the optimizer, in eval().
+* `kept.dynamo`: dynamo=True without the optimizer, in eval().
 * `training.dynamo`: the same in train().
-* `optimised.dynamo`: in train(), with the optimiser, which folds all the same, and makes biases of its own.
+* `optimized.dynamo`: in train(), with the optimizer, which folds all the same, and makes biases of its own.
 * `tied.script`, `tied.dynamo`: two layers with one weight, which each exporter calls by the name of another layer.
-* `merged.dynamo`: in train(), with the optimiser, which makes equal tensors one: a fresh norm's scale is its running
+* `merged.dynamo`: in train(), with the optimizer, which makes equal tensors one: a fresh norm's scale is its running
   variance as well, and the scale of every other norm; one of them has no parameters of its own.
 * `copied.dynamo`, `copied.script`: two blocks of which one was copied from the other, so that their random weights are
-  equal; with the optimiser, and in eval() without constant folding.
+  equal; with the optimizer, and in eval() without constant folding.
 * `twice.dynamo`, `twice.script`: a module that is called twice, as each exporter does by default.
 * `padded.dynamo`, `pretrained.dynamo`: an embedding whose row 0 is padding, of zeros or of other numbers.
-* `plain.script`, `plain.dynamo`: a model without normalisation, whose Dropout is lost in eval().
+* `plain.script`, `plain.dynamo`: a model without normalization, whose Dropout is lost in eval().
 """
 
 import argparse
@@ -152,7 +152,7 @@ def main():
         model = fresh(Norms)
         for norm in (model.bn, model.bn2):
             nn.init.normal_(norm.bias)
-        dynamo(model.train(), out / "optimised.dynamo.onnx", True)
+        dynamo(model.train(), out / "optimized.dynamo.onnx", True)
         script(fresh(Tied).train(), out / "tied.script.onnx", **training)
         dynamo(fresh(Tied).train(), out / "tied.dynamo.onnx", False)
         dynamo(fresh(Merged).train(), out / "merged.dynamo.onnx", True)

@@ -16,7 +16,7 @@ use syncline_engine::rpc::{
     ShardRequest, ShardResponse, ShardState, SnapshotFile, Token, connect, hello::Role,
 };
 use syncline_ps::{
-    client::{BlobClient, Canceller, ClientOptions, PushHeader, ShardSet, connect as connect_channel},
+    client::{BlobClient, CancelToken, ClientOptions, PushHeader, ShardSet, connect as connect_channel},
     server::{Handle, Options, Server},
     transport::{Channel, TransportChoice},
     wire::SessionKey,
@@ -165,7 +165,7 @@ impl Rig {
 
     fn connect(&self, addresses: &[String], session: SessionKey, elements: u64) -> ShardSet {
         let (token, options) = (self.token.clone(), client_options());
-        ShardSet::connect_with(&addresses.into(), token, session, elements, options, Canceller::default())
+        ShardSet::connect_with(&addresses.into(), token, session, elements, options, CancelToken::default())
             .unwrap()
     }
 

@@ -298,7 +298,7 @@ impl LeaseBuilder<'_> {
         if !each.is_none() {
             self.load.taken = self.load.taken.plus(each);
         }
-        let bytes: usize = order.args.iter().map(OrderArg::travelling_bytes).sum();
+        let bytes: usize = order.args.iter().map(OrderArg::wire_bytes).sum();
         if bytes > MAX_ORDER_BYTES {
             return job.outbox.too_large_to_send.push((self.worker, task, bytes));
         }

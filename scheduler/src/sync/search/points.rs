@@ -23,7 +23,7 @@ pub trait Points {
     fn at(&self, i: u32) -> u64;
     /// Index of the latest point ≤ `until_us`; `None` if all are later (or there is none).
     fn latest(&self, until_us: u64) -> Option<u32>;
-    /// The longest distance between neighbours, 0 for a single point; `None` if there is no point, or if the
+    /// The longest distance between neighbors, 0 for a single point; `None` if there is no point, or if the
     /// points are not ascending.
     fn longest_gap(&self) -> Option<u64>;
 }

@@ -89,7 +89,7 @@ pub(super) fn is_buffer(name: &str, is_there: impl Fn(&str) -> bool) -> bool {
     is_spectral(owner, last, is_there) || WHOLE.contains(&last)
 }
 
-/// Spectral normalisation keeps its vectors under names that weight normalisation gives to parameters.
+/// Spectral normalization keeps its vectors under names that weight normalization gives to parameters.
 fn is_spectral(owner: &str, last: &str, is_there: impl Fn(&str) -> bool) -> bool {
     ["_u", "_v"].iter().filter_map(|end| last.strip_suffix(end)).any(|stem| {
         let original = format!("{stem}_orig");

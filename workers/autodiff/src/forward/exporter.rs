@@ -31,7 +31,7 @@ pub(crate) enum Exporter {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Exported {
     pub(crate) by: Exporter,
-    /// Where normalisations have been folded into weights: modules, or the folded weights.
+    /// Where normalizations have been folded into weights: modules, or the folded weights.
     pub(crate) folded: Vec<String>,
     /// Whether something shows that the model was exported as it evaluates.
     pub(crate) evaluates: bool,
@@ -88,7 +88,7 @@ fn names_dropout(entry: &StringStringEntryProto) -> bool {
     entry.key == SOURCE && entry.value.to_lowercase().contains("dropout")
 }
 
-/// Modules whose running variance was an input of the program and is no constant of the graph, and that do not normalise
+/// Modules whose running variance was an input of the program and is no constant of the graph, and that do not normalize
 /// any more.
 fn lost_statistics(graph: &GraphProto) -> Vec<String> {
     let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
@@ -99,8 +99,8 @@ fn lost_statistics(graph: &GraphProto) -> Vec<String> {
     let modules = lost.filter_map(|target| target.strip_suffix(".running_var"));
     let norms = graph.node.iter().filter(|node| node.op_type == "BatchNormalization");
     let scopes = norms.filter_map(|node| metadata(&node.metadata_props, SCOPES));
-    let normalising: HashSet<&str> = scopes.flat_map(|scopes| scopes.split('\'')).collect();
-    modules.filter(|module| !normalising.contains(module)).map(str::to_owned).collect()
+    let normalizing: HashSet<&str> = scopes.flat_map(|scopes| scopes.split('\'')).collect();
+    modules.filter(|module| !normalizing.contains(module)).map(str::to_owned).collect()
 }
 
 /// Weights of convolutions under a name of the older exporter's own: it renames those that it has computed.

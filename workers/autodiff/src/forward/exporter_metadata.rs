@@ -4,7 +4,7 @@
 //!
 //! * [`TRAINABLE`] in the model's metadata, as `docs/models.md` shows it: the names that train, one a line.
 //! * PyTorch's exporter of today (`dynamo=True`) notes what each input of its program was: parameter, buffer or lifted
-//!   constant; in the metadata of the value, and in the signature of the graph, which outlives its optimiser. What that
+//!   constant; in the metadata of the value, and in the signature of the graph, which outlives its optimizer. What that
 //!   folded says what it was folded from. `requires_grad` is in neither.
 //!
 //! PyTorch's older exporter notes nothing; see [`is_silent`](ExporterMetadata::is_silent).
@@ -59,7 +59,7 @@ impl ExporterMetadata {
     /// What the exporter says of this constant; `None` if it says nothing at all.
     pub(super) fn kind(&self, name: &str) -> Option<Kind> {
         let kinds = self.kinds.as_ref()?;
-        // Where the optimiser folds a normalisation into `a.weight` without a bias, it makes `a.weight_bias`.
+        // Where the optimizer folds a normalization into `a.weight` without a bias, it makes `a.weight_bias`.
         let known = kinds.get(name).or_else(|| kinds.get(name.strip_suffix("_bias")?));
         Some(known.copied().unwrap_or(Kind::Constant))
     }

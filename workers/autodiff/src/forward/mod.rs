@@ -53,7 +53,7 @@ use training_form::{activate_dropout, statistics};
 /// Oldest operator set the rules know: from 13 on, axes of reductions are inputs and Softmax has one axis.
 const LEAST_OPSET: i64 = 13;
 
-/// Most times that a graph is looked at again because more of its shapes became known; one for each normalisation that
+/// Most times that a graph is looked at again because more of its shapes became known; one for each normalization that
 /// stands behind another, in the worst of cases.
 const MOST_ROUNDS: usize = 100;
 
@@ -216,7 +216,7 @@ fn lift(graph: &mut GraphProto, names: &HashSet<String>) -> Result<Vec<Param>, A
     Ok(params)
 }
 
-/// Which node keeps what it has learnt in its attributes, as the operators of classical models do.
+/// Which node keeps what it has learned in its attributes, as the operators of classical models do.
 fn numbers_in_attributes(graph: &GraphProto) -> String {
     let classical = graph.node.iter().find(|node| {
         node.domain == "ai.onnx.ml" && node.attribute.iter().any(|attribute| attribute.floats.len() > 1)

@@ -32,10 +32,10 @@ fn parts(e: &mut Emitter, node: &NodeProto) -> Option<NodeProto> {
     let (offset, scale) = (constant(&offset), constant(&scale));
     // The operator takes any numbers and gives float32.
     let x = e.cast(x, ElementType::F32);
-    let centred = e.op("Sub", &[&x, &offset], &[]);
+    let centered = e.op("Sub", &[&x, &offset], &[]);
     Some(NodeProto {
         output: node.output.clone(),
         name: node.label().to_owned(),
-        ..NodeProto::unnamed("Mul", &[&centred, &scale], &[])
+        ..NodeProto::unnamed("Mul", &[&centered, &scale], &[])
     })
 }

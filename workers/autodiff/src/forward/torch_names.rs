@@ -1,6 +1,6 @@
 //! Which of PyTorch's tensors a node was written for, whatever constant it reads.
 //!
-//! PyTorch's optimiser (`optimize=True`, the default) makes one of all equal constants, so that a node may read the tensor
+//! PyTorch's optimizer (`optimize=True`, the default) makes one of all equal constants, so that a node may read the tensor
 //! of another module. Its metadata still says what the node came from: `pkg.torch.onnx.fx_node` holds the call with its
 //! arguments, as in `aten.linear.default](args = (%x, %p_fc_weight, %p_fc_bias), ..`, and the signature of the graph names
 //! the tensor behind each argument. Weights that are tied in PyTorch are one argument there, so that what has two names

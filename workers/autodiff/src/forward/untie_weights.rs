@@ -1,7 +1,7 @@
 //! Reading a forward model, with weights apart that PyTorch's older exporter has made one.
 //!
 //! Where that exporter writes a model for evaluation, it keeps one of all constants with equal numbers, and an `Identity`
-//! in the place of each other. In a fresh model the scale of a normalisation is then the running variance as well, and
+//! in the place of each other. In a fresh model the scale of a normalization is then the running variance as well, and
 //! the scales of all layers are one. Nobody meant that: constants of equal numbers throughout become their own again.
 //! Random numbers that are equal stay one, and are warned about ([`same_in_script`]): weights that are tied on purpose
 //! have no `Identity`, but layers that were copied have. What it has folded twice, for two calls of one module, is one.

@@ -23,7 +23,7 @@ enum Class {
     /// In 16 bits between products.
     Plain,
     /// In float32, but its result loses nothing that matters when it is rounded.
-    Normalised,
+    Normalized,
     /// In float32.
     Full,
 }
@@ -72,13 +72,13 @@ impl Table {
             {
                 Class::Plain
             }
-            "Cast" if element(types, node.input.first()) == Some(ElementType::Bool) => Class::Normalised,
+            "Cast" if element(types, node.input.first()) == Some(ElementType::Bool) => Class::Normalized,
             "BatchNormalization"
             | "LayerNormalization"
             | "GroupNormalization"
             | "InstanceNormalization"
             | "RMSNormalization"
-            | "Softmax" => Class::Normalised,
+            | "Softmax" => Class::Normalized,
             _ => Class::Full,
         }
     }
@@ -112,7 +112,7 @@ pub(crate) fn low_nodes(graph: &GraphProto, types: &Types, table: &Table, params
         let worst = operands(node, types).map(of).max().unwrap_or(Origin::Full);
         let (low, origin) = match (table.class(node, types), worst) {
             (Class::Product, _) => (true, Origin::Product),
-            (Class::Normalised, _) => (false, Origin::Product),
+            (Class::Normalized, _) => (false, Origin::Product),
             (Class::Plain, Origin::Product) => (true, Origin::Product),
             (Class::Plain | Class::Full, Origin::Weight) if !node.op_type.starts_with("Gather") => {
                 (false, Origin::Weight)

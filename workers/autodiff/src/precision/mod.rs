@@ -7,7 +7,7 @@
 //! |---|---|
 //! | products and convolutions | 16 bits; their operands are cast, parameters too |
 //! | element by element and by position, between products | 16 bits |
-//! | reductions, normalisation, softmax, loss, squares, powers, quotients, what leads to none of the above | float32 |
+//! | reductions, normalization, softmax, loss, squares, powers, quotients, what leads to none of the above | float32 |
 //!
 //! A value that a residual connection adds up from an embedding on stays float32.
 //!

@@ -39,8 +39,8 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     let product = n.emitter.op("Mul", &[dy, x], &[]);
     let (with_x, total) = (sum(n.emitter, &product, &axes), sum(n.emitter, dy, &axes));
     let level = n.emitter.op("Mul", &[mean, &total], &[]);
-    let centred = n.emitter.op("Sub", &[&with_x, &level], &[]);
-    let dscale = n.emitter.op("Mul", &[&centred, &r], &[]);
+    let centered = n.emitter.op("Sub", &[&with_x, &level], &[]);
+    let dscale = n.emitter.op("Mul", &[&centered, &r], &[]);
 
     let a = n.emitter.op("Mul", &[scale, &r], &[]);
     let a_column = n.reshaped(&a, &column);

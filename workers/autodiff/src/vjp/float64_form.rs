@@ -227,13 +227,13 @@ fn instance_norm(n: &mut NodeGrad<'_>) -> Result<String, AutodiffError> {
     let x = n.input(0);
     let column = [vec![-1], vec![1; n.spatial(x)?.len()]].concat();
     let mean = mean_over_space(n, x)?;
-    let centred = n.call("Sub", &[x, &mean]);
-    let square = n.call("Mul", &[&centred, &centred]);
+    let centered = n.call("Sub", &[x, &mean]);
+    let square = n.call("Mul", &[&centered, &centered]);
     let variance = mean_over_space(n, &square)?;
     let epsilon = n.number(n.node.float("epsilon", 1e-5).into());
     let variance = n.call("Add", &[&variance, &epsilon]);
     let deviation = n.call("Sqrt", &[&variance]);
-    let hat = n.call("Div", &[&centred, &deviation]);
+    let hat = n.call("Div", &[&centered, &deviation]);
     let (scale, bias) = (n.reshaped(n.input(1), &column), n.reshaped(n.input(2), &column));
     let scaled = n.call("Mul", &[&hat, &scale]);
     Ok(n.call("Add", &[&scaled, &bias]))
@@ -251,14 +251,14 @@ fn layer_norm(n: &mut NodeGrad<'_>) -> Result<Vec<String>, AutodiffError> {
         n.call("Div", &[&total, &count])
     };
     let mean = mean_of(n, x);
-    let centred = n.call("Sub", &[x, &mean]);
-    let square = n.call("Mul", &[&centred, &centred]);
+    let centered = n.call("Sub", &[x, &mean]);
+    let square = n.call("Mul", &[&centered, &centered]);
     let variance = mean_of(n, &square);
     let epsilon = n.number(n.node.float("epsilon", 1e-5).into());
     let variance = n.call("Add", &[&variance, &epsilon]);
     let deviation = n.call("Sqrt", &[&variance]);
     let inverse = n.call("Reciprocal", &[&deviation]);
-    let hat = n.call("Mul", &[&centred, &inverse]);
+    let hat = n.call("Mul", &[&centered, &inverse]);
     let mut y = n.call("Mul", &[&hat, n.input(1)]);
     if !n.input(2).is_empty() {
         y = n.call("Add", &[&y, n.input(2)]);

@@ -1,12 +1,12 @@
 //! GroupNormalization and InstanceNormalization: the channels are cut into groups, and each group of each sample is
-//! normalised over its channels and all positions; an instance is a group of one channel.
+//! normalized over its channels and all positions; an instance is a group of one channel.
 //!
 //! y = xhat * scale + bias, per channel, or per group as operator set 18 has it. Source: Wu and He, Group normalization,
 //! arXiv:1803.08494; Ulyanov, Vedaldi and Lempitsky, arXiv:1607.08022.
 
 use syncline_onnx::attr_int;
 
-use super::normalised::Group;
+use super::normalized::Group;
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::sum;
@@ -46,9 +46,9 @@ fn rule(n: &mut NodeGrad<'_>, dy: &str, groups: i64) -> Result<InputGrads, Autod
     let size = n.emitter.op("ReduceProd", &[&sizes], &[attr_int("keepdims", 0)]);
     let group = Group { axes: vec![2, 3], size };
     let mean = group.mean(n, &x4);
-    let centred = n.emitter.op("Sub", &[&x4, &mean], &[]);
-    let r = group.inverse_size(n, &centred, n.node.float("epsilon", 1e-5));
-    let xhat = n.emitter.op("Mul", &[&centred, &r], &[]);
+    let centered = n.emitter.op("Sub", &[&x4, &mean], &[]);
+    let r = group.inverse_size(n, &centered, n.node.float("epsilon", 1e-5));
+    let xhat = n.emitter.op("Mul", &[&centered, &r], &[]);
 
     let dx = if n.needs(0) {
         let g = n.emitter.op("Mul", &[&dy4, &scale4], &[]);

@@ -101,17 +101,17 @@ impl Resized<'_> {
             (at, if distance < reach { weight(distance) } else { 0.0 })
         };
         let parts: Vec<(i64, f32)> = (edge(-1.0)..edge(1.0)).map(near).collect();
-        if self.exclude_outside { self.inside(parts) } else { normalised(parts) }
+        if self.exclude_outside { self.inside(parts) } else { normalized(parts) }
     }
 
     fn inside(&self, mut parts: Vec<(i64, f32)>) -> Vec<(i64, f32)> {
         parts.retain(|(at, _)| (0..self.input as i64).contains(at));
-        normalised(parts)
+        normalized(parts)
     }
 }
 
 /// The same parts with weights that add up to one.
-fn normalised(mut parts: Vec<(i64, f32)>) -> Vec<(i64, f32)> {
+fn normalized(mut parts: Vec<(i64, f32)>) -> Vec<(i64, f32)> {
     let total: f32 = parts.iter().map(|(_, weight)| weight).sum();
     parts.iter_mut().for_each(|(_, weight)| *weight /= total);
     parts

@@ -1,10 +1,10 @@
-//! LayerNormalization and RMSNormalization: y = xhat * scale + bias, normalised over the last axes.
+//! LayerNormalization and RMSNormalization: y = xhat * scale + bias, normalized over the last axes.
 //!
 //! Mean and 1 / deviation are outputs that LayerNormalization can return; RMSNormalization has none and takes no mean
 //! away. dscale = sum(dy * xhat), dbias = sum(dy). Source: Zhang and Sennrich, Root mean square layer normalization,
 //! arXiv:1910.07467, for the second.
 
-use super::normalised::Group;
+use super::normalized::Group;
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::unbroadcast;
@@ -13,8 +13,8 @@ pub(super) fn layer(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodi
     let x = n.input(0);
     let group = group(n)?;
     let (mean, r) = (n.emitter.optional_output(n.output(), 1), n.emitter.optional_output(n.output(), 2));
-    let centred = n.emitter.op("Sub", &[x, &mean], &[]);
-    let xhat = n.emitter.op("Mul", &[&centred, &r], &[]);
+    let centered = n.emitter.op("Sub", &[x, &mean], &[]);
+    let xhat = n.emitter.op("Mul", &[&centered, &r], &[]);
     gradients(n, dy, &group, &xhat, &r, true)
 }
 
@@ -41,12 +41,12 @@ fn gradients(
     group: &Group,
     xhat: &str,
     r: &str,
-    centred: bool,
+    centered: bool,
 ) -> Result<InputGrads, AutodiffError> {
     let (x, scale) = (n.input(0), n.input(1));
     let dx = n.needs(0).then(|| {
         let g = n.emitter.op("Mul", &[dy, scale], &[]);
-        group.backward(n, &g, xhat, r, centred)
+        group.backward(n, &g, xhat, r, centered)
     });
     let dscale = if n.needs(1) {
         let product = n.emitter.op("Mul", &[dy, xhat], &[]);

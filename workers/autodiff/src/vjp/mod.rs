@@ -40,7 +40,7 @@ mod mean_pool;
 mod min_max;
 mod mul;
 mod node_grad;
-mod normalised;
+mod normalized;
 mod pad;
 mod positions;
 mod pow;

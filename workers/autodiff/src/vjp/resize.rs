@@ -140,7 +140,7 @@ fn repeats(weights: &[f32], input: usize, times: usize) -> bool {
     weights.len() == input * input * times && weights.chunks(input.max(1)).enumerate().all(copies)
 }
 
-/// Sums `times` neighbours along an axis of `value`, which has shape `sizes`.
+/// Sums `times` neighbors along an axis of `value`, which has shape `sizes`.
 fn shrunk(
     n: &mut NodeGrad<'_>,
     value: &str,

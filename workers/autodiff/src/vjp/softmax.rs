@@ -8,6 +8,6 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     let (y, axis) = (n.output(), n.node.int("axis", -1));
     let weighted = n.emitter.op("Mul", &[dy, y], &[]);
     let total = sum_keeping(n.emitter, &weighted, &[axis]);
-    let centred = n.emitter.op("Sub", &[dy, &total], &[]);
-    Ok(vec![Some(n.emitter.op("Mul", &[y, &centred], &[]))])
+    let centered = n.emitter.op("Sub", &[dy, &total], &[]);
+    Ok(vec![Some(n.emitter.op("Mul", &[y, &centered], &[]))])
 }

@@ -63,7 +63,7 @@ class LeNet(nn.Module):
 
 
 class ConvNet(nn.Module):
-    """Strides, dilation, groups and global pooling, no normalisation."""
+    """Strides, dilation, groups and global pooling, no normalization."""
 
     def __init__(self):
         super().__init__()
@@ -434,7 +434,7 @@ def expect(name, exporter, out):
                 p -= rate * grads[n]
 
     order = sorted(names, key=lambda n: names[n][0])
-    # A gradient far below the others is zero up to rounding, as that of a bias before a normalisation.
+    # A gradient far below the others is zero up to rounding, as that of a bias before a normalization.
     floor = 1e-4 * max(float(g.abs().max()) for g in exact.values())
     error = [float((rough[n].double() - exact[n]).abs().max()) / max(float(exact[n].abs().max()), floor) for n in order]
     tensors = {"input.x": x.numpy(), "label": label.numpy()}

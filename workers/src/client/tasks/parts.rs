@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use syncline_scheduler::tasks::{Arg, NewTask, TaskIndex, TaskRef};
 
-use crate::functions::travelling_bytes;
+use crate::functions::wire_bytes;
 
 /// Most tasks of one part: the engine decides nothing else while it takes them in.
 const MAX_PART_TASKS: usize = 20_000;
@@ -16,7 +16,7 @@ pub(super) fn parts(tasks: &[NewTask], mut first: usize) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut bytes = 0;
     for (place, task) in tasks.iter().enumerate().skip(first) {
-        let more = travelling_bytes(task);
+        let more = wire_bytes(task);
         if place > first && (bytes + more > MAX_PART_BYTES || place - first == MAX_PART_TASKS) {
             parts.push(first..place);
             (first, bytes) = (place, 0);

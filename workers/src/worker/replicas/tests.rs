@@ -61,9 +61,9 @@ impl Rig {
     }
 }
 
-/// Batch normalisation of the features before two classes.
-fn normalised() -> ModelProto {
-    let mut graph = GraphBuilder::new("normalised");
+/// Batch normalization of the features before two classes.
+fn normalized() -> ModelProto {
+    let mut graph = GraphBuilder::new("normalized");
     let x = graph.input("x", ElementType::F32, &["batch".into(), FEATURES.into()]);
     let inputs = [("scale", 1.0), ("bias", 0.5), ("mean", 0.0), ("variance", 1.0)]
         .map(|(name, first)| graph.weight(name, &[FEATURES], &[first; FEATURES]));
@@ -124,7 +124,7 @@ fn parts_give_what_the_whole_batch_gives() {
 
 #[test]
 fn statistics_and_gradients_are_the_weighted_mean_of_the_parts_own() {
-    let rig = Rig::new(&normalised());
+    let rig = Rig::new(&normalized());
     let (mut whole, mut replicas) = (rig.replicas(1, false), rig.replicas(2, true));
     let cases: &[(&str, &[i64])] = &[
         ("all count", &[0, 1, 1, 0, 1, 0, 1, 1]),

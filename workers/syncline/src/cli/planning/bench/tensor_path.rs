@@ -10,7 +10,7 @@ use syncline_engine::rpc::{
 };
 use syncline_ps::{
     PsError,
-    client::{BlobClient, Canceller, ClientOptions, PushHeader, ReadCondition, ShardSet},
+    client::{BlobClient, CancelToken, ClientOptions, PushHeader, ReadCondition, ShardSet},
     server::{Handle, Options, Server},
     transport::TransportChoice,
     wire::SessionKey,
@@ -76,9 +76,9 @@ impl TensorPath {
         block_on(open(&address, &token, order))?;
         let session = SessionKey { job, generation: Generation(1), incarnation: Incarnation(1) };
         let options = ClientOptions { transport, ..ClientOptions::default() };
-        let (addresses, canceller) = ([address].as_slice().into(), Canceller::default());
+        let (addresses, cancel_token) = ([address].as_slice().into(), CancelToken::default());
         let shards =
-            ShardSet::connect_with(&addresses, token, session, values.len() as u64, options, canceller)?;
+            ShardSet::connect_with(&addresses, token, session, values.len() as u64, options, cancel_token)?;
         Ok(Self { shards, seq: 0, _server: server, _dir: dir })
     }
 

@@ -10,7 +10,7 @@ const NUMBER_BYTES: usize = 6;
 const BLOB_BYTES: usize = 80;
 
 /// Upper bound in bytes. A constant that is too large to travel counts as the blob that it becomes.
-pub(crate) fn travelling_bytes(task: &NewTask) -> usize {
+pub(crate) fn wire_bytes(task: &NewTask) -> usize {
     let arg = |arg: &Arg| {
         NUMBER_BYTES
             + match arg {
@@ -29,7 +29,7 @@ pub(crate) fn travelling_bytes(task: &NewTask) -> usize {
 #[cfg(feature = "worker")]
 pub(crate) fn added_bytes(classes: &[TaskClass], tasks: &[NewTask]) -> usize {
     let classes = postcard::to_stdvec(classes).map_or(0, |encoded| encoded.len());
-    classes + tasks.iter().map(travelling_bytes).sum::<usize>()
+    classes + tasks.iter().map(wire_bytes).sum::<usize>()
 }
 
 #[cfg(test)]
@@ -44,6 +44,6 @@ mod tests {
         let value = Arg::Value(vec![7; 300].into());
         let args = vec![value, Arg::Outputs(many), Arg::Output(TaskRef::New(u32::MAX))];
         let task = NewTask { class: ClassIndex(0), args, after: vec![TaskRef::New(7)], name: None };
-        assert!(postcard::to_stdvec(&task).unwrap().len() <= travelling_bytes(&task));
+        assert!(postcard::to_stdvec(&task).unwrap().len() <= wire_bytes(&task));
     }
 }

@@ -1,4 +1,4 @@
-//! What normalisations share: xhat = (x - mean) * r with r = 1 / sqrt(variance + epsilon), both taken over some axes.
+//! What normalizations share: xhat = (x - mean) * r with r = 1 / sqrt(variance + epsilon), both taken over some axes.
 //!
 //! With g = dy * scale, dx = r * (g - mean(g) - xhat * mean(g * xhat)), the means over the same axes; without the middle
 //! term if the mean is not taken away. Sums over axes of known size, so that a mean is a sum and a factor.
@@ -10,7 +10,7 @@ use super::NodeGrad;
 use crate::AutodiffError;
 use crate::broadcast::sum_keeping;
 
-/// A group of elements that is normalised together.
+/// A group of elements that is normalized together.
 pub(super) struct Group {
     /// Axes of the value.
     pub(super) axes: Vec<i64>,
@@ -50,20 +50,20 @@ impl Group {
         n.emitter.op("Reciprocal", &[&root], &[])
     }
 
-    /// dx for the gradient `g` of xhat; `centred` if the mean was taken away.
+    /// dx for the gradient `g` of xhat; `centered` if the mean was taken away.
     pub(super) fn backward(
         &self,
         n: &mut NodeGrad<'_>,
         g: &str,
         xhat: &str,
         r: &str,
-        centred: bool,
+        centered: bool,
     ) -> String {
         let product = n.emitter.op("Mul", &[g, xhat], &[]);
         let slope = self.mean(n, &product);
         let along = n.emitter.op("Mul", &[xhat, &slope], &[]);
         let mut rest = n.emitter.op("Sub", &[g, &along], &[]);
-        if centred {
+        if centered {
             let level = self.mean(n, g);
             rest = n.emitter.op("Sub", &[&rest, &level], &[]);
         }
