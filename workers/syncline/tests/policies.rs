@@ -1,9 +1,13 @@
 //! Every policy for real: a Redis server, an engine, two shards and four workers as processes, one worker 2.5 times
 //! slower; the digits job learns, and what the policy promises holds in the events in Redis.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod cluster;
+
 use std::{collections::BTreeMap, fs, path::Path};
 
-use crate::cluster::{Cluster, number, runtime};
+use cluster::{Cluster, number, runtime};
 use syncline_engine::store::keys::JobKeys;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::submit::{self, JobFile};

@@ -162,7 +162,12 @@ fn a_dead_child_is_started_again() {
         kill("KILL", pid);
         wait_until(&format!("{name} runs again"), || up.said().contains(&format!("{name} runs again")));
     }
-    assert!(up.said().contains("ps-1 ended with signal: 9 (SIGKILL); the parameters"), "{}", up.said());
+    assert!(
+        up.said()
+            .contains("ps-1 ended with signal: 9 (SIGKILL); running jobs go back to their last checkpoint"),
+        "{}",
+        up.said()
+    );
     wait_until("the cluster is whole again", || {
         let report = syncline(&["doctor", "--state-dir", place]);
         report.code == 0 && report.out.contains("workers       2")

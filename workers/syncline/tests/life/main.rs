@@ -1,4 +1,4 @@
-//! A cluster's life: every policy, many jobs, stops and starts in the middle, workers that come and go, faults of machines
+//! A cluster's life: many jobs, stops and starts in the middle, workers that come and go, faults of machines
 //! and disks. Each test asserts exact counts, and that nobody waits for ever.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
@@ -22,8 +22,6 @@ mod mistakes;
 mod moved;
 mod other_machine;
 mod pauses;
-#[path = "../policies.rs"]
-mod policies;
 mod queue;
 mod stop;
 mod store;
