@@ -46,7 +46,7 @@ impl ExportError {
             Self::Damaged { .. } => "copy it again, or export the job again if it is still there",
             Self::OtherJob { .. } => "name the job that it holds, or the file of the other job",
             Self::NotInIt { .. } => {
-                "it holds all general tasks; of a training its nodes, what was under way, and the newest that had ended"
+                "of a graph it holds every task; of a training the nodes, what was under way, and the newest that had ended"
             }
             Self::Exists { .. } => "--force replaces it",
             Self::Write { .. } => {

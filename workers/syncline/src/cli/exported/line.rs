@@ -38,7 +38,6 @@ pub(super) struct Header {
 /// Every other line. The job comes first, then events, then tasks by their numbers, or barriers and then nodes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(clippy::large_enum_variant, reason = "one is in memory at a time")]
 pub(crate) enum Line {
     Job(JobRecord),
     Event(StreamEntry),

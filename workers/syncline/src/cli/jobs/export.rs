@@ -11,7 +11,7 @@ use syncline_scheduler::{
     ids::JobId,
     tasks::{TaskIndex, TaskQuery},
 };
-use syncline_workers::client::Client;
+use syncline_workers::client::{Client, ClientError};
 
 use crate::cli::{
     ConnectionArgs, Failure, block_on,
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
 
 async fn export(client: &Client, args: &ExportArgs) -> Result<Exported, Failure> {
     let record = client.record(&args.job).await?;
-    let job = JobView::read(&record).map_err(syncline_workers::client::ClientError::from)?.job;
+    let job = JobView::read(&record).map_err(ClientError::from)?.job;
     let mut to = Writer::create(&args.file, args.force, &args.job, describe::now_ms())?;
     let mut exported = Exported {
         job: job.id.to_string(),

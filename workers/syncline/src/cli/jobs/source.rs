@@ -34,14 +34,14 @@ pub(crate) enum Source {
         client: Client,
         redis: String,
     },
-    File(Box<Export>),
+    File(Export),
 }
 
 impl SourceArgs {
     /// Connects, or opens the file, which has to be that of this job.
     pub(crate) async fn open(&self, job: &JobId) -> Result<Source, Failure> {
         match &self.from {
-            Some(path) => Ok(Source::File(Box::new(Export::open(path, job)?))),
+            Some(path) => Ok(Source::File(Export::open(path, job)?)),
             None => {
                 let (client, about) = Client::connect(&self.connection.find()?).await?;
                 Ok(Source::Engine { client, redis: about.redis })
