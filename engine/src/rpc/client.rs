@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, num::ParseIntError, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
-    core::{BarrierExplanation, TaskExplanation},
+    core::{BarrierExplanation, KeptExplanations, TaskExplanation},
     graph::TaskId,
     ids::{JobId, ShardIndex, Superstep},
     spec::JobSpec,
@@ -199,6 +199,8 @@ pub trait ClientService {
     async fn explain_barrier(job: JobId, barrier: Superstep) -> Result<BarrierExplanation, EngineFault>;
     /// Why a task is in the state it is in.
     async fn explain_task(job: JobId, task: TaskId) -> Result<TaskExplanation, EngineFault>;
+    /// Why each barrier and each task that is kept of a training is where it is, all as of one commit.
+    async fn explain_kept(job: JobId) -> Result<KeptExplanations, EngineFault>;
     /// The engine about itself: `version`, `address`, `instance`, `redis` (without password), `shards`, and
     /// `store_trouble` if there is any. If it is the active one `epoch`, `shards_present`, `shard_trouble`, `workers` and
     /// `worker_pids`; else `idle`, why it is not, and `leader`, the address of the one that is.

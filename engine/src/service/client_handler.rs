@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use syncline_scheduler::{
-    core::{BarrierExplanation, Cancellation, GraphSubmission, Input, Job, Submission, TaskExplanation},
+    core::{
+        BarrierExplanation, Cancellation, GraphSubmission, Input, Job, KeptExplanations, Submission,
+        TaskExplanation,
+    },
     graph::TaskId,
     ids::{JobId, Superstep},
     spec::JobSpec,
@@ -261,6 +264,10 @@ impl ClientService for ClientHandler {
         let what = format!("task {task}");
         let read = self.read(&job, &what).await?;
         read.explain_task(&task).ok_or_else(|| nothing_known(&job, what))
+    }
+
+    async fn explain_kept(self, _: Context, job: JobId) -> Result<KeptExplanations, EngineFault> {
+        Ok(self.read(&job, "iterations and barriers").await?.explain_kept())
     }
 
     async fn about(self, _: Context) -> Result<BTreeMap<String, String>, EngineFault> {

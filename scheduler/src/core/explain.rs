@@ -77,7 +77,23 @@ pub struct TaskExplanation {
     pub needs: Vec<(TaskId, String)>,
 }
 
+/// Why everything that is kept of a training is where it is, all as of one commit.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct KeptExplanations {
+    pub barriers: Vec<BarrierExplanation>,
+    /// Nodes, the newest finished iterations and barriers, and all that are not over.
+    pub tasks: Vec<TaskExplanation>,
+}
+
 impl Job {
+    /// The explanations of all barriers and tasks that the graph has now.
+    pub fn explain_kept(&self) -> KeptExplanations {
+        KeptExplanations {
+            barriers: self.supersteps.keys().filter_map(|barrier| self.explain_barrier(*barrier)).collect(),
+            tasks: self.tasks.keys().filter_map(|task| self.explain_task(task)).collect(),
+        }
+    }
+
     /// The explanation of the barrier that ends a superstep; `None` if it is not begun or not kept any more.
     pub fn explain_barrier(&self, barrier: Superstep) -> Option<BarrierExplanation> {
         let record = self.supersteps.get(&barrier)?;

@@ -44,7 +44,9 @@ pub use commit::{
 };
 pub use effects::Effect;
 pub use exclusion::Exclusion;
-pub use explain::{BarrierExplanation, StragglerExplanation, TaskExplanation, WorkerExplanation};
+pub use explain::{
+    BarrierExplanation, KeptExplanations, StragglerExplanation, TaskExplanation, WorkerExplanation,
+};
 pub use inputs::{Cancellation, GraphSubmission, Input, Refused, Submission, TaskFault, WorkerInfo};
 pub use job::Job;
 pub use member::{Member, Membership, Straggler, TimeTotals};

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use syncline_engine::{
-    rpc::{ClientServiceClient, Collected, EngineFault, InactiveReason, JobStream, StreamCursor, within},
+    rpc::{
+        ClientServiceClient, Collected, EngineFault, InactiveReason, JobRecord, JobStream, StreamCursor,
+        StreamEntry, within,
+    },
     status::{EngineStatus, Entry, JobEvent, JobStatus, JobView, LiveWorker, MetricsPoint},
 };
 use syncline_scheduler::{
-    core::{BarrierExplanation, TaskExplanation},
+    core::{BarrierExplanation, KeptExplanations, TaskExplanation},
     graph::TaskId,
     ids::{JobId, Superstep},
     spec::JobSpec,
@@ -163,6 +166,11 @@ impl Client {
 
     /// One job with its workers.
     pub async fn status(&self, job: &JobId) -> Result<JobView, ClientError> {
+        Ok(JobView::read(&self.record(job).await?)?)
+    }
+
+    /// The same as the engine answers it, with every number as text: this is what loses nothing when it is kept.
+    pub async fn record(&self, job: &JobId) -> Result<JobRecord, ClientError> {
         self.poll(job, RETRY_LIMIT, ClientError::is_away).await
     }
 
@@ -171,14 +179,12 @@ impl Client {
         job: &JobId,
         limit: Duration,
         passes: impl Fn(&ClientError) -> bool,
-    ) -> Result<JobView, ClientError> {
-        let record = self
-            .retry_while(limit, passes, |c| {
-                let job = job.clone();
-                async move { c.job(within(POLL_TIMEOUT), job).await }
-            })
-            .await?;
-        Ok(JobView::read(&record)?)
+    ) -> Result<JobRecord, ClientError> {
+        self.retry_while(limit, passes, |c| {
+            let job = job.clone();
+            async move { c.job(within(POLL_TIMEOUT), job).await }
+        })
+        .await
     }
 
     /// The loss curve behind a point of it, oldest first; without one, all of it.
@@ -205,14 +211,23 @@ impl Client {
         stream: JobStream,
         after: Option<StreamCursor>,
     ) -> Result<Vec<Entry<T>>, ClientError> {
-        let entries = self
-            .retry_while_away(|c| {
-                let job = job.clone();
-                async move { c.stream(within(CALL_TIMEOUT), job, stream, after).await }
-            })
-            .await?;
+        let entries = self.stream_entries(job, stream, after).await?;
         // One that somebody else has added must not hide the rest.
         Ok(entries.iter().filter_map(|entry| Entry::read(entry).ok()).collect())
+    }
+
+    /// Entries of a stream as the engine answers them, with every number as text.
+    pub async fn stream_entries(
+        &self,
+        job: &JobId,
+        stream: JobStream,
+        after: Option<StreamCursor>,
+    ) -> Result<Vec<StreamEntry>, ClientError> {
+        self.retry_while_away(|c| {
+            let job = job.clone();
+            async move { c.stream(within(CALL_TIMEOUT), job, stream, after).await }
+        })
+        .await
     }
 
     /// Why there is a barrier, whom it waits for, and what was expected of it.
@@ -237,6 +252,15 @@ impl Client {
         .await
     }
 
+    /// Why each barrier and each task that is kept of a training is where it is, all as of one commit.
+    pub async fn explain_kept(&self, job: &JobId) -> Result<KeptExplanations, ClientError> {
+        self.retry_while_away(|c| {
+            let job = job.clone();
+            async move { c.explain_kept(within(CALL_TIMEOUT), job).await }
+        })
+        .await
+    }
+
     /// Cancels a job: nothing more of it begins, functions that run are told to stop and given up ten seconds later. The job
     /// is over then, or when the last of them has ended; [`wait`](Self::wait) waits for that.
     pub async fn cancel(&self, job: &JobId) -> Result<(), ClientError> {
@@ -257,7 +281,7 @@ impl Client {
     /// its code. Fails as well when no poll has succeeded for five minutes.
     pub async fn wait(&self, job: &JobId, mut on_poll: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
         loop {
-            let view = self.poll(job, WAIT_LIMIT, ClientError::is_passing).await?;
+            let view = JobView::read(&self.poll(job, WAIT_LIMIT, ClientError::is_passing).await?)?;
             on_poll(&view);
             if view.job.is_over() {
                 return ClientError::of_outcome(&view.job).map(|()| view);

@@ -3,6 +3,7 @@
 //! Data goes to stdout, talk to stderr. Exit codes are a contract, see [`Exit`]; every error has a code and a hint.
 
 mod doctor;
+mod exported;
 mod jobs;
 mod models;
 mod planning;
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     Tasks(jobs::tasks::TasksArgs),
     /// Say why a task waits, or why there is a barrier
     Explain(jobs::explain::ExplainArgs),
+    /// Write one file of a job, which `status`, `tasks`, `events` and `explain` read with --from, without a cluster
+    Export(jobs::export::ExportArgs),
     /// Give out no further general tasks of a job until it is resumed
     Pause(jobs::pause::PauseArgs),
     /// Go on with a job that was paused
@@ -77,6 +80,7 @@ impl Command {
             Self::Events(args) => jobs::events::run(&args),
             Self::Tasks(args) => jobs::tasks::run(&args),
             Self::Explain(args) => jobs::explain::run(&args),
+            Self::Export(args) => jobs::export::run(&args),
             Self::Pause(args) => jobs::pause::pause(&args),
             Self::Resume(args) => jobs::pause::resume(&args),
             Self::Cancel(args) => jobs::cancel::run(&args),

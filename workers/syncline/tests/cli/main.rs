@@ -4,6 +4,7 @@
 
 mod checks;
 mod data;
+mod export;
 mod general_tasks;
 mod job;
 mod json;

@@ -7,9 +7,9 @@ use syncline_engine::{
     status::{Entry, JobEvent},
 };
 use syncline_scheduler::ids::JobId;
-use syncline_workers::client::Client;
 
-use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print, print_json, print_json_line};
+use super::source::SourceArgs;
+use crate::cli::{Failure, block_on, log_as_command, print, print_json, print_json_line};
 
 /// Pause between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -19,13 +19,13 @@ pub struct EventsArgs {
     /// Id of the job
     job: JobId,
     /// Go on with what happens from now on, until the job is over
-    #[arg(long)]
+    #[arg(long, conflicts_with = "from")]
     follow: bool,
     /// Only what came behind this place: `cursor` of an entry that was printed with --json
     #[arg(long, value_name = "CURSOR")]
     after: Option<StreamCursor>,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    source: SourceArgs,
     /// One JSON array on stdout; with --follow one JSON object a line
     #[arg(long)]
     json: bool,
@@ -33,18 +33,17 @@ pub struct EventsArgs {
 
 pub(crate) fn run(args: &EventsArgs) -> Result<(), Failure> {
     log_as_command();
-    let cluster = args.connection.find()?;
     block_on(async {
-        let (client, _) = Client::connect(&cluster).await?;
+        let source = args.source.open(&args.job).await?;
         if !args.follow {
-            let entries = client.events(&args.job, args.after).await?;
+            let entries = source.events(&args.job, args.after).await?;
             return if args.json { print_json(&entries) } else { show(&entries, false) };
         }
         let mut after = args.after;
         loop {
             // Looked at before the events: what ended it is among them.
-            let over = client.status(&args.job).await?.job.is_over();
-            let entries = client.events(&args.job, after).await?;
+            let over = source.status(&args.job).await?.job.is_over();
+            let entries = source.events(&args.job, after).await?;
             after = entries.last().map(|entry| entry.cursor).or(after);
             show(&entries, args.json)?;
             if over {

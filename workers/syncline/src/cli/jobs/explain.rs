@@ -6,11 +6,14 @@ use syncline_scheduler::{
     graph::TaskId,
     ids::{JobId, Superstep},
 };
-use syncline_workers::client::{Client, TaskError};
+use syncline_workers::client::TaskError;
 
-use super::tasks::{self, TaskName};
+use super::{
+    source::SourceArgs,
+    tasks::{self, TaskName},
+};
 use crate::cli::{
-    ConnectionArgs, Failure, block_on, log_as_command, print, print_json,
+    Failure, block_on, log_as_command, print, print_json,
     support::describe::{display_name, slow_worker},
     table,
 };
@@ -26,7 +29,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "N")]
     barrier: Option<Superstep>,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    source: SourceArgs,
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
@@ -34,25 +37,27 @@ pub struct ExplainArgs {
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     log_as_command();
-    let cluster = args.connection.find()?;
     block_on(async {
-        let (client, _) = Client::connect(&cluster).await?;
-        let job = client.status(&args.job).await?.job;
+        let source = args.source.open(&args.job).await?;
+        let job = source.status(&args.job).await?.job;
         match (&args.task, args.barrier) {
             (Some(task), _) if job.tasks.is_some() => {
                 let name = task.to_string().parse::<TaskName>().map_err(TaskError::from)?;
                 if args.json {
-                    return print_json(&tasks::find(&client, &job.id, &name).await?);
+                    return print_json(&source.task(&job.id, &name).await?);
                 }
-                print(&tasks::explain(&client, &job.id, &name).await?)
+                print(&tasks::explain(&source, &job.id, &name).await?)
             }
             (Some(task), _) => {
-                let story = client.explain_task(&job.id, task).await?;
+                let story = source.explain_task(&job.id, task).await?;
                 if args.json { print_json(&story) } else { print(&task_in_words(&story)) }
             }
             (None, Some(barrier)) => {
-                let story = client.explain_barrier(&job.id, barrier).await?;
-                if args.json { print_json(&story) } else { print(&barrier_in_words(&story, &job)) }
+                let story = source.explain_barrier(&job.id, barrier).await?;
+                if args.json {
+                    return print_json(&story);
+                }
+                print(&barrier_in_words(&story, &job, source.now_ms()))
             }
             (None, None) => Ok(()),
         }
@@ -73,7 +78,7 @@ fn ms(us: Option<u64>) -> String {
     us.map_or_else(|| "-".into(), |us| format!("{:.1}", us as f64 / 1000.0))
 }
 
-fn barrier_in_words(story: &BarrierExplanation, job: &JobStatus) -> String {
+fn barrier_in_words(story: &BarrierExplanation, job: &JobStatus, now_ms: u64) -> String {
     let mut lines = vec![
         format!("barrier/{}: {}", story.barrier, story.state),
         format!("rule     {}", story.why.rule),
@@ -112,7 +117,7 @@ fn barrier_in_words(story: &BarrierExplanation, job: &JobStatus) -> String {
     }
     for (w, slow) in story.workers.iter().filter_map(|w| Some((w, w.straggler?))) {
         let called = display_name(&w.name, &w.worker.to_string());
-        let words = slow_worker(&called, slow.factor, slow.since_ms, job);
+        let words = slow_worker(&called, slow.factor, slow.since_ms, job, now_ms);
         lines.push(format!("slow: {words}"));
     }
     lines.join("\n")

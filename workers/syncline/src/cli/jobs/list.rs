@@ -38,11 +38,11 @@ const COLUMNS: [Column; 9] = [
     ("work", false, describe::work),
     (">progress", false, describe::extent),
     (">samples/s", true, |job| {
-        format!("{:.1}", describe::samples_per_s_lately(job).unwrap_or(job.samples_per_s))
+        format!("{:.1}", describe::samples_per_s_lately(job, describe::now_ms()).unwrap_or(job.samples_per_s))
     }),
     (">loss", true, |job| describe::loss(job).unwrap_or_default()),
     (">workers", false, |job| job.workers.to_string()),
-    (">age", false, describe::age),
+    (">age", false, |job| describe::age(job, describe::now_ms())),
     ("waits for", false, describe::waits_for),
 ];
 

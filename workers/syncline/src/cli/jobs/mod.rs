@@ -1,12 +1,14 @@
-//! Jobs: submitted, listed, followed, explained, ended. Every command asks the engine.
+//! Jobs: submitted, listed, followed, explained, ended. Every command asks the engine, but for those that read an export.
 
 pub(crate) mod cancel;
 pub(crate) mod delete;
 pub(crate) mod events;
 pub(crate) mod explain;
+pub(crate) mod export;
 pub(crate) mod gc;
 pub(crate) mod list;
 pub(crate) mod pause;
+mod source;
 pub(crate) mod status;
 pub(crate) mod submit;
 pub(crate) mod tasks;

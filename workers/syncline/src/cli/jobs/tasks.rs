@@ -1,14 +1,14 @@
 //! `syncline tasks`: the general tasks of a job, and why each is where it is.
 
-use std::{collections::BTreeMap, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use syncline_scheduler::{
     ids::{InvalidName, JobId, NodeName},
     tasks::{TaskIndex, TaskQuery, TaskState, TaskView},
 };
-use syncline_workers::client::{Client, TaskError};
 
-use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, table};
+use super::source::{Source, SourceArgs};
+use crate::cli::{Failure, block_on, log_as_command, print, print_json, say, table};
 
 /// Inputs of one task that are told with their states.
 const INPUTS_SHOWN: usize = 20;
@@ -31,7 +31,7 @@ pub struct TasksArgs {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..10_000))]
     limit: u32,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    source: SourceArgs,
     /// One JSON array on stdout
     #[arg(long)]
     json: bool,
@@ -39,7 +39,7 @@ pub struct TasksArgs {
 
 /// How a person calls a task.
 #[derive(Debug, Clone)]
-pub(super) enum TaskName {
+pub(crate) enum TaskName {
     Number(TaskIndex),
     Name(NodeName),
 }
@@ -55,31 +55,40 @@ impl FromStr for TaskName {
     }
 }
 
+impl fmt::Display for TaskName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
 pub(crate) fn run(args: &TasksArgs) -> Result<(), Failure> {
     log_as_command();
-    let cluster = args.connection.find()?;
     block_on(async {
-        let (client, _) = Client::connect(&cluster).await?;
+        let source = args.source.open(&args.job).await?;
         match &args.task {
-            Some(name) if args.json => print_json(&[find(&client, &args.job, name).await?]),
-            Some(name) => print(&explain(&client, &args.job, name).await?),
-            None => list(&client, args).await,
+            Some(name) if args.json => print_json(&[source.task(&args.job, name).await?]),
+            Some(name) => print(&explain(&source, &args.job, name).await?),
+            None => list(&source, args).await,
         }
     })
 }
 
 /// Why one task is where it is, in words.
-pub(super) async fn explain(client: &Client, job: &JobId, name: &TaskName) -> Result<String, TaskError> {
-    let view = find(client, job, name).await?;
-    let states = states_of_inputs(client, job, &view).await?;
+pub(super) async fn explain(source: &Source, job: &JobId, name: &TaskName) -> Result<String, Failure> {
+    let view = source.task(job, name).await?;
+    let shown = &view.inputs[..view.inputs.len().min(INPUTS_SHOWN)];
+    let states = source.states_of(job, shown).await?;
     Ok(one_in_words(&view, &states))
 }
 
-async fn list(client: &Client, args: &TasksArgs) -> Result<(), Failure> {
+async fn list(source: &Source, args: &TasksArgs) -> Result<(), Failure> {
     // One more than is shown tells whether there are more.
     let limit = args.limit + 1;
     let query = TaskQuery { first: TaskIndex(args.first), limit, state: args.state, name: None };
-    let mut views = client.tasks(&args.job, &query).await?;
+    let mut views = source.tasks(&args.job, &query).await?;
     let next = views.get(args.limit as usize).map(|view| view.task);
     views.truncate(args.limit as usize);
     if args.json {
@@ -91,30 +100,6 @@ async fn list(client: &Client, args: &TasksArgs) -> Result<(), Failure> {
         say(&format!("there are more: --first {next} goes on"));
     }
     Ok(())
-}
-
-pub(super) async fn find(client: &Client, job: &JobId, name: &TaskName) -> Result<TaskView, TaskError> {
-    match name {
-        TaskName::Number(number) => client.task(job, *number).await,
-        TaskName::Name(name) => {
-            let query = TaskQuery { limit: 1, name: Some(name.clone()), ..TaskQuery::default() };
-            let found = client.tasks(job, &query).await?.pop();
-            found.ok_or_else(|| TaskError::Unknown { job: job.clone(), task: name.to_string() })
-        }
-    }
-}
-
-/// The first inputs of a task with their states.
-async fn states_of_inputs(
-    client: &Client,
-    job: &JobId,
-    view: &TaskView,
-) -> Result<BTreeMap<TaskIndex, TaskState>, TaskError> {
-    let mut states = BTreeMap::new();
-    for input in view.inputs.iter().take(INPUTS_SHOWN) {
-        states.insert(*input, client.task(job, *input).await?.state);
-    }
-    Ok(states)
 }
 
 fn one_in_words(view: &TaskView, states: &BTreeMap<TaskIndex, TaskState>) -> String {

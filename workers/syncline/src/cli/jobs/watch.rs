@@ -67,7 +67,7 @@ pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Fail
     if json {
         print_json(&view)?
     } else {
-        print(&describe::job(&view))?
+        print(&describe::job(&view, describe::now_ms()))?
     }
     Ok(ClientError::of_outcome(&view.job)?)
 }
@@ -104,7 +104,7 @@ impl Display {
 
     fn show(&mut self, view: &JobView) -> Result<(), Failure> {
         let job = &view.job;
-        let line = describe::progress(view);
+        let line = describe::progress(view, describe::now_ms());
         match self {
             Self::Silent { trouble } => {
                 *trouble = None;

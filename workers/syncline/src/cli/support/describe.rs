@@ -17,16 +17,16 @@ const STALE_AFTER_MS: u64 = 10_000;
 const UNKNOWN: &str = "-";
 
 /// Samples per second over the last seconds; nothing unless it trains.
-pub(crate) fn samples_per_s_lately(job: &JobStatus) -> Option<f64> {
+pub(crate) fn samples_per_s_lately(job: &JobStatus, now_ms: u64) -> Option<f64> {
     let lately = job.samples_per_s_lately?;
     // The engine writes a job when something happens to it: the figure of one that stands still is old.
-    let still = since_ms(job.progress_ms) > STALE_AFTER_MS;
+    let still = now_ms.saturating_sub(job.progress_ms) > STALE_AFTER_MS;
     Some(if still { 0.0 } else { lately })
 }
 
 /// The speed as a whole line: lately and on average.
-fn speed(job: &JobStatus) -> String {
-    match samples_per_s_lately(job) {
+fn speed(job: &JobStatus, now_ms: u64) -> String {
+    match samples_per_s_lately(job, now_ms) {
         Some(lately) => format!("{lately:.1}/s, on average {:.1}/s", job.samples_per_s),
         None => format!("{:.1}/s", job.samples_per_s),
     }
@@ -77,8 +77,8 @@ fn epoch(job: &JobStatus) -> String {
 }
 
 /// Time since the job was submitted.
-pub(crate) fn age(job: &JobStatus) -> String {
-    job.submitted_ms.map_or_else(|| UNKNOWN.to_owned(), |at_ms| span(since_ms(at_ms)))
+pub(crate) fn age(job: &JobStatus, now_ms: u64) -> String {
+    job.submitted_ms.map_or_else(|| UNKNOWN.to_owned(), |at_ms| span(now_ms.saturating_sub(at_ms)))
 }
 
 /// A loss from here on is shown by its power of ten: it has diverged, and its digits say nothing.
@@ -94,18 +94,18 @@ fn loss_text(loss: f64) -> String {
 }
 
 /// Time since a moment, in words; of a job that is over, until its end.
-fn time_since(at_ms: u64, job: &JobStatus) -> String {
-    span(lived_ms(at_ms, job))
+fn time_since(at_ms: u64, job: &JobStatus, now_ms: u64) -> String {
+    span(lived_ms(at_ms, job, now_ms))
 }
 
 /// Time since a moment; of a job that is over, until its end.
-pub(super) fn lived_ms(at_ms: u64, job: &JobStatus) -> u64 {
-    job.ended_ms.map_or_else(|| since_ms(at_ms), |ended_ms| ended_ms.saturating_sub(at_ms))
+pub(super) fn lived_ms(at_ms: u64, job: &JobStatus, now_ms: u64) -> u64 {
+    job.ended_ms.unwrap_or(now_ms).saturating_sub(at_ms)
 }
 
-fn since_ms(at_ms: u64) -> u64 {
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    now_ms.saturating_sub(at_ms)
+/// The moment as of which a job is told, for those that ask the engine.
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 fn span(ms: u64) -> String {
@@ -119,27 +119,27 @@ fn span(ms: u64) -> String {
 
 /// The line of progress that `watch` shows: epoch, samples/s, loss, next barrier, or tasks by state, and what stands in the
 /// way.
-pub(crate) fn progress(view: &JobView) -> String {
+pub(crate) fn progress(view: &JobView, now_ms: u64) -> String {
     let job = &view.job;
     let mut said = vec![job.state.word().to_owned()];
     said.extend(match &job.tasks {
-        Some(counts) => describe_tasks::progress(job, counts),
-        None => training_progress(job),
+        Some(counts) => describe_tasks::progress(job, counts, now_ms),
+        None => training_progress(job, now_ms),
     });
     said.extend(obstacles(view).into_iter().map(|(what, text)| format!("{what}: {text}")));
     said.join("  ")
 }
 
-fn training_progress(job: &JobStatus) -> Vec<String> {
-    let speed = samples_per_s_lately(job).unwrap_or(job.samples_per_s);
+fn training_progress(job: &JobStatus, now_ms: u64) -> Vec<String> {
+    let speed = samples_per_s_lately(job, now_ms).unwrap_or(job.samples_per_s);
     let loss = loss(job).map(|loss| format!("loss {loss}"));
     let barrier = job.next_barrier.as_ref().filter(|_| !job.is_over());
     let barrier = barrier.map(|next| format!("next barrier {next}"));
     [extent(job), format!("{speed:.1} samples/s")].into_iter().chain(loss).chain(barrier).collect()
 }
 
-/// The job in a few lines, and a table of its workers.
-pub(crate) fn job(view: &JobView) -> String {
+/// The job in a few lines, and a table of its workers; how old what is told of it is, as of a moment.
+pub(crate) fn job(view: &JobView, now_ms: u64) -> String {
     let job = &view.job;
     let mut lines = vec![("job", format!("{} ({})", job.id, job.state.word()))];
     if job.state == JobPhase::Damaged {
@@ -150,21 +150,21 @@ pub(crate) fn job(view: &JobView) -> String {
     }
     lines.extend(job.trains_for.iter().map(|task| ("trains for", task.clone())));
     lines.extend(match &job.tasks {
-        Some(counts) => describe_tasks::lines(job, counts),
-        None => progress_lines(job),
+        Some(counts) => describe_tasks::lines(job, counts, now_ms),
+        None => progress_lines(job, now_ms),
     });
     lines.extend(obstacles(view));
     lines.extend(result_lines(job));
-    lines.push(("age", age(job)));
+    lines.push(("age", age(job, now_ms)));
     let lines = align(&lines);
-    let workers = workers(view);
+    let workers = workers(view, now_ms);
     if workers.is_empty() { lines } else { format!("{lines}\n\n{workers}") }
 }
 
 pub(super) type Line = (&'static str, String);
 
 /// Policy and counters of a job.
-fn progress_lines(job: &JobStatus) -> Vec<Line> {
+fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
     let iterations = format!(
         "{} done, {} lost, {} torn, {} skipped",
         job.iterations_done, job.iterations_lost, job.iterations_torn, job.iterations_skipped
@@ -176,7 +176,7 @@ fn progress_lines(job: &JobStatus) -> Vec<Line> {
     let mut lines = vec![
         ("policy", job.policy.clone()),
         ("epoch", epoch(job)),
-        ("samples", format!("{} of {}, {}", job.samples_applied, job.samples_total, speed(job))),
+        ("samples", format!("{} of {}, {}", job.samples_applied, job.samples_total, speed(job, now_ms))),
         ("iterations", iterations),
         ("barriers", barriers),
         // Of the fastest worker over the slowest.
@@ -185,7 +185,7 @@ fn progress_lines(job: &JobStatus) -> Vec<Line> {
             false => ("lead", format!("{} iterations, largest {}", job.lead, job.max_lead)),
         },
     ];
-    lines.extend(checkpoint(job).map(|text| ("checkpoint", text)));
+    lines.extend(checkpoint(job, now_ms).map(|text| ("checkpoint", text)));
     if job.iterations_rolled_back > 0 {
         let (iterations, samples) = (job.iterations_rolled_back, job.samples_rolled_back);
         lines.push(("rolled back", format!("{iterations} iterations, {samples} samples")));
@@ -194,10 +194,10 @@ fn progress_lines(job: &JobStatus) -> Vec<Line> {
 }
 
 /// The newest checkpoint of a job.
-fn checkpoint(job: &JobStatus) -> Option<String> {
+fn checkpoint(job: &JobStatus, now_ms: u64) -> Option<String> {
     let (number, at_ms) = (job.checkpoint?, job.checkpoint_ms?);
     let (samples, bytes) = (job.checkpoint_samples?, job.checkpoint_bytes?);
-    Some(format!("{number}, {} old, {samples} samples, {bytes} bytes", time_since(at_ms, job)))
+    Some(format!("{number}, {} old, {samples} samples, {bytes} bytes", time_since(at_ms, job, now_ms)))
 }
 
 /// What a job has reached; what it does not have yet is left out.
@@ -241,7 +241,7 @@ const WORKER_COLUMNS: &[&str] = &[
 
 /// Where each worker's time went, how long its next iteration is predicted to take and how wrong such predictions were,
 /// and who is slow; empty without workers.
-fn workers(view: &JobView) -> String {
+fn workers(view: &JobView, now_ms: u64) -> String {
     if view.workers.is_empty() {
         return String::new();
     }
@@ -274,7 +274,7 @@ fn workers(view: &JobView) -> String {
     let active = view.workers.iter().filter(|m| m.state == MemberState::Active && !view.job.is_over());
     for (member, factor, since_ms) in active.filter_map(|m| Some((m, m.slow_factor?, m.slow_since_ms?))) {
         let called = display_name(&member.name, &member.id.to_string());
-        text += &format!("\n{}", slow_worker(&called, factor, since_ms, &view.job));
+        text += &format!("\n{}", slow_worker(&called, factor, since_ms, &view.job, now_ms));
     }
     text
 }
@@ -285,8 +285,8 @@ pub(crate) fn display_name(name: &str, id: &str) -> String {
 }
 
 /// Who is slow, how much, and since when; or who was until the job ended.
-pub(crate) fn slow_worker(called: &str, factor: f64, since_ms: u64, job: &JobStatus) -> String {
-    let since = time_since(since_ms, job);
+pub(crate) fn slow_worker(called: &str, factor: f64, since_ms: u64, job: &JobStatus, now_ms: u64) -> String {
+    let since = time_since(since_ms, job, now_ms);
     let been = if job.is_over() { "was" } else { "has been" };
     format!("{called} {been} {factor:.1} times as slow per sample as most for {since}")
 }
@@ -326,34 +326,34 @@ mod tests {
     fn progress_names_what_is_known() {
         let known = [("epoch", "0"), ("epochs", "3"), ("samples_per_s", "9.5")];
         let mut view = JobView { job: job(&known), workers: Vec::new(), notes: Vec::new() };
-        assert_eq!(progress(&view), "running  epoch 1/3  9.5 samples/s");
+        assert_eq!(progress(&view, 0), "running  epoch 1/3  9.5 samples/s");
         view.job.loss = Some(0.5);
         view.job.next_barrier = Some("2: planning".into());
         let line = "running  epoch 1/3  9.5 samples/s  loss 0.500000  next barrier 2: planning";
-        assert_eq!(progress(&view), line);
+        assert_eq!(progress(&view, 0), line);
         view.job.waiting_for = Some("room on the disk".into());
         view.notes.push("shard 1 is silent".into());
-        assert!(progress(&view).ends_with("  waits for: room on the disk  trouble: shard 1 is silent"));
+        assert!(progress(&view, 0).ends_with("  waits for: room on the disk  trouble: shard 1 is silent"));
         (view.job.state, view.job.epoch) = (JobPhase::Done, 3);
-        assert_eq!(progress(&view), "done  epoch 3/3  9.5 samples/s  loss 0.500000");
+        assert_eq!(progress(&view, 0), "done  epoch 3/3  9.5 samples/s  loss 0.500000");
     }
 
     #[test]
     fn what_a_lost_shard_would_bring_back_is_told_once_there_is_something() {
-        assert_eq!(checkpoint(&job(&[("checkpoint", ""), ("checkpoint_ms", "")])), None);
+        assert_eq!(checkpoint(&job(&[("checkpoint", ""), ("checkpoint_ms", "")]), 0), None);
         let made = [("checkpoint", "3"), ("checkpoint_ms", "5000"), ("ended_ms", "9000")];
         let held = [("checkpoint_samples", "640"), ("checkpoint_bytes", "8192")];
-        let told = checkpoint(&job(&[&made[..], &held].concat()));
+        let told = checkpoint(&job(&[&made[..], &held].concat()), 10_000);
         assert_eq!(told.as_deref(), Some("3, 4 s old, 640 samples, 8192 bytes"));
     }
 
     #[test]
     fn how_long_a_worker_was_slow_ends_with_its_job() {
-        let now_ms = since_ms(0);
-        let words = slow_worker("worker-3 (w3)", 2.5, now_ms - 30_000, &job(&[("ended_ms", "")]));
+        let now_ms = 1_700_000_000_000;
+        let words = slow_worker("worker-3 (w3)", 2.5, now_ms - 30_000, &job(&[("ended_ms", "")]), now_ms);
         assert_eq!(words, "worker-3 (w3) has been 2.5 times as slow per sample as most for 30 s");
         let done = job(&[("state", "done"), ("ended_ms", "1700000005000")]);
-        let words = slow_worker("worker-3 (w3)", 2.5, 1_700_000_000_000, &done);
+        let words = slow_worker("worker-3 (w3)", 2.5, 1_700_000_000_000, &done, now_ms + 60_000);
         assert_eq!(words, "worker-3 (w3) was 2.5 times as slow per sample as most for 5 s");
     }
 
@@ -372,11 +372,11 @@ mod tests {
     #[test]
     fn the_speed_of_a_job_that_stands_still_is_none() {
         let mut job = job(&[("samples_per_s", "9.5")]);
-        assert_eq!(speed(&job), "9.5/s");
-        let now_ms = since_ms(0);
+        let now_ms = 1_700_000_000_000;
+        assert_eq!(speed(&job, now_ms), "9.5/s");
         (job.samples_per_s_lately, job.progress_ms) = (Some(4.0), now_ms);
-        assert_eq!(speed(&job), "4.0/s, on average 9.5/s");
+        assert_eq!(speed(&job, now_ms), "4.0/s, on average 9.5/s");
         job.progress_ms = now_ms - 20_000;
-        assert_eq!(speed(&job), "0.0/s, on average 9.5/s");
+        assert_eq!(speed(&job, now_ms), "0.0/s, on average 9.5/s");
     }
 }

@@ -11,26 +11,26 @@ pub(super) fn extent(counts: &TaskCounts) -> String {
 }
 
 /// What `watch` shows in one line behind the job's state.
-pub(super) fn progress(job: &JobStatus, counts: &TaskCounts) -> Vec<String> {
+pub(super) fn progress(job: &JobStatus, counts: &TaskCounts, now_ms: u64) -> Vec<String> {
     let shown = [TaskState::Leased, TaskState::Backoff, TaskState::Failed, TaskState::Skipped];
     let shown = shown.into_iter().filter(|state| counts.of(*state) > 0);
     let shown = shown.map(|state| format!("{} {state}", counts.of(state)));
-    [extent(counts), format!("{:.1} tasks/s", per_s(job, counts))].into_iter().chain(shown).collect()
+    [extent(counts), format!("{:.1} tasks/s", per_s(job, counts, now_ms))].into_iter().chain(shown).collect()
 }
 
 /// The job in a few lines.
-pub(super) fn lines(job: &JobStatus, counts: &TaskCounts) -> Vec<Line> {
+pub(super) fn lines(job: &JobStatus, counts: &TaskCounts, now_ms: u64) -> Vec<Line> {
     let states = TaskState::ALL.into_iter().filter(|state| counts.of(*state) > 0);
     let states: Vec<String> = states.map(|state| format!("{} {state}", counts.of(state))).collect();
-    let ended = format!("{} of {} ended, {:.1}/s", counts.ended(), counts.total, per_s(job, counts));
+    let ended = format!("{} of {} ended, {:.1}/s", counts.ended(), counts.total, per_s(job, counts, now_ms));
     let workers = if job.is_over() { String::new() } else { format!("{} have tasks", job.workers) };
     let lines = [("tasks", ended), ("states", states.join(", ")), ("workers", workers)];
     lines.into_iter().filter(|(_, text)| !text.is_empty()).collect()
 }
 
 /// Tasks that ended per second since the job began.
-fn per_s(job: &JobStatus, counts: &TaskCounts) -> f64 {
-    let lived_ms = job.started_ms.map_or(0, |started_ms| lived_ms(started_ms, job));
+fn per_s(job: &JobStatus, counts: &TaskCounts, now_ms: u64) -> f64 {
+    let lived_ms = job.started_ms.map_or(0, |started_ms| lived_ms(started_ms, job, now_ms));
     counts.ended() as f64 * 1e3 / lived_ms.max(1) as f64
 }
 
@@ -53,8 +53,8 @@ mod tests {
         let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let job = JobStatus::read(&fields.into()).unwrap();
         let counts = job.tasks.unwrap_or_default();
-        assert_eq!(progress(&job, &counts), ["10/10 tasks", "5.0 tasks/s", "1 failed", "2 skipped"]);
-        let said = lines(&job, &counts);
+        assert_eq!(progress(&job, &counts, 9_000), ["10/10 tasks", "5.0 tasks/s", "1 failed", "2 skipped"]);
+        let said = lines(&job, &counts, 9_000);
         assert_eq!(said[0], ("tasks", "10 of 10 ended, 5.0/s".to_owned()));
         assert_eq!(said[1], ("states", "7 done, 1 failed, 2 skipped".to_owned()));
     }

@@ -1,0 +1,117 @@
+//! `syncline export`: one file of a job, to be read where there is no cluster.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use syncline_engine::{
+    rpc::JobStream,
+    status::{JobPhase, JobView},
+};
+use syncline_scheduler::{
+    ids::JobId,
+    tasks::{TaskIndex, TaskQuery},
+};
+use syncline_workers::client::{Client, ClientError};
+
+use crate::cli::{
+    ConnectionArgs, Failure, block_on,
+    exported::{Line, Writer},
+    log_as_command, print, print_json,
+    support::describe,
+};
+
+/// Tasks that are fetched, and held, at a time.
+const PAGE_TASKS: u32 = 5_000;
+
+#[derive(Debug, clap::Args)]
+pub struct ExportArgs {
+    /// Id of the job, which may be running or over
+    job: JobId,
+    /// Where to write it; `status`, `tasks`, `events` and `explain` read it with --from
+    file: PathBuf,
+    /// Replace a file that is there
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is in the file.
+#[derive(Debug, Default, Serialize)]
+struct Exported {
+    job: String,
+    file: String,
+    /// Of the job when it was asked for.
+    state: &'static str,
+    bytes: u64,
+    events: u64,
+    /// General tasks.
+    tasks: u64,
+    barriers: u64,
+    /// Iterations, barriers, clocks and nodes of a training.
+    nodes: u64,
+}
+
+pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
+    log_as_command();
+    let cluster = args.connection.find()?;
+    let exported = block_on(async {
+        let (client, _) = Client::connect(&cluster).await?;
+        export(&client, args).await
+    })?;
+    if args.json {
+        return print_json(&exported);
+    }
+    let Exported { job, file, state, bytes, events, tasks, barriers, nodes } = exported;
+    let held = match tasks {
+        0 => format!("{barriers} barriers, {nodes} of its own tasks"),
+        _ => format!("{tasks} tasks"),
+    };
+    print(&format!("{job} ({state}), {events} events, {held} in {file}, {bytes} bytes"))
+}
+
+async fn export(client: &Client, args: &ExportArgs) -> Result<Exported, Failure> {
+    let record = client.record(&args.job).await?;
+    let job = JobView::read(&record).map_err(ClientError::from)?.job;
+    let mut to = Writer::create(&args.file, args.force, &args.job, describe::now_ms())?;
+    let mut exported = Exported {
+        job: job.id.to_string(),
+        file: args.file.display().to_string(),
+        state: job.state.word(),
+        ..Exported::default()
+    };
+    to.line(&Line::Job(record))?;
+    for event in client.stream_entries(&args.job, JobStream::Events, None).await? {
+        to.line(&Line::Event(event))?;
+        exported.events += 1;
+    }
+    match (job.state, job.tasks) {
+        // Nothing more of it can be read.
+        (JobPhase::Damaged, _) => {}
+        (_, Some(_)) => exported.tasks = tasks(client, &args.job, &mut to).await?,
+        (_, None) => {
+            let kept = client.explain_kept(&args.job).await?;
+            (exported.barriers, exported.nodes) = (kept.barriers.len() as u64, kept.tasks.len() as u64);
+            let barriers = kept.barriers.into_iter().map(Line::Barrier);
+            barriers.chain(kept.tasks.into_iter().map(Line::Node)).try_for_each(|line| to.line(&line))?;
+        }
+    }
+    exported.bytes = to.finish()?;
+    Ok(exported)
+}
+
+/// Writes all general tasks of a job, page by page; how many.
+async fn tasks(client: &Client, job: &JobId, to: &mut Writer) -> Result<u64, Failure> {
+    let mut query = TaskQuery { limit: PAGE_TASKS, ..TaskQuery::default() };
+    let mut tasks = 0;
+    loop {
+        let page = client.tasks(job, &query).await?;
+        let Some(last) = page.last() else { return Ok(tasks) };
+        query.first = TaskIndex(last.task.0 + 1);
+        tasks += page.len() as u64;
+        page.into_iter().map(Line::Task).try_for_each(|line| to.line(&line))?;
+    }
+}

@@ -1,0 +1,137 @@
+//! A job in a file, read when its cluster is gone.
+
+use std::{fs, path::Path};
+
+use syncline::{CallOptions, Client, Cluster, Function, TaskGraph};
+use tokio::runtime::Runtime;
+
+use crate::{
+    job::write_job,
+    json::Page,
+    rig::{Up, folder, syncline, wait_until},
+};
+
+const NOBODYS: Function<(u64,), u64> = Function::new("nobody.has-it");
+/// More than are fetched at a time.
+const WIDTH: u64 = 6_000;
+
+/// What some commands print, but for what changes by itself: the age of a job, and where its Redis server was.
+fn told(commands: &[Vec<&str>], at: &[&str]) -> Vec<String> {
+    let said = |command: &Vec<&str>| {
+        let out = syncline(&[command, at].concat()).ok().out;
+        let about_job = out.split("\n\nlook at it with").next().unwrap_or_default().trim_end();
+        about_job.lines().filter(|line| !line.starts_with("age ")).collect::<Vec<_>>().join("\n")
+    };
+    commands.iter().map(said).collect()
+}
+
+/// The same commands, in words and as JSON.
+fn both_forms<'a>(commands: &[&[&'a str]]) -> Vec<Vec<&'a str>> {
+    let json = commands.iter().map(|command| [*command, &["--json"]].concat());
+    commands.iter().map(|command| command.to_vec()).chain(json).collect()
+}
+
+/// Exports a job while nothing about it changes, and gives what the engine says of it.
+fn export(job: &str, file: &Path, commands: &[Vec<&str>], place: &[&str]) -> Vec<String> {
+    let words = ["export", job, file.to_str().unwrap(), "--force"];
+    let mut online = Vec::new();
+    wait_until("a job that stays as it is", || {
+        online = told(commands, place);
+        syncline(&[&words, place].concat()).ok();
+        told(commands, place) == online
+    });
+    online
+}
+
+#[test]
+fn a_training_is_read_from_its_file_as_the_engine_told_it() {
+    let (dir, page) = (folder(), Page::read());
+    let up = Up::start(&dir, &["--workers", "2"]);
+    let place = ["--state-dir", dir.path().to_str().unwrap()];
+    write_job(dir.path(), 5);
+    let job_file = dir.path().join("points.toml");
+    syncline(&[&["submit", job_file.to_str().unwrap(), "--watch"], &place[..]].concat()).ok();
+    let status = syncline(&[&["status", "points", "--json"], &place[..]].concat()).ok().json();
+    let barrier = (status["job"]["barriers"].as_u64().unwrap() - 1).to_string();
+    let closed = format!("barrier/{barrier}");
+    let worker = &status["workers"][0];
+    let iteration = format!("it/{}/{}", worker["id"].as_str().unwrap(), worker["granted"]);
+    let events = syncline(&[&["events", "points", "--json"], &place[..]].concat()).ok().json();
+    let cursor = events[1]["cursor"].as_str().unwrap();
+    let commands = both_forms(&[
+        &["status", "points"],
+        &["events", "points"],
+        &["events", "points", "--after", cursor],
+        &["explain", "points", "weights"],
+        &["explain", "points", &closed],
+        &["explain", "points", &iteration],
+        &["explain", "points", "--barrier", &barrier],
+    ]);
+    let file = dir.path().join("points.export");
+    let name = file.to_str().unwrap();
+    let online = export("points", &file, &commands, &place);
+
+    syncline(&[&["export", "points", name], &place[..]].concat()).refused(2, "E536");
+    page.holds("export", &syncline(&[&["export", "points", name, "--force", "--json"], &place[..]].concat()));
+    let nobodys = dir.path().join("nobody.export");
+    syncline(&[&["export", "nobody", nobodys.to_str().unwrap()], &place[..]].concat()).refused(1, "E131");
+    let nowhere = dir.path().join("no-folder/points");
+    syncline(&[&["export", "points", nowhere.to_str().unwrap()], &place[..]].concat()).refused(2, "E537");
+    drop(up);
+    assert!(!nobodys.exists(), "a refusal leaves nothing behind");
+
+    let from = ["--from", name];
+    assert_eq!(told(&commands, &from), online);
+    let asked = |words: &[&str]| syncline(&[words, &from].concat());
+    assert!(asked(&["status", "points"]).ok().out.contains("\nage "));
+    asked(&["status", "other"]).refused(2, "E534");
+    asked(&["explain", "points", "it/w9999/1"]).refused(1, "E535");
+    asked(&["explain", "points", "--barrier", "9999"]).refused(1, "E535");
+    asked(&["tasks", "points"]).refused(1, "E535");
+    asked(&["events", "points", "--follow"]).refused(2, "E500");
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    let cut = asked(&["status", "points", "--json"]);
+    assert!(cut.code == 2 && cut.err.contains(r#""code":"E533""#), "{cut:#?}");
+    fs::write(&file, "id = \"points\"\n").unwrap();
+    asked(&["status", "points"]).refused(2, "E531");
+    fs::remove_file(&file).unwrap();
+    asked(&["status", "points"]).refused(2, "E530");
+}
+
+#[test]
+fn a_graph_that_runs_is_read_from_its_file_as_the_engine_told_it() {
+    let dir = folder();
+    let up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
+    let place = ["--state-dir", dir.path().to_str().unwrap()];
+    let Cluster { engines, token } = Cluster::of(None, None, Some(dir.path())).unwrap();
+    let mut graph = TaskGraph::new("wide");
+    let calls = graph.map(NOBODYS, (0..WIDTH).map(|n| (n,)));
+    graph.call_with(&CallOptions::new().name("last"), NOBODYS, (calls[0],));
+    Runtime::new().unwrap().block_on(Client::new(engines, token).submit_tasks(&graph)).unwrap();
+    let commands = both_forms(&[
+        &["status", "wide"],
+        &["events", "wide"],
+        &["tasks", "wide"],
+        &["tasks", "wide", "--first", "4990", "--limit", "20"],
+        &["tasks", "wide", "--state", "waiting"],
+        &["tasks", "wide", "--state", "done"],
+        &["tasks", "wide", "5999"],
+        &["tasks", "wide", "last"],
+        &["explain", "wide", "0"],
+        &["explain", "wide", "last"],
+    ]);
+    let file = dir.path().join("wide.export");
+    let online = export("wide", &file, &commands, &place);
+    let again = syncline(&[&["export", "wide", file.to_str().unwrap(), "--force"], &place[..]].concat()).ok();
+    assert!(again.out.starts_with("wide (running), ") && again.out.contains("6001 tasks"), "{again:#?}");
+    drop(up);
+
+    let from = ["--from", file.to_str().unwrap()];
+    assert_eq!(told(&commands, &from), online);
+    let asked = |words: &[&str]| syncline(&[words, &from].concat());
+    assert!(asked(&["tasks", "wide"]).ok().err.contains("--first 100 goes on"));
+    asked(&["tasks", "wide", "6001"]).refused(1, "E535");
+    asked(&["explain", "wide", "nobody"]).refused(1, "E535");
+    asked(&["explain", "wide", "--barrier", "1"]).refused(1, "E535");
+}
