@@ -159,13 +159,14 @@ pub trait Shard {
         generation: Generation,
         number: u64,
     ) -> Result<u64, ShardFault>;
-    /// Removes the checkpoints of a job that are older than the newest of `numbers` and not among them; all if there are
-    /// no numbers. The job need not be open here.
+    /// Removes the checkpoints of a job up to number `through` that are not among `numbers`. Without numbers and limit everything
+    /// goes, and no more are written. The job need not be open here.
     async fn keep_checkpoints(
         epoch: EngineEpoch,
         job: JobId,
         generation: Generation,
         numbers: Vec<u64>,
+        through: u64,
     ) -> Result<(), ShardFault>;
     /// Where all shards are now, in order: those of every job that is open here.
     async fn moved(epoch: EngineEpoch, shards: Vec<String>) -> Result<(), ShardFault>;

@@ -50,14 +50,20 @@ impl EffectDispatcher {
     }
 
     /// Lets every shard remove what nobody needs any more. One that is away does so with the next order.
-    pub(super) fn keep_checkpoints(&self, job: &JobId, generation: Generation, numbers: Vec<u64>) {
+    pub(super) fn keep_checkpoints(
+        &self,
+        job: &JobId,
+        generation: Generation,
+        numbers: Vec<u64>,
+        through: u64,
+    ) {
         for shard in self.shards.indices() {
             let (dispatcher, job, numbers) = (self.clone(), job.clone(), numbers.clone());
             // It may be the last that is done for a job.
             tokio::spawn(async move {
                 let keep = |c: ShardClient| async move {
                     let context = within(CALL_TIMEOUT);
-                    c.keep_checkpoints(context, dispatcher.epoch, job, generation, numbers).await
+                    c.keep_checkpoints(context, dispatcher.epoch, job, generation, numbers, through).await
                 };
                 let _ = dispatcher.shards.call_if_present(shard, keep).await;
             });

@@ -192,8 +192,8 @@ impl EffectDispatcher {
             Effect::WriteCheckpoint { job, generation, number } => {
                 self.write_checkpoint(&job, generation, number);
             }
-            Effect::KeepCheckpoints { job, generation, numbers } => {
-                self.keep_checkpoints(&job, generation, numbers);
+            Effect::KeepCheckpoints { job, generation, numbers, through } => {
+                self.keep_checkpoints(&job, generation, numbers, through);
             }
             Effect::Attach { job, generation, shard, floor } => {
                 self.recheck_shard(job, generation, shard, floor)

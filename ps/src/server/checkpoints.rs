@@ -17,12 +17,14 @@ use syncline_scheduler::{
     spec::ElementRange,
 };
 
+use tracing::warn;
+
 use super::{
     Shared,
     blobs::{UNFINISHED, disk_fault},
     checked_file::{read_checked, write_checked},
 };
-use crate::shard::JobShard;
+use crate::shard::{JobShard, lock};
 
 const ENDING: &str = "checkpoint";
 
@@ -39,6 +41,8 @@ pub(super) fn write(
     generation: Generation,
     number: u64,
 ) -> Result<u64, ShardFault> {
+    // The end of a job removes its folder, which must not come back.
+    let _alone = lock(&shared.checkpoint_files);
     let shard = shared.jobs.find(job, generation)?;
     let dir = folder_of(shared, job, generation);
     let path = dir.join(format!("{number}.{ENDING}"));
@@ -76,44 +80,61 @@ pub(super) fn load(
     number: u64,
 ) -> Result<JobShard, ShardFault> {
     let path = folder_of(shared, &order.job, order.generation).join(format!("{number}.{ENDING}"));
-    read_checked(&path, |from| JobShard::read_checkpoint(order, range, epoch, from)).map_err(|e| {
+    read_checked(&path, |from| JobShard::read_checkpoint(order, range, epoch, number, from)).map_err(|e| {
         let cause = format!("{}: {e}", path.display());
         ShardFault::NoCheckpoint { job: order.job.clone(), number, cause }
     })
 }
 
-/// Removes what is older than the newest of `numbers` and not among them, or everything if there are none. What is newer
-/// stays: an order may be late.
+/// Removes what has a number up to `through` that is not among `numbers`. What is newer stays: an order may be late. Without
+/// any limit everything goes, and nothing is written any more.
 pub(super) fn keep(
     shared: &Shared,
     job: &JobId,
     generation: Generation,
     numbers: &[u64],
+    through: u64,
 ) -> Result<(), ShardFault> {
     let dir = folder_of(shared, job, generation);
-    let Some(newest) = numbers.iter().max() else {
+    let _alone = lock(&shared.checkpoint_files);
+    if through == u64::MAX && numbers.is_empty() {
+        if let Ok(shard) = shared.jobs.find(job, generation) {
+            shard.end_checkpoints();
+        }
         return match fs::remove_dir_all(&dir) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(disk_fault("remove", &dir, &e)),
             _ => Ok(()),
         };
+    }
+    let entries = match fs::read_dir(&dir) {
+        // None was ever written.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(|e| disk_fault("read", &dir, &e))?,
     };
-    let entries = fs::read_dir(&dir).map_err(|e| disk_fault("read", &dir, &e))?;
     for entry in entries {
         let path = entry.map_err(|e| disk_fault("read", &dir, &e))?.path();
         let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
-        let is_old = number.is_some_and(|number| number < *newest && !numbers.contains(&number));
-        if is_old && path.extension().is_some_and(|ending| ending == ENDING) {
+        let is_over = number.is_some_and(|number| number <= through && !numbers.contains(&number));
+        if is_over && path.extension().is_some_and(|ending| ending == ENDING) {
             fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, &e))?;
         }
     }
     Ok(())
 }
 
-/// Removes what a crash left unfinished.
+/// Removes what a crash left unfinished. Whatever else somebody put there is left alone.
 pub(super) fn remove_unfinished(state_dir: &Path) -> io::Result<()> {
     let Ok(jobs) = fs::read_dir(state_dir.join("checkpoints")) else { return Ok(()) };
     for job in jobs {
-        for file in fs::read_dir(job?.path())? {
+        let job = job?.path();
+        let files = match fs::read_dir(&job) {
+            Ok(files) => files,
+            Err(error) => {
+                warn!(path = %job.display(), %error, "no folder of checkpoints");
+                continue;
+            }
+        };
+        for file in files {
             let path = file?.path();
             if path.extension().is_some_and(|ending| ending == UNFINISHED) {
                 fs::remove_file(path)?;

@@ -183,10 +183,11 @@ impl Shard for Control {
         job: JobId,
         generation: Generation,
         numbers: Vec<u64>,
+        through: u64,
     ) -> Result<(), ShardFault> {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
-            checkpoints::keep(s, &job, generation, &numbers)
+            checkpoints::keep(s, &job, generation, &numbers, through)
         })
         .await
     }

@@ -31,7 +31,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
@@ -106,6 +106,8 @@ struct Shared {
     state_dir: PathBuf,
     connections: Connections,
     saves: Saves,
+    /// Held by whoever writes checkpoints or removes them.
+    checkpoint_files: Mutex<()>,
     stopping: AtomicBool,
     /// The file of the socket for callers on the same machine.
     local_socket: Option<String>,
@@ -140,6 +142,7 @@ impl Server {
             state_dir: options.state_dir.clone(),
             connections: Connections::default(),
             saves,
+            checkpoint_files: Mutex::new(()),
             stopping: AtomicBool::new(false),
             local_socket: local.as_ref().and_then(|local| local.path().to_str().map(str::to_owned)),
             refusals: Refusals::default(),

@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use syncline_engine::rpc::{OpenJob, ShardFault};
 use syncline_scheduler::{
-    ids::EngineEpoch,
+    ids::{EngineEpoch, JobId},
     spec::{ElementRange, Layout, Optimizer},
 };
 
@@ -23,10 +23,13 @@ use super::{
     lock,
 };
 
-const MAGIC: Magic = *b"SLCKP\0\0\x01";
+const MAGIC: Magic = *b"SLCKP\0\0\x02";
 
 #[derive(Serialize, Deserialize)]
 struct CheckpointHead {
+    job: JobId,
+    nonce: u32,
+    number: u64,
     optimizer: Optimizer,
     layout: Layout,
     start: u64,
@@ -36,6 +39,9 @@ struct CheckpointHead {
 
 /// Everything that a checkpoint holds, in memory.
 pub struct CheckpointCopy {
+    job: JobId,
+    nonce: u32,
+    number: u64,
     optimizer: Optimizer,
     layout: Layout,
     range: ElementRange,
@@ -69,6 +75,9 @@ impl JobShard {
         // What began to come in meanwhile may be in some chunks of the copy.
         self.check_rest()?;
         let copy = CheckpointCopy {
+            job: self.job.clone(),
+            nonce: self.generation().nonce(),
+            number,
             optimizer: self.optimizer,
             layout: self.layout().clone(),
             range: self.range(),
@@ -99,6 +108,11 @@ impl JobShard {
         Ok(pinned.map(|(_, copy)| copy.clone()))
     }
 
+    /// Nothing that is pinned, or ordered late, is to be written any more.
+    pub fn end_checkpoints(&self) {
+        lock(&self.state).checkpoints = Checkpoints { newest: Some(u64::MAX), pinned: None };
+    }
+
     /// Checkpoint `number` is on disk, or will not be: its copy may go.
     pub fn drop_checkpoint(&self, number: u64) {
         lock(&self.state).checkpoints.pinned.take_if(|(pinned, _)| *pinned == number);
@@ -109,13 +123,22 @@ impl JobShard {
         order: &OpenJob,
         range: ElementRange,
         epoch: EngineEpoch,
+        number: u64,
         from: &mut impl Read,
     ) -> io::Result<Self> {
         let head: CheckpointHead = read_head(from, MAGIC, "checkpoint")?;
-        if (head.optimizer, &head.layout) != (order.optimizer, &order.layout)
-            || (head.start, head.end) != (range.start, range.end)
-        {
-            return Err(damaged("its model, its optimizer or its part of the parameters is another"));
+        if (&head.job, head.nonce, head.number) != (&order.job, order.generation.nonce(), number) {
+            let what =
+                format!("it is checkpoint {} of job {}, or of another of that name", head.number, head.job);
+            return Err(damaged(&what));
+        }
+        if (head.optimizer, &head.layout) != (order.optimizer, &order.layout) {
+            return Err(damaged("its model or its optimizer is another"));
+        }
+        if (head.start, head.end) != (range.start, range.end) {
+            return Err(damaged(
+                "its part of the parameters is another: it was written by another shard, or by another number of shards",
+            ));
         }
         let elements = range.len();
         let sizes =
@@ -133,6 +156,9 @@ impl CheckpointCopy {
     /// Writes it: a head, then values, first and second moments of each chunk.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let head = CheckpointHead {
+            job: self.job.clone(),
+            nonce: self.nonce,
+            number: self.number,
             optimizer: self.optimizer,
             layout: self.layout.clone(),
             start: self.range.start,

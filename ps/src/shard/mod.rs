@@ -46,6 +46,6 @@ pub use push::{Admission, PushAck, PushCursor, PushHeader};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks; what a panicking thread left behind is still whole, because no code under our locks can panic half way.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

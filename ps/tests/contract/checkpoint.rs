@@ -164,11 +164,35 @@ fn what_nobody_needs_is_removed_and_a_late_order_removes_nothing_newer() {
     opened(&rig);
     (0..5).for_each(|number| keep_as(&rig, number));
     let left = || (0..5).filter(|number| path_of(&rig, 0, *number).exists()).collect::<Vec<_>>();
-    rig.keep_checkpoints(0, &[1, 3]).unwrap();
+    rig.keep_checkpoints(0, &[1, 3], 3).unwrap();
     assert_eq!(left(), [1, 3, 4]);
-    rig.keep_checkpoints(0, &[0, 1]).unwrap();
+    rig.keep_checkpoints(0, &[0, 1], 1).unwrap();
     assert_eq!(left(), [1, 3, 4]);
-    rig.keep_checkpoints(0, &[]).unwrap();
+    // The fourth was given up, because another shard could not write it.
+    rig.keep_checkpoints(0, &[3], 4).unwrap();
+    assert_eq!(left(), [3]);
+    rig.keep_checkpoints(0, &[], u64::MAX).unwrap();
     assert_eq!(left(), [0; 0]);
-    rig.keep_checkpoints(0, &[]).unwrap();
+    rig.keep_checkpoints(0, &[], u64::MAX).unwrap();
+}
+
+#[test]
+fn a_late_order_to_write_brings_nothing_back_when_all_was_removed() {
+    let rig = Rig::start(2);
+    opened(&rig);
+    keep_as(&rig, 0);
+    rig.pin_checkpoint(0, 1).unwrap();
+    rig.keep_checkpoints(0, &[], u64::MAX).unwrap();
+    assert!(matches!(rig.write_checkpoint(0, 1), Err(ShardFault::NoCheckpoint { .. })));
+    assert!(!path_of(&rig, 0, 1).parent().unwrap().exists());
+}
+
+#[test]
+fn a_file_of_another_number_is_not_taken() {
+    let rig = Rig::start(2);
+    let initial = opened(&rig);
+    (0..2).for_each(|number| keep_as(&rig, number));
+    fs::copy(path_of(&rig, 0, 0), path_of(&rig, 0, 1)).unwrap();
+    let refused = restore(&rig, 0, 1, &initial).unwrap_err();
+    assert!(refused.to_string().contains("it is checkpoint 0 of job"), "{refused}");
 }

@@ -191,7 +191,7 @@ impl Job {
             return;
         }
         if let Err(fault) = outcome {
-            return self.give_checkpoint_up(number, &fault, now_us);
+            return self.give_checkpoint_up(number, &fault, now_us, effects);
         }
         by.insert(shard);
         if by.len() == shards {
@@ -227,7 +227,7 @@ impl Job {
         }
         let bytes = match outcome {
             Ok(bytes) => bytes,
-            Err(fault) => return self.give_checkpoint_up(number, &fault, now_us),
+            Err(fault) => return self.give_checkpoint_up(number, &fault, now_us, effects),
         };
         by.insert(shard, bytes);
         self.changes.job_state = true;
@@ -248,17 +248,17 @@ impl Job {
         checkpoints.complete.push(complete);
         let old = checkpoints.complete.len().saturating_sub(keep);
         checkpoints.complete.drain(..old);
-        effects.push(self.keep_checkpoints());
+        effects.push(self.keep_checkpoints(number));
     }
 
-    /// The shards may remove all checkpoints but the complete ones.
-    pub(super) fn keep_checkpoints(&self) -> Effect {
+    /// The shards may remove all checkpoints up to number `through` but the complete ones.
+    fn keep_checkpoints(&self, through: u64) -> Effect {
         let (job, generation) = (self.id().clone(), self.state.generation);
-        Effect::KeepCheckpoints { job, generation, numbers: self.state.checkpoints.numbers() }
+        Effect::KeepCheckpoints { job, generation, numbers: self.state.checkpoints.numbers(), through }
     }
 
     /// A shard could not do its part: training goes on, and the next one comes when it is due.
-    fn give_checkpoint_up(&mut self, number: u64, fault: &TaskFault, now_us: u64) {
+    fn give_checkpoint_up(&mut self, number: u64, fault: &TaskFault, now_us: u64, effects: &mut Vec<Effect>) {
         let fields = vec![
             ("checkpoint", number.to_string()),
             ("code", fault.code.clone()),
@@ -268,6 +268,8 @@ impl Job {
         self.state.checkpoints.making = None;
         self.grant_queue.everybody = true;
         self.changes.job_state = true;
+        // What the others wrote of it would lie there until the next one is complete.
+        effects.push(self.keep_checkpoints(number));
     }
 
     /// A job that is over makes no more checkpoints; one that is done needs none.
@@ -283,7 +285,7 @@ impl Job {
     pub(super) fn remove_checkpoints(&self) -> Option<Effect> {
         let (job, generation, numbers) = (self.id().clone(), self.state.generation, Vec::new());
         let any = self.state.checkpoints.next > 0;
-        any.then_some(Effect::KeepCheckpoints { job, generation, numbers })
+        any.then_some(Effect::KeepCheckpoints { job, generation, numbers, through: u64::MAX })
     }
 }
 

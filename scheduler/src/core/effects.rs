@@ -50,11 +50,12 @@ pub enum Effect {
         generation: Generation,
         number: u64,
     },
-    /// Every shard removes the other checkpoints of the job.
+    /// Every shard removes the other checkpoints of the job up to number `through`.
     KeepCheckpoints {
         job: JobId,
         generation: Generation,
         numbers: Vec<u64>,
+        through: u64,
     },
     /// Ask a shard how far it is, and answer with [`Input::Attached`](super::Input::Attached).
     Attach {

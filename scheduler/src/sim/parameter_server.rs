@@ -222,8 +222,9 @@ impl ParameterServerModel {
                     Some(Input::CheckpointWritten { job, generation, number, shard, outcome })
                 })
             }
-            Effect::KeepCheckpoints { numbers, .. } => {
-                self.shards.iter_mut().for_each(|shard| shard.written.retain(|n, _| numbers.contains(n)));
+            Effect::KeepCheckpoints { numbers, through, .. } => {
+                let stays = |n: u64| n > through || numbers.contains(&n);
+                self.shards.iter_mut().for_each(|shard| shard.written.retain(|n, _| stays(*n)));
                 Vec::new()
             }
             Effect::Attach { job, generation, shard, floor } => {

@@ -242,9 +242,9 @@ impl Rig {
         self.runtime.block_on(call).unwrap()
     }
 
-    pub fn keep_checkpoints(&self, shard: usize, numbers: &[u64]) -> Result<(), ShardFault> {
+    pub fn keep_checkpoints(&self, shard: usize, numbers: &[u64], through: u64) -> Result<(), ShardFault> {
         let (context, numbers) = (context::current(), numbers.to_vec());
-        let call = self.controls[shard].keep_checkpoints(context, EPOCH, job(), FIRST, numbers);
+        let call = self.controls[shard].keep_checkpoints(context, EPOCH, job(), FIRST, numbers, through);
         self.runtime.block_on(call).unwrap()
     }
 

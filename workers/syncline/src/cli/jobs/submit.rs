@@ -66,8 +66,16 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
             return print_json(&json!({ "id": id, "is_new": is_new }));
         }
         print(id.as_str())?;
-        say(&match is_new {
-            true => format!("submitted; follow it with `syncline watch {id}`"),
+        if is_new {
+            say(&format!("submitted; follow it with `syncline watch {id}`"));
+            return Ok(());
+        }
+        let there = client.status(&id).await?.job.state;
+        say(&match there.is_over() {
+            true => format!(
+                "the same job was submitted before and is {}; --replace does it once more",
+                there.word()
+            ),
             false => format!("the same job was submitted before; `syncline status {id}` shows it"),
         });
         Ok(())

@@ -105,12 +105,16 @@ impl StateDir {
         }
     }
 
-    /// Jobs that the shards saved at the last stop.
+    /// Jobs that the shards saved at the last stop, and folders of checkpoints.
     fn saved_jobs(&self, shards: u32) -> Vec<String> {
         let dirs = (0..shards).map(|index| self.shard_dir(index).join("jobs"));
         let files = dirs.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten().map(|file| file.path());
         let saved = files.filter(|path| path.extension().is_some_and(|e| e == "job"));
-        let names = saved.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()));
+        let checkpoints = (0..shards).map(|index| self.shard_dir(index).join("checkpoints"));
+        let folders = checkpoints.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
+        let folders = folders.map(|folder| folder.path()).filter(|path| path.is_dir());
+        let names =
+            saved.chain(folders).filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()));
         names.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
