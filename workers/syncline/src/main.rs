@@ -1,6 +1,6 @@
 //! The binary `syncline`: every part of a cluster, and every command that a person types.
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
 use clap::Parser;
 use syncline_workers::isolation::serve_if_asked;
@@ -17,11 +17,22 @@ struct Line {
     command: cli::Command,
 }
 
+/// Turned off when ONNX Runtime is loaded, its telemetry sends nothing. Without this variable it still collects, in a file of
+/// the user's cache.
+const DISABLE_TELEMETRY: &str = "ORT_DISABLE_TELEMETRY";
+
 fn main() -> ExitCode {
+    if env::var_os(DISABLE_TELEMETRY).is_none() {
+        // SAFETY: no other thread is there yet that could read the environment.
+        #[expect(unsafe_code, reason = "there is no other way to tell a library that is loaded later")]
+        unsafe {
+            env::set_var(DISABLE_TELEMETRY, "1");
+        }
+    }
     if let Some(ended) = serve_if_asked() {
         return ended;
     }
-    let json = cli::json_asked(std::env::args_os());
+    let json = cli::json_asked(env::args_os());
     match Line::try_parse() {
         Ok(line) => cli::finish(line.command.run(), json),
         Err(error) => cli::refuse_usage(&error, json),

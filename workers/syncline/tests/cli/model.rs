@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use syncline_onnx::{self as onnx, ElementType, GraphBuilder, mlp, proto::NodeProto};
 
-use crate::rig::{folder, syncline};
+use crate::rig::{command, folder, syncline};
 
 fn save(dir: &Path, name: &str, bytes: &[u8]) -> String {
     let path = dir.join(name);
@@ -244,4 +244,17 @@ fn refusals_name_what_is_wrong() {
         syncline(&args).refused(2, code);
     }
     assert!(!Path::new(out).exists());
+}
+
+#[test]
+fn onnx_runtime_collects_nothing_about_this_machine() {
+    let (home, dir) = (folder(), folder());
+    let model = save(dir.path(), "m.onnx", &mlp(&[4, 3], 1).to_bytes());
+    let library = syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path;
+    let mut check = command(&["model", "check", &model, "--loss", "softmax-cross-entropy"]);
+    check.env("HOME", home.path()).env("ORT_DYLIB_PATH", library);
+    check.env_remove("XDG_CACHE_HOME").env_remove("ORT_DISABLE_TELEMETRY");
+    assert!(check.output().unwrap().status.success());
+    let left: Vec<_> = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(left.is_empty(), "{left:?}");
 }

@@ -297,8 +297,6 @@ impl ChildPrograms<'_> {
         let bin: PathBuf = plan.worker_bin.clone().unwrap_or_else(|| self.bin.to_owned());
         let mut program = self.program(name, &bin, args);
         program.env.push(("ORT_DYLIB_PATH", native.onnxruntime.clone().into()));
-        // Sends nothing in any case; without this it still collects in a file of the user's cache.
-        program.env.push(("ORT_DISABLE_TELEMETRY", "1".into()));
         program
     }
 }
