@@ -143,3 +143,20 @@ pub(super) fn remove_unfinished(state_dir: &Path) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_crash_left_is_removed_and_what_somebody_put_there_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = dir.path().join("checkpoints/digits-00000001");
+        fs::create_dir_all(&job).unwrap();
+        let left = job.join(format!("0.{UNFINISHED}"));
+        let (whole, stray) = (job.join("0.checkpoint"), dir.path().join("checkpoints/README"));
+        [&left, &whole, &stray].into_iter().for_each(|path| fs::write(path, "x").unwrap());
+        remove_unfinished(dir.path()).unwrap();
+        assert_eq!([left, whole, stray].map(|path| path.exists()), [false, true, true]);
+    }
+}

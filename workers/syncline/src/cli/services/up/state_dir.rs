@@ -186,6 +186,10 @@ mod tests {
         let [asked, same, other] = counts();
         assert_eq!((asked, same), (Ok(4), Ok(4)));
         assert!(other.unwrap_err().contains("of 4 shards (digits), and --shards says 3"));
+        fs::remove_dir_all(&jobs).unwrap();
+        fs::create_dir_all(state_dir.shard_dir(1).join("checkpoints/mnist-00000007")).unwrap();
+        let [.., other] = counts();
+        assert!(other.unwrap_err().contains("of 4 shards (mnist-00000007), and --shards says 3"));
     }
 
     #[test]
