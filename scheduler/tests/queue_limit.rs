@@ -11,6 +11,8 @@ use syncline_scheduler::{
     },
 };
 
+use crate::cluster::stored::apply;
+
 const NOW_US: u64 = 1_000_000;
 const LIMIT_US: u64 = 5_000_000;
 const WORKER: Incarnation = Incarnation(1);
@@ -153,16 +155,8 @@ fn a_training_that_a_worker_has_joined_waits_no_longer() {
 fn the_next_engine_counts_on_from_where_the_task_became_ready() {
     let mut core = call();
     let commit = core.take_commits(NOW_US).remove(&id()).unwrap();
-    let mut stored = StoredJob {
-        spec: commit.spec.unwrap(),
-        job_state: commit.job_state.unwrap(),
-        ..StoredJob::default()
-    };
-    stored.graph.classes.extend(commit.graph.classes);
-    stored.graph.chunks.extend(commit.graph.chunks);
-    stored.graph.windows.extend(commit.graph.windows);
-    let faults = commit.graph.faults.into_iter();
-    stored.graph.faults = faults.filter_map(|(task, fault)| Some((task, fault?))).collect();
+    let mut stored = StoredJob::default();
+    apply(&mut stored, commit);
     let mut next = Core::new(1);
     next.restore_tasks(TaskJob::load(&stored).unwrap());
     tick(&mut next, NOW_US + LIMIT_US - 1);

@@ -12,6 +12,8 @@ use syncline_scheduler::{
     },
 };
 
+use crate::cluster::stored::apply;
+
 const GIB: u64 = 1 << 30;
 
 fn id() -> JobId {
@@ -148,17 +150,8 @@ fn what_is_taken_is_known_after_a_restart() {
     join(&mut core, 1, 4, of(4, 0));
     submit(&mut core, vec![class(of(3, 0))], vec![task(0, &[]), task(0, &[])]);
     let commit = core.take_commits(2).remove(&id()).unwrap();
-    let mut stored = StoredJob {
-        spec: commit.spec.unwrap(),
-        job_state: commit.job_state.unwrap(),
-        ..StoredJob::default()
-    };
-    stored.graph.classes.extend(commit.graph.classes);
-    stored.graph.chunks.extend(commit.graph.chunks);
-    stored.graph.windows.extend(commit.graph.windows);
-    stored.graph.leases =
-        commit.graph.leases.into_iter().filter_map(|(w, tasks)| Some((w, tasks?))).collect();
-    stored.workers = commit.workers.into_iter().filter_map(|(w, about)| Some((w, about?))).collect();
+    let mut stored = StoredJob::default();
+    apply(&mut stored, commit);
     let mut next = Core::new(1);
     next.restore_tasks(TaskJob::load(&stored).unwrap());
     next.handle(3, Input::Tick).unwrap();
