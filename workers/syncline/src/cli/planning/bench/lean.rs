@@ -40,13 +40,7 @@ impl Lean {
     pub(super) fn start(transport: Transport, elements: usize) -> io::Result<Self> {
         match transport {
             Transport::Tcp => {
-                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-                // What is accepted takes over the size of the buffer.
-                SockRef::from(&listener).set_recv_buffer_size(BUFFER_BYTES)?;
-                let stream = TcpStream::connect(listener.local_addr()?)?;
-                stream.set_nodelay(true)?;
-                SockRef::from(&stream).set_send_buffer_size(BUFFER_BYTES)?;
-                let (peer, _) = listener.accept()?;
+                let (stream, peer) = tcp_pair()?;
                 thread::spawn(move || serve(peer, elements));
                 Ok(Self::Tcp(stream))
             }
@@ -86,6 +80,21 @@ impl Drop for Lean {
             ring.closed.store(true, Ordering::Release);
         }
     }
+}
+
+/// Both ends of one connection, with buffers as large as those of a shard.
+pub(super) fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    // What is accepted takes over the size of the buffer.
+    SockRef::from(&listener).set_recv_buffer_size(BUFFER_BYTES)?;
+    let stream = TcpStream::connect(listener.local_addr()?)?;
+    let (peer, _) = listener.accept()?;
+    for end in [&stream, &peer] {
+        end.set_nodelay(true)?;
+        SockRef::from(end).set_send_buffer_size(BUFFER_BYTES)?;
+        SockRef::from(end).set_recv_buffer_size(BUFFER_BYTES)?;
+    }
+    Ok((stream, peer))
 }
 
 fn push_bytes(stream: &mut (impl Read + Write), gradient: &[f32]) -> io::Result<()> {

@@ -5,19 +5,19 @@
 
 use std::{
     io::{self, IoSlice, Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::TcpStream,
     thread,
 };
 
-use socket2::SockRef;
 use syncline_ps::{
     optim::{self, OptimizerState},
     shard::CHUNK_ELEMENTS,
 };
 
-use super::super::training_step::{LEARNING_RATE, RULE};
-
-const BUFFER_BYTES: usize = 4 << 20;
+use super::super::{
+    lean::tcp_pair,
+    training_step::{LEARNING_RATE, RULE},
+};
 
 /// An open connection to the peer, a thread that ends with it.
 pub(super) struct LeanStep(TcpStream);
@@ -25,16 +25,7 @@ pub(super) struct LeanStep(TcpStream);
 impl LeanStep {
     /// Starts the peer with parameters that begin as `values`.
     pub(super) fn start(values: Vec<f32>) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        // What is accepted takes over the size of the buffer.
-        SockRef::from(&listener).set_recv_buffer_size(BUFFER_BYTES)?;
-        let stream = TcpStream::connect(listener.local_addr()?)?;
-        let (peer, _) = listener.accept()?;
-        for stream in [&stream, &peer] {
-            stream.set_nodelay(true)?;
-            SockRef::from(stream).set_send_buffer_size(BUFFER_BYTES)?;
-            SockRef::from(stream).set_recv_buffer_size(BUFFER_BYTES)?;
-        }
+        let (stream, peer) = tcp_pair()?;
         // Its end is ours: it reads until we hang up.
         thread::spawn(move || serve(peer, values));
         Ok(Self(stream))
