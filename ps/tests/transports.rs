@@ -29,6 +29,7 @@ impl Shard {
             count: 1,
             engine: None,
             advertise: None,
+            replicas: 1,
         };
         Self { server: Server::start(options).unwrap(), token, dir }
     }

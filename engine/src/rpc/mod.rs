@@ -10,6 +10,7 @@ mod outage_logger;
 mod reconnecting;
 mod refusals;
 mod shard;
+mod shard_registry;
 mod token;
 mod worker;
 
@@ -28,9 +29,12 @@ pub use shard::{
     BarrierOrder, ClockRoster, ClosedBarrier, Collected, HeldJob, OpenJob, PushProgress, Shard, ShardClient,
     ShardFault, ShardRequest, ShardResponse, ShardState, SnapshotFile,
 };
+pub use shard_registry::{
+    ShardHello, ShardOrders, ShardPeer, ShardPost, ShardRegistry, ShardRegistryClient, ShardRegistryRequest,
+    ShardRegistryResponse,
+};
 pub use token::{InvalidToken, Token};
 pub use worker::{
-    Activity, JobSetup, OrderCursor, PollReply, RegisterReply, ShardHello, ShardRegistry,
-    ShardRegistryClient, ShardRegistryRequest, ShardRegistryResponse, WorkerHello, WorkerKey, WorkerService,
+    Activity, JobSetup, OrderCursor, PollReply, RegisterReply, WorkerHello, WorkerKey, WorkerService,
     WorkerServiceClient, WorkerServiceRequest, WorkerServiceResponse, hostname,
 };

@@ -73,6 +73,8 @@ pub enum ShardFault {
     Sealed { job: JobId, worker: Incarnation },
     #[error("[E409] job {job} was closed")]
     Closed { job: JobId },
+    #[error("[E452] this process does not follow under term {term}")]
+    NotFollowing { term: u64 },
     #[error("[E439] checkpoint {number} of job {job} cannot be used: {cause}")]
     NoCheckpoint { job: JobId, number: u64, cause: String },
     #[error(
@@ -94,6 +96,7 @@ impl ShardFault {
             Self::NotPinned { .. } => "E407",
             Self::Sealed { .. } => "E408",
             Self::Closed { .. } => "E409",
+            Self::NotFollowing { .. } => "E452",
             Self::NoCheckpoint { .. } => "E439",
             Self::PeerAway { .. } => "E429",
         }
@@ -103,6 +106,9 @@ impl ShardFault {
 /// Orders to one shard.
 #[tarpc::service]
 pub trait Shard {
+    /// Serves from now on what it has followed so far, under this term. Answers how many jobs that is; one that serves
+    /// already says so again.
+    async fn promote(epoch: EngineEpoch, term: u64) -> Result<u64, ShardFault>;
     /// Takes note of the engine's epoch and says where the job stands; `None`: not open here.
     async fn attach(epoch: EngineEpoch, job: JobId) -> Result<Option<ShardState>, ShardFault>;
     /// Loads this shard's part of the initial parameters. A job that is open in the same generation stays as it is.

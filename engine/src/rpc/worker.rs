@@ -1,9 +1,9 @@
-//! Calls of workers and shards to the engine.
+//! Calls of workers to the engine.
 
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{Assignment, TaskKey, TaskReport},
-    ids::{EngineEpoch, Incarnation, JobId, ShardIndex},
+    ids::{EngineEpoch, Incarnation, JobId},
     spec::TrainSpec,
     tasks::{Capacity, Order, ReportGroup},
 };
@@ -110,18 +110,6 @@ pub struct JobSetup {
     pub shards: Vec<String>,
 }
 
-/// A shard that announces itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShardHello {
-    pub index: ShardIndex,
-    /// Number of shards of the whole parameter server.
-    pub count: u32,
-    /// Where others reach it.
-    pub address: String,
-    /// Random number of this process: a restarted shard has lost what it held.
-    pub boot: u64,
-}
-
 /// Calls of workers.
 #[tarpc::service]
 pub trait WorkerService {
@@ -141,11 +129,4 @@ pub trait WorkerService {
     async fn setup(job: JobId) -> Result<JobSetup, EngineFault>;
     /// Ends the incarnation: nothing more will be pushed under it.
     async fn leave(who: WorkerKey) -> Result<(), EngineFault>;
-}
-
-/// Calls of shards.
-#[tarpc::service]
-pub trait ShardRegistry {
-    /// Sent at the start and again as a sign of life.
-    async fn announce(hello: ShardHello) -> Result<EngineEpoch, EngineFault>;
 }

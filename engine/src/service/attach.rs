@@ -75,6 +75,12 @@ impl EffectDispatcher {
         self.send(Input::Attached { job, generation, shard, closed, watermarks, floor });
     }
 
+    /// A process serves this shard from now on: it is asked what it holds, and everybody is told where it is.
+    pub(super) fn shard_came(&self, shard: ShardIndex) {
+        self.query_held_jobs(shard);
+        self.broadcast_addresses();
+    }
+
     /// Asks a shard that came, or came back, what it holds.
     pub(super) fn query_held_jobs(&self, shard: ShardIndex) {
         let dispatcher = self.clone();

@@ -55,7 +55,7 @@ pub(super) async fn start(
         }
     };
     tokio::spawn(accept(listener, token(), &[Role::Control], serve));
-    ShardHello { index: ShardIndex(0), count: 1, address, boot: 1 }
+    ShardHello::alone(ShardIndex(0), 1, address, 1)
 }
 
 /// Receives what the decision loop would.

@@ -96,7 +96,7 @@ impl Leadership {
     /// Loads the jobs and runs the decision loop to its end.
     async fn lead(&self, epoch: EngineEpoch) -> Result<LoopEnd, StoreError> {
         // The shards talk to the engine that led before, and announce themselves again once they find this one.
-        self.shards.forget_all();
+        self.shards.forget_all(epoch);
         let (queue, inbox) = mpsc::unbounded_channel();
         let (store, shards) = (self.store.clone(), self.shards.clone());
         let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, self.clock);

@@ -44,6 +44,14 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
                 drop_worker(&context, status.worker, &reason);
             }
         }
+        if let Some(index) = context.shards.failover_due(context.limits.shard_silence) {
+            let (shards, dispatcher) = (context.shards.clone(), dispatcher.clone());
+            tokio::spawn(async move {
+                if shards.promote(index, dispatcher.epoch).await {
+                    dispatcher.shard_came(index);
+                }
+            });
+        }
         for shard in context.shards.all() {
             let silent = shard.seen.elapsed();
             if silent > context.limits.shard_silence {

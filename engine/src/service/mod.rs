@@ -28,6 +28,7 @@ mod run;
 mod sessions;
 mod shard_handler;
 mod shard_orders;
+mod shard_slots;
 mod shards;
 mod snapshots;
 mod store_outage;

@@ -1,18 +1,17 @@
 //! Answers the announcements of shards.
 
-use syncline_scheduler::ids::EngineEpoch;
 use tarpc::context::Context;
 use tracing::{info, warn};
 
 use super::{context::ServiceContext, shards::Announcement};
-use crate::rpc::{EngineFault, ShardHello, ShardRegistry};
+use crate::rpc::{EngineFault, ShardHello, ShardOrders, ShardPost, ShardRegistry};
 
 /// Serves one shard's connection.
 #[derive(Clone)]
 pub(super) struct ShardHandler(pub ServiceContext);
 
 impl ShardRegistry for ShardHandler {
-    async fn announce(self, _: Context, hello: ShardHello) -> Result<EngineEpoch, EngineFault> {
+    async fn announce(self, _: Context, hello: ShardHello) -> Result<ShardOrders, EngineFault> {
         let expected = self.0.shards.count();
         if hello.count != expected || hello.index.0 >= expected {
             return Err(EngineFault::MissingShards { present: hello.count, expected });
@@ -21,18 +20,22 @@ impl ShardRegistry for ShardHandler {
         // Only the active engine keeps track of shards, and this one may be on standby.
         let dispatcher = self.0.dispatcher()?;
         let epoch = dispatcher.epoch;
+        let followed = self.0.shards.standby(index).map(|standby| standby.hello.boot);
+        let boot = hello.boot;
         match self.0.shards.announce(hello, epoch).await {
-            Announcement::Known => {}
-            Announcement::Taken(holder) => {
-                warn!(shard = %index, address, holder, "a second process announces the index of a shard that answers");
-                return Err(EngineFault::ShardTaken { shard: index, address: holder });
+            Announcement::Accepted { post, peer, moved } => {
+                if moved {
+                    info!(shard = %index, address, "shard is there");
+                    dispatcher.shard_came(index);
+                } else if matches!(post, ShardPost::Standby { .. }) && followed != Some(boot) {
+                    info!(shard = %index, address, "a second process follows the shard");
+                }
+                Ok(ShardOrders { epoch, post, peer })
             }
-            Announcement::New => {
-                info!(shard = %index, address, "shard is there");
-                dispatcher.query_held_jobs(index);
-                dispatcher.broadcast_addresses();
+            Announcement::Taken(holder) => {
+                warn!(shard = %index, address, holder, "a process announces the index of shards that answer");
+                Err(EngineFault::ShardTaken { shard: index, address: holder })
             }
         }
-        Ok(epoch)
     }
 }

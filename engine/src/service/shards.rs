@@ -1,32 +1,31 @@
 //! The parameter shards as the engine reaches them.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
-use tokio::{sync::watch, time::timeout};
-use tracing::debug;
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tracing::{debug, warn};
 
+use super::shard_slots::{Decision, Holder, ShardSlots};
 use crate::rpc::{
-    CallError, EngineFault, Reconnecting, ShardClient, ShardHello, Token, connect, hello::Role, within,
+    CallError, EngineFault, Reconnecting, ShardClient, ShardHello, ShardPeer, ShardPost, Token, connect,
+    hello::Role, within,
 };
 
 /// A shard that announced itself.
-#[derive(Clone)]
-pub(super) struct ShardEntry {
-    pub hello: ShardHello,
-    pub seen: Instant,
-    client: Reconnecting<ShardClient>,
-}
+pub(super) type ShardEntry = Holder<Reconnecting<ShardClient>>;
 
 /// The outcome of an announcement.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Announcement {
-    New,
-    Known,
+    /// It has this post. `moved`: another process than before serves the shard now, this one or its standby.
+    Accepted { post: ShardPost, peer: Option<ShardPeer>, moved: bool },
     /// Another process, at this address, serves the same index.
     Taken(String),
 }
@@ -36,21 +35,26 @@ pub(super) enum Announcement {
 pub(super) struct ShardDirectory {
     count: u32,
     token: Token,
-    known: Arc<Mutex<BTreeMap<ShardIndex, ShardEntry>>>,
+    known: Arc<Mutex<ShardSlots<Reconnecting<ShardClient>>>>,
+    /// One announcement at a time is decided that changes who serves.
+    deciding: Arc<tokio::sync::Mutex<()>>,
     changed: watch::Sender<u64>,
 }
 
 /// How long a shard has to answer when another process announces the same index.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a standby has to take over.
+const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two tries to reach a shard.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 impl ShardDirectory {
     pub(super) fn new(count: u32, token: Token) -> Self {
-        Self { count, token, known: Arc::default(), changed: watch::Sender::new(0) }
+        let known = Arc::new(Mutex::new(ShardSlots::new(EngineEpoch(0))));
+        Self { count, token, known, deciding: Arc::default(), changed: watch::Sender::new(0) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ShardIndex, ShardEntry>> {
+    fn lock(&self) -> MutexGuard<'_, ShardSlots<Reconnecting<ShardClient>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,71 +66,120 @@ impl ShardDirectory {
         (0..self.count).map(ShardIndex)
     }
 
-    /// Records a sign of life of a shard. If another process serves the same index, that one stays as long as it answers.
+    /// Records a sign of life of a process, and decides what it is to do. The process that serves an index stays as long as
+    /// it answers.
     pub(super) async fn announce(&self, hello: ShardHello, epoch: EngineEpoch) -> Announcement {
-        let old = {
-            let mut known = self.lock();
-            match known.get_mut(&hello.index) {
-                Some(old) if old.hello == hello => {
-                    old.seen = Instant::now();
-                    return Announcement::Known;
+        let decide =
+            |answers| self.lock().announce(&hello, answers, Instant::now(), || self.reach(&hello.address));
+        let known = { self.lock().knows(&hello) };
+        let _alone = if known { None } else { Some(self.deciding.lock().await) };
+        let (mut primary_answers, mut moved) = (None, false);
+        loop {
+            match decide(primary_answers) {
+                Decision::Post { post, peer, new } => {
+                    if new {
+                        self.changed.send_modify(|n| *n += 1);
+                    }
+                    return Announcement::Accepted { post, peer, moved: moved || new };
                 }
-                // Two processes cannot listen at one address: the old one has ended, and its successor would answer.
-                Some(old) if old.hello.address == hello.address => None,
-                other => other.map(|old| (old.hello.address.clone(), old.client.clone())),
-            }
-        };
-        if let Some((address, client)) = old {
-            let answers = client.call(|c| async move { c.held(within(PING_TIMEOUT), epoch).await });
-            if timeout(PING_TIMEOUT, answers).await.is_ok_and(|answer| answer.is_ok()) {
-                return Announcement::Taken(address);
+                Decision::Taken(address) => return Announcement::Taken(address),
+                Decision::AskPrimary => {
+                    primary_answers = Some(self.primary_answers(hello.index, epoch).await)
+                }
+                Decision::PromoteStandby => {
+                    moved |= self.promote_alone(hello.index, epoch).await;
+                    primary_answers = None;
+                }
             }
         }
-        let (address, token) = (hello.address.clone(), self.token.clone());
-        let client = Reconnecting::new(move || {
+    }
+
+    async fn primary_answers(&self, index: ShardIndex, epoch: EngineEpoch) -> bool {
+        let Some(client) = self.lock().primary(index).map(|primary| primary.client.clone()) else {
+            return false;
+        };
+        let answers = client.call(|c| async move { c.held(within(PING_TIMEOUT), epoch).await });
+        timeout(PING_TIMEOUT, answers).await.is_ok_and(|answer| answer.is_ok())
+    }
+
+    /// Lets the standby of a shard serve it, unless that is being decided just now. Whether it does.
+    pub(super) async fn promote(&self, index: ShardIndex, epoch: EngineEpoch) -> bool {
+        let Ok(_alone) = self.deciding.try_lock() else { return false };
+        self.promote_alone(index, epoch).await
+    }
+
+    async fn promote_alone(&self, index: ShardIndex, epoch: EngineEpoch) -> bool {
+        let Some((standby, term)) = self.lock().candidate(index) else { return false };
+        let asked =
+            standby.client.call(|c| async move { c.promote(within(PROMOTE_TIMEOUT), epoch, term).await });
+        let address = &standby.hello.address;
+        match timeout(PROMOTE_TIMEOUT, asked).await {
+            Ok(Ok(Ok(jobs))) => {
+                warn!(shard = %index, address, jobs, "the standby of a shard serves it now");
+                self.lock().promoted(standby, term);
+                self.changed.send_modify(|n| *n += 1);
+                true
+            }
+            failed => {
+                warn!(shard = %index, address, ?failed, "the standby of a shard cannot serve it");
+                self.lock().not_promoted(&standby, Instant::now());
+                false
+            }
+        }
+    }
+
+    /// The standby that is to serve instead of a primary that is silent. One that has not all jobs waits until the primary
+    /// has been silent for `silence`.
+    pub(super) fn failover_due(&self, silence: Duration) -> Option<ShardIndex> {
+        self.lock().failover_due(Instant::now(), silence)
+    }
+
+    fn reach(&self, address: &str) -> Reconnecting<ShardClient> {
+        let (address, token) = (address.to_owned(), self.token.clone());
+        Reconnecting::new(move || {
             let (address, token) = (address.clone(), token.clone());
             async move {
                 let transport = connect(&address, Role::Control, &token).await?;
                 Ok(ShardClient::new(tarpc::client::Config::default(), transport).spawn())
             }
-        });
-        self.lock().insert(hello.index, ShardEntry { hello, seen: Instant::now(), client });
-        self.changed.send_modify(|n| *n += 1);
-        Announcement::New
+        })
     }
 
     /// Does not count `late` as silence: this process was not awake in that time.
     pub(super) fn extend_deadlines(&self, late: Duration) {
-        let now = Instant::now();
-        for known in self.lock().values_mut() {
-            known.seen = (known.seen + late).min(now);
-        }
+        self.lock().extend_deadlines(late, Instant::now());
     }
 
     /// Forgets a shard that is silent.
     pub(super) fn forget(&self, index: ShardIndex) {
-        self.lock().remove(&index);
+        self.lock().forget(index, Instant::now());
     }
 
     /// Forgets all: they announced themselves in an earlier epoch.
-    pub(super) fn forget_all(&self) {
-        self.lock().clear();
+    pub(super) fn forget_all(&self, epoch: EngineEpoch) {
+        *self.lock() = ShardSlots::new(epoch);
     }
 
+    /// Those that serve.
     pub(super) fn all(&self) -> Vec<ShardEntry> {
-        self.lock().values().cloned().collect()
+        self.lock().primaries().cloned().collect()
+    }
+
+    /// The process that follows a shard, if one does.
+    pub(super) fn standby(&self, index: ShardIndex) -> Option<ShardEntry> {
+        self.lock().standby(index).cloned()
     }
 
     /// The fault for a call that needs all shards while some are missing.
     pub(super) fn missing_fault(&self) -> EngineFault {
-        let present = u32::try_from(self.lock().len()).unwrap_or(u32::MAX);
+        let present = u32::try_from(self.lock().primaries().count()).unwrap_or(u32::MAX);
         EngineFault::MissingShards { present, expected: self.count }
     }
 
     /// Addresses of all shards in order, if all are there.
     pub(super) fn addresses(&self) -> Option<Vec<String>> {
         let known = self.lock();
-        self.indices().map(|i| Some(known.get(&i)?.hello.address.clone())).collect()
+        self.indices().map(|i| Some(known.primary(i)?.hello.address.clone())).collect()
     }
 
     /// The same, waiting until all are there.
@@ -142,10 +195,10 @@ impl ShardDirectory {
         }
     }
 
-    async fn client(&self, index: ShardIndex) -> Reconnecting<ShardClient> {
+    async fn client(&self, index: ShardIndex) -> (u64, Reconnecting<ShardClient>) {
         let mut changed = self.changed.subscribe();
         loop {
-            let client = self.lock().get(&index).map(|k| k.client.clone());
+            let client = self.lock().primary(index).map(|k| (k.hello.boot, k.client.clone()));
             if let Some(client) = client {
                 return client;
             }
@@ -155,17 +208,36 @@ impl ShardDirectory {
         }
     }
 
-    /// Calls one shard, again and again until it answers. Only for calls that may be repeated.
+    /// Returns when another process serves the shard.
+    async fn replaced(&self, index: ShardIndex, boot: u64) {
+        let mut changed = self.changed.subscribe();
+        while self.lock().primary(index).is_none_or(|now| now.hello.boot == boot) {
+            if changed.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Calls one shard, again and again until it answers, whatever process serves it. Only for calls that may be repeated.
     pub(super) async fn call<T, F>(&self, index: ShardIndex, call: impl Fn(ShardClient) -> F) -> T
     where
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
         loop {
-            match self.client(index).await.call(&call).await {
+            let (boot, client) = self.client(index).await;
+            let answer = tokio::select! {
+                answer = client.call(&call) => answer,
+                // What the other one would still answer is of no use, and it may be stuck.
+                () = self.replaced(index, boot) => continue,
+            };
+            match answer {
                 Ok(value) => return value,
                 Err(error) => debug!(shard = %index, error = %describe(&error), "shard does not answer yet"),
             }
-            tokio::time::sleep(RETRY_PAUSE).await;
+            tokio::select! {
+                () = sleep(RETRY_PAUSE) => {}
+                () = self.replaced(index, boot) => {}
+            }
         }
     }
 
@@ -178,7 +250,7 @@ impl ShardDirectory {
     where
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
-        let client = self.lock().get(&index).map(|k| k.client.clone())?;
+        let client = self.lock().primary(index).map(|k| k.client.clone())?;
         Some(client.call(call).await)
     }
 
@@ -191,7 +263,7 @@ impl ShardDirectory {
     where
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
-        self.client(index).await.call(call).await
+        self.client(index).await.1.call(call).await
     }
 }
 
@@ -210,32 +282,39 @@ mod tests {
         service::fake_shard::{EPOCH, start, token},
     };
 
+    /// Whether the process serves from now on, and did not before.
+    async fn serves_anew(directory: &ShardDirectory, hello: ShardHello) -> bool {
+        match directory.announce(hello, EPOCH).await {
+            Announcement::Accepted { post: ShardPost::Primary { .. }, peer: None, moved } => moved,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[tokio::test]
     async fn a_second_process_gets_a_place_only_once_the_first_does_not_answer() {
         let held = |_| ShardResponse::Held(Ok(Vec::new()));
         let (first, second) = (start(0, held).await, start(0, held).await);
         let gone = ShardHello { address: "127.0.0.1:1".into(), ..first.clone() };
         let directory = ShardDirectory::new(1, token());
-        assert_eq!(directory.announce(gone, EPOCH).await, Announcement::New);
-        assert_eq!(directory.announce(first.clone(), EPOCH).await, Announcement::New, "nobody answers there");
-        assert_eq!(directory.announce(first.clone(), EPOCH).await, Announcement::Known);
+        assert!(serves_anew(&directory, gone).await);
+        assert!(serves_anew(&directory, first.clone()).await, "nobody answers there");
+        assert!(!serves_anew(&directory, first.clone()).await, "known");
         let taken = Announcement::Taken(first.address.clone());
         assert_eq!(directory.announce(second, EPOCH).await, taken);
         let restarted = ShardHello { boot: 2, ..first };
-        assert_eq!(directory.announce(restarted, EPOCH).await, Announcement::New, "at the same address");
+        assert!(serves_anew(&directory, restarted).await, "at the same address");
     }
 
     #[tokio::test]
     async fn who_needs_all_shards_waits_until_the_last_one_is_there() {
         let directory = ShardDirectory::new(2, token());
-        let hello =
-            |index| ShardHello { index: ShardIndex(index), count: 2, address: format!("a:{index}"), boot: 1 };
-        assert_eq!(directory.announce(hello(1), EPOCH).await, Announcement::New);
+        let hello = |index| ShardHello::alone(ShardIndex(index), 2, format!("a:{index}"), 1);
+        assert!(serves_anew(&directory, hello(1)).await);
         assert_eq!(directory.addresses(), None);
         assert_eq!(directory.missing_fault(), EngineFault::MissingShards { present: 1, expected: 2 });
         let mut all = std::pin::pin!(directory.all_addresses());
         assert!(futures::poll!(all.as_mut()).is_pending());
-        assert_eq!(directory.announce(hello(0), EPOCH).await, Announcement::New);
+        assert!(serves_anew(&directory, hello(0)).await);
         assert_eq!(all.await, ["a:0", "a:1"]);
         directory.forget(ShardIndex(0));
         assert_eq!(directory.addresses(), None);

@@ -100,7 +100,7 @@ impl Rig {
         let respond = |_, request| async move { Ok(answer(request)) };
         let serve = move |_, stream| answer_calls(channel(stream).execute(server::serve(respond)));
         tokio::spawn(accept(listener, self.token.clone(), &[Role::Control], serve));
-        ShardHello { index: ShardIndex(0), count: self.shards, address, boot: 1 }
+        ShardHello::alone(ShardIndex(0), self.shards, address, 1)
     }
 }
 

@@ -140,8 +140,17 @@ mod tests {
 
     fn start(dir: &std::path::Path, listen: SocketAddr, token: &Token) -> Handle {
         let (token, state_dir) = (token.clone(), dir.to_owned());
-        Server::start(Options { listen, token, state_dir, index: 0, count: 1, engine: None, advertise: None })
-            .unwrap()
+        Server::start(Options {
+            listen,
+            token,
+            state_dir,
+            index: 0,
+            count: 1,
+            replicas: 1,
+            engine: None,
+            advertise: None,
+        })
+        .unwrap()
     }
 
     #[test]

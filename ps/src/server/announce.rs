@@ -11,7 +11,7 @@ use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 use tarpc::client;
 use tracing::info;
 
-use super::{Options, Shared};
+use super::{Options, Shared, post};
 use crate::PsError;
 
 /// Time between two announcements.
@@ -23,12 +23,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// What the engine is told.
 pub(super) fn hello(options: &Options, bound: SocketAddr) -> ShardHello {
-    ShardHello {
-        index: ShardIndex(options.index),
-        count: options.count,
-        address: options.advertise.clone().unwrap_or_else(|| bound.to_string()),
-        boot: rand::random(),
-    }
+    let address = options.advertise.clone().unwrap_or_else(|| bound.to_string());
+    ShardHello::alone(ShardIndex(options.index), options.count, address, rand::random())
 }
 
 /// Announces the shard to the engine that leads, and retries whenever that fails. Returns only if waiting cannot help: no
@@ -45,19 +41,24 @@ pub(super) async fn keep_announcing(
     let mut last_epoch: Option<EngineEpoch> = None;
     loop {
         let answer = {
-            let hello = hello.clone();
+            let hello = shared.post.complete_hello(&shared, &hello);
             link.call(|c| async move { c.announce(within(ANSWER_TIMEOUT), hello).await }).await
         };
         let failure = match answer {
-            Ok(Ok(epoch)) => {
+            Ok(Ok(orders)) => {
+                let epoch = orders.epoch;
                 outage.resolve("announced");
                 if last_epoch.replace(epoch) != Some(epoch) {
                     info!(%epoch, engine = %link.addresses(), address = %hello.address, "announced");
                 }
                 // An engine of a past term may still answer; its epoch changes nothing.
-                let _ = shared.jobs.fence().check(epoch);
+                if shared.jobs.fence().check(epoch).is_ok() {
+                    let shared = shared.clone();
+                    // It ends early only with the runtime.
+                    let _ = tokio::task::spawn_blocking(move || post::follow_orders(&shared, &orders)).await;
+                }
                 pause = FIRST_PAUSE;
-                tokio::time::sleep(HEARTBEAT_INTERVAL).await;
+                let _ = tokio::time::timeout(HEARTBEAT_INTERVAL, shared.post.urgent()).await;
                 continue;
             }
             Ok(Err(fault)) => refused(fault, link.addresses(), &hello),

@@ -178,6 +178,42 @@ impl BlobStore {
         }
     }
 
+    /// A file that will become a blob.
+    pub(super) fn begin(&self) -> Result<PendingFile, ShardFault> {
+        self.begin_in(&self.dir)
+    }
+
+    /// Keeps what was written if it is what it should be.
+    pub(super) fn keep_checked(
+        &self,
+        file: PendingFile,
+        digest: &Digest,
+        durability: Durability,
+    ) -> Result<(), ShardFault> {
+        if file.digest().0 != *digest {
+            let expected = blake3::Hash::from_bytes(*digest);
+            return Err(ShardFault::Invalid { what: format!("a blob arrived that is not {expected}") });
+        }
+        self.keep(file, digest, durability)
+    }
+
+    /// Digests of all that is here.
+    pub(super) fn list(&self) -> Result<Vec<Digest>, ShardFault> {
+        let fault = |e: &io::Error| disk_fault("read", &self.dir, e);
+        let mut digests = Vec::new();
+        let entries = match fs::read_dir(&self.dir) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(digests),
+            entries => entries.map_err(|e| fault(&e))?,
+        };
+        for entry in entries {
+            let name = entry.map_err(|e| fault(&e))?.file_name();
+            digests.extend(
+                name.to_str().and_then(|name| blake3::Hash::from_hex(name).ok()).map(|hash| *hash.as_bytes()),
+            );
+        }
+        Ok(digests)
+    }
+
     /// A file in `dir`, on the same disk, that will get its name when it is whole. Two never share one.
     pub(super) fn begin_in(&self, dir: &Path) -> Result<PendingFile, ShardFault> {
         let number = self.written.fetch_add(1, Ordering::Relaxed);
@@ -248,7 +284,7 @@ pub(super) fn serve_put<D: Duplex>(
     bytes: u64,
     durability: Durability,
 ) -> io::Result<()> {
-    let mut incoming = store.begin_in(&store.dir);
+    let mut incoming = store.begin();
     let mut left = bytes;
     while left > 0 {
         let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut connection.chunk);
@@ -257,13 +293,7 @@ pub(super) fn serve_put<D: Duplex>(
         left -= piece.len() as u64;
         incoming = incoming.and_then(|mut file| file.write(piece).map(|()| file));
     }
-    let stored = incoming.and_then(|file| {
-        if file.digest().0 != digest {
-            let expected = blake3::Hash::from_bytes(digest);
-            return Err(ShardFault::Invalid { what: format!("a blob arrived that is not {expected}") });
-        }
-        store.keep(file, &digest, durability)
-    });
+    let stored = incoming.and_then(|file| store.keep_checked(file, &digest, durability));
     connection.answer(stored.map(|()| Reply::BlobStored))
 }
 

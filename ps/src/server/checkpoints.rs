@@ -24,7 +24,7 @@ use super::{
     blobs::{UNFINISHED, disk_fault},
     checked_file::{read_checked, write_checked},
 };
-use crate::shard::{JobShard, lock};
+use crate::shard::{JobShard, ReplicaOp, lock};
 
 const ENDING: &str = "checkpoint";
 
@@ -41,9 +41,25 @@ pub(super) fn write(
     generation: Generation,
     number: u64,
 ) -> Result<u64, ShardFault> {
+    let shard = shared.jobs.find(job, generation)?;
+    let bytes = write_part(shared, &shard, epoch, number)?;
+    shard.record(ReplicaOp::WriteCheckpoint { epoch, number });
+    Ok(bytes)
+}
+
+/// The same for a job that is served, or followed.
+pub(super) fn write_part(
+    shared: &Shared,
+    shard: &JobShard,
+    epoch: EngineEpoch,
+    number: u64,
+) -> Result<u64, ShardFault> {
+    let (job, generation) = (shard.job(), shard.generation());
     // The end of a job removes its folder, which must not come back.
     let _alone = lock(&shared.checkpoint_files);
-    let shard = shared.jobs.find(job, generation)?;
+    if shard.has_ended() {
+        return Err(ShardFault::Closed { job: job.clone() });
+    }
     let dir = folder_of(shared, job, generation);
     let path = dir.join(format!("{number}.{ENDING}"));
     let Some(copy) = shard.pinned_checkpoint(epoch, number)? else {

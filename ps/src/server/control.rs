@@ -8,50 +8,88 @@ use syncline_engine::rpc::{
 };
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 use tarpc::{context::Context, server::Channel};
-use tokio::{net::TcpStream, task, time};
+use tokio::{net::TcpStream, sync::Notify, task, time};
 
-use super::{Shared, checkpoints, norms, open, snapshot};
-use crate::{PsError, client::digest_from_hex};
+use super::{Shared, checkpoints, norms, open, post, replication, snapshot};
+use crate::{PsError, client::digest_from_hex, shard::ReplicaOp};
 
 /// Longest time that `closed` waits, whatever was asked.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Serves one control connection to its end.
 pub(super) async fn serve(shared: Arc<Shared>, stream: TcpStream) {
-    answer_calls(channel(stream).execute(Control(shared).serve())).await;
+    let hang_up = Arc::new(Notify::new());
+    let control = Control { shared, hang_up: hang_up.clone() };
+    tokio::select! {
+        () = answer_calls(channel(stream).execute(control.serve())) => {}
+        () = hang_up.notified() => {}
+    }
 }
 
 #[derive(Clone)]
-struct Control(Arc<Shared>);
+struct Control {
+    shared: Arc<Shared>,
+    /// Ends the connection.
+    hang_up: Arc<Notify>,
+}
 
 impl Control {
+    /// Goes on only where this process serves the shard. The caller is hung up on otherwise, and asks the one that does.
+    async fn while_serving(&self) {
+        if !self.shared.post.serves() {
+            self.hang_up.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Carries out an order about jobs where it may block.
+    async fn order<T: Send + 'static>(
+        self,
+        work: impl FnOnce(&Arc<Shared>) -> Result<T, ShardFault> + Send + 'static,
+    ) -> Result<T, ShardFault> {
+        self.while_serving().await;
+        self.blocking(work).await
+    }
+
     /// Runs `work` where it may block.
     async fn blocking<T: Send + 'static>(
         self,
         work: impl FnOnce(&Arc<Shared>) -> Result<T, ShardFault> + Send + 'static,
     ) -> Result<T, ShardFault> {
-        task::spawn_blocking(move || work(&self.0)).await.unwrap_or_else(|e| {
+        task::spawn_blocking(move || work(&self.shared)).await.unwrap_or_else(|e| {
             Err(ShardFault::Invalid { what: format!("the shard stops or has a bug: {e}") })
         })
     }
 }
 
 impl Shard for Control {
+    async fn promote(self, _: Context, epoch: EngineEpoch, term: u64) -> Result<u64, ShardFault> {
+        self.blocking(move |s| post::promote(s, epoch, term)).await
+    }
+
     async fn attach(
         self,
         _: Context,
         epoch: EngineEpoch,
         job: JobId,
     ) -> Result<Option<ShardState>, ShardFault> {
-        self.blocking(move |s| s.jobs.attach(epoch, &job)).await
+        self.order(move |s| {
+            let state = s.jobs.attach(epoch, &job)?;
+            if state.is_some() {
+                s.jobs.current(&job)?.confirmed()?;
+            }
+            Ok(state)
+        })
+        .await
     }
 
     async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
-        self.blocking(move |s| {
+        self.order(move |s| {
             let opened =
                 s.jobs.open(epoch, &job.job, job.generation, &job.shards, || open::load(s, &job, epoch))?;
             if let Some(fresh) = &opened.created {
                 norms::follow_peers(s, fresh)?;
+                replication::start_if_followed(s, fresh);
             }
             Ok(opened.state)
         })
@@ -66,9 +104,11 @@ impl Shard for Control {
         generation: Generation,
         order: BarrierOrder,
     ) -> Result<(), ShardFault> {
-        self.blocking(move |s| {
+        self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            s.jobs.find(&job, generation)?.add_barrier(epoch, order)
+            let shard = s.jobs.find(&job, generation)?;
+            shard.add_barrier(epoch, order)?;
+            shard.confirmed()
         })
         .await
     }
@@ -81,9 +121,11 @@ impl Shard for Control {
         generation: Generation,
         roster: ClockRoster,
     ) -> Result<(), ShardFault> {
-        self.blocking(move |s| {
+        self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            s.jobs.find(&job, generation)?.set_clock_roster(epoch, roster)
+            let shard = s.jobs.find(&job, generation)?;
+            shard.set_clock_roster(epoch, roster)?;
+            shard.confirmed()
         })
         .await
     }
@@ -96,9 +138,11 @@ impl Shard for Control {
         generation: Generation,
         worker: Incarnation,
     ) -> Result<PushProgress, ShardFault> {
-        self.blocking(move |s| {
+        self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            s.jobs.find(&job, generation)?.seal(epoch, worker)
+            let shard = s.jobs.find(&job, generation)?;
+            let progress = shard.seal(epoch, worker)?;
+            shard.confirmed().map(|()| progress)
         })
         .await
     }
@@ -113,12 +157,18 @@ impl Shard for Control {
         wait_ms: u64,
     ) -> Result<Vec<ClosedBarrier>, ShardFault> {
         let until = time::Instant::now() + Duration::from_millis(wait_ms).min(MAX_WAIT);
-        self.0.jobs.fence().check(epoch)?;
-        let shard = self.0.jobs.find(&job, generation)?;
+        self.while_serving().await;
+        self.shared.jobs.fence().check(epoch)?;
+        let shard = self.shared.jobs.find(&job, generation)?;
         let mut moved = shard.watch();
         loop {
             let look = shard.clone();
-            let closed = self.clone().blocking(move |_| look.closed_since(epoch, seen)).await?;
+            let closed = self.clone().blocking(move |_| {
+                let closed = look.closed_since(epoch, seen)?;
+                // What the backup has not closed, the engine must not hear of.
+                look.confirmed().map(|()| closed)
+            });
+            let closed = closed.await?;
             if !closed.is_empty() {
                 return Ok(closed);
             }
@@ -139,7 +189,7 @@ impl Shard for Control {
         version: Option<u64>,
         name: String,
     ) -> Result<SnapshotFile, ShardFault> {
-        self.blocking(move |s| {
+        self.order(move |s| {
             s.jobs.fence().check(epoch)?;
             snapshot::write(s, &job, generation, version, &name)
         })
@@ -154,9 +204,11 @@ impl Shard for Control {
         generation: Generation,
         number: u64,
     ) -> Result<(), ShardFault> {
-        self.blocking(move |s| {
+        self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            s.jobs.find(&job, generation)?.pin_checkpoint(epoch, number)
+            let shard = s.jobs.find(&job, generation)?;
+            shard.pin_checkpoint(epoch, number)?;
+            shard.confirmed()
         })
         .await
     }
@@ -169,7 +221,7 @@ impl Shard for Control {
         generation: Generation,
         number: u64,
     ) -> Result<u64, ShardFault> {
-        self.blocking(move |s| {
+        self.order(move |s| {
             s.jobs.fence().check(epoch)?;
             checkpoints::write(s, epoch, &job, generation, number)
         })
@@ -185,19 +237,25 @@ impl Shard for Control {
         numbers: Vec<u64>,
         through: u64,
     ) -> Result<(), ShardFault> {
-        self.blocking(move |s| {
+        self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            checkpoints::keep(s, &job, generation, &numbers, through)
+            checkpoints::keep(s, &job, generation, &numbers, through)?;
+            if let Ok(shard) = s.jobs.find(&job, generation) {
+                shard.record(ReplicaOp::KeepCheckpoints { numbers, through });
+            }
+            Ok(())
         })
         .await
     }
 
     async fn moved(self, _: Context, epoch: EngineEpoch, shards: Vec<String>) -> Result<(), ShardFault> {
-        self.0.jobs.set_addresses(epoch, &shards)
+        self.while_serving().await;
+        self.shared.jobs.set_addresses(epoch, &shards)
     }
 
     async fn held(self, _: Context, epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault> {
-        self.0.jobs.held(epoch)
+        self.while_serving().await;
+        self.shared.jobs.held(epoch)
     }
 
     async fn close(
@@ -207,7 +265,7 @@ impl Shard for Control {
         job: JobId,
         generation: Generation,
     ) -> Result<(), ShardFault> {
-        self.blocking(move |s| s.jobs.close(epoch, &job, generation)).await
+        self.order(move |s| s.jobs.close(epoch, &job, generation)).await
     }
 
     async fn collect(

@@ -9,6 +9,7 @@
 //! Binding anything but loopback needs the cluster's token by name: the command line refuses to create one there.
 
 mod announce;
+mod blob_mirror;
 mod blobs;
 mod checked_file;
 mod checkpoints;
@@ -19,8 +20,11 @@ mod listen;
 mod local;
 mod norms;
 mod open;
+mod post;
 mod pull;
 mod push;
+mod replicas;
+mod replication;
 mod saves;
 mod snapshot;
 mod tensor;
@@ -50,6 +54,8 @@ use self::{
     blobs::BlobStore,
     connections::Connections,
     local::{LocalListener, LocalSocket},
+    post::PostKeeper,
+    replicas::Replicas,
     saves::Saves,
 };
 use crate::{
@@ -75,6 +81,8 @@ pub struct Options {
     /// This shard's position among `count`.
     pub index: u32,
     pub count: u32,
+    /// How many processes hold this shard: with 2 one serves and the other follows, as the engine decides.
+    pub replicas: u32,
     /// The engine to announce to, or all of them.
     pub engine: Option<EngineAddresses>,
     /// Where others reach this shard, if not at the address it listens on.
@@ -101,7 +109,12 @@ pub struct Handle {
 /// What all threads of a shard see.
 struct Shared {
     jobs: JobTable,
+    /// Jobs of the process that serves this shard, while this one follows it.
+    replicas: Replicas,
+    post: PostKeeper,
     blobs: BlobStore,
+    /// Whether blobs are being fetched from the process that serves.
+    mirroring: AtomicBool,
     token: Token,
     state_dir: PathBuf,
     connections: Connections,
@@ -137,7 +150,14 @@ impl Server {
         let local = LocalSocket::bind();
         let shared = Arc::new(Shared {
             jobs: JobTable::default(),
+            replicas: Replicas::default(),
+            // Without an engine nobody could give it a post.
+            post: PostKeeper::open(
+                &options.state_dir,
+                if options.engine.is_some() { options.replicas } else { 1 },
+            ),
             blobs,
+            mirroring: AtomicBool::new(false),
             token: options.token.clone(),
             state_dir: options.state_dir.clone(),
             connections: Connections::default(),
@@ -228,7 +248,10 @@ impl Handle {
         }
         drop(self.shared.norm_intake.write().unwrap_or_else(PoisonError::into_inner));
         let jobs = self.shared.jobs.open_jobs();
-        jobs.iter().for_each(|job| job.notify());
+        jobs.iter().for_each(|job| {
+            job.stop_replica();
+            job.notify();
+        });
         if !self.shared.connections.wait_until_closed(STOP_TIMEOUT) && !jobs.is_empty() {
             return Err(PsError::StillServing { after_ms: STOP_TIMEOUT.as_millis() as u64 });
         }
@@ -261,7 +284,7 @@ impl Handle {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-        self.shared.jobs.close_all();
+        self.shared.jobs.give_up();
     }
 }
 
@@ -286,7 +309,7 @@ impl Shared {
         self.saves.delete_loaded(&mut loaded)?;
         for job in loaded.jobs {
             info!(job = %job.job(), version = job.version(), "goes on");
-            self.jobs.restore(job);
+            self.jobs.restore(Arc::new(job));
         }
         Ok(())
     }

@@ -52,6 +52,10 @@ pub(super) fn serve<D: Duplex>(
         Ok((job, grant))
     });
     match grant {
+        // A version that the backup lacks may not be worked on: it would be made again behind that work.
+        Ok((job, _)) if condition.needs_close() && !job.confirm_close(|| presence.is_there(connection)) => {
+            Err(io::ErrorKind::Interrupted.into())
+        }
         Ok((job, grant)) => send(&job, connection, &grant),
         Err(fault) => connection.answer(Err(fault)),
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use syncline_engine::rpc::ShardFault;
 
-use super::connection::Connection;
+use super::{connection::Connection, pull::PresenceCheck};
 use crate::{
     shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushAck, PushHeader},
     transport::Duplex,
@@ -51,6 +51,11 @@ pub(super) fn serve<D: Duplex>(
             Err(fault)
         }
     };
+    // Who is not answered sends the push again, to whoever serves the shard then.
+    let mut presence = PresenceCheck::default();
+    if ack.is_ok() && !job.confirm(|| presence.is_there(connection)) {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
     connection.answer(ack.map(Reply::Pushed))
 }
 

@@ -1,10 +1,15 @@
 //! One tensor connection: a question, its answer, the next question.
 
-use std::{io, time::Duration};
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
 
 use syncline_engine::rpc::{GREETING_TIMEOUT, ShardFault};
 
-use super::{Shared, blobs, blobs::Durability, connection::Connection, local, norms, pull, push};
+use super::{
+    Shared, blob_mirror, blobs, blobs::Durability, connection::Connection, local, norms, pull, push, replicas,
+};
 use crate::{
     transport::{Channel, Duplex},
     wire::{Reply, Request, WireError},
@@ -40,6 +45,15 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
             }
         };
         match request {
+            Request::Push { .. }
+            | Request::Pull { .. }
+            | Request::Norm { .. }
+            | Request::PushCursor { .. }
+                if !shared.post.serves() =>
+            {
+                // Whoever asks here asks the process that serves once it knows where that is.
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
             Request::Push { session, seq, first_chunk, header } => {
                 let order = push::PushRequest { session: &session, seq, first_chunk, header: &header };
                 push::serve(&shared.jobs, &mut connection, order, body)?;
@@ -49,10 +63,11 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
             }
             Request::Norm { session, round } => norms::serve(&shared.jobs, &mut connection, &session, round)?,
             Request::PushCursor { session } => {
-                let cursor = shared
-                    .jobs
-                    .find(&session.job, session.generation)
-                    .and_then(|job| job.push_cursor(session.incarnation));
+                let find = shared.jobs.find(&session.job, session.generation);
+                let cursor = find.and_then(|job| {
+                    let cursor = job.push_cursor(session.incarnation)?;
+                    job.confirmed().map(|()| cursor)
+                });
                 connection.answer(cursor.map(Reply::PushCursor))?;
             }
             Request::PutBlob { digest } => {
@@ -62,6 +77,9 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
                 blobs::serve_put(&shared.blobs, &mut connection, digest, body, Durability::Soon)?;
             }
             Request::GetBlob { digest, offset, length } => {
+                if matches!(shared.blobs.stat(&digest), Ok(None)) {
+                    blob_mirror::fetch_from_standby(shared, digest);
+                }
                 blobs::serve_get(&shared.blobs, &mut connection, digest, offset, length)?;
             }
             Request::LocalSocket => {
@@ -72,8 +90,22 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
                 local::share_memory(&shared.connections, &mut connection, bytes, &mut memory)?;
             }
             Request::StatBlob { digest } => {
-                connection
-                    .answer(shared.blobs.stat_and_touch(&digest).map(|bytes| Reply::BlobStat { bytes }))?;
+                let mut found = shared.blobs.stat_and_touch(&digest);
+                if matches!(found, Ok(None)) && blob_mirror::fetch_from_standby(shared, digest) {
+                    found = shared.blobs.stat_and_touch(&digest);
+                }
+                connection.answer(found.map(|bytes| Reply::BlobStat { bytes }))?;
+            }
+            Request::ListBlobs => match shared.blobs.list() {
+                Ok(digests) => {
+                    let body = digests.as_flattened();
+                    connection.reply_corked(&Reply::BlobList, body.len() as u64)?;
+                    connection.duplex.write_all(body)?;
+                }
+                Err(fault) => connection.answer(Err(fault))?,
+            },
+            Request::Replicate { session, term } => {
+                return replicas::serve(shared, &mut connection, &session, term);
             }
         }
     }

@@ -21,6 +21,7 @@ use super::{
     framed::{Magic, damaged, read_head, write_head},
     job_state::JobState,
     lock,
+    replica_op::ReplicaOp,
 };
 
 const MAGIC: Magic = *b"SLCKP\0\0\x02";
@@ -61,6 +62,7 @@ impl JobShard {
     /// fault, and nothing is kept. Cost: the bytes of the parameters and the optimizer's state, in memory until they
     /// are written.
     pub fn pin_checkpoint(&self, epoch: EngineEpoch, number: u64) -> Result<(), ShardFault> {
+        let _changing = self.replicas.enter();
         let mut state = self.lock_running()?;
         state.fence(epoch)?;
         if state.checkpoints.newest.is_some_and(|newest| number <= newest) {
@@ -83,6 +85,7 @@ impl JobShard {
             range: self.range(),
             chunks,
         };
+        self.replicas.record(|| ReplicaOp::PinCheckpoint { epoch, number }.entry());
         state.checkpoints = Checkpoints { newest: Some(number), pinned: Some((number, Arc::new(copy))) };
         Ok(())
     }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use syncline_engine::rpc::{BarrierOrder, ShardFault};
 use syncline_scheduler::sync::RoundRule;
 
-use super::{JobShard, job_state::JobState, lock};
+use super::{JobShard, job_state::JobState, lock, replica_op::ReplicaOp};
 
 /// How many own sums are kept: a shard that applied a round can be behind by one round at most.
 const KEPT_SUMS: usize = 4;
@@ -91,8 +91,10 @@ impl JobShard {
 
     /// Stores the sum of shard `from` for a round, and closes the barrier that waited for it.
     pub fn receive_norm(&self, from: u32, round: u64, squares: f64) -> Result<(), ShardFault> {
+        let _changing = self.replicas.enter();
         let mut state = self.lock_running()?;
         if round >= state.closed {
+            self.replicas.record(|| ReplicaOp::Norm { from, round, squares }.entry());
             state.norms.others.entry(round).or_default().insert(from, squares);
             self.close_barriers(&mut state);
         }

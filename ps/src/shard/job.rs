@@ -19,6 +19,8 @@ use super::{
     job_state::{JobEnd, JobState},
     lock,
     push_filter::PushFilter,
+    replica_log::ReplicaLog,
+    replica_op::ReplicaOp,
 };
 
 /// The parameters of one job in one generation, as far as this shard holds them.
@@ -38,6 +40,8 @@ pub struct JobShard {
     pub(super) changed: Condvar,
     /// The same, clocks left out, for tasks on the tokio runtime; carries nothing.
     pub(super) changed_async: watch::Sender<()>,
+    /// What a backup is told.
+    pub(super) replicas: ReplicaLog,
     range: ElementRange,
     /// Elements of the range that the optimizer moves; buffers lie behind them.
     trained: u64,
@@ -116,6 +120,7 @@ impl JobShard {
             accumulated: AtomicBool::new(false),
             changed: Condvar::new(),
             changed_async: watch::Sender::new(()),
+            replicas: ReplicaLog::default(),
             range,
             trained: trained_in(&layout, range),
             layout,
@@ -158,6 +163,13 @@ impl JobShard {
         self.chunks.len() as u32
     }
 
+    /// Length of chunk `index`, if there is such a one.
+    pub(super) fn elements_of_chunk(&self, index: u32) -> Option<usize> {
+        let before = u64::from(index) * CHUNK_ELEMENTS as u64;
+        let left = self.range.len().checked_sub(before).filter(|left| *left > 0)?;
+        Some(left.min(CHUNK_ELEMENTS as u64) as usize)
+    }
+
     /// Whether chunk `index` has buffers in it.
     pub(super) fn holds_buffers(&self, index: u32) -> bool {
         let end = (u64::from(index) + 1) * CHUNK_ELEMENTS as u64;
@@ -183,11 +195,18 @@ impl JobShard {
 
     /// Ends this value: a cancel. Wakes everybody who waits.
     pub(super) fn close(&self) {
+        self.record(ReplicaOp::Close);
+        self.end(JobEnd::Closed);
+    }
+
+    /// Ends this value here. A backup keeps its copy.
+    pub(super) fn give_up(&self) {
         self.end(JobEnd::Closed);
     }
 
     /// Ends this value: generation `by` has taken its place. Wakes everybody who waits.
     pub(super) fn replace(&self, by: Generation) {
+        self.record(ReplicaOp::Close);
         self.end(JobEnd::Replaced(by));
     }
 
@@ -198,6 +217,7 @@ impl JobShard {
 
     fn end(&self, end: JobEnd) {
         lock(&self.state).ended = Some(end);
+        self.replicas.end();
         self.notify();
     }
 

@@ -148,12 +148,12 @@ impl JobTable {
         Ok(Opened { state: fresh.state(epoch)?, created: Some(fresh) })
     }
 
-    /// Adds a job that was saved. Called before anybody is served.
-    pub(crate) fn restore(&self, shard: JobShard) {
+    /// Adds a job that was saved, or followed. Called before anybody is served.
+    pub(crate) fn restore(&self, shard: Arc<JobShard>) {
         // Only an engine that came after the one that gave the last order may give the next.
         let _ = self.fence.check(shard.epoch());
         let job = shard.job().clone();
-        let entry = Entry { opening: Mutex::default(), state: Mutex::new(EntryState::Open(Arc::new(shard))) };
+        let entry = Entry { opening: Mutex::default(), state: Mutex::new(EntryState::Open(shard)) };
         self.jobs.insert(job, Arc::new(entry));
     }
 
@@ -166,13 +166,16 @@ impl JobTable {
         self.jobs.iter().filter_map(|entry| open(entry.value())).collect()
     }
 
-    /// Closes every job: the process stops.
-    pub(crate) fn close_all(&self) {
+    /// Ends every job here: the process stops, or another serves them. Returns how many there were.
+    pub(crate) fn give_up(&self) -> usize {
+        let mut count = 0;
         for entry in &self.jobs {
             if let EntryState::Open(shard) = std::mem::take(&mut *lock(&entry.state)) {
-                shard.close();
+                shard.give_up();
+                count += 1;
             }
         }
+        count
     }
 
     /// Forgets a job and wakes everybody who waits for it. Another life of the name than `generation` stays.

@@ -13,9 +13,10 @@
 //! | clock | base + watermark of each worker on the engine's roster; pulls may wait for the lowest |
 //! | stop | what was acknowledged is in the saved job, filter by filter and chunk by chunk; a saved job is read once |
 //! | end | a cancel, a newer generation or a seal wakes those who wait, with a typed fault |
+//! | backup | gets every change in its order, and nobody is told of one that it lacks |
 //!
-//! Locks are taken in this order and never held across I/O that can block: filter (one incarnation), state (one job),
-//! chunk (256 KiB).
+//! Locks are taken in this order and never held across I/O that can block: the gate of changes, filter (one incarnation),
+//! state (one job), chunk (256 KiB), record of changes.
 
 mod barrier;
 mod checkpoint;
@@ -31,6 +32,9 @@ mod position;
 mod pull;
 mod push;
 mod push_filter;
+mod replica_log;
+mod replica_op;
+mod replicate;
 mod saved;
 mod sealed;
 
@@ -42,6 +46,8 @@ pub use job_table::{JobTable, Opened};
 pub use position::ShardPosition;
 pub use pull::{ReadCondition, ReadGrant};
 pub use push::{Admission, PushAck, PushCursor, PushHeader};
+pub use replica_log::{Batch, Entry, Term};
+pub use replica_op::{ReplicaOp, read_op};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -11,7 +11,7 @@ use syncline_scheduler::ids::Incarnation;
 use super::{JobShard, job_state::JobState, lock};
 
 /// How often a blocked pull looks whether its caller is still there.
-const PRESENCE_INTERVAL: Duration = Duration::from_millis(500);
+pub(super) const PRESENCE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What a pull asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,11 @@ pub enum ReadCondition {
 }
 
 impl ReadCondition {
+    /// Whether it waits for a barrier.
+    pub(crate) fn needs_close(self) -> bool {
+        matches!(self, Self::Pinned(_) | Self::Version { closed: 1.., .. })
+    }
+
     /// The latest values, once `closed` barriers have closed.
     pub const fn version(closed: u64) -> Self {
         Self::Version { closed, min_clock: 0 }

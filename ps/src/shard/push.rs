@@ -2,16 +2,17 @@
 
 use std::sync::atomic::Ordering;
 
+use serde::{Deserialize, Serialize};
 use syncline_engine::rpc::{PushProgress, ShardFault};
 use syncline_scheduler::{
     ids::{EngineEpoch, Incarnation},
     sync::PushMode,
 };
 
-use super::{JobShard, lock};
+use super::{JobShard, lock, replica_log::Entry, replica_op::ReplicaOp};
 
 /// What travels in front of a gradient.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PushHeader {
     /// Rate of the step, where the push is one.
     pub learning_rate: f32,
@@ -113,6 +114,7 @@ impl JobShard {
         header: &PushHeader,
         pushed: &[f32],
     ) -> Result<(), ShardFault> {
+        let _changing = self.replicas.enter();
         let filter = self.filter(worker);
         let mut filter = lock(&filter);
         filter.check_seal(&self.job, worker)?;
@@ -126,6 +128,11 @@ impl JobShard {
             if header.mode == PushMode::Accumulate && !header.is_empty() {
                 self.accumulated.store(true, Ordering::Release);
             }
+            self.replicas.record(|| {
+                let elements = pushed.len() as u32;
+                let op = ReplicaOp::Chunk { worker, seq, index, header: *header, elements };
+                Entry { op, numbers: pushed.into() }
+            });
             Ok(())
         })
     }
@@ -144,6 +151,7 @@ impl JobShard {
         seq: u64,
         header: &PushHeader,
     ) -> Result<PushAck, ShardFault> {
+        let _changing = self.replicas.enter();
         let filter = self.filter(worker);
         let mut filter = lock(&filter);
         filter.check_seal(&self.job, worker)?;
@@ -158,6 +166,7 @@ impl JobShard {
             state.watermarks.insert(worker, seq);
             state.clocks.advance(worker, from, seq);
             state.pushes += 1;
+            self.replicas.record(|| ReplicaOp::Complete { worker, seq, header: *header }.entry());
             self.close_barriers(&mut state);
             self.notify_if_clock_reached(&mut state);
         }
@@ -175,10 +184,12 @@ impl JobShard {
 
     /// Refuses everything of `worker` from now on. When this returns, no chunk of it is being applied.
     pub fn seal(&self, epoch: EngineEpoch, worker: Incarnation) -> Result<PushProgress, ShardFault> {
+        let _changing = self.replicas.enter();
         let filter = self.filter(worker);
         let mut filter = lock(&filter);
         let mut state = self.lock_running()?;
         state.fence(epoch)?;
+        self.replicas.record(|| ReplicaOp::Seal { epoch, worker }.entry());
         let answer = filter.seal();
         let gone = state.seal(worker);
         state.clocks.remove(worker, answer.watermark);

@@ -36,6 +36,12 @@ pub enum Reply {
         squares: f64,
     },
     PushCursor(PushCursor),
+    /// The follower of a job has every change up to this number.
+    Replicated {
+        number: u64,
+    },
+    /// Body: digests of all blobs, one behind the other.
+    BlobList,
     /// The blob is kept and on disk.
     BlobStored,
     /// Body: the piece that was asked for, of `total` bytes.
@@ -67,6 +73,8 @@ const WAITING: u8 = 73;
 const NORM: u8 = 74;
 const LOCAL_SOCKET: u8 = 75;
 const SHARED_MEMORY: u8 = 76;
+const REPLICATED: u8 = 77;
+const BLOB_LIST: u8 = 78;
 
 impl Reply {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
@@ -84,7 +92,8 @@ impl Reply {
                 Self::PushCursor(cursor) => {
                     head.u64(cursor.watermark).u32(cursor.next_chunk).u64(cursor.pushes)
                 }
-                Self::BlobStored => head,
+                Self::Replicated { number } => head.u64(*number),
+                Self::BlobStored | Self::BlobList => head,
                 Self::Blob { total } => head.u64(*total),
                 Self::BlobStat { bytes } => head.u8(bytes.is_some().into()).u64(bytes.unwrap_or(0)),
                 // Longer than the name of any socket would be no name either.
@@ -103,9 +112,9 @@ impl Reply {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         };
         let bound = match kind {
-            PULLED | BLOB => MAX_TENSOR_BYTES,
+            PULLED | BLOB | BLOB_LIST => MAX_TENSOR_BYTES,
             PUSHED | PULL_END | WAITING | NORM | PUSH_CURSOR | BLOB_STORED | BLOB_STAT | LOCAL_SOCKET
-            | SHARED_MEMORY | FAULT => 0,
+            | SHARED_MEMORY | REPLICATED | FAULT => 0,
             _ => return Err(WireError::Kind(kind)),
         };
         if body > bound {
@@ -129,6 +138,8 @@ impl Reply {
                 next_chunk: head.u32()?,
                 pushes: head.u64()?,
             }),
+            REPLICATED => Self::Replicated { number: head.u64()? },
+            BLOB_LIST => Self::BlobList,
             BLOB_STORED => Self::BlobStored,
             BLOB => Self::Blob { total: head.u64()? },
             BLOB_STAT => {
@@ -158,6 +169,8 @@ impl Reply {
             Self::Waiting => WAITING,
             Self::Norm { .. } => NORM,
             Self::PushCursor(_) => PUSH_CURSOR,
+            Self::Replicated { .. } => REPLICATED,
+            Self::BlobList => BLOB_LIST,
             Self::BlobStored => BLOB_STORED,
             Self::Blob { .. } => BLOB,
             Self::BlobStat { .. } => BLOB_STAT,
@@ -194,6 +207,8 @@ mod tests {
             (Reply::PushCursor(PushCursor { watermark: 5, next_chunk: 6, pushes: 7 }), 0),
             (Reply::Waiting, 0),
             (Reply::Norm { squares: 0.1 }, 0),
+            (Reply::Replicated { number: 9 }, 0),
+            (Reply::BlobList, 64),
             (Reply::BlobStored, 0),
             (Reply::Blob { total: 100 }, 10),
             (Reply::BlobStat { bytes: None }, 0),

@@ -40,6 +40,9 @@ pub enum Request {
     Pull { session: SessionKey, condition: ReadCondition },
     /// Between shards: the sum of squares of the round that barrier `round` ends, as soon as it is known.
     Norm { session: SessionKey, round: u64 },
+    /// From the process that serves a shard to the one that follows it: a copy of the job comes behind this, and then every
+    /// change of it, each answered with how far the follower is.
+    Replicate { session: SessionKey, term: u64 },
     /// How far pushes of this incarnation have come.
     PushCursor { session: SessionKey },
     /// Body: the blob.
@@ -50,6 +53,8 @@ pub enum Request {
     GetBlob { digest: Digest, offset: u64, length: u64 },
     /// Whether the blob is kept here, and its size.
     StatBlob { digest: Digest },
+    /// Digests of all blobs that are kept here.
+    ListBlobs,
     /// Where callers on the same machine are served.
     LocalSocket,
     /// Over a unix socket: go on in shared memory, for messages of about so many bytes.
@@ -66,6 +71,8 @@ const NORM: u8 = 7;
 const PUT_VALUE: u8 = 8;
 const LOCAL_SOCKET: u8 = 9;
 const SHARE_MEMORY: u8 = 10;
+const REPLICATE: u8 = 11;
+const LIST_BLOBS: u8 = 12;
 
 impl Request {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
@@ -87,12 +94,13 @@ impl Request {
                     }
                 }
                 Self::Norm { session, round } => session.put(head).u64(*round),
+                Self::Replicate { session, term } => session.put(head).u64(*term),
                 Self::PushCursor { session } => session.put(head),
                 Self::PutBlob { digest } | Self::PutValue { digest } | Self::StatBlob { digest } => {
                     head.bytes(digest)
                 }
                 Self::GetBlob { digest, offset, length } => head.bytes(digest).u64(*offset).u64(*length),
-                Self::LocalSocket => head,
+                Self::LocalSocket | Self::ListBlobs => head,
                 Self::ShareMemory { bytes } => head.u64(*bytes),
             };
         });
@@ -104,7 +112,8 @@ impl Request {
         let bound = match kind {
             PUSH => MAX_TENSOR_BYTES,
             PUT_BLOB | PUT_VALUE => MAX_BLOB_BYTES,
-            PULL | NORM | PUSH_CURSOR | GET_BLOB | STAT_BLOB | LOCAL_SOCKET | SHARE_MEMORY => 0,
+            PULL | NORM | PUSH_CURSOR | GET_BLOB | STAT_BLOB | LOCAL_SOCKET | SHARE_MEMORY | REPLICATE
+            | LIST_BLOBS => 0,
             _ => return Err(WireError::Kind(kind)),
         };
         if body > bound {
@@ -135,6 +144,8 @@ impl Request {
                 Self::Pull { session, condition }
             }
             NORM => Self::Norm { session: SessionKey::take(&mut head)?, round: head.u64()? },
+            REPLICATE => Self::Replicate { session: SessionKey::take(&mut head)?, term: head.u64()? },
+            LIST_BLOBS => Self::ListBlobs,
             PUSH_CURSOR => Self::PushCursor { session: SessionKey::take(&mut head)? },
             PUT_BLOB => Self::PutBlob { digest: head.array()? },
             PUT_VALUE => Self::PutValue { digest: head.array()? },
@@ -153,6 +164,8 @@ impl Request {
             Self::Pull { .. } => PULL,
             Self::Norm { .. } => NORM,
             Self::PushCursor { .. } => PUSH_CURSOR,
+            Self::Replicate { .. } => REPLICATE,
+            Self::ListBlobs => LIST_BLOBS,
             Self::PutBlob { .. } => PUT_BLOB,
             Self::PutValue { .. } => PUT_VALUE,
             Self::GetBlob { .. } => GET_BLOB,
@@ -208,6 +221,8 @@ mod tests {
             ),
             (Request::Pull { session: session(), condition: ReadCondition::Pinned(4) }, 0),
             (Request::Norm { session: session(), round: 7 }, 0),
+            (Request::Replicate { session: session(), term: 8 }, 0),
+            (Request::ListBlobs, 0),
             (Request::PushCursor { session: session() }, 0),
             (Request::PutBlob { digest: [7; 32] }, 12),
             (Request::PutValue { digest: [7; 32] }, 12),

@@ -3,7 +3,8 @@
 use std::{net::SocketAddr, time::Duration};
 
 use syncline_engine::rpc::{
-    EngineFault, ShardHello, ShardRegistry, Token, accept, answer_calls, channel, hello::Role,
+    EngineFault, ShardHello, ShardOrders, ShardPost, ShardRegistry, Token, accept, answer_calls, channel,
+    hello::Role,
 };
 use syncline_ps::{
     PsError,
@@ -21,9 +22,9 @@ use super::rig::{FIRST, Rig, UNIT, client_options, job};
 struct Engine(mpsc::UnboundedSender<ShardHello>);
 
 impl ShardRegistry for Engine {
-    async fn announce(self, _: Context, hello: ShardHello) -> Result<EngineEpoch, EngineFault> {
+    async fn announce(self, _: Context, hello: ShardHello) -> Result<ShardOrders, EngineFault> {
         let _ = self.0.send(hello);
-        Ok(EngineEpoch(1))
+        Ok(ShardOrders { epoch: EngineEpoch(1), post: ShardPost::Primary { term: 1 }, peer: None })
     }
 }
 
@@ -41,6 +42,7 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
         count: 2,
         engine: Some(engine.into()),
         advertise: None,
+        replicas: 1,
     })
     .unwrap();
     let (sender, mut heard) = mpsc::unbounded_channel();
@@ -54,14 +56,15 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
     let first = Runtime::new().unwrap();
     first.spawn(serve(listener));
     let hellos: Vec<ShardHello> = (0..2).map(|_| heard.blocking_recv().unwrap()).collect();
-    assert_eq!(hellos[0], hellos[1]);
+    // Meanwhile it was told what it is.
+    assert_eq!((hellos[0].post, hellos[1].post), (None, Some(ShardPost::Primary { term: 1 })));
     assert_eq!((hellos[0].index, hellos[0].count), (ShardIndex(1), 2));
     assert_eq!(hellos[0].address, shard.address().to_string());
     first.shutdown_timeout(Duration::from_secs(5));
     while heard.try_recv().is_ok() {}
     let again = runtime.block_on(TcpListener::bind(engine)).unwrap();
     runtime.spawn(serve(again));
-    assert_eq!(heard.blocking_recv().unwrap(), hellos[0]);
+    assert_eq!(heard.blocking_recv().unwrap(), hellos[1]);
 }
 
 /// A worker that puts up with a broken connection for a moment only.

@@ -76,9 +76,16 @@ pub struct RunningCluster {
     pub redis_password_file: Option<PathBuf>,
     pub state_dir: PathBuf,
     pub shards: u32,
+    /// Processes that hold each shard.
+    #[serde(default = "one")]
+    pub replicas: u32,
     pub workers: u32,
     /// Process ids by name.
     pub processes: BTreeMap<String, u32>,
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl RunningCluster {

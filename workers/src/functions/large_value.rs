@@ -110,6 +110,7 @@ mod tests {
                 count: 2,
                 engine: None,
                 advertise: None,
+                replicas: 1,
             };
             Server::start(options).unwrap()
         };

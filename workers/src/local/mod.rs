@@ -277,6 +277,7 @@ fn start_shards(
             count,
             engine: Some(engine.into()),
             advertise: None,
+            replicas: 1,
         })
     };
     (0..count).map(start).collect()

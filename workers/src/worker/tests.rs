@@ -104,6 +104,7 @@ impl Rig {
                 count: 2,
                 engine: None,
                 advertise: None,
+                replicas: 1,
             };
             Server::start(options).unwrap()
         };

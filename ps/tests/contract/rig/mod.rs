@@ -282,6 +282,7 @@ pub fn options(token: &Token, dir: &Path, listen: SocketAddr, index: u32, count:
         count,
         engine: None,
         advertise: None,
+        replicas: 1,
     }
 }
 

@@ -56,6 +56,10 @@ pub struct PsArgs {
     /// Which shard this is, of how many.
     #[arg(long, default_value = "0/1", value_name = "INDEX/COUNT")]
     pub shard: ShardPosition,
+    /// How many processes hold each shard: with 2 a second one, started elsewhere with the same --shard, has everything that
+    /// is acknowledged, and takes over when the first dies
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
+    pub replicas: u32,
     /// Address under which others reach this shard, if not the one it listens on.
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<String>,
@@ -81,6 +85,7 @@ fn serve(args: &PsArgs) -> Result<(), PsError> {
         count: args.shard.count,
         engine: args.engine.clone(),
         advertise: args.advertise.clone(),
+        replicas: args.replicas,
     })?;
     let waiting = runtime::Builder::new_current_thread()
         .enable_all()

@@ -58,6 +58,7 @@ impl TensorPath {
             count: 1,
             engine: None,
             advertise: None,
+            replicas: 1,
         })?;
         let address = server.address().to_string();
         let job: JobId = "bench".parse().map_err(|error| bug(&error))?;

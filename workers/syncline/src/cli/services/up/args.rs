@@ -20,6 +20,10 @@ pub struct UpArgs {
     /// Number of shards of the parameter server [default: as before, else 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     shards: Option<u32>,
+    /// How many processes hold each shard: with 2 a second one has everything that is acknowledged, and takes over when the
+    /// first dies [default: as before, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2))]
+    replicas: Option<u32>,
     /// How many times slower each worker is than the fastest, such as 1,1,1,2.5; emulated by sleeping
     #[arg(long, value_name = "F,F,...", value_delimiter = ',')]
     slowdown: Vec<f64>,
@@ -64,6 +68,8 @@ pub(crate) struct Plan {
     pub step_ms: u64,
     /// `None`: as many as before, else two.
     pub shards: Option<u32>,
+    /// `None`: as before, else one.
+    pub replicas: Option<u32>,
     pub redis: Option<String>,
     pub state_dir: PathBuf,
     /// Other commands need the flag as well.
@@ -107,6 +113,7 @@ impl UpArgs {
             devices,
             step_ms: self.step_ms.unwrap_or(if emulated { EMULATED_STEP_MS } else { 0 }),
             shards: self.shards,
+            replicas: self.replicas,
             redis: self.redis,
             state_dir_named: self.state_dir.is_some(),
             state_dir: state_dir(self.state_dir.as_deref())?,

@@ -84,15 +84,18 @@ async fn serve(
                     }
                 }
                 Event::Listening { .. } => {}
-                Event::Ended { name, how, again_in } => say_ended(&name, &how.status, again_in),
+                Event::Ended { name, how, again_in } => say_ended(&name, &how.status, running.replicas, again_in),
             },
         }
     }
 }
 
-fn say_ended(name: &str, status: &str, again_in: Duration) {
-    let lost =
-        if name.starts_with("ps-") { "; running jobs go back to their last checkpoint, or fail" } else { "" };
+fn say_ended(name: &str, status: &str, replicas: u32, again_in: Duration) {
+    let lost = match (name.starts_with("ps-"), replicas) {
+        (false, _) => "",
+        (true, 1) => "; running jobs go back to their last checkpoint, or fail",
+        (true, _) => "; if it served its shard, the other process does so now",
+    };
     say(&format!("{name} ended with {status}{lost}; starting it again in {} ms", again_in.as_millis()));
 }
 
@@ -110,7 +113,12 @@ fn announce(plan: &Plan, running: &RunningCluster) -> Result<(), Failure> {
         format!("redis-cli   {}", redis_cli(running)),
         format!("state       {dir}"),
         format!("logs        {dir}/logs"),
-        format!("running     {} workers, {} shards; Ctrl-C stops all", running.workers, running.shards),
+        format!(
+            "running     {} workers, {} shards{}; Ctrl-C stops all",
+            running.workers,
+            running.shards,
+            if running.replicas > 1 { " of two processes each" } else { "" }
+        ),
         format!("next        syncline submit JOB.toml --watch{flag}"),
     ];
     print(&lines.join("\n"))

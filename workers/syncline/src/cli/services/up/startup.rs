@@ -22,7 +22,7 @@ use super::{
     child::{Event, HowEnded, Program, STOP_TIMEOUT},
     children::{ChildKind, Children},
     native::Native,
-    state_dir::{SavedAddresses, StateDir},
+    state_dir::{SavedAddresses, ShardProcess, StateDir},
 };
 use crate::cli::{CliError, Failure};
 
@@ -60,15 +60,16 @@ pub(crate) async fn start(
     let listen = engine_address(plan, &saved).await?;
     let bin =
         std::env::current_exe().map_err(|source| CliError::Path { path: "this program".into(), source })?;
-    let programs = ChildPrograms { state_dir, shards, token_file: &token_file, bin: &bin };
+    let replicas = state_dir.replica_count(plan.replicas, shards)?;
+    let programs = ChildPrograms { state_dir, shards, replicas, token_file: &token_file, bin: &bin };
     let deadline = Instant::now() + READY_TIMEOUT;
     let mut progress = Progress::default();
 
     children.start(ChildKind::Engine, programs.engine(native, &saved, listen));
     let engine = progress.wait_for_engine(events, deadline).await?;
     saved.engine = Some(engine);
-    for index in 0..shards {
-        children.start(ChildKind::Shard, programs.shard(&saved, engine, index));
+    for shard in ShardProcess::all(shards, replicas) {
+        children.start(ChildKind::Shard, programs.shard(&saved, engine, shard));
     }
     for (index, (slowdown, device)) in plan.slowdowns.iter().zip(&plan.devices).enumerate() {
         children.start(ChildKind::Worker, programs.worker(plan, native, engine, index, *slowdown, *device));
@@ -86,6 +87,7 @@ pub(crate) async fn start(
         redis_password_file: native.redis_password_file.clone(),
         state_dir: state_dir.dir().to_owned(),
         shards,
+        replicas,
         workers: plan.slowdowns.len() as u32,
         processes: progress.pids,
     })
@@ -223,6 +225,7 @@ fn is_free(address: SocketAddr) -> bool {
 struct ChildPrograms<'a> {
     state_dir: &'a StateDir,
     shards: u32,
+    replicas: u32,
     token_file: &'a Path,
     bin: &'a Path,
 }
@@ -257,12 +260,14 @@ impl ChildPrograms<'_> {
         program
     }
 
-    fn shard(&self, saved: &SavedAddresses, engine: SocketAddr, index: u32) -> Program {
-        let name = format!("ps-{index}");
+    fn shard(&self, saved: &SavedAddresses, engine: SocketAddr, shard: ShardProcess) -> Program {
+        let (name, index) = (format!("ps-{shard}"), shard.index);
         let before = saved.shards.get(&name).copied().filter(|a| a.ip() == engine.ip() && is_free(*a));
         let position = format!("{index}/{}", self.shards);
-        let mut args = self.args("ps", &[("--engine", engine.to_string()), ("--shard", position)]);
-        args.extend(["--state-dir".into(), self.state_dir.shard_dir(index).into()]);
+        let replicas = self.replicas.to_string();
+        let named = [("--engine", engine.to_string()), ("--shard", position), ("--replicas", replicas)];
+        let mut args = self.args("ps", &named);
+        args.extend(["--state-dir".into(), self.state_dir.shard_dir(shard).into()]);
         let mut program = self.program(name, self.bin, args);
         program.listen = Some(before.unwrap_or(SocketAddr::new(engine.ip(), 0)));
         program.stop_timeout = SAVE_TIMEOUT;

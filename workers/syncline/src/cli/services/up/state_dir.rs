@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write},
     net::SocketAddr,
@@ -26,6 +27,29 @@ pub(crate) struct SavedAddresses {
     pub redis_port: Option<u16>,
     /// Addresses of the shards by name.
     pub shards: BTreeMap<String, SocketAddr>,
+}
+
+/// Ending of the name of a shard's second process.
+const SECOND: &str = "b";
+
+/// One of the processes that hold a shard: `0`, `1`, and `0b`, `1b` for the second ones.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShardProcess {
+    pub index: u32,
+    pub second: bool,
+}
+
+impl ShardProcess {
+    /// All of them, first ones first: those serve a new cluster.
+    pub(crate) fn all(shards: u32, replicas: u32) -> impl Iterator<Item = Self> {
+        (0..replicas).flat_map(move |n| (0..shards).map(move |index| Self { index, second: n > 0 }))
+    }
+}
+
+impl fmt::Display for ShardProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.index, if self.second { SECOND } else { "" })
+    }
 }
 
 /// Number of shards if none was given.
@@ -92,35 +116,60 @@ impl StateDir {
     /// Number of shards: the given one, the saved one, or the default. Refuses another number than before while shards have
     /// saved jobs, which only as many shards can restore.
     pub(crate) fn shard_count(&self, told: Option<u32>) -> Result<u32, CliError> {
-        let before = u32::try_from(self.saved_addresses().shards.len()).unwrap_or(u32::MAX);
+        let before = self.saved_processes(false);
         let told = match (told, before) {
             (None, 0) => return Ok(DEFAULT_SHARDS),
             (None, before) => return Ok(before),
             (Some(told), _) => told,
         };
-        let saved = self.saved_jobs(before);
+        let saved = self.saved_jobs(ShardProcess::all(before, 2));
         match told == before || saved.is_empty() {
             true => Ok(told),
             false => Err(CliError::SavedJobs { dir: self.dir.clone(), jobs: saved.join(", "), before, told }),
         }
     }
 
-    /// Jobs that the shards saved at the last stop, and folders of checkpoints.
-    fn saved_jobs(&self, shards: u32) -> Vec<String> {
-        let dirs = (0..shards).map(|index| self.shard_dir(index).join("jobs"));
-        let files = dirs.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten().map(|file| file.path());
-        let saved = files.filter(|path| path.extension().is_some_and(|e| e == "job"));
-        let checkpoints = (0..shards).map(|index| self.shard_dir(index).join("checkpoints"));
-        let folders = checkpoints.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
-        let folders = folders.map(|folder| folder.path()).filter(|path| path.is_dir());
-        let names =
-            saved.chain(folders).filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()));
-        names.collect::<BTreeSet<_>>().into_iter().collect()
+    /// Number of processes of each shard: the given one, the saved one, or one. Refuses to leave out processes that have saved
+    /// jobs.
+    pub(crate) fn replica_count(&self, told: Option<u32>, shards: u32) -> Result<u32, CliError> {
+        let before = if self.saved_processes(true) > 0 { 2 } else { 1 };
+        let told = told.unwrap_or(before);
+        let saved = self.saved_jobs(ShardProcess::all(shards, 2).filter(|shard| shard.second));
+        if told < before && !saved.is_empty() {
+            let jobs = saved.join(", ");
+            let what = format!(
+                "the second processes of shards in {} hold jobs ({jobs}), and --replicas says {told}",
+                self.dir.display()
+            );
+            return Err(CliError::Setting { what });
+        }
+        Ok(told)
     }
 
-    /// The state directory of a shard.
-    pub(crate) fn shard_dir(&self, index: u32) -> PathBuf {
-        self.dir.join(format!("shard-{index}"))
+    /// How many first, or second, processes of shards there were.
+    fn saved_processes(&self, second: bool) -> u32 {
+        let saved = self.saved_addresses();
+        let is = |name: &&String| name.ends_with(SECOND) == second;
+        u32::try_from(saved.shards.keys().filter(is).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Jobs that these processes saved at the last stop, and folders of checkpoints.
+    fn saved_jobs(&self, shards: impl Iterator<Item = ShardProcess>) -> Vec<String> {
+        let mut names = BTreeSet::new();
+        for dir in shards.map(|shard| self.shard_dir(shard)) {
+            let paths =
+                |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+            let jobs = paths(dir.join("jobs")).filter(|path| path.extension().is_some_and(|e| e == "job"));
+            let checkpoints = paths(dir.join("checkpoints")).filter(|path| path.is_dir());
+            let stem = |path: PathBuf| Some(path.file_stem()?.to_string_lossy().into_owned());
+            names.extend(jobs.chain(checkpoints).filter_map(stem));
+        }
+        names.into_iter().collect()
+    }
+
+    /// The state directory of a process of a shard.
+    pub(crate) fn shard_dir(&self, shard: ShardProcess) -> PathBuf {
+        self.dir.join(format!("shard-{shard}"))
     }
 
     /// Writes down for other commands where the cluster is.
@@ -178,7 +227,7 @@ mod tests {
         let counts =
             || [None, Some(4), Some(3)].map(|told| state_dir.shard_count(told).map_err(|e| e.to_string()));
         assert_eq!(counts(), [Ok(4), Ok(4), Ok(3)]);
-        let jobs = state_dir.shard_dir(3).join("jobs");
+        let jobs = state_dir.shard_dir(ShardProcess { index: 3, second: false }).join("jobs");
         fs::create_dir_all(&jobs).unwrap();
         for file in ["digits.job", "old.damaged"] {
             fs::write(jobs.join(file), "").unwrap();
@@ -187,7 +236,10 @@ mod tests {
         assert_eq!((asked, same), (Ok(4), Ok(4)));
         assert!(other.unwrap_err().contains("of 4 shards (digits), and --shards says 3"));
         fs::remove_dir_all(&jobs).unwrap();
-        fs::create_dir_all(state_dir.shard_dir(1).join("checkpoints/mnist-00000007")).unwrap();
+        fs::create_dir_all(
+            state_dir.shard_dir(ShardProcess { index: 1, second: true }).join("checkpoints/mnist-00000007"),
+        )
+        .unwrap();
         let [.., other] = counts();
         assert!(other.unwrap_err().contains("of 4 shards (mnist-00000007), and --shards says 3"));
     }

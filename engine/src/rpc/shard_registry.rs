@@ -1,0 +1,79 @@
+//! Calls of shards to the engine.
+
+use serde::{Deserialize, Serialize};
+use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
+
+use super::EngineFault;
+
+/// A process of the parameter server that announces itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardHello {
+    pub index: ShardIndex,
+    /// Number of shards of the whole parameter server.
+    pub count: u32,
+    /// Where others reach it.
+    pub address: String,
+    /// Random number of this process: a restarted shard has lost what it held.
+    pub boot: u64,
+    /// How many processes hold each shard: 1, or 2 of which one serves and the other follows.
+    pub replicas: u32,
+    /// What an engine has made of this process, if it has.
+    pub post: Option<ShardPost>,
+    /// It followed when it was last stopped: another process may have the parameters.
+    pub followed_before: bool,
+    /// Jobs that it could serve now.
+    pub jobs: u64,
+    /// The term of a process that followed this one and cannot be reached any more.
+    pub lost: Option<u64>,
+}
+
+impl ShardHello {
+    /// Of a process that is the only one of its shard.
+    pub fn alone(index: ShardIndex, count: u32, address: String, boot: u64) -> Self {
+        let (post, lost) = (None, None);
+        Self { index, count, address, boot, replicas: 1, post, followed_before: false, jobs: 0, lost }
+    }
+}
+
+/// What a process of the parameter server is to do. Terms are numbers that the engine gives, each but once; the higher one
+/// is the later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ShardPost {
+    /// Serve the shard.
+    Primary { term: u64 },
+    /// Follow the one that serves it.
+    Standby { term: u64 },
+}
+
+impl ShardPost {
+    pub fn term(self) -> u64 {
+        match self {
+            Self::Primary { term } | Self::Standby { term } => term,
+        }
+    }
+}
+
+/// The other process of a shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardPeer {
+    pub address: String,
+    /// Of its post.
+    pub term: u64,
+}
+
+/// The answer to an announcement.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardOrders {
+    pub epoch: EngineEpoch,
+    pub post: ShardPost,
+    /// The other process of the shard, if it is there. Who reported its backup as lost goes on alone once it is told of
+    /// none, or of another.
+    pub peer: Option<ShardPeer>,
+}
+
+/// Calls of shards.
+#[tarpc::service]
+pub trait ShardRegistry {
+    /// Sent at the start and again as a sign of life.
+    async fn announce(hello: ShardHello) -> Result<ShardOrders, EngineFault>;
+}

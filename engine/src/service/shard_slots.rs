@@ -1,0 +1,282 @@
+//! Which process serves each shard of the parameter server, and which follows it. No network here.
+//!
+//! | a process comes that | is |
+//! |---|---|
+//! | served under a later term than the one that serves | the primary |
+//! | is of a shard that nobody serves, and has at least the jobs of the one that follows | the primary |
+//! | is of a shard that nobody serves, with fewer jobs than the one that follows | the standby, once that one is promoted |
+//! | followed when it was stopped, and nobody serves | a standby that waits for the primary, for a while |
+//! | comes second, where shards have two processes | the standby |
+//! | comes beyond these | refused |
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
+
+use crate::rpc::{ShardHello, ShardPeer, ShardPost};
+
+/// How long a primary may be silent where a standby has all of its jobs. It announces itself twice a second; a failover too many
+/// costs a moment and loses nothing.
+const FAILOVER_SILENCE: Duration = Duration::from_secs(2);
+/// A standby that is silent for longer takes nobody's post.
+const STANDBY_SILENCE: Duration = Duration::from_secs(1);
+/// Numbers of terms that one epoch has.
+const TERMS_PER_EPOCH: u64 = 1 << 20;
+
+/// One process. `C` is how it is reached.
+#[derive(Debug, Clone)]
+pub(super) struct Holder<C> {
+    pub hello: ShardHello,
+    pub term: u64,
+    pub seen: Instant,
+    pub client: C,
+}
+
+impl<C> Holder<C> {
+    fn is(&self, hello: &ShardHello) -> bool {
+        (self.hello.boot, &self.hello.address) == (hello.boot, &hello.address)
+    }
+}
+
+/// The processes of one shard.
+#[derive(Debug)]
+struct Slot<C> {
+    primary: Option<Holder<C>>,
+    standby: Option<Holder<C>>,
+    /// Term of the last standby that the primary has lost.
+    lost: Option<u64>,
+    /// Since when nobody serves.
+    vacant_since: Instant,
+}
+
+/// What becomes of an announcement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// The process has this post. `new`: it serves from now on.
+    Post { post: ShardPost, peer: Option<ShardPeer>, new: bool },
+    /// Whether the primary answers must be known first.
+    AskPrimary,
+    /// The standby must serve first: it has what this process lacks.
+    PromoteStandby,
+    /// Another process, at this address, is what this one would be.
+    Taken(String),
+}
+
+/// The processes of all shards.
+#[derive(Debug)]
+pub(super) struct ShardSlots<C> {
+    slots: BTreeMap<ShardIndex, Slot<C>>,
+    next_term: u64,
+}
+
+impl<C: Clone> ShardSlots<C> {
+    /// None is known, at the beginning of an epoch.
+    pub(super) fn new(epoch: EngineEpoch) -> Self {
+        Self { slots: BTreeMap::new(), next_term: epoch.0.saturating_mul(TERMS_PER_EPOCH) }
+    }
+
+    /// Decides about an announcement, and takes note of it. `primary_answers`: what came of the question, once it was asked.
+    pub(super) fn announce(
+        &mut self,
+        hello: &ShardHello,
+        primary_answers: Option<bool>,
+        now: Instant,
+        client: impl FnOnce() -> C,
+    ) -> Decision {
+        self.next_term += 1;
+        let next_term = self.next_term;
+        let slot = self.slots.entry(hello.index).or_insert_with(|| Slot {
+            primary: None,
+            standby: None,
+            lost: None,
+            vacant_since: now,
+        });
+        if let Some(known) = slot.refresh(hello, now) {
+            return known;
+        }
+        let enter = |claimed: Option<u64>| {
+            let term = claimed.unwrap_or(next_term);
+            Holder { hello: hello.clone(), term, seen: now, client: client() }
+        };
+        match slot.judge(hello, primary_answers, now) {
+            Judgement::Serve => {
+                let claimed = match hello.post {
+                    Some(ShardPost::Primary { term }) => Some(term),
+                    _ => None,
+                };
+                slot.primary = Some(enter(claimed));
+                slot.post_of_primary(true)
+            }
+            Judgement::Follow => {
+                let claimed = match hello.post {
+                    Some(ShardPost::Standby { term }) if slot.lost != Some(term) => Some(term),
+                    _ => None,
+                };
+                slot.standby = Some(enter(claimed));
+                slot.post_of_standby()
+            }
+            Judgement::Other(decision) => decision,
+        }
+    }
+
+    /// Whether this very process has a post.
+    pub(super) fn knows(&self, hello: &ShardHello) -> bool {
+        let is = |holder: &&Holder<C>| holder.is(hello);
+        self.primary(hello.index).filter(is).or(self.standby(hello.index).filter(is)).is_some()
+    }
+
+    /// The standby that is to serve instead of a primary that is silent, or was never there.
+    pub(super) fn failover_due(&self, now: Instant, silence: Duration) -> Option<ShardIndex> {
+        let due = |slot: &Slot<C>| {
+            let Some(standby) = &slot.standby else { return false };
+            let vacant = slot.primary.as_ref().map_or(slot.vacant_since, |primary| primary.seen);
+            let jobs = slot.primary.as_ref().map_or(1, |primary| primary.hello.jobs.max(1));
+            let patience = if standby.hello.jobs >= jobs { FAILOVER_SILENCE } else { silence };
+            now.duration_since(vacant) > patience && now.duration_since(standby.seen) <= STANDBY_SILENCE
+        };
+        self.slots.iter().find(|(_, slot)| due(slot)).map(|(index, _)| *index)
+    }
+
+    /// The standby of a shard, and the term under which it would serve.
+    pub(super) fn candidate(&mut self, index: ShardIndex) -> Option<(Holder<C>, u64)> {
+        let standby = self.slots.get(&index)?.standby.clone()?;
+        self.next_term += 1;
+        Some((standby, self.next_term))
+    }
+
+    /// A standby serves from now on.
+    pub(super) fn promoted(&mut self, mut standby: Holder<C>, term: u64) {
+        let Some(slot) = self.slots.get_mut(&standby.hello.index) else { return };
+        slot.standby.take_if(|known| known.is(&standby.hello));
+        standby.term = term;
+        standby.hello.post = Some(ShardPost::Primary { term });
+        slot.primary = Some(standby);
+    }
+
+    /// A standby could not be promoted. One that is silent is forgotten; another is tried again.
+    pub(super) fn not_promoted(&mut self, standby: &Holder<C>, now: Instant) {
+        let is_silent = |known: &mut Holder<C>| {
+            known.is(&standby.hello) && now.duration_since(known.seen) > FAILOVER_SILENCE
+        };
+        if let Some(slot) = self.slots.get_mut(&standby.hello.index) {
+            slot.standby.take_if(is_silent);
+        }
+    }
+
+    /// Forgets a primary that is silent.
+    pub(super) fn forget(&mut self, index: ShardIndex, now: Instant) {
+        if let Some(slot) = self.slots.get_mut(&index) {
+            slot.primary = None;
+            slot.vacant_since = now;
+        }
+    }
+
+    pub(super) fn primary(&self, index: ShardIndex) -> Option<&Holder<C>> {
+        self.slots.get(&index)?.primary.as_ref()
+    }
+
+    pub(super) fn standby(&self, index: ShardIndex) -> Option<&Holder<C>> {
+        self.slots.get(&index)?.standby.as_ref()
+    }
+
+    pub(super) fn primaries(&self) -> impl Iterator<Item = &Holder<C>> {
+        self.slots.values().filter_map(|slot| slot.primary.as_ref())
+    }
+
+    /// Does not count `late` as silence.
+    pub(super) fn extend_deadlines(&mut self, late: Duration, now: Instant) {
+        for slot in self.slots.values_mut() {
+            slot.vacant_since = (slot.vacant_since + late).min(now);
+            for holder in slot.primary.iter_mut().chain(&mut slot.standby) {
+                holder.seen = (holder.seen + late).min(now);
+            }
+        }
+    }
+}
+
+enum Judgement {
+    Serve,
+    Follow,
+    Other(Decision),
+}
+
+impl<C> Slot<C> {
+    /// Takes note of a process that has a post; `None` if it has none.
+    fn refresh(&mut self, hello: &ShardHello, now: Instant) -> Option<Decision> {
+        let same = |holder: &&mut Holder<C>| holder.is(hello);
+        if let Some(primary) = self.primary.as_mut().filter(same) {
+            (primary.hello, primary.seen) = (hello.clone(), now);
+            if let Some(lost) = hello.lost {
+                self.lost = Some(lost);
+                self.standby.take_if(|standby| standby.term == lost);
+            }
+            return Some(self.post_of_primary(false));
+        }
+        // A promotion whose answer was lost: it serves.
+        if matches!(hello.post, Some(ShardPost::Primary { .. })) {
+            self.standby.take_if(|standby| standby.is(hello));
+        }
+        if let Some(standby) = self.standby.as_mut().filter(same) {
+            (standby.hello, standby.seen) = (hello.clone(), now);
+            return Some(self.post_of_standby());
+        }
+        None
+    }
+
+    /// What is to become of a process without a post.
+    fn judge(&self, hello: &ShardHello, primary_answers: Option<bool>, now: Instant) -> Judgement {
+        let Some(primary) = &self.primary else { return self.judge_for_vacancy(hello) };
+        // Two processes cannot listen at one address: the old one has ended, and its successor would answer.
+        if primary.hello.address == hello.address {
+            return self.judge_for_vacancy(hello);
+        }
+        if let Some(ShardPost::Primary { term }) = hello.post
+            && term > primary.term
+        {
+            return Judgement::Serve;
+        }
+        match primary_answers {
+            None => Judgement::Other(Decision::AskPrimary),
+            Some(false) => self.judge_for_vacancy(hello),
+            Some(true) if hello.replicas < 2 || primary.hello.replicas < 2 => {
+                Judgement::Other(Decision::Taken(primary.hello.address.clone()))
+            }
+            Some(true) => match &self.standby {
+                Some(standby)
+                    if standby.hello.address != hello.address
+                        && now.duration_since(standby.seen) <= FAILOVER_SILENCE =>
+                {
+                    Judgement::Other(Decision::Taken(standby.hello.address.clone()))
+                }
+                _ => Judgement::Follow,
+            },
+        }
+    }
+
+    /// The same, where nobody serves.
+    fn judge_for_vacancy(&self, hello: &ShardHello) -> Judgement {
+        let followed = matches!(hello.post, Some(ShardPost::Standby { .. }));
+        match &self.standby {
+            Some(standby) if standby.hello.jobs > hello.jobs => Judgement::Other(Decision::PromoteStandby),
+            None if followed || hello.followed_before && hello.jobs == 0 => Judgement::Follow,
+            _ => Judgement::Serve,
+        }
+    }
+
+    fn post_of_primary(&self, new: bool) -> Decision {
+        let term = self.primary.as_ref().map_or(0, |primary| primary.term);
+        Decision::Post { post: ShardPost::Primary { term }, peer: peer(&self.standby), new }
+    }
+
+    fn post_of_standby(&self) -> Decision {
+        let term = self.standby.as_ref().map_or(0, |standby| standby.term);
+        Decision::Post { post: ShardPost::Standby { term }, peer: peer(&self.primary), new: false }
+    }
+}
+
+fn peer<C>(holder: &Option<Holder<C>>) -> Option<ShardPeer> {
+    holder.as_ref().map(|h| ShardPeer { address: h.hello.address.clone(), term: h.term })
+}

@@ -1,0 +1,113 @@
+//! The blobs of a shard lie on both of its processes: the one that follows fetches what it lacks, every second; the one that
+//! serves asks the other for what it does not find.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use syncline_engine::rpc::ShardFault;
+use tracing::{debug, warn};
+
+use super::{Shared, blobs::Durability};
+use crate::{
+    client::{Link, LinkError, unexpected_reply},
+    wire::{Digest, Reply, Request},
+};
+
+/// Bounds connecting and every wait for the other process.
+const PEER_LIMIT: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Looking takes at most one part in so many of the time.
+const SHARE: u32 = 10;
+const PIECE_BYTES: u64 = 256 << 10;
+/// Longest list that is read: a million blobs.
+const MAX_LIST_BYTES: u64 = 32 << 20;
+
+/// Starts to fetch what the primary has, unless that goes on already. Ends when this process follows no more.
+pub(super) fn run(shared: &Arc<Shared>) {
+    if shared.mirroring.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let held = shared.clone();
+    let mirror = move || {
+        let mut fetched = HashSet::new();
+        while held.post.standby_term().is_some() && held.stopping().is_ok() {
+            let started = Instant::now();
+            if let Some(primary) = held.post.peer_address()
+                && let Err(error) = fetch_missing(&held, &primary, &mut fetched)
+            {
+                debug!(error = %error.into_error(&primary), "cannot fetch blobs from the primary yet");
+            }
+            thread::sleep(INTERVAL.max(started.elapsed() * SHARE));
+        }
+        held.mirroring.store(false, Ordering::Release);
+    };
+    if let Err(error) = thread::Builder::new().name("ps-mirror".into()).spawn(mirror) {
+        shared.mirroring.store(false, Ordering::Release);
+        warn!(%error, "no thread that fetches blobs");
+    }
+}
+
+fn fetch_missing(shared: &Shared, primary: &str, fetched: &mut HashSet<Digest>) -> Result<(), LinkError> {
+    let mut link = Link::open(primary, &shared.token, PEER_LIMIT)?;
+    let there = list(&mut link)?;
+    // What the primary has let go of since is of no use here either.
+    let gone: Vec<Digest> = fetched.difference(&there).copied().collect();
+    shared.blobs.remove(gone.iter().copied()).map_err(LinkError::Fault)?;
+    gone.iter().for_each(|digest| _ = fetched.remove(digest));
+    for digest in &there {
+        if shared.post.standby_term().is_none() || shared.stopping().is_err() {
+            return Ok(());
+        }
+        if shared.blobs.stat(digest).map_err(LinkError::Fault)?.is_none() && copy(shared, &mut link, *digest)?
+        {
+            fetched.insert(*digest);
+        }
+    }
+    Ok(())
+}
+
+fn list(link: &mut Link) -> Result<HashSet<Digest>, LinkError> {
+    link.ask(&Request::ListBlobs)?;
+    let bytes = match link.answer()? {
+        (Reply::BlobList, bytes) if bytes <= MAX_LIST_BYTES => bytes,
+        (reply, _) => return Err(unexpected_reply(&reply)),
+    };
+    let mut body = vec![0; bytes as usize];
+    link.read_body(&mut body)?;
+    Ok(body.as_chunks().0.iter().copied().collect())
+}
+
+/// Copies one blob from the other process; false if it is not there.
+fn copy(shared: &Shared, link: &mut Link, digest: Digest) -> Result<bool, LinkError> {
+    let Some(total) = link.stat_blob(digest)? else { return Ok(false) };
+    match link.ask_blob(digest, 0, total) {
+        // It went in the meantime.
+        Err(LinkError::Fault(ShardFault::MissingBlob { .. })) => return Ok(false),
+        asked => asked?,
+    }
+    let mut incoming = shared.blobs.begin().map_err(LinkError::Fault)?;
+    let mut piece = vec![0; PIECE_BYTES.min(total) as usize];
+    let mut left = total;
+    while left > 0 {
+        let part = left.min(PIECE_BYTES) as usize;
+        link.read_body(&mut piece[..part])?;
+        incoming.write(&piece[..part]).map_err(LinkError::Fault)?;
+        left -= part as u64;
+    }
+    shared.blobs.keep_checked(incoming, &digest, Durability::Soon).map_err(LinkError::Fault)?;
+    Ok(true)
+}
+
+/// Looks for a blob that is not here on the process that follows this one. Whether it is here now.
+pub(super) fn fetch_from_standby(shared: &Shared, digest: Digest) -> bool {
+    let Some(standby) = shared.post.standby() else { return false };
+    let fetch = || copy(shared, &mut Link::open(&standby.address, &shared.token, PEER_LIMIT)?, digest);
+    fetch().unwrap_or_else(|error| {
+        debug!(error = %error.into_error(&standby.address), "cannot ask the standby for a blob");
+        false
+    })
+}

@@ -1,0 +1,276 @@
+//! Whether this process serves its shard or follows the process that does, as the engine decides.
+//!
+//! | process | jobs | backup |
+//! |---|---|---|
+//! | alone (`replicas` 1) | serves from its start | none |
+//! | primary | serves | tells every change to the standby, if there is one |
+//! | standby | follows; whoever asks for a job is hung up on, and finds the primary | |
+//! | not told yet, with `replicas` 2 | as a standby | |
+//!
+//! The role is kept in the state directory: who followed must not serve after a start of the whole cluster because it came
+//! first.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use syncline_engine::rpc::{ShardFault, ShardHello, ShardOrders, ShardPeer, ShardPost};
+use syncline_scheduler::ids::EngineEpoch;
+use tokio::sync::Notify;
+use tracing::{info, warn};
+
+use super::{Shared, blob_mirror, norms, replication};
+use crate::shard::{Term, lock};
+
+/// File in the state directory that says which role the process had.
+const ROLE_FILE: &str = "role";
+const STANDBY: &str = "standby\n";
+const PRIMARY: &str = "primary\n";
+/// A backup that failed is tried again after this time, doubled with each failure in a row.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What this process is told to do.
+pub(super) struct PostKeeper {
+    replicas: u32,
+    role_file: PathBuf,
+    /// Held while what a change of post brings with it is done.
+    changing: Mutex<()>,
+    state: Mutex<State>,
+    /// The engine is to hear something at once.
+    urgent: Notify,
+}
+
+struct State {
+    post: Option<ShardPost>,
+    followed_before: bool,
+    /// What the file says.
+    kept_role: Option<&'static str>,
+    /// The other process of the shard.
+    peer: Option<ShardPeer>,
+    /// Term of a backup that is lost, until the engine knows.
+    lost: Option<Term>,
+    /// Backups lost in a row, and when the last one was.
+    failures: u32,
+    failed_at: Option<Instant>,
+}
+
+impl PostKeeper {
+    pub(super) fn open(state_dir: &Path, replicas: u32) -> Self {
+        let role_file = state_dir.join(ROLE_FILE);
+        let followed_before = fs::read_to_string(&role_file).is_ok_and(|role| role == STANDBY);
+        let state = State {
+            post: None,
+            followed_before,
+            kept_role: None,
+            peer: None,
+            lost: None,
+            failures: 0,
+            failed_at: None,
+        };
+        let (changing, urgent) = Default::default();
+        Self { replicas, role_file, changing, state: Mutex::new(state), urgent }
+    }
+
+    /// Whether this process answers those who ask for jobs.
+    pub(super) fn serves(&self) -> bool {
+        self.replicas == 1 || matches!(lock(&self.state).post, Some(ShardPost::Primary { .. }))
+    }
+
+    /// The term under which this process follows.
+    pub(super) fn standby_term(&self) -> Option<Term> {
+        match lock(&self.state).post {
+            Some(ShardPost::Standby { term }) => Some(term),
+            _ => None,
+        }
+    }
+
+    /// The standby that this process has, while it serves.
+    pub(super) fn standby(&self) -> Option<ShardPeer> {
+        let state = lock(&self.state);
+        state.peer.clone().filter(|_| matches!(state.post, Some(ShardPost::Primary { .. })))
+    }
+
+    /// Where the other process of the shard is, whatever each of them does.
+    pub(super) fn peer_address(&self) -> Option<String> {
+        lock(&self.state).peer.as_ref().map(|peer| peer.address.clone())
+    }
+
+    /// Completes what the engine is told with what is so now.
+    pub(super) fn complete_hello(&self, shared: &Shared, hello: &ShardHello) -> ShardHello {
+        let state = lock(&self.state);
+        let jobs = match state.post {
+            Some(ShardPost::Standby { .. }) => shared.replicas.in_step(),
+            _ => shared.jobs.open_jobs().len(),
+        };
+        ShardHello {
+            replicas: self.replicas,
+            post: state.post,
+            followed_before: state.followed_before,
+            jobs: jobs as u64,
+            lost: state.lost,
+            ..hello.clone()
+        }
+    }
+
+    /// Returns when the engine is to hear something at once.
+    pub(super) async fn urgent(&self) {
+        self.urgent.notified().await;
+    }
+
+    /// The backup of this term cannot be reached. Nobody is told of any change until the engine knows.
+    pub(super) fn report_lost(&self, term: Term) {
+        let mut state = lock(&self.state);
+        if state.peer.as_ref().is_some_and(|peer| peer.term == term) && state.lost != Some(term) {
+            state.lost = Some(term);
+            state.failures += 1;
+            state.failed_at = Some(Instant::now());
+            self.urgent.notify_one();
+        }
+    }
+
+    /// How long the next backup is to wait after those that failed.
+    pub(super) fn backup_pause(&self) -> Duration {
+        let state = lock(&self.state);
+        let Some(failed_at) = state.failed_at else { return Duration::ZERO };
+        let pause =
+            FIRST_PAUSE.saturating_mul(1 << state.failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE);
+        pause.saturating_sub(failed_at.elapsed())
+    }
+
+    /// A backup has everything.
+    pub(super) fn backup_in_step(&self) {
+        let mut state = lock(&self.state);
+        (state.failures, state.failed_at) = (0, None);
+    }
+
+    /// Notes the present role in the state directory.
+    fn keep_role(&self) {
+        let mut state = lock(&self.state);
+        let role = match state.post {
+            Some(ShardPost::Primary { .. }) => PRIMARY,
+            Some(ShardPost::Standby { .. }) => STANDBY,
+            None => return,
+        };
+        if self.replicas == 1 || state.kept_role == Some(role) {
+            return;
+        }
+        state.kept_role = Some(role);
+        drop(state);
+        let part = self.role_file.with_extension("part");
+        let write = || -> io::Result<()> {
+            let mut file = fs::File::create(&part)?;
+            file.write_all(role.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&part, &self.role_file)
+        };
+        if let Err(error) = write() {
+            warn!(path = %self.role_file.display(), %error, "cannot note which role this process has");
+        }
+    }
+}
+
+/// Does what the engine has answered. May block.
+pub(super) fn follow_orders(shared: &Arc<Shared>, orders: &ShardOrders) {
+    take_post(shared, orders);
+    // A promotion does not wait for the disk.
+    shared.post.keep_role();
+}
+
+fn take_post(shared: &Arc<Shared>, orders: &ShardOrders) {
+    let keeper = &shared.post;
+    let _alone = lock(&keeper.changing);
+    let before = lock(&keeper.state).post;
+    match orders.post {
+        ShardPost::Primary { term } => {
+            match before {
+                // An answer that was on its way when the promotion came, or before it.
+                Some(ShardPost::Primary { term: own }) if own > term => return,
+                Some(ShardPost::Standby { .. }) => return,
+                _ => {}
+            }
+            lock(&keeper.state).post = Some(orders.post);
+            follow_with_backup(shared, orders.peer.clone());
+        }
+        ShardPost::Standby { term } => {
+            if before.is_some_and(|own| own.term() > term) {
+                return;
+            }
+            if !matches!(before, Some(ShardPost::Standby { .. })) {
+                step_down(shared);
+            }
+            if before != Some(orders.post) {
+                shared.replicas.clear();
+                info!(term, "follows the process that serves this shard");
+            }
+            let mut state = lock(&keeper.state);
+            (state.post, state.peer) = (Some(orders.post), orders.peer.clone());
+            drop(state);
+            blob_mirror::run(shared);
+        }
+    }
+}
+
+/// Gives up the jobs: another process serves them.
+fn step_down(shared: &Shared) {
+    // Nobody new is served from here on.
+    lock(&shared.post.state).post = None;
+    let jobs = shared.jobs.give_up();
+    if jobs > 0 {
+        warn!(jobs, "another process serves this shard: its jobs go on there");
+        shared.connections.shut_down();
+    }
+}
+
+/// Lets this standby follow all jobs, or goes on alone.
+fn follow_with_backup(shared: &Arc<Shared>, peer: Option<ShardPeer>) {
+    let mut state = lock(&shared.post.state);
+    let (old, lost) = (state.peer.take(), state.lost);
+    let term = |peer: &Option<ShardPeer>| peer.as_ref().map(|peer| peer.term);
+    let is_same = term(&old) == term(&peer);
+    state.peer = peer.clone();
+    if !is_same {
+        state.lost = None;
+    }
+    drop(state);
+    if is_same {
+        return;
+    }
+    for gone in lost.into_iter().chain(term(&old)) {
+        shared.jobs.open_jobs().iter().for_each(|job| job.go_on_without_replica(gone));
+        warn!(term = gone, "goes on without the process that followed");
+    }
+    if let Some(peer) = peer {
+        info!(address = peer.address, "a second process follows");
+        shared.jobs.open_jobs().iter().for_each(|job| replication::start(shared, job, &peer));
+    }
+}
+
+/// Serves, from now on, the jobs that were followed so far. Answers how many there are.
+pub(super) fn promote(shared: &Arc<Shared>, epoch: EngineEpoch, term: Term) -> Result<u64, ShardFault> {
+    shared.jobs.fence().check(epoch)?;
+    let keeper = &shared.post;
+    let _alone = lock(&keeper.changing);
+    let before = lock(&keeper.state).post;
+    match before {
+        Some(ShardPost::Standby { term: own }) if own < term => {}
+        Some(ShardPost::Primary { .. }) => return Ok(shared.jobs.open_jobs().len() as u64),
+        _ => return Err(ShardFault::NotFollowing { term }),
+    }
+    let jobs = shared.replicas.take();
+    let count = jobs.len() as u64;
+    for job in jobs {
+        norms::follow_peers(shared, &job)?;
+        shared.jobs.restore(job);
+    }
+    let mut state = lock(&keeper.state);
+    (state.post, state.peer) = (Some(ShardPost::Primary { term }), None);
+    drop(state);
+    info!(jobs = count, term, "serves this shard now");
+    keeper.urgent.notify_one();
+    Ok(count)
+}

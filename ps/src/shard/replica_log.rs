@@ -1,0 +1,278 @@
+//! What a backup must be told of a job, in the order in which it happened, and who waits until it has been told.
+//!
+//! | moment | rule |
+//! |---|---|
+//! | change | made and recorded under the same lock: the record is in the order of the changes |
+//! | copy | taken while nothing changes; what is recorded after it follows it |
+//! | acknowledgement | nobody is told of a change before the backup has it, from the moment at which it is in step |
+//! | loss of the backup | nobody is told of anything until the engine knows that this process goes on alone |
+//!
+//! The engine must know first, or it could give the job to a backup that lacks what a worker was told.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{lock, pull::PRESENCE_INTERVAL, replica_op::ReplicaOp};
+
+/// Bytes of recorded gradients that may wait for the connection to the backup.
+const MAX_QUEUED_BYTES: usize = 16 << 20;
+
+/// Number of the standby process that follows: each that comes gets another.
+pub type Term = u64;
+
+/// The record of one job.
+#[derive(Default)]
+pub(super) struct ReplicaLog {
+    /// Held for reading while something changes the job, for writing while it is copied.
+    changing: RwLock<()>,
+    record: Mutex<Record>,
+    /// Entries came, were sent, or were acknowledged.
+    moved: Condvar,
+    /// Whether anybody must be told: spares the lock where there is no backup.
+    active: AtomicBool,
+}
+
+/// A change, and the numbers that came with it.
+pub struct Entry {
+    pub op: ReplicaOp,
+    pub numbers: Box<[f32]>,
+}
+
+/// What is to be sent next.
+pub enum Batch {
+    /// These, in this order.
+    Entries(Vec<Entry>),
+    /// Nothing came for a while.
+    Idle,
+    /// The job is over here, or another backup follows.
+    Over,
+}
+
+#[derive(Default)]
+struct Record {
+    backup: Backup,
+    queue: VecDeque<Entry>,
+    queued_bytes: usize,
+    /// Number of the newest entry; the first is 1.
+    newest: u64,
+    /// Number of the newest entry that somebody may wait for.
+    newest_awaited: u64,
+    /// The same when the last barrier closed.
+    newest_close: u64,
+    acknowledged: u64,
+    /// Nobody is told of anything any more.
+    over: bool,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Backup {
+    #[default]
+    None,
+    /// It gets the copy first: what it lacks was never promised to anybody.
+    Copying(Term),
+    InStep(Term),
+    /// It was in step, and the engine is still to know that it is lost.
+    Lost(Term),
+}
+
+impl ReplicaLog {
+    fn lock(&self) -> MutexGuard<'_, Record> {
+        lock(&self.record)
+    }
+
+    fn wait<'a>(&self, record: MutexGuard<'a, Record>) -> MutexGuard<'a, Record> {
+        self.moved.wait(record).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Taken before every change, ahead of all other locks. Waits while too much is on its way to the backup.
+    pub(super) fn enter(&self) -> RwLockReadGuard<'_, ()> {
+        if self.active.load(Ordering::Acquire) {
+            let mut record = self.lock();
+            while record.follows() && record.queued_bytes >= MAX_QUEUED_BYTES && !record.over {
+                record = self.wait(record);
+            }
+        }
+        self.changing.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a change that has just been made, under the lock that it was made under.
+    pub(super) fn record(&self, entry: impl FnOnce() -> Entry) {
+        if !self.active.load(Ordering::Acquire) {
+            return;
+        }
+        let mut record = self.lock();
+        if !record.follows() {
+            return;
+        }
+        record.push(entry());
+        drop(record);
+        self.moved.notify_all();
+    }
+
+    /// A barrier has closed, by the change that was recorded last.
+    pub(super) fn mark_close(&self) {
+        if self.active.load(Ordering::Acquire) {
+            let mut record = self.lock();
+            record.newest_close = record.newest_awaited;
+        }
+    }
+
+    /// Waits until the backup has everything that was recorded so far, as long as the caller is `present`, who is asked twice
+    /// a second. False: nobody may be told.
+    pub(super) fn confirm(&self, present: impl FnMut() -> bool) -> bool {
+        self.confirm_through(|record| record.newest_awaited, present)
+    }
+
+    /// The same for the barriers that are closed.
+    pub(super) fn confirm_close(&self, present: impl FnMut() -> bool) -> bool {
+        self.confirm_through(|record| record.newest_close, present)
+    }
+
+    fn confirm_through(&self, number: impl Fn(&Record) -> u64, mut present: impl FnMut() -> bool) -> bool {
+        if !self.active.load(Ordering::Acquire) {
+            return true;
+        }
+        let (mut record, mut asked) = (self.lock(), Instant::now());
+        let number = number(&record);
+        loop {
+            let told = match record.backup {
+                Backup::None | Backup::Copying(_) => true,
+                Backup::InStep(_) => record.acknowledged >= number,
+                Backup::Lost(_) => false,
+            };
+            if record.over {
+                return false;
+            }
+            if told {
+                return true;
+            }
+            record =
+                self.moved.wait_timeout(record, PRESENCE_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
+            if asked.elapsed() >= PRESENCE_INTERVAL {
+                drop(record);
+                if !present() {
+                    return false;
+                }
+                (record, asked) = (self.lock(), Instant::now());
+            }
+        }
+    }
+
+    /// Begins to record for a backup, with what `copy` makes while nothing changes.
+    pub(super) fn begin<T>(&self, term: Term, copy: impl FnOnce() -> T) -> T {
+        let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
+        let mut record = self.lock();
+        let over = record.over;
+        *record = Record { backup: Backup::Copying(term), over, ..Record::default() };
+        self.active.store(true, Ordering::Release);
+        drop(record);
+        self.moved.notify_all();
+        copy()
+    }
+
+    /// The backup has its copy: what anybody is told from here on it has. It is told so behind everything that was recorded
+    /// before, and may take over from there.
+    pub(super) fn set_in_step(&self, term: Term) {
+        let mut record = self.lock();
+        if record.backup == Backup::Copying(term) {
+            record.backup = Backup::InStep(term);
+            record.push(ReplicaOp::InStep.entry());
+        }
+    }
+
+    /// What is to be sent to the backup of this term; waits for it.
+    pub(super) fn next_batch(&self, term: Term, wait: Duration) -> Batch {
+        let follows =
+            |record: &Record| [Backup::Copying(term), Backup::InStep(term)].contains(&record.backup);
+        let mut record = self.lock();
+        if record.queue.is_empty() && follows(&record) && !record.over {
+            record = self.moved.wait_timeout(record, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if !follows(&record) || record.over && record.queue.is_empty() {
+            return Batch::Over;
+        }
+        if record.queue.is_empty() {
+            return Batch::Idle;
+        }
+        let entries: Vec<Entry> = record.queue.drain(..).collect();
+        record.queued_bytes = 0;
+        drop(record);
+        self.moved.notify_all();
+        Batch::Entries(entries)
+    }
+
+    /// The backup has everything up to this number.
+    pub(super) fn acknowledge(&self, term: Term, number: u64) {
+        let mut record = self.lock();
+        if record.backup == Backup::InStep(term) {
+            record.acknowledged = record.acknowledged.max(number);
+            drop(record);
+            self.moved.notify_all();
+        }
+    }
+
+    /// The backup of this term cannot be reached any more. Whether somebody waits for the engine because of that.
+    pub(super) fn lose(&self, term: Term) -> bool {
+        let mut record = self.lock();
+        let (after, waits) = match record.backup {
+            Backup::Copying(lost) if lost == term => (Backup::None, false),
+            Backup::InStep(lost) if lost == term => (Backup::Lost(term), true),
+            _ => return false,
+        };
+        record.forget_queue();
+        record.backup = after;
+        drop(record);
+        self.moved.notify_all();
+        waits
+    }
+
+    /// The engine knows that the backup of this term is lost: this process goes on alone.
+    pub(super) fn go_on_alone(&self, term: Term) {
+        let mut record = self.lock();
+        if [Backup::Copying(term), Backup::InStep(term), Backup::Lost(term)].contains(&record.backup) {
+            record.forget_queue();
+            record.backup = Backup::None;
+            self.active.store(record.over, Ordering::Release);
+            drop(record);
+            self.moved.notify_all();
+        }
+    }
+
+    /// Whether the backup of this term has everything that anybody was told.
+    pub(super) fn is_in_step(&self, term: Term) -> bool {
+        self.lock().backup == Backup::InStep(term)
+    }
+
+    /// The job is over here, or may have moved: whoever waits must not tell anybody.
+    pub(super) fn end(&self) {
+        self.lock().over = true;
+        self.active.store(true, Ordering::Release);
+        self.moved.notify_all();
+    }
+}
+
+impl Record {
+    fn follows(&self) -> bool {
+        matches!(self.backup, Backup::Copying(_) | Backup::InStep(_))
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.newest += 1;
+        if entry.op.is_awaited() {
+            self.newest_awaited = self.newest;
+        }
+        self.queued_bytes += size_of_val(&*entry.numbers);
+        self.queue.push_back(entry);
+    }
+
+    fn forget_queue(&mut self) {
+        self.queue.clear();
+        self.queued_bytes = 0;
+    }
+}

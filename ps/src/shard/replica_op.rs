@@ -1,0 +1,150 @@
+//! The changes of a job as its backup makes them again.
+//!
+//! ```text
+//! length u32 le | change (postcard) | the numbers of a chunk, little-endian f32
+//! ```
+
+use std::io::{self, Read, Write};
+
+use serde::{Deserialize, Serialize};
+use syncline_engine::rpc::{BarrierOrder, ClockRoster, ShardFault};
+use syncline_scheduler::ids::{EngineEpoch, Incarnation};
+
+use super::{CHUNK_ELEMENTS, JobShard, PushHeader, framed::damaged, replica_log::Entry};
+
+/// Longest change without its numbers: a barrier with a roster of a million workers stays below.
+const MAX_OP_BYTES: u32 = 64 << 20;
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ReplicaOp {
+    /// Chunk `index` of push `seq` was applied. Its numbers follow.
+    Chunk {
+        worker: Incarnation,
+        seq: u64,
+        index: u32,
+        header: PushHeader,
+        elements: u32,
+    },
+    /// All chunks of push `seq` are in.
+    Complete {
+        worker: Incarnation,
+        seq: u64,
+        header: PushHeader,
+    },
+    Seal {
+        epoch: EngineEpoch,
+        worker: Incarnation,
+    },
+    Barrier {
+        epoch: EngineEpoch,
+        order: BarrierOrder,
+    },
+    Clocks {
+        epoch: EngineEpoch,
+        roster: ClockRoster,
+    },
+    /// What another shard said of a round that is to be clipped.
+    Norm {
+        from: u32,
+        round: u64,
+        squares: f64,
+    },
+    PinCheckpoint {
+        epoch: EngineEpoch,
+        number: u64,
+    },
+    /// The pinned copy was written to disk.
+    WriteCheckpoint {
+        epoch: EngineEpoch,
+        number: u64,
+    },
+    /// Others up to `through` were removed.
+    KeepCheckpoints {
+        numbers: Vec<u64>,
+        through: u64,
+    },
+    /// From here on nobody is told of a change that the backup lacks: it may take over.
+    InStep,
+    /// Nothing has changed; an answer is wanted.
+    Ping,
+    /// The job was closed.
+    Close,
+}
+
+impl ReplicaOp {
+    /// Whether somebody may wait until the backup has it: chunks are awaited with the push that they are part of.
+    pub fn is_awaited(&self) -> bool {
+        !matches!(self, Self::Chunk { .. })
+    }
+
+    /// Without numbers.
+    pub fn entry(self) -> Entry {
+        Entry { op: self, numbers: Box::default() }
+    }
+}
+
+impl Entry {
+    /// Writes the frame.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let op = postcard::to_stdvec(&self.op).map_err(io::Error::other)?;
+        let length = u32::try_from(op.len()).map_err(io::Error::other)?;
+        out.write_all(&length.to_le_bytes())?;
+        out.write_all(&op)?;
+        out.write_all(bytemuck::cast_slice(&self.numbers))
+    }
+}
+
+/// Reads the next change; its numbers come into `chunk`, which is as long as one. Returns how many there are.
+pub fn read_op(
+    from: &mut impl Read,
+    scratch: &mut Vec<u8>,
+    chunk: &mut [f32],
+) -> io::Result<(ReplicaOp, usize)> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if length > MAX_OP_BYTES {
+        return Err(damaged("a change of impossible size"));
+    }
+    scratch.clear();
+    if from.take(length.into()).read_to_end(scratch)? as u32 != length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let op: ReplicaOp = postcard::from_bytes(scratch).map_err(|e| damaged(&e.to_string()))?;
+    let elements = match &op {
+        ReplicaOp::Chunk { elements, .. } => *elements as usize,
+        _ => 0,
+    };
+    if elements > CHUNK_ELEMENTS.min(chunk.len()) {
+        return Err(damaged("more numbers than a chunk has"));
+    }
+    from.read_exact(bytemuck::cast_slice_mut(&mut chunk[..elements]))?;
+    Ok((op, elements))
+}
+
+impl JobShard {
+    /// Makes a change again that the primary has made. Those that concern files and the job as a whole are the caller's.
+    pub fn replay(&self, op: ReplicaOp, numbers: &[f32]) -> Result<(), ShardFault> {
+        match op {
+            ReplicaOp::Chunk { worker, seq, index, header, .. } => {
+                if self.elements_of_chunk(index) != Some(numbers.len()) {
+                    let what = format!("chunk {index} of a push with {} numbers", numbers.len());
+                    return Err(ShardFault::Invalid { what });
+                }
+                self.apply(worker, seq, index, &header, numbers)
+            }
+            ReplicaOp::Complete { worker, seq, header } => self.complete(worker, seq, &header).map(drop),
+            ReplicaOp::Seal { epoch, worker } => self.seal(epoch, worker).map(drop),
+            ReplicaOp::Barrier { epoch, order } => self.add_barrier(epoch, order),
+            ReplicaOp::Clocks { epoch, roster } => self.set_clock_roster(epoch, roster),
+            ReplicaOp::Norm { from, round, squares } => self.receive_norm(from, round, squares),
+            ReplicaOp::PinCheckpoint { epoch, number } => self.pin_checkpoint(epoch, number),
+            ReplicaOp::WriteCheckpoint { .. }
+            | ReplicaOp::KeepCheckpoints { .. }
+            | ReplicaOp::InStep
+            | ReplicaOp::Ping
+            | ReplicaOp::Close => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Following a job with a backup, as the threads of the server see it.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use syncline_engine::rpc::ShardFault;
+
+use super::{
+    JobShard,
+    replica_log::{Batch, Term},
+    replica_op::ReplicaOp,
+};
+
+impl JobShard {
+    /// A copy of the whole job for the backup of this term; what changes from here on is recorded for it. Nothing changes
+    /// while it is made. Fails if there is no memory for it.
+    pub fn begin_replica(&self, term: Term) -> io::Result<Vec<u8>> {
+        self.replicas.begin(term, || {
+            let mut copy = BoundedByMemory(Vec::new());
+            self.save(&mut copy).map(|()| copy.0)
+        })
+    }
+
+    /// The backup of this term has its copy.
+    pub fn set_replica_in_step(&self, term: Term) {
+        self.replicas.set_in_step(term);
+    }
+
+    /// What the backup of this term is to be told next; waits so long for it.
+    pub fn next_for_replica(&self, term: Term, wait: Duration) -> Batch {
+        self.replicas.next_batch(term, wait)
+    }
+
+    /// The backup of this term has everything up to entry `number`.
+    pub fn acknowledge_replica(&self, term: Term, number: u64) {
+        self.replicas.acknowledge(term, number);
+    }
+
+    /// The backup of this term is lost. Whether the engine must know before anybody is told of anything.
+    pub fn lose_replica(&self, term: Term) -> bool {
+        self.replicas.lose(term)
+    }
+
+    /// The engine knows that the backup of this term is lost.
+    pub fn go_on_without_replica(&self, term: Term) {
+        self.replicas.go_on_alone(term);
+    }
+
+    /// Whether the backup of this term has everything that anybody was told.
+    pub fn is_replica_in_step(&self, term: Term) -> bool {
+        self.replicas.is_in_step(term)
+    }
+
+    /// Records something that concerns files, for the backup to do as well.
+    pub fn record(&self, op: ReplicaOp) {
+        let _changing = self.replicas.enter();
+        self.replicas.record(|| op.entry());
+    }
+
+    /// Waits until a backup has everything that has changed so far, as long as the caller is `present`, who is asked twice a
+    /// second. False: nobody may be told of it.
+    #[must_use]
+    pub fn confirm(&self, present: impl FnMut() -> bool) -> bool {
+        self.replicas.confirm(present)
+    }
+
+    /// The same, for barriers that are closed.
+    #[must_use]
+    pub fn confirm_close(&self, present: impl FnMut() -> bool) -> bool {
+        self.replicas.confirm_close(present)
+    }
+
+    /// As [`JobShard::confirm`], for a caller who always waits. The fault is that the job is over here.
+    pub fn confirmed(&self) -> Result<(), ShardFault> {
+        if self.confirm(|| true) { Ok(()) } else { Err(ShardFault::Closed { job: self.job.clone() }) }
+    }
+
+    /// The process stops: nobody is told of anything any more, and those who wait for a backup wait no longer.
+    pub fn stop_replica(&self) {
+        self.replicas.end();
+    }
+}
+
+/// A buffer that fails, instead of ending the process, where there is no memory.
+struct BoundedByMemory(Vec<u8>);
+
+impl Write for BoundedByMemory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_reserve(bytes.len()).map_err(io::Error::other)?;
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
