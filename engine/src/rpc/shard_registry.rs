@@ -39,6 +39,8 @@ impl ShardHello {
 /// is the later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShardPost {
+    /// Keep everything and ask again soon: the other process of the shard may have more.
+    Undecided,
     /// Serve the shard.
     Primary { term: u64 },
     /// Follow the one that serves it.
@@ -48,6 +50,7 @@ pub enum ShardPost {
 impl ShardPost {
     pub fn term(self) -> u64 {
         match self {
+            Self::Undecided => 0,
             Self::Primary { term } | Self::Standby { term } => term,
         }
     }

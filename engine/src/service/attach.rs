@@ -81,6 +81,12 @@ impl EffectDispatcher {
         self.broadcast_addresses();
     }
 
+    /// The standby of this shard serves it from now on.
+    pub(super) fn shard_taken_over(&self, shard: ShardIndex, address: String) {
+        self.send(Input::ShardTakenOver { shard, address });
+        self.shard_came(shard);
+    }
+
     /// Asks a shard that came, or came back, what it holds.
     pub(super) fn query_held_jobs(&self, shard: ShardIndex) {
         let dispatcher = self.clone();

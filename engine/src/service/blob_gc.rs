@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use syncline_scheduler::core::{Job, StoredGraph, StoredJob};
+use syncline_scheduler::{
+    core::{Job, StoredGraph, StoredJob},
+    ids::ShardIndex,
+};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::{context::store_fault, dispatcher::EffectDispatcher};
 use crate::{
-    rpc::{Collected, EngineFault, within},
+    rpc::{Collected, EngineFault, ShardClient, within},
     store::RedisStore,
 };
 
@@ -48,8 +51,27 @@ pub(super) async fn collect_blobs(
             .map_err(|fault| EngineFault::Shard { shard, cause: fault.to_string() })?;
         all.blobs += here.blobs;
         all.bytes += here.bytes;
+        collect_on_standby(dispatcher, shard, named.clone(), older_than).await;
     }
     Ok(all)
+}
+
+/// The same on the process that follows a shard, if it is there; what it has is there twice and is not counted.
+async fn collect_on_standby(
+    dispatcher: &EffectDispatcher,
+    shard: ShardIndex,
+    keep: Vec<String>,
+    older_than: Duration,
+) {
+    let Some(standby) = dispatcher.shards.standby(shard) else { return };
+    let epoch = dispatcher.epoch;
+    let collect = |c: ShardClient| async move {
+        c.collect(within(CALL_TIMEOUT), epoch, keep, older_than.as_secs()).await
+    };
+    match standby.client.call(collect).await {
+        Ok(Ok(_)) => {}
+        failed => warn!(%shard, ?failed, "the standby of the shard keeps blobs that no job names"),
+    }
 }
 
 /// Every blob that some job names. A job that cannot be read may name any: then nothing is removed.

@@ -2,17 +2,20 @@
 
 use std::{mem, time::Duration};
 
-use tokio::time::sleep;
-use tracing::warn;
+use syncline_scheduler::ids::ShardIndex;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
 
 use super::{
     dispatcher::{CALL_TIMEOUT, EffectDispatcher, lock},
     message::Message,
 };
-use crate::rpc::{ShardFault, within};
+use crate::rpc::{ShardClient, ShardFault, within};
 
 /// How long released values wait for others to go with them.
 const GATHER_TIME: Duration = Duration::from_millis(200);
+/// Longest wait for a process that only follows.
+const STANDBY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Most digests in one call: well below the limit of a frame.
 const DIGESTS_PER_CALL: usize = 10_000;
 
@@ -37,7 +40,7 @@ impl EffectDispatcher {
     /// Nobody notes which shard keeps a blob: each is told.
     async fn release_everywhere(&self, digests: &[String]) {
         for shard in self.shards.indices() {
-            let (epoch, digests) = (self.epoch, digests.to_vec());
+            let (epoch, digests, of_standby) = (self.epoch, digests.to_vec(), digests.to_vec());
             let call = self.shards.call_if_present(shard, |c| async move {
                 c.release(within(CALL_TIMEOUT), epoch, digests).await
             });
@@ -51,6 +54,22 @@ impl EffectDispatcher {
                 Some(Err(error)) => warn!(%shard, %error, "the shard keeps values that nobody needs"),
                 None => warn!(%shard, "the shard is not there and keeps values that nobody needs"),
             }
+            self.release_on_standby(shard, of_standby).await;
+        }
+    }
+}
+
+impl EffectDispatcher {
+    /// The process that follows a shard has its blobs, too. What it does not hear of goes once it sees that the other one has
+    /// let go of it.
+    async fn release_on_standby(&self, shard: ShardIndex, digests: Vec<String>) {
+        let Some(standby) = self.shards.standby(shard) else { return };
+        let epoch = self.epoch;
+        let release = |c: ShardClient| async move { c.release(within(CALL_TIMEOUT), epoch, digests).await };
+        // One that hangs holds up nobody.
+        match timeout(STANDBY_TIMEOUT, standby.client.call(release)).await {
+            Ok(Ok(Ok(()))) => {}
+            failed => debug!(%shard, ?failed, "the standby of the shard keeps values that nobody needs"),
         }
     }
 }

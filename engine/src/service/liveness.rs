@@ -47,8 +47,8 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
         if let Some(index) = context.shards.failover_due(context.limits.shard_silence) {
             let (shards, dispatcher) = (context.shards.clone(), dispatcher.clone());
             tokio::spawn(async move {
-                if shards.promote(index, dispatcher.epoch).await {
-                    dispatcher.shard_came(index);
+                if let Some(address) = shards.promote(index, dispatcher.epoch).await {
+                    dispatcher.shard_taken_over(index, address);
                 }
             });
         }
@@ -94,10 +94,15 @@ async fn refresh_registry(context: &ServiceContext) {
         records.push((keys::worker(status.worker), status.fields()));
     }
     for shard in context.shards.all() {
+        let standby = context.shards.standby(shard.hello.index).map(|standby| standby.hello);
+        let (standby, followed) = standby.map_or((String::new(), 0), |hello| (hello.address, hello.jobs));
         let fields = vec![
             ("address", shard.hello.address.clone()),
             ("count", shard.hello.count.to_string()),
             ("silent_ms", shard.seen.elapsed().as_millis().to_string()),
+            ("jobs", shard.hello.jobs.to_string()),
+            ("standby", standby),
+            ("standby_jobs", followed.to_string()),
         ];
         records.push((keys::shard(shard.hello.index), fields));
     }

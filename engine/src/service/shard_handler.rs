@@ -23,12 +23,18 @@ impl ShardRegistry for ShardHandler {
         let followed = self.0.shards.standby(index).map(|standby| standby.hello.boot);
         let boot = hello.boot;
         match self.0.shards.announce(hello, epoch).await {
-            Announcement::Accepted { post, peer, moved } => {
-                if moved {
-                    info!(shard = %index, address, "shard is there");
-                    dispatcher.shard_came(index);
-                } else if matches!(post, ShardPost::Standby { .. }) && followed != Some(boot) {
-                    info!(shard = %index, address, "a second process follows the shard");
+            Announcement::Accepted { post, peer, moved, taken_over } => {
+                let follows = matches!(post, ShardPost::Standby { .. });
+                match taken_over {
+                    Some(by) => dispatcher.shard_taken_over(index, by),
+                    None if moved => {
+                        info!(shard = %index, address, "shard is there");
+                        dispatcher.shard_came(index);
+                    }
+                    None if follows && followed != Some(boot) => {
+                        info!(shard = %index, address, "a second process follows the shard");
+                    }
+                    None => {}
                 }
                 Ok(ShardOrders { epoch, post, peer })
             }

@@ -24,8 +24,9 @@ pub(super) type ShardEntry = Holder<Reconnecting<ShardClient>>;
 /// The outcome of an announcement.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Announcement {
-    /// It has this post. `moved`: another process than before serves the shard now, this one or its standby.
-    Accepted { post: ShardPost, peer: Option<ShardPeer>, moved: bool },
+    /// It has this post. `moved`: another process than before serves the shard now, this one or its standby; `taken_over`, at
+    /// which address, if it was the standby.
+    Accepted { post: ShardPost, peer: Option<ShardPeer>, moved: bool, taken_over: Option<String> },
     /// Another process, at this address, serves the same index.
     Taken(String),
 }
@@ -73,21 +74,22 @@ impl ShardDirectory {
             |answers| self.lock().announce(&hello, answers, Instant::now(), || self.reach(&hello.address));
         let known = { self.lock().knows(&hello) };
         let _alone = if known { None } else { Some(self.deciding.lock().await) };
-        let (mut primary_answers, mut moved) = (None, false);
+        let (mut primary_answers, mut taken_over) = (None, None);
         loop {
             match decide(primary_answers) {
                 Decision::Post { post, peer, new } => {
                     if new {
                         self.changed.send_modify(|n| *n += 1);
                     }
-                    return Announcement::Accepted { post, peer, moved: moved || new };
+                    let moved = new || taken_over.is_some();
+                    return Announcement::Accepted { post, peer, moved, taken_over };
                 }
                 Decision::Taken(address) => return Announcement::Taken(address),
                 Decision::AskPrimary => {
                     primary_answers = Some(self.primary_answers(hello.index, epoch).await)
                 }
                 Decision::PromoteStandby => {
-                    moved |= self.promote_alone(hello.index, epoch).await;
+                    taken_over = self.promote_alone(hello.index, epoch).await.or(taken_over);
                     primary_answers = None;
                 }
             }
@@ -102,28 +104,28 @@ impl ShardDirectory {
         timeout(PING_TIMEOUT, answers).await.is_ok_and(|answer| answer.is_ok())
     }
 
-    /// Lets the standby of a shard serve it, unless that is being decided just now. Whether it does.
-    pub(super) async fn promote(&self, index: ShardIndex, epoch: EngineEpoch) -> bool {
-        let Ok(_alone) = self.deciding.try_lock() else { return false };
+    /// Lets the standby of a shard serve it, unless that is being decided just now. Its address, if it does.
+    pub(super) async fn promote(&self, index: ShardIndex, epoch: EngineEpoch) -> Option<String> {
+        let _alone = self.deciding.try_lock().ok()?;
         self.promote_alone(index, epoch).await
     }
 
-    async fn promote_alone(&self, index: ShardIndex, epoch: EngineEpoch) -> bool {
-        let Some((standby, term)) = self.lock().candidate(index) else { return false };
+    async fn promote_alone(&self, index: ShardIndex, epoch: EngineEpoch) -> Option<String> {
+        let (standby, term) = self.lock().candidate(index)?;
         let asked =
             standby.client.call(|c| async move { c.promote(within(PROMOTE_TIMEOUT), epoch, term).await });
-        let address = &standby.hello.address;
+        let address = standby.hello.address.clone();
         match timeout(PROMOTE_TIMEOUT, asked).await {
             Ok(Ok(Ok(jobs))) => {
                 warn!(shard = %index, address, jobs, "the standby of a shard serves it now");
                 self.lock().promoted(standby, term);
                 self.changed.send_modify(|n| *n += 1);
-                true
+                Some(address)
             }
             failed => {
                 warn!(shard = %index, address, ?failed, "the standby of a shard cannot serve it");
                 self.lock().not_promoted(&standby, Instant::now());
-                false
+                None
             }
         }
     }
@@ -285,7 +287,7 @@ mod tests {
     /// Whether the process serves from now on, and did not before.
     async fn serves_anew(directory: &ShardDirectory, hello: ShardHello) -> bool {
         match directory.announce(hello, EPOCH).await {
-            Announcement::Accepted { post: ShardPost::Primary { .. }, peer: None, moved } => moved,
+            Announcement::Accepted { post: ShardPost::Primary { .. }, peer: None, moved, .. } => moved,
             other => panic!("{other:?}"),
         }
     }

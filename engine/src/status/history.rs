@@ -55,6 +55,8 @@ pub enum EventKind {
     CheckpointFailed,
     /// The job went back to a checkpoint.
     RolledBack,
+    /// The standby of a shard serves it.
+    ShardTakenOver,
     AttemptFailed,
     /// Of general tasks: an attempt was done after others have failed.
     AttemptDone,
@@ -134,6 +136,11 @@ pub struct JobEvent {
     pub bytes: Option<u64>,
     #[serde(default)]
     pub rest_ms: Option<u64>,
+    /// The shard that another process serves now, and where that is.
+    #[serde(default)]
+    pub shard: Option<String>,
+    #[serde(default)]
+    pub address: Option<String>,
 }
 
 impl<T: serde::de::DeserializeOwned> Entry<T> {
@@ -159,7 +166,7 @@ mod tests {
         let fields =
             [&fields[..], &["again_in_ms", "until_ms", "path", "task", "attempt", "training", "tasks"]]
                 .concat();
-        let of_checkpoints = ["checkpoint", "samples", "iterations", "bytes", "rest_ms"];
+        let of_checkpoints = ["checkpoint", "samples", "iterations", "bytes", "rest_ms", "shard", "address"];
         let fields = [&fields[..], &of_checkpoints].concat();
         let is_event =
             |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !fields.contains(word);

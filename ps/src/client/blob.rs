@@ -7,7 +7,9 @@ use std::{
 
 use syncline_engine::rpc::{ShardFault, Token};
 
-use super::{CancelToken, Link, LinkError, cancel::BLOB_SOCKET, unexpected_reply};
+use super::{
+    Addresses, CancelToken, Link, LinkError, cancel::BLOB_SOCKET, retry::RetryBudget, unexpected_reply,
+};
 use crate::{
     PsError,
     wire::{Digest, MAX_BLOB_BYTES, Reply, Request},
@@ -74,6 +76,22 @@ impl BlobClient {
             }
         }
         Err(last)
+    }
+
+    /// As [`get`](Self::get), from wherever the shards are by then: while one cannot be reached it is tried again for so long.
+    pub fn get_within(
+        &self,
+        addresses: &Addresses,
+        digest: &str,
+        limit: Duration,
+    ) -> Result<Vec<u8>, PsError> {
+        let mut retry = RetryBudget::new(limit);
+        loop {
+            match self.get(&addresses.get(), digest) {
+                Err(error @ PsError::Unreachable { .. }) => retry.pause().map_err(|_| error)?,
+                got => return got,
+            }
+        }
     }
 
     /// Whether the shard at `address` keeps the blob.

@@ -3,7 +3,8 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use syncline_engine::rpc::{
-    CallError, EngineAddresses, EngineFault, EngineLink, OutageLogger, ShardHello, ShardRegistryClient,
+    CallError, EngineAddresses, EngineFault, EngineLink, OutageLogger, ShardHello, ShardPost,
+    ShardRegistryClient,
     hello::{HelloError, Role},
     within,
 };
@@ -16,6 +17,8 @@ use crate::PsError;
 
 /// Time between two announcements.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+/// The same while the engine has not decided what this process is to do.
+const UNDECIDED_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest wait for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -46,7 +49,7 @@ pub(super) async fn keep_announcing(
         };
         let failure = match answer {
             Ok(Ok(orders)) => {
-                let epoch = orders.epoch;
+                let (epoch, post) = (orders.epoch, orders.post);
                 outage.resolve("announced");
                 if last_epoch.replace(epoch) != Some(epoch) {
                     info!(%epoch, engine = %link.addresses(), address = %hello.address, "announced");
@@ -58,7 +61,9 @@ pub(super) async fn keep_announcing(
                     let _ = tokio::task::spawn_blocking(move || post::follow_orders(&shared, &orders)).await;
                 }
                 pause = FIRST_PAUSE;
-                let _ = tokio::time::timeout(HEARTBEAT_INTERVAL, shared.post.urgent()).await;
+                let interval =
+                    if post == ShardPost::Undecided { UNDECIDED_INTERVAL } else { HEARTBEAT_INTERVAL };
+                let _ = tokio::time::timeout(interval, shared.post.urgent()).await;
                 continue;
             }
             Ok(Err(fault)) => refused(fault, link.addresses(), &hello),

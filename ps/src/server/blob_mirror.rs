@@ -3,6 +3,8 @@
 
 use std::{
     collections::HashSet,
+    fs::File,
+    io::{self, Read, Write},
     sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, Instant},
@@ -19,6 +21,8 @@ use crate::{
 
 /// Bounds connecting and every wait for the other process.
 const PEER_LIMIT: Duration = Duration::from_secs(5);
+/// The other process brings a blob to disk before it answers.
+const STORE_LIMIT: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Looking takes at most one part in so many of the time.
 const SHARE: u32 = 10;
@@ -110,4 +114,31 @@ pub(super) fn fetch_from_standby(shared: &Shared, digest: Digest) -> bool {
         debug!(error = %error.into_error(&standby.address), "cannot ask the standby for a blob");
         false
     })
+}
+
+/// Gives a blob to the process that follows this one before it is acknowledged to anybody. One that cannot take it now fetches
+/// it later.
+pub(super) fn send_to_standby(shared: &Shared, digest: Digest) {
+    let Some(standby) = shared.post.standby() else { return };
+    if let Err(error) = send(shared, &standby.address, digest) {
+        warn!(error = %error.into_error(&standby.address), "the standby has not got a blob yet");
+    }
+}
+
+fn send(shared: &Shared, address: &str, digest: Digest) -> Result<(), LinkError> {
+    let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
+    if link.stat_blob(digest)?.is_some() {
+        return Ok(());
+    }
+    let mut file = File::open(shared.blobs.path(&digest))?;
+    let bytes = file.metadata()?.len();
+    let mut head = Vec::new();
+    Request::PutBlob { digest }.encode(bytes, &mut head);
+    link.channel().write_all(&head)?;
+    io::copy(&mut (&mut file).take(bytes), link.channel())?;
+    link.set_read_timeout(Some(STORE_LIMIT))?;
+    match link.answer()? {
+        (Reply::BlobStored, 0) => Ok(()),
+        (reply, _) => Err(unexpected_reply(&reply)),
+    }
 }

@@ -276,13 +276,15 @@ fn with_parent_dir<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> io::Resu
     }
 }
 
-/// Takes a blob in. A full disk does not end the connection: the rest is read and dropped, the fault answered.
+/// Takes a blob in. A full disk does not end the connection: the rest is read and dropped, the fault answered. What must be
+/// durable at once is `kept` elsewhere as well before the answer.
 pub(super) fn serve_put<D: Duplex>(
     store: &BlobStore,
     connection: &mut Connection<'_, D>,
     digest: Digest,
     bytes: u64,
     durability: Durability,
+    kept: impl FnOnce(),
 ) -> io::Result<()> {
     let mut incoming = store.begin();
     let mut left = bytes;
@@ -294,6 +296,9 @@ pub(super) fn serve_put<D: Duplex>(
         incoming = incoming.and_then(|mut file| file.write(piece).map(|()| file));
     }
     let stored = incoming.and_then(|file| store.keep_checked(file, &digest, durability));
+    if stored.is_ok() && durability == Durability::Now {
+        kept();
+    }
     connection.answer(stored.map(|()| Reply::BlobStored))
 }
 

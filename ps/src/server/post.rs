@@ -154,7 +154,7 @@ impl PostKeeper {
         let role = match state.post {
             Some(ShardPost::Primary { .. }) => PRIMARY,
             Some(ShardPost::Standby { .. }) => STANDBY,
-            None => return,
+            None | Some(ShardPost::Undecided) => return,
         };
         if self.replicas == 1 || state.kept_role == Some(role) {
             return;
@@ -186,6 +186,7 @@ fn take_post(shared: &Arc<Shared>, orders: &ShardOrders) {
     let _alone = lock(&keeper.changing);
     let before = lock(&keeper.state).post;
     match orders.post {
+        ShardPost::Undecided => {}
         ShardPost::Primary { term } => {
             match before {
                 // An answer that was on its way when the promotion came, or before it.

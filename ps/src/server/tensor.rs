@@ -71,10 +71,11 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
                 connection.answer(cursor.map(Reply::PushCursor))?;
             }
             Request::PutBlob { digest } => {
-                blobs::serve_put(&shared.blobs, &mut connection, digest, body, Durability::Now)?;
+                let kept = || blob_mirror::send_to_standby(shared, digest);
+                blobs::serve_put(&shared.blobs, &mut connection, digest, body, Durability::Now, kept)?;
             }
             Request::PutValue { digest } => {
-                blobs::serve_put(&shared.blobs, &mut connection, digest, body, Durability::Soon)?;
+                blobs::serve_put(&shared.blobs, &mut connection, digest, body, Durability::Soon, || ())?;
             }
             Request::GetBlob { digest, offset, length } => {
                 if matches!(shared.blobs.stat(&digest), Ok(None)) {

@@ -70,6 +70,11 @@ pub enum Input {
         shard: ShardIndex,
         reason: String,
     },
+    /// The process that followed a shard serves it now, at this address.
+    ShardTakenOver {
+        shard: ShardIndex,
+        address: String,
+    },
     /// What a shard that came, or came back, holds; asked for at `asked_us` on the engine's clock.
     ShardHolds {
         shard: ShardIndex,

@@ -106,6 +106,7 @@ impl Core {
             Input::WorkerGone { worker, reason } => self.worker_gone(worker, &reason, now_us, effects),
             Input::Report { worker, report } => self.take_report(worker, report, now_us, effects),
             Input::ShardLost { shard, reason } => self.shard_lost(shard, &reason, now_us, effects),
+            Input::ShardTakenOver { shard, address } => self.shard_taken_over(shard, &address, now_us),
             Input::ShardHolds { shard, asked_us, held } => {
                 self.shard_holds(shard, asked_us, &held, now_us, effects);
             }
@@ -198,6 +199,14 @@ impl Core {
         let opened = |j: &&mut Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
         for job in self.jobs.values_mut().filter(opened) {
             job.shard_gone(shard, reason, now_us, effects);
+        }
+    }
+
+    /// Another process serves a shard: those that read of a job's history see why it paused.
+    fn shard_taken_over(&mut self, shard: ShardIndex, address: &str, now_us: u64) {
+        for job in self.jobs.values_mut().filter(|j| j.state.phase == Phase::Running) {
+            let fields = vec![("shard", shard.to_string()), ("address", address.to_owned())];
+            job.event("shard_taken_over", now_us, fields);
         }
     }
 

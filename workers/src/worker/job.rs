@@ -86,7 +86,8 @@ impl JobRun {
         timer: &TaskTimer,
     ) -> Result<Self, WorkerError> {
         let blobs = BlobClient::new(context.token.clone()).under(cancel_token.clone());
-        let graph = timer.waiting(|| blobs.get(&addresses.get(), &train.model.training_graph))?;
+        let graph =
+            timer.waiting(|| blobs.get_within(&addresses, &train.model.training_graph, SHARD_TIMEOUT))?;
         let (graph, scale) = LossScale::take(graph)?;
         let params = Parameters::new(&train);
         let replicas = Replicas::new(&context.runtime, &graph, &context.exec, context.split_batch, &params)?;

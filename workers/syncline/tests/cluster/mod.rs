@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+mod replicated;
+
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader},
@@ -21,6 +23,8 @@ use syncline_kit::{RedisOptions, RedisServer};
 use syncline_runtime::Runtime;
 use syncline_scheduler::ids::JobId;
 
+pub use replicated::ShardProcess;
+
 const BINARY: &str = env!("CARGO_BIN_EXE_syncline");
 /// Longest wait for anything to happen; generous, because test machines are busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,6 +39,8 @@ pub struct Cluster {
     /// Addresses of all engines, as everybody is told them.
     pub engines: String,
     pub shards: Vec<Process>,
+    /// Where shards have two processes: all of them.
+    pairs: Vec<ShardProcess>,
     pub workers: Vec<Process>,
     pub store: RedisStore,
     pub token: Token,
@@ -117,12 +123,12 @@ impl Cluster {
 
     /// The same, with flags for the engine.
     pub async fn start_with(shards: u32, workers: u32, worker_flags: &str, engine_flags: &str) -> Self {
-        Self::start_all(shards, workers, worker_flags, engine_flags, false).await
+        Self::start_all(shards, workers, worker_flags, engine_flags, false, 1).await
     }
 
     /// With a second engine that stands by; shards, workers and clients are told of both.
     pub async fn start_with_standby(shards: u32, workers: u32, worker_flags: &str) -> Self {
-        Self::start_all(shards, workers, worker_flags, "", true).await
+        Self::start_all(shards, workers, worker_flags, "", true, 1).await
     }
 
     async fn start_all(
@@ -131,6 +137,7 @@ impl Cluster {
         worker_flags: &str,
         engine_flags: &str,
         standby: bool,
+        replicas: u32,
     ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let redis_dir = dir.path().join("redis");
@@ -149,6 +156,7 @@ impl Cluster {
             standby: None,
             engines: String::new(),
             shards: Vec::new(),
+            pairs: Vec::new(),
             workers: Vec::new(),
             store,
             token,
@@ -162,7 +170,7 @@ impl Cluster {
             cluster.standby = Some(process);
             cluster.engines = format!("{},{address}", cluster.engine_address);
         }
-        for index in 0..shards {
+        for index in 0..if replicas == 1 { shards } else { 0 } {
             let shard = cluster.spawn_shard(index);
             cluster.shards.push(shard);
         }
@@ -201,14 +209,7 @@ impl Cluster {
     }
 
     fn spawn_shard(&self, index: u32) -> Process {
-        let args = words(&format!(
-            "ps --engine {} --token-file {} --state-dir {} --shard {index}/{}",
-            self.engines,
-            self.token_file().display(),
-            self.shard_folder(index).display(),
-            self.shard_count,
-        ));
-        Process::spawn(&args, true).0
+        Process::spawn(&self.shard_args(&self.shard_folder(index), index, 1), true).0
     }
 
     /// Starts a shard again, on another port.

@@ -23,6 +23,7 @@ mod moved;
 mod other_machine;
 mod pauses;
 mod queue;
+mod replicas;
 mod stop;
 mod store;
 mod two_engines;

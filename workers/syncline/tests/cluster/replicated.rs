@@ -1,0 +1,94 @@
+//! Shards of two processes each.
+
+use std::process::Output;
+
+use super::{BINARY, Cluster, Process, words};
+
+/// One process of a shard.
+pub struct ShardProcess {
+    process: Process,
+    /// Where it listens.
+    address: String,
+    index: u32,
+    /// Name of its folder.
+    folder: String,
+}
+
+impl Cluster {
+    /// Every shard has two processes, which follow each other.
+    pub async fn start_replicated(shards: u32, workers: u32, worker_flags: &str) -> Self {
+        let mut cluster = Self::start_all(shards, 0, "", "", false, 2).await;
+        for (folder, index) in (0..2 * shards).map(|n| (format!("shard-{n}"), n % shards)) {
+            let process = cluster.spawn_shard_process(folder, index);
+            cluster.pairs.push(process);
+        }
+        for _ in 0..workers {
+            let worker = cluster.spawn_worker(worker_flags);
+            cluster.workers.push(worker);
+        }
+        cluster
+    }
+
+    fn spawn_shard_process(&self, folder: String, index: u32) -> ShardProcess {
+        let dir = self.dir.path().join(&folder);
+        let (process, address) = Process::spawn(&self.shard_args(&dir, index, 2), true);
+        ShardProcess { process, address, index, folder }
+    }
+
+    fn at(&self, address: &str) -> Option<usize> {
+        self.pairs.iter().position(|shard| shard.address == address)
+    }
+
+    /// Whether one of our processes listens there.
+    pub fn is_running_shard(&self, address: &str) -> bool {
+        self.at(address).is_some()
+    }
+
+    pub fn signal_shard(&self, address: &str, name: &str) {
+        self.pairs[self.at(address).unwrap()].process.signal(name);
+    }
+
+    /// Kills the process that listens there, and starts it again on another port.
+    pub fn kill_and_restart_shard(&mut self, address: &str) {
+        let mut old = self.pairs.swap_remove(self.at(address).unwrap());
+        old.process.kill();
+        let again = self.spawn_shard_process(old.folder, old.index);
+        self.pairs.push(again);
+    }
+
+    /// Stops the processes of all shards in order, and starts them again in the order that is made of theirs, those first that
+    /// serve.
+    pub fn stop_and_start_shards(&mut self, serving: &str, order: impl FnOnce(&mut Vec<ShardProcess>)) {
+        for shard in &self.pairs {
+            shard.process.signal("TERM");
+        }
+        let mut stopped = std::mem::take(&mut self.pairs);
+        for shard in &mut stopped {
+            let ended = shard.process.0.wait().unwrap();
+            assert!(ended.success(), "{ended}");
+        }
+        stopped.sort_by_key(|shard| shard.address != serving);
+        order(&mut stopped);
+        for old in stopped {
+            let again = self.spawn_shard_process(old.folder, old.index);
+            self.pairs.push(again);
+        }
+    }
+
+    /// Starts a process of a shard that is served already, and waits for its end.
+    pub fn run_second_shard_process(&self, index: u32, replicas: u32) -> Output {
+        let args = self.shard_args(&self.dir.path().join("second"), index, replicas);
+        std::process::Command::new(BINARY).args(args).output().unwrap()
+    }
+
+    /// The arguments of a process of a shard.
+    pub(super) fn shard_args(&self, dir: &std::path::Path, index: u32, replicas: u32) -> Vec<String> {
+        words(&format!(
+            "ps --engine {} --token-file {} --state-dir {} --shard {index}/{} --replicas {replicas}",
+            self.engines,
+            self.token_file().display(),
+            dir.display(),
+            self.shard_count,
+        ))
+    }
+}

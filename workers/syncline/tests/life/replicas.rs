@@ -1,0 +1,144 @@
+//! Shards of two processes each, any of which are killed with -9 or stopped in the middle of a job: the other one goes on, and
+//! nothing that anybody was told of is lost or made twice.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use syncline_engine::store::keys;
+use syncline_scheduler::{
+    ids::{JobId, ShardIndex},
+    samples::splitmix64,
+};
+
+use crate::{
+    cluster::{Cluster, PATIENCE, number},
+    jobs::{check_exact, check_next_job_runs, counting, submit},
+};
+
+const SAMPLES: u64 = 10_007; // prime: the last batch of each epoch is a short one
+const SHARDS: u32 = 2;
+/// Slow enough that something can be killed again and again.
+const WORKER: &str = "--step-ms 8 --slowdown 1";
+
+/// What the engine publishes of a shard.
+async fn shard(cluster: &Cluster, index: u32) -> BTreeMap<String, String> {
+    cluster.store.hash("read shard", &keys::shard(ShardIndex(index))).await.unwrap()
+}
+
+/// Waits until the process that follows a shard has everything of the job, and returns where both are; `None` once the job is
+/// over.
+async fn followed(cluster: &Cluster, job: &JobId, index: u32) -> Option<(String, String)> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let about = shard(cluster, index).await;
+        let (primary, standby) = (about.get("address"), about.get("standby").filter(|at| !at.is_empty()));
+        if let (Some(primary), Some(standby)) = (primary, standby)
+            && number(&about, "standby_jobs") == 1
+            && cluster.is_running_shard(primary)
+            && cluster.is_running_shard(standby)
+        {
+            return Some((primary.clone(), standby.clone()));
+        }
+        if is_over(cluster, job).await {
+            return None;
+        }
+        assert!(Instant::now() < deadline, "waited for too long: {about:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Kills processes of shards, the engine and workers, and checks the counts of the end.
+async fn survives(policy: &str, seed: u64) {
+    println!("seed {seed}");
+    let mut random = seed;
+    let mut draw = |n: u64| splitmix64(&mut random) % n;
+    let mut cluster = Cluster::start_replicated(SHARDS, 3, WORKER).await;
+    let epochs = 4;
+    let job = submit(&cluster, counting("followed", policy, SAMPLES, |train| train.epochs = epochs)).await;
+    let mut killed = 0;
+    while killed < 7 {
+        let index = (killed % u64::from(SHARDS)) as u32;
+        let Some((primary, standby)) = followed(&cluster, &job, index).await else { break };
+        // Mostly the one that serves.
+        let victim = if draw(4) == 0 { standby } else { primary };
+        match draw(3) {
+            0 => cluster.kill_engine(),
+            1 => {
+                let worker = draw(3) as usize;
+                cluster.workers[worker].kill();
+                cluster.workers[worker] = cluster.spawn_worker(WORKER);
+            }
+            _ => {}
+        }
+        cluster.kill_and_restart_shard(&victim);
+        if cluster.engine.is_none() {
+            cluster.start_engine();
+        }
+        killed += 1;
+    }
+    let summary = cluster.until_over(&job).await;
+    assert!(killed > 2, "killed {killed} processes: {summary:?}");
+    check_exact(&summary, SAMPLES * u64::from(epochs));
+    assert_eq!(number(&summary, "iterations_rolled_back"), 0, "{summary:?}");
+    let events = cluster.print("events followed");
+    assert!(events.contains("shard_taken_over"), "{events}");
+    check_next_job_runs(&cluster, "next").await;
+}
+
+async fn is_over(cluster: &Cluster, job: &JobId) -> bool {
+    matches!(&*cluster.summary(job).await["state"], "done" | "failed" | "canceled")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_any_process_under_asp_lose_and_repeat_nothing() {
+    survives("asp", 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_any_process_under_bsp_lose_and_repeat_nothing() {
+    survives("bsp", 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_any_process_under_elastic_bsp_lose_and_repeat_nothing() {
+    survives("elastic-bsp:15", 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_hangs_makes_way_and_follows_when_it_wakes() {
+    let cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let job = submit(&cluster, counting("hangs", "ssp:3", SAMPLES, |train| train.epochs = 2)).await;
+    let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();
+    cluster.signal_shard(&primary, "STOP");
+    // The other one serves, and the job goes on meanwhile.
+    let before = number(&cluster.summary(&job).await, "samples_applied");
+    cluster.until(&job, |s| number(s, "samples_applied") > before + 100).await;
+    assert_eq!(shard(&cluster, 0).await["address"], standby);
+    cluster.signal_shard(&primary, "CONT");
+    assert_eq!(followed(&cluster, &job, 0).await.unwrap(), (standby, primary));
+    let summary = cluster.until_over(&job).await;
+    check_exact(&summary, 2 * SAMPLES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stops_in_order_and_starts_in_any_order_goes_on() {
+    let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let job = submit(&cluster, counting("night", "asp", SAMPLES, |train| train.epochs = 2)).await;
+    let (primary, _) = followed(&cluster, &job, 0).await.unwrap();
+    cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
+    // The one that follows comes first in the morning: it must not take the place of the one that has the job.
+    cluster.stop_and_start_shards(&primary, |shards| shards.reverse());
+    let summary = cluster.until_over(&job).await;
+    check_exact(&summary, 2 * SAMPLES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_process_is_refused_where_shards_have_one() {
+    let cluster = Cluster::start(1, 0, "").await;
+    cluster.client().shards().await.unwrap();
+    let second = cluster.run_second_shard_process(0, 1);
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(!second.status.success() && said.contains("E425") && said.contains("--replicas 2"), "{said}");
+}
