@@ -34,6 +34,8 @@ mod push;
 mod push_filter;
 mod replica_log;
 mod replica_op;
+#[cfg(test)]
+mod replica_tests;
 mod replicate;
 mod saved;
 mod sealed;

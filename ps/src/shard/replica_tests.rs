@@ -1,0 +1,312 @@
+//! A backup that gets the record of a job is the job: whatever happens, in whatever order, and whenever the copy is taken.
+
+use std::{sync::Barrier, thread, time::Duration};
+
+use proptest::prelude::*;
+use syncline_engine::rpc::{BarrierOrder, ClockRoster, OpenJob};
+use syncline_scheduler::{
+    ids::{EngineEpoch, Generation, Incarnation, ShardIndex, Superstep},
+    spec::{ElementRange, Layout, Optimizer, Parameter},
+    sync::{PushMode, RoundRule},
+};
+
+use super::{Batch, CHUNK_ELEMENTS, JobShard, PushHeader, ReplicaOp, Term, read_op};
+
+const EPOCH: EngineEpoch = EngineEpoch(1);
+const TERM: Term = 7;
+/// Two chunks, the second one short and with a buffer at its end.
+const ELEMENTS: u64 = CHUNK_ELEMENTS as u64 + 5;
+const WORKERS: u64 = 3;
+const SOON: Duration = Duration::from_millis(1);
+
+fn job() -> JobShard {
+    let trained = Parameter::trained("w", vec![ELEMENTS - 2]);
+    let order = OpenJob {
+        job: "digits".parse().unwrap(),
+        generation: Generation(1),
+        shard: ShardIndex(0),
+        shards: vec!["a".into(), "b".into()],
+        layout: Layout(vec![trained, Parameter::buffer("m", vec![2])]),
+        optimizer: Optimizer::adam(),
+        clip_norm: Some(0.5),
+        initial: String::new(),
+        checkpoint: None,
+    };
+    let values: Vec<f32> = (0..ELEMENTS).map(|n| (n % 7) as f32).collect();
+    let range = ElementRange { start: 0, end: ELEMENTS };
+    JobShard::read(&order, range, EPOCH, &mut bytemuck::cast_slice(&values)).unwrap()
+}
+
+fn header(mode: PushMode) -> PushHeader {
+    PushHeader { learning_rate: 0.1, weight: 1.0, scale: 1.0, skip: false, mode, covers: 1 }
+}
+
+/// Something that happens to a job. What makes no sense just then is refused, as it would be.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// The next chunk of a worker's next push.
+    Chunk {
+        worker: u64,
+        round: bool,
+    },
+    Complete {
+        worker: u64,
+        round: bool,
+    },
+    Skip {
+        worker: u64,
+    },
+    Seal {
+        worker: u64,
+    },
+    /// The next barrier, for all that are not sealed.
+    Barrier {
+        pin: bool,
+    },
+    Clocks {
+        revision: u64,
+    },
+    Norm {
+        round: u64,
+    },
+    Pin {
+        number: u64,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let worker = 1..=WORKERS;
+    prop_oneof![
+        8 => (worker.clone(), any::<bool>()).prop_map(|(worker, round)| Step::Chunk { worker, round }),
+        4 => (worker.clone(), any::<bool>()).prop_map(|(worker, round)| Step::Complete { worker, round }),
+        1 => worker.clone().prop_map(|worker| Step::Skip { worker }),
+        1 => worker.prop_map(|worker| Step::Seal { worker }),
+        3 => any::<bool>().prop_map(|pin| Step::Barrier { pin }),
+        1 => (0..4u64).prop_map(|revision| Step::Clocks { revision }),
+        2 => (0..4u64).prop_map(|round| Step::Norm { round }),
+        1 => (1..4u64).prop_map(|number| Step::Pin { number }),
+    ]
+}
+
+/// Does one step to a job; who is not there, or comes out of turn, is refused.
+fn take(job: &JobShard, step: Step) {
+    let mode = |round| if round { PushMode::Accumulate } else { PushMode::Apply };
+    match step {
+        Step::Chunk { worker, round } => {
+            let Ok(at) = job.push_cursor(Incarnation(worker)) else { return };
+            let elements = job.elements_of_chunk(at.next_chunk).unwrap_or(0);
+            if elements > 0 {
+                let gradient: Vec<f32> =
+                    (0..elements).map(|n| ((n as u64 + worker) % 5) as f32 - 2.0).collect();
+                let seq = at.watermark + 1;
+                let _ = job.apply(Incarnation(worker), seq, at.next_chunk, &header(mode(round)), &gradient);
+            }
+        }
+        Step::Complete { worker, round } => {
+            let Ok(at) = job.push_cursor(Incarnation(worker)) else { return };
+            let _ = job.complete(Incarnation(worker), at.watermark + 1, &header(mode(round)));
+        }
+        Step::Skip { worker } => {
+            let Ok(at) = job.push_cursor(Incarnation(worker)) else { return };
+            let skip = PushHeader { skip: true, ..header(PushMode::Accumulate) };
+            let _ = job.complete(Incarnation(worker), at.watermark + 1, &skip);
+        }
+        Step::Seal { worker } => drop(job.seal(EPOCH, Incarnation(worker))),
+        Step::Barrier { pin } => {
+            let state = job.state(EPOCH).unwrap();
+            let roster = state.watermarks.iter().map(|(worker, last)| (*worker, last + 1));
+            let order = BarrierOrder {
+                superstep: Superstep(state.closed),
+                revision: state.pushes as u32,
+                roster: roster.filter(|(worker, _)| job.push_cursor(*worker).is_ok()).collect(),
+                rule: RoundRule::Optimizer,
+                learning_rate: 0.1,
+                pin,
+            };
+            job.add_barrier(EPOCH, order).unwrap();
+        }
+        Step::Clocks { revision } => {
+            let base = (1..=WORKERS).map(|worker| (Incarnation(worker), worker)).collect();
+            job.set_clock_roster(EPOCH, ClockRoster { revision, base }).unwrap();
+        }
+        Step::Norm { round } => job.receive_norm(1, round, 100.0).unwrap(),
+        Step::Pin { number } => drop(job.pin_checkpoint(EPOCH, number)),
+    }
+}
+
+/// Sends the backup what is recorded, through bytes.
+fn follow(job: &JobShard, backup: &JobShard) -> bool {
+    let mut in_step = false;
+    while let Batch::Entries(entries) = job.next_for_replica(TERM, Duration::ZERO) {
+        let mut bytes = Vec::new();
+        entries.iter().for_each(|entry| entry.write(&mut bytes).unwrap());
+        let (mut from, mut scratch, mut chunk) = (&bytes[..], Vec::new(), vec![0.0; CHUNK_ELEMENTS]);
+        while !from.is_empty() {
+            let (op, elements) = read_op(&mut from, &mut scratch, &mut chunk).unwrap();
+            in_step |= op == ReplicaOp::InStep;
+            backup.replay(op, &chunk[..elements]).unwrap();
+        }
+    }
+    in_step
+}
+
+fn assert_same(job: &JobShard, backup: &JobShard) {
+    assert_eq!(job.state(EPOCH), backup.state(EPOCH));
+    assert!(job.copy_values() == backup.copy_values(), "the values differ");
+    for worker in (1..=WORKERS).map(Incarnation) {
+        assert_eq!(job.push_cursor(worker), backup.push_cursor(worker));
+    }
+    let pinned = |job: &JobShard, number| job.pinned_checkpoint(EPOCH, number).unwrap().is_some();
+    assert!((1..4).all(|number| pinned(job, number) == pinned(backup, number)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn whatever_happens_before_and_after_the_copy_the_backup_is_the_job(
+        mut before in prop::collection::vec(step(), 0..30),
+        after in prop::collection::vec(step(), 0..40),
+        alone in prop::collection::vec(step(), 0..20),
+    ) {
+        let job = job();
+        // What was pinned before is not in the copy: that checkpoint fails if the backup takes over.
+        before.retain(|step| !matches!(step, Step::Pin { .. }));
+        before.into_iter().for_each(|step| take(&job, step));
+        let copy = job.begin_replica(TERM).unwrap();
+        let backup = JobShard::restore(&mut &copy[..]).unwrap();
+        let (first, second) = after.split_at(after.len() / 2);
+        first.iter().for_each(|step| take(&job, *step));
+        job.set_replica_in_step(TERM);
+        second.iter().for_each(|step| take(&job, *step));
+        prop_assert!(follow(&job, &backup), "it is told that it may take over");
+        assert_same(&job, &backup);
+        // The backup takes over: what comes next has the same effect there.
+        for step in alone {
+            take(&job, step);
+            take(&backup, step);
+        }
+        assert_same(&job, &backup);
+    }
+}
+
+#[test]
+fn pushes_from_many_threads_reach_the_backup_as_they_were_made() {
+    let job = job();
+    let start = Barrier::new(WORKERS as usize + 1);
+    let copy = job.begin_replica(TERM).unwrap();
+    let backup = JobShard::restore(&mut &copy[..]).unwrap();
+    job.set_replica_in_step(TERM);
+    thread::scope(|scope| {
+        for worker in 1..=WORKERS {
+            let (job, start) = (&job, &start);
+            scope.spawn(move || {
+                start.wait();
+                for _ in 0..40 {
+                    for _ in 0..2 {
+                        take(job, Step::Chunk { worker, round: false });
+                    }
+                    take(job, Step::Complete { worker, round: false });
+                }
+            });
+        }
+        start.wait();
+        while job.state(EPOCH).unwrap().pushes < 40 * WORKERS {
+            follow(&job, &backup);
+        }
+    });
+    follow(&job, &backup);
+    assert_same(&job, &backup);
+}
+
+/// A job with a backup in step that has been told everything.
+fn followed() -> JobShard {
+    let job = job();
+    job.begin_replica(TERM).unwrap();
+    job.set_replica_in_step(TERM);
+    assert!(matches!(job.next_for_replica(TERM, SOON), Batch::Entries(_)));
+    job.acknowledge_replica(TERM, 1);
+    job
+}
+
+/// Whether `confirm` waits until `release` is called, and what it says then.
+fn confirms_after(job: &JobShard, release: impl FnOnce()) -> bool {
+    thread::scope(|scope| {
+        let (asked, times) = std::sync::mpsc::channel();
+        let waiting = scope.spawn(move || {
+            job.confirm(|| {
+                let _ = asked.send(());
+                true
+            })
+        });
+        // It is asked whether it still waits: so it waits.
+        times.recv().unwrap();
+        release();
+        waiting.join().unwrap()
+    })
+}
+
+#[test]
+fn nobody_is_told_of_a_change_before_the_backup_has_it() {
+    let job = followed();
+    assert!(job.confirm(|| panic!("nothing has changed")));
+    take(&job, Step::Skip { worker: 1 });
+    assert!(confirms_after(&job, || job.acknowledge_replica(TERM, 2)));
+    take(&job, Step::Skip { worker: 1 });
+    assert!(!job.confirm(|| false), "the caller has gone");
+    assert!(job.confirm_close(|| panic!("no barrier has closed")));
+}
+
+#[test]
+fn after_the_loss_of_the_backup_nobody_is_told_before_the_engine_knows() {
+    let job = followed();
+    take(&job, Step::Skip { worker: 1 });
+    assert!(job.lose_replica(TERM) && !job.lose_replica(TERM));
+    take(&job, Step::Skip { worker: 2 });
+    job.go_on_without_replica(TERM + 1);
+    assert!(confirms_after(&job, || job.go_on_without_replica(TERM)));
+    take(&job, Step::Skip { worker: 1 });
+    assert!(job.confirm(|| panic!("there is no backup")));
+}
+
+#[test]
+fn who_waits_for_the_backup_of_a_job_that_is_over_is_told_nothing() {
+    let job = followed();
+    take(&job, Step::Skip { worker: 1 });
+    assert!(!confirms_after(&job, || job.stop_replica()));
+    assert!(!job.confirm(|| true));
+}
+
+#[test]
+fn a_backup_that_was_never_in_step_holds_up_nobody() {
+    let job = job();
+    job.begin_replica(TERM).unwrap();
+    take(&job, Step::Skip { worker: 1 });
+    assert!(job.confirm(|| panic!("nobody was promised that it has this")));
+    assert!(!job.lose_replica(TERM), "the engine need not hear of it first");
+    assert!(job.confirm(|| panic!("there is no backup")));
+}
+
+#[test]
+fn bytes_that_are_no_change_are_refused() {
+    let mut chunk = vec![0.0; CHUNK_ELEMENTS];
+    let mut entry = Vec::new();
+    let op = ReplicaOp::Chunk {
+        worker: Incarnation(1),
+        seq: 1,
+        index: 0,
+        header: header(PushMode::Apply),
+        elements: CHUNK_ELEMENTS as u32 + 1,
+    };
+    op.entry().write(&mut entry).unwrap();
+    for bytes in [&entry[..], &[255; 64], &[3, 0, 0, 0, 1], &[1, 0, 0, 0, 99]] {
+        assert!(read_op(&mut &*bytes, &mut Vec::new(), &mut chunk).is_err(), "{bytes:?}");
+    }
+    let outside = ReplicaOp::Chunk {
+        worker: Incarnation(1),
+        seq: 1,
+        index: 9,
+        header: header(PushMode::Apply),
+        elements: 0,
+    };
+    assert!(job().replay(outside, &[]).is_err());
+}
