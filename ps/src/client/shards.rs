@@ -131,11 +131,15 @@ impl ShardSet {
         let link = match conn.link.take() {
             Some(link) => link,
             None => {
+                // It may be elsewhere by now.
+                if let Some(address) = self.addresses.of(index) {
+                    conn.address = address;
+                }
                 let ClientOptions { silence_limit: limit, transport: choice, .. } = self.options;
                 let wish = ConnectOptions { token: &self.token, limit, choice, bytes: conn.range.len() * 4 };
                 let link = transport_upgrade::open(&conn.address, wish)?;
                 self.cancel_token.register(index, Some(link.socket()));
-                self.addresses.mark_reached(index);
+                self.addresses.register(index, Some((&conn.address, link.socket())));
                 link
             }
         };
@@ -147,6 +151,7 @@ impl ShardSet {
         self.conns[index].requested = None;
         if self.conns[index].link.take().is_some() {
             self.cancel_token.register(index, None);
+            self.addresses.register(index, None);
         }
     }
 
@@ -182,5 +187,11 @@ impl ShardSet {
         }
         self.addresses.mark_unreachable(index, &self.conns[index].address);
         self.cancel_token.check()
+    }
+}
+
+impl Drop for ShardSet {
+    fn drop(&mut self) {
+        (0..self.conns.len()).for_each(|index| self.addresses.register(index, None));
     }
 }

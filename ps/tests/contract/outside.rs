@@ -8,7 +8,7 @@ use syncline_engine::rpc::{
 };
 use syncline_ps::{
     PsError,
-    client::{CancelToken, ClientOptions, ReadCondition, ShardSet},
+    client::{Addresses, CancelToken, ClientOptions, ReadCondition, ShardSet},
     server::{Options, Server},
     wire::SessionKey,
 };
@@ -99,5 +99,24 @@ fn a_stop_ends_blocked_pulls() {
         let blocked = scope.spawn(move || worker.pull(ReadCondition::version(1), &mut [0.0; 100]));
         rig.shards.remove(0).stop();
         assert!(matches!(blocked.join().unwrap(), Err(PsError::Unreachable { .. })));
+    });
+}
+
+#[test]
+fn a_pull_that_waits_is_asked_again_where_the_shard_is_now() {
+    let rig = Rig::with_job(1, 100);
+    let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(1) };
+    let options = ClientOptions { retry_limit: Duration::from_millis(50), ..client_options() };
+    let addresses: Addresses = rig.addresses().as_slice().into();
+    let cancel = CancelToken::default();
+    let mut worker =
+        ShardSet::connect_with(&addresses, rig.token.clone(), session, 100, options, cancel).unwrap();
+    let moved = "127.0.0.1:1".to_owned();
+    std::thread::scope(|scope| {
+        let blocked = scope.spawn(move || worker.pull(ReadCondition::version(1), &mut [0.0; 100]));
+        addresses.set(rig.addresses());
+        addresses.set(vec![moved.clone()]);
+        let error = blocked.join().unwrap().unwrap_err();
+        assert!(matches!(&error, PsError::Unreachable { address, .. } if *address == moved), "{error}");
     });
 }
