@@ -27,7 +27,7 @@ pub(super) fn known_graph(id: &str, mut seed: u64, training: Option<&PreparedTra
     for number in 0..50 + draw(350) {
         let earlier = |draw: &mut dyn FnMut(u64) -> u64| {
             let back = 1 + draw(number.min(REACH));
-            expected[(number - back) as usize].clone()
+            expected[(number - back) as usize]
         };
         // A value of a task with a name stays, so that every one can be compared.
         let options = durable().name(format!("t{number}"));
