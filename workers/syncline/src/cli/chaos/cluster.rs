@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    env,
+    env, fs,
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
@@ -29,7 +29,7 @@ impl ChaosCluster {
     /// Starts everything in this folder, and waits until it is ready.
     pub(super) fn start(dir: &Path) -> Result<Self, Failure> {
         let cannot_start = |source| CliError::Path { path: "this program".into(), source };
-        let logs = std::fs::File::create(dir.join("up.log"))
+        let logs = fs::File::create(dir.join("up.log"))
             .map_err(|source| CliError::Path { path: dir.to_owned(), source })?;
         let mut up = this_program().map_err(cannot_start)?;
         up.args(["up", "--listen", "127.0.0.1:0", "--workers", "2", "--shards", "2", "--step-ms", "5"]);
@@ -37,11 +37,10 @@ impl ChaosCluster {
         up.env_remove("SYNCLINE_REDIS").env_remove("SYNCLINE_TOKEN_FILE");
         up.args(["--slowdown", "1,2", "--state-dir"]).arg(dir).stdout(Stdio::piped()).stderr(logs);
         let mut up = up.spawn().map_err(cannot_start)?;
-        // The first line of the address book comes when everything is ready; none if it ended before.
-        let mut line = String::new();
-        if let Some(out) = up.stdout.take() {
-            BufReader::new(out).read_line(&mut line).map_err(cannot_start)?;
-        }
+        // It says where everything is when everything is ready. One that nobody listens to would end.
+        let said = up.stdout.take().map(BufReader::new);
+        let mut lines = said.into_iter().flat_map(BufRead::lines);
+        while lines.next().transpose().map_err(cannot_start)?.is_some_and(|line| !line.starts_with("next")) {}
         let running = RunningCluster::load(dir).map_err(cannot_start)?;
         let Some(first) = running else {
             let _ = up.wait();
@@ -57,14 +56,27 @@ impl ChaosCluster {
         Ok(cluster)
     }
 
-    /// Process ids by name, those of functions included.
+    /// Process ids by name, those of functions included. None of a process that has ended: its number may be that of another
+    /// program by now, which is none of our business.
     pub(super) fn processes(&self) -> BTreeMap<String, u32> {
-        let now = RunningCluster::load(&self.first.state_dir).ok().flatten();
-        let mut all = now.map_or_else(|| self.first.processes.clone(), |now| now.processes);
-        for (number, worker) in self.workers().iter().enumerate() {
-            all.extend(worker.as_ref().map(|worker| (format!("functions-{number}"), worker.id())));
+        let written = RunningCluster::load(&self.first.state_dir).ok().flatten();
+        let mut all = written.map(|running| running.processes).unwrap_or_default();
+        all.retain(|_, pid| parent_of(*pid) == Some(self.up.id()));
+        for (number, worker) in self.workers().iter_mut().enumerate() {
+            // Its number stays its own until we have asked how it ended.
+            if let Some(worker) = worker
+                && matches!(worker.try_wait(), Ok(None))
+            {
+                all.insert(format!("functions-{number}"), worker.id());
+            }
         }
         all
+    }
+
+    /// Whether `syncline up` has ended, which nobody has asked for.
+    pub(super) fn has_ended(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.up.id())).unwrap_or_default();
+        status.lines().all(|line| !line.starts_with("State:")) || status.contains("State:\tZ")
     }
 
     /// Where Redis is, with its password.
@@ -110,6 +122,12 @@ fn this_program() -> std::io::Result<Command> {
     let mut command = Command::new(env::current_exe()?);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     Ok(command)
+}
+
+/// The parent of a process that is there.
+fn parent_of(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
 }
 
 /// Sends a signal, by name; `false` if the process is gone.

@@ -86,18 +86,22 @@ fn draw_fault(names: &[String], draw: &mut impl FnMut(u64) -> u64) -> Option<Fau
     })
 }
 
-/// Does one accident after the other until `end`, and returns when everything runs again.
+/// Does one accident after the other until `end`, and returns when everything runs again. An error says that there is no cluster
+/// any more.
 pub(super) async fn cause_faults(
     cluster: &ChaosCluster,
     mut seed: u64,
     begin: Instant,
     end: Instant,
     counts: FaultCounts,
-) {
+) -> Result<(), String> {
     let mut draw = |below: u64| splitmix64(&mut seed) % below;
     let mut stopped = JoinSet::new();
     while Instant::now() < end {
         sleep(Duration::from_millis(PAUSE_MS.start + draw(PAUSE_MS.end - PAUSE_MS.start))).await;
+        if cluster.has_ended() {
+            return Err("`syncline up` has ended, which no accident here asks for".into());
+        }
         cluster.restart_workers();
         let processes = cluster.processes();
         let names: Vec<String> = processes.keys().cloned().collect();
@@ -123,6 +127,7 @@ pub(super) async fn cause_faults(
     }
     while stopped.join_next().await.is_some() {}
     cluster.restart_workers();
+    Ok(())
 }
 
 /// Whether Redis has done it. It closes our own connection as well, or is away.

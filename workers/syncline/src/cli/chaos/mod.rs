@@ -81,7 +81,10 @@ async fn chaos(
     let checked = tokio::select! {
         // Faults end in time; what is different ends the run at once.
         checked = &mut rounds => checked,
-        () = faults => rounds.await,
+        caused = faults => match caused {
+            Ok(()) => rounds.await,
+            Err(ended) => Err(ended),
+        },
     };
     checked.map_err(|what| {
         let hint = "the folder `logs` of the state directory tells what happened; `syncline up --state-dir` on it brings the cluster back";
