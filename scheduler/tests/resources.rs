@@ -99,6 +99,59 @@ fn a_worker_is_given_no_more_than_its_memory_and_the_others_say_what_is_free() {
 }
 
 #[test]
+fn what_takes_all_slots_of_a_worker_lets_others_go_to_the_next_one() {
+    let mut core = Core::new(1);
+    join(&mut core, 1, 2, of(0, 0));
+    let whole = TaskClass {
+        rules: Rules { needs: Needs { slots: 2, ..Needs::default() }, ..Rules::default() },
+        ..class(of(0, 0))
+    };
+    submit(
+        &mut core,
+        vec![whole, class(of(0, 0))],
+        vec![task(0, &[]), task(0, &[]), task(1, &[]), task(1, &[])],
+    );
+    let on = |core: &Core| -> Vec<(u32, String)> {
+        leased(core).into_iter().map(|(task, worker, _)| (task, worker)).collect()
+    };
+    assert_eq!(on(&core), [(0, "w1".to_owned())]);
+    join(&mut core, 2, 2, of(0, 0));
+    assert_eq!(on(&core), [(0, "w1".to_owned()), (1, "w2".to_owned())]);
+    // A turn gives no worker more than its share of what is there.
+    end(&mut core, 2, 1, 1, done(), 3);
+    core.handle(4, Input::Tick).unwrap();
+    assert_eq!(on(&core)[1..], [(2, "w2".to_owned()), (3, "w2".to_owned())]);
+}
+
+#[test]
+fn what_takes_all_slots_and_was_lost_twice_comes_to_the_only_worker_that_is_left_one_after_the_other() {
+    let mut core = Core::new(1);
+    [1, 2].iter().for_each(|worker| join(&mut core, *worker, 2, of(0, 0)));
+    let whole = TaskClass {
+        rules: Rules { needs: Needs { slots: 2, ..Needs::default() }, crashes: 9, ..Rules::default() },
+        ..class(of(0, 0))
+    };
+    let after = |input| NewTask { after: vec![TaskRef::Task(TaskIndex(input))], ..task(1, &[]) };
+    let tasks = vec![task(0, &[]), task(0, &[]), after(0), after(1)];
+    submit(&mut core, vec![whole, class(of(0, 0))], tasks);
+    join(&mut core, 3, 2, of(0, 0));
+    for worker in [1, 2] {
+        let reason = "silent".to_owned();
+        core.handle(3, Input::WorkerGone { worker: Incarnation(worker), reason }).unwrap();
+    }
+    core.handle(1_000_000, Input::Tick).unwrap();
+    let first = places(&core)[0];
+    assert_eq!(places(&core), [first]);
+    end(&mut core, 3, first, 2, done(), 1_000_001);
+    assert!(
+        places(&core).contains(&(1 - first)),
+        "{:?}: {}",
+        leased(&core),
+        because(&core, 1 - first as usize)
+    );
+}
+
+#[test]
 fn gpus_are_counted_like_memory_and_tasks_that_need_neither_go_on_beside() {
     let mut core = Core::new(1);
     join(&mut core, 1, 3, of(0, 1));

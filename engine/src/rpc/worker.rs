@@ -63,7 +63,7 @@ impl RegisterReply {
 pub struct Activity {
     /// Tasks that were received and whose report is not acknowledged yet.
     pub holding: Vec<TaskKey>,
-    /// General tasks that were received and have not ended, or whose end is not acknowledged yet.
+    /// General tasks that were received and have not ended, or whose end is neither acknowledged nor told along with this.
     pub tasks: u32,
     /// Functions that were told to stop and have not returned.
     pub stopping: u32,
@@ -99,6 +99,8 @@ pub struct PollReply {
     pub first_order: u64,
     /// About general tasks.
     pub orders: Vec<Order>,
+    /// Whether the ends that came with the poll are committed. If not, they are to be sent again.
+    pub ends_taken: bool,
 }
 
 /// What a worker needs once per job.
@@ -114,15 +116,17 @@ pub struct JobSetup {
 #[tarpc::service]
 pub trait WorkerService {
     async fn register(hello: WorkerHello) -> Result<RegisterReply, EngineFault>;
-    /// Waits up to `wait_ms` for tasks that the worker does not hold yet. Also the sign of life.
+    /// Commits the ends of general tasks that come along, if there are any, and then waits up to `wait_ms` for tasks that the
+    /// worker does not hold yet. Also the sign of life, and answered as such where Redis does not take the ends.
     async fn poll(
         who: WorkerKey,
         activity: Activity,
         cursor: OrderCursor,
+        ended: Vec<ReportGroup>,
         wait_ms: u64,
     ) -> Result<PollReply, EngineFault>;
-    /// Attempts at general tasks that have ended. As [`WorkerService::report`]: acknowledged when the answer comes, sent
-    /// again until then, one call at a time and in order.
+    /// Attempts at general tasks that have ended while a poll waits. As [`WorkerService::report`]: acknowledged when the
+    /// answer comes, and sent again until then. Ends are in one call at a time, this one or a poll, and in order.
     async fn finished(who: WorkerKey, groups: Vec<ReportGroup>) -> Result<EngineEpoch, EngineFault>;
     /// Acknowledged when the answer comes: committed in Redis. Send again until then.
     async fn report(who: WorkerKey, reports: Vec<TaskReport>) -> Result<EngineEpoch, EngineFault>;

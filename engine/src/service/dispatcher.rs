@@ -127,9 +127,18 @@ impl EffectDispatcher {
 
     /// Sends an input to the decision loop and waits until it is committed, or refused.
     pub(super) async fn commit_input(&self, input: Input) -> Result<(), EngineFault> {
+        self.begin_commit(input)?.await.map_err(|_| loop_ended())?
+    }
+
+    /// Sends an input to the decision loop. What is received, as long as the loop runs, is that it is committed, or why it
+    /// was refused.
+    pub(super) fn begin_commit(
+        &self,
+        input: Input,
+    ) -> Result<oneshot::Receiver<Result<(), EngineFault>>, EngineFault> {
         let (reply, outcome) = oneshot::channel();
         self.queue.send(Message::Request(input, reply)).map_err(|_| loop_ended())?;
-        outcome.await.map_err(|_| loop_ended())?
+        Ok(outcome)
     }
 
     /// Asks the core something, between two turns of the decision loop.
@@ -251,7 +260,7 @@ impl EffectDispatcher {
 }
 
 /// The decision loop ended while something was asked of it.
-fn loop_ended() -> EngineFault {
+pub(super) fn loop_ended() -> EngineFault {
     EngineFault::NotActive { why: InactiveReason::Changing }
 }
 

@@ -468,7 +468,9 @@ mod tests {
             (with_jobs(1, as_primary(7, fresh(1))), with_jobs(1, as_standby(8, fresh(2))));
         for order in [[&primary, &standby], [&standby, &primary]] {
             let mut shard = Shard::new();
-            order.map(|hello| shard.announce(hello, true));
+            for hello in order {
+                shard.announce(hello, true);
+            }
             let peer = |address: &str, term| Some(ShardPeer { address: address.into(), term });
             let post = |post, peer| Decision::Post { post, peer, new: false };
             let told = [shard.announce(&primary, true), shard.announce(&standby, true)];

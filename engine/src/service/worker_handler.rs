@@ -11,12 +11,12 @@ use syncline_scheduler::{
     tasks::ReportGroup,
 };
 use tarpc::context::Context;
-use tokio::sync::OwnedMutexGuard;
+use tokio::{sync::OwnedMutexGuard, time::timeout};
 use tracing::info;
 
 use super::{
     context::{ServiceContext, store_fault},
-    dispatcher::EffectDispatcher,
+    dispatcher::{EffectDispatcher, loop_ended},
     poll::PollUpdate,
     sessions::Sessions,
 };
@@ -27,6 +27,9 @@ use crate::rpc::{
 
 /// Longest wait of one poll.
 const MAX_POLL_WAIT: Duration = Duration::from_secs(20);
+/// So long a poll waits until the ends that it brought are committed. Then it is answered without: a worker that waited for
+/// Redis would look as if it were silent.
+const MAX_ENDS_WAIT: Duration = Duration::from_secs(1);
 
 /// Serves one worker's connection.
 #[derive(Clone)]
@@ -65,6 +68,33 @@ impl WorkerHandler {
     }
 }
 
+/// Commits the ends that came with a poll. `false`: they are not committed, or not yet, and are to come again.
+async fn take_ends(
+    dispatcher: &EffectDispatcher,
+    worker: Incarnation,
+    groups: Vec<ReportGroup>,
+) -> Result<bool, EngineFault> {
+    if groups.is_empty() {
+        return Ok(true);
+    }
+    dispatcher.sessions.touch(worker);
+    if dispatcher.check_writable().is_err() {
+        return Ok(false);
+    }
+    let Ok(alone) = timeout(MAX_ENDS_WAIT, dispatcher.sessions.lock_reports(worker)).await else {
+        return Ok(false);
+    };
+    let mut committed = dispatcher.begin_commit(Input::TasksEnded { worker, groups })?;
+    match timeout(MAX_ENDS_WAIT, &mut committed).await {
+        Ok(outcome) => outcome.map_err(|_| loop_ended())?.map(|()| true),
+        Err(_) => {
+            // What comes again waits for these, instead of being queued behind them.
+            tokio::spawn(async move { drop((committed.await, alone)) });
+            Ok(false)
+        }
+    }
+}
+
 impl WorkerService for WorkerHandler {
     async fn register(self, _: Context, hello: WorkerHello) -> Result<RegisterReply, EngineFault> {
         let dispatcher = self.context.dispatcher()?;
@@ -87,17 +117,20 @@ impl WorkerService for WorkerHandler {
         who: WorkerKey,
         activity: Activity,
         cursor: OrderCursor,
+        ended: Vec<ReportGroup>,
         wait_ms: u64,
     ) -> Result<PollReply, EngineFault> {
         let dispatcher = self.context.dispatcher()?;
         let worker = self.identify(who, &dispatcher.sessions)?;
+        let ends_taken = take_ends(&dispatcher, worker, ended).await?;
+        let wait_ms = if ends_taken { wait_ms } else { 0 };
         let wait = Duration::from_millis(wait_ms).min(MAX_POLL_WAIT);
         let epoch = dispatcher.epoch;
         let known_orders = (cursor.epoch == epoch).then_some(cursor.next);
         let news = dispatcher.sessions.poll(worker, activity, known_orders, wait).await;
         let PollUpdate { assignments, revoked, first_order, orders } = news.ok_or(EngineFault::Dropped)?;
         let shards = dispatcher.shards.addresses().unwrap_or_default();
-        Ok(PollReply { epoch, assignments, revoked, shards, first_order, orders })
+        Ok(PollReply { epoch, assignments, revoked, shards, first_order, orders, ends_taken })
     }
 
     async fn report(

@@ -34,11 +34,38 @@ impl StoreError {
 
     pub(super) fn of(op: &'static str, error: &RedisError) -> Self {
         let cause = error.to_string();
-        let passing = error.is_io_error()
+        // Before Redis 7, what a script was refused is told in the text of another error.
+        let refused_script = ["-OOM ", "-MISCONF ", "-READONLY "].iter().any(|code| cause.contains(code));
+        let passing = refused_script
+            || error.is_io_error()
             || error.is_timeout()
             || error.is_connection_dropped()
             || error.is_connection_refusal()
             || matches!(error.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "MISCONF" | "OOM" | "READONLY"));
         if passing { Self::Unavailable { op, cause } } else { Self::Refused { op, cause } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{ErrorKind, ServerErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn what_redis_refuses_for_a_while_inside_a_script_is_tried_again() {
+        let told = |text: &str| {
+            let error = RedisError::from((
+                ErrorKind::Server(ServerErrorKind::ResponseError),
+                "told",
+                text.to_owned(),
+            ));
+            StoreError::of("commit", &error).is_passing()
+        };
+        // As Redis 6.2 has it.
+        let script = "Error running script (call to f_1): @user_script:44: @user_script: 44: ";
+        assert!(told(&format!("{script}-OOM command not allowed when used memory > 'maxmemory'.")));
+        assert!(told(&format!("{script}-READONLY You can't write against a read only replica.")));
+        assert!(!told(&format!("{script}Wrong number of args calling Redis command From Lua script")));
     }
 }

@@ -25,7 +25,7 @@ async fn a_worker_that_reconnects_at_once_is_kept_and_one_that_does_not_is_dropp
     let second = rig.worker().await;
     // The poll outlasts the time in which a closed connection may be opened again.
     let orders = second
-        .poll(within(TEST_TIMEOUT), me, Activity::default(), OrderCursor::default(), 1_000)
+        .poll(within(TEST_TIMEOUT), me, Activity::default(), OrderCursor::default(), Vec::new(), 1_000)
         .await
         .unwrap()
         .unwrap();
@@ -37,7 +37,7 @@ async fn a_worker_that_reconnects_at_once_is_kept_and_one_that_does_not_is_dropp
     let late = rig
         .worker()
         .await
-        .poll(within(TEST_TIMEOUT), me, Activity::default(), OrderCursor::default(), 0)
+        .poll(within(TEST_TIMEOUT), me, Activity::default(), OrderCursor::default(), Vec::new(), 0)
         .await
         .unwrap();
     assert_eq!(late, Err(EngineFault::Dropped));
@@ -50,7 +50,8 @@ async fn a_poll_that_waits_holds_up_nobody_and_ends_when_its_worker_leaves() {
     let me = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap().key();
     let slow = worker.clone();
     let polling = tokio::spawn(async move {
-        slow.poll(within(TEST_TIMEOUT), me, Activity::default(), OrderCursor::default(), 20_000).await
+        slow.poll(within(TEST_TIMEOUT), me, Activity::default(), OrderCursor::default(), Vec::new(), 20_000)
+            .await
     });
     assert_eq!(client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap()["workers"], "1");
     worker.leave(within(TEST_TIMEOUT), me).await.unwrap().unwrap();
@@ -117,7 +118,7 @@ async fn after_a_crash_a_worker_must_register_again_and_gets_a_higher_number() {
     rig.crash().await;
     let worker = rig.worker().await;
     let poll = worker
-        .poll(within(TEST_TIMEOUT), before.key(), Activity::default(), OrderCursor::default(), 0)
+        .poll(within(TEST_TIMEOUT), before.key(), Activity::default(), OrderCursor::default(), Vec::new(), 0)
         .await
         .unwrap();
     assert_eq!(poll, Err(EngineFault::Dropped));

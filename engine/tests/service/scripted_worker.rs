@@ -70,7 +70,16 @@ impl ScriptedWorker {
     /// Asks without taking note of the answer, as if it were lost.
     pub async fn ask(&self, wait_ms: u64) -> PollReply {
         let activity = Activity { tasks: self.holding, ..Activity::default() };
-        let poll = self.calls.poll(within(TEST_TIMEOUT), self.who, activity, self.cursor, wait_ms);
+        let poll =
+            self.calls.poll(within(TEST_TIMEOUT), self.who, activity, self.cursor, Vec::new(), wait_ms);
+        poll.await.unwrap().unwrap()
+    }
+
+    /// Asks, and says that a task has ended at its first attempt.
+    pub async fn ask_and_finish(&self, job: &JobId, ended: (u32, &[u8])) -> PollReply {
+        let groups = vec![ReportGroup { job: job.clone(), nonce: NONCE, ended: vec![end(&ended)] }];
+        let poll =
+            self.calls.poll(within(TEST_TIMEOUT), self.who, Activity::default(), self.cursor, groups, 0);
         poll.await.unwrap().unwrap()
     }
 
@@ -88,12 +97,6 @@ impl ScriptedWorker {
 
     /// Reports that tasks have ended at their first attempt, each with a value.
     pub async fn finish(&self, job: &JobId, ended: &[(u32, &[u8])]) {
-        let end = |(task, value): &(u32, &[u8])| TaskEnd {
-            task: TaskIndex(*task),
-            attempt: 1,
-            run_us: 10,
-            outcome: Outcome::Value(inline(value)),
-        };
         self.report(job, ended.iter().map(end).collect()).await;
     }
 
@@ -101,6 +104,11 @@ impl ScriptedWorker {
         let groups = vec![ReportGroup { job: job.clone(), nonce: NONCE, ended }];
         self.calls.finished(within(TEST_TIMEOUT), self.who, groups).await.unwrap().unwrap();
     }
+}
+
+/// The end of a first attempt.
+fn end((task, value): &(u32, &[u8])) -> TaskEnd {
+    TaskEnd { task: TaskIndex(*task), attempt: 1, run_us: 10, outcome: Outcome::Value(inline(value)) }
 }
 
 /// The tasks of orders that are all to run something.

@@ -1,6 +1,9 @@
 //! General tasks, from the submission to their values, over crashes of the engine.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use futures::SinkExt;
 use syncline_engine::{
@@ -51,6 +54,43 @@ async fn a_graph_runs_to_its_end_and_gives_its_values_of_any_bytes() {
     assert_eq!(states, [TaskState::Done; 3]);
     let fields = client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap().remove(0);
     assert_eq!((fields["kind"].as_str(), fields["state"].as_str()), ("tasks", "done"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_poll_that_brings_an_end_is_answered_with_what_follows_and_an_end_that_comes_twice_counts_once() {
+    let mut rig = Rig::start(1).await;
+    let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 1).await);
+    let job = submit(&client, graph("sum", vec![call(b"1"), call(b"2")])).await;
+    assert_eq!(attempts(&worker.tasks().await), [(0, 1)]);
+    // The first answer is lost.
+    for _ in 0..2 {
+        let answer = worker.ask_and_finish(&job, (0, b"one")).await;
+        assert!(answer.ends_taken);
+        assert_eq!(attempts(&tasks(answer.orders)), [(1, 1)]);
+    }
+    rig.crash().await;
+    let client = rig.client().await;
+    let value = async |task| client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(task)).await.unwrap();
+    assert_eq!(value(0).await, Ok(Some(inline(b"one"))), "it was durable when it was answered");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_poll_is_answered_while_redis_stands_still_and_says_that_its_ends_are_not_taken() {
+    let rig = Rig::start(1).await;
+    let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 1).await);
+    let job = submit(&client, graph("sum", vec![call(b"1")])).await;
+    assert_eq!(attempts(&worker.tasks().await), [(0, 1)]);
+    let signal = |name: &str| {
+        let pid = rig.redis.pid().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+    };
+    signal("STOP");
+    for _ in 0..2 {
+        assert!(!worker.ask_and_finish(&job, (0, b"one")).await.ends_taken);
+    }
+    signal("CONT");
+    until(async || worker.ask_and_finish(&job, (0, b"one")).await.ends_taken.then_some(())).await;
+    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job, 20_000).await.unwrap(), Ok(true));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,10 +9,10 @@ use crate::transport::Socket;
 
 /// Addresses of all shards, in order. Clones share them: when a shard has moved, the new address is set here, and a
 /// connection that breaks is opened again at that address.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Addresses(Arc<Mutex<Known>>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Known {
     addresses: Vec<String>,
     /// Open connections, with the address that they lead to.

@@ -186,10 +186,9 @@ fn start_loops(
 ) -> JoinSet<()> {
     let mut loops = JoinSet::new();
     let each = || session.clone();
-    let (poll, report, report_calls, enforce_limits) = (each(), each(), each(), each());
+    let (poll, report, enforce_limits) = (each(), each(), each());
     loops.spawn(async move { poll.poll(&assignments).await });
     loops.spawn(async move { report.report(finished).await });
-    loops.spawn(async move { report_calls.report_calls().await });
     loops.spawn(async move { enforce_limits.enforce_limits().await });
     loops
 }

@@ -21,6 +21,7 @@ mod metrics;
 mod models;
 mod options;
 mod parameters;
+mod polling;
 mod program;
 mod replicas;
 mod report;

@@ -1,27 +1,21 @@
 //! What a worker and the engine say to each other under one incarnation.
 
-use std::{
-    error::Error,
-    fmt,
-    sync::{Arc, mpsc},
-    time::Duration,
-};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use syncline_engine::rpc::{
-    Activity, CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, OrderCursor, OutageLogger,
-    RegisterReply, WorkerKey, WorkerServiceClient, within,
+    CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, RegisterReply, WorkerKey,
+    WorkerServiceClient, within,
 };
 use syncline_ps::PsError;
 use syncline_scheduler::{
-    core::{Assignment, TaskKey, TaskReport},
+    core::{TaskKey, TaskReport},
     ids::{EngineEpoch, JobId},
-    tasks::Order,
 };
 use tokio::{
     sync::{Mutex, mpsc as async_mpsc},
     time::{Instant, sleep, timeout},
 };
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::{
     calls::Pool,
@@ -32,7 +26,6 @@ use super::{
 
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(100);
-const POLL_WAIT_MS: u64 = 1_000;
 /// How often a worker that stops looks whether its last calls have ended.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -62,9 +55,10 @@ impl fmt::Display for ErrorChain<'_> {
 
 /// What the loops of one session share.
 pub(super) struct Session {
-    link: Link,
-    who: WorkerKey,
-    holding: Mutex<Vec<TaskKey>>,
+    pub(super) link: Link,
+    pub(super) who: WorkerKey,
+    /// Iterations and evaluations that were received and whose report is not acknowledged.
+    pub(super) holding: Mutex<Vec<TaskKey>>,
     pub(super) shared: Arc<Shared>,
     /// `None`: this worker has no functions.
     pub(super) calls: Option<Pool>,
@@ -82,71 +76,6 @@ impl Session {
     ) -> Self {
         let (who, epoch) = (registered.key(), Mutex::new(registered.epoch));
         Self { link, who, holding: Mutex::default(), shared, calls, epoch }
-    }
-
-    fn count_calls(&self, count: impl Fn(&Pool) -> usize) -> u32 {
-        self.calls.as_ref().map_or(0, |pool| u32::try_from(count(pool)).unwrap_or(u32::MAX))
-    }
-
-    /// Takes tasks from the engine; returns when the engine has dropped this incarnation.
-    pub(super) async fn poll(&self, assignments: &mpsc::Sender<Assignment>) {
-        let mut outage = OutageLogger::default();
-        let mut cursor = OrderCursor::default();
-        loop {
-            let (running_ms, longest_ms) = self.shared.timer.running_and_longest_ms();
-            let activity = Activity {
-                holding: self.holding.lock().await.clone(),
-                blocked_on: self.shared.blocked_on(),
-                running_ms,
-                longest_ms,
-                tasks: self.count_calls(Pool::count),
-                stopping: self.count_calls(Pool::stopping),
-            };
-            let limit = CALL_TIMEOUT + Duration::from_millis(POLL_WAIT_MS);
-            let poll = self.calls.as_ref().map(Pool::poll_begins);
-            let call = self.link.call(|c| async move {
-                c.poll(within(limit), self.who, activity, cursor, POLL_WAIT_MS).await
-            });
-            match call.await {
-                Ok(Ok(news)) => {
-                    outage.resolve("the engine is there");
-                    if !self.is_current(news.epoch).await {
-                        // A deposed engine that does not know it yet: it will not answer for long.
-                        sleep(RETRY_DELAY).await;
-                        continue;
-                    }
-                    if !news.shards.is_empty() {
-                        self.shared.shards.set(news.shards);
-                    }
-                    if let (Some(pool), Some(poll)) = (&self.calls, poll) {
-                        take_orders(pool, &mut cursor, news.epoch, news.first_order, news.orders);
-                        pool.poll_answered(poll);
-                    }
-                    let mut holding = self.holding.lock().await;
-                    holding.retain(|k| !news.revoked.contains(k));
-                    self.shared.revoke(&news.revoked);
-                    for assignment in news.assignments {
-                        holding.push(assignment.key.clone());
-                        self.shared.queue(&assignment.key);
-                        if assignments.send(assignment).is_err() {
-                            return;
-                        }
-                    }
-                }
-                Ok(Err(EngineFault::Dropped)) => {
-                    warn!(worker = %self.who.incarnation, "dropped by the engine");
-                    return;
-                }
-                Ok(Err(fault)) => {
-                    outage.report(&away(self.link.addresses(), &fault), ENGINE_AWAY_HINT);
-                    sleep(RETRY_DELAY).await;
-                }
-                Err(error) => {
-                    outage.report(&away(self.link.addresses(), &ErrorChain(&error)), ENGINE_AWAY_HINT);
-                    sleep(RETRY_DELAY).await;
-                }
-            }
-        }
     }
 
     /// Sends every report until it is acknowledged, in order.
@@ -193,29 +122,6 @@ impl Session {
         }
     }
 
-    /// Sends the ends of general tasks, each until it is acknowledged and in order. What ends meanwhile goes with the next
-    /// call.
-    pub(super) async fn report_calls(&self) {
-        let Some(pool) = &self.calls else { return std::future::pending().await };
-        loop {
-            let batch = pool.next_reports().await;
-            loop {
-                let groups = batch.groups.clone();
-                let call = self
-                    .link
-                    .call(|c| async move { c.finished(within(CALL_TIMEOUT), self.who, groups).await });
-                match call.await {
-                    Ok(Ok(epoch)) if self.is_current(epoch).await => break,
-                    Ok(Ok(_)) => {}
-                    Ok(Err(fault)) => debug!(%fault, "ends of tasks are not taken yet"),
-                    Err(error) => debug!(%error, "ends of tasks did not come through"),
-                }
-                sleep(RETRY_DELAY).await;
-            }
-            pool.acknowledge(batch);
-        }
-    }
-
     /// Keeps general tasks to their limits.
     pub(super) async fn enforce_limits(&self) {
         match &self.calls {
@@ -235,7 +141,7 @@ impl Session {
     }
 
     /// Notes an engine's epoch; `false` if a newer engine has been heard already.
-    async fn is_current(&self, epoch: EngineEpoch) -> bool {
+    pub(super) async fn is_current(&self, epoch: EngineEpoch) -> bool {
         let mut highest = self.epoch.lock().await;
         *highest = (*highest).max(epoch);
         epoch == *highest
@@ -274,23 +180,4 @@ impl Session {
             debug!(%error, "could not leave");
         }
     }
-}
-
-/// Takes what is new among the orders of a poll's answer, the first of which has this number.
-fn take_orders(
-    pool: &Pool,
-    cursor: &mut OrderCursor,
-    epoch: EngineEpoch,
-    first: u64,
-    mut orders: Vec<Order>,
-) {
-    let all = epoch != cursor.epoch;
-    if all {
-        *cursor = OrderCursor { epoch, next: first };
-    }
-    // Those below the cursor were taken from an earlier answer.
-    let known = usize::try_from(cursor.next.saturating_sub(first)).unwrap_or(usize::MAX);
-    orders.drain(..known.min(orders.len()));
-    cursor.next = cursor.next.max(first) + orders.len() as u64;
-    pool.take(orders, all);
 }

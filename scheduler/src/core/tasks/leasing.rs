@@ -25,6 +25,8 @@ const MAX_HELD: u32 = 1_024;
 #[derive(Debug, Clone, Default)]
 struct WorkerLoad {
     held: u32,
+    /// Slots that they take up when they run.
+    held_slots: u32,
     /// Expected time of what it holds.
     held_us: f32,
     /// What the tasks that it holds have taken.
@@ -34,9 +36,10 @@ struct WorkerLoad {
 }
 
 impl WorkerLoad {
-    /// How many more tasks of such a length it takes.
-    fn room(&self, slots: u32, mean_run_us: Option<f32>) -> u32 {
-        let free = slots.saturating_sub(self.held);
+    /// How many more tasks of such a length it takes, each of which takes up so many slots. One that needs more slots than are
+    /// free may wait for them here, so that smaller ones do not overtake it for ever.
+    fn room(&self, slots: u32, each_slots: u32, mean_run_us: Option<f32>) -> u32 {
+        let free = slots.saturating_sub(self.held_slots).div_ceil(each_slots.max(1));
         let Some(mean_us) = mean_run_us else { return free };
         let left_us = slots as f32 * AHEAD_US - self.held_us;
         let ahead = (left_us / mean_us.max(1.0)).max(0.0) as u32;
@@ -90,6 +93,7 @@ impl TaskAssigner {
             let class = job.class(class);
             let mean_us = class.mean_run_us.unwrap_or(0.0).max(1.0);
             load.held = load.held.saturating_sub(1);
+            load.held_slots = load.held_slots.saturating_sub(class.class.rules.needs.slots);
             load.held_us = if load.held == 0 { 0.0 } else { (load.held_us - mean_us).max(0.0) };
             let each = &class.class.rules.needs.resources;
             if !each.is_none() {
@@ -107,7 +111,9 @@ impl TaskAssigner {
         let load = self.loads.entry(worker).or_default();
         load.held += tasks.len() as u32;
         for task in tasks {
-            load.taken = load.taken.plus(job.resources_of(job.graph.slot(*task).class));
+            let class = job.graph.slot(*task).class;
+            load.held_slots = load.held_slots.saturating_add(job.class(class).class.rules.needs.slots);
+            load.taken = load.taken.plus(job.resources_of(class));
         }
         self.with_free_capacity.insert(worker);
     }
@@ -148,7 +154,7 @@ impl TaskAssigner {
             let orders = self.fill(worker, about, matching);
             // One that has all that its slots can run is looked at again when something of it ends. The slot of a training
             // counts: its end is nothing that shows here.
-            if self.loads.get(&worker).is_none_or(|load| load.held >= about.capacity.slots) {
+            if self.loads.get(&worker).is_none_or(|load| load.held_slots >= about.capacity.slots) {
                 self.with_free_capacity.remove(&worker);
             }
             if !orders.is_empty() {
@@ -231,7 +237,7 @@ impl LeaseBuilder<'_> {
             }
             // What was lost with a worker may be to blame: it takes no others with it again than those beside it.
             let suspect = job.faults.get(&task).is_some_and(|faults| faults.crashes > 0);
-            if suspect && self.load.held >= self.slots {
+            if suspect && self.load.held_slots >= self.slots {
                 job.class_mut(class).ready.push(Reverse(task));
                 return;
             }
@@ -276,8 +282,9 @@ impl LeaseBuilder<'_> {
 
     fn room(&self, job: &TaskJob, class: ClassIndex) -> u32 {
         let class = job.class(class);
-        let room = self.load.room(self.slots, class.mean_run_us);
-        let each = &class.class.rules.needs.resources;
+        let needs = &class.class.rules.needs;
+        let room = self.load.room(self.slots, needs.slots, class.mean_run_us);
+        let each = &needs.resources;
         if each.is_none() { room } else { room.min(self.offered.minus(&self.load.taken).fits(each)) }
     }
 
@@ -293,6 +300,7 @@ impl LeaseBuilder<'_> {
         }
         let class = job.class_of(task);
         self.load.held += 1;
+        self.load.held_slots = self.load.held_slots.saturating_add(class.class.rules.needs.slots);
         self.load.held_us += class.mean_run_us.unwrap_or(0.0).max(1.0);
         let each = &class.class.rules.needs.resources;
         if !each.is_none() {

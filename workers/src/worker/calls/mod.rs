@@ -16,3 +16,4 @@ mod value_cache;
 
 pub(super) use attempt::CallEnvironment;
 pub(super) use pool::Pool;
+pub(super) use reports::Batch;

@@ -36,6 +36,8 @@ struct Shared {
     ended: Notify,
     /// A deadline came up that is earlier than all others.
     sooner: Notify,
+    /// The pool is closed.
+    closing: Notify,
 }
 
 #[derive(Default)]
@@ -70,8 +72,8 @@ impl Pool {
         around: CallEnvironment,
     ) -> io::Result<Self> {
         let state = Mutex::new(State { free_slots: slots, ..State::default() });
-        let (work, ended, sooner) = Default::default();
-        let pool = Self(Arc::new(Shared { registry, around, slots, state, work, ended, sooner }));
+        let (work, ended, sooner, closing) = Default::default();
+        let pool = Self(Arc::new(Shared { registry, around, slots, state, work, ended, sooner, closing }));
         for _ in 0..slots {
             if let Err(error) = threads::start(pool.clone()) {
                 pool.abandon();
@@ -270,6 +272,17 @@ impl Pool {
     pub(in crate::worker) fn close(&self) {
         self.lock().closed = true;
         self.0.work.notify_all();
+        self.0.closing.notify_one();
+    }
+
+    /// Whether nothing begins any more.
+    pub(in crate::worker) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Returns once when the pool is closed.
+    pub(in crate::worker) async fn closing(&self) {
+        self.0.closing.notified().await;
     }
 
     /// Whether nothing runs and all that has ended is reported.

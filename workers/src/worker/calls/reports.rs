@@ -23,6 +23,13 @@ pub(in crate::worker) struct Batch {
     pub(super) ended: Vec<EndedKey>,
 }
 
+impl Batch {
+    /// How many ends it has.
+    pub(in crate::worker) fn count(&self) -> usize {
+        self.ended.len()
+    }
+}
+
 impl Reports {
     /// Adds an end; `true` if it is the first.
     pub(super) fn push(&mut self, key: EndedKey, end: TaskEnd) -> bool {

@@ -2,6 +2,7 @@
 //!
 //! Data goes to stdout, talk to stderr. Exit codes are a contract, see [`Exit`]; every error has a code and a hint.
 
+mod chaos;
 mod doctor;
 mod exported;
 mod jobs;
@@ -54,6 +55,11 @@ pub(crate) enum Command {
     /// A worker for `bench`
     #[command(hide = true)]
     BenchWorker(planning::bench::BenchWorkerArgs),
+    /// Kill and stop processes of a cluster of its own at random, and compare every result; needs no cluster
+    Chaos(chaos::ChaosArgs),
+    /// A worker for `chaos`
+    #[command(hide = true)]
+    ChaosWorker(chaos::ChaosWorkerArgs),
     /// Check this machine and the cluster
     Doctor(doctor::DoctorArgs),
     /// Run one shard of the parameter server
@@ -90,6 +96,8 @@ impl Command {
             Self::Plan(args) => planning::plan::run(&args),
             Self::Bench(args) => planning::bench::run(&args),
             Self::BenchWorker(args) => planning::bench::run_worker(args),
+            Self::Chaos(args) => chaos::run(&args),
+            Self::ChaosWorker(args) => chaos::run_worker(args),
             Self::Doctor(args) => doctor::run(&args),
             Self::Ps(args) => services::ps::run(&args),
             Self::Worker(args) => services::worker::run(args),

@@ -189,6 +189,8 @@ fn benchmarks_print_what_the_page_says() {
         };
         assert!(printed.json().as_object().unwrap().values().all(positive), "{printed:#?}");
     }
+    // A small graph may fit into memory that the engine has already.
+    page.holds("bench graph", &syncline(&["bench", "graph", "--count", "200", "--json"]).ok());
     let step = ["bench", "step", "--only", "small", "--rounds", "1", "--shards", "1", "--json"];
     page.holds("bench step", &syncline(&step).ok());
     let scaling =

@@ -16,12 +16,13 @@ use crate::{
     jobs::{check_exact, counting},
 };
 
-const STEP: Function<(u64,), u64> = Function::new("life.step");
-const SUM: Function<(Vec<u64>,), u64> = Function::new("life.sum");
+pub const STEP: Function<(u64,), u64> = Function::new("life.step");
+pub const SUM: Function<(Vec<u64>,), u64> = Function::new("life.sum");
 const LEAVES: Function<(u64,), u64> = Function::new("life.leaves");
-const HOLD: Function<(String, u64), u64> = Function::new("life.hold");
+pub const HOLD: Function<(String, u64), u64> = Function::new("life.hold");
+pub const ATTEMPT: Function<(String,), u64> = Function::new("life.attempt");
 
-const STEPS: u64 = 300;
+pub const STEPS: u64 = 300;
 const CHAIN: u64 = 60;
 const DEPTH: u64 = 5;
 const SAMPLES: u64 = 1_500;
@@ -50,6 +51,16 @@ fn hold(folder: String, number: u64) -> u64 {
     7
 }
 
+/// Says by a file of its attempt that it has begun, and returns the attempt when there is the file `end-ATTEMPT`.
+fn attempt(context: &Context, folder: String) -> u64 {
+    let (folder, attempt) = (Path::new(&folder), context.attempt());
+    fs::write(folder.join(format!("began-{attempt}")), "").unwrap();
+    while !folder.join(format!("end-{attempt}")).exists() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    attempt.into()
+}
+
 /// Where the processes of [`function_worker`] find their engines and their token.
 const ENGINES: &str = "SYNCLINE_TEST_ENGINES";
 const TOKEN_FILE: &str = "SYNCLINE_TEST_TOKEN_FILE";
@@ -61,14 +72,20 @@ fn functions() -> WorkerBuilder {
         .register(SUM, |all: Vec<u64>| all.iter().sum::<u64>())
         .register(LEAVES, leaves)
         .register(HOLD, hold)
+        .register(ATTEMPT, attempt)
         .slots(2)
 }
 
 /// A process with the functions of this file: this program once more, for one of its tests.
-fn function_worker(cluster: &Cluster) -> Process {
+pub fn function_worker(cluster: &Cluster) -> Process {
+    function_worker_of(cluster, &cluster.engines)
+}
+
+/// The same, with engines that it is told to be elsewhere.
+pub fn function_worker_of(cluster: &Cluster, engines: &str) -> Process {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", "graphs::the_workers_of_this_file_have_its_functions"]);
-    command.env(ENGINES, &cluster.engines).env(TOKEN_FILE, cluster.dir.path().join("token"));
+    command.env(ENGINES, engines).env(TOKEN_FILE, cluster.dir.path().join("token"));
     Process::of(&mut command)
 }
 
@@ -80,7 +97,7 @@ fn the_workers_of_this_file_have_its_functions() {
         let options = functions().options(nowhere).unwrap();
         let ids = options.registry.ids();
         let names: Vec<_> = ids.iter().map(|id| id.name.as_str()).collect();
-        assert_eq!(names, ["life.hold", "life.leaves", "life.step", "life.sum"]);
+        assert_eq!(names, ["life.attempt", "life.hold", "life.leaves", "life.step", "life.sum"]);
         return;
     };
     let token = env::var(TOKEN_FILE).unwrap();
@@ -94,15 +111,15 @@ fn the_workers_of_this_file_have_its_functions() {
 }
 
 /// What a graph of this file must give.
-struct Expected {
-    job: JobId,
+pub struct Expected {
+    pub job: JobId,
     total: TaskHandle<u64>,
     trained: Vec<TaskHandle<Trained>>,
 }
 
 impl Expected {
     /// Steps that are added up, a chain, a tree that grows, and so many trainings.
-    async fn submit(cluster: &Cluster, id: &str, training: Option<(&PreparedTraining, usize)>) -> Self {
+    pub async fn submit(cluster: &Cluster, id: &str, training: Option<(&PreparedTraining, usize)>) -> Self {
         let often = CallOptions::new().crash_retries(1_000);
         let mut graph = TaskGraph::new(id);
         let mut all = graph.map_with(&often, STEP, (0..STEPS).map(|n| (n,)));
@@ -120,7 +137,7 @@ impl Expected {
         Self { job, total, trained }
     }
 
-    async fn check(&self, cluster: &Cluster) {
+    pub async fn check(&self, cluster: &Cluster) {
         let summary = cluster.until_over(&self.job).await;
         assert_eq!(summary["state"], "done", "{summary:?}");
         let client = cluster.client();

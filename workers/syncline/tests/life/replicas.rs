@@ -58,7 +58,7 @@ async fn survives(policy: &str, seed: u64) {
     let epochs = 4;
     let job = submit(&cluster, counting("followed", policy, SAMPLES, |train| train.epochs = epochs)).await;
     let mut killed = 0;
-    while killed < 7 {
+    while killed < 5 {
         let index = (killed % u64::from(SHARDS)) as u32;
         let Some((primary, standby)) = followed(&cluster, &job, index).await else { break };
         // Mostly the one that serves.

@@ -16,7 +16,7 @@ const SAMPLES: u64 = 4_000;
 const WORKER: &str = "--step-ms 5 --slowdown 1";
 
 /// Kills the Redis server, takes the last third from its append-only file, and starts it again.
-fn cut_tail(cluster: &mut Cluster) {
+pub fn cut_tail(cluster: &mut Cluster) {
     let (dir, port) = (cluster.redis.dir().to_owned(), cluster.redis.port());
     let redis = &mut cluster.redis;
     tokio::task::block_in_place(|| {

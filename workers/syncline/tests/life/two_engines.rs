@@ -15,7 +15,7 @@ const SAMPLES: u64 = 6_000;
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Waits until the engine of this name leads.
-async fn until_led_by(cluster: &Cluster, instance: &str) {
+pub async fn until_led_by(cluster: &Cluster, instance: &str) {
     let deadline = std::time::Instant::now() + PATIENCE;
     loop {
         let lead: BTreeMap<String, String> = cluster.store.hash("look", keys::ENGINE).await.unwrap();

@@ -204,7 +204,7 @@ pub(super) fn lasted_s(done: &JobStatus) -> f64 {
     lasted_ms.max(1) as f64 / 1e3
 }
 
-fn probe<T>(
+pub(super) fn probe<T>(
     cluster: &BenchCluster,
     measure: impl FnOnce(&mut RedisProbe) -> std::io::Result<T>,
 ) -> Result<T, Failure> {

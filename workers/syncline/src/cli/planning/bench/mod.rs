@@ -3,6 +3,7 @@
 mod cluster;
 mod functions;
 mod general_tasks;
+mod graph;
 mod lean;
 mod model;
 mod plan;
@@ -34,6 +35,8 @@ enum Part {
     Chain(general_tasks::ChainArgs),
     /// Time of a graph that fans out from one general task and comes together in another
     Fan(general_tasks::FanArgs),
+    /// Memory of a large graph while it waits, and how fast it runs then
+    Graph(graph::GraphArgs),
     /// Large values per second from one general task to the next, on the same worker and on another
     Values(values::ValuesArgs),
     /// Speed at which gradients reach the parameters, beside the leanest loop that does the same
@@ -51,6 +54,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         Part::Tasks(args) => general_tasks::tasks(args),
         Part::Chain(args) => general_tasks::chain(args),
         Part::Fan(args) => general_tasks::fan(args),
+        Part::Graph(args) => graph::graph(args),
         Part::Values(args) => values::values(args),
         Part::Push(args) => push::push(args),
         Part::Step(args) => step::step(args),

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{self, BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, TcpStream},
     time::Instant,
 };
@@ -57,6 +57,20 @@ impl RedisProbe {
         Ok(times_us[ROUND_TRIPS / 2])
     }
 
+    /// Bytes that the server has allocated.
+    pub(super) fn used_memory(&mut self) -> io::Result<u64> {
+        self.stream.get_mut().write_all(&command(&["INFO", "memory"]))?;
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        let bytes = line.trim().strip_prefix('$').and_then(|bytes| bytes.parse::<usize>().ok());
+        // The text ends with a line of its own.
+        let mut text = vec![0; bytes.ok_or(io::ErrorKind::InvalidData)? + 2];
+        self.stream.read_exact(&mut text)?;
+        let text = String::from_utf8_lossy(&text);
+        let used = text.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse().ok());
+        used.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
     /// Sends commands whose answers are one line each, and reads these.
     fn send(&mut self, commands: &[u8], answers: usize) -> io::Result<()> {
         self.stream.get_mut().write_all(commands)?;
@@ -99,6 +113,7 @@ mod tests {
         let mut probe = RedisProbe::connect(&server).unwrap();
         assert!(probe.transitions_per_s().unwrap() > 100.0);
         assert!(probe.round_trip_us().unwrap() > 1.0);
+        assert!(probe.used_memory().unwrap() > 100_000);
         assert!(probe.send(&command(&["NONSENSE"]), 1).unwrap_err().to_string().contains("unknown command"));
     }
 }

@@ -1,0 +1,220 @@
+//! The loop in which a worker asks for tasks. The ends of general tasks go along where they can, so that a short task costs one
+//! call to the engine: its end goes one way, and what follows comes the other.
+
+use std::{
+    future::pending,
+    pin::{Pin, pin},
+    sync::mpsc,
+    time::Duration,
+};
+
+use syncline_engine::rpc::{Activity, CallError, EngineFault, OrderCursor, OutageLogger, PollReply, within};
+use syncline_scheduler::{core::Assignment, ids::EngineEpoch, tasks::Order};
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+use super::{
+    calls::{Batch, Pool},
+    session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, RETRY_DELAY, Session, away},
+};
+
+const POLL_WAIT_MS: u64 = 1_000;
+/// A worker that was just told to run something waits so long for the first end before it asks again.
+const FIRST_END_WAIT: Duration = Duration::from_millis(1);
+
+/// How far the polls of a session have come. Ends of general tasks are in one call at a time, and repeated until they are
+/// acknowledged: so they come in order.
+#[derive(Default)]
+struct Polls<'a> {
+    cursor: OrderCursor,
+    /// The last answer said that something is to be run.
+    was_told_to_run: bool,
+    /// Ends that go with the poll.
+    carried: Option<Batch>,
+    /// Ends that go in a call of their own, because they came up while a poll waited.
+    beside: Option<ReportCall<'a>>,
+}
+
+/// A call that sends ends until they are acknowledged.
+type ReportCall<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// The executor has ended.
+struct Hangup;
+
+impl Session {
+    /// Takes tasks from the engine; returns when the engine has dropped this incarnation.
+    pub(super) async fn poll(&self, assignments: &mpsc::Sender<Assignment>) {
+        let mut outage = OutageLogger::default();
+        let mut polls = Polls::default();
+        loop {
+            self.carry_ends(&mut polls).await;
+            let number = self.calls.as_ref().map(Pool::poll_begins);
+            let answer = self.ask(&mut polls).await;
+            let is_taken = match answer {
+                None => continue,
+                Some(Ok(Ok(news))) => {
+                    outage.resolve("the engine is there");
+                    // Where it is not current, a deposed engine answers that does not know it yet: not for long.
+                    let is_current = self.is_current(news.epoch).await;
+                    let is_taken = is_current && news.ends_taken;
+                    if is_current && self.take(news, &mut polls, number, assignments).await.is_err() {
+                        return;
+                    }
+                    is_taken
+                }
+                Some(Ok(Err(EngineFault::Dropped))) => {
+                    warn!(worker = %self.who.incarnation, "dropped by the engine");
+                    return;
+                }
+                Some(Ok(Err(fault))) => {
+                    outage.report(&away(self.link.addresses(), &fault), ENGINE_AWAY_HINT);
+                    false
+                }
+                Some(Err(error)) => {
+                    outage.report(&away(self.link.addresses(), &ErrorChain(&error)), ENGINE_AWAY_HINT);
+                    false
+                }
+            };
+            if !is_taken {
+                sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+
+    /// Lets ends that are there go with the next poll. What was told a moment ago may end in a moment, and is waited for.
+    async fn carry_ends(&self, polls: &mut Polls<'_>) {
+        let Some(pool) = &self.calls else { return };
+        if polls.carried.is_some() || polls.beside.is_some() {
+            return;
+        }
+        let limit = if polls.was_told_to_run { FIRST_END_WAIT } else { Duration::ZERO };
+        polls.carried = timeout(limit, pool.next_reports()).await.ok();
+    }
+
+    /// One poll. What ends meanwhile is reported beside it, unless the poll carries ends itself. `None`: it was given up,
+    /// because it carries the last ends of a worker that is to stop, and could wait for long.
+    async fn ask<'a>(
+        &'a self,
+        polls: &mut Polls<'a>,
+    ) -> Option<Result<Result<PollReply, EngineFault>, CallError>> {
+        let Polls { cursor, carried, beside, .. } = polls;
+        let groups = carried.as_ref().map(|batch| batch.groups.clone()).unwrap_or_default();
+        let activity = self.activity(carried.as_ref()).await;
+        // Where something is still to end, the next poll will be needed soon.
+        let may_wait = match (&self.calls, &carried) {
+            (Some(pool), Some(_)) => activity.tasks == 0 && !pool.is_closed(),
+            _ => true,
+        };
+        let (cursor, wait_ms) = (*cursor, if may_wait { POLL_WAIT_MS } else { 0 });
+        let limit = CALL_TIMEOUT + Duration::from_millis(wait_ms);
+        let call = self.link.call(|c| async move {
+            c.poll(within(limit), self.who, activity, cursor, groups, wait_ms).await
+        });
+        let mut call = pin!(call);
+        let Some(pool) = &self.calls else { return Some(call.await) };
+        loop {
+            tokio::select! {
+                answer = &mut call => return Some(answer),
+                () = end_of(beside), if beside.is_some() => *beside = None,
+                batch = pool.next_reports(), if carried.is_none() && beside.is_none() => {
+                    *beside = Some(Box::pin(self.report_ends(pool, batch)));
+                }
+                () = pool.closing(), if carried.is_some() && may_wait => return None,
+            }
+        }
+    }
+
+    /// What the worker does, as a poll tells it that carries these ends.
+    async fn activity(&self, carried: Option<&Batch>) -> Activity {
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let (running_ms, longest_ms) = self.shared.timer.running_and_longest_ms();
+        let held = self.calls.as_ref().map_or(0, Pool::count);
+        Activity {
+            holding: self.holding.lock().await.clone(),
+            blocked_on: self.shared.blocked_on(),
+            running_ms,
+            longest_ms,
+            tasks: count(held.saturating_sub(carried.map_or(0, Batch::count))),
+            stopping: count(self.calls.as_ref().map_or(0, Pool::stopping)),
+        }
+    }
+
+    /// Takes what poll `number` was answered with.
+    async fn take(
+        &self,
+        news: PollReply,
+        polls: &mut Polls<'_>,
+        number: Option<u64>,
+        assignments: &mpsc::Sender<Assignment>,
+    ) -> Result<(), Hangup> {
+        if !news.shards.is_empty() {
+            self.shared.shards.set(news.shards);
+        }
+        polls.was_told_to_run = news.orders.iter().any(|order| matches!(order, Order::Run(_)));
+        if let (Some(pool), Some(number)) = (&self.calls, number) {
+            take_orders(pool, &mut polls.cursor, news.epoch, news.first_order, news.orders);
+            pool.poll_answered(number);
+            if news.ends_taken
+                && let Some(batch) = polls.carried.take()
+            {
+                pool.acknowledge(batch);
+            }
+        }
+        let mut holding = self.holding.lock().await;
+        holding.retain(|k| !news.revoked.contains(k));
+        self.shared.revoke(&news.revoked);
+        for assignment in news.assignments {
+            holding.push(assignment.key.clone());
+            self.shared.queue(&assignment.key);
+            assignments.send(assignment).map_err(|_| Hangup)?;
+        }
+        Ok(())
+    }
+
+    /// Sends ends until they are acknowledged.
+    async fn report_ends(&self, pool: &Pool, batch: Batch) {
+        loop {
+            let groups = batch.groups.clone();
+            let call =
+                self.link.call(|c| async move { c.finished(within(CALL_TIMEOUT), self.who, groups).await });
+            match call.await {
+                Ok(Ok(epoch)) if self.is_current(epoch).await => break,
+                Ok(Ok(_)) => {}
+                Ok(Err(fault)) => debug!(%fault, "ends of tasks are not taken yet"),
+                Err(error) => debug!(%error, "ends of tasks did not come through"),
+            }
+            sleep(RETRY_DELAY).await;
+        }
+        pool.acknowledge(batch);
+    }
+}
+
+/// Waits for the end of such a call, if there is one.
+async fn end_of(call: &mut Option<ReportCall<'_>>) {
+    match call {
+        Some(call) => call.await,
+        None => pending().await,
+    }
+}
+
+/// Takes what is new among the orders of a poll's answer, the first of which has this number.
+fn take_orders(
+    pool: &Pool,
+    cursor: &mut OrderCursor,
+    epoch: EngineEpoch,
+    first: u64,
+    mut orders: Vec<Order>,
+) {
+    let all = epoch != cursor.epoch;
+    if all {
+        *cursor = OrderCursor { epoch, next: first };
+    }
+    // Those below the cursor were taken from an earlier answer.
+    let known = usize::try_from(cursor.next.saturating_sub(first)).unwrap_or(usize::MAX);
+    orders.drain(..known.min(orders.len()));
+    cursor.next = cursor.next.max(first) + orders.len() as u64;
+    pool.take(orders, all);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! A worker with two functions, and an engine that gives it tasks and takes their ends as a test says.
+
+use std::{
+    net::Ipv4Addr,
+    sync::{Arc, Mutex, mpsc},
+};
+
+use syncline_engine::rpc::{
+    EngineAddresses, JobSetup, RegisterReply, Token, WorkerHello, WorkerKey, WorkerService,
+    WorkerServiceClient, accept, answer_calls, channel, hello::Role,
+};
+use syncline_ps::PsError;
+use syncline_scheduler::{
+    core::TaskReport,
+    ids::{Incarnation, JobId},
+    tasks::{BlobValue, Bytes, FunctionId, OrderGroup, ReportGroup, TaskIndex, TaskOrder},
+};
+use tarpc::{context::Context, server::Channel};
+use tokio::{net::TcpListener, runtime::Handle, sync::mpsc as async_mpsc};
+
+use super::*;
+use crate::{
+    functions::{Function, Registry, Salt, ValueStore},
+    worker::{calls::CallEnvironment, executor::Shared, lock::lock, session::Link},
+};
+
+const SHORT: Function<(), u64> = Function::new("short");
+/// Ends when the test says so.
+const LONG: Function<(), u64> = Function::new("long");
+
+/// What the engine heard: the tasks whose ends came with a poll, or beside one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Heard {
+    Poll(Vec<u32>),
+    Finished(Vec<u32>),
+}
+
+impl Heard {
+    fn ends(&self) -> &[u32] {
+        match self {
+            Self::Poll(ends) | Self::Finished(ends) => ends,
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Engine {
+    /// What the first poll is answered with.
+    orders: Arc<Mutex<Vec<Order>>>,
+    /// So often ends are not taken.
+    refusals: Arc<Mutex<u32>>,
+    heard: async_mpsc::UnboundedSender<Heard>,
+}
+
+impl Engine {
+    fn hear(&self, heard: Heard) -> bool {
+        let has_ends = !heard.ends().is_empty();
+        let _ = self.heard.send(heard);
+        let mut refusals = lock(&self.refusals);
+        let refused = has_ends && *refusals > 0;
+        *refusals -= u32::from(refused);
+        !refused
+    }
+}
+
+fn numbers(groups: &[ReportGroup]) -> Vec<u32> {
+    groups.iter().flat_map(|group| &group.ended).map(|end| end.task.0).collect()
+}
+
+impl WorkerService for Engine {
+    async fn register(self, _: Context, _: WorkerHello) -> Result<RegisterReply, EngineFault> {
+        Err(EngineFault::Dropped)
+    }
+
+    /// With nothing to say it waits for ever if it may.
+    async fn poll(
+        self,
+        _: Context,
+        _: WorkerKey,
+        _: Activity,
+        _: OrderCursor,
+        ended: Vec<ReportGroup>,
+        wait_ms: u64,
+    ) -> Result<PollReply, EngineFault> {
+        let ends_taken = self.hear(Heard::Poll(numbers(&ended)));
+        let orders = std::mem::take(&mut *lock(&self.orders));
+        if ends_taken && orders.is_empty() && wait_ms > 0 {
+            pending().await
+        }
+        let (epoch, assignments, revoked, shards) = (EngineEpoch(1), Vec::new(), Vec::new(), Vec::new());
+        Ok(PollReply { epoch, assignments, revoked, shards, first_order: 0, orders, ends_taken })
+    }
+
+    async fn finished(
+        self,
+        _: Context,
+        _: WorkerKey,
+        groups: Vec<ReportGroup>,
+    ) -> Result<EngineEpoch, EngineFault> {
+        match self.hear(Heard::Finished(numbers(&groups))) {
+            true => Ok(EngineEpoch(1)),
+            false => Err(EngineFault::Store { cause: "a test".into() }),
+        }
+    }
+
+    async fn report(self, _: Context, _: WorkerKey, _: Vec<TaskReport>) -> Result<EngineEpoch, EngineFault> {
+        Err(EngineFault::Dropped)
+    }
+
+    async fn setup(self, _: Context, _: JobId) -> Result<JobSetup, EngineFault> {
+        Err(EngineFault::Dropped)
+    }
+
+    async fn leave(self, _: Context, _: WorkerKey) -> Result<(), EngineFault> {
+        Ok(())
+    }
+}
+
+/// All values are small here.
+struct NoStore;
+
+impl ValueStore for NoStore {
+    fn put(&self, _: Salt, _: &[u8]) -> Result<BlobValue, PsError> {
+        Err(PsError::Canceled)
+    }
+
+    fn get(&self, _: &BlobValue) -> Result<Bytes, PsError> {
+        Err(PsError::Canceled)
+    }
+}
+
+fn run(function: FunctionId, task: u32) -> Order {
+    let task = TaskOrder { task: TaskIndex(task), attempt: 1, args: Vec::new(), after: Vec::new() };
+    let job = "tasks".parse().unwrap();
+    Order::Run(OrderGroup { job, nonce: 1, function, slots: 1, run_limit_ms: None, tasks: vec![task] })
+}
+
+/// A worker that polls, and what one sees of it.
+struct Rig {
+    pool: Pool,
+    heard: async_mpsc::UnboundedReceiver<Heard>,
+    end_long: mpsc::Sender<()>,
+}
+
+impl Rig {
+    async fn start(orders: Vec<Order>, refusals: u32) -> Self {
+        let (hear, heard) = async_mpsc::unbounded_channel();
+        let (orders, refusals) = (Arc::new(Mutex::new(orders)), Arc::new(Mutex::new(refusals)));
+        let engine = Engine { orders, refusals, heard: hear };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address: EngineAddresses = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let token = Token::generate();
+        let serve = move |_, stream| answer_calls(channel(stream).execute(engine.clone().serve()));
+        tokio::spawn(accept(listener, token.clone(), &[Role::Worker], serve));
+        let open = |transport| WorkerServiceClient::new(tarpc::client::Config::default(), transport).spawn();
+        let link = Link::new(address, Role::Worker, token, open);
+
+        let (end_long, ended) = mpsc::channel();
+        let ended = Mutex::new(ended);
+        let mut registry = Registry::new();
+        registry.register(SHORT, || 1u64).unwrap();
+        let long = move || lock(&ended).recv().map_or(0, |()| 2u64);
+        registry.register(LONG, long).unwrap();
+        let pool = Pool::start(registry, 2, CallEnvironment::new(NoStore, Handle::current())).unwrap();
+        let registered = RegisterReply { epoch: EngineEpoch(1), incarnation: Incarnation(1), silence_ms: 1 };
+        let session = Session::new(link, &registered, Arc::<Shared>::default(), Some(pool.clone()));
+        let (assignments, _) = mpsc::channel();
+        tokio::spawn(async move { session.poll(&assignments).await });
+        Self { pool, heard, end_long }
+    }
+
+    /// The next call that is as `wanted`.
+    async fn until(&mut self, wanted: impl Fn(&Heard) -> bool) -> Heard {
+        loop {
+            let heard = self.heard.recv().await.unwrap();
+            if wanted(&heard) {
+                return heard;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn ends_are_repeated_until_they_are_taken() {
+    let mut rig = Rig::start(vec![run(SHORT.id(), 0)], 2).await;
+    for _ in 0..3 {
+        let heard = rig.until(|heard| !heard.ends().is_empty()).await;
+        assert_eq!(heard.ends(), [0]);
+    }
+}
+
+#[tokio::test]
+async fn what_ends_while_a_poll_waits_is_reported_beside_it() {
+    let mut rig = Rig::start(vec![run(LONG.id(), 0), run(SHORT.id(), 1)], 0).await;
+    let first = rig.until(|heard| !heard.ends().is_empty()).await;
+    assert_eq!(first.ends(), [1]);
+    // The engine has nothing more to say, and a poll waits for ever: on a busy machine it does already.
+    if matches!(first, Heard::Poll(_)) {
+        rig.until(|heard| *heard == Heard::Poll(Vec::new())).await;
+    }
+    rig.end_long.send(()).unwrap();
+    assert_eq!(rig.until(|heard| !heard.ends().is_empty()).await, Heard::Finished(vec![0]));
+}
+
+#[tokio::test]
+async fn a_worker_that_is_to_stop_hears_at_once_that_its_last_end_is_taken() {
+    let mut rig = Rig::start(vec![run(SHORT.id(), 0)], 0).await;
+    rig.until(|heard| !heard.ends().is_empty()).await;
+    rig.pool.close();
+    while !rig.pool.is_done() {
+        tokio::task::yield_now().await;
+    }
+}

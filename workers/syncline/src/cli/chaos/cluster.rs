@@ -1,0 +1,138 @@
+//! The cluster of a chaos run: one `syncline up` with workers that train, and workers with functions beside it.
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use syncline_workers::client::{Client, RunningCluster, load_token};
+
+use crate::cli::{CliError, Failure};
+
+/// Workers with functions.
+const FUNCTION_WORKERS: usize = 2;
+
+/// A running cluster. Dropping it ends everything.
+pub(super) struct ChaosCluster {
+    pub client: Client,
+    /// `None` only while one is replaced.
+    function_workers: Mutex<Vec<Option<Child>>>,
+    first: RunningCluster,
+    up: Child,
+}
+
+impl ChaosCluster {
+    /// Starts everything in this folder, and waits until it is ready.
+    pub(super) fn start(dir: &Path) -> Result<Self, Failure> {
+        let cannot_start = |source| CliError::Path { path: "this program".into(), source };
+        let logs = fs::File::create(dir.join("up.log"))
+            .map_err(|source| CliError::Path { path: dir.to_owned(), source })?;
+        let mut up = this_program().map_err(cannot_start)?;
+        up.args(["up", "--listen", "127.0.0.1:0", "--workers", "2", "--shards", "2", "--step-ms", "5"]);
+        // What happens to the Redis server must not happen to that of anybody else.
+        up.env_remove("SYNCLINE_REDIS").env_remove("SYNCLINE_TOKEN_FILE");
+        up.args(["--slowdown", "1,2", "--state-dir"]).arg(dir).stdout(Stdio::piped()).stderr(logs);
+        let mut up = up.spawn().map_err(cannot_start)?;
+        // It says where everything is when everything is ready. One that nobody listens to would end.
+        let said = up.stdout.take().map(BufReader::new);
+        let mut lines = said.into_iter().flat_map(BufRead::lines);
+        while lines.next().transpose().map_err(cannot_start)?.is_some_and(|line| !line.starts_with("next")) {}
+        let running = RunningCluster::load(dir).map_err(cannot_start)?;
+        let Some(first) = running else {
+            let _ = up.wait();
+            let missing = format!("`syncline up` ended, {} says why", dir.join("up.log").display());
+            return Err(CliError::NotReady { after_s: 0, missing }.into());
+        };
+        let client = Client::new(first.engine, load_token(&first.token_file)?);
+        let cluster = Self { client, function_workers: Mutex::default(), first, up };
+        for _ in 0..FUNCTION_WORKERS {
+            let worker = cluster.start_worker().map_err(cannot_start)?;
+            cluster.workers().push(Some(worker));
+        }
+        Ok(cluster)
+    }
+
+    /// Process ids by name, those of functions included. None of a process that has ended: its number may be that of another
+    /// program by now, which is none of our business.
+    pub(super) fn processes(&self) -> BTreeMap<String, u32> {
+        let written = RunningCluster::load(&self.first.state_dir).ok().flatten();
+        let mut all = written.map(|running| running.processes).unwrap_or_default();
+        all.retain(|_, pid| parent_of(*pid) == Some(self.up.id()));
+        for (number, worker) in self.workers().iter_mut().enumerate() {
+            // Its number stays its own until we have asked how it ended.
+            if let Some(worker) = worker
+                && matches!(worker.try_wait(), Ok(None))
+            {
+                all.insert(format!("functions-{number}"), worker.id());
+            }
+        }
+        all
+    }
+
+    /// Whether `syncline up` has ended, which nobody has asked for.
+    pub(super) fn has_ended(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.up.id())).unwrap_or_default();
+        status.lines().all(|line| !line.starts_with("State:")) || status.contains("State:\tZ")
+    }
+
+    /// Where Redis is, with its password.
+    pub(super) fn redis_url(&self) -> Option<String> {
+        self.first.redis_url()
+    }
+
+    /// Starts those workers again that have ended: what `syncline up` does for all others.
+    pub(super) fn restart_workers(&self) {
+        for worker in self.workers().iter_mut() {
+            let has_ended = worker.as_mut().is_none_or(|worker| !matches!(worker.try_wait(), Ok(None)));
+            if has_ended {
+                *worker = self.start_worker().ok();
+            }
+        }
+    }
+
+    fn start_worker(&self) -> std::io::Result<Child> {
+        let mut worker = this_program()?;
+        worker.args(["chaos-worker", "--exit-with-parent", "--engine", &self.first.engine.to_string()]);
+        worker.arg("--token-file").arg(&self.first.token_file).stderr(Stdio::null());
+        worker.stdin(Stdio::piped()).spawn()
+    }
+
+    fn workers(&self) -> MutexGuard<'_, Vec<Option<Child>>> {
+        self.function_workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ChaosCluster {
+    fn drop(&mut self) {
+        for mut worker in self.workers().drain(..).flatten() {
+            let _ = worker.kill();
+            let _ = worker.wait();
+        }
+        signal(self.up.id(), "TERM");
+        let _ = self.up.wait();
+    }
+}
+
+/// Another process of this program, without anything on its stdin.
+fn this_program() -> std::io::Result<Command> {
+    let mut command = Command::new(env::current_exe()?);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    Ok(command)
+}
+
+/// The parent of a process that is there.
+fn parent_of(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+}
+
+/// Sends a signal, by name; `false` if the process is gone.
+pub(super) fn signal(pid: u32, name: &str) -> bool {
+    let sent =
+        Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null()).status();
+    sent.is_ok_and(|status| status.success())
+}

@@ -1,0 +1,39 @@
+//! `syncline chaos`: accidents of all processes of a cluster.
+
+use std::process::Stdio;
+
+use crate::rig::{Ended, command, folder, syncline};
+
+#[test]
+fn random_graphs_and_trainings_are_as_they_have_to_be_while_processes_are_killed() {
+    let dir = folder();
+    let place = dir.path().join("state");
+    let run = syncline(&["chaos", "--minutes", "0.1", "--seed", "7", "--state-dir", place.to_str().unwrap()]);
+    let run = run.ok();
+    let (first, second) = run.out.trim().split_once('\n').unwrap();
+    assert!(first.starts_with("seed 7: ") && first.ends_with(" trainings are as they have to be"), "{first}");
+    assert!(second.starts_with("accidents: "), "{second}");
+    assert!(run.err.starts_with("seed 7, state "), "{}", run.err);
+}
+
+#[test]
+fn what_is_not_as_it_has_to_be_ends_the_run_with_its_seed_and_the_state_kept() {
+    let dir = folder();
+    let place = dir.path().to_str().unwrap();
+    let mut chaos = command(&["chaos", "--minutes", "30", "--seed", "8", "--state-dir", place]);
+    let mut chaos = chaos.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Whoever cancels a graph of the run makes it go wrong. It may end before, or the engine be killed meanwhile.
+    while chaos.try_wait().unwrap().is_none() {
+        let jobs = syncline(&["jobs", "--json", "--state-dir", place]);
+        let jobs: Vec<serde_json::Value> = serde_json::from_str(&jobs.out).unwrap_or_default();
+        let ids = jobs.iter().filter_map(|job| job["id"].as_str());
+        for id in ids.filter(|id| !id.contains('~')) {
+            syncline(&["cancel", id, "--grace", "0s", "--state-dir", place]);
+        }
+    }
+    let run = Ended::from(chaos.wait_with_output().unwrap());
+    assert_eq!(run.code, 1, "{run:#?}");
+    assert!(run.err.contains("[E540]") && run.err.contains("was canceled"), "{run:#?}");
+    assert!(run.err.contains(&format!("seed 8, state kept in {place}")), "{run:#?}");
+    assert!(dir.path().join("logs").is_dir());
+}

@@ -1,0 +1,165 @@
+//! General tasks through faults of single parts: workers that hang or are cut off, a Redis that is full, forgets scripts, closes
+//! connections, or lost its last moment, and a leader that slept while another led.
+
+use std::{fs, path::Path, time::Instant};
+
+use syncline::{CallOptions, Client, EngineAddresses, TaskGraph, TaskHandle};
+use syncline_engine::store::keys::JobKeys;
+use syncline_scheduler::ids::JobId;
+
+use crate::{
+    cluster::{Cluster, PATIENCE, number},
+    graphs::{ATTEMPT, Expected, HOLD, STEP, STEPS, SUM, function_worker, function_worker_of},
+    network::Network,
+    store::cut_tail,
+    two_engines::until_led_by,
+};
+
+/// Returns when there is this file.
+async fn until_written(file: &Path) {
+    let deadline = Instant::now() + PATIENCE;
+    while !file.exists() {
+        assert!(Instant::now() < deadline, "{} is not there", file.display());
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+/// A task that tells which attempt counts, with a folder of its own, and one that takes this and waits for the end of the test.
+struct Attempted {
+    job: JobId,
+    folder: std::path::PathBuf,
+    sum: TaskHandle<u64>,
+}
+
+impl Attempted {
+    async fn submit(cluster: &Cluster, id: &str) -> Self {
+        let folder = cluster.dir.path().join(id);
+        fs::create_dir(&folder).unwrap();
+        let place = folder.display().to_string();
+        let mut graph = TaskGraph::new(id);
+        // It takes the whole of a worker, so that the one that has it has nothing else.
+        let all = CallOptions::new().slots(2).crash_retries(100);
+        let attempt = graph.call_with(&all, ATTEMPT, (place.clone(),));
+        let last = graph.call_with(&CallOptions::new().after(&attempt), HOLD, (place, 0));
+        let sum = graph.call(SUM, (&vec![attempt, last],));
+        let job = cluster.client().submit_tasks(&graph).await.unwrap();
+        Self { job, folder, sum }
+    }
+
+    async fn until_begun(&self, attempt: u16) {
+        until_written(&self.folder.join(format!("began-{attempt}"))).await;
+    }
+
+    fn end(&self, attempt: u16) {
+        fs::write(self.folder.join(format!("end-{attempt}")), "").unwrap();
+    }
+
+    /// The second attempt counts, whatever the first has said since.
+    async fn check(&self, cluster: &Cluster) {
+        fs::write(self.folder.join("go"), "").unwrap();
+        assert_eq!(cluster.client().get(&self.job, &self.sum).await.unwrap(), 2 + 7);
+        assert_eq!(cluster.until_over(&self.job).await["state"], "done");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_worker_had_that_hangs_or_is_cut_off_runs_elsewhere_and_its_late_report_changes_nothing() {
+    let cluster = Cluster::start(1, 0, "").await;
+    let network = Network::to(&cluster.engine_address).await;
+    let hung = function_worker(&cluster);
+    let of_hung = Attempted::submit(&cluster, "hung").await;
+    of_hung.until_begun(1).await;
+    let _cut = function_worker_of(&cluster, &network.address);
+    let of_cut = Attempted::submit(&cluster, "cut").await;
+    of_cut.until_begun(1).await;
+
+    hung.signal("STOP");
+    network.cut();
+    // The function behind the cut ends; the other one ends when its process goes on. The next attempts end at once.
+    for task in [&of_hung, &of_cut] {
+        task.end(1);
+        task.end(2);
+    }
+    let _others = [function_worker(&cluster), function_worker(&cluster)];
+    for task in [&of_hung, &of_cut] {
+        cluster.until(&task.job, |summary| number(summary, "tasks_done") == 1).await;
+    }
+    hung.signal("CONT");
+    network.mend();
+    // Both have said what they had to say when they are there under another number.
+    cluster.until_there(|ids| ids.len() == 4).await;
+    for task in [&of_hung, &of_cut] {
+        task.check(&cluster).await;
+    }
+    Expected::submit(&cluster, "next", None).await.check(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_is_full_forgets_scripts_closes_connections_or_lost_its_last_moment_costs_a_graph_nothing()
+ {
+    let mut cluster = Cluster::start(1, 0, "").await;
+    let _functions = [function_worker(&cluster), function_worker(&cluster)];
+    let ask = async |cluster: &Cluster, words: &[&str]| {
+        // It may close our own connection as well.
+        let _ = cluster.store.query::<String>("accident", words).await;
+    };
+    let graph = Expected::submit(&cluster, "full", None).await;
+    let until_done = async |cluster: &Cluster, part: u64| {
+        let enough = STEPS * part / 6;
+        cluster.until(&graph.job, |summary| number(summary, "tasks_done") >= enough).await;
+    };
+    until_done(&cluster, 1).await;
+    ask(&cluster, &["SCRIPT", "FLUSH"]).await;
+    until_done(&cluster, 2).await;
+    ask(&cluster, &["CLIENT", "KILL", "TYPE", "normal"]).await;
+    until_done(&cluster, 3).await;
+
+    ask(&cluster, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    let client = cluster.client();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let notes = client.status(&graph.job).await.unwrap().notes;
+        if notes.iter().any(|note| note.contains("OOM")) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "nobody says that Redis is full: {notes:?}");
+    }
+    ask(&cluster, &["CONFIG", "SET", "maxmemory", "0"]).await;
+    until_done(&cluster, 4).await;
+
+    // As a replica has it that takes over and lagged: first under an engine that lives, then under one that knows nothing.
+    cut_tail(&mut cluster);
+    until_done(&cluster, 5).await;
+    cluster.kill_engine();
+    cut_tail(&mut cluster);
+    cluster.start_engine();
+    graph.check(&cluster).await;
+    Expected::submit(&cluster, "next", None).await.check(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_slept_while_another_led_stores_no_job_and_no_end() {
+    let cluster = Cluster::start_with_standby(1, 0, "").await;
+    until_led_by(&cluster, "test").await;
+    let _function = function_worker(&cluster);
+    let task = Attempted::submit(&cluster, "slept").await;
+    task.until_begun(1).await;
+    let old = Client::new(cluster.engine_address.parse::<EngineAddresses>().unwrap(), cluster.token.clone());
+    // Its connection is open, so that what it asks lies there when the leader wakes.
+    old.engine().await.unwrap();
+    let engine = cluster.engine.as_ref().unwrap();
+    engine.signal("STOP");
+    let mut graph = TaskGraph::new("stale");
+    graph.call(STEP, (1,));
+    let submitted = tokio::spawn(async move { old.submit_tasks(&graph).await });
+    until_led_by(&cluster, "standby").await;
+    task.end(1);
+    engine.signal("CONT");
+    let refused = submitted.await.unwrap().unwrap_err().to_string();
+    assert!(refused.contains("[E136]"), "{refused}");
+    let stale = JobKeys::new(&"stale".parse().unwrap());
+    assert!(cluster.store.hash("look", &stale.state).await.unwrap().is_empty(), "it stored a job");
+    assert!(cluster.client().jobs().await.unwrap().iter().all(|job| job.id.as_str() != "stale"));
+    fs::write(task.folder.join("go"), "").unwrap();
+    assert_eq!(cluster.client().get(&task.job, &task.sum).await.unwrap(), 1 + 7);
+}
