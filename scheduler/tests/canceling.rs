@@ -53,8 +53,8 @@ fn states(core: &Core) -> Vec<TaskState> {
     views.iter().map(|view| view.state).collect()
 }
 
-fn because(core: &Core, task: usize) -> String {
-    core.task_views(&id(), &TaskQuery::default(), CANCELED_US).unwrap()[task].because.clone()
+fn reason(core: &Core, task: usize) -> String {
+    core.task_views(&id(), &TaskQuery::default(), CANCELED_US).unwrap()[task].reason.clone()
 }
 
 fn phase(core: &Core) -> Phase {
@@ -66,7 +66,7 @@ fn last_event(core: &mut Core) -> Vec<(&'static str, String)> {
     core.take_commits(CANCELED_US).into_values().next().unwrap().events.pop().unwrap()
 }
 
-/// What the worker is told: `r` to run, `c` recall, `s` stop, each with the places of the tasks.
+/// What the worker is told: `r` to run, `c` recall, `s` stop, each with the indices of the tasks.
 fn told(effects: &[Effect]) -> Vec<(char, Vec<u32>)> {
     let order = |order: &Order| match order {
         Order::Run(group) => ('r', group.tasks.iter().map(|order| order.task.0).collect()),
@@ -88,8 +88,8 @@ fn what_runs_is_told_to_stop_and_what_waits_for_it_is_over_at_once() {
     assert_eq!(told(&effects), [('c', vec![2]), ('s', vec![0, 1])]);
     assert_eq!(states(&core), [TaskState::Leased, TaskState::Leased, TaskState::Canceled]);
     assert_eq!(core.task_job(&id()).unwrap().word(), "canceling");
-    assert!(because(&core, 0).ends_with("it is given up in 10.0 s"), "{}", because(&core, 0));
-    assert!(because(&core, 2).ends_with(": too dear"), "{}", because(&core, 2));
+    assert!(reason(&core, 0).ends_with("it is given up in 10.0 s"), "{}", reason(&core, 0));
+    assert!(reason(&core, 2).ends_with(": too dear"), "{}", reason(&core, 2));
     let event = last_event(&mut core);
     assert!(event.contains(&("what", "canceling".into())) && event.contains(&("reason", "too dear".into())));
 }
@@ -139,7 +139,7 @@ fn who_cancels_again_can_shorten_the_grace_and_not_lengthen_it() {
     assert!(told(&cancel(&mut core, CANCELED_US, "second", 60_000).unwrap()).is_empty());
     core.handle(CANCELED_US + 10_000_000, Input::Tick).unwrap();
     assert_eq!(phase(&core), Phase::Canceled);
-    assert!(because(&core, 0).ends_with(": first"));
+    assert!(reason(&core, 0).ends_with(": first"));
 
     let mut core = self::core();
     cancel(&mut core, CANCELED_US, "", 10_000).unwrap();

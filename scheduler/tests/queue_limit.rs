@@ -79,8 +79,8 @@ fn failed(core: &Core) -> Option<(String, String)> {
 #[test]
 fn a_task_that_nobody_begins_in_time_fails_and_says_why_nobody_did() {
     let mut core = call();
-    let because = view(&core).because;
-    assert_eq!(because, "there is no worker that runs tasks; it fails in 5.0 s if nobody begins it");
+    let reason = view(&core).reason;
+    assert_eq!(reason, "there is no worker that runs tasks; it fails in 5.0 s if nobody begins it");
     tick(&mut core, NOW_US + LIMIT_US - 1);
     assert_eq!(view(&core).state, TaskState::Ready);
     tick(&mut core, NOW_US + LIMIT_US);
@@ -132,9 +132,9 @@ fn while_the_graph_is_paused_nobody_waits_too_long() {
 #[test]
 fn a_training_that_no_worker_joins_in_time_fails_its_task_and_is_canceled() {
     let mut core = training();
-    let because = view(&core).because;
-    assert!(because.starts_with("job graph~0 trains for it, which is queued, and waits for"), "{because}");
-    assert!(because.ends_with("; it fails in 5.0 s if nobody begins it"), "{because}");
+    let reason = view(&core).reason;
+    assert!(reason.starts_with("job graph~0 trains for it, which is queued, and waits for"), "{reason}");
+    assert!(reason.ends_with("; it fails in 5.0 s if nobody begins it"), "{reason}");
     tick(&mut core, NOW_US + LIMIT_US);
     let (code, reason) = failed(&core).unwrap();
     assert_eq!(code, "E060");
@@ -148,7 +148,7 @@ fn a_training_that_a_worker_has_joined_waits_no_longer() {
     join(&mut core, NOW_US + 1);
     tick(&mut core, NOW_US + 2 * LIMIT_US);
     assert_eq!((view(&core).state, failed(&core)), (TaskState::Training, None));
-    assert!(!view(&core).because.contains("it fails in"), "{}", view(&core).because);
+    assert!(!view(&core).reason.contains("it fails in"), "{}", view(&core).reason);
 }
 
 #[test]

@@ -65,12 +65,12 @@ fn leased(core: &Core) -> Vec<(u32, String, u16)> {
     held.map(|view| (view.task.0, view.worker.unwrap(), view.attempts)).collect()
 }
 
-fn places(core: &Core) -> Vec<u32> {
+fn indices(core: &Core) -> Vec<u32> {
     leased(core).into_iter().map(|(task, ..)| task).collect()
 }
 
-fn because(core: &Core, task: usize) -> String {
-    views(core)[task].because.clone()
+fn reason(core: &Core, task: usize) -> String {
+    views(core)[task].reason.clone()
 }
 
 fn end(core: &mut Core, worker: u64, task: u32, attempt: u16, outcome: Outcome, now_us: u64) {
@@ -88,14 +88,14 @@ fn a_worker_is_given_no_more_than_its_memory_and_the_others_say_what_is_free() {
     let mut core = Core::new(1);
     join(&mut core, 101, 8, of(4, 0));
     submit(&mut core, vec![class(of(3, 0)), class(of(8, 0))], vec![task(0, &[]), task(0, &[]), task(1, &[])]);
-    assert_eq!(places(&core), [0]);
-    assert_eq!(because(&core, 1), "it needs 3 GiB of memory, w101 has 4 GiB of memory, 1 GiB of it free");
+    assert_eq!(indices(&core), [0]);
+    assert_eq!(reason(&core, 1), "it needs 3 GiB of memory, w101 has 4 GiB of memory, 1 GiB of it free");
     let never = "no worker that has `f` can ever hold it: it needs 8 GiB of memory, w101 has 4 GiB of memory";
-    assert_eq!(because(&core, 2), never);
+    assert_eq!(reason(&core, 2), never);
     end(&mut core, 101, 0, 1, done(), 3);
-    assert_eq!(places(&core), [1]);
+    assert_eq!(indices(&core), [1]);
     join(&mut core, 102, 1, of(16, 0));
-    assert_eq!(places(&core), [1, 2]);
+    assert_eq!(indices(&core), [1, 2]);
 }
 
 #[test]
@@ -105,9 +105,9 @@ fn gpus_are_counted_like_memory_and_tasks_that_need_neither_go_on_beside() {
     let classes = vec![class(of(0, 1)), class(of(0, 0)), class(of(0, 2))];
     let tasks = vec![task(0, &[]), task(0, &[]), task(1, &[]), task(1, &[]), task(2, &[])];
     submit(&mut core, classes, tasks);
-    assert_eq!(places(&core), [0, 2, 3]);
-    assert_eq!(because(&core, 1), "it needs 1 GPU, w1 has 1 GPU, 0 of it free");
-    assert!(because(&core, 4).ends_with("can ever hold it: it needs 2 GPUs, w1 has 1 GPU"));
+    assert_eq!(indices(&core), [0, 2, 3]);
+    assert_eq!(reason(&core, 1), "it needs 1 GPU, w1 has 1 GPU, 0 of it free");
+    assert!(reason(&core, 4).ends_with("can ever hold it: it needs 2 GPUs, w1 has 1 GPU"));
 }
 
 #[test]
@@ -116,9 +116,9 @@ fn what_follows_in_a_chain_takes_no_memory_before_it_can_begin() {
     join(&mut core, 1, 4, of(4, 0));
     // The second waits for the first; the third could use its memory meanwhile.
     submit(&mut core, vec![class(of(2, 0))], vec![task(0, &[]), task(0, &[0]), task(0, &[])]);
-    assert_eq!(places(&core), [0, 2]);
+    assert_eq!(indices(&core), [0, 2]);
     end(&mut core, 1, 0, 1, done(), 3);
-    assert_eq!(places(&core), [1, 2]);
+    assert_eq!(indices(&core), [1, 2]);
 }
 
 #[test]
@@ -155,9 +155,9 @@ fn what_is_taken_is_known_after_a_restart() {
     let mut next = Core::new(1);
     next.restore_tasks(TaskJob::load(&stored).unwrap());
     next.handle(3, Input::Tick).unwrap();
-    assert_eq!(places(&next), [0], "the other one has no room");
+    assert_eq!(indices(&next), [0], "the other one has no room");
     end(&mut next, 1, 0, 1, done(), 4);
-    assert_eq!(places(&next), [1]);
+    assert_eq!(indices(&next), [1]);
 }
 
 /// A number that follows from the one before.

@@ -113,11 +113,11 @@ fn drawn() -> impl Strategy<Value = Drawn> {
 
 /// The graph that was drawn; chains are likely, because the input 0 of `how` is the task just before.
 fn graph(drawn: &[Drawn]) -> Vec<NewTask> {
-    let task = |(place, drawn): (usize, &Drawn)| {
+    let task = |(index, drawn): (usize, &Drawn)| {
         let mut args = vec![Arg::Value(drawn.kind.bytes())];
         let (mut after, mut list) = (Vec::new(), Vec::new());
-        for (input, how) in drawn.inputs.iter().filter(|_| place > 0) {
-            let input = if input % 2 == 0 { place - 1 } else { input % place };
+        for (input, how) in drawn.inputs.iter().filter(|_| index > 0) {
+            let input = if input % 2 == 0 { index - 1 } else { input % index };
             let input = TaskRef::Task(TaskIndex(input as u32));
             match how {
                 0 => after.push(input),
@@ -126,7 +126,7 @@ fn graph(drawn: &[Drawn]) -> Vec<NewTask> {
             }
         }
         args.push(Arg::Outputs(list));
-        let name = drawn.named.then(|| format!("t{place}").parse().unwrap());
+        let name = drawn.named.then(|| format!("t{index}").parse().unwrap());
         NewTask { class: ClassIndex(0), args, after, name }
     };
     drawn.iter().enumerate().map(task).collect()
@@ -145,7 +145,7 @@ fn expected(tasks: &[NewTask]) -> Vec<Option<u64>> {
                 _ => &[],
             };
             for input in inputs {
-                let TaskRef::Task(TaskIndex(input)) = input else { panic!("a client knows places") };
+                let TaskRef::Task(TaskIndex(input)) = input else { panic!("a client knows indices") };
                 sum = sum.zip(values[*input as usize]).map(|(sum, value)| sum + value);
             }
         }
@@ -161,11 +161,11 @@ fn taken(tasks: &[NewTask]) -> BTreeSet<u32> {
         Arg::Outputs(inputs) => inputs.clone(),
         _ => vec![],
     };
-    let place = |input| match input {
-        TaskRef::Task(TaskIndex(place)) => place,
-        TaskRef::New(_) => panic!("a client knows places"),
+    let index = |input| match input {
+        TaskRef::Task(TaskIndex(index)) => index,
+        TaskRef::New(_) => panic!("a client knows indices"),
     };
-    tasks.iter().flat_map(|task| &task.args).flat_map(inputs).map(place).collect()
+    tasks.iter().flat_map(|task| &task.args).flat_map(inputs).map(index).collect()
 }
 
 type TaskKey = (JobId, u32);
@@ -506,7 +506,7 @@ fn run(graphs: &[Vec<NewTask>], parts: usize, seed: u64, slots: u32, misfortunes
             ids.iter().flat_map(|id| world.views(id)).filter(|v| !v.state.is_final()).collect();
         assert!(n < 200_000, "seed {seed}: it hangs: {open:#?}");
         for view in open {
-            assert!(!view.because.is_empty());
+            assert!(!view.reason.is_empty());
         }
         world.step(misfortunes);
     }
@@ -514,15 +514,15 @@ fn run(graphs: &[Vec<NewTask>], parts: usize, seed: u64, slots: u32, misfortunes
         assert_eq!(*world.core.task_job(id).unwrap().phase(), Phase::Done);
         let views = world.views(id);
         let taken = taken(tasks);
-        for (place, want) in expected(tasks).into_iter().enumerate() {
-            let state = views[place].state;
+        for (index, want) in expected(tasks).into_iter().enumerate() {
+            let state = views[index].state;
             match want {
-                None => assert!(matches!(state, TaskState::Skipped | TaskState::Failed), "{place}: {state}"),
+                None => assert!(matches!(state, TaskState::Skipped | TaskState::Failed), "{index}: {state}"),
                 Some(want) => {
-                    assert_eq!(state, TaskState::Done, "task {place}");
-                    let given = world.core.task_value(id, TaskIndex(place as u32)).unwrap().unwrap();
-                    if tasks[place].name.is_some() || !taken.contains(&(place as u32)) {
-                        assert_eq!(given, Value::Inline(want.to_le_bytes().to_vec().into()), "task {place}");
+                    assert_eq!(state, TaskState::Done, "task {index}");
+                    let given = world.core.task_value(id, TaskIndex(index as u32)).unwrap().unwrap();
+                    if tasks[index].name.is_some() || !taken.contains(&(index as u32)) {
+                        assert_eq!(given, Value::Inline(want.to_le_bytes().to_vec().into()), "task {index}");
                     }
                 }
             }
@@ -530,9 +530,9 @@ fn run(graphs: &[Vec<NewTask>], parts: usize, seed: u64, slots: u32, misfortunes
         let stored = &world.stored[id].graph;
         assert!(stored.leases.is_empty(), "{:?}", stored.leases);
         // What is named, or what nobody takes; the tasks that others added are taken by those.
-        let results = (0..tasks.len() as u32).filter(|place| {
-            let name = &tasks[*place as usize].name;
-            views[*place as usize].state == TaskState::Done && (name.is_some() || !taken.contains(place))
+        let results = (0..tasks.len() as u32).filter(|index| {
+            let name = &tasks[*index as usize].name;
+            views[*index as usize].state == TaskState::Done && (name.is_some() || !taken.contains(index))
         });
         assert!(stored.values.len() <= results.count(), "values that nobody needs are gone");
     }
@@ -585,14 +585,14 @@ fn run_and_cancel(tasks: &[NewTask], seed: u64, slots: u32, steps: u64, grace_ms
         world.report(worker, usize::MAX, false);
     }
     assert_eq!(world.views(&id), before, "late reports change nothing");
-    for (place, want) in expected(tasks).into_iter().enumerate() {
-        let state = before[place].state;
-        assert!(state.is_final(), "{place}: {state}");
-        assert!(state != TaskState::Done || want.is_some(), "{place}");
-        let kept = world.core.task_value(&id, TaskIndex(place as u32)).unwrap();
+    for (index, want) in expected(tasks).into_iter().enumerate() {
+        let state = before[index].state;
+        assert!(state.is_final(), "{index}: {state}");
+        assert!(state != TaskState::Done || want.is_some(), "{index}");
+        let kept = world.core.task_value(&id, TaskIndex(index as u32)).unwrap();
         let results = kept.filter(|value| *value != Value::default());
         let want = want.map(|want| Value::Inline(want.to_le_bytes().to_vec().into()));
-        assert!(results.is_none() || results == want, "{place}: {results:?}");
+        assert!(results.is_none() || results == want, "{index}: {results:?}");
     }
     assert!(world.stored[&id].graph.leases.is_empty());
 }
@@ -648,8 +648,8 @@ fn a_task_that_gathers_more_than_a_message_holds_fails_with_its_code_and_its_wor
     }
     let query = TaskQuery { first: TaskIndex(WIDTH), limit: 1, state: None, name: None };
     let gather = &core.task_views(&id, &query, 0).unwrap()[0];
-    assert_eq!(gather.state, TaskState::Failed, "{}", gather.because);
-    assert!(gather.because.contains("E054"), "{}", gather.because);
+    assert_eq!(gather.state, TaskState::Failed, "{}", gather.reason);
+    assert!(gather.reason.contains("E054"), "{}", gather.reason);
     assert_eq!(*core.task_job(&id).unwrap().phase(), Phase::Done, "it skips what depends on it");
 }
 

@@ -74,8 +74,8 @@ fn a_task_that_is_ready_has_a_job_that_says_what_it_waits_for() {
     }
     let view = view(&core, 1);
     assert_eq!((view.state, view.function.as_str()), (TaskState::Training, "train"));
-    let because = "job graph~1 trains for it, which is queued, and waits for 1 worker: none is there";
-    assert_eq!(view.because, because);
+    let reason = "job graph~1 trains for it, which is queued, and waits for 1 worker: none is there";
+    assert_eq!(view.reason, reason);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn of_many_trainings_sixteen_wait_for_workers_and_the_others_say_so() {
     let states: Vec<TaskState> = (0..20).map(|n| view(&core, n).state).collect();
     assert!(states[..16].iter().all(|state| *state == TaskState::Training), "{states:?}");
     assert!(states[16..].iter().all(|state| *state == TaskState::Ready), "{states:?}");
-    assert_eq!(view(&core, 19).because, "16 trainings of the job wait for workers before it");
+    assert_eq!(view(&core, 19).reason, "16 trainings of the job wait for workers before it");
     core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about: WorkerInfo::default() }).unwrap();
     core.handle(NOW_US, Input::Tick).unwrap();
     assert_eq!(view(&core, 16).state, TaskState::Training, "one waits for shards now, no more for workers");
@@ -180,7 +180,7 @@ fn a_graph_that_is_paused_begins_no_training() {
     core.handle(NOW_US, Input::Cancel(cancel("graph~0"))).unwrap();
     core.handle(NOW_US, Input::Tick).unwrap();
     assert_eq!(
-        (view(&core, 0).state, view(&core, 0).because.as_str()),
+        (view(&core, 0).state, view(&core, 0).reason.as_str()),
         (TaskState::Ready, "the job is paused")
     );
     core.handle(NOW_US, Input::Pause { job: id("graph"), paused: false }).unwrap();
@@ -238,8 +238,8 @@ fn trainings_that_wait_for_workers_go_on_waiting_while_their_graph_is_paused() {
     core.handle(NOW_US, Input::Pause { job: id("graph"), paused: true }).unwrap();
     core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about: one_slot() }).unwrap();
     assert_eq!(phase(&core, "graph~0"), Some(Phase::Queued));
-    let because = "job graph~0 trains for it, which is queued, and waits for its graph, which is paused: `syncline resume graph`";
-    assert_eq!(view(&core, 0).because, because);
+    let reason = "job graph~0 trains for it, which is queued, and waits for its graph, which is paused: `syncline resume graph`";
+    assert_eq!(view(&core, 0).reason, reason);
     core.handle(NOW_US, Input::Pause { job: id("graph"), paused: false }).unwrap();
     assert_eq!(phase(&core, "graph~0"), Some(Phase::Opening));
 }

@@ -6,8 +6,9 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use super::{
-    dispatcher::{CALL_TIMEOUT, EffectDispatcher, lock},
+    dispatcher::{CALL_TIMEOUT, EffectDispatcher},
     message::Message,
+    sessions::lock,
 };
 use crate::rpc::{ShardFault, within};
 

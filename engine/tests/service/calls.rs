@@ -73,7 +73,7 @@ async fn a_missing_shard_is_named_and_one_that_counts_differently_is_refused() {
     assert_eq!(client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap(), Err(missing));
     let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
     assert_eq!((about["shards_present"].as_str(), about["shards"].as_str()), ("1", "2"));
-    assert!(about["shard_trouble"].contains("parameter shard s1 is not there"), "{}", about["shard_trouble"]);
+    assert!(about["shard_problem"].contains("parameter shard s1 is not there"), "{}", about["shard_problem"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,7 +136,7 @@ async fn while_redis_is_paused_callers_are_refused_at_once_and_served_again_when
     signal("-STOP");
     let cause = until(async || {
         let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
-        about.get("store_trouble").filter(|cause| !cause.is_empty()).cloned()
+        about.get("store_problem").filter(|cause| !cause.is_empty()).cloned()
     });
     let cause = cause.await;
     assert!(cause.contains("redis gave no answer"), "{cause}");

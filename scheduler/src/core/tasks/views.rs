@@ -47,7 +47,7 @@ impl Core {
             worker: job.holder(task).map(|worker| self.worker_name(worker)),
             inputs: inputs().take(INPUTS_SHOWN).collect(),
             inputs_total: inputs().count() as u32,
-            because: self.because(job, task, now_us),
+            reason: self.reason(job, task, now_us),
         }
     }
 
@@ -58,7 +58,7 @@ impl Core {
         }
     }
 
-    fn because(&self, job: &TaskJob, task: u32, now_us: u64) -> String {
+    fn reason(&self, job: &TaskJob, task: u32, now_us: u64) -> String {
         let faults = job.faults.get(&task);
         let last = || {
             let failure = faults.and_then(|faults| faults.last.as_ref());

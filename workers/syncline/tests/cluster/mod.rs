@@ -223,12 +223,12 @@ impl Cluster {
 
     /// Stops a shard in order and, after `meanwhile`, starts it again on another port.
     pub fn restart_shard(&mut self, index: u32, meanwhile: impl FnOnce()) {
-        let place = index as usize;
-        self.shards[place].signal("TERM");
-        let ended = self.shards[place].0.wait().unwrap();
+        let slot = index as usize;
+        self.shards[slot].signal("TERM");
+        let ended = self.shards[slot].0.wait().unwrap();
         assert!(ended.success(), "{ended}");
         meanwhile();
-        self.shards[place] = self.spawn_shard(index);
+        self.shards[slot] = self.spawn_shard(index);
     }
 
     pub fn spawn_worker(&self, flags: &str) -> Process {

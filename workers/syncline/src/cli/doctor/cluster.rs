@@ -59,7 +59,7 @@ async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
     let active = answers.iter().flatten().find(|about| about.epoch.is_some());
     let mut findings: Vec<Finding> = answers.iter().map(|one| engine(one, active.is_some())).collect();
     if let Some(active) = active {
-        findings.splice(0..0, store_trouble(active));
+        findings.splice(0..0, store_problem(active));
         findings.push(shards(active));
         if let Some(client) = leading.filter(|_| active.shards_present == active.shards) {
             findings.push(transports::check(&client, cluster.token).await);
@@ -92,7 +92,7 @@ fn engine(answers: &Result<EngineStatus, Failure>, led: bool) -> Finding {
             let hint = format!("name both, here and for every shard and worker: --engine {leader},...");
             Finding::warn("engine", idles, hint)
         }
-        None if about.store_trouble.is_some() => Finding::fail(
+        None if about.store_problem.is_some() => Finding::fail(
             "engine",
             Exit::Redis,
             idles,
@@ -102,26 +102,26 @@ fn engine(answers: &Result<EngineStatus, Failure>, led: bool) -> Finding {
     }
 }
 
-fn store_trouble(about: &EngineStatus) -> Option<Finding> {
-    let trouble = about.store_trouble.as_deref()?;
+fn store_problem(about: &EngineStatus) -> Option<Finding> {
+    let problem = about.store_problem.as_deref()?;
     let hint =
         "nothing is submitted and nothing is granted until Redis takes writes again; the engine keeps trying";
-    Some(Finding::fail("redis writes", Exit::Redis, trouble, hint))
+    Some(Finding::fail("redis writes", Exit::Redis, problem, hint))
 }
 
 fn shards(about: &EngineStatus) -> Finding {
     let (present, expected) = (about.shards_present, about.shards);
     let found = format!("{present} of {expected}");
-    let trouble = about.shard_trouble.as_deref().unwrap_or_default();
+    let problem = about.shard_problem.as_deref().unwrap_or_default();
     if present != expected {
         let hint = "start the missing `syncline ps` processes; they name this engine with --engine";
-        return Finding::fail("shards", Exit::Unreachable, format!("{found}; {trouble}"), hint);
+        return Finding::fail("shards", Exit::Unreachable, format!("{found}; {problem}"), hint);
     }
-    match trouble.is_empty() {
+    match problem.is_empty() {
         true => Finding::ok("shards", found),
         false => {
             let hint = "see whether that process is stopped or cut off; its jobs wait for it";
-            Finding::warn("shards", format!("{found}; {trouble}"), hint)
+            Finding::warn("shards", format!("{found}; {problem}"), hint)
         }
     }
 }
