@@ -1,11 +1,12 @@
 //! Graphs that somebody cancels: what is told to whom, what still counts, and when the job is over.
 
 use syncline_scheduler::{
-    core::{Cancellation, Core, Effect, GraphSubmission, Input, Phase, Refused, WorkerInfo},
+    core::{Cancellation, Core, Effect, Input, Phase, Refused, WorkerInfo},
     ids::{Incarnation, JobId},
+    sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphDigest, GraphSpec, NewTask, Order,
-        Outcome, ReportGroup, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskRef, TaskState, Value,
+        Arg, Capacity, Failure, FailureCause, FunctionId, NewTask, Order, Outcome, TaskClass, TaskIndex,
+        TaskQuery, TaskRef, TaskState, Value,
     },
 };
 
@@ -28,24 +29,15 @@ fn core() -> Core {
     let capacity = Capacity { slots: 3, functions: [function.clone()].into(), ..Capacity::default() };
     let about = WorkerInfo { capacity, ..WorkerInfo::default() };
     core.handle(SUBMITTED_US, Input::WorkerJoined { worker: WORKER, about }).unwrap();
-    let task = |args| NewTask { class: ClassIndex(0), args, after: vec![], name: None };
-    let tasks = vec![task(vec![]), task(vec![]), task(vec![Arg::Output(TaskRef::Task(TaskIndex(1)))])];
-    let spec = Box::new(GraphSpec {
-        id: id(),
-        digest: GraphDigest::default(),
-        classes: vec![TaskClass::call(function)],
-        tasks,
-        complete: true,
-    });
-    let submission = GraphSubmission { spec, nonce: 1, replace: false };
+    let third = NewTask { args: vec![Arg::Output(TaskRef::Task(TaskIndex(1)))], ..new_task(0) };
+    let tasks = vec![new_task(0), new_task(0), third];
+    let submission = graph_submission(&id(), 1, vec![TaskClass::call(function)], tasks);
     core.handle(SUBMITTED_US, Input::SubmitGraph(submission)).unwrap();
     core
 }
 
 fn report(core: &mut Core, task: u32, outcome: Outcome) {
-    let ended = vec![TaskEnd { task: TaskIndex(task), attempt: 1, run_us: 1, outcome }];
-    let groups = vec![ReportGroup { job: id(), nonce: 1, ended }];
-    core.handle(CANCELED_US + 1, Input::TasksEnded { worker: WORKER, groups }).unwrap();
+    core.handle(CANCELED_US + 1, tasks_ended(WORKER, &id(), 1, vec![task_end(task, 1, outcome)])).unwrap();
 }
 
 fn states(core: &Core) -> Vec<TaskState> {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use syncline_scheduler::{
-    core::{Core, GraphSubmission, Input, Phase, StoredJob, TaskJob, WorkerInfo},
+    core::{Core, Input, Phase, StoredJob, TaskJob, WorkerInfo},
     ids::{Incarnation, JobId},
+    sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphDigest, GraphSpec, Needs, NewTask,
-        Outcome, ReportGroup, Resources, Rules, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskRef, TaskState,
-        TaskView, Value, Work,
+        Arg, Capacity, Failure, FailureCause, FunctionId, Needs, NewTask, Outcome, Resources, Rules,
+        TaskClass, TaskIndex, TaskQuery, TaskRef, TaskState, TaskView, Value, Work,
     },
 };
 
@@ -40,13 +40,11 @@ fn class(resources: Resources) -> TaskClass {
 
 fn task(class: u16, inputs: &[u32]) -> NewTask {
     let args = inputs.iter().map(|n| Arg::Output(TaskRef::Task(TaskIndex(*n)))).collect();
-    NewTask { class: ClassIndex(class), args, after: vec![], name: None }
+    NewTask { args, ..new_task(class) }
 }
 
 fn submit(core: &mut Core, classes: Vec<TaskClass>, tasks: Vec<NewTask>) {
-    let digest = GraphDigest::default();
-    let spec = Box::new(GraphSpec { id: id(), digest, classes, tasks, complete: true });
-    core.handle(1, Input::SubmitGraph(GraphSubmission { spec, nonce: 1, replace: false })).unwrap();
+    core.handle(1, Input::SubmitGraph(graph_submission(&id(), 1, classes, tasks))).unwrap();
 }
 
 fn join(core: &mut Core, worker: u64, slots: u32, resources: Resources) {
@@ -74,9 +72,8 @@ fn reason(core: &Core, task: usize) -> String {
 }
 
 fn end(core: &mut Core, worker: u64, task: u32, attempt: u16, outcome: Outcome, now_us: u64) {
-    let ended = vec![TaskEnd { task: TaskIndex(task), attempt, run_us: 1_000_000, outcome }];
-    let groups = vec![ReportGroup { job: id(), nonce: 1, ended }];
-    core.handle(now_us, Input::TasksEnded { worker: Incarnation(worker), groups }).unwrap();
+    let ended = vec![task_end(task, attempt, outcome)];
+    core.handle(now_us, tasks_ended(Incarnation(worker), &id(), 1, ended)).unwrap();
 }
 
 fn done() -> Outcome {
@@ -127,10 +124,8 @@ fn what_waits_for_much_memory_is_not_overtaken_for_ever_by_what_needs_little() {
     join(&mut core, 1, 4, of(4, 0));
     submit(&mut core, vec![class(of(1, 0)), class(of(4, 0))], vec![task(0, &[])]);
     let next = |class: u16, name: &str| {
-        let (id, digest) = (name.parse().unwrap(), GraphDigest::default());
         let classes = vec![self::class(of(1, 0)), self::class(of(4, 0)), self::class(of(0, 0))];
-        let spec = Box::new(GraphSpec { id, digest, classes, tasks: vec![task(class, &[])], complete: true });
-        Input::SubmitGraph(GraphSubmission { spec, nonce: 1, replace: false })
+        Input::SubmitGraph(graph_submission(&name.parse().unwrap(), 1, classes, vec![task(class, &[])]))
     };
     core.handle(3, next(1, "large")).unwrap();
     core.handle(4, next(0, "small")).unwrap();

@@ -3,11 +3,10 @@
 use syncline_scheduler::{
     core::{Cancellation, Core, Effect, GraphSubmission, Input, Phase, Refused, Submission, WorkerInfo},
     ids::{Incarnation, JobId},
-    sim,
+    sim::{self, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, Backoff, Capacity, ClassIndex, FunctionId, GraphDigest, GraphSpec, NewTask, Outcome,
-        PreparedTraining, ReportGroup, Rules, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskRef, TaskState,
-        TaskView, TrainingChanges, Value, Work,
+        Arg, Backoff, Capacity, FunctionId, NewTask, Outcome, PreparedTraining, Rules, TaskClass, TaskIndex,
+        TaskQuery, TaskRef, TaskState, TaskView, TrainingChanges, Value, Work,
     },
 };
 
@@ -35,7 +34,7 @@ fn classes() -> Vec<TaskClass> {
 }
 
 fn task(class: u16, args: Vec<Arg>) -> NewTask {
-    NewTask { class: ClassIndex(class), args, after: vec![], name: None }
+    NewTask { args, ..new_task(class) }
 }
 
 fn changes(changes: &TrainingChanges) -> Vec<u8> {
@@ -43,9 +42,8 @@ fn changes(changes: &TrainingChanges) -> Vec<u8> {
 }
 
 fn submission(name: &str, tasks: Vec<NewTask>, replace: bool, nonce: u32) -> Input {
-    let spec =
-        GraphSpec { id: id(name), digest: GraphDigest::default(), classes: classes(), tasks, complete: true };
-    Input::SubmitGraph(GraphSubmission { spec: Box::new(spec), nonce, replace })
+    let submission = graph_submission(&id(name), nonce, classes(), tasks);
+    Input::SubmitGraph(GraphSubmission { replace, ..submission })
 }
 
 /// A core with a graph of these tasks.
@@ -87,10 +85,8 @@ fn what_another_task_gives_says_what_is_changed() {
     let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
     core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about }).unwrap();
     let value = Value::Inline(changes(&TrainingChanges::new().epochs(9)).into());
-    let (task, attempt, run_us, outcome) = (TaskIndex(0), 1, 1, Outcome::Value(value));
-    let ended = vec![TaskEnd { task, attempt, run_us, outcome }];
-    let groups = vec![ReportGroup { job: id("graph"), nonce: 7, ended }];
-    core.handle(NOW_US, Input::TasksEnded { worker: WORKER, groups }).unwrap();
+    let ended = vec![task_end(0, 1, Outcome::Value(value))];
+    core.handle(NOW_US, tasks_ended(WORKER, &id("graph"), 7, ended)).unwrap();
     assert_eq!(core.job(&id("graph~1")).unwrap().spec().train().unwrap().1.epochs, 9);
 }
 
@@ -199,14 +195,7 @@ fn names_that_the_engine_gives_and_options_that_calls_have_are_refused() {
     assert!(matches!(refused, Refused::Reserved { .. }), "{refused}");
     let mut classes = classes();
     classes[0].rules.priority = 1;
-    let spec = GraphSpec {
-        id: id("graph"),
-        digest: GraphDigest::default(),
-        classes,
-        tasks: vec![task(0, vec![])],
-        complete: true,
-    };
-    let urgent = Input::SubmitGraph(GraphSubmission { spec: Box::new(spec), nonce: 7, replace: false });
+    let urgent = Input::SubmitGraph(graph_submission(&id("graph"), 7, classes, vec![task(0, vec![])]));
     assert!(core.handle(NOW_US, urgent).unwrap_err().to_string().starts_with("[E057]"));
     assert!(core.task_job(&id("graph")).is_none());
 }
