@@ -13,7 +13,8 @@ thread_local! {
 }
 
 /// A panic that was caught.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("panicked at {location}: {message}")]
 pub(crate) struct Caught {
     /// File and line.
     pub location: String,
@@ -22,7 +23,7 @@ pub(crate) struct Caught {
 
 /// Calls `work` and catches a panic. Whatever hook the program has is called as well.
 pub(crate) fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Caught> {
-    note_places();
+    note_locations();
     panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Caught {
         location: LOCATION.take().unwrap_or_else(|| "an unknown location".to_owned()),
         message: message(payload.as_ref()),
@@ -30,7 +31,7 @@ pub(crate) fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Caught> {
 }
 
 /// Puts in front of the program's panic hook one that notes the location.
-fn note_places() {
+fn note_locations() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let earlier = panic::take_hook();

@@ -43,7 +43,9 @@ pub(crate) async fn check(connection: &ConnectionArgs, redis: Option<&str>) -> V
 async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
     let cluster = match connection.find() {
         Ok(cluster) => cluster,
-        Err(failure) => return vec![Finding::fail("engine", failure.exit(), failure.line(), failure.hint())],
+        Err(failure) => {
+            return vec![Finding::fail("engine", failure.exit(), failure.to_string(), failure.hint())];
+        }
     };
     let (mut answers, mut leading) = (Vec::new(), None);
     for engines in cluster.engines.each() {
@@ -75,9 +77,9 @@ fn engine(answers: &Result<EngineStatus, Failure>, led: bool) -> Finding {
         Ok(about) => about,
         Err(failure) if led => {
             let hint = "another one leads; start this one again, to have a standby";
-            return Finding::warn("engine", failure.line(), hint);
+            return Finding::warn("engine", failure.to_string(), hint);
         }
-        Err(failure) => return Finding::fail("engine", failure.exit(), failure.line(), failure.hint()),
+        Err(failure) => return Finding::fail("engine", failure.exit(), failure.to_string(), failure.hint()),
     };
     let (theirs, ours) = (&about.version, env!("CARGO_PKG_VERSION"));
     let found = format!("{theirs} at {}, instance {}", about.address, about.instance);

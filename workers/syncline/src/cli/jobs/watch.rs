@@ -90,7 +90,7 @@ impl Display {
 
     /// Says once what is wrong, for as long as it is.
     fn problem(&mut self, failure: &Failure) {
-        let line = format!("cannot see the job, still watching: {}", failure.line());
+        let line = format!("cannot see the job, still watching: {failure}");
         match self {
             Self::Bar(bar) => bar.set_message(line),
             Self::Silent { problem } | Self::Lines { problem, .. } => {
