@@ -267,19 +267,25 @@ impl Cluster {
         self.store.hash("read job", &JobKeys::new(job).job).await.unwrap()
     }
 
-    /// Looks at the job in Redis until `enough` says so.
+    /// Looks at the job in Redis until `enough` says so. While the job goes on it is waited for longer: a busy machine takes
+    /// longer for the same work.
     pub async fn until(
         &self,
         job: &JobId,
         enough: impl Fn(&BTreeMap<String, String>) -> bool,
     ) -> BTreeMap<String, String> {
-        let deadline = Instant::now() + PATIENCE;
+        let began = Instant::now();
+        let (mut applied, mut deadline) = (0, began + PATIENCE);
         loop {
             let summary = self.summary(job).await;
             if enough(&summary) {
                 return summary;
             }
-            assert!(Instant::now() < deadline, "waited for too long: {summary:?}");
+            let now = Instant::now();
+            if number(&summary, "samples_applied") > applied {
+                (applied, deadline) = (number(&summary, "samples_applied"), now + PATIENCE);
+            }
+            assert!(now < deadline.min(began + 10 * PATIENCE), "waited for too long: {summary:?}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
