@@ -29,8 +29,8 @@ pub(crate) struct Origin {
 impl Origin {
     /// The path of a file in `folder`, as it is or packed with a name that ends in `.gz`.
     pub(crate) fn find(&self, folder: &Path, file: &'static str) -> Result<String, MissingData> {
-        let places = [folder.join(file), folder.join(format!("{file}.gz"))];
-        let found = places.into_iter().find(|path| path.is_file());
+        let paths = [folder.join(file), folder.join(format!("{file}.gz"))];
+        let found = paths.into_iter().find(|path| path.is_file());
         let found = found.map(|path| path.to_string_lossy().into_owned());
         let (set, home) = (self.set, self.home);
         found.ok_or_else(|| MissingData { folder: folder.to_owned(), file, set, home })

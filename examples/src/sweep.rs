@@ -50,8 +50,8 @@ fn loss(trained: &Trained) -> f64 {
 pub fn graph(id: &str, training: &PreparedTraining, rates: &[f32]) -> (TaskGraph, TaskHandle<Trial>) {
     let mut graph = TaskGraph::new(id);
     let mut trials = Vec::new();
-    for (place, rate) in rates.iter().enumerate() {
-        let options = CallOptions::new().name(format!("rate-{place}"));
+    for (index, rate) in rates.iter().enumerate() {
+        let options = CallOptions::new().name(format!("rate-{index}"));
         let changes = TrainingChanges::new().learning_rate(*rate).epochs(1);
         let trained = graph.train_with(&options, training, changes);
         trials.push(graph.call(TRIAL, (*rate, trained)));

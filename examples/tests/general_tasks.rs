@@ -68,8 +68,8 @@ async fn words_of_many_files_are_counted_as_one_would_by_hand() {
     let text = fs::read_to_string(novel).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    let files = lines.chunks(lines.len().div_ceil(20)).enumerate().map(|(place, lines)| {
-        let path = dir.path().join(format!("{place}.txt"));
+    let files = lines.chunks(lines.len().div_ceil(20)).enumerate().map(|(index, lines)| {
+        let path = dir.path().join(format!("{index}.txt"));
         fs::write(&path, lines.join("\n")).unwrap();
         path.display().to_string()
     });

@@ -33,17 +33,17 @@ fn crates_depend_only_on_those_before_them() {
         .output()
         .unwrap();
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let place = |name: &str| LINE.iter().position(|c| *c == name);
+    let position = |name: &str| LINE.iter().position(|c| *c == name);
     let packages = metadata["packages"].as_array().unwrap();
     assert_eq!(packages.len(), LINE.len());
     for package in packages {
         let name = package["name"].as_str().unwrap();
-        let own = place(name).unwrap_or_else(|| panic!("{name} is not in the line"));
+        let own = position(name).unwrap_or_else(|| panic!("{name} is not in the line"));
         // Tests may use what is built upon a crate.
         let needed = |dependency: &&serde_json::Value| dependency["kind"] != "dev";
         for dependency in package["dependencies"].as_array().unwrap().iter().filter(needed) {
             let on = dependency["name"].as_str().unwrap();
-            assert!(place(on).is_none_or(|p| p < own), "{name} depends on {on}");
+            assert!(position(on).is_none_or(|p| p < own), "{name} depends on {on}");
         }
     }
 }

@@ -1,12 +1,10 @@
 //! What the events of a job tell of the attempts at its tasks.
 
 use syncline_scheduler::{
-    core::{Core, GraphSubmission, Input, WorkerInfo},
+    core::{Core, Input, WorkerInfo},
     ids::{Incarnation, JobId},
-    tasks::{
-        Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphDigest, GraphSpec, NewTask, Outcome,
-        ReportGroup, Rules, TaskClass, TaskEnd, TaskIndex, Value, Work,
-    },
+    sim::{graph_submission, new_task, task_end, tasks_ended},
+    tasks::{Capacity, Failure, FailureCause, FunctionId, Outcome, Rules, TaskClass, Value, Work},
 };
 
 fn id() -> JobId {
@@ -26,18 +24,15 @@ fn core(tasks: usize) -> Core {
     join(&mut core, 1, 1);
     let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1 });
     let classes = vec![TaskClass { work, rules: Rules { errors: 1, ..Rules::default() } }];
-    let tasks = vec![NewTask { class: ClassIndex(0), args: vec![], after: vec![], name: None }; tasks];
-    let spec =
-        Box::new(GraphSpec { id: id(), digest: GraphDigest::default(), classes, tasks, complete: true });
-    core.handle(2, Input::SubmitGraph(GraphSubmission { spec, nonce: 1, replace: false })).unwrap();
+    let submission = graph_submission(&id(), 1, classes, vec![new_task(0); tasks]);
+    core.handle(2, Input::SubmitGraph(submission)).unwrap();
     core.take_commits(2);
     core
 }
 
 fn end(core: &mut Core, worker: u64, tasks: u32, attempt: u16, outcome: &Outcome, now_us: u64) {
-    let end = |task| TaskEnd { task: TaskIndex(task), attempt, run_us: 1, outcome: outcome.clone() };
-    let groups = vec![ReportGroup { job: id(), nonce: 1, ended: (0..tasks).map(end).collect() }];
-    core.handle(now_us, Input::TasksEnded { worker: Incarnation(worker), groups }).unwrap();
+    let ended = (0..tasks).map(|task| task_end(task, attempt, outcome.clone())).collect();
+    core.handle(now_us, tasks_ended(Incarnation(worker), &id(), 1, ended)).unwrap();
 }
 
 fn failed() -> Outcome {

@@ -1,11 +1,12 @@
 //! Graphs that somebody cancels: what is told to whom, what still counts, and when the job is over.
 
 use syncline_scheduler::{
-    core::{Cancellation, Core, Effect, GraphSubmission, Input, Phase, Refused, WorkerInfo},
+    core::{Cancellation, Core, Effect, Input, Phase, Refused, WorkerInfo},
     ids::{Incarnation, JobId},
+    sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphDigest, GraphSpec, NewTask, Order,
-        Outcome, ReportGroup, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskRef, TaskState, Value,
+        Arg, Capacity, Failure, FailureCause, FunctionId, NewTask, Order, Outcome, TaskClass, TaskIndex,
+        TaskQuery, TaskRef, TaskState, Value,
     },
 };
 
@@ -28,24 +29,15 @@ fn core() -> Core {
     let capacity = Capacity { slots: 3, functions: [function.clone()].into(), ..Capacity::default() };
     let about = WorkerInfo { capacity, ..WorkerInfo::default() };
     core.handle(SUBMITTED_US, Input::WorkerJoined { worker: WORKER, about }).unwrap();
-    let task = |args| NewTask { class: ClassIndex(0), args, after: vec![], name: None };
-    let tasks = vec![task(vec![]), task(vec![]), task(vec![Arg::Output(TaskRef::Task(TaskIndex(1)))])];
-    let spec = Box::new(GraphSpec {
-        id: id(),
-        digest: GraphDigest::default(),
-        classes: vec![TaskClass::call(function)],
-        tasks,
-        complete: true,
-    });
-    let submission = GraphSubmission { spec, nonce: 1, replace: false };
+    let third = NewTask { args: vec![Arg::Output(TaskRef::Task(TaskIndex(1)))], ..new_task(0) };
+    let tasks = vec![new_task(0), new_task(0), third];
+    let submission = graph_submission(&id(), 1, vec![TaskClass::call(function)], tasks);
     core.handle(SUBMITTED_US, Input::SubmitGraph(submission)).unwrap();
     core
 }
 
 fn report(core: &mut Core, task: u32, outcome: Outcome) {
-    let ended = vec![TaskEnd { task: TaskIndex(task), attempt: 1, run_us: 1, outcome }];
-    let groups = vec![ReportGroup { job: id(), nonce: 1, ended }];
-    core.handle(CANCELED_US + 1, Input::TasksEnded { worker: WORKER, groups }).unwrap();
+    core.handle(CANCELED_US + 1, tasks_ended(WORKER, &id(), 1, vec![task_end(task, 1, outcome)])).unwrap();
 }
 
 fn states(core: &Core) -> Vec<TaskState> {
@@ -53,8 +45,8 @@ fn states(core: &Core) -> Vec<TaskState> {
     views.iter().map(|view| view.state).collect()
 }
 
-fn because(core: &Core, task: usize) -> String {
-    core.task_views(&id(), &TaskQuery::default(), CANCELED_US).unwrap()[task].because.clone()
+fn reason(core: &Core, task: usize) -> String {
+    core.task_views(&id(), &TaskQuery::default(), CANCELED_US).unwrap()[task].reason.clone()
 }
 
 fn phase(core: &Core) -> Phase {
@@ -66,7 +58,7 @@ fn last_event(core: &mut Core) -> Vec<(&'static str, String)> {
     core.take_commits(CANCELED_US).into_values().next().unwrap().events.pop().unwrap()
 }
 
-/// What the worker is told: `r` to run, `c` recall, `s` stop, each with the places of the tasks.
+/// What the worker is told: `r` to run, `c` recall, `s` stop, each with the indices of the tasks.
 fn told(effects: &[Effect]) -> Vec<(char, Vec<u32>)> {
     let order = |order: &Order| match order {
         Order::Run(group) => ('r', group.tasks.iter().map(|order| order.task.0).collect()),
@@ -88,8 +80,8 @@ fn what_runs_is_told_to_stop_and_what_waits_for_it_is_over_at_once() {
     assert_eq!(told(&effects), [('c', vec![2]), ('s', vec![0, 1])]);
     assert_eq!(states(&core), [TaskState::Leased, TaskState::Leased, TaskState::Canceled]);
     assert_eq!(core.task_job(&id()).unwrap().word(), "canceling");
-    assert!(because(&core, 0).ends_with("it is given up in 10.0 s"), "{}", because(&core, 0));
-    assert!(because(&core, 2).ends_with(": too dear"), "{}", because(&core, 2));
+    assert!(reason(&core, 0).ends_with("it is given up in 10.0 s"), "{}", reason(&core, 0));
+    assert!(reason(&core, 2).ends_with(": too dear"), "{}", reason(&core, 2));
     let event = last_event(&mut core);
     assert!(event.contains(&("what", "canceling".into())) && event.contains(&("reason", "too dear".into())));
 }
@@ -139,7 +131,7 @@ fn who_cancels_again_can_shorten_the_grace_and_not_lengthen_it() {
     assert!(told(&cancel(&mut core, CANCELED_US, "second", 60_000).unwrap()).is_empty());
     core.handle(CANCELED_US + 10_000_000, Input::Tick).unwrap();
     assert_eq!(phase(&core), Phase::Canceled);
-    assert!(because(&core, 0).ends_with(": first"));
+    assert!(reason(&core, 0).ends_with(": first"));
 
     let mut core = self::core();
     cancel(&mut core, CANCELED_US, "", 10_000).unwrap();

@@ -241,7 +241,7 @@ fn a_job_that_is_canceled_says_why_in_its_summary_its_events_and_of_its_nodes() 
     world.plane.core.take_commits(2_000_000);
     world.plane.core.handle(2_000_000, Input::Cancel(cancel("job"))).unwrap();
     let explained = world.job("job").explain_task(&"snapshot".parse().unwrap()).unwrap();
-    assert_eq!(explained.because, ["the job was canceled before it could end: enough"]);
+    assert_eq!(explained.reasons, ["the job was canceled before it could end: enough"]);
     let commit = world.plane.core.take_commits(2_000_000).remove(&id("job")).unwrap();
     let reason = ("reason", "enough".to_owned());
     assert!(commit.summary.contains(&("state", "canceled".to_owned())) && commit.summary.contains(&reason));

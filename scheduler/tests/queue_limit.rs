@@ -1,13 +1,12 @@
 //! Tasks that fail because nobody has begun them in time.
 
 use syncline_scheduler::{
-    core::{Core, GraphSubmission, Input, Phase, StoredJob, Submission, TaskJob, WorkerInfo},
+    core::{Core, Input, Phase, StoredJob, Submission, TaskJob, WorkerInfo},
     ids::{Incarnation, JobId},
-    sim,
+    sim::{self, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphDigest, GraphSpec, NewTask, OnFailure,
-        Outcome, PreparedTraining, ReportGroup, Rules, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskState,
-        TaskView, Work,
+        Capacity, Failure, FailureCause, FunctionId, OnFailure, Outcome, PreparedTraining, Rules, TaskClass,
+        TaskQuery, TaskState, TaskView, Work,
     },
 };
 
@@ -34,15 +33,8 @@ fn class(work: Work, on_failure: OnFailure) -> TaskClass {
 /// A graph of one task, which nobody can run yet.
 fn core(class: TaskClass) -> Core {
     let mut core = Core::new(1);
-    let tasks = vec![NewTask { class: ClassIndex(0), args: vec![], after: vec![], name: None }];
-    let spec = Box::new(GraphSpec {
-        id: id(),
-        digest: GraphDigest::default(),
-        classes: vec![class],
-        tasks,
-        complete: true,
-    });
-    core.handle(NOW_US, Input::SubmitGraph(GraphSubmission { spec, nonce: 1, replace: false })).unwrap();
+    let submission = graph_submission(&id(), 1, vec![class], vec![new_task(0)]);
+    core.handle(NOW_US, Input::SubmitGraph(submission)).unwrap();
     core
 }
 
@@ -79,8 +71,8 @@ fn failed(core: &Core) -> Option<(String, String)> {
 #[test]
 fn a_task_that_nobody_begins_in_time_fails_and_says_why_nobody_did() {
     let mut core = call();
-    let because = view(&core).because;
-    assert_eq!(because, "there is no worker that runs tasks; it fails in 5.0 s if nobody begins it");
+    let reason = view(&core).reason;
+    assert_eq!(reason, "there is no worker that runs tasks; it fails in 5.0 s if nobody begins it");
     tick(&mut core, NOW_US + LIMIT_US - 1);
     assert_eq!(view(&core).state, TaskState::Ready);
     tick(&mut core, NOW_US + LIMIT_US);
@@ -103,10 +95,8 @@ fn a_task_that_a_worker_has_waits_no_longer_and_its_next_attempt_waits_anew() {
     tick(&mut core, NOW_US + 2 * LIMIT_US);
     assert_eq!(view(&core).state, TaskState::Leased);
     let failure = Failure { cause: FailureCause::Function, code: "E440".into(), reason: "no".into() };
-    let outcome = Outcome::Failed(failure);
-    let ended = vec![TaskEnd { task: TaskIndex(0), attempt: 1, run_us: 1, outcome }];
-    let groups = vec![ReportGroup { job: id(), nonce: 1, ended }];
-    core.handle(NOW_US + 2 * LIMIT_US, Input::TasksEnded { worker: WORKER, groups }).unwrap();
+    let ended = vec![task_end(0, 1, Outcome::Failed(failure))];
+    core.handle(NOW_US + 2 * LIMIT_US, tasks_ended(WORKER, &id(), 1, ended)).unwrap();
     core.handle(NOW_US + 2 * LIMIT_US, Input::WorkerGone { worker: WORKER, reason: "dead".into() }).unwrap();
     let ready_us = NOW_US + 3 * LIMIT_US;
     tick(&mut core, ready_us);
@@ -132,9 +122,9 @@ fn while_the_graph_is_paused_nobody_waits_too_long() {
 #[test]
 fn a_training_that_no_worker_joins_in_time_fails_its_task_and_is_canceled() {
     let mut core = training();
-    let because = view(&core).because;
-    assert!(because.starts_with("job graph~0 trains for it, which is queued, and waits for"), "{because}");
-    assert!(because.ends_with("; it fails in 5.0 s if nobody begins it"), "{because}");
+    let reason = view(&core).reason;
+    assert!(reason.starts_with("job graph~0 trains for it, which is queued, and waits for"), "{reason}");
+    assert!(reason.ends_with("; it fails in 5.0 s if nobody begins it"), "{reason}");
     tick(&mut core, NOW_US + LIMIT_US);
     let (code, reason) = failed(&core).unwrap();
     assert_eq!(code, "E060");
@@ -148,7 +138,7 @@ fn a_training_that_a_worker_has_joined_waits_no_longer() {
     join(&mut core, NOW_US + 1);
     tick(&mut core, NOW_US + 2 * LIMIT_US);
     assert_eq!((view(&core).state, failed(&core)), (TaskState::Training, None));
-    assert!(!view(&core).because.contains("it fails in"), "{}", view(&core).because);
+    assert!(!view(&core).reason.contains("it fails in"), "{}", view(&core).reason);
 }
 
 #[test]

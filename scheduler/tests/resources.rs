@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use syncline_scheduler::{
-    core::{Core, GraphSubmission, Input, Phase, StoredJob, TaskJob, WorkerInfo},
+    core::{Core, Input, Phase, StoredJob, TaskJob, WorkerInfo},
     ids::{Incarnation, JobId},
+    sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphDigest, GraphSpec, Needs, NewTask,
-        Outcome, ReportGroup, Resources, Rules, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskRef, TaskState,
-        TaskView, Value, Work,
+        Arg, Capacity, Failure, FailureCause, FunctionId, Needs, NewTask, Outcome, Resources, Rules,
+        TaskClass, TaskIndex, TaskQuery, TaskRef, TaskState, TaskView, Value, Work,
     },
 };
 
@@ -40,13 +40,11 @@ fn class(resources: Resources) -> TaskClass {
 
 fn task(class: u16, inputs: &[u32]) -> NewTask {
     let args = inputs.iter().map(|n| Arg::Output(TaskRef::Task(TaskIndex(*n)))).collect();
-    NewTask { class: ClassIndex(class), args, after: vec![], name: None }
+    NewTask { args, ..new_task(class) }
 }
 
 fn submit(core: &mut Core, classes: Vec<TaskClass>, tasks: Vec<NewTask>) {
-    let digest = GraphDigest::default();
-    let spec = Box::new(GraphSpec { id: id(), digest, classes, tasks, complete: true });
-    core.handle(1, Input::SubmitGraph(GraphSubmission { spec, nonce: 1, replace: false })).unwrap();
+    core.handle(1, Input::SubmitGraph(graph_submission(&id(), 1, classes, tasks))).unwrap();
 }
 
 fn join(core: &mut Core, worker: u64, slots: u32, resources: Resources) {
@@ -65,18 +63,17 @@ fn leased(core: &Core) -> Vec<(u32, String, u16)> {
     held.map(|view| (view.task.0, view.worker.unwrap(), view.attempts)).collect()
 }
 
-fn places(core: &Core) -> Vec<u32> {
+fn indices(core: &Core) -> Vec<u32> {
     leased(core).into_iter().map(|(task, ..)| task).collect()
 }
 
-fn because(core: &Core, task: usize) -> String {
-    views(core)[task].because.clone()
+fn reason(core: &Core, task: usize) -> String {
+    views(core)[task].reason.clone()
 }
 
 fn end(core: &mut Core, worker: u64, task: u32, attempt: u16, outcome: Outcome, now_us: u64) {
-    let ended = vec![TaskEnd { task: TaskIndex(task), attempt, run_us: 1_000_000, outcome }];
-    let groups = vec![ReportGroup { job: id(), nonce: 1, ended }];
-    core.handle(now_us, Input::TasksEnded { worker: Incarnation(worker), groups }).unwrap();
+    let ended = vec![task_end(task, attempt, outcome)];
+    core.handle(now_us, tasks_ended(Incarnation(worker), &id(), 1, ended)).unwrap();
 }
 
 fn done() -> Outcome {
@@ -88,14 +85,14 @@ fn a_worker_is_given_no_more_than_its_memory_and_the_others_say_what_is_free() {
     let mut core = Core::new(1);
     join(&mut core, 101, 8, of(4, 0));
     submit(&mut core, vec![class(of(3, 0)), class(of(8, 0))], vec![task(0, &[]), task(0, &[]), task(1, &[])]);
-    assert_eq!(places(&core), [0]);
-    assert_eq!(because(&core, 1), "it needs 3 GiB of memory, w101 has 4 GiB of memory, 1 GiB of it free");
+    assert_eq!(indices(&core), [0]);
+    assert_eq!(reason(&core, 1), "it needs 3 GiB of memory, w101 has 4 GiB of memory, 1 GiB of it free");
     let never = "no worker that has `f` can ever hold it: it needs 8 GiB of memory, w101 has 4 GiB of memory";
-    assert_eq!(because(&core, 2), never);
+    assert_eq!(reason(&core, 2), never);
     end(&mut core, 101, 0, 1, done(), 3);
-    assert_eq!(places(&core), [1]);
+    assert_eq!(indices(&core), [1]);
     join(&mut core, 102, 1, of(16, 0));
-    assert_eq!(places(&core), [1, 2]);
+    assert_eq!(indices(&core), [1, 2]);
 }
 
 #[test]
@@ -140,14 +137,14 @@ fn what_takes_all_slots_and_was_lost_twice_comes_to_the_only_worker_that_is_left
         core.handle(3, Input::WorkerGone { worker: Incarnation(worker), reason }).unwrap();
     }
     core.handle(1_000_000, Input::Tick).unwrap();
-    let first = places(&core)[0];
-    assert_eq!(places(&core), [first]);
+    let first = indices(&core)[0];
+    assert_eq!(indices(&core), [first]);
     end(&mut core, 3, first, 2, done(), 1_000_001);
     assert!(
-        places(&core).contains(&(1 - first)),
+        indices(&core).contains(&(1 - first)),
         "{:?}: {}",
         leased(&core),
-        because(&core, 1 - first as usize)
+        reason(&core, 1 - first as usize)
     );
 }
 
@@ -158,9 +155,9 @@ fn gpus_are_counted_like_memory_and_tasks_that_need_neither_go_on_beside() {
     let classes = vec![class(of(0, 1)), class(of(0, 0)), class(of(0, 2))];
     let tasks = vec![task(0, &[]), task(0, &[]), task(1, &[]), task(1, &[]), task(2, &[])];
     submit(&mut core, classes, tasks);
-    assert_eq!(places(&core), [0, 2, 3]);
-    assert_eq!(because(&core, 1), "it needs 1 GPU, w1 has 1 GPU, 0 of it free");
-    assert!(because(&core, 4).ends_with("can ever hold it: it needs 2 GPUs, w1 has 1 GPU"));
+    assert_eq!(indices(&core), [0, 2, 3]);
+    assert_eq!(reason(&core, 1), "it needs 1 GPU, w1 has 1 GPU, 0 of it free");
+    assert!(reason(&core, 4).ends_with("can ever hold it: it needs 2 GPUs, w1 has 1 GPU"));
 }
 
 #[test]
@@ -169,9 +166,9 @@ fn what_follows_in_a_chain_takes_no_memory_before_it_can_begin() {
     join(&mut core, 1, 4, of(4, 0));
     // The second waits for the first; the third could use its memory meanwhile.
     submit(&mut core, vec![class(of(2, 0))], vec![task(0, &[]), task(0, &[0]), task(0, &[])]);
-    assert_eq!(places(&core), [0, 2]);
+    assert_eq!(indices(&core), [0, 2]);
     end(&mut core, 1, 0, 1, done(), 3);
-    assert_eq!(places(&core), [1, 2]);
+    assert_eq!(indices(&core), [1, 2]);
 }
 
 #[test]
@@ -180,10 +177,8 @@ fn what_waits_for_much_memory_is_not_overtaken_for_ever_by_what_needs_little() {
     join(&mut core, 1, 4, of(4, 0));
     submit(&mut core, vec![class(of(1, 0)), class(of(4, 0))], vec![task(0, &[])]);
     let next = |class: u16, name: &str| {
-        let (id, digest) = (name.parse().unwrap(), GraphDigest::default());
         let classes = vec![self::class(of(1, 0)), self::class(of(4, 0)), self::class(of(0, 0))];
-        let spec = Box::new(GraphSpec { id, digest, classes, tasks: vec![task(class, &[])], complete: true });
-        Input::SubmitGraph(GraphSubmission { spec, nonce: 1, replace: false })
+        Input::SubmitGraph(graph_submission(&name.parse().unwrap(), 1, classes, vec![task(class, &[])]))
     };
     core.handle(3, next(1, "large")).unwrap();
     core.handle(4, next(0, "small")).unwrap();
@@ -208,9 +203,9 @@ fn what_is_taken_is_known_after_a_restart() {
     let mut next = Core::new(1);
     next.restore_tasks(TaskJob::load(&stored).unwrap());
     next.handle(3, Input::Tick).unwrap();
-    assert_eq!(places(&next), [0], "the other one has no room");
+    assert_eq!(indices(&next), [0], "the other one has no room");
     end(&mut next, 1, 0, 1, done(), 4);
-    assert_eq!(places(&next), [1]);
+    assert_eq!(indices(&next), [1]);
 }
 
 /// A number that follows from the one before.

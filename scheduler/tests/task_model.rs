@@ -4,15 +4,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::cluster::stored::apply;
+use crate::cluster::stored::StoredGraphs;
 use proptest::prelude::*;
 use syncline_scheduler::{
-    core::{Cancellation, Core, Effect, GraphSubmission, Input, Phase, StoredJob, TaskJob, WorkerInfo},
+    core::{Cancellation, Core, Effect, Input, Phase, TaskJob, WorkerInfo},
     ids::{Incarnation, JobId},
+    sim::{Shell, TaskPlane, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, Backoff, Bytes, Capacity, ClassIndex, Failure, FailureCause, FunctionId, GraphDigest, GraphSpec,
-        NewTask, OnFailure, Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules, Spawned, TaskClass,
-        TaskEnd, TaskIndex, TaskOrder, TaskQuery, TaskRef, TaskState, TaskView, Value, Work,
+        Arg, Backoff, Bytes, Capacity, ClassIndex, Failure, FailureCause, FunctionId, NewTask, OnFailure,
+        Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules, Spawned, TaskClass, TaskEnd, TaskIndex,
+        TaskOrder, TaskQuery, TaskRef, TaskState, TaskView, Value, Work,
     },
 };
 
@@ -113,11 +114,11 @@ fn drawn() -> impl Strategy<Value = Drawn> {
 
 /// The graph that was drawn; chains are likely, because the input 0 of `how` is the task just before.
 fn graph(drawn: &[Drawn]) -> Vec<NewTask> {
-    let task = |(place, drawn): (usize, &Drawn)| {
+    let task = |(index, drawn): (usize, &Drawn)| {
         let mut args = vec![Arg::Value(drawn.kind.bytes())];
         let (mut after, mut list) = (Vec::new(), Vec::new());
-        for (input, how) in drawn.inputs.iter().filter(|_| place > 0) {
-            let input = if input % 2 == 0 { place - 1 } else { input % place };
+        for (input, how) in drawn.inputs.iter().filter(|_| index > 0) {
+            let input = if input % 2 == 0 { index - 1 } else { input % index };
             let input = TaskRef::Task(TaskIndex(input as u32));
             match how {
                 0 => after.push(input),
@@ -126,7 +127,7 @@ fn graph(drawn: &[Drawn]) -> Vec<NewTask> {
             }
         }
         args.push(Arg::Outputs(list));
-        let name = drawn.named.then(|| format!("t{place}").parse().unwrap());
+        let name = drawn.named.then(|| format!("t{index}").parse().unwrap());
         NewTask { class: ClassIndex(0), args, after, name }
     };
     drawn.iter().enumerate().map(task).collect()
@@ -145,7 +146,7 @@ fn expected(tasks: &[NewTask]) -> Vec<Option<u64>> {
                 _ => &[],
             };
             for input in inputs {
-                let TaskRef::Task(TaskIndex(input)) = input else { panic!("a client knows places") };
+                let TaskRef::Task(TaskIndex(input)) = input else { panic!("a client knows indices") };
                 sum = sum.zip(values[*input as usize]).map(|(sum, value)| sum + value);
             }
         }
@@ -161,11 +162,11 @@ fn taken(tasks: &[NewTask]) -> BTreeSet<u32> {
         Arg::Outputs(inputs) => inputs.clone(),
         _ => vec![],
     };
-    let place = |input| match input {
-        TaskRef::Task(TaskIndex(place)) => place,
-        TaskRef::New(_) => panic!("a client knows places"),
+    let index = |input| match input {
+        TaskRef::Task(TaskIndex(index)) => index,
+        TaskRef::New(_) => panic!("a client knows indices"),
     };
-    tasks.iter().flat_map(|task| &task.args).flat_map(inputs).map(place).collect()
+    tasks.iter().flat_map(|task| &task.args).flat_map(inputs).map(index).collect()
 }
 
 type TaskKey = (JobId, u32);
@@ -203,8 +204,7 @@ impl Worker {
                         let key = (stop.job.clone(), task.0);
                         if self.held.get(&key).is_some_and(|(_, order)| order.attempt == *attempt) {
                             self.held.remove(&key);
-                            let (task, attempt, outcome) = (*task, *attempt, Outcome::Stopped);
-                            let end = TaskEnd { task, attempt, run_us: 1, outcome };
+                            let end = task_end(task.0, *attempt, Outcome::Stopped);
                             self.reports.push_back((stop.job.clone(), stop.nonce, end));
                         }
                     }
@@ -280,7 +280,7 @@ impl Worker {
 
 fn spawn(n: u8) -> Spawned {
     let child = if n <= 1 { Kind::Sum } else { Kind::Spawn(n - 1) };
-    let task = |args| NewTask { class: ClassIndex(0), args, after: vec![], name: None };
+    let task = |args| NewTask { args, ..new_task(0) };
     let mut tasks: Vec<NewTask> = (0..n).map(|_| task(vec![Arg::Value(child.bytes())])).collect();
     let all = (0..u32::from(n)).map(TaskRef::New).collect();
     tasks.push(task(vec![Arg::Value(Kind::Sum.bytes()), Arg::Outputs(all)]));
@@ -288,8 +288,7 @@ fn spawn(n: u8) -> Spawned {
 }
 
 struct World {
-    core: Core,
-    stored: BTreeMap<JobId, StoredJob>,
+    plane: TaskPlane<StoredGraphs>,
     workers: BTreeMap<Incarnation, Worker>,
     next_worker: u64,
     slots: u32,
@@ -308,13 +307,8 @@ impl World {
 
     fn handle(&mut self, input: Input) {
         self.now_us += 10;
-        let effects = self.core.handle(self.now_us, input).unwrap();
-        for (id, commit) in self.core.take_commits(self.now_us) {
-            let stored = self.stored.entry(id.clone()).or_default();
-            apply(stored, commit);
-            assert!(stored.holds_tasks());
-            assert_eq!(Some(&TaskJob::load(stored).unwrap()), self.core.task_job(&id), "as it was committed");
-        }
+        let TaskPlane { core, shell } = &mut self.plane;
+        let effects = shell.handle(core, self.now_us, input);
         self.carry_out(effects);
     }
 
@@ -343,14 +337,14 @@ impl World {
 
     /// The engine dies and another reads everything back. Workers that no job names register again.
     fn restart(&mut self) {
-        self.core = Core::new(1);
+        self.plane.core = Core::new(1);
         self.workers.values_mut().for_each(|worker| worker.inbox.clear());
         let mut effects = Vec::new();
-        for stored in self.stored.values() {
-            effects.extend(self.core.restore_tasks(TaskJob::load(stored).unwrap()));
+        for stored in self.plane.shell.0.values() {
+            effects.extend(self.plane.core.restore_tasks(TaskJob::load(stored).unwrap()));
         }
         self.carry_out(effects);
-        let known: Vec<Incarnation> = self.core.workers().map(|(worker, _)| worker).collect();
+        let known: Vec<Incarnation> = self.plane.core.workers().map(|(worker, _)| worker).collect();
         let all: Vec<Incarnation> = self.workers.keys().copied().collect();
         for worker in all {
             if !known.contains(&worker) {
@@ -411,7 +405,7 @@ impl World {
                 }
                 2 => {
                     let jobs: Vec<JobId> =
-                        self.stored.keys().filter(|id| !self.is_over(id)).cloned().collect();
+                        self.plane.shell.0.keys().filter(|id| !self.is_over(id)).cloned().collect();
                     for job in jobs {
                         self.handle(Input::Pause { job: job.clone(), paused: true });
                         self.handle(Input::Tick);
@@ -449,19 +443,18 @@ impl World {
 
     fn views(&self, job: &JobId) -> Vec<TaskView> {
         let query = TaskQuery { first: TaskIndex(0), limit: u32::MAX, state: None, name: None };
-        self.core.task_views(job, &query, self.now_us).unwrap()
+        self.plane.core.task_views(job, &query, self.now_us).unwrap()
     }
 
     fn is_over(&self, job: &JobId) -> bool {
-        self.core.task_job(job).unwrap().phase().is_over()
+        self.plane.core.task_job(job).unwrap().phase().is_over()
     }
 }
 
 impl World {
     fn new(seed: u64, slots: u32) -> Self {
         Self {
-            core: Core::new(1),
-            stored: BTreeMap::new(),
+            plane: TaskPlane::new(StoredGraphs::default()),
             workers: BTreeMap::new(),
             next_worker: 0,
             slots,
@@ -477,16 +470,10 @@ fn run(graphs: &[Vec<NewTask>], parts: usize, seed: u64, slots: u32, misfortunes
     for (nonce, (id, tasks)) in ids.iter().zip(graphs).enumerate() {
         let (nonce, count) = (nonce as u32, tasks.len() as u32);
         let first = tasks.len() / parts;
-        let spec = GraphSpec {
-            id: id.clone(),
-            digest: GraphDigest::default(),
-            classes: vec![class()],
-            tasks: tasks[..first].to_vec(),
-            complete: parts == 1,
-        };
+        let mut submission = graph_submission(id, nonce, vec![class()], tasks[..first].to_vec());
+        submission.spec.complete = parts == 1;
         for _ in 0..2 {
-            let spec = Box::new(spec.clone());
-            world.handle(Input::SubmitGraph(GraphSubmission { spec, nonce, replace: false }));
+            world.handle(Input::SubmitGraph(submission.clone()));
         }
         if parts > 1 {
             let (first, tasks) = (TaskIndex(first as u32), tasks[first..].to_vec());
@@ -506,33 +493,33 @@ fn run(graphs: &[Vec<NewTask>], parts: usize, seed: u64, slots: u32, misfortunes
             ids.iter().flat_map(|id| world.views(id)).filter(|v| !v.state.is_final()).collect();
         assert!(n < 200_000, "seed {seed}: it hangs: {open:#?}");
         for view in open {
-            assert!(!view.because.is_empty());
+            assert!(!view.reason.is_empty());
         }
         world.step(misfortunes);
     }
     for (id, tasks) in ids.iter().zip(graphs) {
-        assert_eq!(*world.core.task_job(id).unwrap().phase(), Phase::Done);
+        assert_eq!(*world.plane.core.task_job(id).unwrap().phase(), Phase::Done);
         let views = world.views(id);
         let taken = taken(tasks);
-        for (place, want) in expected(tasks).into_iter().enumerate() {
-            let state = views[place].state;
+        for (index, want) in expected(tasks).into_iter().enumerate() {
+            let state = views[index].state;
             match want {
-                None => assert!(matches!(state, TaskState::Skipped | TaskState::Failed), "{place}: {state}"),
+                None => assert!(matches!(state, TaskState::Skipped | TaskState::Failed), "{index}: {state}"),
                 Some(want) => {
-                    assert_eq!(state, TaskState::Done, "task {place}");
-                    let given = world.core.task_value(id, TaskIndex(place as u32)).unwrap().unwrap();
-                    if tasks[place].name.is_some() || !taken.contains(&(place as u32)) {
-                        assert_eq!(given, Value::Inline(want.to_le_bytes().to_vec().into()), "task {place}");
+                    assert_eq!(state, TaskState::Done, "task {index}");
+                    let given = world.plane.core.task_value(id, TaskIndex(index as u32)).unwrap().unwrap();
+                    if tasks[index].name.is_some() || !taken.contains(&(index as u32)) {
+                        assert_eq!(given, Value::Inline(want.to_le_bytes().to_vec().into()), "task {index}");
                     }
                 }
             }
         }
-        let stored = &world.stored[id].graph;
+        let stored = &world.plane.shell.0[id].graph;
         assert!(stored.leases.is_empty(), "{:?}", stored.leases);
         // What is named, or what nobody takes; the tasks that others added are taken by those.
-        let results = (0..tasks.len() as u32).filter(|place| {
-            let name = &tasks[*place as usize].name;
-            views[*place as usize].state == TaskState::Done && (name.is_some() || !taken.contains(place))
+        let results = (0..tasks.len() as u32).filter(|index| {
+            let name = &tasks[*index as usize].name;
+            views[*index as usize].state == TaskState::Done && (name.is_some() || !taken.contains(index))
         });
         assert!(stored.values.len() <= results.count(), "values that nobody needs are gone");
     }
@@ -558,15 +545,7 @@ proptest! {
 fn run_and_cancel(tasks: &[NewTask], seed: u64, slots: u32, steps: u64, grace_ms: u64) {
     let mut world = World::new(seed, slots);
     let id: JobId = "job".parse().unwrap();
-    let spec = GraphSpec {
-        id: id.clone(),
-        digest: GraphDigest::default(),
-        classes: vec![class()],
-        tasks: tasks.to_vec(),
-        complete: true,
-    };
-    let submission = GraphSubmission { spec: Box::new(spec), nonce: 1, replace: false };
-    world.handle(Input::SubmitGraph(submission));
+    world.handle(Input::SubmitGraph(graph_submission(&id, 1, vec![class()], tasks.to_vec())));
     (0..steps).for_each(|_| world.step(60));
     if world.is_over(&id) {
         return;
@@ -578,23 +557,23 @@ fn run_and_cancel(tasks: &[NewTask], seed: u64, slots: u32, steps: u64, grace_ms
         world.step(60);
     }
     world.handle(Input::Tick);
-    assert_eq!(*world.core.task_job(&id).unwrap().phase(), Phase::Canceled, "its time is over");
+    assert_eq!(*world.plane.core.task_job(&id).unwrap().phase(), Phase::Canceled, "its time is over");
     let before = world.views(&id);
     let late: Vec<Incarnation> = world.workers.keys().copied().collect();
     for worker in late {
         world.report(worker, usize::MAX, false);
     }
     assert_eq!(world.views(&id), before, "late reports change nothing");
-    for (place, want) in expected(tasks).into_iter().enumerate() {
-        let state = before[place].state;
-        assert!(state.is_final(), "{place}: {state}");
-        assert!(state != TaskState::Done || want.is_some(), "{place}");
-        let kept = world.core.task_value(&id, TaskIndex(place as u32)).unwrap();
+    for (index, want) in expected(tasks).into_iter().enumerate() {
+        let state = before[index].state;
+        assert!(state.is_final(), "{index}: {state}");
+        assert!(state != TaskState::Done || want.is_some(), "{index}");
+        let kept = world.plane.core.task_value(&id, TaskIndex(index as u32)).unwrap();
         let results = kept.filter(|value| *value != Value::default());
         let want = want.map(|want| Value::Inline(want.to_le_bytes().to_vec().into()));
-        assert!(results.is_none() || results == want, "{place}: {results:?}");
+        assert!(results.is_none() || results == want, "{index}: {results:?}");
     }
-    assert!(world.stored[&id].graph.leases.is_empty());
+    assert!(world.plane.shell.0[&id].graph.leases.is_empty());
 }
 
 proptest! {
@@ -615,42 +594,20 @@ proptest! {
 #[test]
 fn a_task_that_gathers_more_than_a_message_holds_fails_with_its_code_and_its_worker_lives_on() {
     const WIDTH: u32 = 2_200;
-    let mut core = Core::new(1);
-    let worker = Incarnation(1);
+    let mut plane = TaskPlane::new(StoredGraphs::default());
     let about = WorkerInfo { capacity: capacity(4), ..WorkerInfo::default() };
-    core.handle(1, Input::WorkerJoined { worker, about }).unwrap();
-    let task = |args| NewTask { class: ClassIndex(0), args, after: vec![], name: None };
-    let mut tasks: Vec<NewTask> = (0..WIDTH).map(|_| task(vec![])).collect();
-    tasks.push(task(vec![Arg::Outputs((0..WIDTH).map(|n| TaskRef::Task(TaskIndex(n))).collect())]));
+    let output = |n| TaskRef::Task(TaskIndex(n));
+    let mut tasks = vec![new_task(0); WIDTH as usize];
+    tasks.push(NewTask { args: vec![Arg::Outputs((0..WIDTH).map(output).collect())], ..new_task(0) });
     let id: JobId = "gather".parse().unwrap();
-    let spec = Box::new(GraphSpec {
-        id: id.clone(),
-        digest: GraphDigest::default(),
-        classes: vec![class()],
-        tasks,
-        complete: true,
-    });
-    let submission = GraphSubmission { spec, nonce: 1, replace: false };
-    let mut effects = core.handle(2, Input::SubmitGraph(submission)).unwrap();
-    while let Some(effect) = effects.pop() {
-        let Effect::Orders { orders, .. } = effect else { continue };
-        for order in orders {
-            let Order::Run(group) = order else { continue };
-            let end = |order: &TaskOrder| {
-                let outcome = Outcome::Value(Value::Inline(vec![0; 16 << 10].into()));
-                TaskEnd { task: order.task, attempt: order.attempt, run_us: 1, outcome }
-            };
-            let ended = group.tasks.iter().map(end).collect();
-            let groups = vec![ReportGroup { job: group.job, nonce: 1, ended }];
-            effects.extend(core.handle(3, Input::TasksEnded { worker, groups }).unwrap());
-        }
-        core.take_commits(3);
-    }
+    let submission = graph_submission(&id, 1, vec![class()], tasks);
+    let inputs = [Input::WorkerJoined { worker: Incarnation(1), about }, Input::SubmitGraph(submission)];
+    plane.settle(1, inputs, |_| Outcome::Value(Value::Inline(vec![0; 16 << 10].into())));
     let query = TaskQuery { first: TaskIndex(WIDTH), limit: 1, state: None, name: None };
-    let gather = &core.task_views(&id, &query, 0).unwrap()[0];
-    assert_eq!(gather.state, TaskState::Failed, "{}", gather.because);
-    assert!(gather.because.contains("E054"), "{}", gather.because);
-    assert_eq!(*core.task_job(&id).unwrap().phase(), Phase::Done, "it skips what depends on it");
+    let gather = &plane.core.task_views(&id, &query, 0).unwrap()[0];
+    assert_eq!(gather.state, TaskState::Failed, "{}", gather.reason);
+    assert!(gather.reason.contains("E054"), "{}", gather.reason);
+    assert_eq!(*plane.core.task_job(&id).unwrap().phase(), Phase::Done, "it skips what depends on it");
 }
 
 #[test]
@@ -661,23 +618,12 @@ fn a_chain_that_a_worker_has_ahead_is_given_out_once() {
     let about = WorkerInfo { capacity: capacity(1), ..WorkerInfo::default() };
     core.handle(1, Input::WorkerJoined { worker, about }).unwrap();
     let before = |n: u32| n.checked_sub(1).map(|n| Arg::Output(TaskRef::Task(TaskIndex(n))));
-    let task = |n| NewTask {
-        class: ClassIndex(0),
-        args: before(n).into_iter().collect(),
-        after: vec![],
-        name: None,
-    };
-    let tasks = (0..LENGTH).map(task).collect();
-    let spec = Box::new(GraphSpec {
-        id: "chain".parse().unwrap(),
-        digest: GraphDigest::default(),
-        classes: vec![class()],
-        tasks,
-        complete: true,
-    });
-    let submission = GraphSubmission { spec, nonce: 1, replace: false };
+    let task = |n| NewTask { args: before(n).into_iter().collect(), ..new_task(0) };
+    let id: JobId = "chain".parse().unwrap();
+    let submission = graph_submission(&id, 1, vec![class()], (0..LENGTH).map(task).collect());
     let mut effects = core.handle(2, Input::SubmitGraph(submission)).unwrap();
     let mut given = Vec::new();
+    // Each end is reported alone, while the worker has the next ones.
     for done in 0..LENGTH {
         for effect in effects.drain(..) {
             let Effect::Orders { orders, .. } = effect else { panic!("{effect:?}") };
@@ -686,11 +632,9 @@ fn a_chain_that_a_worker_has_ahead_is_given_out_once() {
                 given.extend(group.tasks.iter().map(|order| (order.task.0, order.attempt)));
             }
         }
-        let outcome = Outcome::Value(Value::Inline(vec![7].into()));
-        let ended = vec![TaskEnd { task: TaskIndex(done), attempt: 1, run_us: 1, outcome }];
-        let groups = vec![ReportGroup { job: "chain".parse().unwrap(), nonce: 1, ended }];
-        effects = core.handle(3, Input::TasksEnded { worker, groups }).unwrap();
+        let ended = vec![task_end(done, 1, Outcome::Value(Value::Inline(vec![7].into())))];
+        effects = core.handle(3, tasks_ended(worker, &id, 1, ended)).unwrap();
     }
     assert_eq!(given, (0..LENGTH).map(|task| (task, 1)).collect::<Vec<_>>());
-    assert_eq!(*core.task_job(&"chain".parse().unwrap()).unwrap().phase(), Phase::Done);
+    assert_eq!(*core.task_job(&id).unwrap().phase(), Phase::Done);
 }

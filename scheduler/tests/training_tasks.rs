@@ -3,11 +3,10 @@
 use syncline_scheduler::{
     core::{Cancellation, Core, Effect, GraphSubmission, Input, Phase, Refused, Submission, WorkerInfo},
     ids::{Incarnation, JobId},
-    sim,
+    sim::{self, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, Backoff, Capacity, ClassIndex, FunctionId, GraphDigest, GraphSpec, NewTask, Outcome,
-        PreparedTraining, ReportGroup, Rules, TaskClass, TaskEnd, TaskIndex, TaskQuery, TaskRef, TaskState,
-        TaskView, TrainingChanges, Value, Work,
+        Arg, Backoff, Capacity, FunctionId, NewTask, Outcome, PreparedTraining, Rules, TaskClass, TaskIndex,
+        TaskQuery, TaskRef, TaskState, TaskView, TrainingChanges, Value, Work,
     },
 };
 
@@ -35,7 +34,7 @@ fn classes() -> Vec<TaskClass> {
 }
 
 fn task(class: u16, args: Vec<Arg>) -> NewTask {
-    NewTask { class: ClassIndex(class), args, after: vec![], name: None }
+    NewTask { args, ..new_task(class) }
 }
 
 fn changes(changes: &TrainingChanges) -> Vec<u8> {
@@ -43,9 +42,8 @@ fn changes(changes: &TrainingChanges) -> Vec<u8> {
 }
 
 fn submission(name: &str, tasks: Vec<NewTask>, replace: bool, nonce: u32) -> Input {
-    let spec =
-        GraphSpec { id: id(name), digest: GraphDigest::default(), classes: classes(), tasks, complete: true };
-    Input::SubmitGraph(GraphSubmission { spec: Box::new(spec), nonce, replace })
+    let submission = graph_submission(&id(name), nonce, classes(), tasks);
+    Input::SubmitGraph(GraphSubmission { replace, ..submission })
 }
 
 /// A core with a graph of these tasks.
@@ -74,8 +72,8 @@ fn a_task_that_is_ready_has_a_job_that_says_what_it_waits_for() {
     }
     let view = view(&core, 1);
     assert_eq!((view.state, view.function.as_str()), (TaskState::Training, "train"));
-    let because = "job graph~1 trains for it, which is queued, and waits for 1 worker: none is there";
-    assert_eq!(view.because, because);
+    let reason = "job graph~1 trains for it, which is queued, and waits for 1 worker: none is there";
+    assert_eq!(view.reason, reason);
 }
 
 #[test]
@@ -87,10 +85,8 @@ fn what_another_task_gives_says_what_is_changed() {
     let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
     core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about }).unwrap();
     let value = Value::Inline(changes(&TrainingChanges::new().epochs(9)).into());
-    let (task, attempt, run_us, outcome) = (TaskIndex(0), 1, 1, Outcome::Value(value));
-    let ended = vec![TaskEnd { task, attempt, run_us, outcome }];
-    let groups = vec![ReportGroup { job: id("graph"), nonce: 7, ended }];
-    core.handle(NOW_US, Input::TasksEnded { worker: WORKER, groups }).unwrap();
+    let ended = vec![task_end(0, 1, Outcome::Value(value))];
+    core.handle(NOW_US, tasks_ended(WORKER, &id("graph"), 7, ended)).unwrap();
     assert_eq!(core.job(&id("graph~1")).unwrap().spec().train().unwrap().1.epochs, 9);
 }
 
@@ -165,7 +161,7 @@ fn of_many_trainings_sixteen_wait_for_workers_and_the_others_say_so() {
     let states: Vec<TaskState> = (0..20).map(|n| view(&core, n).state).collect();
     assert!(states[..16].iter().all(|state| *state == TaskState::Training), "{states:?}");
     assert!(states[16..].iter().all(|state| *state == TaskState::Ready), "{states:?}");
-    assert_eq!(view(&core, 19).because, "16 trainings of the job wait for workers before it");
+    assert_eq!(view(&core, 19).reason, "16 trainings of the job wait for workers before it");
     core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about: WorkerInfo::default() }).unwrap();
     core.handle(NOW_US, Input::Tick).unwrap();
     assert_eq!(view(&core, 16).state, TaskState::Training, "one waits for shards now, no more for workers");
@@ -180,7 +176,7 @@ fn a_graph_that_is_paused_begins_no_training() {
     core.handle(NOW_US, Input::Cancel(cancel("graph~0"))).unwrap();
     core.handle(NOW_US, Input::Tick).unwrap();
     assert_eq!(
-        (view(&core, 0).state, view(&core, 0).because.as_str()),
+        (view(&core, 0).state, view(&core, 0).reason.as_str()),
         (TaskState::Ready, "the job is paused")
     );
     core.handle(NOW_US, Input::Pause { job: id("graph"), paused: false }).unwrap();
@@ -199,14 +195,7 @@ fn names_that_the_engine_gives_and_options_that_calls_have_are_refused() {
     assert!(matches!(refused, Refused::Reserved { .. }), "{refused}");
     let mut classes = classes();
     classes[0].rules.priority = 1;
-    let spec = GraphSpec {
-        id: id("graph"),
-        digest: GraphDigest::default(),
-        classes,
-        tasks: vec![task(0, vec![])],
-        complete: true,
-    };
-    let urgent = Input::SubmitGraph(GraphSubmission { spec: Box::new(spec), nonce: 7, replace: false });
+    let urgent = Input::SubmitGraph(graph_submission(&id("graph"), 7, classes, vec![task(0, vec![])]));
     assert!(core.handle(NOW_US, urgent).unwrap_err().to_string().starts_with("[E057]"));
     assert!(core.task_job(&id("graph")).is_none());
 }
@@ -238,8 +227,8 @@ fn trainings_that_wait_for_workers_go_on_waiting_while_their_graph_is_paused() {
     core.handle(NOW_US, Input::Pause { job: id("graph"), paused: true }).unwrap();
     core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about: one_slot() }).unwrap();
     assert_eq!(phase(&core, "graph~0"), Some(Phase::Queued));
-    let because = "job graph~0 trains for it, which is queued, and waits for its graph, which is paused: `syncline resume graph`";
-    assert_eq!(view(&core, 0).because, because);
+    let reason = "job graph~0 trains for it, which is queued, and waits for its graph, which is paused: `syncline resume graph`";
+    assert_eq!(view(&core, 0).reason, reason);
     core.handle(NOW_US, Input::Pause { job: id("graph"), paused: false }).unwrap();
     assert_eq!(phase(&core, "graph~0"), Some(Phase::Opening));
 }

@@ -134,7 +134,7 @@ impl Rig {
         loop {
             let view = self.client.task(job, TaskIndex(task)).await.unwrap();
             if view.state == state {
-                return view.because;
+                return view.reason;
             }
             sleep(Duration::from_millis(10)).await;
         }
@@ -223,8 +223,8 @@ async fn what_goes_wrong_is_tried_again_skipped_or_told() {
     assert_eq!(rig.client.get(&job, &after_failed).await.unwrap(), 7);
     assert!(rig.client.get(&job, &needs).await.unwrap_err().to_string().starts_with("[E341]"));
     assert_eq!(rig.end(&job).await, DONE);
-    let because = rig.until(&job, 4, TaskState::Failed).await;
-    assert!(because.contains("[E441] panic panicked at ") && because.ends_with("on purpose"), "{because}");
+    let reason = rig.until(&job, 4, TaskState::Failed).await;
+    assert!(reason.contains("[E441] panic panicked at ") && reason.ends_with("on purpose"), "{reason}");
 
     let mut graph = TaskGraph::new("fails");
     graph.call(FLAKY, (9,));
@@ -274,8 +274,8 @@ async fn a_canceled_job_waits_for_what_runs_as_long_as_it_is_told_to() {
     let view = rig.client.status(&job).await.unwrap().job;
     assert_eq!((view.state, view.reason.as_deref()), (JobPhase::Canceling, Some("too dear")));
     assert_eq!(view.waiting_for.as_deref(), Some("1 tasks that were told to stop"));
-    let because = rig.until(&job, 1, TaskState::Leased).await;
-    assert!(because.contains("was told to stop it, because the job is canceled"), "{because}");
+    let reason = rig.until(&job, 1, TaskState::Leased).await;
+    assert!(reason.contains("was told to stop it, because the job is canceled"), "{reason}");
     let stopping =
         async || rig.client.workers().await.unwrap().iter().map(|worker| worker.stopping).sum::<u32>();
     while stopping().await != 1 {
@@ -285,8 +285,8 @@ async fn a_canceled_job_waits_for_what_runs_as_long_as_it_is_told_to() {
     rig.client.cancel_with(&job, &Cancellation::new().grace(Duration::ZERO)).await.unwrap();
     let ended = rig.client.wait(&job, |_| ()).await.unwrap_err();
     assert_eq!(ended.to_string(), "[E507] job stubborn was canceled: too dear");
-    let because = rig.until(&job, 1, TaskState::Canceled).await;
-    assert_eq!(because, "the job was canceled before it could end: too dear");
+    let reason = rig.until(&job, 1, TaskState::Canceled).await;
+    assert_eq!(reason, "the job was canceled before it could end: too dear");
     assert_eq!(stopping().await, 1, "its worker still says so");
     LET_GO.store(true, Ordering::Relaxed);
     while stopping().await != 0 {
@@ -315,9 +315,9 @@ async fn a_task_that_no_worker_can_begin_in_time_fails_and_the_rest_goes_on() {
     let job = rig.submit(&graph).await;
     assert_eq!(rig.client.get(&job, &later).await.unwrap(), 300);
     assert_eq!(rig.end(&job).await, DONE);
-    let because = rig.until(&job, 0, TaskState::Failed).await;
+    let reason = rig.until(&job, 0, TaskState::Failed).await;
     let why = "it failed: [E060] nobody has begun it within 100 ms: no worker that has `add` has 1 slots label zone=c";
-    assert_eq!(because, why);
+    assert_eq!(reason, why);
     rig.until(&job, 1, TaskState::Skipped).await;
     rig.stop().await;
 }

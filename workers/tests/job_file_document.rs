@@ -138,8 +138,8 @@ fn read(text: &str) -> Result<String, String> {
     let read = JobFile::load(&file)
         .map(|graph| format!("{:?} {:?}", graph.id, graph.nodes))
         .map_err(|error| error.to_string());
-    let place = folder.path().to_str().unwrap();
-    read.map(|text| text.replace(place, "")).map_err(|text| text.replace(place, ""))
+    let folder = folder.path().to_str().unwrap();
+    read.map(|text| text.replace(folder, "")).map_err(|text| text.replace(folder, ""))
 }
 
 /// The fields that the reader knows at this place.

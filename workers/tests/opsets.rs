@@ -145,8 +145,8 @@ const CASES: &[Case] = &[
         let at = g.constant(TensorProto::from_i64("at", &[3], &[2, 0, 2]));
         let y = g.op("Gather", &[&x, &at], &[attr_int("axis", 1)]);
         let add = if opset < 16 { Vec::new() } else { vec![attr_string("reduction", "add")] };
-        let (places, updates) = (g.constant(TensorProto::from_i64("places", &[1, 2], &[0, 1])), weight(g, "updates", &[1, 3]));
-        let y = g.op("ScatterND", &[&y, &places, &updates], &add);
+        let (indices, updates) = (g.constant(TensorProto::from_i64("indices", &[1, 2], &[0, 1])), weight(g, "updates", &[1, 3]));
+        let y = g.op("ScatterND", &[&y, &indices, &updates], &add);
         let step = g.constant(TensorProto::from_i64("axis", &[], &[1]));
         g.op("CumSum", &[&y, &step], &[])
     }),

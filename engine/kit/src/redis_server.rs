@@ -5,12 +5,12 @@
 //! argument, which everybody can read.
 
 use crate::password::Password;
+use crate::redis_dir::{config_path, lock, log_path, make_private, open_log, password, password_path, tail};
 use crate::{KitError, program};
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -20,12 +20,8 @@ use std::time::{Duration, Instant};
 
 /// A server that loads a large file answers "-LOADING", which starts this anew.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
-/// How long a predecessor on the same directory may take to end.
-const PREDECESSOR_LIMIT: Duration = Duration::from_secs(3);
 /// From SIGTERM to SIGKILL; a server syncs its file meanwhile.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
-/// A log longer than this is begun anew at the next start.
-const LOG_BYTES: u64 = 8 << 20;
 /// Free ports that are tried when others grab them in between.
 const PORTS: usize = 8;
 
@@ -200,37 +196,6 @@ pub fn redis_cli(password_file: &Path, port: u16) -> String {
     format!("REDISCLI_AUTH=$(cat '{file}') redis-cli -p {port}")
 }
 
-/// Makes the folder for its owner alone; one that is there, from an earlier release perhaps, is closed to others.
-fn make_private(dir: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    fs::set_permissions(dir, Permissions::from_mode(0o700))
-}
-
-fn password_path(dir: &Path) -> PathBuf {
-    dir.join("password")
-}
-
-/// The password of this folder's server: made once, and written into the configuration that the server reads.
-fn password(dir: &Path) -> Result<Password, KitError> {
-    let path = password_path(dir);
-    let password = Password::load_or_create(&path).map_err(KitError::io("keep the password in", &path))?;
-    let path = config_path(dir);
-    let write = || -> io::Result<()> {
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
-        writeln!(file, "requirepass {}", password.reveal())
-    };
-    write().map_err(KitError::io("write", &path))?;
-    Ok(password)
-}
-
-fn config_path(dir: &Path) -> PathBuf {
-    dir.join("redis.conf")
-}
-
-fn log_path(dir: &Path) -> PathBuf {
-    dir.join("redis.log")
-}
-
 fn arguments(port: u16, options: &RedisOptions) -> Vec<std::ffi::OsString> {
     let pairs = [
         ("--port", port.to_string()),
@@ -251,51 +216,6 @@ fn arguments(port: u16, options: &RedisOptions) -> Vec<std::ffi::OsString> {
 /// A port that was free a moment ago.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
-
-/// The lock of a data directory. The server inherits it and is its only holder once it runs: so it is the server's
-/// end that lets a successor in, also when the starter was killed before.
-fn lock(dir: &Path) -> Result<File, KitError> {
-    let path = dir.join("redis.lock");
-    let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let file = open.map_err(KitError::io("open", &path))?;
-    let since = Instant::now();
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => return Ok(file),
-            Err(TryLockError::Error(e)) => return Err(KitError::io("lock", &path)(e)),
-            Err(TryLockError::WouldBlock) if since.elapsed() > PREDECESSOR_LIMIT => {
-                return Err(KitError::DirInUse { dir: dir.into() });
-            }
-            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(20)),
-        }
-    }
-}
-
-/// The log, to be appended to, and where this run's part of it begins.
-fn open_log(path: &Path) -> io::Result<(File, u64)> {
-    let file = OpenOptions::new().create(true).append(true).open(path)?;
-    if file.metadata()?.len() > LOG_BYTES {
-        file.set_len(0)?;
-    }
-    let start = file.metadata()?.len();
-    Ok((file, start))
-}
-
-/// The last lines that were logged since `start`.
-fn tail(log: &Path, start: u64) -> String {
-    let read = || -> io::Result<String> {
-        let mut file = File::open(log)?;
-        let end = file.metadata()?.len();
-        file.seek(SeekFrom::Start(start.max(end.saturating_sub(4096))))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let text = String::from_utf8_lossy(&bytes);
-        let lines: Vec<_> = text.lines().collect();
-        Ok(lines[lines.len().saturating_sub(15)..].join("\n"))
-    };
-    read().unwrap_or_else(|e| format!("({e})"))
 }
 
 enum Answer {

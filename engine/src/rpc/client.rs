@@ -36,7 +36,7 @@ pub enum JobStream {
     Metrics,
 }
 
-/// A place in a stream: the moment of an entry, and its number within that millisecond.
+/// A position in a stream: the moment of an entry, and its number within that millisecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StreamCursor {
     pub at_ms: u64,
@@ -162,7 +162,7 @@ pub trait ClientService {
     async fn submit(spec: JobSpec, nonce: u32, replace: bool) -> Result<u32, EngineFault>;
     /// A job of general tasks, or its first part, and what there is of it then. As [`ClientService::submit`] otherwise.
     async fn submit_graph(spec: GraphSpec, nonce: u32, replace: bool) -> Result<GraphReceipt, EngineFault>;
-    /// A further part of a graph that was not complete; `first` is the place of its first task. May be repeated.
+    /// A further part of a graph that was not complete; `first` is the index of its first task. May be repeated.
     async fn extend_graph(
         job: JobId,
         nonce: u32,
@@ -202,7 +202,7 @@ pub trait ClientService {
     /// Why each barrier and each task that is kept of a training is where it is, all as of one commit.
     async fn explain_kept(job: JobId) -> Result<KeptExplanations, EngineFault>;
     /// The engine about itself: `version`, `address`, `instance`, `redis` (without password), `shards`, and
-    /// `store_trouble` if there is any. If it is the active one `epoch`, `shards_present`, `shard_trouble`, `workers` and
+    /// `store_problem` if there is any. If it is the active one `epoch`, `shards_present`, `shard_problem`, `workers` and
     /// `worker_pids`; else `idle`, why it is not, and `leader`, the address of the one that is.
     async fn about() -> Result<BTreeMap<String, String>, EngineFault>;
     /// Every live worker, oldest first.

@@ -7,8 +7,9 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::{
-    dispatcher::{CALL_TIMEOUT, EffectDispatcher, lock},
+    dispatcher::{CALL_TIMEOUT, EffectDispatcher},
     message::Message,
+    sessions::lock,
 };
 use crate::rpc::{ShardClient, ShardFault, within};
 

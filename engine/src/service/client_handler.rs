@@ -51,11 +51,11 @@ impl ClientHandler {
         if fields.is_empty() {
             return Err(EngineFault::UnknownJob { job: job.clone() });
         }
-        let trouble = match fields.get("state").is_some_and(|state| is_over(state)) {
+        let problem = match fields.get("state").is_some_and(|state| is_over(state)) {
             true => String::new(),
             false => self.0.notes().join("; "),
         };
-        fields.extend([("id".to_owned(), job.to_string()), ("trouble".to_owned(), trouble)]);
+        fields.extend([("id".to_owned(), job.to_string()), ("problem".to_owned(), problem)]);
         Ok(fields)
     }
 
@@ -278,7 +278,7 @@ impl ClientService for ClientHandler {
                 about.insert("idle".into(), why.to_string());
                 match why {
                     InactiveReason::Standby { address, .. } => about.insert("leader".into(), address),
-                    InactiveReason::Store { cause } => about.insert("store_trouble".into(), cause),
+                    InactiveReason::Store { cause } => about.insert("store_problem".into(), cause),
                     InactiveReason::Changing => None,
                 };
                 return Ok(about);
@@ -290,8 +290,8 @@ impl ClientService for ClientHandler {
         let told = [
             ("epoch", dispatcher.epoch.to_string()),
             ("shards_present", self.0.shards.all().len().to_string()),
-            ("shard_trouble", self.0.shard_notes().join("; ")),
-            ("store_trouble", dispatcher.store_outage.cause().unwrap_or_default()),
+            ("shard_problem", self.0.shard_notes().join("; ")),
+            ("store_problem", dispatcher.store_outage.cause().unwrap_or_default()),
             ("workers", workers.len().to_string()),
             ("worker_pids", pids.join(" ")),
         ];

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -18,7 +18,11 @@ use tokio::{
 };
 
 use super::{
-    clock::Clock, job_ends::JobEnds, message::Message, sessions::Sessions, shards::ShardDirectory,
+    clock::Clock,
+    job_ends::JobEnds,
+    message::Message,
+    sessions::{Sessions, lock},
+    shards::ShardDirectory,
     store_outage::StoreOutage,
 };
 use crate::rpc::{EngineFault, InactiveReason, ShardFault};
@@ -29,11 +33,6 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(600);
 /// Rows times lookahead up to which a plan is computed in place: well under a millisecond.
 const INLINE_POINTS: u64 = 4_096;
-
-/// A short lock whose holder never panics.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// One generation of one job.
 type JobLife = (JobId, Generation);

@@ -1,6 +1,8 @@
 //! Why Redis cannot be written to right now, so that callers are told at once instead of waiting.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use super::sessions::lock;
 
 /// The present causes; clones share them.
 #[derive(Clone, Default)]
@@ -17,20 +19,16 @@ struct Causes {
 
 impl StoreOutage {
     pub(super) fn set_commit_failure(&self, cause: Option<String>) {
-        self.lock().commit = cause;
+        lock(&self.0).commit = cause;
     }
 
     pub(super) fn set_lease_failure(&self, cause: Option<String>) {
-        self.lock().lead = cause;
+        lock(&self.0).lead = cause;
     }
 
     pub(super) fn cause(&self) -> Option<String> {
-        let causes = self.lock();
+        let causes = lock(&self.0);
         causes.commit.clone().or_else(|| causes.lead.clone())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Causes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -33,3 +33,27 @@ impl WorkerStatus {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::{core::TaskKey, ids::Generation};
+
+    use super::*;
+
+    #[test]
+    fn what_a_worker_holds_is_iterations_and_calls_and_what_it_waits_for_may_be_nothing() {
+        let key = TaskKey {
+            job: "job".parse().unwrap(),
+            generation: Generation::default(),
+            task: "it/w7/1".parse().unwrap(),
+            attempt: 1,
+        };
+        let activity = Activity { holding: vec![key], tasks: 2, ..Activity::default() };
+        let (worker, about) = (Incarnation(7), WorkerInfo { pid: 9, ..WorkerInfo::default() });
+        let status = WorkerStatus { worker, about, silent_for: Duration::from_millis(1_500), activity };
+        let fields = status.fields();
+        for field in [("holding", "3"), ("pid", "9"), ("silent_ms", "1500"), ("blocked_on", "")] {
+            assert!(fields.contains(&(field.0, field.1.to_owned())), "{field:?}: {fields:?}");
+        }
+    }
+}

@@ -64,11 +64,11 @@ pub struct EngineStatus {
     pub leader: Option<String>,
     /// What is wrong with Redis.
     #[serde(default)]
-    pub store_trouble: Option<String>,
+    pub store_problem: Option<String>,
     #[serde(default)]
     pub shards_present: u32,
     #[serde(default)]
-    pub shard_trouble: Option<String>,
+    pub shard_problem: Option<String>,
     /// Live workers.
     #[serde(default)]
     pub workers: u32,
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn an_engine_that_leads_and_one_that_stands_by_are_read() {
         const ALL: &str = "version=0.1.0 address=127.0.0.1:7461 instance=a redis=redis://r shards=2";
-        let led = fields(&format!("{ALL} epoch=e7 shards_present=1 workers=2 worker_pids=4 store_trouble="));
+        let led = fields(&format!("{ALL} epoch=e7 shards_present=1 workers=2 worker_pids=4 store_problem="));
         let led = EngineStatus::read(&led).unwrap();
         assert_eq!((led.epoch, led.shards_present, led.idle), (Some(EngineEpoch(7)), 1, None));
         assert_eq!(led.worker_pids, [4]);

@@ -6,7 +6,7 @@ use syncline_scheduler::ids::{Incarnation, JobId, as_text};
 use super::text::{self, UnknownFields, parsed_option, printed_option};
 use crate::rpc::{StreamCursor, StreamEntry};
 
-/// One entry of a stream, with the place from which the next ones are read.
+/// One entry of a stream, with the position from which the next ones are read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Entry<T> {
     /// Give it back to read what came later.

@@ -23,7 +23,7 @@ pub enum JobPhase {
     Done,
     Failed,
     Canceled,
-    /// What is stored of it cannot be read. Nothing but `id`, `state`, `code`, `reason` and `trouble` is known.
+    /// What is stored of it cannot be read. Nothing but `id`, `state`, `code`, `reason` and `problem` is known.
     Damaged,
 }
 
@@ -64,7 +64,7 @@ pub struct JobStatus {
     pub waiting_for: Option<String>,
     /// What stands in the way of every job right now, in words.
     #[serde(default)]
-    pub trouble: Option<String>,
+    pub problem: Option<String>,
     /// Workers that could not run it and are not offered it for now, with host and reason.
     #[serde(default)]
     pub excluded: Option<String>,
@@ -190,7 +190,7 @@ impl JobStatus {
     /// The same; one that cannot be read is damaged, so that it hides no other.
     pub fn read_or_damaged(fields: &JobFields) -> Result<Self, UnknownFields> {
         Self::read(fields).or_else(|error| {
-            let known = fields.iter().filter(|(name, _)| ["id", "trouble"].contains(&name.as_str()));
+            let known = fields.iter().filter(|(name, _)| ["id", "problem"].contains(&name.as_str()));
             let known = known.map(|(name, value)| (name.clone(), value.clone()));
             let said = [("state", "damaged"), ("code", "E143"), ("reason", &error.to_string())]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -214,10 +214,10 @@ mod tests {
 
     #[test]
     fn a_damaged_job_says_what_it_can() {
-        let known = [("id", "a"), ("state", "damaged"), ("code", "E030"), ("reason", "cut"), ("trouble", "")];
+        let known = [("id", "a"), ("state", "damaged"), ("code", "E030"), ("reason", "cut"), ("problem", "")];
         let job = JobStatus::read(&fields(&known)).unwrap();
         assert!(job.is_over());
-        assert_eq!((job.code.as_deref(), job.trouble, job.loss), (Some("E030"), None, None));
+        assert_eq!((job.code.as_deref(), job.problem, job.loss), (Some("E030"), None, None));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::keys::{ENDED_JOB_EXPIRY_S, JobKeys, SCHEMA, STREAM_ENTRIES};
 /// Fields per Redis call inside the script; Lua's `unpack` has a limit of about 8,000.
 const FIELDS_PER_CALL: usize = 1_000;
 
-// Places among all keys of a job, from 0.
+// Positions among all keys of a job, from 0.
 const STATE: usize = 0;
 const JOB: usize = 1;
 const TASKS: usize = 2;
@@ -55,15 +55,15 @@ pub(super) fn commit_call(
     };
     let all = mode != "next" || commit.over;
     let touched = touched(commit).map(|touched| touched || all);
-    let (names, mut places, mut keys, mut kinds) = (job.all(), [0; KEYS], Vec::new(), String::new());
+    let (names, mut positions, mut keys, mut kinds) = (job.all(), [0; KEYS], Vec::new(), String::new());
     for key in (0..KEYS).filter(|key| touched[*key]) {
         keys.push(names[key]);
         kinds.push(if [EVENTS, METRICS, BARRIERS].contains(&key) { 's' } else { 'h' });
-        places[key] = keys.len();
+        positions[key] = keys.len();
     }
     let mut call = redis::cmd("EVALSHA");
     call.arg(script_hash).arg(keys.len()).arg(&keys).arg(epoch.0).arg(seq).arg(mode).arg(kinds);
-    let mut operations = Operations { call, places };
+    let mut operations = Operations { call, positions };
     operations.add(commit);
     if commit.over {
         for key in 0..KEYS {
@@ -98,7 +98,7 @@ fn touched(commit: &Commit) -> [bool; KEYS] {
 struct Operations {
     call: Cmd,
     /// Where each key is among those that the script is given, from 1.
-    places: [usize; KEYS],
+    positions: [usize; KEYS],
 }
 
 impl Operations {
@@ -162,6 +162,6 @@ impl Operations {
     }
 
     fn begin(&mut self, code: &str, key: usize, arguments: usize) -> &mut Cmd {
-        self.call.arg(code).arg(self.places[key]).arg(arguments)
+        self.call.arg(code).arg(self.positions[key]).arg(arguments)
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{process::Command, time::Duration};
 
-use syncline_engine::rpc::{Activity, EngineFault, OrderCursor, ShardHello, within};
+use syncline_engine::{
+    rpc::{Activity, EngineFault, OrderCursor, ShardHello, within},
+    store::{RedisStore, keys::JobKeys},
+};
 use syncline_scheduler::{
     ids::JobId,
     sim::{training, training_job},
@@ -74,7 +77,39 @@ async fn a_missing_shard_is_named_and_one_that_counts_differently_is_refused() {
     assert_eq!(client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap(), Err(missing));
     let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
     assert_eq!((about["shards_present"].as_str(), about["shards"].as_str()), ("1", "2"));
-    assert!(about["shard_trouble"].contains("parameter shard s1 is not there"), "{}", about["shard_trouble"]);
+    assert!(about["shard_problem"].contains("parameter shard s1 is not there"), "{}", about["shard_problem"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_one_of_whose_blobs_is_nowhere_is_refused_and_leaves_nothing() {
+    let rig = Rig::start(1).await;
+    let client = rig.client().await;
+    // `training_job` names its blobs by single letters; this is the forward model.
+    rig.announce(rig.start_shard_without("f").await).await.unwrap();
+    let job: JobId = "digits".parse().unwrap();
+    let refused = client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap();
+    assert_eq!(refused, Err(EngineFault::MissingBlob { digest: "f".into() }));
+    assert!(client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_a_job_cannot_be_read_no_blob_is_removed() {
+    let mut rig = Rig::start(1).await;
+    let shard = rig.start_shard().await;
+    rig.announce(shard.clone()).await.unwrap();
+    let job: JobId = "digits".parse().unwrap();
+    let client = rig.client().await;
+    client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let spoil = ["HSET", &JobKeys::new(&job).state, "job_state", "{"];
+    let _: u64 = store.query("spoil", &spoil).await.unwrap();
+    rig.crash().await;
+    rig.announce(shard).await.unwrap();
+    let client = rig.client().await;
+    let kept = client.gc(within(TEST_TIMEOUT), 0).await.unwrap();
+    assert!(matches!(kept, Err(EngineFault::Unreadable { .. })), "{kept:?}");
+    client.delete(within(TEST_TIMEOUT), job).await.unwrap().unwrap();
+    assert_eq!(client.gc(within(TEST_TIMEOUT), 0).await.unwrap().unwrap().blobs, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,7 +172,7 @@ async fn while_redis_is_paused_callers_are_refused_at_once_and_served_again_when
     signal("-STOP");
     let cause = until(async || {
         let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
-        about.get("store_trouble").filter(|cause| !cause.is_empty()).cloned()
+        about.get("store_problem").filter(|cause| !cause.is_empty()).cloned()
     });
     let cause = cause.await;
     assert!(cause.contains("redis gave no answer"), "{cause}");
@@ -146,6 +181,8 @@ async fn while_redis_is_paused_callers_are_refused_at_once_and_served_again_when
     let canceled =
         client.cancel(within(TEST_TIMEOUT), "digits".parse().unwrap(), String::new(), 0).await.unwrap();
     assert!(matches!(canceled, Err(EngineFault::Store { .. })), "{canceled:?}");
+    let read = client.jobs(within(TEST_TIMEOUT)).await.unwrap();
+    assert!(matches!(read, Err(EngineFault::Store { .. })), "{read:?}");
     signal("-CONT");
     let registered = until(async || worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().ok()).await;
     assert!(registered.epoch.0 >= 1);

@@ -95,18 +95,25 @@ impl Rig {
 
     /// A shard that keeps every blob and holds no job.
     pub async fn start_shard(&self) -> ShardHello {
+        self.start_shard_without("").await
+    }
+
+    /// The same, without this blob.
+    pub async fn start_shard_without(&self, missing: &'static str) -> ShardHello {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let respond = |_, request| async move { Ok(answer(request)) };
+        let respond = move |_, request| async move { Ok(answer(request, missing)) };
         let serve = move |_, stream| answer_calls(channel(stream).execute(server::serve(respond)));
         tokio::spawn(accept(listener, self.token.clone(), &[Role::Control], serve));
         ShardHello::alone(ShardIndex(0), self.shards, address, 1)
     }
 }
 
-fn answer(request: ShardRequest) -> ShardResponse {
+fn answer(request: ShardRequest, missing: &str) -> ShardResponse {
     match request {
-        ShardRequest::HasBlobs { digests } => ShardResponse::HasBlobs(vec![true; digests.len()]),
+        ShardRequest::HasBlobs { digests } => {
+            ShardResponse::HasBlobs(digests.iter().map(|digest| digest != missing).collect())
+        }
         ShardRequest::Held { .. } => ShardResponse::Held(Ok(Vec::new())),
         ShardRequest::Moved { .. } => ShardResponse::Moved(Ok(())),
         ShardRequest::Close { .. } => ShardResponse::Close(Ok(())),

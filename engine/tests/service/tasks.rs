@@ -283,6 +283,8 @@ async fn a_damaged_graph_is_over_for_those_who_wait_and_makes_room_for_the_next_
     let value = client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(0)).await.unwrap();
     assert!(matches!(value, Err(EngineFault::Unreadable { .. })), "{value:?}");
     assert_eq!(worker.orders().await.len(), 1, "the other job goes on");
+    let paused = client.pause(within(TEST_TIMEOUT), job.clone(), true).await.unwrap();
+    assert!(matches!(paused, Err(EngineFault::Unreadable { .. })), "{paused:?}");
 
     let next = || graph("sum", vec![call(b"2")]);
     let taken = client.submit_graph(within(TEST_TIMEOUT), next(), 8, false).await.unwrap();

@@ -48,9 +48,9 @@ pub struct Commit {
 /// What changed of a graph of general tasks. `None` as a value removes the field.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GraphChanges {
-    /// Classes that came, by place: JSON.
+    /// Classes that came, by index: JSON.
     pub classes: Vec<(String, String)>,
-    /// Tasks that came together, by the place of the first: JSON.
+    /// Tasks that came together, by the index of the first: JSON.
     pub chunks: Vec<(String, String)>,
     /// States of [`WINDOW_TASKS`](crate::tasks::WINDOW_TASKS) tasks each, one letter per task, by number of the window.
     pub windows: Vec<(String, String)>,

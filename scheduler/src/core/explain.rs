@@ -1,89 +1,22 @@
 //! Why is there a barrier here, and why is this task waiting? Answered from the stored state alone.
 
-use serde::{Deserialize, Serialize};
-
 use super::{
+    explanation::{
+        BarrierExplanation, KeptExplanations, StragglerExplanation, TaskExplanation, WorkerExplanation,
+    },
     job::Job,
     member::Membership,
     records::Task,
     superstep::{RosterEntry, SuperstepPhase, SuperstepState},
 };
 use crate::{
-    graph::{Holder, TaskId, TaskState},
-    ids::{Incarnation, Superstep, as_text},
+    graph::{Holder, TaskId, TrainingTaskState},
+    ids::{Incarnation, Superstep},
     sync::{
-        EndRule, Why,
+        EndRule,
         search::{Alternative, Points},
     },
 };
-
-/// A barrier: what was predicted, what was weighed, what was chosen, and what happened. Times are µs after the
-/// superstep opened.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BarrierExplanation {
-    pub barrier: Superstep,
-    /// `open`, `planning`, `ordered` or `closed`.
-    pub state: String,
-    pub why: Why,
-    pub opened_ms: u64,
-    pub expected_us: Option<u64>,
-    pub closed_us: Option<u64>,
-    /// Predicted wait of the worker that waits longest.
-    pub span_us: Option<u64>,
-    pub predicted_wait_us: Option<u64>,
-    pub actual_wait_us: Option<u64>,
-    /// Windows that were weighed besides the chosen one.
-    #[serde(rename = "weighed")]
-    pub alternatives: Vec<Alternative>,
-    pub workers: Vec<WorkerExplanation>,
-}
-
-/// One worker's part in a superstep.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct WorkerExplanation {
-    #[serde(with = "as_text")]
-    pub worker: Incarnation,
-    pub name: String,
-    /// Iterations of this superstep: how many it is to do, once decided, and how many it has done.
-    pub iterations: Option<u64>,
-    pub done: u64,
-    pub batch: u32,
-    pub predicted_interval_us: Option<u64>,
-    pub expected_us: Option<u64>,
-    pub arrived_us: Option<u64>,
-    pub predicted_wait_us: Option<u64>,
-    pub actual_wait_us: Option<u64>,
-    /// Whether the barrier waits for it.
-    pub awaited: bool,
-    #[serde(rename = "slow")]
-    pub straggler: Option<StragglerExplanation>,
-}
-
-/// A worker that is much slower than most, and since when.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct StragglerExplanation {
-    pub since_ms: u64,
-    /// Its predicted time per sample over the median.
-    pub factor: f64,
-}
-
-/// A task: its state, and in words why it is in that state.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TaskExplanation {
-    pub task: TaskId,
-    pub state: String,
-    pub because: Vec<String>,
-    /// Tasks it needs, with their states.
-    pub needs: Vec<(TaskId, String)>,
-}
-
-/// Why everything that is kept of a training is where it is, all as of one commit.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct KeptExplanations {
-    pub barriers: Vec<BarrierExplanation>,
-    /// Nodes, the newest finished iterations and barriers, and all that are not over.
-    pub tasks: Vec<TaskExplanation>,
-}
 
 impl Job {
     /// The explanations of all barriers and tasks that the graph has now.
@@ -164,7 +97,7 @@ impl Job {
         Some(TaskExplanation {
             task: id.clone(),
             state: task.state.word().to_owned(),
-            because: self.because(id, task),
+            reasons: self.reasons(id, task),
             needs,
         })
     }
@@ -174,48 +107,48 @@ impl Job {
         self.tasks.get(id).map_or("done", |t| t.state.word()).to_owned()
     }
 
-    fn because(&self, id: &TaskId, task: &Task) -> Vec<String> {
+    fn reasons(&self, id: &TaskId, task: &Task) -> Vec<String> {
         match &task.state {
-            TaskState::Waiting { .. } => vec!["it starts when everything it needs is done".into()],
-            TaskState::Ready => match &self.state.waiting_for {
+            TrainingTaskState::Waiting { .. } => vec!["it starts when everything it needs is done".into()],
+            TrainingTaskState::Ready => match &self.state.waiting_for {
                 Some(waits) => vec![format!("the job waits for {waits}")],
                 None => vec!["everything it needs is done; no worker is free for it".into()],
             },
-            TaskState::Leased { holder, .. } => self.under_way(id, task, *holder),
-            TaskState::Done => vec!["it is done".into()],
-            TaskState::Failed { code, reason } => vec![format!("it failed: [{code}] {reason}")],
-            TaskState::Lost => {
+            TrainingTaskState::Leased { holder, .. } => self.under_way(id, task, *holder),
+            TrainingTaskState::Done => vec!["it is done".into()],
+            TrainingTaskState::Failed { code, reason } => vec![format!("it failed: [{code}] {reason}")],
+            TrainingTaskState::Lost => {
                 vec!["its worker left before any shard had its push; its samples went to another".into()]
             }
-            TaskState::Torn => {
+            TrainingTaskState::Torn => {
                 vec![
                     "its worker left when some shards had its push and others had not; it counts as seen"
                         .into(),
                 ]
             }
-            TaskState::Canceled => vec![self.state.phase.cut_short(&self.state.cancel_reason)],
+            TrainingTaskState::Canceled => vec![self.state.phase.cut_short(&self.state.cancel_reason)],
         }
     }
 
     fn under_way(&self, id: &TaskId, task: &Task, holder: Holder) -> Vec<String> {
-        let mut because = Vec::new();
+        let mut reasons = Vec::new();
         for need in &task.version {
             match need {
                 TaskId::Barrier(n) if n.0 >= self.state.closed => {
-                    because.push(format!("its pull waits for {need}: {}", self.barrier_waits(*n)));
+                    reasons.push(format!("its pull waits for {need}: {}", self.barrier_waits(*n)));
                 }
                 TaskId::Clock(clock) if self.clocks.lowest().is_some_and(|low| low < *clock) => {
-                    because.push(format!("its pull waits for {need}: {}", self.clock_waits(*clock)));
+                    reasons.push(format!("its pull waits for {need}: {}", self.clock_waits(*clock)));
                 }
                 _ => {}
             }
         }
         match (id, holder) {
-            (TaskId::Barrier(n), _) => because = vec![self.barrier_waits(*n)],
-            (TaskId::Clock(clock), _) => because = vec![self.clock_waits(*clock)],
+            (TaskId::Barrier(n), _) => reasons = vec![self.barrier_waits(*n)],
+            (TaskId::Clock(clock), _) => reasons = vec![self.clock_waits(*clock)],
             (TaskId::Iteration { seq, .. }, Holder::Worker(worker)) => {
                 let before = seq - self.members.get(&worker).map_or(0, |m| m.finished) - 1;
-                because.push(match before {
+                reasons.push(match before {
                     0 => format!("{} has it in hand", self.display_name(worker)),
                     n => {
                         format!("{} has it in hand, behind {n} earlier iterations", self.display_name(worker))
@@ -223,12 +156,12 @@ impl Job {
                 });
             }
             (_, Holder::Worker(worker)) => {
-                because.push(format!("{} has it in hand", self.display_name(worker)))
+                reasons.push(format!("{} has it in hand", self.display_name(worker)))
             }
-            (_, Holder::Shards) => because.push("the shards work on it".into()),
-            (_, Holder::Planner) => because.push("its rolling graph of iterations and barriers runs".into()),
+            (_, Holder::Shards) => reasons.push("the shards work on it".into()),
+            (_, Holder::Planner) => reasons.push("its rolling graph of iterations and barriers runs".into()),
         }
-        because
+        reasons
     }
 
     /// Whom a barrier waits for, in words.
@@ -279,11 +212,11 @@ impl Job {
 
     /// A task that is not in the graph: over and forgotten, or not granted yet.
     fn absent(&self, id: &TaskId) -> Option<TaskExplanation> {
-        let explained = |state: &str, because: String| {
+        let explained = |state: &str, reason: String| {
             Some(TaskExplanation {
                 task: id.clone(),
                 state: state.to_owned(),
-                because: vec![because],
+                reasons: vec![reason],
                 needs: Vec::new(),
             })
         };

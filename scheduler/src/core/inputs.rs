@@ -22,7 +22,7 @@ pub enum Input {
     Submit(Submission),
     /// A job of general tasks, or its first part.
     SubmitGraph(GraphSubmission),
-    /// A further part; `first` is the place of its first task. One that is there already changes nothing.
+    /// A further part; `first` is the index of its first task. One that is there already changes nothing.
     ExtendGraph {
         job: JobId,
         nonce: u32,
@@ -181,7 +181,7 @@ pub struct GraphSubmission {
     pub replace: bool,
 }
 
-/// A worker, for people.
+/// A worker as it is stored and shown. It says it itself in the message `WorkerHello`, whose fields are never left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerInfo {
     pub name: String,

@@ -13,7 +13,7 @@ use super::{
     worker_protocol::{Assignment, GradientUse, TaskKey, Work},
 };
 use crate::{
-    graph::{Holder, TaskEvent, TaskId, TaskState},
+    graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
     ids::{Generation, Incarnation, JobId, NodeName, Superstep},
     samples::{SampleCursor, SampleRange},
     spec::{JobSpec, NodeKind, TrainSpec},
@@ -172,7 +172,7 @@ impl Job {
     pub(super) fn apply(&mut self, id: &TaskId, event: &TaskEvent, now_us: u64) -> bool {
         let Some(task) = self.tasks.get_mut(id) else { return false };
         let Ok(next) = task.state.apply(event, task.attempts) else { return false };
-        if let TaskState::Leased { attempt, .. } = next {
+        if let TrainingTaskState::Leased { attempt, .. } = next {
             task.attempts = attempt;
         }
         if next.is_final() {
@@ -193,8 +193,7 @@ impl Job {
 
     /// Tasks leased to a worker, iterations in their order.
     pub(super) fn leased_to(&self, worker: Incarnation) -> Vec<TaskId> {
-        let leased =
-            |t: &Task| matches!(t.state, TaskState::Leased { holder: Holder::Worker(w), .. } if w == worker);
+        let leased = |t: &Task| matches!(t.state, TrainingTaskState::Leased { holder: Holder::Worker(w), .. } if w == worker);
         let iteration = |seq| TaskId::Iteration { worker, seq };
         let own = self.tasks.range(iteration(0)..=iteration(u64::MAX));
         // Nodes sort behind everything that the planner made.
@@ -205,7 +204,9 @@ impl Job {
     /// The assignment behind a leased task of a worker.
     pub(super) fn assignment(&self, id: &TaskId) -> Option<Assignment> {
         let task = self.tasks.get(id)?;
-        let TaskState::Leased { holder: Holder::Worker(_), attempt } = task.state else { return None };
+        let TrainingTaskState::Leased { holder: Holder::Worker(_), attempt } = task.state else {
+            return None;
+        };
         let work = match (&task.body, id) {
             (TaskBody::Iteration { superstep, range, learning_rate }, TaskId::Iteration { worker, seq }) => {
                 Work::Iterate {

@@ -15,6 +15,7 @@ mod effects;
 mod ending;
 mod exclusion;
 mod explain;
+mod explanation;
 mod granting;
 mod inputs;
 mod job;
@@ -44,7 +45,7 @@ pub use commit::{
 };
 pub use effects::Effect;
 pub use exclusion::Exclusion;
-pub use explain::{
+pub use explanation::{
     BarrierExplanation, KeptExplanations, StragglerExplanation, TaskExplanation, WorkerExplanation,
 };
 pub use inputs::{Cancellation, GraphSubmission, Input, Refused, Submission, TaskFault, WorkerInfo};

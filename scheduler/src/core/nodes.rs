@@ -9,7 +9,7 @@ use super::{
     worker_protocol::TaskKey,
 };
 use crate::{
-    graph::{Holder, TaskEvent, TaskId, TaskState},
+    graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
     ids::Incarnation,
 };
 
@@ -30,10 +30,10 @@ impl Job {
         self.wait_for(waits);
         let train = TaskId::Node(self.train_node().clone());
         match self.tasks.get(&train).map(|t| &t.state) {
-            Some(TaskState::Ready) => {
+            Some(TrainingTaskState::Ready) => {
                 self.apply(&train, &TaskEvent::Leased { holder: Holder::Planner }, now_us);
             }
-            Some(TaskState::Leased { .. }) => {}
+            Some(TrainingTaskState::Leased { .. }) => {}
             _ => return self.run_nodes(now_us, effects),
         }
         self.rest_when_due(now_us);
@@ -76,7 +76,7 @@ impl Job {
         let ready: Vec<(TaskId, TaskBody)> = self
             .tasks
             .iter()
-            .filter(|(id, t)| t.state == TaskState::Ready && !self.is_postponed(id, now_us))
+            .filter(|(id, t)| t.state == TrainingTaskState::Ready && !self.is_postponed(id, now_us))
             .map(|(id, t)| (id.clone(), t.body.clone()))
             .collect();
         for (id, body) in ready {
@@ -95,7 +95,7 @@ impl Job {
                 TaskBody::Train | TaskBody::Barrier | TaskBody::Clock | TaskBody::Iteration { .. } => {}
             }
         }
-        if self.tasks.values().filter(|t| t.body.is_node()).all(|t| t.state == TaskState::Done) {
+        if self.tasks.values().filter(|t| t.body.is_node()).all(|t| t.state == TrainingTaskState::Done) {
             self.end(Phase::Done, now_us, effects);
         }
     }
@@ -140,7 +140,7 @@ impl Job {
     /// The order behind a snapshot that is leased.
     pub(super) fn snapshot_order(&self, id: &TaskId) -> Option<Effect> {
         let task = self.tasks.get(id)?;
-        let TaskState::Leased { holder: Holder::Shards, attempt } = task.state else { return None };
+        let TrainingTaskState::Leased { holder: Holder::Shards, attempt } = task.state else { return None };
         let key = self.key(id.clone(), attempt);
         (task.body == TaskBody::Snapshot).then_some(Effect::Snapshot { key, version: self.state.closed })
     }

@@ -9,7 +9,7 @@ use super::{
     tasks::ParentTask, worker_protocol::Evaluation,
 };
 use crate::{
-    graph::{TaskId, TaskState},
+    graph::{TaskId, TrainingTaskState},
     ids::{Generation, NodeName, Superstep},
     samples::{SampleCursor, SampleRange},
     sync::Policy,
@@ -200,7 +200,7 @@ pub enum TaskBody {
 pub struct Task {
     #[serde(flatten)]
     pub body: TaskBody,
-    pub state: TaskState,
+    pub state: TrainingTaskState,
     /// How often it was leased.
     pub attempts: u32,
     /// Tasks whose end gates the grant.
@@ -218,7 +218,7 @@ impl Task {
     pub(super) fn new(body: TaskBody, unmet: u32, now_us: u64) -> Self {
         Self {
             body,
-            state: TaskState::initial(unmet),
+            state: TrainingTaskState::initial(unmet),
             attempts: 0,
             control: Vec::new(),
             version: Vec::new(),

@@ -14,7 +14,7 @@ use super::{
     superstep::{RosterEntry, SuperstepPhase, SuperstepState},
 };
 use crate::{
-    graph::{Holder, TaskId, TaskState},
+    graph::{Holder, TaskId, TrainingTaskState},
     ids::{Generation, Incarnation, JobId, Superstep},
     spec::JobSpec,
     sync::{Clocks, EndRule},
@@ -148,7 +148,7 @@ impl Job {
             if !known {
                 return lacks("task", id.to_string(), "its worker or superstep is missing");
             }
-            if let TaskState::Leased { holder: Holder::Worker(worker), .. } = task.state
+            if let TrainingTaskState::Leased { holder: Holder::Worker(worker), .. } = task.state
                 && !self.members.contains_key(&worker)
             {
                 return lacks("task", id.to_string(), "its worker is missing");
@@ -263,7 +263,7 @@ impl Job {
     }
 
     /// One word for a task's state, if the task is still in the graph.
-    pub fn task_state(&self, id: &TaskId) -> Option<&TaskState> {
+    pub fn task_state(&self, id: &TaskId) -> Option<&TrainingTaskState> {
         self.tasks.get(id).map(|t| &t.state)
     }
 }

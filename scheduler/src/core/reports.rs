@@ -9,7 +9,7 @@ use super::{
     worker_protocol::{Blame, Iterated, Outcome, TaskKey, TaskReport},
 };
 use crate::{
-    graph::{TaskEvent, TaskId, TaskState},
+    graph::{TaskEvent, TaskId, TrainingTaskState},
     ids::Incarnation,
     predict::Measurement,
     samples::SampleRange,
@@ -64,7 +64,7 @@ impl Job {
     /// Whether this is the attempt that is under way.
     fn is_attempt(&self, key: &TaskKey) -> bool {
         let state = self.tasks.get(&key.task).map(|t| &t.state);
-        matches!(state, Some(TaskState::Leased { attempt, .. }) if *attempt == key.attempt)
+        matches!(state, Some(TrainingTaskState::Leased { attempt, .. }) if *attempt == key.attempt)
     }
 
     fn iterated(

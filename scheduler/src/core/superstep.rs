@@ -70,7 +70,7 @@ pub struct SuperstepState {
     /// What the decision rested on: predicted ends of each worker's next iterations.
     pub predicted: Vec<PlanRow>,
     /// Windows that were weighed besides the chosen one.
-    #[serde(rename = "weighed", default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alternatives: Vec<Alternative>,
     pub span_us: Option<u64>,
     pub predicted_wait_us: Option<u64>,

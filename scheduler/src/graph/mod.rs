@@ -3,4 +3,4 @@
 
 mod task;
 
-pub use task::{Holder, IllegalTransition, InvalidTaskId, TaskEvent, TaskId, TaskState};
+pub use task::{Holder, IllegalTransition, InvalidTaskId, TaskEvent, TaskId, TrainingTaskState};

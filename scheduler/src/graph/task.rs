@@ -87,10 +87,10 @@ pub enum Holder {
     Planner,
 }
 
-/// Life of one task. `Core` is the only caller of [`TaskState::apply`]; the store writes what it decides.
+/// Life of one task of a training job: an iteration, a barrier, a node. General tasks have [`crate::tasks::TaskState`]. `Core` is the only caller of [`TrainingTaskState::apply`]; the store writes what it decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TaskState {
+pub enum TrainingTaskState {
     /// Some control edges are unmet.
     Waiting {
         unmet: u32,
@@ -128,7 +128,7 @@ pub enum TaskEvent {
         code: String,
         reason: String,
     },
-    /// The holder is gone. A node task becomes ready again; an iteration ends as [`TaskState::Lost`].
+    /// The holder is gone. A node task becomes ready again; an iteration ends as [`TrainingTaskState::Lost`].
     HolderGone {
         again: bool,
     },
@@ -140,11 +140,11 @@ pub enum TaskEvent {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E010] a task in state {from:?} does not accept {event:?}")]
 pub struct IllegalTransition {
-    pub from: TaskState,
+    pub from: TrainingTaskState,
     pub event: TaskEvent,
 }
 
-impl TaskState {
+impl TrainingTaskState {
     /// Where a task with this many unmet control edges starts.
     pub fn initial(unmet: u32) -> Self {
         if unmet == 0 { Self::Ready } else { Self::Waiting { unmet } }
@@ -152,7 +152,7 @@ impl TaskState {
 
     /// The state after `event`, given how many times the task was leased before (`attempts`).
     pub fn apply(&self, event: &TaskEvent, attempts: u32) -> Result<Self, IllegalTransition> {
-        use {TaskEvent as E, TaskState as S};
+        use {TaskEvent as E, TrainingTaskState as S};
         Ok(match (self, event) {
             (S::Waiting { unmet }, E::InputDone) => S::initial(unmet.saturating_sub(1)),
             (S::Ready, E::Leased { holder }) => S::Leased { holder: *holder, attempt: attempts + 1 },
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn moves_table() {
-        use {TaskEvent as E, TaskState as S};
+        use {TaskEvent as E, TrainingTaskState as S};
         let leased = |attempt| S::Leased { holder: W, attempt };
         #[rustfmt::skip]
         let cases: &[(&str, S, E, u32, Option<S>)] = &[

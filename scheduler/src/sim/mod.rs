@@ -6,6 +6,8 @@
 //! scenario says. Draws depend on the seed, the worker and the number of the iteration only, so that policies are
 //! compared on the same machines whose speed varies in the same way. Pure.
 //!
+//! General tasks have no simulation, because nothing is predicted of them: a [`TaskPlane`] drives a core with them.
+//!
 //! A worker *waits* from the end of an iteration to the start of its next one.
 
 mod control_plane;
@@ -17,6 +19,7 @@ mod run_statistics;
 mod scenario;
 mod shell;
 mod simulation;
+mod task_plane;
 mod timeline;
 mod worker;
 
@@ -28,4 +31,5 @@ pub use plot::plot;
 pub use scenario::{Burst, InvalidScenario, Scenario, WorkerModel};
 pub use shell::{NoStore, Shell};
 pub use simulation::{Simulation, simulate};
+pub use task_plane::{TaskPlane, graph_submission, new_task, task_end, tasks_ended};
 pub use timeline::{Bar, Timeline};

@@ -74,7 +74,7 @@ impl DataSpec {
     }
 }
 
-/// File format and place. `.gz` files are unpacked while reading.
+/// File format and path. `.gz` files are unpacked while reading.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Source {
@@ -95,7 +95,7 @@ pub enum Source {
     Idx { images: String, labels: String },
     /// The binary format of CIFAR-10, one file after the other: images of 3x32x32 bytes.
     Cifar10 { paths: Vec<String> },
-    /// A UTF-8 text. A sample is `context` characters, each as its place among the distinct characters of the text in
+    /// A UTF-8 text. A sample is `context` characters, each as its index among the distinct characters of the text in
     /// ascending order; the labels are the characters that follow each of them.
     Text {
         path: String,

@@ -85,25 +85,25 @@ impl Figures {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let limit = |is: Choice, enter: f64, stay: f64| if present == Some(is) { stay } else { enter };
         if self.transfer >= limit(Choice::LocalSgd, TRANSFER_HIGH, TRANSFER_LOW) {
-            let because = format!("{} of the time goes into moving parameters", percent(self.transfer));
-            return (Choice::LocalSgd, because);
+            let reason = format!("{} of the time goes into moving parameters", percent(self.transfer));
+            return (Choice::LocalSgd, reason);
         }
         if self.bsp_wait <= limit(Choice::Bsp, WAIT_LOW, WAIT_HIGH) {
-            let because =
+            let reason =
                 format!("waiting for everybody in every round costs only {}", percent(self.bsp_wait));
-            return (Choice::Bsp, because);
+            return (Choice::Bsp, reason);
         }
         let wait = format!("a barrier in every round would cost {} of the time", percent(self.bsp_wait));
         if self.jitter <= limit(Choice::ElasticLb, JITTER_STEADY, JITTER_WILD) {
-            let because = format!(
+            let reason = format!(
                 "{wait}; the speeds differ by a steady factor of {:.1}, which batch sizes even out",
                 self.speed_ratio
             );
-            return (Choice::ElasticLb, because);
+            return (Choice::ElasticLb, reason);
         }
-        let because =
+        let reason =
             format!("{wait}, and the speeds jitter too much ({}) to size batches by", percent(self.jitter));
-        (Choice::ElasticBsp, because)
+        (Choice::ElasticBsp, reason)
     }
 }
 
@@ -124,7 +124,7 @@ impl Auto {
 impl SyncPolicy for Auto {
     fn open(&mut self, context: &Context<'_>) -> SuperstepRules {
         let figures = Figures::of(context).filter(|_| context.workers.len() > 1);
-        let (choice, because) = match figures {
+        let (choice, reason) = match figures {
             Some(figures) => figures.choose(self.choice),
             None => (Choice::ElasticBsp, "the speeds are not known yet".to_owned()),
         };
@@ -139,7 +139,7 @@ impl SyncPolicy for Auto {
             opening.rate_factor = context.workers.len() as f32;
         }
         opening.why.rule = rule.to_owned();
-        opening.why.because = format!("{because}: {}", opening.why.because);
+        opening.why.reason = format!("{reason}: {}", opening.why.reason);
         if let Some(f) = figures {
             opening.why = opening
                 .why

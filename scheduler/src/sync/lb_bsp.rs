@@ -127,8 +127,8 @@ impl SyncPolicy for ElasticLb {
         let opening = self.elastic.open(context);
         match self.balancer.batches(context) {
             Some((batches, why)) => {
-                let because = format!("{}; {}", why.because, opening.why.because);
-                SuperstepRules { batches: Some(batches), why: Why { because, ..why }, ..opening }
+                let reason = format!("{}; {}", why.reason, opening.why.reason);
+                SuperstepRules { batches: Some(batches), why: Why { reason, ..why }, ..opening }
             }
             None => opening,
         }

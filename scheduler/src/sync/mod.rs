@@ -77,15 +77,15 @@ impl SuperstepRules {
 pub struct Why {
     /// The rule that holds in this superstep, as users name it.
     pub rule: String,
-    pub because: String,
+    pub reason: String,
     /// Finite numbers by name; a unit is part of the name.
     pub figures: BTreeMap<String, f64>,
 }
 
 impl Why {
     /// A rule that needs no figures.
-    pub fn rule(because: impl Into<String>) -> Self {
-        Self { because: because.into(), ..Self::default() }
+    pub fn rule(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), ..Self::default() }
     }
 
     /// Adds a figure; one that is not finite says nothing and is left out.

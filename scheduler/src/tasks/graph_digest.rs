@@ -38,8 +38,8 @@ impl FromStr for GraphDigest {
             return Err(invalid());
         }
         let mut bytes = [0; BYTES];
-        for (place, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * place..2 * place + 2], 16).map_err(|_| invalid())?;
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).map_err(|_| invalid())?;
         }
         Ok(Self(bytes))
     }

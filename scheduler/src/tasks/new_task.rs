@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{BlobValue, Bytes, GraphDigest, TaskClass};
 use crate::ids::{JobId, NodeName};
 
-/// Place of a task in its job's graph, in the order in which they were added, from 0.
+/// Index of a task in its job's graph, in the order in which they were added, from 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TaskIndex(pub u32);
@@ -18,7 +18,7 @@ impl fmt::Display for TaskIndex {
     }
 }
 
-/// Place of a class in the list that goes with the tasks.
+/// Index of a class in the list that goes with the tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClassIndex(pub u16);
@@ -28,7 +28,7 @@ pub struct ClassIndex(pub u16);
 pub enum TaskRef {
     /// It is in the graph.
     Task(TaskIndex),
-    /// It is added together with the one that refers to it, which comes later in the list: its place there.
+    /// It is added together with the one that refers to it, which comes later in the list: its index there.
     New(u32),
 }
 

@@ -43,7 +43,7 @@ pub struct Spawned {
     /// What the classes of `tasks` refer to.
     pub classes: Vec<TaskClass>,
     pub tasks: Vec<NewTask>,
-    /// The value of the task itself; without one it gives what the new task at this place gives.
+    /// The value of the task itself; without one it gives what the new task at this index gives.
     pub value: Result<Value, u32>,
 }
 

@@ -40,5 +40,5 @@ pub struct TaskView {
     /// The first of the tasks that it needs, and how many there are.
     pub inputs: Vec<TaskIndex>,
     pub inputs_total: u32,
-    pub because: String,
+    pub reason: String,
 }

@@ -54,10 +54,10 @@ impl Worker {
     pub fn revoke(&mut self, key: &TaskKey) {
         self.settle(key);
         let begun = usize::from(!matches!(self.stage, Stage::Pulling));
-        let mut place = 0;
+        let mut index = 0;
         self.queue.retain(|assignment| {
-            place += 1;
-            place <= begun || assignment.key != *key
+            index += 1;
+            index <= begun || assignment.key != *key
         });
     }
 

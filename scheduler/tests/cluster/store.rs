@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, mem};
 use serde_json::Value;
 use syncline_scheduler::{
     core::{Commit, StoredJob},
-    graph::{TaskId, TaskState},
+    graph::{TaskId, TrainingTaskState},
     samples::SampleRange,
 };
 
@@ -73,8 +73,8 @@ fn count(counted: &mut BTreeMap<(u64, TaskId), SampleRange>, generation: u64, id
         return;
     }
     let task: Value = serde_json::from_str(text).unwrap();
-    let state: TaskState = serde_json::from_value(task["state"].clone()).unwrap();
-    if matches!(state, TaskState::Done | TaskState::Torn) {
+    let state: TrainingTaskState = serde_json::from_value(task["state"].clone()).unwrap();
+    if matches!(state, TrainingTaskState::Done | TrainingTaskState::Torn) {
         counted.insert((generation, id), serde_json::from_value(task["range"].clone()).unwrap());
     }
 }

@@ -2,7 +2,28 @@
 
 use std::{collections::BTreeMap, mem};
 
-use syncline_scheduler::core::{Commit, StoredJob};
+use syncline_scheduler::{
+    core::{Commit, Core, Effect, Input, StoredJob, TaskJob},
+    ids::JobId,
+    sim::Shell,
+};
+
+/// Keeps what is committed of graphs; each job that is loaded from it equals the live one.
+#[derive(Default)]
+pub struct StoredGraphs(pub BTreeMap<JobId, StoredJob>);
+
+impl Shell for StoredGraphs {
+    fn handle(&mut self, core: &mut Core, now_us: u64, input: Input) -> Vec<Effect> {
+        let effects = core.handle(now_us, input).unwrap();
+        for (id, commit) in core.take_commits(now_us) {
+            let stored = self.0.entry(id.clone()).or_default();
+            apply(stored, commit);
+            assert!(stored.holds_tasks());
+            assert_eq!(Some(&TaskJob::load(stored).unwrap()), core.task_job(&id), "as it was committed");
+        }
+        effects
+    }
+}
 
 /// Writes a commit into what is stored of its job.
 pub fn apply(job: &mut StoredJob, commit: Commit) {

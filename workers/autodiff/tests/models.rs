@@ -165,8 +165,8 @@ fn complaints(name: &str) -> Vec<String> {
     let wanted = |name: &str| expected.numbers(&format!("grad.{name}"));
     let floor = FLOOR * largest(params.iter().flat_map(|param| wanted(&param.name)));
     for (param, grad) in params.iter().zip(&first.grads) {
-        let place = expected.parameters.iter().position(|name| *name == param.name).unwrap();
-        let tolerance = TOLERANCE.max(3.0 * expected.numbers("f32_error")[place]);
+        let index = expected.parameters.iter().position(|name| *name == param.name).unwrap();
+        let tolerance = TOLERANCE.max(3.0 * expected.numbers("f32_error")[index]);
         let off = off(grad, wanted(&param.name), floor);
         if off.is_nan() || off > tolerance {
             complaints.push(format!(

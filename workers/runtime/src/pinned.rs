@@ -40,7 +40,7 @@ impl Pinned {
 
     /// Sends an input. `view` has as many numbers as its shape says.
     pub(super) fn send(&mut self, index: usize, name: &str, view: TensorView<'_>) -> ort::Result<()> {
-        let Some(place) = self.inputs.get_mut(index) else { return Ok(()) };
+        let Some(slot) = self.inputs.get_mut(index) else { return Ok(()) };
         let element = match view.element() {
             ElementType::F64 => TensorElementType::Float64,
             ElementType::I32 => TensorElementType::Int32,
@@ -53,9 +53,9 @@ impl Pinned {
             let same = tensor.shape().iter().zip(view.shape()).all(|(a, b)| usize::try_from(*a) == Ok(*b));
             same && tensor.shape().len() == view.shape().len() && *tensor.data_type() == element
         };
-        let tensor = match place.take().filter(fits) {
-            Some(tensor) => place.insert(tensor),
-            None => place.insert(DynTensor::new(&self.host, element, view.shape().to_vec())?),
+        let tensor = match slot.take().filter(fits) {
+            Some(tensor) => slot.insert(tensor),
+            None => slot.insert(DynTensor::new(&self.host, element, view.shape().to_vec())?),
         };
         match view {
             TensorView::F32 { data, .. } => tensor.try_extract_tensor_mut::<f32>()?.1.copy_from_slice(data),

@@ -17,11 +17,11 @@ pub enum CheckError {
     )]
     CheckRandom { op: String, node: String },
     /// The gradients are not those of the loss.
-    #[error("[E256] gradients are not those of the loss, for {params}{place}")]
-    WrongGradients { params: String, place: String, scatters: bool },
+    #[error("[E256] gradients are not those of the loss, for {params}{cause}")]
+    WrongGradients { params: String, cause: String, scatters: bool },
     /// The loss is a number, and gradients of it are not.
-    #[error("[E263] the loss is a number, but the gradients of {params} are not{place}")]
-    NoGradients { params: String, place: String },
+    #[error("[E263] the loss is a number, but the gradients of {params} are not{cause}")]
+    NoGradients { params: String, cause: String },
     /// There is no training graph.
     #[error(transparent)]
     Autodiff(#[from] AutodiffError),

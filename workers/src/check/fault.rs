@@ -1,7 +1,7 @@
 //! Where a graph goes wrong, as far as its wrong gradients tell.
 //!
 //! Every way from a parameter to the loss whose gradient is right is right; the fault lies behind all the others. A
-//! scatter that writes twice to one place is found by looking at its indices.
+//! scatter that writes twice to one element is found by looking at its indices.
 
 use std::collections::{HashMap, HashSet};
 
@@ -74,7 +74,7 @@ fn suspects<'g>(inner: &'g GraphProto, graph: &TrainingGraph, wrong: &[String]) 
     (0..inner.node.len()).filter(all).map(|index| &inner.node[index]).collect()
 }
 
-/// The first of the nodes that writes several numbers to one place.
+/// The first of the nodes that writes several numbers to one element.
 fn repeated_scatter<'n>(
     runtime: &Runtime,
     graph: &TrainingGraph,

@@ -150,8 +150,8 @@ fn no_gradients(
 ) -> Result<Verdict, CheckError> {
     let options = CheckOptions { batch: BATCH, ..CheckOptions::default() };
     let fixed = feed::of_fixed_size(graph, &options, axis)?;
-    let place = zero_root(runtime, &fixed, params);
-    Err(CheckError::NoGradients { params: some_of(params), place })
+    let cause = zero_root(runtime, &fixed, params);
+    Err(CheckError::NoGradients { params: some_of(params), cause })
 }
 
 /// The names, as far as a line has place for them.
@@ -250,9 +250,9 @@ fn closely(runtime: &Runtime, graph: &TrainingGraph, axis: usize) -> Result<Verd
     match wrong(&checked) {
         wrong if wrong.is_empty() => Ok(Verdict::Right),
         wrong => {
-            let place = fault(runtime, &fixed, &wrong)?;
+            let cause = fault(runtime, &fixed, &wrong)?;
             let scatters = scatters(&syncline_onnx::parse(&graph.eval_onnx)?);
-            Err(CheckError::WrongGradients { params: wrong.join(", "), place, scatters })
+            Err(CheckError::WrongGradients { params: wrong.join(", "), cause, scatters })
         }
     }
 }

@@ -64,7 +64,7 @@ impl Array {
     }
 
     /// Row and column in the file, both from 1, of the number at `index`.
-    pub(super) fn place(&self, index: usize) -> (usize, usize) {
+    pub(super) fn coordinates(&self, index: usize) -> (usize, usize) {
         let (row, index) = (index / self.stride.max(1), index % self.stride.max(1));
         (row + 1, self.columns.get(index).copied().unwrap_or(index) + 1)
     }

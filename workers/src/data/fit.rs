@@ -179,7 +179,7 @@ fn normalized(array: &mut Array, normalizations: &[Normalization]) -> Result<Vec
     for (index, number) in numbers.iter_mut().enumerate() {
         *number = normalizations[index / plane % normalizations.len()].apply(*number);
         if !number.is_finite() {
-            let (row, column) = array.place(index);
+            let (row, column) = array.coordinates(index);
             return Err(DataError::NotFinite { path: array.path.clone(), row, column, value: *number });
         }
     }
@@ -195,7 +195,7 @@ fn integers(array: &mut Array, element: DataElement) -> Result<ColumnData, DataE
             Ok(number) => number.to_string(),
             Err(number) => number.to_string(),
         };
-        let (row, column) = array.place(index);
+        let (row, column) = array.coordinates(index);
         return Err(DataError::NotInteger { path: array.path.clone(), row, column, number });
     }
     Ok(match std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())) {
@@ -215,7 +215,7 @@ fn check_ids(array: &Array, wanted: &InputSignature) -> Result<(), DataError> {
     let missing = |id: &i64| usize::try_from(*id).map_or(true, |id| id >= rows);
     for index in 0..array.numbers.len() {
         if let Some(found) = array.numbers.whole(index).ok().filter(missing) {
-            let (row, column) = array.place(index);
+            let (row, column) = array.coordinates(index);
             let (path, input) = (array.path.clone(), wanted.name.clone());
             return Err(DataError::IdOutOfRange { path, row, column, found, input, rows });
         }
@@ -231,7 +231,7 @@ fn check_classes(array: &Array, count: usize, ignored: Option<i64>) -> Result<()
             Ok(class) => class.to_string(),
             Err(number) => number.to_string(),
         };
-        let row = array.place(index).0;
+        let row = array.coordinates(index).0;
         return Err(DataError::LabelOutOfRange { path: array.path.clone(), row, found, classes: count });
     }
     Ok(())

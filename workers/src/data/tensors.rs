@@ -1,6 +1,6 @@
 //! Named arrays in a safetensors file: for each input of the model, and for the label, the one of its name.
 //!
-//! Format: an 8-byte length, a JSON header with type, shape and place of each tensor, the numbers little-endian. The
+//! Format: an 8-byte length, a JSON header with type, shape and offset of each tensor, the numbers little-endian. The
 //! first axis counts the samples. Source: huggingface.co/docs/safetensors.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A text as characters: each is its place among the distinct characters of the text, ascending by code point.
+//! A text as characters: each is its index among the distinct characters of the text, ascending by code point.
 //!
 //! Sample i begins at character i · stride and has `context` characters; its labels are the characters one further.
 
@@ -67,9 +67,9 @@ fn vocabulary(text: &str) -> Vec<char> {
 
 fn encode(text: &str, vocabulary: &[char]) -> Numbers {
     // Every character is there.
-    let place = |character: char| vocabulary.partition_point(|&other| other < character);
+    let index = |character: char| vocabulary.partition_point(|&other| other < character);
     match vocabulary.len() {
-        0..=256 => Numbers::U8(text.chars().map(|character| place(character) as u8).collect()),
-        _ => Numbers::I32(text.chars().map(|character| place(character) as i32).collect()),
+        0..=256 => Numbers::U8(text.chars().map(|character| index(character) as u8).collect()),
+        _ => Numbers::I32(text.chars().map(|character| index(character) as i32).collect()),
     }
 }

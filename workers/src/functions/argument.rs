@@ -9,10 +9,10 @@ use super::handle::{GraphNumber, TaskHandle};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArgumentError {
-    #[error("[E040] argument {place} cannot be encoded: {cause}")]
-    Encode { place: usize, cause: String },
-    #[error("[E041] argument {place} is a task of another graph")]
-    OtherGraph { place: usize },
+    #[error("[E040] argument {position} cannot be encoded: {cause}")]
+    Encode { position: usize, cause: String },
+    #[error("[E041] argument {position} is a task of another graph")]
+    OtherGraph { position: usize },
     #[error("[E345] the calls are of more than 65,536 kinds")]
     TooManyClasses,
     #[error("[E346] the task that the call comes after is one of another graph")]
@@ -23,50 +23,50 @@ pub enum ArgumentError {
 
 /// What stands for a `T` in a call: a value, a task that gives one, or for a `Vec<T>` tasks that give a `T` each.
 pub trait IntoArgument<T> {
-    /// The argument at `place` of a call in `graph`.
+    /// The argument at `position` of a call in `graph`.
     ///
     /// # Errors
     /// E040 for a value that serde cannot encode, E041 for a task of another graph.
-    fn into_argument(self, place: usize, graph: GraphNumber) -> Result<Arg, ArgumentError>;
+    fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError>;
 }
 
 impl<T: Serialize> IntoArgument<T> for T {
-    fn into_argument(self, place: usize, _: GraphNumber) -> Result<Arg, ArgumentError> {
+    fn into_argument(self, position: usize, _: GraphNumber) -> Result<Arg, ArgumentError> {
         let encoded = postcard::to_stdvec(&self);
         encoded
             .map(|bytes| Arg::Value(bytes.into()))
-            .map_err(|e| ArgumentError::Encode { place, cause: e.to_string() })
+            .map_err(|e| ArgumentError::Encode { position, cause: e.to_string() })
     }
 }
 
 impl<T> IntoArgument<T> for TaskHandle<T> {
-    fn into_argument(self, place: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
+    fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
         if self.graph == graph {
             Ok(Arg::Output(self.task))
         } else {
-            Err(ArgumentError::OtherGraph { place })
+            Err(ArgumentError::OtherGraph { position })
         }
     }
 }
 
 impl<T> IntoArgument<T> for &TaskHandle<T> {
-    fn into_argument(self, place: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
-        (*self).into_argument(place, graph)
+    fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
+        (*self).into_argument(position, graph)
     }
 }
 
 impl<T> IntoArgument<Vec<T>> for &[TaskHandle<T>] {
-    fn into_argument(self, place: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
+    fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
         match self.iter().all(|handle| handle.graph == graph) {
             true => Ok(Arg::Outputs(self.iter().map(|handle| handle.task).collect())),
-            false => Err(ArgumentError::OtherGraph { place }),
+            false => Err(ArgumentError::OtherGraph { position }),
         }
     }
 }
 
 impl<T> IntoArgument<Vec<T>> for &Vec<TaskHandle<T>> {
-    fn into_argument(self, place: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
-        self.as_slice().into_argument(place, graph)
+    fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
+        self.as_slice().into_argument(position, graph)
     }
 }
 
@@ -80,11 +80,11 @@ pub trait CallArguments<I> {
 }
 
 macro_rules! call_arguments {
-    ($($given:ident $wanted:ident $place:tt),*) => {
+    ($($given:ident $wanted:ident $position:tt),*) => {
         impl<$($given: IntoArgument<$wanted>, $wanted),*> CallArguments<($($wanted,)*)> for ($($given,)*) {
             #[allow(unused_variables, reason = "a call without arguments looks at nothing")]
             fn into_arguments(self, graph: GraphNumber) -> Result<Vec<Arg>, ArgumentError> {
-                Ok(vec![$(self.$place.into_argument($place, graph)?),*])
+                Ok(vec![$(self.$position.into_argument($position, graph)?),*])
             }
         }
     };
@@ -121,6 +121,6 @@ mod tests {
     fn a_task_of_another_graph_is_refused() {
         let other = TaskHandle::<u64>::new(TaskRef::New(0), GraphNumber::next());
         let refused = CallArguments::<(u64, u64)>::into_arguments((1, other), GraphNumber::next());
-        assert_eq!(refused, Err(ArgumentError::OtherGraph { place: 1 }));
+        assert_eq!(refused, Err(ArgumentError::OtherGraph { position: 1 }));
     }
 }

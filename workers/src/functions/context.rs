@@ -58,7 +58,7 @@ impl Context {
         &self.job.job
     }
 
-    /// The task's place in its graph.
+    /// The task's index in its graph.
     pub fn task(&self) -> TaskIndex {
         self.task
     }
@@ -145,7 +145,7 @@ impl Context {
         self.added.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place among the added calls of one that this handle is for.
+    /// The index among the added calls of one that this handle is for.
     pub(super) fn place_of<T>(&self, handle: TaskHandle<T>) -> Option<u32> {
         let added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
         added.as_ref()?.place_of(handle)

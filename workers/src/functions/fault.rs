@@ -9,8 +9,8 @@ use syncline_scheduler::tasks::{Failure, FailureCause};
 pub(crate) enum CallFault {
     #[error("[E440] {function} failed: {reason}")]
     Returned { function: String, reason: String },
-    #[error("[E441] {function} panicked at {place}: {message}")]
-    Panicked { function: String, place: String, message: String },
+    #[error("[E441] {function} panicked at {location}: {message}")]
+    Panicked { function: String, location: String, message: String },
     #[error("[E442] {function} cannot read its arguments: {cause}")]
     Decode { function: String, cause: String },
     #[error("[E443] {function} ran longer than {limit_ms} ms")]

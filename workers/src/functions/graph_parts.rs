@@ -89,16 +89,16 @@ impl GraphParts {
         Ok(TaskHandle::new(task, self.graph))
     }
 
-    /// The place of a task among these.
+    /// The index of a task among these.
     #[cfg(feature = "worker")]
     pub(crate) fn place_of<T>(&self, handle: TaskHandle<T>) -> Option<u32> {
         match handle.task {
-            TaskRef::New(place) if handle.graph == self.graph => Some(place),
+            TaskRef::New(index) if handle.graph == self.graph => Some(index),
             _ => None,
         }
     }
 
-    /// The place of the class of such calls.
+    /// The index of the class of such calls.
     fn class<I, O>(&mut self, function: Function<I, O>, rules: &Rules) -> Result<ClassIndex, ArgumentError> {
         let (name, types) = (function.name(), type_name::<Function<I, O>>());
         if let Some((key, class)) = &self.last

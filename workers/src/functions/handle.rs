@@ -33,11 +33,11 @@ impl<T> TaskHandle<T> {
         Self { task, graph, gives: PhantomData }
     }
 
-    /// Its place in the graph that a client builds.
+    /// Its index in the graph that a client builds.
     pub(crate) fn index(&self) -> TaskIndex {
         match self.task {
             TaskRef::Task(task) => task,
-            TaskRef::New(place) => TaskIndex(place),
+            TaskRef::New(index) => TaskIndex(index),
         }
     }
 }

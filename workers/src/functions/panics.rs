@@ -1,4 +1,4 @@
-//! Panics of functions, with the place where they happened.
+//! Panics of functions, with the location where they happened.
 
 use std::{
     any::Any,
@@ -9,33 +9,34 @@ use std::{
 
 thread_local! {
     /// Where this thread panicked last.
-    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+    static LOCATION: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// A panic that was caught.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("panicked at {location}: {message}")]
 pub(crate) struct Caught {
     /// File and line.
-    pub place: String,
+    pub location: String,
     pub message: String,
 }
 
 /// Calls `work` and catches a panic. Whatever hook the program has is called as well.
 pub(crate) fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Caught> {
-    note_places();
+    note_locations();
     panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Caught {
-        place: PLACE.take().unwrap_or_else(|| "an unknown place".to_owned()),
+        location: LOCATION.take().unwrap_or_else(|| "an unknown location".to_owned()),
         message: message(payload.as_ref()),
     })
 }
 
-/// Puts in front of the program's panic hook one that notes the place.
-fn note_places() {
+/// Puts in front of the program's panic hook one that notes the location.
+fn note_locations() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let earlier = panic::take_hook();
         panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
-            PLACE.set(info.location().map(|at| format!("{}:{}", at.file(), at.line())));
+            LOCATION.set(info.location().map(|at| format!("{}:{}", at.file(), at.line())));
             earlier(info);
         }));
     });
@@ -56,7 +57,7 @@ mod tests {
         assert_eq!(catch(|| 7), Ok(7));
         let line = line!() + 1;
         let caught = catch(|| panic!("no {}", "luck")).unwrap_err();
-        assert_eq!((caught.message.as_str(), caught.place), ("no luck", format!("{}:{line}", file!())));
+        assert_eq!((caught.message.as_str(), caught.location), ("no luck", format!("{}:{line}", file!())));
         let caught = catch(|| panic::panic_any(7)).unwrap_err();
         assert_eq!(caught.message, "a value that is no text");
     }

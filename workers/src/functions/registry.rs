@@ -30,7 +30,7 @@ pub struct RegisteredTwice {
 pub(crate) enum CallOutput {
     /// postcard of the value.
     Value(Vec<u8>),
-    /// The value of the call that it added at this place.
+    /// The value of the call that it added at this index.
     Added(u32),
     Nothing,
 }
@@ -70,8 +70,8 @@ impl RegisteredFunction {
             Body::Async(call) => call(context, input, runtime),
         });
         called.unwrap_or_else(|caught| {
-            let (function, place, message) = (self.name.to_owned(), caught.place, caught.message);
-            Err(CallFault::Panicked { function, place, message })
+            let (function, location, message) = (self.name.to_owned(), caught.location, caught.message);
+            Err(CallFault::Panicked { function, location, message })
         })
     }
 }

@@ -57,10 +57,10 @@ impl StopFlag {
         work: impl FnOnce() -> T,
     ) -> T {
         let set = |interrupt| {
-            let mut place = self.interrupt.lock().unwrap_or_else(PoisonError::into_inner);
-            *place = interrupt;
+            let mut slot = self.interrupt.lock().unwrap_or_else(PoisonError::into_inner);
+            *slot = interrupt;
             if self.is_asked()
-                && let Some(interrupt) = &*place
+                && let Some(interrupt) = &*slot
             {
                 interrupt();
             }

@@ -12,7 +12,7 @@ use super::{
 /// A graph of calls. Built call by call, then given to [`Client::submit_tasks`](crate::client::Client::submit_tasks).
 ///
 /// A call that cannot be made, for example one that takes a task of another graph, is told when the graph is submitted: the
-/// first one, with its place.
+/// first one, with its index.
 ///
 /// ```
 /// use syncline_workers::functions::{Function, TaskGraph};
@@ -34,10 +34,10 @@ pub struct TaskGraph {
 
 /// A call of a graph that cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("[E340] call {place} of the graph, of `{function}`, cannot be made")]
+#[error("[E340] call {index} of the graph, of `{function}`, cannot be made")]
 pub struct InvalidCall {
     /// Among the calls of the graph, from 0.
-    pub place: usize,
+    pub index: usize,
     pub function: &'static str,
     #[source]
     pub source: ArgumentError,
@@ -92,10 +92,10 @@ impl TaskGraph {
         function: &'static str,
         added: Result<TaskHandle<T>, ArgumentError>,
     ) -> TaskHandle<T> {
-        let place = self.parts.tasks.len();
+        let index = self.parts.tasks.len();
         added.unwrap_or_else(|source| {
-            self.broken.get_or_insert(InvalidCall { place, function, source });
-            TaskHandle::new(TaskRef::New(place as u32), self.parts.graph)
+            self.broken.get_or_insert(InvalidCall { index, function, source });
+            TaskHandle::new(TaskRef::New(index as u32), self.parts.graph)
         })
     }
 
@@ -178,7 +178,7 @@ mod tests {
         graph.call(ADD, (bad, foreign));
         let told = graph.tasks().unwrap_err();
         assert_eq!(told.to_string(), "[E340] call 1 of the graph, of `add`, cannot be made");
-        assert_eq!(told.source, ArgumentError::OtherGraph { place: 1 });
+        assert_eq!(told.source, ArgumentError::OtherGraph { position: 1 });
         assert_eq!(other.tasks().unwrap().1.len(), 1);
     }
 

@@ -4,7 +4,7 @@
 use syncline_scheduler::tasks::TaskClass;
 use syncline_scheduler::tasks::{Arg, MAX_INLINE_BYTES, NewTask};
 
-/// Upper bound for a reference, a length, or the place of a class.
+/// Upper bound for a reference, a length, or the index of a class.
 const NUMBER_BYTES: usize = 6;
 /// Upper bound for a constant that is kept by the parameter server: its digest, and its size.
 const BLOB_BYTES: usize = 80;

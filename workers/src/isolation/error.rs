@@ -24,7 +24,7 @@ pub enum ModelError {
     #[error("[E257] cannot load the model in a process of its own: {reason}")]
     Process { reason: String },
     /// What another process met, in its words.
-    #[error("{}", .0.text)]
+    #[error(transparent)]
     Child(ChildError),
 }
 

@@ -125,9 +125,11 @@ impl Derived {
 }
 
 /// An error that a child met: it stays what it is, in words.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{text}")]
 pub struct ChildError {
     pub code: String,
+    /// Begins with the code.
     pub text: String,
     pub hint: Option<String>,
 }

@@ -64,10 +64,13 @@ fn locate(request: &mut Request) -> Option<String> {
 }
 
 /// How a child ended without an answer.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum ChildFailure {
+    #[error("it {how} at {stage}: {words}")]
     Crashed { how: String, stage: String, words: String },
+    #[error("it said nothing for {seconds} s at {stage}")]
     TimedOut { stage: String, seconds: u64 },
+    #[error("{0}")]
     NotStarted(String),
 }
 

@@ -126,18 +126,18 @@ impl LocalCluster {
         Ok(cluster)
     }
 
-    /// Starts one more worker and returns its place in the order of start.
+    /// Starts one more worker and returns its index in the order of start.
     pub fn add_worker(&mut self, throttle: Throttle) -> usize {
-        let place = self.workers.len();
+        let index = self.workers.len();
         let options = WorkerOptions {
-            name: format!("worker-{place}"),
+            name: format!("worker-{index}"),
             exec: ExecOptions { device: self.device, ..ExecOptions::default() },
             throttle,
             ..WorkerOptions::new(self.cluster(), self.runtime.clone())
         };
         let (stop, stopped) = watch::channel(false);
         self.workers.push(LocalWorker { stop, task: tokio::spawn(worker::run(options, stopped)) });
-        place
+        index
     }
 
     /// Its address and secret, for workers and clients of one's own.

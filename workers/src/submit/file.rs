@@ -77,9 +77,9 @@ impl JobFile {
     fn parse(text: &str, folder: &Path) -> Result<JobGraph, String> {
         let file: Self = toml::from_str(text).map_err(|e| e.to_string())?;
         let written: toml::Table = toml::from_str(text).map_err(|e| e.to_string())?;
-        if let Some((place, number)) = first_overflow(&toml::Value::Table(written)) {
+        if let Some((path, number)) = first_overflow(&toml::Value::Table(written)) {
             let most = f32::MAX;
-            return Err(format!("{place} = {number:e} is too large, numbers go up to {most:.1e}"));
+            return Err(format!("{path} = {number:e} is too large, numbers go up to {most:.1e}"));
         }
         let nodes = file.node.into_iter().map(|node| node.resolve(folder)).collect::<Result<_, _>>()?;
         Ok(JobGraph::of_nodes(file.id, nodes))
@@ -90,8 +90,8 @@ impl JobFile {
 /// of whoever wrote it.
 fn first_overflow(value: &toml::Value) -> Option<(String, f64)> {
     let below = |name: String, value| {
-        let (place, number) = first_overflow(value)?;
-        Some((if place.is_empty() { name } else { format!("{name}.{place}") }, number))
+        let (path, number) = first_overflow(value)?;
+        Some((if path.is_empty() { name } else { format!("{name}.{path}") }, number))
     };
     match value {
         toml::Value::Float(number) => {
@@ -127,18 +127,17 @@ impl FileNode {
 
 impl FileModel {
     fn resolve(self, folder: &Path) -> Model {
-        let place = |onnx: PathBuf| match onnx.to_str().is_some_and(is_url) {
+        let path = |onnx: PathBuf| match onnx.to_str().is_some_and(is_url) {
             true => onnx,
             false => folder.join(onnx),
         };
         match self {
             Self::Forward { onnx, loss, loss_options: options, output } => {
-                Model::Forward { onnx: place(onnx).into(), loss, options, output }
+                Model::Forward { onnx: path(onnx).into(), loss, options, output }
             }
-            Self::Ready { onnx, weights } => Model::Ready {
-                onnx: place(onnx).into(),
-                weights: weights.map(|weights| place(weights).into()),
-            },
+            Self::Ready { onnx, weights } => {
+                Model::Ready { onnx: path(onnx).into(), weights: weights.map(|weights| path(weights).into()) }
+            }
         }
     }
 }

@@ -101,7 +101,7 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<RegisterReply,
     let mut outage = OutageLogger::default();
     loop {
         let hello = hello.clone();
-        let trouble = match link.call(|c| async move { c.register(within(CALL_TIMEOUT), hello).await }).await
+        let problem = match link.call(|c| async move { c.register(within(CALL_TIMEOUT), hello).await }).await
         {
             Ok(Ok(registered)) => {
                 outage.resolve("the engine is there");
@@ -113,7 +113,7 @@ async fn register(options: &WorkerOptions, link: &Link) -> Result<RegisterReply,
                 return Err(WorkerError::Unreachable { address: options.engine.to_string(), source });
             }
         };
-        outage.report(&trouble, ENGINE_AWAY_HINT);
+        outage.report(&problem, ENGINE_AWAY_HINT);
         sleep(RETRY_DELAY).await;
     }
 }

@@ -249,8 +249,8 @@ fn run_one(
     setup: &impl Fn(&JobId) -> Result<JobSetup, WorkerError>,
 ) -> Result<Outcome, WorkerError> {
     let key = &assignment.key;
-    let place = (key.job.clone(), key.generation);
-    let job = match open.get_mut(&place) {
+    let run_key = (key.job.clone(), key.generation);
+    let job = match open.get_mut(&run_key) {
         Some(job) => job,
         None => {
             // A worker serves one job at a time: what was open before is over.
@@ -259,7 +259,7 @@ fn run_one(
             let JobSetup { train, shards, .. } = shared.timer.waiting(|| setup(&key.job))?;
             shared.shards.set(shards);
             let job = JobRun::open(context, key, train, shared.shards.clone(), cancel_token, &shared.timer)?;
-            open.entry(place).or_insert(job)
+            open.entry(run_key).or_insert(job)
         }
     };
     match assignment.work {

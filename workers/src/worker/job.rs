@@ -162,14 +162,8 @@ impl JobRun {
         let verdict =
             self.scale.as_mut().map(|scale| scale.judge(health.loss_is_finite(), health.norm_is_finite()));
         let fails = self.train.on_nan == OnNan::Fail && verdict != Some(Verdict::Overflow);
-        let failed = |(what, value)| WorkerError::NotFinite {
-            what,
-            value,
-            task: it.task.clone(),
-            worker: self.context.incarnation.to_string(),
-        };
         if let Some(fault) = health.fault().filter(|_| fails) {
-            return Err(failed(fault));
+            return Err(not_finite(self.context.incarnation, it, fault));
         }
         let header = health.header(it, self.train.clip_norm);
         let delta = match it.gradient {
@@ -180,7 +174,11 @@ impl JobRun {
             GradientUse::ApplyOnArrival { .. } | GradientUse::JoinRound => None,
         };
         if let Some(delta) = delta.as_ref().filter(|delta| !delta.norm.is_finite() && fails) {
-            return Err(failed(("the change of a local round", delta.norm)));
+            return Err(not_finite(
+                self.context.incarnation,
+                it,
+                ("the change of a local round", delta.norm),
+            ));
         }
         let push: Option<(PushHeader, &[&[f32]])> = match (it.gradient, &delta) {
             (GradientUse::ApplyOnArrival { .. } | GradientUse::JoinRound, _) => Some((header, &values)),
@@ -243,6 +241,11 @@ impl JobRun {
         }
         Ok(Outcome::Evaluated(metrics.finish()))
     }
+}
+
+/// `what` of an iteration is a value that no optimizer may take.
+fn not_finite(worker: Incarnation, it: &Iteration, (what, value): (&'static str, f64)) -> WorkerError {
+    WorkerError::NotFinite { what, value, task: it.task.clone(), worker: worker.to_string() }
 }
 
 /// How the bytes travel to each shard, in words.

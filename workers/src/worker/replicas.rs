@@ -133,14 +133,14 @@ impl Pushed {
 
 /// Where the session's outputs have what is pushed.
 fn pushed(outputs: &[String], params: &Parameters) -> Result<Vec<Pushed>, WorkerError> {
-    let place = |(index, (name, _, range)): (usize, &(String, _, ElementRange))| {
+    let slot = |(index, (name, _, range)): (usize, &(String, _, ElementRange))| {
         let suffix = if index < params.trained { GRAD_SUFFIX } else { NEXT_SUFFIX };
         let output = format!("{name}{suffix}");
         let found = outputs.iter().position(|known| *known == output);
         let at = found.ok_or_else(|| WorkerError::Graph { what: format!("it has no output `{output}`") })?;
         Ok(Pushed { parameter: name.clone(), output: at, elements: range.len() as usize })
     };
-    params.tensors.iter().enumerate().map(place).collect()
+    params.tensors.iter().enumerate().map(slot).collect()
 }
 
 /// Runs one part of the batch on the calling thread.

@@ -2,9 +2,11 @@
 //! that works. Waiting at a shard does not count: that is for others to end.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
+
+use super::lock::lock;
 
 /// Clones share one stopwatch.
 #[derive(Debug, Clone, Default)]
@@ -25,22 +27,22 @@ struct Times {
 impl TaskTimer {
     /// A task begins.
     pub(super) fn begin(&self) {
-        let mut times = self.lock();
+        let mut times = lock(&self.0);
         (times.began, times.waited, times.waiting) = (Some(Instant::now()), Duration::ZERO, None);
     }
 
     /// It has ended.
     pub(super) fn end(&self) {
-        let mut times = self.lock();
+        let mut times = lock(&self.0);
         times.longest = times.longest.max(times.running().unwrap_or_default());
         times.began = None;
     }
 
     /// Does what may have to wait at a shard.
     pub(super) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
-        self.lock().waiting = Some(Instant::now());
+        lock(&self.0).waiting = Some(Instant::now());
         let done = wait();
-        let mut times = self.lock();
+        let mut times = lock(&self.0);
         if let Some(since) = times.waiting.take() {
             times.waited += since.elapsed();
         }
@@ -49,13 +51,9 @@ impl TaskTimer {
 
     /// Milliseconds of the present task, 0 if there is none, and of the longest so far.
     pub(super) fn running_and_longest_ms(&self) -> (u64, u64) {
-        let times = self.lock();
+        let times = lock(&self.0);
         let running = times.running().map_or(0, |running| (running.as_millis() as u64).max(1));
         (running, times.longest.as_millis() as u64)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Times> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -78,12 +76,12 @@ mod tests {
         timer.begin();
         assert!(timer.running_and_longest_ms().0 >= 1);
         // Whatever the machine does meanwhile is inside the wait.
-        let before = timer.lock().began.unwrap().elapsed();
+        let before = lock(&timer.0).began.unwrap().elapsed();
         let running = timer.waiting(|| {
             std::thread::sleep(PART);
-            timer.lock().running().unwrap()
+            lock(&timer.0).running().unwrap()
         });
-        assert!(timer.lock().waited >= PART && running < before + PART, "{running:?}");
+        assert!(lock(&timer.0).waited >= PART && running < before + PART, "{running:?}");
         std::thread::sleep(PART);
         timer.end();
         let (running, longest) = timer.running_and_longest_ms();

@@ -73,17 +73,17 @@ async fn start(workers: usize) -> FunctionCluster {
     FunctionCluster::start(workers, functions).await
 }
 
-async fn upload(place: &FunctionCluster, onnx: Vec<u8>) -> OnnxModel {
-    place.client.upload_model(onnx).await.unwrap()
+async fn upload(cluster: &FunctionCluster, onnx: Vec<u8>) -> OnnxModel {
+    cluster.client.upload_model(onnx).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn models_take_what_functions_give_and_the_other_way_round() {
-    let place = start(2).await;
+    let cluster = start(2).await;
     let onnx = sum_and_difference();
-    let model = upload(&place, onnx.clone()).await;
-    assert_eq!(upload(&place, onnx).await, model);
-    let classifier = upload(&place, mlp(&[3, 4, 2], 1).to_bytes()).await;
+    let model = upload(&cluster, onnx.clone()).await;
+    assert_eq!(upload(&cluster, onnx).await, model);
+    let classifier = upload(&cluster, mlp(&[3, 4, 2], 1).to_bytes()).await;
 
     let mut graph = TaskGraph::new("both-ways");
     let (a, b) = (graph.call(ONES, (3,)), graph.call(ONES, (3,)));
@@ -97,52 +97,52 @@ async fn models_take_what_functions_give_and_the_other_way_round() {
     let large = graph.call(RUN_MODEL, (model, vec![large.clone(), large]));
     let rows = |n: usize| vec![Tensor::new([n, 3], vec![0.5f32; n * 3]).unwrap()];
     let scores = graph.map(RUN_MODEL, (1..=40).map(|n| (classifier, rows(n))));
-    let id = place.client.submit_tasks(&graph).await.unwrap();
+    let id = cluster.client.submit_tasks(&graph).await.unwrap();
     // 1 + 1 and 1 - 1, then 2 + 0 and 2 - 0, three of each.
-    assert_eq!(place.client.get(&id, &sum).await.unwrap(), 12.0);
-    assert_eq!(place.client.get(&id, &also_sum).await.unwrap(), 6.0);
-    let large = place.client.get(&id, &large).await.unwrap();
+    assert_eq!(cluster.client.get(&id, &sum).await.unwrap(), 12.0);
+    assert_eq!(cluster.client.get(&id, &also_sum).await.unwrap(), 6.0);
+    let large = cluster.client.get(&id, &large).await.unwrap();
     assert_eq!(large[0].values::<f32>().unwrap(), vec![4.0; 10_000]);
     assert_eq!(large[1].values::<f32>().unwrap(), vec![0.0; 10_000]);
     for (n, scores) in (1..).zip(&scores) {
-        assert_eq!(place.client.get(&id, scores).await.unwrap()[0].shape(), [n, 2]);
+        assert_eq!(cluster.client.get(&id, scores).await.unwrap()[0].shape(), [n, 2]);
     }
-    place.client.wait(&id, |_| {}).await.unwrap();
-    place.stop().await;
+    cluster.client.wait(&id, |_| {}).await.unwrap();
+    cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_onnx_runtime_a_task_waits_and_says_for_what() {
-    let mut place = start(0).await;
-    while place.client.workers().await.unwrap().is_empty() {
+    let mut cluster = start(0).await;
+    while cluster.client.workers().await.unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
-    let model = upload(&place, sum_and_difference()).await;
+    let model = upload(&cluster, sum_and_difference()).await;
     let mut graph = TaskGraph::new("waits");
     let one = Tensor::new([1, 1], vec![1.0f32]).unwrap();
     let both = graph.call(RUN_MODEL, (model, vec![one.clone(), one]));
-    let id = place.client.submit_tasks(&graph).await.unwrap();
-    let view = place.client.tasks(&id, &TaskQuery { limit: 1, ..TaskQuery::default() }).await.unwrap();
-    let because = &view[0].because;
-    assert_eq!(because, "none of the 1 workers that run tasks has the function `syncline.run-model`");
-    place.cluster.add_worker(Throttle::default());
-    assert_eq!(place.client.get(&id, &both).await.unwrap()[0].values::<f32>().unwrap(), [2.0]);
-    place.stop().await;
+    let id = cluster.client.submit_tasks(&graph).await.unwrap();
+    let view = cluster.client.tasks(&id, &TaskQuery { limit: 1, ..TaskQuery::default() }).await.unwrap();
+    let reason = &view[0].reason;
+    assert_eq!(reason, "none of the 1 workers that run tasks has the function `syncline.run-model`");
+    cluster.cluster.add_worker(Throttle::default());
+    assert_eq!(cluster.client.get(&id, &both).await.unwrap()[0].values::<f32>().unwrap(), [2.0]);
+    cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_a_model_or_its_inputs_is_told_and_costs_no_worker() {
-    let place = start(1).await;
+    let cluster = start(1).await;
     let refused = |error: SubmitError| error.to_string()[1..5].to_owned();
-    let none = place.client.upload_model(b"no model".to_vec()).await.unwrap_err();
+    let none = cluster.client.upload_model(b"no model".to_vec()).await.unwrap_err();
     assert_eq!(refused(none), "E302");
-    let missing = place.client.upload_model(Path::new("/no/such/model.onnx")).await.unwrap_err();
+    let missing = cluster.client.upload_model(Path::new("/no/such/model.onnx")).await.unwrap_err();
     assert_eq!(refused(missing), "E360");
 
-    let model = upload(&place, sum_and_difference()).await;
+    let model = upload(&cluster, sum_and_difference()).await;
     let mut unknown = mlp(&[3, 2], 1);
     unknown.graph.as_mut().unwrap().node[0].op_type = "NoSuchOperator".to_owned();
-    let unknown = upload(&place, unknown.to_bytes()).await;
+    let unknown = upload(&cluster, unknown.to_bytes()).await;
     let row = |n: usize| Tensor::new([1, n], vec![1.0f32; n]).unwrap();
     let flat = Tensor::new([1], vec![1.0f32]).unwrap();
     let ints = Tensor::new([1, 1], vec![1i64]).unwrap();
@@ -157,38 +157,38 @@ async fn what_is_wrong_with_a_model_or_its_inputs_is_told_and_costs_no_worker() 
     for (place_in_table, (model, inputs, reason)) in cases.into_iter().enumerate() {
         let mut graph = TaskGraph::new(format!("wrong-{place_in_table}"));
         let output = graph.call(RUN_MODEL, (model, inputs));
-        let id = place.client.submit_tasks(&graph).await.unwrap();
-        let told = place.client.get(&id, &output).await.unwrap_err().to_string();
+        let id = cluster.client.submit_tasks(&graph).await.unwrap();
+        let told = cluster.client.get(&id, &output).await.unwrap_err().to_string();
         assert!(told.contains(reason), "{told}");
     }
     let mut graph = TaskGraph::new("right");
     let output = graph.call(RUN_MODEL, (model, vec![row(2), row(2)]));
-    let id = place.client.submit_tasks(&graph).await.unwrap();
-    assert_eq!(place.client.get(&id, &output).await.unwrap()[1].values::<f32>().unwrap(), [0.0, 0.0]);
-    assert_eq!(place.client.workers().await.unwrap().len(), 2);
-    place.stop().await;
+    let id = cluster.client.submit_tasks(&graph).await.unwrap();
+    assert_eq!(cluster.client.get(&id, &output).await.unwrap()[1].values::<f32>().unwrap(), [0.0, 0.0]);
+    assert_eq!(cluster.client.workers().await.unwrap().len(), 2);
+    cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_computes_for_ever_ends_when_its_job_is_canceled() {
-    let place = start(1).await;
-    let (endless, quick) = (upload(&place, endless()).await, upload(&place, sum_and_difference()).await);
+    let cluster = start(1).await;
+    let (endless, quick) = (upload(&cluster, endless()).await, upload(&cluster, sum_and_difference()).await);
     let mut graph = TaskGraph::new("endless");
     let number = Tensor::new([1], vec![1.0f32]).unwrap();
     let sums = graph.call(RUN_MODEL, (quick, vec![Tensor::new([1, 1], vec![1.0f32]).unwrap(); 2]));
     graph.call(RUN_MODEL, (endless, vec![number]));
-    let job = place.client.submit_tasks(&graph).await.unwrap();
+    let job = cluster.client.submit_tasks(&graph).await.unwrap();
     // The only slot is the other model's now, or will be in a moment.
-    place.client.get(&job, &sums).await.unwrap();
+    cluster.client.get(&job, &sums).await.unwrap();
     let how = Cancellation::new().reason("it never ends").grace(Duration::from_secs(3_600));
-    place.client.cancel_with(&job, &how).await.unwrap();
-    let ended = place.client.wait(&job, |_| ()).await.unwrap_err();
+    cluster.client.cancel_with(&job, &how).await.unwrap();
+    let ended = cluster.client.wait(&job, |_| ()).await.unwrap_err();
     assert!(matches!(&ended, ClientError::JobCanceled { .. }), "{ended}");
     assert_eq!(ended.to_string(), "[E507] job endless was canceled: it never ends");
 
     let mut graph = TaskGraph::new("next");
     let sums = graph.call(RUN_MODEL, (quick, vec![Tensor::new([1, 1], vec![2.0f32]).unwrap(); 2]));
-    let job = place.client.submit_tasks(&graph).await.unwrap();
-    assert_eq!(place.client.get(&job, &sums).await.unwrap()[0].values::<f32>().unwrap(), [4.0]);
-    place.stop().await;
+    let job = cluster.client.submit_tasks(&graph).await.unwrap();
+    assert_eq!(cluster.client.get(&job, &sums).await.unwrap()[0].values::<f32>().unwrap(), [4.0]);
+    cluster.stop().await;
 }

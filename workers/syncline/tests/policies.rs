@@ -206,7 +206,7 @@ async fn auto_says_why_and_settles_on_something_that_suits_a_slow_worker() {
     println!("{rules:?}");
     assert!(rules.contains(&"elastic-lb") || rules.contains(&"elastic-bsp"), "{rules:?}");
     for span in &trained.spans {
-        assert!(!span["why"]["because"].as_str().unwrap().is_empty());
+        assert!(!span["why"]["reason"].as_str().unwrap().is_empty());
         assert!(span["why"]["figures"]["bsp_wait_share"].is_number() || span["why"]["rule"] == "elastic-bsp");
     }
 }

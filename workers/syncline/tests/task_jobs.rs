@@ -37,8 +37,8 @@ fn code(error: &TaskError) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graph_of_several_parts_with_large_values_gives_what_it_should() {
-    let place = start().await;
-    let client = &place.client;
+    let cluster = start().await;
+    let client = &cluster.client;
     let mut graph = TaskGraph::new("large");
     let numbers = graph.map(NEXT, (0..45_000).map(|n| (n,)));
     let sums: Vec<_> = numbers.chunks(1_000).map(|some| graph.call(SUM, (some,))).collect();
@@ -56,13 +56,13 @@ async fn a_graph_of_several_parts_with_large_values_gives_what_it_should() {
     assert_eq!(code(&client.get(&id, &numbers[7]).await.unwrap_err()), "E342");
     let named = TaskQuery { name: Some("again".parse().unwrap()), ..TaskQuery::default() };
     assert_eq!(client.tasks(&id, &named).await.unwrap()[0].task.0, 45_047);
-    place.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graph_that_is_refused_leaves_its_name_free() {
-    let place = start().await;
-    let client = &place.client;
+    let cluster = start().await;
+    let client = &cluster.client;
     assert_eq!(code(&client.submit_tasks(&TaskGraph::new("No name")).await.unwrap_err()), "E001");
     assert_eq!(code(&client.submit_tasks(&TaskGraph::new("a")).await.unwrap_err()), "E042");
     let mut broken = TaskGraph::new("a");
@@ -85,12 +85,12 @@ async fn a_graph_that_is_refused_leaves_its_name_free() {
     assert_eq!(code(&client.submit_tasks(&other).await.unwrap_err()), "E130");
     let id = client.replace_tasks(&good).await.unwrap();
     assert_eq!(client.get(&id, &two).await.unwrap(), 2);
-    place.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_submit_the_same_graph_share_one_job_also_when_it_is_over() {
-    let place = start().await;
+    let cluster = start().await;
     let build = || {
         let mut graph = TaskGraph::new("shared");
         let numbers = graph.map(NEXT, (0..45_000).map(|n| (n,)));
@@ -98,7 +98,7 @@ async fn clients_that_submit_the_same_graph_share_one_job_also_when_it_is_over()
         (graph, total)
     };
     let submit = |n: u32| {
-        let client = place.client.clone();
+        let client = cluster.client.clone();
         async move {
             let (graph, total) = build();
             let id = client.submit_tasks(&graph).await.unwrap();
@@ -107,19 +107,19 @@ async fn clients_that_submit_the_same_graph_share_one_job_also_when_it_is_over()
     };
     // Each finds what the others have sent so far.
     tokio::join!(submit(0), submit(1), submit(2));
-    let submitted = async || place.client.jobs().await.unwrap()[0].submitted_ms;
+    let submitted = async || cluster.client.jobs().await.unwrap()[0].submitted_ms;
     let first = submitted().await;
     submit(3).await;
     assert_eq!(submitted().await, first, "nothing was done once more");
-    place.client.replace_tasks(&build().0).await.unwrap();
+    cluster.client.replace_tasks(&build().0).await.unwrap();
     assert!(submitted().await > first);
-    place.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_without_a_value_says_why() {
-    let place = start().await;
-    let client = &place.client;
+    let cluster = start().await;
+    let client = &cluster.client;
     let mut graph = TaskGraph::new("skips");
     let skipped = graph.call(SKIP, ());
     let needs_it = graph.call(NEXT, (skipped,));
@@ -144,7 +144,7 @@ async fn a_task_without_a_value_says_why() {
     let told = client.get(&id, &failing).await.unwrap_err();
     assert!(matches!(&told, TaskError::NoValue { state: TaskState::Failed, .. }), "{told}");
     assert!(told.to_string().contains("it always does"), "{told}");
-    place.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,31 +160,31 @@ async fn tasks_that_need_memory_run_together_only_as_far_as_the_worker_offers_it
         n
     };
     let functions = Worker::builder().register(NEXT, hold).slots(8).memory(5 * GIB);
-    let place = FunctionCluster::start(0, functions).await;
+    let cluster = FunctionCluster::start(0, functions).await;
     let mut graph = TaskGraph::new("memory");
     graph.map_with(&CallOptions::new().memory(2 * GIB), NEXT, (0..500).map(|n| (n,)));
-    let id = place.client.submit_tasks(&graph).await.unwrap();
-    place.client.wait(&id, |_| {}).await.unwrap();
+    let id = cluster.client.submit_tasks(&graph).await.unwrap();
+    cluster.client.wait(&id, |_| {}).await.unwrap();
     assert!(MOST.load(Ordering::SeqCst) <= 2, "{MOST:?}");
 
     let mut never = TaskGraph::new("never");
     let soon = Duration::from_millis(1);
     never.call_with(&CallOptions::new().gpu(1).queue_limit(soon), NEXT, (1,));
-    let id = place.client.submit_tasks(&never).await.unwrap();
-    let error = place.client.wait(&id, |_| {}).await.unwrap_err().to_string();
+    let id = cluster.client.submit_tasks(&never).await.unwrap();
+    let error = cluster.client.wait(&id, |_| {}).await.unwrap_err().to_string();
     assert!(error.contains("can ever hold it: it needs 1 GPU") && error.contains("0 GPUs"), "{error}");
-    place.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_events_of_a_job_tell_each_attempt_that_failed_and_who_had_it() {
-    let place = start().await;
+    let cluster = start().await;
     let mut graph = TaskGraph::new("fails");
     let soon = Duration::from_millis(1);
     graph.call_with(&CallOptions::new().retries(2).backoff(soon, soon), FAIL, ());
-    let id = place.client.submit_tasks(&graph).await.unwrap();
-    place.client.wait(&id, |_| {}).await.unwrap_err();
-    let events = place.client.events(&id, None).await.unwrap();
+    let id = cluster.client.submit_tasks(&graph).await.unwrap();
+    cluster.client.wait(&id, |_| {}).await.unwrap_err();
+    let events = cluster.client.events(&id, None).await.unwrap();
     let failed: Vec<_> = events
         .iter()
         .map(|entry| &entry.value)
@@ -193,5 +193,5 @@ async fn the_events_of_a_job_tell_each_attempt_that_failed_and_who_had_it() {
     assert_eq!(failed.iter().map(|event| event.attempt).collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
     let by_whom = |event: &&JobEvent| event.worker.is_some() && event.code.as_deref() == Some("E440");
     assert!(failed.iter().all(by_whom), "{failed:?}");
-    place.stop().await;
+    cluster.stop().await;
 }

@@ -24,9 +24,9 @@ pub(super) enum ReferenceScope {
 }
 
 impl TaskJob {
-    /// Places of `classes` in the job, those that it did not have added.
+    /// Indices of `classes` in the job, those that it did not have added.
     pub(super) fn intern(&mut self, classes: &[TaskClass]) -> Result<Vec<ClassIndex>, InvalidGraph> {
-        let place = |class: &TaskClass| {
+        let index = |class: &TaskClass| {
             let known = self.classes.iter().position(|c| c.class == *class);
             if let Some(known) = known {
                 return Ok(ClassIndex(known as u16));
@@ -42,11 +42,11 @@ impl TaskJob {
             });
             Ok(ClassIndex((self.classes.len() - 1) as u16))
         };
-        classes.iter().map(place).collect()
+        classes.iter().map(index).collect()
     }
 
     /// Checks tasks that are to come behind those that are there, and makes records of them. Nothing has changed after an
-    /// error. `continues`: the task that gives what the new one at this place gives.
+    /// error. `continues`: the task that gives what the new one at this index gives.
     pub(super) fn check(
         &self,
         tasks: &[NewTask],
@@ -58,12 +58,12 @@ impl TaskJob {
         let mut names = BTreeSet::new();
         let mut records = Vec::with_capacity(tasks.len());
         let mut bytes = 0;
-        for (place, task) in tasks.iter().enumerate() {
-            let place = place as u32;
-            let invalid = InvalidGraph::Reference { task: TaskIndex(base.saturating_add(place)) };
+        for (index, task) in tasks.iter().enumerate() {
+            let index = index as u32;
+            let invalid = InvalidGraph::Reference { task: TaskIndex(base.saturating_add(index)) };
             let resolve = |input: TaskRef| match input {
-                TaskRef::New(n) if n < place => Ok(base + n),
-                TaskRef::Task(TaskIndex(n)) if scope == ReferenceScope::Anywhere && n < base + place => Ok(n),
+                TaskRef::New(n) if n < index => Ok(base + n),
+                TaskRef::Task(TaskIndex(n)) if scope == ReferenceScope::Anywhere && n < base + index => Ok(n),
                 _ => Err(invalid.clone()),
             };
             let resolve_all = |inputs: &[TaskRef]| -> Result<Vec<u32>, InvalidGraph> {
@@ -79,19 +79,19 @@ impl TaskJob {
             };
             let class = *classes
                 .get(task.class.0 as usize)
-                .ok_or_else(|| InvalidGraph::Class { task: TaskIndex(base.saturating_add(place)) })?;
+                .ok_or_else(|| InvalidGraph::Class { task: TaskIndex(base.saturating_add(index)) })?;
             if let Some(name) = &task.name
                 && (self.graph.task_named(name).is_some() || !names.insert(name))
             {
                 return Err(InvalidGraph::Name { name: name.clone() });
             }
             let args = task.args.iter().map(argument).collect::<Result<_, InvalidGraph>>()?;
-            let parent = continues.filter(|(_, child)| *child == place).map(|(parent, _)| parent);
+            let parent = continues.filter(|(_, child)| *child == index).map(|(parent, _)| parent);
             let record = TaskRecord(class, args, resolve_all(&task.after)?, task.name.clone(), parent);
             let size = postcard::experimental::serialized_size(&record).unwrap_or(usize::MAX);
             if size > MAX_RECORD_BYTES {
                 return Err(InvalidGraph::TooLarge {
-                    task: TaskIndex(base.saturating_add(place)),
+                    task: TaskIndex(base.saturating_add(index)),
                     bytes: size,
                 });
             }

@@ -58,7 +58,7 @@ impl TaskJob {
             events: changes.events,
             graph: GraphChanges {
                 classes: (changes.stored_classes..self.classes.len())
-                    .map(|place| (place.to_string(), json(&self.classes[place].class)))
+                    .map(|class| (class.to_string(), json(&self.classes[class].class)))
                     .collect(),
                 chunks: self.chunks(changes.stored_tasks),
                 windows: self.graph.take_dirty_windows(),

@@ -340,7 +340,7 @@ impl TaskJob {
         self.ready_if_met(follower);
     }
 
-    /// A task in words: its place, and its name if it has one.
+    /// A task in words: its index, and its name if it has one.
     pub(super) fn display(&self, task: u32) -> String {
         let name = self.graph.slot(task).is_named().then(|| self.graph.record(task).3).flatten();
         name.map_or_else(|| task.to_string(), |name| format!("{task} `{name}`"))

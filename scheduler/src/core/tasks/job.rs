@@ -299,7 +299,7 @@ impl TaskJob {
         self.event(if paused { "paused" } else { "resumed" }, now_us, vec![]);
         self.restart_queue_deadline();
         let waiting = self.classes.iter().enumerate().filter(|(_, class)| !class.ready.is_empty());
-        self.outbox.offered.extend(waiting.map(|(place, _)| ClassIndex(place as u16)));
+        self.outbox.offered.extend(waiting.map(|(class, _)| ClassIndex(class as u16)));
     }
 
     /// Ends the job: whatever is open is canceled, and what only other tasks would have taken is dropped.

@@ -44,11 +44,11 @@ impl TaskJob {
         let Header { graph: id } = parse("job", "spec", &stored.spec)?;
         let state: JobState = parse("job", "job_state", &stored.job_state)?;
         let mut job = Self::empty(id, state);
-        for (place, text) in by_number("class", &stored.graph.classes)? {
-            if place as usize != job.classes.len() {
+        for (index, text) in by_number("class", &stored.graph.classes)? {
+            if index as usize != job.classes.len() {
                 return Err(unreadable("class", &job.classes.len().to_string(), "it is missing"));
             }
-            let class: TaskClass = parse("class", &place.to_string(), text)?;
+            let class: TaskClass = parse("class", &index.to_string(), text)?;
             job.classes.push(ClassState { class, mean_run_us: None, ready: Default::default() });
         }
         let (graph, continued) = load_graph(stored, job.classes.len())?;

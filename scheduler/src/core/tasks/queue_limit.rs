@@ -18,8 +18,8 @@ use crate::{
 const WAITED_TOO_LONG: &str = "E060";
 
 /// A limit in words.
-fn not_begun_within(limit_ms: u64, because: &str) -> String {
-    format!("nobody has begun it within {limit_ms} ms: {because}")
+fn not_begun_within(limit_ms: u64, reason: &str) -> String {
+    format!("nobody has begun it within {limit_ms} ms: {reason}")
 }
 
 impl Core {
@@ -29,9 +29,9 @@ impl Core {
             |job: &TaskJob| job.gives_out() && job.queue.first().is_some_and(|(at, _)| *at <= now_us);
         let due = self.task_jobs.iter().filter(|(_, job)| is_due(job)).map(|(id, _)| id.clone());
         for id in due.collect::<Vec<JobId>>() {
-            for (task, because) in self.overdue(&id, now_us) {
+            for (task, reason) in self.overdue(&id, now_us) {
                 if let Some(job) = self.task_jobs.get_mut(&id) {
-                    job.waited_too_long(task, because, now_us);
+                    job.waited_too_long(task, reason, now_us);
                 }
             }
             if let Some(job) = self.task_jobs.get_mut(&id) {
@@ -125,14 +125,14 @@ impl TaskJob {
         self.outbox.queued.extend(self.queue.iter().map(|(_, task)| *task));
     }
 
-    fn waited_too_long(&mut self, task: u32, because: String, now_us: u64) {
+    fn waited_too_long(&mut self, task: u32, reason: String, now_us: u64) {
         let limit_ms = self.class_of(task).class.rules.queue_limit_ms.unwrap_or_default();
         if !self.is_running() || self.graph.state(task).is_final() {
             return;
         }
         self.clear_queue_deadline(task);
         self.outbox.trainings_ended.extend(self.trainings.open.remove(&task));
-        let reason = not_begun_within(limit_ms, &because);
+        let reason = not_begun_within(limit_ms, &reason);
         let failure = Failure { cause: FailureCause::Function, code: WAITED_TOO_LONG.to_owned(), reason };
         self.fail(task, failure, now_us);
         self.end_if_all_is_over(now_us);

@@ -23,7 +23,7 @@ pub(super) struct TaskRecord(
     pub Option<u32>,
 );
 
-/// One argument, its tasks by their places in the graph.
+/// One argument, an [`Arg`](crate::tasks::Arg) with its tasks by their index in the graph, and short in JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Argument {
     Value(Bytes),

@@ -47,7 +47,7 @@ impl Core {
             worker: job.holder(task).map(|worker| self.worker_name(worker)),
             inputs: inputs().take(INPUTS_SHOWN).collect(),
             inputs_total: inputs().count() as u32,
-            because: self.because(job, task, now_us),
+            reason: self.reason(job, task, now_us),
         }
     }
 
@@ -58,7 +58,7 @@ impl Core {
         }
     }
 
-    fn because(&self, job: &TaskJob, task: u32, now_us: u64) -> String {
+    fn reason(&self, job: &TaskJob, task: u32, now_us: u64) -> String {
         let faults = job.faults.get(&task);
         let last = || {
             let failure = faults.and_then(|faults| faults.last.as_ref());
@@ -82,19 +82,7 @@ impl Core {
                 let pause_s = until_us.saturating_sub(now_us) as f64 / 1e6;
                 format!("its next attempt is in {pause_s:.1} s, because the last one failed: {}", last())
             }
-            TaskState::Leased => {
-                let holder = job.holder(task).map(|worker| self.worker_name(worker)).unwrap_or_default();
-                if let Some(until_us) = job.state.canceling_until_us {
-                    let left_s = until_us.saturating_sub(now_us) as f64 / 1e6;
-                    return format!(
-                        "{holder} was told to stop it, because the job is canceled; it is given up in {left_s:.1} s"
-                    );
-                }
-                match job.graph.slot(task).unmet {
-                    0 => format!("{holder} has it"),
-                    _ => format!("{holder} has it, and waits there for {}", self.unmet(job, task)),
-                }
-            }
+            TaskState::Leased => self.why_leased(job, task, now_us),
             TaskState::Continued => match job.continued.get(&task) {
                 Some(&child) => format!(
                     "it gives what task {} gives, which is {}",
@@ -117,6 +105,21 @@ impl Core {
             // Some are over before their job is.
             TaskState::Canceled if job.is_canceling() => Phase::Canceled.cut_short(&job.state.cancel_reason),
             TaskState::Canceled => job.state.phase.cut_short(&job.state.cancel_reason),
+        }
+    }
+
+    /// Who has a task that is leased, and what it does there.
+    fn why_leased(&self, job: &TaskJob, task: u32, now_us: u64) -> String {
+        let holder = job.holder(task).map(|worker| self.worker_name(worker)).unwrap_or_default();
+        if let Some(until_us) = job.state.canceling_until_us {
+            let left_s = until_us.saturating_sub(now_us) as f64 / 1e6;
+            return format!(
+                "{holder} was told to stop it, because the job is canceled; it is given up in {left_s:.1} s"
+            );
+        }
+        match job.graph.slot(task).unmet {
+            0 => format!("{holder} has it"),
+            _ => format!("{holder} has it, and waits there for {}", self.unmet(job, task)),
         }
     }
 

@@ -11,8 +11,8 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// Its place on the timeline; no two points have the same.
-    pub(super) fn place(self) -> (u64, u32, u32) {
+    /// Its order on the timeline; no two points have the same.
+    pub(super) fn order(self) -> (u64, u32, u32) {
         (self.time_us, self.row, self.index)
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn zipline_opt_bs<P: Points>(rows: &[P]) -> Option<Window> {
     slide(rows, |chosen, event| {
         let index = event.index.checked_sub(1)?;
         let older = Event { time_us: rows[event.row as usize].at(index), index, ..event };
-        chosen.points.binary_search_by_key(&older.place(), |point| point.place()).ok()
+        chosen.points.binary_search_by_key(&older.order(), |point| point.order()).ok()
     })
 }
 

@@ -116,8 +116,8 @@ mod tests {
         let beside = recurrent(|graph, _, x| graph.op("Tanh", &[&x], &[]));
         assert_eq!(refused(&beside, &["w"]), None, "the loss does not see it");
         let index = recurrent(|graph, state, x| {
-            let place = graph.op("ArgMax", &[&state], &[]);
-            graph.op("Gather", &[&x, &place], &[])
+            let index = graph.op("ArgMax", &[&state], &[]);
+            graph.op("Gather", &[&x, &index], &[])
         });
         assert_eq!(refused(&index, &["w"]), None, "nothing flows through a place");
     }

@@ -82,15 +82,15 @@ fn follow(node: &NodeProto, list: &dyn Fn(usize) -> Option<Vec<Entry>>, types: &
         "Cast" if node.int("to", 0) == 7 => list(0),
         "Concat" => (0..node.input.len()).map(list).collect::<Option<Vec<_>>>().map(|lists| lists.concat()),
         "Gather" => {
-            let (from, places) = (list(0)?, list(1)?);
-            let pick = |place: &Entry| match place {
-                Entry::Known(place) if *place < from.len() as i64 => {
-                    let place = if *place < 0 { place + from.len() as i64 } else { *place };
-                    from.get(usize::try_from(place).ok()?).cloned()
+            let (from, indices) = (list(0)?, list(1)?);
+            let pick = |index: &Entry| match index {
+                Entry::Known(index) if *index < from.len() as i64 => {
+                    let index = if *index < 0 { index + from.len() as i64 } else { *index };
+                    from.get(usize::try_from(index).ok()?).cloned()
                 }
                 _ => None,
             };
-            places.iter().map(pick).collect()
+            indices.iter().map(pick).collect()
         }
         "Slice" => {
             let from = list(0)?;
@@ -196,8 +196,8 @@ mod tests {
             }, Some(&[6, -1, 8])),
             ("two open sizes that moved", |g, x| {
                 let shape = g.op("Shape", &[x], &[]);
-                let places = g.ints("places", &[2, 0, 1]);
-                g.op("Gather", &[&shape, &places], &[])
+                let indices = g.ints("indices", &[2, 0, 1]);
+                g.op("Gather", &[&shape, &indices], &[])
             }, None),
             ("computed otherwise", |g, x| {
                 let shape = g.op("Shape", &[x], &[]);
@@ -221,8 +221,8 @@ mod tests {
         let resize = |time: usize, width: i64| {
             let (mut graph, types) = graph(|graph, x| {
                 let shape = graph.op("Shape", &[x], &[]);
-                let places = graph.ints("places", &[0, 1, time as i64]);
-                let kept = graph.op("Gather", &[&shape, &places], &[]);
+                let indices = graph.ints("indices", &[0, 1, time as i64]);
+                let kept = graph.op("Gather", &[&shape, &indices], &[]);
                 let width = graph.ints("width", &[width]);
                 let sizes = graph.op("Concat", &[&kept, &width], &[attr_int("axis", 0)]);
                 graph.op("Resize", &[x, "", "", &sizes], &[])
@@ -237,14 +237,14 @@ mod tests {
 
     #[test]
     fn hostile_positions_are_left_alone() {
-        for place in [i64::MIN, i64::MAX, 4, -5] {
+        for index in [i64::MIN, i64::MAX, 4, -5] {
             let (mut graph, types) = graph(|graph, x| {
                 let shape = graph.op("Shape", &[x], &[]);
-                let places = graph.ints("places", &[place]);
-                let sizes = graph.op("Gather", &[&shape, &places], &[]);
+                let indices = graph.ints("indices", &[index]);
+                let sizes = graph.op("Gather", &[&shape, &indices], &[]);
                 graph.op("Reshape", &[x, &sizes], &[])
             });
-            assert!(!fold_shapes(&mut graph, &types), "{place}");
+            assert!(!fold_shapes(&mut graph, &types), "{index}");
         }
     }
 }

@@ -28,11 +28,11 @@ struct Tensor {
     name: String,
     /// Whether a BatchNormalization changes it.
     statistic: bool,
-    places: Vec<Place>,
+    slots: Vec<InputSlot>,
 }
 
 /// Index of a node, and of its input.
-type Place = (usize, usize);
+type InputSlot = (usize, usize);
 
 /// Most numbers that are written anew: what is one by chance is small.
 const MOST_COPIED: usize = 1 << 24;
@@ -51,7 +51,7 @@ pub(super) fn split_shared(graph: &mut GraphProto) {
                 return;
             }
             let name = free(&other.name, &mut taken);
-            for (node, input) in other.places {
+            for (node, input) in other.slots {
                 graph.node[node].input[input].clone_from(&name);
             }
             graph.initializer.push(TensorProto { name, ..copy.clone() });
@@ -73,17 +73,17 @@ pub(crate) fn shared(graph: &GraphProto) -> Vec<Shared> {
 /// which of them keeps the constant's name.
 fn several(graph: &GraphProto) -> Vec<(usize, usize, Vec<Tensor>)> {
     let torch_names = TorchNames::of(graph);
-    let mut places: HashMap<&str, Vec<Place>> = HashMap::new();
+    let mut slots: HashMap<&str, Vec<InputSlot>> = HashMap::new();
     for (index, node) in graph.node.iter().enumerate() {
         for (position, input) in node.input.iter().enumerate() {
-            places.entry(input).or_default().push((index, position));
+            slots.entry(input).or_default().push((index, position));
         }
     }
     let weights = graph.initializer.iter().enumerate();
     let weights =
         weights.filter(|(_, tensor)| tensor.element() == ElementType::F32 && !tensor.dims.is_empty());
     let found = weights.filter_map(|(index, tensor)| {
-        let tensors = tensors(graph, &torch_names, &tensor.name, places.get(tensor.name.as_str())?);
+        let tensors = tensors(graph, &torch_names, &tensor.name, slots.get(tensor.name.as_str())?);
         let own = torch_names.own_name(&tensor.name);
         let kept = tensors.iter().position(|tensor| tensor.name == own).unwrap_or(0);
         (tensors.len() > 1).then_some((index, kept, tensors))
@@ -92,25 +92,25 @@ fn several(graph: &GraphProto) -> Vec<(usize, usize, Vec<Tensor>)> {
 }
 
 /// The tensors that nodes read the constant for. A node that does not say reads the one of the constant's name.
-fn tensors(graph: &GraphProto, torch_names: &TorchNames, constant: &str, places: &[Place]) -> Vec<Tensor> {
-    let role = |(node, position): Place| norm_role(&graph.node[node], position);
-    let roles: HashSet<&str> = places.iter().filter_map(|place| role(*place)).collect();
+fn tensors(graph: &GraphProto, torch_names: &TorchNames, constant: &str, slots: &[InputSlot]) -> Vec<Tensor> {
+    let role = |(node, position): InputSlot| norm_role(&graph.node[node], position);
+    let roles: HashSet<&str> = slots.iter().filter_map(|slot| role(*slot)).collect();
     let mut tensors: Vec<Tensor> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
-    for &place in places {
+    for &slot in slots {
         let by_role = || {
             let owner = constant.rsplit_once('.').map_or(constant, |(owner, _)| owner);
-            role(place).filter(|_| roles.len() > 1).map(|role| format!("{owner}.{role}"))
+            role(slot).filter(|_| roles.len() > 1).map(|role| format!("{owner}.{role}"))
         };
-        let said = torch_names.of_input(&graph.node[place.0], place.1).or_else(by_role);
+        let said = torch_names.of_input(&graph.node[slot.0], slot.1).or_else(by_role);
         let name = said.unwrap_or_else(|| torch_names.own_name(constant).to_owned());
-        let statistic = role(place).is_some_and(|role| role.starts_with("running"));
+        let statistic = role(slot).is_some_and(|role| role.starts_with("running"));
         let at = *known.entry(name).or_insert_with_key(|name| {
-            tensors.push(Tensor { name: name.clone(), statistic: false, places: Vec::new() });
+            tensors.push(Tensor { name: name.clone(), statistic: false, slots: Vec::new() });
             tensors.len() - 1
         });
         tensors[at].statistic |= statistic;
-        tensors[at].places.push(place);
+        tensors[at].slots.push(slot);
     }
     tensors
 }

@@ -60,8 +60,8 @@ impl Split {
         let (input, sequence) = (node.input.first()?, node.output.first()?);
         let axis = node.int("axis", 0);
         let dims = &types.get(input)?.dims;
-        let place = if axis < 0 { axis.checked_add_unsigned(dims.len() as u64)? } else { axis };
-        let size = || i64::try_from(dims.get(usize::try_from(place).ok()?)?.fixed()?).ok();
+        let axis = if axis < 0 { axis.checked_add_unsigned(dims.len() as u64)? } else { axis };
+        let size = || i64::try_from(dims.get(usize::try_from(axis).ok()?)?.fixed()?).ok();
         let explicit = node.input.get(1).filter(|name| !name.is_empty());
         let lengths = match explicit.map(|name| (types.get(name), ints(graph, name))) {
             None => vec![1; usize::try_from(size()?).ok().filter(|&parts| parts <= MOST_PARTS)?],

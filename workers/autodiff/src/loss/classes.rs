@@ -155,7 +155,7 @@ impl Terms<'_> {
     }
 
     /// `elsewhere`, but `here` at the label.
-    fn place(&self, e: &mut Emitter, elsewhere: &str, here: &str) -> String {
+    fn scatter(&self, e: &mut Emitter, elsewhere: &str, here: &str) -> String {
         e.op("ScatterElements", &[elsewhere, &self.samples.index, here], self.along)
     }
 }
@@ -169,7 +169,7 @@ fn hard_gradient(e: &mut Emitter, terms: &Terms<'_>) -> String {
     let p_label = e.op("Exp", &[&terms.picked], &[]);
     let slope = e.op("Sub", &[&p_label, &one], &[]);
     let here = e.op("Mul", &[&slope, &a], &[]);
-    terms.place(e, &elsewhere, &here)
+    terms.scatter(e, &elsewhere, &here)
 }
 
 /// The part of the loss that label smoothing adds.
@@ -234,7 +234,7 @@ impl Soft {
         let w_label = self.table.as_ref().map(|table| e.op("Gather", &[table, &terms.samples.index], &[]));
         let floor = times(e, &b, w_label.as_deref());
         let here = e.op("Sub", &[&slope, &floor], &[]);
-        terms.place(e, &elsewhere, &here)
+        terms.scatter(e, &elsewhere, &here)
     }
 }
 

@@ -1,6 +1,6 @@
 //! y = the inputs one after the other along an axis: each receives its part of dy.
 
-use super::lengths::{Length, Place, cut};
+use super::lengths::{AxisRange, Length, cut};
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 
@@ -15,7 +15,7 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     for (index, x) in n.node.input.iter().enumerate() {
         let size = Length::of(n, x, axis);
         let end = begin.plus(n, &size);
-        grads.push(n.needs(index).then(|| cut(n, dy, &Place { axis, begin, size })));
+        grads.push(n.needs(index).then(|| cut(n, dy, &AxisRange { axis, begin, size })));
         begin = end;
     }
     Ok(grads)

@@ -7,7 +7,7 @@
 //! | GatherElements | elements along an axis | ScatterElements |
 //! | GatherND | slices by leading coordinates | ScatterND; with batch axes see `positions` |
 
-use super::lengths::{Length, Place, placed, transposed};
+use super::lengths::{AxisRange, Length, padded, transposed};
 use super::positions::{scatter_add, scatter_add_along, scattered, wide};
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
@@ -58,7 +58,7 @@ fn one_slice(n: &mut NodeGrad<'_>, dy: &str, axis: usize, index: i64) -> Result<
     if index < 0 {
         begin = Length::of(n, x, axis).plus(n, &begin);
     }
-    Ok(vec![Some(placed(n, &part, x, rank, &[Place { axis, begin, size: Length::Known(1) }]))])
+    Ok(vec![Some(padded(n, &part, x, rank, &[AxisRange { axis, begin, size: Length::Known(1) }]))])
 }
 
 pub(super) fn elements(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {

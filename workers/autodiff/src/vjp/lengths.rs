@@ -91,18 +91,24 @@ impl Length {
 }
 
 /// Where a part lies in a whole: from `begin` on, along `axis`.
-pub(super) struct Place {
+pub(super) struct AxisRange {
     pub(super) axis: usize,
     pub(super) begin: Length,
     pub(super) size: Length,
 }
 
-/// Zeros of the shape of `whole`, with `part` at its places; along other axes the part is as long as the whole.
+/// Zeros of the shape of `whole`, with `part` at these ranges; along other axes the part is as long as the whole.
 ///
 /// This is the gradient of everything that cuts a block out of a value. One `Pad`.
-pub(super) fn placed(n: &mut NodeGrad<'_>, part: &str, whole: &str, rank: usize, places: &[Place]) -> String {
+pub(super) fn padded(
+    n: &mut NodeGrad<'_>,
+    part: &str,
+    whole: &str,
+    rank: usize,
+    ranges: &[AxisRange],
+) -> String {
     let mut pads = vec![Length::Known(0); 2 * rank];
-    for Place { axis, begin, size } in places {
+    for AxisRange { axis, begin, size } in ranges {
         let all = Length::of(n, whole, *axis);
         let rest = all.minus(n, begin);
         pads[*axis] = begin.clone();
@@ -116,10 +122,10 @@ pub(super) fn placed(n: &mut NodeGrad<'_>, part: &str, whole: &str, rank: usize,
 }
 
 /// The part of `whole` from `begin` on, `size` long, along one axis.
-pub(super) fn cut(n: &mut NodeGrad<'_>, whole: &str, place: &Place) -> String {
-    let end = place.begin.plus(n, &place.size);
-    let (starts, ends) = (place.begin.list(n), end.list(n));
-    let axes = n.emitter.ints(&[place.axis as i64]);
+pub(super) fn cut(n: &mut NodeGrad<'_>, whole: &str, range: &AxisRange) -> String {
+    let end = range.begin.plus(n, &range.size);
+    let (starts, ends) = (range.begin.list(n), end.list(n));
+    let axes = n.emitter.ints(&[range.axis as i64]);
     n.call("Slice", &[whole, &starts, &ends, &axes])
 }
 

@@ -17,16 +17,16 @@ use crate::AutodiffError;
 
 pub(super) fn nd(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let indices = wide(n, n.input(1));
-    rule(n, dy, &Places { indices, ops: ["ScatterND", "GatherND"], axis: None })
+    rule(n, dy, &ScatterTarget { indices, ops: ["ScatterND", "GatherND"], axis: None })
 }
 
 pub(super) fn elements(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let axis = Some(attr_int("axis", n.node.int("axis", 0)));
     let indices = n.input(1).to_owned();
-    rule(n, dy, &Places { indices, ops: ["ScatterElements", "GatherElements"], axis })
+    rule(n, dy, &ScatterTarget { indices, ops: ["ScatterElements", "GatherElements"], axis })
 }
 
-fn rule(n: &mut NodeGrad<'_>, dy: &str, at: &Places) -> Result<InputGrads, AutodiffError> {
+fn rule(n: &mut NodeGrad<'_>, dy: &str, at: &ScatterTarget) -> Result<InputGrads, AutodiffError> {
     let (dx, updates) = match n.node.string("reduction", "none") {
         "none" => {
             let zeros = n.zeros_like(n.input(2));
@@ -40,7 +40,7 @@ fn rule(n: &mut NodeGrad<'_>, dy: &str, at: &Places) -> Result<InputGrads, Autod
     Ok(vec![n.needs(0).then_some(dx), None, n.needs(2).then_some(updates)])
 }
 
-fn extreme(n: &mut NodeGrad<'_>, dy: &str, at: &Places) -> (String, String) {
+fn extreme(n: &mut NodeGrad<'_>, dy: &str, at: &ScatterTarget) -> (String, String) {
     let (x, updates, y) = (n.input(0), n.input(2), n.output().to_owned());
     let won = |n: &mut NodeGrad<'_>, value: &str, result: &str| {
         let equal = n.call("Equal", &[value, result]);
@@ -56,7 +56,7 @@ fn extreme(n: &mut NodeGrad<'_>, dy: &str, at: &Places) -> (String, String) {
     (dx, n.call("Mul", &[&shares, &taken]))
 }
 
-fn product(n: &mut NodeGrad<'_>, dy: &str, at: &Places) -> (String, String) {
+fn product(n: &mut NodeGrad<'_>, dy: &str, at: &ScatterTarget) -> (String, String) {
     let (x, updates) = (n.input(0), n.input(2));
     let (zero, one) = (n.number(0.0), n.number(1.0));
     let without_zeros = |n: &mut NodeGrad<'_>, value: &str| {
@@ -69,7 +69,7 @@ fn product(n: &mut NodeGrad<'_>, dy: &str, at: &Places) -> (String, String) {
     let zeros = at.scatter(n, &zeros_of_x, &zeros_of_updates, "add");
     let all = at.scatter(n, &x_factors, &factors, "mul");
     let all = n.call("Mul", &[dy, &all]);
-    // A factor counts if every zero of its place is its own.
+    // A factor counts if every zero of its element is its own.
     let others = |n: &mut NodeGrad<'_>, all: &str, zeros: &str, own: &str, factors: &str| {
         let alone = n.call("Equal", &[zeros, own]);
         let product = n.call("Div", &[all, factors]);
@@ -81,14 +81,14 @@ fn product(n: &mut NodeGrad<'_>, dy: &str, at: &Places) -> (String, String) {
 }
 
 /// Where the updates go.
-struct Places {
+struct ScatterTarget {
     indices: String,
     /// The operators that write and read there.
     ops: [&'static str; 2],
     axis: Option<AttributeProto>,
 }
 
-impl Places {
+impl ScatterTarget {
     fn scatter(&self, n: &mut NodeGrad<'_>, data: &str, updates: &str, reduction: &str) -> String {
         let reduction = (reduction != "none").then(|| attr_string("reduction", reduction));
         let attributes: Vec<AttributeProto> = self.axis.iter().cloned().chain(reduction).collect();

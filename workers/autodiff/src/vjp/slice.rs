@@ -3,7 +3,7 @@
 //! Where the steps are 1 and the starts are constants, that is dy with zeros around it. Ends may be anything: the
 //! size of y tells them. Other steps, backward ones too, go the way of `positions`.
 
-use super::lengths::{Length, Place, placed};
+use super::lengths::{AxisRange, Length, padded};
 use super::positions::scattered;
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
@@ -12,17 +12,17 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     let dx = match starts(n)? {
         Some(starts) => {
             let (x, rank) = (n.input(0), n.dims(n.input(0))?.len());
-            let places: Vec<Place> = starts
+            let ranges: Vec<AxisRange> = starts
                 .into_iter()
                 .map(|(axis, start)| {
                     let all = Length::of(n, x, axis);
                     let begin = Length::Known(start);
                     let begin = if start < 0 { all.plus(n, &begin) } else { begin };
                     let begin = begin.at_least(n, &Length::Known(0)).at_most(n, &all);
-                    Place { axis, begin, size: Length::of(n, n.output(), axis) }
+                    AxisRange { axis, begin, size: Length::of(n, n.output(), axis) }
                 })
                 .collect();
-            placed(n, dy, x, rank, &places)
+            padded(n, dy, x, rank, &ranges)
         }
         None => scattered(n, dy, &[]),
     };

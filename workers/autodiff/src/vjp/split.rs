@@ -2,7 +2,7 @@
 
 use syncline_onnx::attr_int;
 
-use super::lengths::{Length, Place, placed};
+use super::lengths::{AxisRange, Length, padded};
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 
@@ -22,7 +22,7 @@ pub(super) fn rule(n: &mut NodeGrad<'_>) -> Result<InputGrads, AutodiffError> {
             begin = begin.plus(n, &size);
         }
         let size = Length::of(n, &node.output[*at], axis);
-        return Ok(vec![Some(placed(n, dy, n.input(0), rank, &[Place { axis, begin, size }]))]);
+        return Ok(vec![Some(padded(n, dy, n.input(0), rank, &[AxisRange { axis, begin, size }]))]);
     }
     let parts: Vec<String> = node
         .output

@@ -38,18 +38,18 @@ impl ValueId {
     /// An optional input or output that is left out; it has the empty name.
     pub const OMITTED: Self = Self(0);
 
-    /// Its place in a list of [`Graph::value_count`] entries.
+    /// Its index in a list of [`Graph::value_count`] entries.
     pub fn index(self) -> usize {
         self.0
     }
 }
 
-/// A node of one graph: its place in the topological order.
+/// A node of one graph: its index in the topological order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(usize);
 
 impl NodeId {
-    /// Its place in a list of all nodes.
+    /// Its index in a list of all nodes.
     pub fn index(self) -> usize {
         self.0
     }
@@ -163,12 +163,12 @@ impl Graph {
         self.nodes.iter().enumerate().map(|(index, node)| (NodeId(index), &node.proto))
     }
 
-    /// The inputs of a node, in their places.
+    /// The inputs of a node, in their positions.
     pub fn inputs(&self, node: NodeId) -> &[ValueId] {
         &self.nodes[node.0].inputs
     }
 
-    /// The outputs of a node, in their places.
+    /// The outputs of a node, in their positions.
     pub fn outputs(&self, node: NodeId) -> &[ValueId] {
         &self.nodes[node.0].outputs
     }

@@ -20,8 +20,8 @@ pub enum TaskError {
     Id(#[from] InvalidName),
     #[error(transparent)]
     Call(#[from] InvalidCall),
-    #[error("[E341] task {task} of job {job} gives nothing, it is {state}: {because}")]
-    NoValue { job: JobId, task: TaskIndex, state: TaskState, because: String },
+    #[error("[E341] task {task} of job {job} gives nothing, it is {state}: {reason}")]
+    NoValue { job: JobId, task: TaskIndex, state: TaskState, reason: String },
     #[error("[E342] the value of task {task} of job {job} is not kept: others took it")]
     NotKept { job: JobId, task: TaskIndex },
     #[error("[E343] the value of task {task} of job {job} is no {wanted}: {cause}")]

@@ -15,11 +15,11 @@ const MAX_PART_BYTES: usize = 4 << 20;
 pub(super) fn parts(tasks: &[NewTask], mut first: usize) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut bytes = 0;
-    for (place, task) in tasks.iter().enumerate().skip(first) {
+    for (index, task) in tasks.iter().enumerate().skip(first) {
         let more = wire_bytes(task);
-        if place > first && (bytes + more > MAX_PART_BYTES || place - first == MAX_PART_TASKS) {
-            parts.push(first..place);
-            (first, bytes) = (place, 0);
+        if index > first && (bytes + more > MAX_PART_BYTES || index - first == MAX_PART_TASKS) {
+            parts.push(first..index);
+            (first, bytes) = (index, 0);
         }
         bytes += more;
     }
@@ -35,10 +35,10 @@ pub(super) fn part(tasks: &[NewTask], part: Range<usize>) -> Vec<NewTask> {
     let mut tasks = tasks[part].to_vec();
     if first > 0 {
         tasks.iter_mut().flat_map(refs).for_each(|input| {
-            if let TaskRef::New(place) = *input {
-                *input = match place.checked_sub(first) {
-                    Some(place) => TaskRef::New(place),
-                    None => TaskRef::Task(TaskIndex(place)),
+            if let TaskRef::New(index) = *input {
+                *input = match index.checked_sub(first) {
+                    Some(index) => TaskRef::New(index),
+                    None => TaskRef::Task(TaskIndex(index)),
                 };
             }
         });

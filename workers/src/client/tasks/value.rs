@@ -67,7 +67,7 @@ impl Client {
                     job: job.clone(),
                     task,
                     state: view.state,
-                    because: view.because,
+                    reason: view.reason,
                 });
             }
             self.until_over(job, (since.elapsed() / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)).await;

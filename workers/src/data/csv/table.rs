@@ -80,8 +80,8 @@ impl Table {
         let (width, label_width) = (columns.count - columns.labels.len(), columns.labels.len());
         let mut label_columns = vec![0; label_width];
         columns.labels.iter().for_each(|&(column, index)| label_columns[index] = column);
-        let mut places = columns.labels.iter().peekable();
-        let is_feature = |column: &usize| places.next_if(|(label, _)| label == column).is_none();
+        let mut labeled = columns.labels.iter().peekable();
+        let is_feature = |column: &usize| labeled.next_if(|(label, _)| label == column).is_none();
         let feature_columns = (0..columns.count).filter(is_feature).collect();
         let features = Array::new(path, Numbers::F32(features), vec![width], rows);
         let labels = Array::new(path, Numbers::F64(labels), vec![label_width], rows);

@@ -190,14 +190,14 @@ fn skipped_lines_may_hold_anything() {
 fn a_field_takes_no_more_memory_than_a_number_needs() {
     let long = "1".repeat(1 << 20);
     let quoted = format!("\"{}\"", "1,2,0\n".repeat(1 << 18));
-    for (text, place) in [
+    for (text, cell) in [
         (format!("1,2,0\n1,{long},0\n"), "line 2, column 2"),
         (format!("{quoted},2,0\n"), "line 1, column 1"),
         (format!("a,{long}"), "line 1, column 2"),
     ] {
         let error = open_csv(&text, CLASSES).unwrap_err();
         assert_eq!(error.code(), "E333");
-        assert!(error.to_string().contains(&format!("{place}: a field of 4096 bytes or more")), "{error}");
+        assert!(error.to_string().contains(&format!("{cell}: a field of 4096 bytes or more")), "{error}");
     }
     let exact = format!("{},2,0\n", "1".repeat(4000));
     assert_eq!(open_csv(&exact, CLASSES).unwrap_err().code(), "E336");

@@ -18,7 +18,7 @@ const MAX_BYTES: usize = 1 << 30;
 /// The models that were used last, each with its file and what was loaded of it. `L` is a loaded model.
 pub(super) struct ModelCache<L> {
     /// The one that was used last is the last.
-    places: Mutex<VecDeque<Arc<CacheEntry<L>>>>,
+    entries: Mutex<VecDeque<Arc<CacheEntry<L>>>>,
     max_bytes: usize,
 }
 
@@ -34,43 +34,43 @@ pub(super) struct CacheEntry<L> {
 
 impl<L> Default for ModelCache<L> {
     fn default() -> Self {
-        Self { places: Mutex::default(), max_bytes: MAX_BYTES }
+        Self { entries: Mutex::default(), max_bytes: MAX_BYTES }
     }
 }
 
 impl<L> ModelCache<L> {
-    /// The place of a model, which is the one used last from now on.
-    pub(super) fn place(&self, model: &OnnxModel) -> Arc<CacheEntry<L>> {
-        let mut places = lock(&self.places);
-        let known = places.iter().position(|place| place.model == *model).and_then(|at| places.remove(at));
-        let place = known.unwrap_or_else(|| Arc::new(CacheEntry::new(*model)));
-        places.push_back(place.clone());
-        self.trim(&mut places);
-        place
+    /// The entry of a model, which is the one used last from now on.
+    pub(super) fn entry(&self, model: &OnnxModel) -> Arc<CacheEntry<L>> {
+        let mut entries = lock(&self.entries);
+        let known = entries.iter().position(|entry| entry.model == *model).and_then(|at| entries.remove(at));
+        let entry = known.unwrap_or_else(|| Arc::new(CacheEntry::new(*model)));
+        entries.push_back(entry.clone());
+        self.trim(&mut entries);
+        entry
     }
 
     /// The model's file, fetched if it is not here.
     pub(super) fn file<E>(
         &self,
-        place: &CacheEntry<L>,
+        entry: &CacheEntry<L>,
         fetch: impl FnOnce(&str) -> Result<Vec<u8>, E>,
     ) -> Result<Bytes, E> {
-        let _fetching = lock(&place.fetching);
-        if let Some(file) = place.file.get() {
+        let _fetching = lock(&entry.fetching);
+        if let Some(file) = entry.file.get() {
             return Ok(file.clone());
         }
-        let file = Bytes::from(fetch(&place.model.digest())?);
-        let file = place.file.get_or_init(|| file).clone();
-        self.trim(&mut lock(&self.places));
+        let file = Bytes::from(fetch(&entry.model.digest())?);
+        let file = entry.file.get_or_init(|| file).clone();
+        self.trim(&mut lock(&self.entries));
         Ok(file)
     }
 
     /// Lets go of those that were used longest ago; who uses one still has it.
-    fn trim(&self, places: &mut VecDeque<Arc<CacheEntry<L>>>) {
+    fn trim(&self, entries: &mut VecDeque<Arc<CacheEntry<L>>>) {
         let bytes =
-            |places: &VecDeque<Arc<CacheEntry<L>>>| places.iter().map(|place| place.bytes()).sum::<usize>();
-        while places.len() > MAX_MODELS || places.len() > 1 && bytes(places) > self.max_bytes {
-            places.pop_front();
+            |entries: &VecDeque<Arc<CacheEntry<L>>>| entries.iter().map(|entry| entry.bytes()).sum::<usize>();
+        while entries.len() > MAX_MODELS || entries.len() > 1 && bytes(entries) > self.max_bytes {
+            entries.pop_front();
         }
     }
 }
@@ -116,13 +116,13 @@ mod tests {
     /// Whether the file had to be fetched.
     fn fetches(kept: &ModelCache<u32>, name: u8) -> bool {
         let mut fetched = false;
-        let place = kept.place(&model(name));
+        let entry = kept.entry(&model(name));
         let fetch = |digest: &str| {
             assert_eq!(digest, model(name).digest());
             fetched = true;
             Ok::<_, ()>(vec![name; 10])
         };
-        assert_eq!(kept.file(&place, fetch).unwrap()[..], [name; 10]);
+        assert_eq!(kept.file(&entry, fetch).unwrap()[..], [name; 10]);
         fetched
     }
 
@@ -131,35 +131,35 @@ mod tests {
         let kept = kept();
         assert_eq!([1, 2, 3, 1, 4].map(|name| fetches(&kept, name)), [true, true, true, false, true]);
         assert_eq!([1, 3, 4, 2].map(|name| fetches(&kept, name)), [false, false, false, true]);
-        let large = kept.place(&model(9));
+        let large = kept.entry(&model(9));
         kept.file(&large, |_| Ok::<_, ()>(vec![0; 31])).unwrap();
-        assert_eq!(lock(&kept.places).len(), 1, "the newest stays, whatever its size");
+        assert_eq!(lock(&kept.entries).len(), 1, "the newest stays, whatever its size");
     }
 
     #[test]
     fn many_small_models_are_too_many() {
         let kept = ModelCache::<u32>::default();
         for name in 0..=MAX_MODELS as u8 {
-            kept.place(&model(name)).give_back(u32::from(name));
+            kept.entry(&model(name)).give_back(u32::from(name));
         }
-        assert_eq!(kept.place(&model(1)).take(), Some(1));
-        assert_eq!(kept.place(&model(0)).take(), None);
+        assert_eq!(kept.entry(&model(1)).take(), Some(1));
+        assert_eq!(kept.entry(&model(0)).take(), None);
     }
 
     #[test]
     fn what_is_loaded_serves_one_at_a_time() {
         let kept = kept();
-        let place = kept.place(&model(1));
-        assert_eq!(place.take(), None);
-        place.give_back(7);
-        assert_eq!((kept.place(&model(1)).take(), place.take()), (Some(7), None));
+        let entry = kept.entry(&model(1));
+        assert_eq!(entry.take(), None);
+        entry.give_back(7);
+        assert_eq!((kept.entry(&model(1)).take(), entry.take()), (Some(7), None));
     }
 
     #[test]
     fn a_file_is_fetched_once_for_all_who_want_it_and_again_after_it_failed() {
         let (kept, fetched) = (kept(), AtomicU32::new(0));
-        let place = kept.place(&model(1));
-        assert!(kept.file(&place, |_| Err(())).is_err());
+        let entry = kept.entry(&model(1));
+        assert!(kept.file(&entry, |_| Err(())).is_err());
         thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -168,7 +168,7 @@ mod tests {
                         thread::yield_now();
                         Ok::<_, ()>(vec![1])
                     };
-                    kept.file(&kept.place(&model(1)), fetch).unwrap();
+                    kept.file(&kept.entry(&model(1)), fetch).unwrap();
                 });
             }
         });

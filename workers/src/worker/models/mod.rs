@@ -57,23 +57,23 @@ impl Models {
         stop: &StopFlag,
         fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
     ) -> Result<Vec<Tensor>, ModelFault> {
-        let place = self.0.kept.place(model);
-        let mut loaded = match place.take() {
+        let entry = self.0.kept.entry(model);
+        let mut loaded = match entry.take() {
             Some(loaded) => loaded,
-            None => self.load(&place, fetch)?,
+            None => self.load(&entry, fetch)?,
         };
         let outputs = loaded.run(inputs, stop);
-        place.give_back(loaded);
+        entry.give_back(loaded);
         outputs
     }
 
     fn load(
         &self,
-        place: &CacheEntry<LoadedModel>,
+        entry: &CacheEntry<LoadedModel>,
         fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
     ) -> Result<LoadedModel, ModelFault> {
         let Shared { runtime, exec, kept } = &*self.0;
-        let file = kept.file(place, |digest| -> Result<Vec<u8>, ModelFault> {
+        let file = kept.file(entry, |digest| -> Result<Vec<u8>, ModelFault> {
             let file = fetch(digest)?;
             try_load(runtime, digest, &file)?;
             Ok(file)

@@ -62,10 +62,10 @@ impl Rig {
 
     /// How many sessions are loaded for a model, none of them in use.
     fn loaded(&self, model: &OnnxModel) -> usize {
-        let place = self.models.0.kept.place(model);
-        let taken: Vec<_> = std::iter::from_fn(|| place.take()).collect();
+        let entry = self.models.0.kept.entry(model);
+        let taken: Vec<_> = std::iter::from_fn(|| entry.take()).collect();
         let count = taken.len();
-        taken.into_iter().for_each(|loaded| place.give_back(loaded));
+        taken.into_iter().for_each(|loaded| entry.give_back(loaded));
         count
     }
 }

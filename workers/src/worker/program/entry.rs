@@ -16,8 +16,11 @@ use crate::{
 };
 
 /// Why the program ends with an error: an exit code as those of the command `syncline`, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
 struct Failure {
     exit: u8,
+    #[source]
     error: Box<dyn Error>,
     hint: &'static str,
 }

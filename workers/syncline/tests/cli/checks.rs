@@ -40,7 +40,7 @@ fn refused(ended: Ended, code: &str) -> String {
 fn a_model_that_crashes_onnx_runtime_is_an_error_that_names_signal_model_stage_and_node() {
     let dir = folder();
     let up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
-    let place = dir.path().to_str().unwrap();
+    let state_dir = dir.path().to_str().unwrap();
     let (bag, out) = (model("embedding_bag.dynamo"), dir.path().join("train.onnx"));
     let out = out.to_str().unwrap();
     // With the weight frozen nothing has to flow through the loop at which ONNX Runtime crashes.
@@ -49,7 +49,7 @@ fn a_model_that_crashes_onnx_runtime_is_an_error_that_names_signal_model_stage_a
     let commands: [&[&str]; 3] = [
         &[&["model", "check", &bag], &LOSS[..], &frozen].concat(),
         &[&["model", "train-graph", &bag, "--out", out], &LOSS[..], &frozen].concat(),
-        &["submit", &file, "--state-dir", place],
+        &["submit", &file, "--state-dir", state_dir],
     ];
     for command in commands {
         let said = refused(syncline(command), "E254");
@@ -57,7 +57,10 @@ fn a_model_that_crashes_onnx_runtime_is_an_error_that_names_signal_model_stage_a
             assert!(said.contains(part), "{part} is not in {said}");
         }
     }
-    assert_eq!(syncline(&["jobs", "--json", "--state-dir", place]).ok().json().as_array().unwrap().len(), 0);
+    assert_eq!(
+        syncline(&["jobs", "--json", "--state-dir", state_dir]).ok().json().as_array().unwrap().len(),
+        0
+    );
     drop(up);
 }
 
@@ -77,11 +80,11 @@ fn a_loop_between_a_weight_and_the_loss_is_refused_before_it_is_loaded() {
 fn gradients_that_are_not_those_of_the_loss_are_refused_unless_nobody_looks() {
     let dir = folder();
     let up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
-    let place = dir.path().to_str().unwrap();
+    let state_dir = dir.path().to_str().unwrap();
     let (lost, out) = (model("index_add.script"), dir.path().join("train.onnx"));
     let graph = ["model", "train-graph", &lost, "--out", out.to_str().unwrap(), LOSS[0], LOSS[1]];
     let file = job(dir.path(), &lost, "batch = 4");
-    let submit = ["submit", &file, "--state-dir", place];
+    let submit = ["submit", &file, "--state-dir", state_dir];
     for command in [&graph[..], &submit] {
         let said = refused(syncline(command), "E256");
         for part in ["message.weight", "`/ScatterElements`", "`reduction` is none", "--no-check"] {
@@ -93,7 +96,7 @@ fn gradients_that_are_not_those_of_the_loss_are_refused_unless_nobody_looks() {
     // The data has nothing to do with the model, which is found out behind the look.
     syncline(&[&submit[..], &["--no-check"]].concat()).refused(2, "E362");
     let file = job(dir.path(), &lost, "batch = 4, check = false");
-    syncline(&["submit", &file, "--state-dir", place]).refused(2, "E362");
+    syncline(&["submit", &file, "--state-dir", state_dir]).refused(2, "E362");
     drop(up);
 }
 

@@ -46,11 +46,11 @@ fn ids_without_a_row_and_labels_that_count_nothing_make_no_job() {
     let dir = folder();
     let _up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
     write_job(dir.path());
-    let place = dir.path().to_str().unwrap();
+    let state_dir = dir.path().to_str().unwrap();
     let file = dir.path().join("tags.toml");
     let submit = |ids, labels| -> Ended {
         write_data(dir.path(), ids, labels);
-        syncline(&["submit", file.to_str().unwrap(), "--watch", "--state-dir", place])
+        syncline(&["submit", file.to_str().unwrap(), "--watch", "--state-dir", state_dir])
     };
     let labels = [0, 1, 2, 0, 1, 2, 0, -100];
     for (id, rows) in [(20, "20 is not in the table"), (-1, "-1 is not in the table"), (-21, "-21 is not in")]
@@ -61,6 +61,6 @@ fn ids_without_a_row_and_labels_that_count_nothing_make_no_job() {
     }
     let said = submit([0, 1, 2, 3, 4, 5, 6, 7], [-100; 8]).refused(2, "E489").err;
     assert!(said.contains("all labels of the training data are -100"), "{said}");
-    assert!(!syncline(&["jobs", "--state-dir", place]).ok().out.contains("tags"));
+    assert!(!syncline(&["jobs", "--state-dir", state_dir]).ok().out.contains("tags"));
     submit([0, 1, 2, 3, 4, 19, 6, 7], labels).ok();
 }

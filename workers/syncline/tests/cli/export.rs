@@ -32,13 +32,13 @@ fn both_forms<'a>(commands: &[&[&'a str]]) -> Vec<Vec<&'a str>> {
 }
 
 /// Exports a job while nothing about it changes, and gives what the engine says of it.
-fn export(job: &str, file: &Path, commands: &[Vec<&str>], place: &[&str]) -> Vec<String> {
+fn export(job: &str, file: &Path, commands: &[Vec<&str>], state_dir: &[&str]) -> Vec<String> {
     let words = ["export", job, file.to_str().unwrap(), "--force"];
     let mut online = Vec::new();
     wait_until("a job that stays as it is", || {
-        online = told(commands, place);
-        syncline(&[&words, place].concat()).ok();
-        told(commands, place) == online
+        online = told(commands, state_dir);
+        syncline(&[&words, state_dir].concat()).ok();
+        told(commands, state_dir) == online
     });
     online
 }
@@ -47,16 +47,16 @@ fn export(job: &str, file: &Path, commands: &[Vec<&str>], place: &[&str]) -> Vec
 fn a_training_is_read_from_its_file_as_the_engine_told_it() {
     let (dir, page) = (folder(), Page::read());
     let up = Up::start(&dir, &["--workers", "2"]);
-    let place = ["--state-dir", dir.path().to_str().unwrap()];
+    let state_dir = ["--state-dir", dir.path().to_str().unwrap()];
     write_job(dir.path(), 5);
     let job_file = dir.path().join("points.toml");
-    syncline(&[&["submit", job_file.to_str().unwrap(), "--watch"], &place[..]].concat()).ok();
-    let status = syncline(&[&["status", "points", "--json"], &place[..]].concat()).ok().json();
+    syncline(&[&["submit", job_file.to_str().unwrap(), "--watch"], &state_dir[..]].concat()).ok();
+    let status = syncline(&[&["status", "points", "--json"], &state_dir[..]].concat()).ok().json();
     let barrier = (status["job"]["barriers"].as_u64().unwrap() - 1).to_string();
     let closed = format!("barrier/{barrier}");
     let worker = &status["workers"][0];
     let iteration = format!("it/{}/{}", worker["id"].as_str().unwrap(), worker["granted"]);
-    let events = syncline(&[&["events", "points", "--json"], &place[..]].concat()).ok().json();
+    let events = syncline(&[&["events", "points", "--json"], &state_dir[..]].concat()).ok().json();
     let cursor = events[1]["cursor"].as_str().unwrap();
     let commands = both_forms(&[
         &["status", "points"],
@@ -69,14 +69,17 @@ fn a_training_is_read_from_its_file_as_the_engine_told_it() {
     ]);
     let file = dir.path().join("points.export");
     let name = file.to_str().unwrap();
-    let online = export("points", &file, &commands, &place);
+    let online = export("points", &file, &commands, &state_dir);
 
-    syncline(&[&["export", "points", name], &place[..]].concat()).refused(2, "E536");
-    page.holds("export", &syncline(&[&["export", "points", name, "--force", "--json"], &place[..]].concat()));
+    syncline(&[&["export", "points", name], &state_dir[..]].concat()).refused(2, "E536");
+    page.holds(
+        "export",
+        &syncline(&[&["export", "points", name, "--force", "--json"], &state_dir[..]].concat()),
+    );
     let nobodys = dir.path().join("nobody.export");
-    syncline(&[&["export", "nobody", nobodys.to_str().unwrap()], &place[..]].concat()).refused(1, "E131");
+    syncline(&[&["export", "nobody", nobodys.to_str().unwrap()], &state_dir[..]].concat()).refused(1, "E131");
     let nowhere = dir.path().join("no-folder/points");
-    syncline(&[&["export", "points", nowhere.to_str().unwrap()], &place[..]].concat()).refused(2, "E537");
+    syncline(&[&["export", "points", nowhere.to_str().unwrap()], &state_dir[..]].concat()).refused(2, "E537");
     drop(up);
     assert!(!nobodys.exists(), "a refusal leaves nothing behind");
 
@@ -103,7 +106,7 @@ fn a_training_is_read_from_its_file_as_the_engine_told_it() {
 fn a_graph_that_runs_is_read_from_its_file_as_the_engine_told_it() {
     let dir = folder();
     let up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
-    let place = ["--state-dir", dir.path().to_str().unwrap()];
+    let state_dir = ["--state-dir", dir.path().to_str().unwrap()];
     let Cluster { engines, token } = Cluster::of(None, None, Some(dir.path())).unwrap();
     let mut graph = TaskGraph::new("wide");
     let calls = graph.map(NOBODYS, (0..WIDTH).map(|n| (n,)));
@@ -122,8 +125,9 @@ fn a_graph_that_runs_is_read_from_its_file_as_the_engine_told_it() {
         &["explain", "wide", "last"],
     ]);
     let file = dir.path().join("wide.export");
-    let online = export("wide", &file, &commands, &place);
-    let again = syncline(&[&["export", "wide", file.to_str().unwrap(), "--force"], &place[..]].concat()).ok();
+    let online = export("wide", &file, &commands, &state_dir);
+    let again =
+        syncline(&[&["export", "wide", file.to_str().unwrap(), "--force"], &state_dir[..]].concat()).ok();
     assert!(again.out.starts_with("wide (running), ") && again.out.contains("6001 tasks"), "{again:#?}");
     drop(up);
 

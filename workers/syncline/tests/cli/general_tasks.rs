@@ -15,7 +15,7 @@ use crate::{
 const NEXT: Function<(u64,), u64> = Function::new("bench.next");
 const NOBODYS: Function<(u64,), u64> = Function::new("nobody.has-it");
 
-struct Place {
+struct RunningCluster {
     dir: TempDir,
     _up: Up,
     worker: Child,
@@ -23,14 +23,14 @@ struct Place {
     runtime: Runtime,
 }
 
-impl Place {
+impl RunningCluster {
     /// A cluster with one worker that runs general tasks, and none that trains.
     fn start() -> Self {
         let dir = folder();
         let up = Up::start(&dir, &["--workers", "0", "--shards", "1"]);
-        let place = dir.path().to_str().unwrap();
+        let state_dir = dir.path().to_str().unwrap();
         let worker =
-            command(&["bench-worker", "--lane", "a", "--state-dir", place]).stdout(Stdio::null()).spawn();
+            command(&["bench-worker", "--lane", "a", "--state-dir", state_dir]).stdout(Stdio::null()).spawn();
         let Cluster { engines, token } = Cluster::of(None, None, Some(dir.path())).unwrap();
         let client = Client::new(engines, token);
         Self { dir, _up: up, worker: worker.unwrap(), client, runtime: Runtime::new().unwrap() }
@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RunningCluster {
     fn drop(&mut self) {
         let _ = self.worker.kill();
         let _ = self.worker.wait();
@@ -62,69 +62,69 @@ fn chain(id: &str, first: Function<(u64,), u64>) -> TaskGraph {
 
 #[test]
 fn a_job_of_tasks_is_watched_listed_and_explained() {
-    let (place, page) = (Place::start(), Page::read());
-    place.submit(&chain("numbers", NEXT));
-    let watched = place.run(&["watch", "numbers"]).ok().out;
+    let (cluster, page) = (RunningCluster::start(), Page::read());
+    cluster.submit(&chain("numbers", NEXT));
+    let watched = cluster.run(&["watch", "numbers"]).ok().out;
     assert!(watched.contains("2 of 2 ended") && watched.contains("2 done"), "{watched}");
     assert!(!watched.contains("epoch") && !watched.contains("samples"), "{watched}");
-    let jobs = place.run(&["jobs"]).ok().out;
+    let jobs = cluster.run(&["jobs"]).ok().out;
     assert!(jobs.contains("2/2 tasks") && !jobs.contains("loss"), "{jobs}");
-    let listed = place.run(&["tasks", "numbers"]).ok().out;
+    let listed = cluster.run(&["tasks", "numbers"]).ok().out;
     assert_eq!(listed.lines().count(), 3, "{listed}");
     assert!(listed.contains("bench.next") && listed.contains("last"), "{listed}");
-    let one = place.run(&["tasks", "numbers", "last"]).ok().out;
+    let one = cluster.run(&["tasks", "numbers", "last"]).ok().out;
     assert!(one.starts_with("task      1 (last): done") && one.contains("needs     0: done"), "{one}");
 
-    page.holds("tasks JOB", &place.run(&["tasks", "numbers", "--json"]).ok());
-    page.holds("tasks JOB TASK", &place.run(&["tasks", "numbers", "1", "--json"]).ok());
-    page.holds("status", &place.run(&["status", "numbers", "--json"]).ok());
-    page.holds("jobs", &place.run(&["jobs", "--json"]).ok());
-    page.holds("events JOB", &place.run(&["events", "numbers", "--json"]).ok());
-    let followed = place.run(&["events", "numbers", "--follow"]).ok().out;
+    page.holds("tasks JOB", &cluster.run(&["tasks", "numbers", "--json"]).ok());
+    page.holds("tasks JOB TASK", &cluster.run(&["tasks", "numbers", "1", "--json"]).ok());
+    page.holds("status", &cluster.run(&["status", "numbers", "--json"]).ok());
+    page.holds("jobs", &cluster.run(&["jobs", "--json"]).ok());
+    page.holds("events JOB", &cluster.run(&["events", "numbers", "--json"]).ok());
+    let followed = cluster.run(&["events", "numbers", "--follow"]).ok().out;
     let whats = ["job_submitted", "started  tasks 2", "job_ended  state done"];
     assert!(followed.lines().zip(whats).all(|(line, what)| line.contains(what)), "{followed}");
-    let followed = place.run(&["events", "numbers", "--follow", "--json"]).ok().out;
+    let followed = cluster.run(&["events", "numbers", "--follow", "--json"]).ok().out;
     assert_eq!(followed.lines().count(), 3, "{followed}");
     followed.lines().for_each(|line| page.holds_line("events JOB --follow", line));
-    let counts = place.run(&["status", "numbers", "--json"]).ok().json()["job"]["tasks"].clone();
+    let counts = cluster.run(&["status", "numbers", "--json"]).ok().json()["job"]["tasks"].clone();
     assert_eq!((counts["total"].as_u64(), counts["done"].as_u64()), (Some(2), Some(2)), "{counts}");
 }
 
 #[test]
 fn a_client_that_ends_while_it_sends_a_graph_goes_on_when_it_is_run_again() {
-    let place = Place::start();
+    let cluster = RunningCluster::start();
     let build = || {
         let mut graph = TaskGraph::new("large");
         let last = graph.map(NEXT, (0..100_000).map(|n| (n,))).pop().unwrap();
         (graph, last)
     };
-    let client = place.client.clone();
-    let first = place.runtime.spawn(async move { client.submit_tasks(&build().0).await });
+    let client = cluster.client.clone();
+    let first = cluster.runtime.spawn(async move { client.submit_tasks(&build().0).await });
     // Its first part is there, and others are not: unless this test is slow, which changes nothing of what it wants.
-    wait_until("a part has come", || place.run(&["status", "large"]).code == 0);
+    wait_until("a part has come", || cluster.run(&["status", "large"]).code == 0);
     first.abort();
-    let status = place.run(&["status", "large", "--json"]).ok().json()["job"].clone();
+    let status = cluster.run(&["status", "large", "--json"]).ok().json()["job"].clone();
     eprintln!("when the client ended: {}, {} tasks", status["state"], status["tasks"]["total"]);
 
     let (graph, last) = build();
-    let id = place.submit(&graph);
-    assert_eq!(place.runtime.block_on(place.client.get(&id, &last)).unwrap(), 100_000);
-    let counts = place.run(&["status", "large", "--json"]).ok().json()["job"]["tasks"].clone();
+    let id = cluster.submit(&graph);
+    assert_eq!(cluster.runtime.block_on(cluster.client.get(&id, &last)).unwrap(), 100_000);
+    let counts = cluster.run(&["status", "large", "--json"]).ok().json()["job"]["tasks"].clone();
     assert_eq!(counts["total"].as_u64(), Some(100_000), "{counts}");
 }
 
 #[test]
 fn a_worker_says_what_memory_it_has_and_a_task_that_needs_more_says_so() {
-    let place = Place::start();
-    let workers = || place.run(&["workers", "--json"]).ok().json();
+    let cluster = RunningCluster::start();
+    let workers = || cluster.run(&["workers", "--json"]).ok().json();
     wait_until("the worker is registered", || workers().as_array().is_some_and(|all| !all.is_empty()));
     let worker = workers()[0].clone();
     assert!(worker["memory_bytes"].as_u64() > Some(1 << 20) && worker["gpus"] == 0, "{worker}");
     let mut graph = TaskGraph::new("memory");
     graph.call_with(&CallOptions::new().memory(1 << 20), NEXT, (1,));
     graph.call_with(&CallOptions::new().memory(1 << 50), NEXT, (1,));
-    place.submit(&graph);
-    let state = |task| place.run(&["tasks", "memory", task]).ok().out;
+    cluster.submit(&graph);
+    let state = |task| cluster.run(&["tasks", "memory", task]).ok().out;
     wait_until("the small one is done", || state("0").starts_with("task      0: done"));
     let waits = state("1");
     assert!(waits.contains("can ever hold it: it needs 1024 TiB of memory"), "{waits}");
@@ -132,40 +132,40 @@ fn a_worker_says_what_memory_it_has_and_a_task_that_needs_more_says_so() {
 
 #[test]
 fn a_task_that_nobody_can_run_says_so() {
-    let place = Place::start();
+    let cluster = RunningCluster::start();
     // The reason counts the workers: wait until there is one.
-    let workers = || place.runtime.block_on(place.client.workers()).unwrap();
+    let workers = || cluster.runtime.block_on(cluster.client.workers()).unwrap();
     wait_until("the worker is registered", || !workers().is_empty());
-    place.submit(&chain("stuck", NOBODYS));
-    let ready = place.run(&["tasks", "stuck", "0"]).ok().out;
+    cluster.submit(&chain("stuck", NOBODYS));
+    let ready = cluster.run(&["tasks", "stuck", "0"]).ok().out;
     assert!(ready.starts_with("task      0: ready"), "{ready}");
     assert!(ready.contains("has the function `nobody.has-it`"), "{ready}");
-    assert_eq!(place.run(&["explain", "stuck", "0"]).ok().out, ready);
+    assert_eq!(cluster.run(&["explain", "stuck", "0"]).ok().out, ready);
     let page = Page::read();
-    page.holds("explain JOB TASK (general)", &place.run(&["explain", "stuck", "0", "--json"]).ok());
-    place.run(&["explain", "stuck", "7"]).refused(1, "E344");
-    let waiting = place.run(&["tasks", "stuck", "--state", "waiting"]).ok().out;
+    page.holds("explain JOB TASK (general)", &cluster.run(&["explain", "stuck", "0", "--json"]).ok());
+    cluster.run(&["explain", "stuck", "7"]).refused(1, "E344");
+    let waiting = cluster.run(&["tasks", "stuck", "--state", "waiting"]).ok().out;
     assert!(waiting.lines().count() == 2 && waiting.contains("it waits for task 0"), "{waiting}");
-    let first = place.run(&["tasks", "stuck", "--limit", "1"]).ok();
+    let first = cluster.run(&["tasks", "stuck", "--limit", "1"]).ok();
     assert!(first.out.lines().count() == 2 && first.err.contains("--first 1 goes on"), "{first:#?}");
-    let status = place.run(&["status", "stuck"]).ok().out;
+    let status = cluster.run(&["status", "stuck"]).ok().out;
     assert!(status.contains("1 waiting, 1 ready") && status.contains("waits for"), "{status}");
-    place.run(&["tasks", "stuck", "7"]).refused(1, "E344");
-    place.run(&["tasks", "stuck", "nobody"]).refused(1, "E344");
-    place.run(&["tasks", "nobody"]).refused(1, "E131");
-    place.run(&["tasks", "stuck", "--state", "sad"]).refused(2, "E005");
-    page.holds("pause", &place.run(&["pause", "stuck", "--json"]).ok());
-    let paused = place.run(&["tasks", "stuck", "0"]).ok().out;
+    cluster.run(&["tasks", "stuck", "7"]).refused(1, "E344");
+    cluster.run(&["tasks", "stuck", "nobody"]).refused(1, "E344");
+    cluster.run(&["tasks", "nobody"]).refused(1, "E131");
+    cluster.run(&["tasks", "stuck", "--state", "sad"]).refused(2, "E005");
+    page.holds("pause", &cluster.run(&["pause", "stuck", "--json"]).ok());
+    let paused = cluster.run(&["tasks", "stuck", "0"]).ok().out;
     assert!(paused.contains("because   the job is paused"), "{paused}");
-    page.holds("resume", &place.run(&["resume", "stuck", "--json"]).ok());
-    place.run(&["cancel", "stuck", "--reason", "nobody comes"]).ok();
-    let status = place.run(&["status", "stuck"]).ok().out;
+    page.holds("resume", &cluster.run(&["resume", "stuck", "--json"]).ok());
+    cluster.run(&["cancel", "stuck", "--reason", "nobody comes"]).ok();
+    let status = cluster.run(&["status", "stuck"]).ok().out;
     assert!(status.contains("2 canceled") && status.contains("nobody comes"), "{status}");
-    let events = place.run(&["events", "stuck"]).ok().out;
+    let events = cluster.run(&["events", "stuck"]).ok().out;
     assert!(events.contains("job_ended  reason nobody comes  state canceled"), "{events}");
-    let explained = place.run(&["explain", "stuck", "0"]).ok().out;
+    let explained = cluster.run(&["explain", "stuck", "0"]).ok().out;
     assert!(explained.contains("nobody comes"), "{explained}");
-    let watched = place.run(&["watch", "stuck"]).refused(1, "E507");
+    let watched = cluster.run(&["watch", "stuck"]).refused(1, "E507");
     assert!(watched.err.contains("job stuck was canceled: nobody comes"), "{watched:#?}");
 }
 

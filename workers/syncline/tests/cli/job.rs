@@ -51,10 +51,10 @@ fn field<'a>(view: &'a Value, name: &str) -> &'a str {
 fn a_job_runs_from_its_file_to_its_snapshot() {
     let dir = folder();
     let _up = Up::start(&dir, &["--workers", "2"]);
-    let place = dir.path().to_str().unwrap();
+    let state_dir = dir.path().to_str().unwrap();
     let at = |args: &[&str]| -> Ended {
         let mut all = args.to_vec();
-        all.extend(["--state-dir", place]);
+        all.extend(["--state-dir", state_dir]);
         syncline(&all)
     };
     write_job(dir.path(), 5);
@@ -137,7 +137,7 @@ fn at_nowhere(args: &[&str]) -> Ended {
 fn a_written_training_graph_trains_from_the_models_own_weights() {
     let dir = folder();
     let _up = Up::start(&dir, &["--workers", "1"]);
-    let place = dir.path().to_str().unwrap();
+    let state_dir = dir.path().to_str().unwrap();
     write_job(dir.path(), 5);
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (model, graph, file) = (path("points.onnx"), path("train.onnx"), path("ready.toml"));
@@ -151,25 +151,25 @@ fn a_written_training_graph_trains_from_the_models_own_weights() {
     // By what it declares alone, as a client without ONNX Runtime takes it.
     let declared = prepare_ready(&JobFile::load(Path::new(&file)).unwrap()).unwrap();
     assert_eq!(declared.spec.train().unwrap().1.model.layout.0.len(), 4);
-    let view = syncline(&["submit", &file, "--state-dir", place, "--watch", "--json"]).ok().json();
-    syncline(&["model", "export", "points", &path("out.onnx"), "--state-dir", place]).refused(2, "E249");
+    let view = syncline(&["submit", &file, "--state-dir", state_dir, "--watch", "--json"]).ok().json();
+    syncline(&["model", "export", "points", &path("out.onnx"), "--state-dir", state_dir]).refused(2, "E249");
     let accuracy = view["job"]["test_accuracy"].as_f64().unwrap();
     assert!(accuracy > 0.9, "from zeros such a network does not learn: {view:#}");
 
     let mut bare = onnx::parse(&fs::read(&graph).unwrap()).unwrap();
     bare.graph.as_mut().unwrap().initializer.retain(|tensor| tensor.name != "fc1.weight");
     fs::write(&graph, bare.to_bytes()).unwrap();
-    syncline(&["submit", &file, "--id", "bare", "--state-dir", place]).refused(2, "E261");
+    syncline(&["submit", &file, "--id", "bare", "--state-dir", state_dir]).refused(2, "E261");
     let frozen = ready.replace("epochs = 5", "epochs = 5, freeze = ['fc1.*']");
     fs::write(&file, frozen).unwrap();
-    syncline(&["submit", &file, "--id", "frozen", "--state-dir", place]).refused(2, "E366");
+    syncline(&["submit", &file, "--id", "frozen", "--state-dir", state_dir]).refused(2, "E366");
 }
 
 #[test]
 fn a_submission_says_what_is_doubtful_and_a_list_beside_the_job_file_settles_it() {
     let dir = folder();
     let _up = Up::start(&dir, &["--workers", "1"]);
-    let place = dir.path().to_str().unwrap();
+    let state_dir = dir.path().to_str().unwrap();
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../autodiff/tests/selection");
     for name in ["frozen.script.onnx", "frozen.txt"] {
         fs::copy(models.join(name), dir.path().join(name)).unwrap();
@@ -194,7 +194,7 @@ settings = {{ batch = 10, {settings} }}
         );
         let path = dir.path().join("job.toml");
         fs::write(&path, text).unwrap();
-        syncline(&["submit", path.to_str().unwrap(), "--state-dir", place])
+        syncline(&["submit", path.to_str().unwrap(), "--state-dir", state_dir])
     };
     let said = job("doubtful", "epochs = 1").ok().err;
     for part in ["warning: `channel_scale` is not trained", "requires_grad", "params = \"names.txt\""] {
@@ -211,32 +211,33 @@ settings = {{ batch = 10, {settings} }}
 fn a_canceled_job_ends_its_watch_with_an_error() {
     let dir = folder();
     let _up = Up::start(&dir, &["--workers", "2", "--slowdown", "1,2"]);
-    let place = dir.path().to_str().unwrap();
+    let state_dir = dir.path().to_str().unwrap();
     write_job(dir.path(), 1_000);
     let file = dir.path().join("points.toml");
-    syncline(&["submit", file.to_str().unwrap(), "--state-dir", place]).ok();
+    syncline(&["submit", file.to_str().unwrap(), "--state-dir", state_dir]).ok();
     wait_until("the job trains", || {
-        let view = syncline(&["status", "points", "--json", "--state-dir", place]).ok().json();
+        let view = syncline(&["status", "points", "--json", "--state-dir", state_dir]).ok().json();
         field(&view, "state") == "running" && view["job"]["iterations_done"] != 0
     });
-    let status = syncline(&["status", "points", "--state-dir", place]).ok().out;
+    let status = syncline(&["status", "points", "--state-dir", state_dir]).ok().out;
     assert!(status.contains("next barrier"), "{status}");
-    syncline(&["cancel", "points", "--state-dir", place]).ok();
-    syncline(&["watch", "points", "--state-dir", place]).refused(1, "E507");
+    syncline(&["cancel", "points", "--state-dir", state_dir]).ok();
+    syncline(&["watch", "points", "--state-dir", state_dir]).refused(1, "E507");
 }
 
 #[test]
 fn a_job_that_no_worker_joins_in_time_fails_and_its_id_can_be_used_again() {
     let dir = folder();
     let _up = Up::start(&dir, &["--workers", "0"]);
-    let place = dir.path().to_str().unwrap();
+    let state_dir = dir.path().to_str().unwrap();
     write_job(dir.path(), 1);
     let file = dir.path().join("points.toml");
     let limited = fs::read_to_string(&file).unwrap().replace("batch = 10,", "batch = 10, queue_limit_s = 1,");
     fs::write(&file, limited).unwrap();
     let file = file.to_str().unwrap();
     for flags in [&["--watch"][..], &["--watch", "--replace"]] {
-        let failed = syncline(&[&["submit", file, "--state-dir", place], flags].concat()).refused(1, "E060");
+        let failed =
+            syncline(&[&["submit", file, "--state-dir", state_dir], flags].concat()).refused(1, "E060");
         assert!(failed.err.contains("it waits for 1 worker: none is there"), "{failed:#?}");
     }
 }

@@ -109,8 +109,8 @@ fn commands_of_a_cluster_print_what_the_page_says() {
     let dir = folder();
     let up = Up::start(&dir, &["--workers", "2"]);
     page.check("up", &up.about, page.printed_by("up"));
-    let place = dir.path().to_str().unwrap();
-    let at = |args: &[&str]| syncline(&[args, &["--state-dir", place, "--json"]].concat());
+    let state_dir = dir.path().to_str().unwrap();
+    let at = |args: &[&str]| syncline(&[args, &["--state-dir", state_dir, "--json"]].concat());
     write_job(dir.path(), 3);
     let file = dir.path().join("points.toml");
     let file = file.to_str().unwrap();

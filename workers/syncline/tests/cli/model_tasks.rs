@@ -24,13 +24,13 @@ impl Drop for Worker {
     }
 }
 
-struct Place {
+struct RunningCluster {
     dir: TempDir,
     up: Option<Up>,
     runtime: Runtime,
 }
 
-impl Place {
+impl RunningCluster {
     fn start() -> Self {
         let dir = folder();
         Self { up: Some(Up::start(&dir, &FLAGS)), dir, runtime: Runtime::new().unwrap() }
@@ -92,54 +92,54 @@ impl Place {
 
 #[test]
 fn a_model_serves_workers_that_come_later_and_a_cluster_that_was_restarted() {
-    let mut place = Place::start();
-    let model = place.upload();
-    place.run("first", model, 30).unwrap();
+    let mut cluster = RunningCluster::start();
+    let model = cluster.upload();
+    cluster.run("first", model, 30).unwrap();
 
-    let dir = place.dir.path().to_str().unwrap().to_owned();
+    let dir = cluster.dir.path().to_str().unwrap().to_owned();
     let other = command(&["worker", "--name", "other", "--slots", "2", "--state-dir", &dir])
         .stdout(Stdio::null())
         .spawn();
     let _other = Worker(other.unwrap());
-    wait_until("the other worker is there", || place.workers().iter().any(|worker| worker.name == "other"));
+    wait_until("the other worker is there", || cluster.workers().iter().any(|worker| worker.name == "other"));
     // Whoever takes them: the other one never had the model, and the first one comes back without it.
-    place.kill_worker();
-    place.run("second", model, 30).unwrap();
-    wait_until("both are there", || place.workers().len() == 2);
-    place.run("third", model, 30).unwrap();
+    cluster.kill_worker();
+    cluster.run("second", model, 30).unwrap();
+    wait_until("both are there", || cluster.workers().len() == 2);
+    cluster.run("third", model, 30).unwrap();
 
-    place.next_day();
-    place.run("fourth", model, 30).unwrap();
+    cluster.next_day();
+    cluster.run("fourth", model, 30).unwrap();
 }
 
 #[test]
 fn a_model_stays_as_long_as_a_job_names_it() {
-    let place = Place::start();
-    let model = place.upload();
-    place.run("only", model, 3).unwrap();
-    assert_eq!(place.collect(), 0);
-    place.delete("only");
-    assert_eq!(place.collect(), 1);
+    let cluster = RunningCluster::start();
+    let model = cluster.upload();
+    cluster.run("only", model, 3).unwrap();
+    assert_eq!(cluster.collect(), 0);
+    cluster.delete("only");
+    assert_eq!(cluster.collect(), 1);
     // A worker that has it does not need it; one that comes does.
-    place.run("kept", model, 3).unwrap();
-    let killed = place.kill_worker();
-    let pids = || place.workers().into_iter().map(|worker| worker.pid).collect::<Vec<_>>();
+    cluster.run("kept", model, 3).unwrap();
+    let killed = cluster.kill_worker();
+    let pids = || cluster.workers().into_iter().map(|worker| worker.pid).collect::<Vec<_>>();
     wait_until("another worker is there", || matches!(pids()[..], [pid] if pid != killed));
-    let told = place.run("gone", model, 1).unwrap_err().to_string();
+    let told = cluster.run("gone", model, 1).unwrap_err().to_string();
     assert!(told.contains("[E404]") && told.contains(&model.digest()), "{told}");
-    assert_eq!(place.upload(), model);
-    place.run("again", model, 3).unwrap();
+    assert_eq!(cluster.upload(), model);
+    cluster.run("again", model, 3).unwrap();
 }
 
 #[test]
 fn a_model_that_crashes_onnx_runtime_fails_its_task_and_no_worker() {
-    let place = Place::start();
-    let pids = || place.workers().into_iter().map(|worker| worker.pid).collect::<Vec<_>>();
+    let cluster = RunningCluster::start();
+    let pids = || cluster.workers().into_iter().map(|worker| worker.pid).collect::<Vec<_>>();
     let before = pids();
     let bag = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/checks/embedding_bag.dynamo.onnx");
-    let model = place.runtime.block_on(place.client().upload_model(bag)).unwrap();
-    let told = place.run("crash", model, 1).unwrap_err().to_string();
+    let model = cluster.runtime.block_on(cluster.client().upload_model(bag)).unwrap();
+    let told = cluster.run("crash", model, 1).unwrap_err().to_string();
     assert!(told.contains("[E254]") && told.contains("SIGSEGV") && told.contains("(Loop)"), "{told}");
-    place.run("good", place.upload(), 3).unwrap();
+    cluster.run("good", cluster.upload(), 3).unwrap();
     assert_eq!(pids(), before);
 }

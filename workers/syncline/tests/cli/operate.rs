@@ -20,12 +20,12 @@ use crate::{
 /// Longer than any command may take to say what is wrong.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-struct Place {
+struct RunningCluster {
     dir: TempDir,
     up: Up,
 }
 
-impl Place {
+impl RunningCluster {
     fn start() -> Self {
         let dir = folder();
         let up =
@@ -93,34 +93,34 @@ impl Place {
 
 #[test]
 fn an_id_is_free_again_once_its_job_is_over_and_the_log_tells_the_story() {
-    let place = Place::start();
-    place.submit(1, &["--watch"]).ok();
-    let taken = place.submit(2, &[]).refused(1, "E130");
+    let cluster = RunningCluster::start();
+    cluster.submit(1, &["--watch"]).ok();
+    let taken = cluster.submit(2, &[]).refused(1, "E130");
     assert!(taken.err.contains("--replace") && taken.err.contains("syncline delete"), "{taken:#?}");
-    place.submit(1, &["--replace", "--watch"]).ok();
-    assert_eq!(place.field("epochs"), "1");
-    let status = place.run(&["status", "points"]).ok().out;
+    cluster.submit(1, &["--replace", "--watch"]).ok();
+    assert_eq!(cluster.field("epochs"), "1");
+    let status = cluster.run(&["status", "points"]).ok().out;
     assert!(!status.contains(" active "), "a job that is done has no active workers: {status}");
-    assert_eq!(place.field("workers"), "0");
+    assert_eq!(cluster.field("workers"), "0");
 
-    place.run(&["delete", "points"]).ok();
-    place.run(&["status", "points"]).refused(1, "E131");
-    place.run(&["delete", "points"]).refused(1, "E131");
-    assert_eq!(place.redis("EXISTS {syncline}:x syncline:{points}:job").lines().nth(1), Some(":0"));
+    cluster.run(&["delete", "points"]).ok();
+    cluster.run(&["status", "points"]).refused(1, "E131");
+    cluster.run(&["delete", "points"]).refused(1, "E131");
+    assert_eq!(cluster.redis("EXISTS {syncline}:x syncline:{points}:job").lines().nth(1), Some(":0"));
 
-    place.submit(5_000, &["--replace"]).ok();
-    wait_until("it runs", || place.field("state") == "running");
-    for running in [place.run(&["delete", "points"]), place.submit(1, &["--replace"])] {
+    cluster.submit(5_000, &["--replace"]).ok();
+    wait_until("it runs", || cluster.field("state") == "running");
+    for running in [cluster.run(&["delete", "points"]), cluster.submit(1, &["--replace"])] {
         let refused = running.refused(1, "E140");
         assert!(refused.err.contains("syncline cancel"), "{refused:#?}");
     }
-    assert_eq!(place.field("epochs"), "5000", "the running one is not touched");
-    let said = place.run(&["workers"]).ok().out;
+    assert_eq!(cluster.field("epochs"), "5000", "the running one is not touched");
+    let said = cluster.run(&["workers"]).ok().out;
     assert!(said.lines().next().unwrap().starts_with("worker    id"), "{said}");
-    place.run(&["cancel", "points"]).ok();
-    place.run(&["delete", "points", "--json"]).ok().json();
+    cluster.run(&["cancel", "points"]).ok();
+    cluster.run(&["delete", "points", "--json"]).ok().json();
 
-    let log = place.log();
+    let log = cluster.log();
     for words in ["job submitted", "job started", "job trained", "job done", "job canceled", "job deleted"] {
         let told = log.lines().any(|line| line.contains(words) && line.contains("job=points"));
         assert!(told, "`{words}` is not in {log}");
@@ -129,116 +129,116 @@ fn an_id_is_free_again_once_its_job_is_over_and_the_log_tells_the_story() {
 
 #[test]
 fn a_running_job_that_lost_its_state_is_listed_as_damaged_and_cancel_says_that_it_is_removed() {
-    let place = Place::start();
-    place.submit(5_000, &[]).ok();
-    wait_until("it runs", || place.field("state") == "running");
-    let engine = || processes(place.dir.path()).into_iter().find(|(name, _)| name == "engine").unwrap().1;
+    let cluster = RunningCluster::start();
+    cluster.submit(5_000, &[]).ok();
+    wait_until("it runs", || cluster.field("state") == "running");
+    let engine = || processes(cluster.dir.path()).into_iter().find(|(name, _)| name == "engine").unwrap().1;
     let first = engine();
     // A living engine would write again what it knows.
     kill("STOP", first);
-    assert!(place.redis("DEL syncline:{points}:state").contains(":1"));
+    assert!(cluster.redis("DEL syncline:{points}:state").contains(":1"));
     kill("KILL", first);
-    wait_until("its successor knows", || place.field("state") == "damaged");
-    let jobs = place.run(&["jobs"]).ok().out;
+    wait_until("its successor knows", || cluster.field("state") == "damaged");
+    let jobs = cluster.run(&["jobs"]).ok().out;
     assert!(jobs.lines().any(|line| line.contains("points") && line.contains("damaged")), "{jobs}");
-    let canceled = place.run(&["cancel", "points"]).ok();
+    let canceled = cluster.run(&["cancel", "points"]).ok();
     assert!(canceled.err.contains("job points was damaged and is removed"), "{canceled:?}");
-    assert!(!place.run(&["jobs"]).ok().out.contains("points"));
-    place.run(&["delete", "points"]).refused(1, "E131");
-    place.submit(1, &["--watch"]).ok();
+    assert!(!cluster.run(&["jobs"]).ok().out.contains("points"));
+    cluster.run(&["delete", "points"]).refused(1, "E131");
+    cluster.submit(1, &["--watch"]).ok();
 }
 
 #[test]
 fn gc_removes_what_no_job_names_and_nothing_else() {
-    let place = Place::start();
-    place.submit(1, &["--watch"]).ok();
-    let blobs = || fs::read_dir(place.dir.path().join("shard-0/blobs")).unwrap().count();
-    let gc = || place.run(&["gc", "--older-than-s", "0", "--json"]).ok().json()["blobs"].as_u64().unwrap();
+    let cluster = RunningCluster::start();
+    cluster.submit(1, &["--watch"]).ok();
+    let blobs = || fs::read_dir(cluster.dir.path().join("shard-0/blobs")).unwrap().count();
+    let gc = || cluster.run(&["gc", "--older-than-s", "0", "--json"]).ok().json()["blobs"].as_u64().unwrap();
     // A file's age is counted in whole seconds.
     let since = Instant::now();
     wait_until("they are old enough", || since.elapsed() > Duration::from_secs(2));
     let before = blobs();
     assert!(before > 0);
     assert_eq!((gc(), blobs()), (0, before), "a job that is over is still looked at and exported");
-    place.run(&["delete", "points"]).ok();
+    cluster.run(&["delete", "points"]).ok();
     assert_eq!((gc(), blobs()), (before as u64, 0));
-    place.submit(1, &["--watch"]).ok();
+    cluster.submit(1, &["--watch"]).ok();
 }
 
 #[test]
 fn a_full_redis_is_said_at_once_by_every_command_and_nothing_is_lost() {
-    let place = Place::start();
-    place.submit(5_000, &[]).ok();
-    wait_until("it runs", || place.field("state") == "running");
-    let (mut watch, out) = place.watch();
+    let cluster = RunningCluster::start();
+    cluster.submit(5_000, &[]).ok();
+    wait_until("it runs", || cluster.field("state") == "running");
+    let (mut watch, out) = cluster.watch();
 
-    assert!(place.redis("CONFIG SET maxmemory 1").contains("+OK"));
+    assert!(cluster.redis("CONFIG SET maxmemory 1").contains("+OK"));
     wait_until("doctor says so", || {
-        let doctor = place.run(&["doctor"]);
+        let doctor = cluster.run(&["doctor"]);
         doctor.code == 4 && doctor.out.contains("fail  redis writes") && doctor.out.contains("fail  memory")
     });
     let since = Instant::now();
-    let status = place.run(&["status", "points"]).ok();
-    assert!(status.out.contains("trouble") && status.out.contains("OOM"), "{status:#?}");
-    assert!(place.field("trouble").contains("OOM"));
-    let jobs = place.run(&["jobs"]).ok().out;
+    let status = cluster.run(&["status", "points"]).ok();
+    assert!(status.out.contains("problem") && status.out.contains("OOM"), "{status:#?}");
+    assert!(cluster.field("problem").contains("OOM"));
+    let jobs = cluster.run(&["jobs"]).ok().out;
     assert!(jobs.contains("Redis takes no writes") && jobs.contains("OOM"), "{jobs}");
-    place.run(&["cancel", "points"]).refused(4, "E135");
+    cluster.run(&["cancel", "points"]).refused(4, "E135");
     assert!(since.elapsed() < AT_ONCE, "took {:?}", since.elapsed());
 
     // What was submitted meanwhile is submitted once it can be.
-    write_job(place.dir.path(), 1);
-    let file = place.dir.path().join("points.toml");
-    let submit = command(&place.args(&["submit", file.to_str().unwrap(), "--id", "later"]))
+    write_job(cluster.dir.path(), 1);
+    let file = cluster.dir.path().join("points.toml");
+    let submit = command(&cluster.args(&["submit", file.to_str().unwrap(), "--id", "later"]))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     std::thread::sleep(Duration::from_secs(1));
-    assert!(place.redis("CONFIG SET maxmemory 0").contains("+OK"));
+    assert!(cluster.redis("CONFIG SET maxmemory 0").contains("+OK"));
     Ended::from(submit.wait_with_output().unwrap()).ok();
-    wait_until("it goes on", || place.run(&["doctor"]).code == 0);
-    place.run(&["cancel", "points"]).ok();
+    wait_until("it goes on", || cluster.run(&["doctor"]).code == 0);
+    cluster.run(&["cancel", "points"]).ok();
     assert_eq!(watch.wait().unwrap().code(), Some(1), "{}", fs::read_to_string(&out).unwrap());
-    place.run(&["watch", "later"]).ok();
+    cluster.run(&["watch", "later"]).ok();
 }
 
 #[test]
 fn a_stuck_redis_ends_no_watch_and_is_said_at_once() {
-    let place = Place::start();
-    place.submit(5_000, &[]).ok();
-    wait_until("it runs", || place.field("state") == "running");
-    let redis = processes(place.dir.path()).into_iter().find(|(name, _)| name == "redis").unwrap().1;
+    let cluster = RunningCluster::start();
+    cluster.submit(5_000, &[]).ok();
+    wait_until("it runs", || cluster.field("state") == "running");
+    let redis = processes(cluster.dir.path()).into_iter().find(|(name, _)| name == "redis").unwrap().1;
     kill("STOP", redis);
-    let (mut watch, out) = place.watch();
+    let (mut watch, out) = cluster.watch();
     let since = Instant::now();
-    let status = place.run(&["status", "points"]).refused(4, "E135");
+    let status = cluster.run(&["status", "points"]).refused(4, "E135");
     assert!(since.elapsed() < AT_ONCE, "took {:?}", since.elapsed());
     assert!(status.err.contains("redis gave no answer"), "{status:#?}");
     let said = || fs::read_to_string(&out).unwrap();
     wait_until("watch says what is wrong", || said().contains("still watching") && said().contains("E135"));
-    let doctor = place.run(&["doctor"]);
+    let doctor = cluster.run(&["doctor"]);
     assert!(doctor.code == 4 && doctor.out.contains("fail  redis"), "{doctor:#?}");
     // Longer than any patience of a client.
     wait_until("it was stuck for long", || since.elapsed() > Duration::from_secs(25));
     assert!(watch.try_wait().unwrap().is_none(), "watch gave up: {}", said());
     kill("CONT", redis);
-    wait_until("it goes on", || place.run(&["doctor"]).code == 0);
-    place.run(&["cancel", "points"]).ok();
+    wait_until("it goes on", || cluster.run(&["doctor"]).code == 0);
+    cluster.run(&["cancel", "points"]).ok();
     assert_eq!(watch.wait().unwrap().code(), Some(1), "{}", said());
 }
 
 #[test]
 fn a_password_of_redis_that_was_changed_is_named_as_the_cause_and_nothing_else_is_claimed() {
-    let place = Place::start();
-    place.submit(5_000, &[]).ok();
-    wait_until("it runs", || place.field("state") == "running");
-    let password = place.redis_password();
-    assert!(place.redis("CONFIG SET requirepass changed").contains("+OK"));
-    place.redis_as("changed", "CLIENT KILL TYPE normal SKIPME yes");
+    let cluster = RunningCluster::start();
+    cluster.submit(5_000, &[]).ok();
+    wait_until("it runs", || cluster.field("state") == "running");
+    let password = cluster.redis_password();
+    assert!(cluster.redis("CONFIG SET requirepass changed").contains("+OK"));
+    cluster.redis_as("changed", "CLIENT KILL TYPE normal SKIPME yes");
     let mut said = String::new();
     wait_until("the engine has noticed", || {
-        said = place.run(&["doctor"]).out;
+        said = cluster.run(&["doctor"]).out;
         said.contains("Redis does not let it lead")
     });
     let failed = said.lines().find(|line| line.starts_with("fail")).unwrap();
@@ -248,13 +248,13 @@ fn a_password_of_redis_that_was_changed_is_named_as_the_cause_and_nothing_else_i
         "{said}"
     );
     let since = Instant::now();
-    place.run(&["status", "points"]).refused(4, "E136");
+    cluster.run(&["status", "points"]).refused(4, "E136");
     assert!(since.elapsed() < AT_ONCE, "took {:?}", since.elapsed());
 
-    assert!(place.redis_as("changed", &format!("CONFIG SET requirepass {password}")).contains("+OK"));
+    assert!(cluster.redis_as("changed", &format!("CONFIG SET requirepass {password}")).contains("+OK"));
     // A connection that was refused once stays so.
-    let engine = processes(place.dir.path()).into_iter().find(|(name, _)| name == "engine").unwrap().1;
+    let engine = processes(cluster.dir.path()).into_iter().find(|(name, _)| name == "engine").unwrap().1;
     kill("KILL", engine);
-    wait_until("it goes on", || place.run(&["doctor"]).code == 0);
-    place.run(&["cancel", "points"]).ok();
+    wait_until("it goes on", || cluster.run(&["doctor"]).code == 0);
+    cluster.run(&["cancel", "points"]).ok();
 }

@@ -29,33 +29,33 @@ fn help_lists_every_command() {
 #[test]
 fn mistakes_at_the_keyboard_are_usage_errors() {
     let dir = folder();
-    let place = dir.path().to_str().unwrap();
+    let state_dir = dir.path().to_str().unwrap();
     syncline(&["fly"]).refused(2, "E500");
     syncline(&["status"]).refused(2, "E500");
     syncline(&["status", "No Such Name"]).refused(2, "E001");
-    syncline(&["up", "--state-dir", place, "--workers", "2", "--slowdown", "1"]).refused(2, "E509");
+    syncline(&["up", "--state-dir", state_dir, "--workers", "2", "--slowdown", "1"]).refused(2, "E509");
     for service in [&["engine", "--redis", "redis://127.0.0.1:1/"][..], &["up"]] {
         let mut args = service.to_vec();
-        args.extend(["--state-dir", place, "--listen", "0.0.0.0:0"]);
+        args.extend(["--state-dir", state_dir, "--listen", "0.0.0.0:0"]);
         syncline(&args).refused(2, "E501");
     }
-    syncline(&["ps", "--state-dir", place, "--listen", "0.0.0.0:0"]).refused(2, "E418");
+    syncline(&["ps", "--state-dir", state_dir, "--listen", "0.0.0.0:0"]).refused(2, "E418");
     for command in ["worker", "up", "doctor"] {
-        syncline(&[command, "--state-dir", place, "--device", "gpu"]).refused(2, "E490");
+        syncline(&[command, "--state-dir", state_dir, "--device", "gpu"]).refused(2, "E490");
     }
-    syncline(&["up", "--state-dir", place, "--workers", "3", "--device", "cpu,cpu"]).refused(2, "E509");
+    syncline(&["up", "--state-dir", state_dir, "--workers", "3", "--device", "cpu,cpu"]).refused(2, "E509");
     let engine = ["--engine", "nonsense"];
     for command in [&["worker"][..], &["ps"], &["jobs"], &["status", "a"], &["doctor"], &["submit", "a.toml"]]
     {
-        syncline(&[command, &["--state-dir", place], &engine].concat()).refused(2, "E127");
+        syncline(&[command, &["--state-dir", state_dir], &engine].concat()).refused(2, "E127");
     }
     for wrong in ["a:1,b", "a:1,", "http://a:1", "a:0"] {
-        syncline(&["jobs", "--state-dir", place, "--engine", wrong]).refused(2, "E127");
+        syncline(&["jobs", "--state-dir", state_dir, "--engine", wrong]).refused(2, "E127");
     }
-    let named = command(&["jobs", "--state-dir", place]).env("SYNCLINE_ENGINE", "nonsense").output();
+    let named = command(&["jobs", "--state-dir", state_dir]).env("SYNCLINE_ENGINE", "nonsense").output();
     Ended::from(named.unwrap()).refused(2, "E127");
     for few in [&[][..], &["--threads", "1"], &["--threads", "2", "--device", "cuda:0"]] {
-        let args = ["worker", "--state-dir", place, "--split-batch"];
+        let args = ["worker", "--state-dir", state_dir, "--split-batch"];
         syncline(&[&args, few].concat()).refused(2, "E509");
     }
 }
@@ -72,9 +72,9 @@ fn a_command_line_without_a_command_shows_what_there_is() {
 #[test]
 fn with_json_an_error_is_one_json_object_in_the_last_line_of_stderr() {
     let dir = folder();
-    let place = dir.path().to_str().unwrap();
+    let state_dir = dir.path().to_str().unwrap();
     for (args, exit, code) in [
-        (&["jobs", "--json", "--state-dir", place][..], 3, "E511"),
+        (&["jobs", "--json", "--state-dir", state_dir][..], 3, "E511"),
         (&["fly", "--json"], 2, "E500"),
         (&["status", "No Such Name", "--json"], 2, "E500"),
         (&["model", "show", "/no/such", "--json"], 2, "E360"),
@@ -118,12 +118,12 @@ fn what_is_no_file_is_refused_at_once_by_what_it_is() {
 #[test]
 fn a_gpu_that_is_not_there_is_said_at_once() {
     let dir = folder();
-    let place = dir.path().to_str().unwrap();
+    let state_dir = dir.path().to_str().unwrap();
     let nobody = nobody();
     let token = dir.path().join("token");
     fs::write(&token, "5a".repeat(32)).unwrap();
     let worker = ["worker", "--engine", &nobody, "--token-file", token.to_str().unwrap()];
-    let up = ["up", "--state-dir", place, "--workers", "1", "--listen", "127.0.0.1:0"];
+    let up = ["up", "--state-dir", state_dir, "--workers", "1", "--listen", "127.0.0.1:0"];
     for command in [&worker[..], &up] {
         let ended = syncline(&[command, &["--device", "cuda:255"]].concat());
         assert_eq!(ended.code, 5, "{}", ended.err);
@@ -156,19 +156,19 @@ fn a_damaged_model_or_snapshot_is_refused() {
 #[test]
 fn an_engine_that_is_not_there_is_said_at_once() {
     let dir = folder();
-    let place = dir.path().to_str().unwrap();
-    syncline(&["jobs", "--state-dir", place]).refused(3, "E511");
+    let state_dir = dir.path().to_str().unwrap();
+    syncline(&["jobs", "--state-dir", state_dir]).refused(3, "E511");
     fs::write(dir.path().join("token"), "0".repeat(64)).unwrap();
     let since = Instant::now();
     for args in [&["jobs"][..], &["status", "a"], &["watch", "a"], &["cancel", "a"]] {
         let mut args = args.to_vec();
         let address = nobody();
-        args.extend(["--state-dir", place, "--engine", &address]);
+        args.extend(["--state-dir", state_dir, "--engine", &address]);
         syncline(&args).refused(3, "E300");
     }
     assert!(since.elapsed().as_secs() < 15, "took {:?}", since.elapsed());
     fs::write(dir.path().join("token"), "secret").unwrap();
-    let damaged = syncline(&["jobs", "--state-dir", place, "--engine", &nobody()]).refused(2, "E505");
+    let damaged = syncline(&["jobs", "--state-dir", state_dir, "--engine", &nobody()]).refused(2, "E505");
     assert!(damaged.err.contains("[E120]") && !damaged.err.contains("secret"), "{}", damaged.err);
 }
 
@@ -176,8 +176,8 @@ fn an_engine_that_is_not_there_is_said_at_once() {
 fn an_engine_without_redis_does_not_start() {
     let dir = folder();
     let url = format!("redis://:hidden@{}/", nobody());
-    let place = dir.path().to_str().unwrap();
-    let args = ["engine", "--state-dir", place, "--listen", "127.0.0.1:0", "--redis", &url];
+    let state_dir = dir.path().to_str().unwrap();
+    let args = ["engine", "--state-dir", state_dir, "--listen", "127.0.0.1:0", "--redis", &url];
     let ended = syncline(&args).refused(4, "E201");
     assert!(!ended.err.contains("hidden"), "{}", ended.err);
 }
@@ -186,11 +186,11 @@ fn an_engine_without_redis_does_not_start() {
 fn what_the_engine_refuses_comes_with_its_code() {
     let dir = folder();
     let up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
-    let place = dir.path().to_str().unwrap();
-    let unknown = syncline(&["status", "nope", "--state-dir", place]).refused(1, "E131");
+    let state_dir = dir.path().to_str().unwrap();
+    let unknown = syncline(&["status", "nope", "--state-dir", state_dir]).refused(1, "E131");
     assert!(unknown.err.contains("hint: `syncline jobs`"), "{}", unknown.err);
-    syncline(&["watch", "nope", "--state-dir", place]).refused(1, "E131");
-    syncline(&["cancel", "nope", "--state-dir", place]).refused(1, "E131");
+    syncline(&["watch", "nope", "--state-dir", state_dir]).refused(1, "E131");
+    syncline(&["cancel", "nope", "--state-dir", state_dir]).refused(1, "E131");
 
     let other = folder();
     let wrong = other.path().join("token");
@@ -199,8 +199,15 @@ fn what_the_engine_refuses_comes_with_its_code() {
     syncline(&["jobs", "--engine", engine, "--token-file", wrong]).refused(3, "E123");
     syncline(&["worker", "--engine", engine, "--token-file", wrong]).refused(3, "E123");
 
-    let taken =
-        syncline(&["engine", "--state-dir", place, "--listen", engine, "--redis", "redis://127.0.0.1:1/"]);
+    let taken = syncline(&[
+        "engine",
+        "--state-dir",
+        state_dir,
+        "--listen",
+        engine,
+        "--redis",
+        "redis://127.0.0.1:1/",
+    ]);
     taken.refused(2, "E240");
 }
 
@@ -210,7 +217,7 @@ fn a_reader_that_went_away_is_no_failure() {
     let _up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
     let (reader, writer) = io::pipe().unwrap();
     drop(reader);
-    let place = dir.path().to_str().unwrap();
-    let status = command(&["jobs", "--json", "--state-dir", place]).stdout(writer).status().unwrap();
+    let state_dir = dir.path().to_str().unwrap();
+    let status = command(&["jobs", "--json", "--state-dir", state_dir]).stdout(writer).status().unwrap();
     assert!(status.success());
 }

@@ -16,8 +16,8 @@ const SMALL: &[&str] = &["--workers", "2", "--shards", "2"];
 #[test]
 fn it_says_where_everything_is() {
     let dir = folder();
-    let place = dir.path().to_str().unwrap();
-    let mut child = command(&["up", "--state-dir", place, "--listen", "127.0.0.1:0", "--workers", "1"])
+    let state_dir = dir.path().to_str().unwrap();
+    let mut child = command(&["up", "--state-dir", state_dir, "--listen", "127.0.0.1:0", "--workers", "1"])
         .stdout(fs::File::create(dir.path().join("said")).unwrap())
         .stderr(std::process::Stdio::null())
         .spawn()
@@ -44,8 +44,8 @@ fn it_says_where_everything_is() {
 fn a_second_one_on_the_same_folder_is_refused() {
     let dir = folder();
     let _up = Up::start(&dir, SMALL);
-    let place = dir.path().to_str().unwrap();
-    syncline(&["up", "--state-dir", place, "--listen", "127.0.0.1:0"]).refused(2, "E503");
+    let state_dir = dir.path().to_str().unwrap();
+    syncline(&["up", "--state-dir", state_dir, "--listen", "127.0.0.1:0"]).refused(2, "E503");
 }
 
 /// First lines of the answers to inline commands.
@@ -80,8 +80,8 @@ fn its_redis_server_talks_to_nobody_without_the_password_which_shows_nowhere() {
         let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
         assert!(!arguments.contains(&password), "{name}: {arguments}");
     }
-    let place = state.to_str().unwrap();
-    let doctor = syncline(&["doctor", "--state-dir", place]).ok();
+    let state_dir = state.to_str().unwrap();
+    let doctor = syncline(&["doctor", "--state-dir", state_dir]).ok();
     assert!(doctor.out.contains("appendonly    yes"), "doctor has the password: {doctor:#?}");
     let logs = fs::read_dir(state.join("logs")).unwrap().map(|log| fs::read_to_string(log.unwrap().path()));
     let shown = logs.map(Result::unwrap).chain([up.about.to_string(), up.said(), doctor.out, doctor.err]);
@@ -157,7 +157,7 @@ fn nothing_outlives_a_killed_one_and_its_successor_takes_the_same_ports() {
 fn a_dead_child_is_started_again() {
     let dir = folder();
     let up = Up::start(&dir, SMALL);
-    let place = dir.path().to_str().unwrap();
+    let state_dir = dir.path().to_str().unwrap();
     for (name, pid) in processes(dir.path()) {
         kill("KILL", pid);
         wait_until(&format!("{name} runs again"), || up.said().contains(&format!("{name} runs again")));
@@ -169,7 +169,7 @@ fn a_dead_child_is_started_again() {
         up.said()
     );
     wait_until("the cluster is whole again", || {
-        let report = syncline(&["doctor", "--state-dir", place]);
+        let report = syncline(&["doctor", "--state-dir", state_dir]);
         report.code == 0 && report.out.contains("workers       2")
     });
 }
@@ -177,9 +177,16 @@ fn a_dead_child_is_started_again() {
 #[test]
 fn a_child_that_cannot_start_ends_it_with_the_reason() {
     let dir = folder();
-    let place = dir.path().to_str().unwrap();
-    let ended =
-        syncline(&["up", "--state-dir", place, "--listen", "127.0.0.1:0", "--redis", "redis://127.0.0.1:1/"]);
+    let state_dir = dir.path().to_str().unwrap();
+    let ended = syncline(&[
+        "up",
+        "--state-dir",
+        state_dir,
+        "--listen",
+        "127.0.0.1:0",
+        "--redis",
+        "redis://127.0.0.1:1/",
+    ]);
     let ended = ended.refused(4, "E504");
     assert!(ended.err.contains("[E201]"), "{}", ended.err);
     // What was locked and started is free again.

@@ -224,12 +224,12 @@ impl Cluster {
 
     /// Stops a shard in order and, after `meanwhile`, starts it again on another port.
     pub fn restart_shard(&mut self, index: u32, meanwhile: impl FnOnce()) {
-        let place = index as usize;
-        self.shards[place].signal("TERM");
-        let ended = self.shards[place].0.wait().unwrap();
+        let slot = index as usize;
+        self.shards[slot].signal("TERM");
+        let ended = self.shards[slot].0.wait().unwrap();
         assert!(ended.success(), "{ended}");
         meanwhile();
-        self.shards[place] = self.spawn_shard(index);
+        self.shards[slot] = self.spawn_shard(index);
     }
 
     pub fn spawn_worker(&self, flags: &str) -> Process {
@@ -268,19 +268,25 @@ impl Cluster {
         self.store.hash("read job", &JobKeys::new(job).job).await.unwrap()
     }
 
-    /// Looks at the job in Redis until `enough` says so.
+    /// Looks at the job in Redis until `enough` says so. While the job goes on it is waited for longer: a busy machine takes
+    /// longer for the same work.
     pub async fn until(
         &self,
         job: &JobId,
         enough: impl Fn(&BTreeMap<String, String>) -> bool,
     ) -> BTreeMap<String, String> {
-        let deadline = Instant::now() + PATIENCE;
+        let began = Instant::now();
+        let (mut applied, mut deadline) = (0, began + PATIENCE);
         loop {
             let summary = self.summary(job).await;
             if enough(&summary) {
                 return summary;
             }
-            assert!(Instant::now() < deadline, "waited for too long: {summary:?}");
+            let now = Instant::now();
+            if number(&summary, "samples_applied") > applied {
+                (applied, deadline) = (number(&summary, "samples_applied"), now + PATIENCE);
+            }
+            assert!(now < deadline.min(began + 10 * PATIENCE), "waited for too long: {summary:?}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

@@ -4,7 +4,7 @@
 use std::{env, fs, path::Path, process::Command, thread, time::Duration};
 
 use syncline::{
-    ArgumentError, CallOptions, Cancellation, Cluster as Place, EngineAddresses, Function, JobId,
+    ArgumentError, CallOptions, Cancellation, Cluster as ClusterAddress, EngineAddresses, Function, JobId,
     PreparedTraining, RUN_MODEL, TaskGraph, TaskHandle, Tensor, Token, Trained, TrainingChanges,
     worker::{Context, Next, Worker, WorkerBuilder, run},
 };
@@ -93,7 +93,7 @@ pub fn function_worker_of(cluster: &Cluster, engines: &str) -> Process {
 #[test]
 fn the_workers_of_this_file_have_its_functions() {
     let Ok(engines) = env::var(ENGINES) else {
-        let nowhere = Place { engines: "127.0.0.1:1".parse().unwrap(), token: Token::generate() };
+        let nowhere = ClusterAddress { engines: "127.0.0.1:1".parse().unwrap(), token: Token::generate() };
         let options = functions().options(nowhere).unwrap();
         let ids = options.registry.ids();
         let names: Vec<_> = ids.iter().map(|id| id.name.as_str()).collect();
@@ -101,12 +101,12 @@ fn the_workers_of_this_file_have_its_functions() {
         return;
     };
     let token = env::var(TOKEN_FILE).unwrap();
-    let place = Place {
+    let address = ClusterAddress {
         engines: engines.parse::<EngineAddresses>().unwrap(),
         token: Token::load_or_create(token.as_ref()).unwrap(),
     };
     let (_stop, stopped) = tokio::sync::watch::channel(false);
-    let worker = run(functions().options(place).unwrap(), stopped);
+    let worker = run(functions().options(address).unwrap(), stopped);
     tokio::runtime::Runtime::new().unwrap().block_on(worker).unwrap();
 }
 

@@ -22,7 +22,7 @@ async fn what_waiting_cannot_change_ends_a_shard_with_its_code_and_a_hint() {
         ("a wrong count", &good, "0/3", "E424"),
         ("a place that is taken", &good, "1/2", "E425"),
     ];
-    for (what, token, place, code) in cases {
+    for (what, token, index, code) in cases {
         let state = dir.path().join(code);
         let args = [
             "ps",
@@ -33,7 +33,7 @@ async fn what_waiting_cannot_change_ends_a_shard_with_its_code_and_a_hint() {
             "--state-dir",
             state.to_str().unwrap(),
             "--shard",
-            place,
+            index,
         ];
         let ended = tokio::task::block_in_place(|| Ended::from(command(&args).output().unwrap()));
         assert!(ended.code != 0 && ended.err.contains(&format!("[{code}]")), "{what}: {ended:#?}");

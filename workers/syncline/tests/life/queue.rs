@@ -33,7 +33,7 @@ async fn workers_that_a_job_leaves_over_serve_the_next_and_a_queued_job_says_wha
     };
     cluster.until(&both, waits).await;
     let told = cluster.client().explain_task(&both, &"train".parse().unwrap()).await.unwrap();
-    assert!(told.because[0].contains("2 workers"), "{told:?}");
+    assert!(told.reasons[0].contains("2 workers"), "{told:?}");
     assert!(number(&cluster.summary(&long).await, "samples_applied") < 3_000);
     cluster.client().cancel(&long).await.unwrap();
     check_exact(&cluster.until_over(&both).await, 50);

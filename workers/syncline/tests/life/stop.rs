@@ -120,8 +120,8 @@ fn another_number_of_shards_is_refused_and_the_number_that_was_goes_on() {
     until_far(&up, &waiting, &job, SAMPLES / 3);
     kill("TERM", up.pid());
     assert!(up.wait().success(), "{}", up.said());
-    let place = dir.path().to_str().unwrap();
-    let other = ["up", "--state-dir", place, "--listen", "127.0.0.1:0", "--shards", "2"];
+    let state_dir = dir.path().to_str().unwrap();
+    let other = ["up", "--state-dir", state_dir, "--listen", "127.0.0.1:0", "--shards", "2"];
     let refused = syncline(&other).refused(2, "E516");
     assert!(refused.err.contains("3 shards (counting)") && refused.err.contains("--shards 3"), "{refused:?}");
     // By hand it is the shard that refuses.

@@ -43,7 +43,9 @@ pub(crate) async fn check(connection: &ConnectionArgs, redis: Option<&str>) -> V
 async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
     let cluster = match connection.find() {
         Ok(cluster) => cluster,
-        Err(failure) => return vec![Finding::fail("engine", failure.exit(), failure.line(), failure.hint())],
+        Err(failure) => {
+            return vec![Finding::fail("engine", failure.exit(), failure.to_string(), failure.hint())];
+        }
     };
     let (mut answers, mut leading) = (Vec::new(), None);
     for engines in cluster.engines.each() {
@@ -59,7 +61,7 @@ async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
     let active = answers.iter().flatten().find(|about| about.epoch.is_some());
     let mut findings: Vec<Finding> = answers.iter().map(|one| engine(one, active.is_some())).collect();
     if let Some(active) = active {
-        findings.splice(0..0, store_trouble(active));
+        findings.splice(0..0, store_problem(active));
         findings.push(shards(active));
         if let Some(client) = leading.filter(|_| active.shards_present == active.shards) {
             findings.push(transports::check(&client, cluster.token).await);
@@ -75,9 +77,9 @@ fn engine(answers: &Result<EngineStatus, Failure>, led: bool) -> Finding {
         Ok(about) => about,
         Err(failure) if led => {
             let hint = "another one leads; start this one again, to have a standby";
-            return Finding::warn("engine", failure.line(), hint);
+            return Finding::warn("engine", failure.to_string(), hint);
         }
-        Err(failure) => return Finding::fail("engine", failure.exit(), failure.line(), failure.hint()),
+        Err(failure) => return Finding::fail("engine", failure.exit(), failure.to_string(), failure.hint()),
     };
     let (theirs, ours) = (&about.version, env!("CARGO_PKG_VERSION"));
     let found = format!("{theirs} at {}, instance {}", about.address, about.instance);
@@ -92,7 +94,7 @@ fn engine(answers: &Result<EngineStatus, Failure>, led: bool) -> Finding {
             let hint = format!("name both, here and for every shard and worker: --engine {leader},...");
             Finding::warn("engine", idles, hint)
         }
-        None if about.store_trouble.is_some() => Finding::fail(
+        None if about.store_problem.is_some() => Finding::fail(
             "engine",
             Exit::Redis,
             idles,
@@ -102,26 +104,26 @@ fn engine(answers: &Result<EngineStatus, Failure>, led: bool) -> Finding {
     }
 }
 
-fn store_trouble(about: &EngineStatus) -> Option<Finding> {
-    let trouble = about.store_trouble.as_deref()?;
+fn store_problem(about: &EngineStatus) -> Option<Finding> {
+    let problem = about.store_problem.as_deref()?;
     let hint =
         "nothing is submitted and nothing is granted until Redis takes writes again; the engine keeps trying";
-    Some(Finding::fail("redis writes", Exit::Redis, trouble, hint))
+    Some(Finding::fail("redis writes", Exit::Redis, problem, hint))
 }
 
 fn shards(about: &EngineStatus) -> Finding {
     let (present, expected) = (about.shards_present, about.shards);
     let found = format!("{present} of {expected}");
-    let trouble = about.shard_trouble.as_deref().unwrap_or_default();
+    let problem = about.shard_problem.as_deref().unwrap_or_default();
     if present != expected {
         let hint = "start the missing `syncline ps` processes; they name this engine with --engine";
-        return Finding::fail("shards", Exit::Unreachable, format!("{found}; {trouble}"), hint);
+        return Finding::fail("shards", Exit::Unreachable, format!("{found}; {problem}"), hint);
     }
-    match trouble.is_empty() {
+    match problem.is_empty() {
         true => Finding::ok("shards", found),
         false => {
             let hint = "see whether that process is stopped or cut off; its jobs wait for it";
-            Finding::warn("shards", format!("{found}; {trouble}"), hint)
+            Finding::warn("shards", format!("{found}; {problem}"), hint)
         }
     }
 }

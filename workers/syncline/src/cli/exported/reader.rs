@@ -260,7 +260,7 @@ mod tests {
             worker: None,
             inputs: Vec::new(),
             inputs_total: 0,
-            because: "no worker is free".into(),
+            reason: "no worker is free".into(),
         }
     }
 

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
 
 fn task_in_words(story: &TaskExplanation) -> String {
     let mut lines = vec![format!("{}: {}", story.task, story.state)];
-    lines.extend(story.because.iter().map(|because| format!("  {because}")));
+    lines.extend(story.reasons.iter().map(|reason| format!("  {reason}")));
     if !story.needs.is_empty() {
         lines.push("needs".into());
         lines.extend(story.needs.iter().map(|(task, state)| format!("  {task}: {state}")));
@@ -82,7 +82,7 @@ fn barrier_in_words(story: &BarrierExplanation, job: &JobStatus, now_ms: u64) ->
     let mut lines = vec![
         format!("barrier/{}: {}", story.barrier, story.state),
         format!("rule     {}", story.why.rule),
-        format!("because  {}", story.why.because),
+        format!("because  {}", story.why.reason),
     ];
     lines.extend(story.why.figures.iter().map(|(name, value)| format!("           {name} = {value:.3}")));
     if story.expected_us.is_some() {

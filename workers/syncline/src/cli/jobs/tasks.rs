@@ -122,8 +122,8 @@ fn one_in_words(view: &TaskView, states: &BTreeMap<TaskIndex, TaskState>) -> Str
         }
         lines.push(format!("needs     {}", needs.join(", ")));
     }
-    if !view.because.is_empty() {
-        lines.push(format!("because   {}", view.because));
+    if !view.reason.is_empty() {
+        lines.push(format!("because   {}", view.reason));
     }
     lines.join("\n")
 }
@@ -137,7 +137,7 @@ fn in_words(views: &[TaskView]) -> String {
         let mut row = vec![view.task.to_string()];
         row.extend(named.then_some(name));
         row.extend([view.state.to_string(), view.function.to_string(), view.attempts.to_string()]);
-        row.extend([view.worker.clone().unwrap_or_default(), view.because.clone()]);
+        row.extend([view.worker.clone().unwrap_or_default(), view.reason.clone()]);
         row
     };
     table(&columns, &views.iter().map(row).collect::<Vec<_>>())
@@ -157,7 +157,7 @@ mod tests {
             worker: None,
             inputs: (0..task).map(TaskIndex).collect(),
             inputs_total: task,
-            because: "it waits".into(),
+            reason: "it waits".into(),
         }
     }
 

@@ -45,9 +45,9 @@ pub(crate) fn run(args: &WatchArgs) -> Result<(), Failure> {
 /// On a terminal one line that moves, elsewhere a line a second on stdout; the result on stdout at the end.
 pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Failure> {
     let mut display = match (json, io::stderr().is_terminal() && io::stdout().is_terminal()) {
-        (true, _) => Display::Silent { trouble: None },
+        (true, _) => Display::Silent { problem: None },
         (false, true) => Display::bar(),
-        (false, false) => Display::Lines { last: None, trouble: None },
+        (false, false) => Display::Lines { last: None, problem: None },
     };
     let view = loop {
         match client.status_once(job).await {
@@ -58,7 +58,7 @@ pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Fail
                 }
             }
             // The job may still run, so watching goes on until the user ends it.
-            Err(error) if error.is_passing() => display.trouble(&Failure::from(error)),
+            Err(error) if error.is_passing() => display.problem(&Failure::from(error)),
             Err(error) => return Err(error.into()),
         }
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -73,9 +73,9 @@ pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Fail
 }
 
 enum Display {
-    Silent { trouble: Option<String> },
+    Silent { problem: Option<String> },
     Bar(ProgressBar),
-    Lines { last: Option<(Instant, String)>, trouble: Option<String> },
+    Lines { last: Option<(Instant, String)>, problem: Option<String> },
 }
 
 impl Display {
@@ -89,14 +89,14 @@ impl Display {
     }
 
     /// Says once what is wrong, for as long as it is.
-    fn trouble(&mut self, failure: &Failure) {
-        let line = format!("cannot see the job, still watching: {}", failure.line());
+    fn problem(&mut self, failure: &Failure) {
+        let line = format!("cannot see the job, still watching: {failure}");
         match self {
             Self::Bar(bar) => bar.set_message(line),
-            Self::Silent { trouble } | Self::Lines { trouble, .. } => {
-                if trouble.as_ref() != Some(&line) {
+            Self::Silent { problem } | Self::Lines { problem, .. } => {
+                if problem.as_ref() != Some(&line) {
                     say(&line);
-                    *trouble = Some(line);
+                    *problem = Some(line);
                 }
             }
         }
@@ -106,8 +106,8 @@ impl Display {
         let job = &view.job;
         let line = describe::progress(view, describe::now_ms());
         match self {
-            Self::Silent { trouble } => {
-                *trouble = None;
+            Self::Silent { problem } => {
+                *problem = None;
                 Ok(())
             }
             Self::Bar(bar) => {
@@ -117,8 +117,8 @@ impl Display {
                 bar.set_message(line);
                 Ok(())
             }
-            Self::Lines { last, trouble } => {
-                if trouble.take().is_some() {
+            Self::Lines { last, problem } => {
+                if problem.take().is_some() {
                     *last = None;
                 }
                 let due = |(at, said): &(Instant, String)| {

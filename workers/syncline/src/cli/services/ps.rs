@@ -182,7 +182,7 @@ impl SaveRetry {
             error!(error = %text, hint, "job not kept yet");
             if self.tells_parent {
                 // A parent that has ended reads nothing.
-                let _ = writeln!(io::stdout(), "trouble {text}; {hint}");
+                let _ = writeln!(io::stdout(), "problem {text}; {hint}");
             }
             self.last_warning = Some((text, Instant::now()));
         }

@@ -38,12 +38,12 @@ fn obstacles(view: &JobView) -> Vec<(&'static str, String)> {
         return Vec::new();
     }
     let waits = view.job.waiting_for.iter().map(|text| ("waits for", text.clone()));
-    waits.chain(view.notes.iter().map(|note| ("trouble", note.clone()))).collect()
+    waits.chain(view.notes.iter().map(|note| ("problem", note.clone()))).collect()
 }
 
 /// The same in one cell of a table.
 pub(crate) fn waits_for(job: &JobStatus) -> String {
-    let told = job.waiting_for.iter().chain(&job.trouble).filter(|_| !job.is_over());
+    let told = job.waiting_for.iter().chain(&job.problem).filter(|_| !job.is_over());
     told.cloned().collect::<Vec<_>>().join("; ")
 }
 
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(progress(&view, 0), line);
         view.job.waiting_for = Some("room on the disk".into());
         view.notes.push("shard 1 is silent".into());
-        assert!(progress(&view, 0).ends_with("  waits for: room on the disk  trouble: shard 1 is silent"));
+        assert!(progress(&view, 0).ends_with("  waits for: room on the disk  problem: shard 1 is silent"));
         (view.job.state, view.job.epoch) = (JobPhase::Done, 3);
         assert_eq!(progress(&view, 0), "done  epoch 3/3  9.5 samples/s  loss 0.500000");
     }
@@ -359,9 +359,9 @@ mod tests {
 
     #[test]
     fn a_table_says_what_a_job_waits_for_and_what_stops_every_job() {
-        let mut job = job(&[("waiting_for", ""), ("trouble", "")]);
+        let mut job = job(&[("waiting_for", ""), ("problem", "")]);
         assert_eq!(waits_for(&job), "");
-        job.trouble = Some("Redis takes no writes".into());
+        job.problem = Some("Redis takes no writes".into());
         assert_eq!(waits_for(&job), "Redis takes no writes");
         job.waiting_for = Some("room on the disk".into());
         assert_eq!(waits_for(&job), "room on the disk; Redis takes no writes");

@@ -3,6 +3,7 @@
 use std::{
     error::Error,
     ffi::OsString,
+    fmt,
     io::{self, Write},
     process::ExitCode,
 };
@@ -84,16 +85,11 @@ impl Failure {
         chain
     }
 
-    /// The error and its causes in one line.
-    pub(crate) fn line(&self) -> String {
-        self.chain().join(": ")
-    }
-
     /// The error, its causes, and the hint; as JSON one object in one line.
     fn describe(&self, json: bool) -> Option<String> {
         self.error.as_ref()?;
         if json {
-            return Some(report(&self.line(), &self.hint));
+            return Some(report(&self.to_string(), &self.hint));
         }
         Some(format!("error: {}\nhint: {}", self.chain().join("\n  caused by: "), self.hint))
     }
@@ -110,6 +106,15 @@ fn report(line: &str, hint: &str) -> String {
 pub fn json_asked(mut words: impl Iterator<Item = OsString>) -> bool {
     words.by_ref().take_while(|word| word != "--").any(|word| word == "--json")
 }
+
+/// The error and its causes in one line.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.chain().join(": "))
+    }
+}
+
+impl Error for Failure {}
 
 /// Prints what went wrong, if anything, to stderr, and gives the exit code.
 pub fn finish(result: Result<(), Failure>, json: bool) -> ExitCode {

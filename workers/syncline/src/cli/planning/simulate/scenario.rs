@@ -168,16 +168,16 @@ impl Setup {
             }
         }
         let count = workers.len();
-        let place = |number: usize| {
+        let index = |number: usize| {
             let absent =
                 || SimulateError::Flag { what: format!("there is no worker {number}, only 1 to {count}") };
             number.checked_sub(1).filter(|i| *i < count).ok_or_else(absent)
         };
         for &(number, at_s) in &args.join {
-            workers[place(number)?].joins_at_us = micros("--join", at_s, 1e6)?;
+            workers[index(number)?].joins_at_us = micros("--join", at_s, 1e6)?;
         }
         for &(number, at_s) in &args.leave {
-            workers[place(number)?].leaves_at_us = Some(micros("--leave", at_s, 1e6)?);
+            workers[index(number)?].leaves_at_us = Some(micros("--leave", at_s, 1e6)?);
         }
         Ok(Self {
             policy: file.policy,

@@ -196,8 +196,8 @@ impl Program {
     }
 
     fn handle_line(&mut self, line: &str, events: &mpsc::UnboundedSender<Event>) {
-        if let Some(trouble) = line.strip_prefix("trouble ") {
-            say(&format!("{}: {trouble}", self.name));
+        if let Some(problem) = line.strip_prefix("problem ") {
+            say(&format!("{}: {problem}", self.name));
         }
         let Some(address) = line.strip_prefix("listening ").and_then(|a| a.parse().ok()) else { return };
         self.listen = Some(address);

@@ -80,7 +80,7 @@ async fn serve(
                     running.processes.insert(name, pid);
                     // A full disk is no reason to end what runs; the next start of a child tries again.
                     if let Err(error) = state_dir.publish(&running) {
-                        say(&format!("warning: other commands see old process numbers: {}", Failure::from(error).line()));
+                        say(&format!("warning: other commands see old process numbers: {}", Failure::from(error)));
                     }
                 }
                 Event::Listening { .. } => {}

@@ -1,0 +1,93 @@
+//! The folder of a Redis server: its password, configuration, log and lock.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
+    io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{KitError, password::Password};
+
+/// How long a predecessor on the same directory may take to end.
+const PREDECESSOR_LIMIT: Duration = Duration::from_secs(3);
+/// A log longer than this is begun anew at the next start.
+const LOG_BYTES: u64 = 8 << 20;
+
+/// Makes the folder for its owner alone; one that is there, from an earlier release perhaps, is closed to others.
+pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    fs::set_permissions(dir, Permissions::from_mode(0o700))
+}
+
+pub(crate) fn password_path(dir: &Path) -> PathBuf {
+    dir.join("password")
+}
+
+/// The password of this folder's server: made once, and written into the configuration that the server reads.
+pub(crate) fn password(dir: &Path) -> Result<Password, KitError> {
+    let path = password_path(dir);
+    let password = Password::load_or_create(&path).map_err(KitError::io("keep the password in", &path))?;
+    let path = config_path(dir);
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
+        writeln!(file, "requirepass {}", password.reveal())
+    };
+    write().map_err(KitError::io("write", &path))?;
+    Ok(password)
+}
+
+pub(crate) fn config_path(dir: &Path) -> PathBuf {
+    dir.join("redis.conf")
+}
+
+pub(crate) fn log_path(dir: &Path) -> PathBuf {
+    dir.join("redis.log")
+}
+
+/// The lock of a data directory. The server inherits it and is its only holder once it runs: so it is the server's
+/// end that lets a successor in, also when the starter was killed before.
+pub(crate) fn lock(dir: &Path) -> Result<File, KitError> {
+    let path = dir.join("redis.lock");
+    let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = open.map_err(KitError::io("open", &path))?;
+    let since = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => return Ok(file),
+            Err(TryLockError::Error(e)) => return Err(KitError::io("lock", &path)(e)),
+            Err(TryLockError::WouldBlock) if since.elapsed() > PREDECESSOR_LIMIT => {
+                return Err(KitError::DirInUse { dir: dir.into() });
+            }
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// The log, to be appended to, and where this run's part of it begins.
+pub(crate) fn open_log(path: &Path) -> io::Result<(File, u64)> {
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    if file.metadata()?.len() > LOG_BYTES {
+        file.set_len(0)?;
+    }
+    let start = file.metadata()?.len();
+    Ok((file, start))
+}
+
+/// The last lines that were logged since `start`.
+pub(crate) fn tail(log: &Path, start: u64) -> String {
+    let read = || -> io::Result<String> {
+        let mut file = File::open(log)?;
+        let end = file.metadata()?.len();
+        file.seek(SeekFrom::Start(start.max(end.saturating_sub(4096))))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<_> = text.lines().collect();
+        Ok(lines[lines.len().saturating_sub(15)..].join("\n"))
+    };
+    read().unwrap_or_else(|e| format!("({e})"))
+}
