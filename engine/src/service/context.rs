@@ -97,6 +97,9 @@ impl ServiceContext {
                     shard.seen.elapsed().as_secs_f64(),
                     self.limits.shard_silence.as_secs_f64(),
                 )),
+                Some(shard) if shard.hello.replicas > 1 && self.shards.standby(index).is_none() => notes.push(
+                    format!("parameter shard {index} at {} has no second process to take over", shard.hello.address),
+                ),
                 Some(_) => {}
             }
         }

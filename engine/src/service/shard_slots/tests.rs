@@ -1,0 +1,203 @@
+//! Processes of a shard that come, go and come back, one table or story each.
+
+use super::*;
+
+const EPOCH: EngineEpoch = EngineEpoch(2);
+
+/// The processes of one shard, and a clock that only tests move.
+struct Shard {
+    slots: ShardSlots<()>,
+    now: Instant,
+}
+
+impl Shard {
+    fn new() -> Self {
+        Self { slots: ShardSlots::new(EPOCH), now: Instant::now() }
+    }
+
+    /// Announces a process, of which the primary says so if it is asked.
+    fn announce(&mut self, hello: &ShardHello, primary_answers: bool) -> Decision {
+        let decision = self.slots.announce(hello, None, self.now, || ());
+        match decision {
+            Decision::AskPrimary => self.slots.announce(hello, Some(primary_answers), self.now, || ()),
+            other => other,
+        }
+    }
+
+    fn role(&mut self, hello: &ShardHello) -> &'static str {
+        match self.announce(hello, true) {
+            Decision::Post { post: ShardPost::Primary { .. }, .. } => "primary",
+            Decision::Post { post: ShardPost::Standby { .. }, .. } => "standby",
+            Decision::Post { post: ShardPost::Undecided, .. } => "undecided",
+            Decision::PromoteStandby => "promotes",
+            Decision::Taken(_) => "taken",
+            Decision::AskPrimary => unreachable!("it was asked"),
+        }
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now += time;
+    }
+}
+
+/// Process `n`, as it comes after its start.
+fn fresh(n: u64) -> ShardHello {
+    ShardHello { replicas: 2, ..ShardHello::alone(ShardIndex(0), 1, format!("here:{n}"), n) }
+}
+
+fn with_jobs(jobs: u64, hello: ShardHello) -> ShardHello {
+    ShardHello { jobs, ..hello }
+}
+
+fn as_primary(term: u64, hello: ShardHello) -> ShardHello {
+    ShardHello { post: Some(ShardPost::Primary { term }), ..hello }
+}
+
+fn as_standby(term: u64, hello: ShardHello) -> ShardHello {
+    ShardHello { post: Some(ShardPost::Standby { term }), ..hello }
+}
+
+/// A primary 1 and its standby 2, which follows so many jobs.
+fn pair(jobs: u64) -> Shard {
+    let mut shard = Shard::new();
+    for (n, role) in [(1, "undecided"), (2, "undecided"), (1, "primary"), (2, "standby")] {
+        assert_eq!(shard.role(&fresh(n)), role, "{n}");
+    }
+    assert_eq!(shard.role(&with_jobs(jobs, fresh(1))), "primary");
+    assert_eq!(shard.role(&with_jobs(jobs, fresh(2))), "standby");
+    shard
+}
+
+#[test]
+fn of_two_new_processes_the_first_serves_and_a_third_is_refused_after_a_moment() {
+    let mut shard = pair(0);
+    assert_eq!(shard.role(&fresh(3)), "undecided");
+    shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+    assert_eq!((shard.role(&fresh(2)), shard.role(&fresh(3))), ("standby", "taken"));
+}
+
+#[test]
+fn a_process_whose_shard_has_but_one_is_refused_beside_it() {
+    let alone = |n| ShardHello { replicas: 1, ..fresh(n) };
+    let mut shard = Shard::new();
+    assert_eq!(
+        (shard.role(&alone(1)), shard.role(&alone(2)), shard.role(&fresh(3))),
+        ("primary", "taken", "taken")
+    );
+}
+
+#[test]
+fn the_successor_of_a_standby_that_has_died_follows_as_soon_as_that_one_is_silent() {
+    let mut shard = pair(1);
+    assert_eq!(shard.role(&fresh(3)), "undecided");
+    shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+    assert_eq!(shard.role(&fresh(3)), "standby");
+}
+
+#[test]
+fn whoever_comes_after_the_primary_has_died_makes_the_standby_serve() {
+    // At the same address as the dead one, and elsewhere.
+    for (address, answers) in [("here:1", true), ("here:9", false)] {
+        let mut shard = pair(1);
+        let again = ShardHello { address: address.into(), ..fresh(9) };
+        assert_eq!(shard.announce(&again, answers), Decision::PromoteStandby);
+        let (standby, term) = shard.slots.candidate(ShardIndex(0)).unwrap();
+        shard.slots.promoted(standby, term);
+        assert_eq!(shard.role(&as_primary(term, fresh(2))), "primary");
+        assert_eq!(shard.role(&again), "standby");
+    }
+}
+
+#[test]
+fn a_primary_that_is_silent_makes_way_where_the_standby_has_all_jobs() {
+    for (jobs, due) in [(1, Some(ShardIndex(0))), (2, None)] {
+        let mut shard = pair(1);
+        shard.role(&with_jobs(jobs, fresh(1)));
+        let silence = Duration::from_secs(30);
+        shard.wait(FAILOVER_SILENCE);
+        shard.role(&with_jobs(1, fresh(2)));
+        assert_eq!(shard.slots.failover_due(shard.now, silence), None);
+        shard.wait(Duration::from_millis(1));
+        assert_eq!(shard.slots.failover_due(shard.now, silence), due, "{jobs} jobs");
+        shard.wait(silence);
+        assert_eq!(shard.slots.failover_due(shard.now, silence), None, "the standby is silent as well");
+        shard.role(&with_jobs(1, fresh(2)));
+        assert_eq!(shard.slots.failover_due(shard.now, silence), Some(ShardIndex(0)));
+    }
+}
+
+#[test]
+fn one_that_wakes_after_another_took_its_place_follows_that_one() {
+    let mut shard = pair(1);
+    let (standby, term) = shard.slots.candidate(ShardIndex(0)).unwrap();
+    shard.slots.promoted(standby, term);
+    assert_eq!(shard.role(&as_primary(1, fresh(1))), "standby");
+    // A new engine hears of the stale one first.
+    let mut shard = Shard::new();
+    assert_eq!(shard.role(&as_primary(1, fresh(1))), "primary");
+    assert_eq!(shard.role(&as_primary(term, fresh(2))), "primary");
+    assert_eq!(shard.role(&as_primary(1, fresh(1))), "standby");
+}
+
+#[test]
+fn a_new_engine_changes_nothing_about_a_pair_whichever_comes_first() {
+    let (primary, standby) = (with_jobs(1, as_primary(7, fresh(1))), with_jobs(1, as_standby(8, fresh(2))));
+    for order in [[&primary, &standby], [&standby, &primary]] {
+        let mut shard = Shard::new();
+        for hello in order {
+            shard.announce(hello, true);
+        }
+        let peer = |address: &str, term| Some(ShardPeer { address: address.into(), term });
+        let post = |post, peer| Decision::Post { post, peer, new: false };
+        let told = [shard.announce(&primary, true), shard.announce(&standby, true)];
+        let (one, two) = (ShardPost::Primary { term: 7 }, ShardPost::Standby { term: 8 });
+        assert_eq!(told, [post(one, peer("here:2", 8)), post(two, peer("here:1", 7))]);
+    }
+}
+
+#[test]
+fn a_process_without_jobs_does_not_serve_before_a_new_engine_can_have_heard_of_others() {
+    let mut shard = Shard::new();
+    assert_eq!(shard.role(&fresh(9)), "undecided");
+    assert_eq!(shard.role(&with_jobs(1, as_standby(8, fresh(2)))), "standby");
+    assert_eq!(shard.role(&fresh(9)), "promotes");
+    let mut alone = Shard::new();
+    assert_eq!(alone.role(&fresh(9)), "undecided");
+    alone.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+    assert_eq!(alone.role(&fresh(9)), "primary");
+}
+
+#[test]
+fn in_the_morning_the_one_with_the_jobs_serves_whoever_comes_first() {
+    let (had, followed) = (with_jobs(2, fresh(1)), ShardHello { followed_before: true, ..fresh(2) });
+    let mut shard = Shard::new();
+    assert_eq!(
+        (shard.role(&followed), shard.role(&had), shard.role(&followed)),
+        ("standby", "primary", "standby")
+    );
+    // Without the note of what they were.
+    let mut shard = Shard::new();
+    let roles = [fresh(2), had.clone(), fresh(2), had].map(|hello| shard.role(&hello));
+    assert_eq!(roles, ["undecided", "primary", "standby", "primary"]);
+}
+
+#[test]
+fn a_standby_that_its_primary_has_lost_begins_again_under_another_term() {
+    let mut shard = pair(1);
+    let term = shard.slots.standby(ShardIndex(0)).unwrap().term;
+    let lost = ShardHello { lost: Some(term), ..with_jobs(1, fresh(1)) };
+    assert!(matches!(shard.announce(&lost, true), Decision::Post { peer: None, .. }));
+    match shard.announce(&as_standby(term, fresh(2)), true) {
+        Decision::Post { post: ShardPost::Standby { term: again }, .. } => assert!(again > term),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_promotion_whose_answer_was_lost_is_found_out() {
+    let mut shard = pair(1);
+    let (standby, term) = shard.slots.candidate(ShardIndex(0)).unwrap();
+    shard.slots.not_promoted(&standby, shard.now);
+    assert_eq!(shard.role(&as_primary(term, fresh(2))), "primary");
+    assert_eq!(shard.role(&as_primary(1, fresh(1))), "standby");
+}
