@@ -19,8 +19,14 @@ pub struct ShardHello {
     pub replicas: u32,
     /// What an engine has made of this process, if it has.
     pub post: Option<ShardPost>,
+    /// Number of its state directory: who comes back has it, who replaces it has not.
+    pub identity: u64,
     /// It followed when it was last stopped: another process may have the parameters.
     pub followed_before: bool,
+    /// The last term under which it served, in whatever life; 0: it never did.
+    pub served_term: u64,
+    /// It follows, and has had every blob of the primary.
+    pub mirrored: bool,
     /// Jobs that it could serve now.
     pub jobs: u64,
     /// The term of a process that followed this one and cannot be reached any more.
@@ -30,8 +36,20 @@ pub struct ShardHello {
 impl ShardHello {
     /// Of a process that is the only one of its shard.
     pub fn alone(index: ShardIndex, count: u32, address: String, boot: u64) -> Self {
-        let (post, lost) = (None, None);
-        Self { index, count, address, boot, replicas: 1, post, followed_before: false, jobs: 0, lost }
+        Self {
+            index,
+            count,
+            address,
+            boot,
+            replicas: 1,
+            post: None,
+            identity: boot,
+            followed_before: false,
+            served_term: 0,
+            mirrored: false,
+            jobs: 0,
+            lost: None,
+        }
     }
 }
 

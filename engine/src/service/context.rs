@@ -9,9 +9,13 @@ use syncline_scheduler::{
 };
 use tokio::sync::watch;
 
-use super::{dispatcher::EffectDispatcher, options::Limits, shards::ShardDirectory};
+use super::{
+    dispatcher::EffectDispatcher,
+    options::Limits,
+    shards::{ShardDirectory, ShardEntry},
+};
 use crate::{
-    rpc::{EngineFault, InactiveReason},
+    rpc::{EngineFault, InactiveReason, ShardHello},
     store::{RedisStore, StoreError},
 };
 
@@ -84,6 +88,20 @@ impl ServiceContext {
         notes
     }
 
+    /// What a shard lacks whose second process should have everything, in words.
+    fn standby_note(&self, shard: &ShardEntry) -> Option<String> {
+        let ShardHello { index, address, replicas, jobs, .. } = &shard.hello;
+        match self.shards.standby(*index) {
+            _ if *replicas == 1 => None,
+            None => Some(format!("parameter shard {index} at {address} has no second process to take over")),
+            Some(second) if second.hello.jobs < *jobs => Some(format!(
+                "the second process of parameter shard {index}, at {}, has {} of its {jobs} jobs",
+                second.hello.address, second.hello.jobs,
+            )),
+            Some(_) => None,
+        }
+    }
+
     /// Which shards are missing or silent, in words.
     pub(super) fn shard_notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
@@ -97,10 +115,7 @@ impl ServiceContext {
                     shard.seen.elapsed().as_secs_f64(),
                     self.limits.shard_silence.as_secs_f64(),
                 )),
-                Some(shard) if shard.hello.replicas > 1 && self.shards.standby(index).is_none() => notes.push(
-                    format!("parameter shard {index} at {} has no second process to take over", shard.hello.address),
-                ),
-                Some(_) => {}
+                Some(shard) => notes.extend(self.standby_note(shard)),
             }
         }
         notes

@@ -14,8 +14,8 @@ use tracing::{debug, warn};
 
 use super::shard_slots::{Decision, Holder, ShardSlots};
 use crate::rpc::{
-    CallError, EngineFault, Reconnecting, ShardClient, ShardHello, ShardPeer, ShardPost, Token, connect,
-    hello::Role, within,
+    CallError, EngineFault, Reconnecting, ShardClient, ShardFault, ShardHello, ShardPeer, ShardPost, Token,
+    connect, hello::Role, within,
 };
 
 /// A shard that announced itself.
@@ -44,6 +44,8 @@ pub(super) struct ShardDirectory {
 
 /// How long a shard has to answer when another process announces the same index.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
+/// A standby that does not take over is tried so often again before others are let wait.
+const MAX_PROMOTIONS: u32 = 1;
 /// How long a standby has to take over.
 const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two tries to reach a shard.
@@ -75,6 +77,7 @@ impl ShardDirectory {
         let known = { self.lock().knows(&hello) };
         let _alone = if known { None } else { Some(self.deciding.lock().await) };
         let (mut primary_answers, mut taken_over) = (None, None);
+        let mut failed = 0;
         loop {
             match decide(primary_answers) {
                 Decision::Post { post, peer, new } => {
@@ -89,7 +92,19 @@ impl ShardDirectory {
                     primary_answers = Some(self.primary_answers(hello.index, epoch).await)
                 }
                 Decision::PromoteStandby => {
-                    taken_over = self.promote_alone(hello.index, epoch).await.or(taken_over);
+                    match self.promote_alone(hello.index, epoch).await {
+                        Some(address) => taken_over = Some(address),
+                        None if failed == MAX_PROMOTIONS => {
+                            let post = ShardPost::Undecided;
+                            return Announcement::Accepted {
+                                post,
+                                peer: None,
+                                moved: false,
+                                taken_over: None,
+                            };
+                        }
+                        None => failed += 1,
+                    }
                     primary_answers = None;
                 }
             }
@@ -123,8 +138,9 @@ impl ShardDirectory {
                 Some(address)
             }
             failed => {
+                let follows = !matches!(failed, Ok(Ok(Err(ShardFault::NotFollowing { .. }))));
                 warn!(shard = %index, address, ?failed, "the standby of a shard cannot serve it");
-                self.lock().not_promoted(&standby, Instant::now());
+                self.lock().not_promoted(&standby, follows, Instant::now());
                 None
             }
         }

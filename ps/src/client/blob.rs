@@ -18,6 +18,9 @@ use crate::{
 /// Memory is asked for in steps of this size, so that a wrong length cannot exhaust it.
 const STEP_BYTES: u64 = 64 << 20;
 
+/// How long a blob that no shard has is asked for again.
+const MISSING_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Stores and fetches blobs. Each call opens a connection of its own.
 #[derive(Debug, Clone)]
 pub struct BlobClient {
@@ -79,16 +82,21 @@ impl BlobClient {
     }
 
     /// As [`get`](Self::get), from wherever the shards are by then: while one cannot be reached it is tried again for so long.
+    /// A blob that none has is asked for again for a moment: a process that has just taken over may not know yet where it is.
     pub fn get_within(
         &self,
         addresses: &Addresses,
         digest: &str,
         limit: Duration,
     ) -> Result<Vec<u8>, PsError> {
-        let mut retry = RetryBudget::new(limit);
+        let (mut away, mut missing) =
+            (RetryBudget::new(limit), RetryBudget::new(limit.min(MISSING_PATIENCE)));
         loop {
             match self.get(&addresses.get(), digest) {
-                Err(error @ PsError::Unreachable { .. }) => retry.pause().map_err(|_| error)?,
+                Err(error @ PsError::Unreachable { .. }) => away.pause().map_err(|_| error)?,
+                Err(error @ PsError::Refused { fault: ShardFault::MissingBlob { .. } }) => {
+                    missing.pause().map_err(|_| error)?;
+                }
                 got => return got,
             }
         }

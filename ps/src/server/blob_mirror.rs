@@ -2,7 +2,6 @@
 //! serves asks the other for what it does not find.
 
 use std::{
-    collections::HashSet,
     fs::File,
     io::{self, Read, Write},
     sync::{Arc, atomic::Ordering},
@@ -37,13 +36,17 @@ pub(super) fn run(shared: &Arc<Shared>) {
     }
     let held = shared.clone();
     let mirror = move || {
-        let mut fetched = HashSet::new();
-        while held.post.standby_term().is_some() && held.stopping().is_ok() {
+        while let Some(term) = held.post.standby_term()
+            && held.stopping().is_ok()
+        {
             let started = Instant::now();
-            if let Some(primary) = held.post.peer_address()
-                && let Err(error) = fetch_missing(&held, &primary, &mut fetched)
-            {
-                debug!(error = %error.into_error(&primary), "cannot fetch blobs from the primary yet");
+            if let Some(primary) = held.post.peer_address() {
+                match fetch_missing(&held, &primary) {
+                    Ok(()) => held.post.set_mirrored(term),
+                    Err(error) => {
+                        debug!(error = %error.into_error(&primary), "cannot fetch blobs from the primary yet");
+                    }
+                }
             }
             thread::sleep(INTERVAL.max(started.elapsed() * SHARE));
         }
@@ -55,26 +58,21 @@ pub(super) fn run(shared: &Arc<Shared>) {
     }
 }
 
-fn fetch_missing(shared: &Shared, primary: &str, fetched: &mut HashSet<Digest>) -> Result<(), LinkError> {
+/// What the primary lacks stays: only the engine says what nobody needs, to both.
+fn fetch_missing(shared: &Shared, primary: &str) -> Result<(), LinkError> {
     let mut link = Link::open(primary, &shared.token, PEER_LIMIT)?;
-    let there = list(&mut link)?;
-    // What the primary has let go of since is of no use here either.
-    let gone: Vec<Digest> = fetched.difference(&there).copied().collect();
-    shared.blobs.remove(gone.iter().copied()).map_err(LinkError::Fault)?;
-    gone.iter().for_each(|digest| _ = fetched.remove(digest));
-    for digest in &there {
+    for digest in list(&mut link)? {
         if shared.post.standby_term().is_none() || shared.stopping().is_err() {
-            return Ok(());
+            return Err(io::Error::from(io::ErrorKind::Interrupted).into());
         }
-        if shared.blobs.stat(digest).map_err(LinkError::Fault)?.is_none() && copy(shared, &mut link, *digest)?
-        {
-            fetched.insert(*digest);
+        if shared.blobs.stat(&digest).map_err(LinkError::Fault)?.is_none() {
+            copy(shared, &mut link, digest)?;
         }
     }
     Ok(())
 }
 
-fn list(link: &mut Link) -> Result<HashSet<Digest>, LinkError> {
+fn list(link: &mut Link) -> Result<Vec<Digest>, LinkError> {
     link.ask(&Request::ListBlobs)?;
     let bytes = match link.answer()? {
         (Reply::BlobList, bytes) if bytes <= MAX_LIST_BYTES => bytes,
@@ -82,7 +80,7 @@ fn list(link: &mut Link) -> Result<HashSet<Digest>, LinkError> {
     };
     let mut body = vec![0; bytes as usize];
     link.read_body(&mut body)?;
-    Ok(body.as_chunks().0.iter().copied().collect())
+    Ok(body.as_chunks().0.to_vec())
 }
 
 /// Copies one blob from the other process; false if it is not there.

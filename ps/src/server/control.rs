@@ -237,7 +237,7 @@ impl Shard for Control {
         numbers: Vec<u64>,
         through: u64,
     ) -> Result<(), ShardFault> {
-        self.order(move |s| {
+        self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
             checkpoints::keep(s, &job, generation, &numbers, through)?;
             if let Ok(shard) = s.jobs.find(&job, generation) {

@@ -11,7 +11,7 @@
 //! first.
 
 use std::{
-    fs,
+    fmt, fs,
     io::{self, Write},
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
@@ -28,8 +28,8 @@ use crate::shard::{Term, lock};
 
 /// File in the state directory that says which role the process had.
 const ROLE_FILE: &str = "role";
-const STANDBY: &str = "standby\n";
-const PRIMARY: &str = "primary\n";
+const STANDBY: &str = "standby";
+const PRIMARY: &str = "primary";
 /// A backup that failed is tried again after this time, doubled with each failure in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -47,9 +47,14 @@ pub(super) struct PostKeeper {
 
 struct State {
     post: Option<ShardPost>,
-    followed_before: bool,
+    /// As it was at the start.
+    before: Role,
     /// What the file says.
-    kept_role: Option<&'static str>,
+    kept: Option<Role>,
+    /// The last term under which this process served.
+    served_term: Term,
+    /// Under this term it has had every blob of the primary.
+    mirrored: Option<Term>,
     /// The other process of the shard.
     peer: Option<ShardPeer>,
     /// Term of a backup that is lost, until the engine knows.
@@ -59,14 +64,51 @@ struct State {
     failed_at: Option<Instant>,
 }
 
+/// What a process was, as its state directory says: `ROLE IDENTITY TERM`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Role {
+    follows: bool,
+    /// Random number of the state directory.
+    identity: u64,
+    /// The last term under which it served.
+    served_term: Term,
+}
+
+impl Role {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        let follows = match words.next()? {
+            STANDBY => true,
+            PRIMARY => false,
+            _ => return None,
+        };
+        Some(Self {
+            follows,
+            identity: words.next()?.parse().ok()?,
+            served_term: words.next()?.parse().ok()?,
+        })
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { follows, identity, served_term } = self;
+        writeln!(f, "{} {identity} {served_term}", if *follows { STANDBY } else { PRIMARY })
+    }
+}
+
 impl PostKeeper {
     pub(super) fn open(state_dir: &Path, replicas: u32) -> Self {
         let role_file = state_dir.join(ROLE_FILE);
-        let followed_before = fs::read_to_string(&role_file).is_ok_and(|role| role == STANDBY);
+        let kept = fs::read_to_string(&role_file).ok().and_then(|text| Role::parse(&text));
+        let before =
+            kept.unwrap_or_else(|| Role { follows: false, identity: rand::random(), served_term: 0 });
         let state = State {
             post: None,
-            followed_before,
-            kept_role: None,
+            before,
+            kept,
+            served_term: before.served_term,
+            mirrored: None,
             peer: None,
             lost: None,
             failures: 0,
@@ -110,7 +152,10 @@ impl PostKeeper {
         ShardHello {
             replicas: self.replicas,
             post: state.post,
-            followed_before: state.followed_before,
+            identity: state.before.identity,
+            followed_before: state.before.follows,
+            served_term: state.before.served_term,
+            mirrored: matches!(state.post, Some(ShardPost::Standby { term }) if state.mirrored == Some(term)),
             jobs: jobs as u64,
             lost: state.lost,
             ..hello.clone()
@@ -148,23 +193,32 @@ impl PostKeeper {
         (state.failures, state.failed_at) = (0, None);
     }
 
+    /// Every blob of the primary is here.
+    pub(super) fn set_mirrored(&self, term: Term) {
+        lock(&self.state).mirrored = Some(term);
+    }
+
     /// Notes the present role in the state directory.
     fn keep_role(&self) {
         let mut state = lock(&self.state);
-        let role = match state.post {
-            Some(ShardPost::Primary { .. }) => PRIMARY,
-            Some(ShardPost::Standby { .. }) => STANDBY,
+        let follows = match state.post {
+            Some(ShardPost::Primary { term }) => {
+                state.served_term = term;
+                false
+            }
+            Some(ShardPost::Standby { .. }) => true,
             None | Some(ShardPost::Undecided) => return,
         };
-        if self.replicas == 1 || state.kept_role == Some(role) {
+        let role = Role { follows, identity: state.before.identity, served_term: state.served_term };
+        if self.replicas == 1 || state.kept == Some(role) {
             return;
         }
-        state.kept_role = Some(role);
+        state.kept = Some(role);
         drop(state);
         let part = self.role_file.with_extension("part");
         let write = || -> io::Result<()> {
             let mut file = fs::File::create(&part)?;
-            file.write_all(role.as_bytes())?;
+            file.write_all(role.to_string().as_bytes())?;
             file.sync_all()?;
             fs::rename(&part, &self.role_file)
         };
@@ -241,7 +295,7 @@ fn follow_with_backup(shared: &Arc<Shared>, peer: Option<ShardPeer>) {
     if is_same {
         return;
     }
-    for gone in lost.into_iter().chain(term(&old)) {
+    if let Some(gone) = lost.or(term(&old)) {
         shared.jobs.open_jobs().iter().for_each(|job| job.go_on_without_replica(gone));
         warn!(term = gone, "goes on without the process that followed");
     }

@@ -14,7 +14,7 @@ use syncline_scheduler::{
 };
 
 use super::{
-    Shared,
+    Shared, blob_mirror,
     blobs::{PendingFile, disk_fault},
 };
 use crate::{
@@ -70,6 +70,7 @@ pub(super) fn write(
     let (digest, bytes) = file.digest();
     file.finish(&path)?;
     shared.blobs.link(&digest, &path).map_err(|e| disk_fault("link", &path, &e))?;
+    blob_mirror::send_to_standby(shared, digest);
     Ok(SnapshotFile {
         path: path.display().to_string(),
         bytes,

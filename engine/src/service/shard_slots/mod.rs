@@ -4,8 +4,8 @@
 //! |---|---|
 //! | served under a later term than the one that serves | the primary |
 //! | is of a shard that nobody serves, without having served it, and the engine has just begun | undecided, until another comes or some time has passed: that one may have the jobs |
-//! | is of a shard that nobody serves, and has at least the jobs of the one that follows | the primary |
-//! | is of a shard that nobody serves, with fewer jobs than the one that follows | the standby, once that one is promoted |
+//! | is of a shard that nobody serves, where one follows that has as much | the standby, once that one is promoted |
+//! | is of a shard whose primary is silent, and is not that one come back | undecided, until that one counts as lost: it may have more |
 //! | followed when it was stopped, and nobody serves | a standby that waits for the primary, for a while |
 //! | comes second, where shards have two processes | the standby |
 //! | comes beyond these, and the standby is still there a moment later | refused |
@@ -27,6 +27,8 @@ use crate::rpc::{ShardHello, ShardPeer, ShardPost};
 const FAILOVER_SILENCE: Duration = Duration::from_secs(2);
 /// A standby that is silent for longer takes nobody's post.
 const STANDBY_SILENCE: Duration = Duration::from_secs(1);
+/// How long a new engine waits for the other process of a shard before one serves that served before: it may have less.
+const PARTNER_SILENCE: Duration = Duration::from_secs(10);
 /// Numbers of terms that one epoch has.
 const TERMS_PER_EPOCH: u64 = 1 << 20;
 
@@ -42,6 +44,16 @@ pub(super) struct Holder<C> {
 impl<C> Holder<C> {
     fn is(&self, hello: &ShardHello) -> bool {
         (self.hello.boot, &self.hello.address) == (hello.boot, &hello.address)
+    }
+
+    /// Whether it could serve.
+    fn is_ready(&self) -> bool {
+        self.hello.jobs > 0 || self.hello.mirrored
+    }
+
+    /// Whether this standby has at least what a process has that has just come.
+    fn has_what(&self, fresh: &ShardHello) -> bool {
+        self.is_ready() && self.hello.jobs >= fresh.jobs
     }
 }
 
@@ -149,8 +161,13 @@ impl<C: Clone> ShardSlots<C> {
         let due = |slot: &Slot<C>| {
             let Some(standby) = &slot.standby else { return false };
             let vacant = slot.primary.as_ref().map_or(slot.vacant_since, |primary| primary.seen);
-            let jobs = slot.primary.as_ref().map_or(1, |primary| primary.hello.jobs.max(1));
-            let patience = if standby.hello.jobs >= jobs { FAILOVER_SILENCE } else { silence };
+            let jobs = slot.primary.as_ref().map_or(0, |primary| primary.hello.jobs);
+            let patience = match standby.is_ready() {
+                true if standby.hello.jobs >= jobs => FAILOVER_SILENCE,
+                // Before the shard counts as lost, with all jobs.
+                true => silence / 2,
+                false => silence,
+            };
             now.duration_since(vacant) > patience && now.duration_since(standby.seen) <= STANDBY_SILENCE
         };
         self.slots.iter().find(|(_, slot)| due(slot)).map(|(index, _)| *index)
@@ -172,13 +189,13 @@ impl<C: Clone> ShardSlots<C> {
         slot.primary = Some(standby);
     }
 
-    /// A standby could not be promoted. One that is silent is forgotten; another is tried again.
-    pub(super) fn not_promoted(&mut self, standby: &Holder<C>, now: Instant) {
-        let is_silent = |known: &mut Holder<C>| {
-            known.is(&standby.hello) && now.duration_since(known.seen) > FAILOVER_SILENCE
+    /// A standby could not be promoted. One that is silent, or says that it follows nobody, is forgotten; another is tried again.
+    pub(super) fn not_promoted(&mut self, standby: &Holder<C>, follows: bool, now: Instant) {
+        let is_over = |known: &mut Holder<C>| {
+            known.is(&standby.hello) && (!follows || now.duration_since(known.seen) > FAILOVER_SILENCE)
         };
         if let Some(slot) = self.slots.get_mut(&standby.hello.index) {
-            slot.standby.take_if(is_silent);
+            slot.standby.take_if(is_over);
         }
     }
 
@@ -211,6 +228,11 @@ impl<C: Clone> ShardSlots<C> {
             }
         }
     }
+}
+
+/// How long a shard stays vacant before this process serves it, unless the other one comes.
+fn vacancy(hello: &ShardHello) -> Duration {
+    if hello.served_term > 0 { PARTNER_SILENCE } else { FAILOVER_SILENCE }
 }
 
 enum Judgment {
@@ -283,28 +305,38 @@ impl<C> Slot<C> {
         }
     }
 
-    /// The same, where nobody serves.
+    /// The same, where nobody serves, or the one who did does not answer.
     fn judge_for_vacancy(&self, hello: &ShardHello, now: Instant) -> Judgment {
-        let followed = matches!(hello.post, Some(ShardPost::Standby { .. }));
+        let follows = matches!(hello.post, Some(ShardPost::Standby { .. }));
+        let served = matches!(hello.post, Some(ShardPost::Primary { .. }));
+        if hello.replicas < 2 || served && self.primary.is_none() {
+            return Judgment::Serve;
+        }
+        if self.standby.as_ref().is_some_and(|standby| standby.has_what(hello)) {
+            return Judgment::Other(Decision::PromoteStandby);
+        }
+        if let Some(dead) = &self.primary {
+            let came_back = dead.hello.identity == hello.identity || dead.hello.address == hello.address;
+            // What another one has may be older than what that one has, who may come back.
+            return if came_back { Judgment::Serve } else { Judgment::Wait };
+        }
         match &self.standby {
-            Some(standby) if standby.hello.jobs > hello.jobs => Judgment::Other(Decision::PromoteStandby),
             Some(_) => Judgment::Serve,
-            None if followed || hello.followed_before && hello.jobs == 0 => Judgment::Follow,
-            None if hello.replicas < 2 || matches!(hello.post, Some(ShardPost::Primary { .. })) => {
-                Judgment::Serve
-            }
-            None if now.duration_since(self.vacant_since) > FAILOVER_SILENCE => Judgment::Serve,
+            None if follows || hello.followed_before && hello.jobs == 0 => Judgment::Follow,
+            None if now.duration_since(self.vacant_since) > vacancy(hello) => Judgment::Serve,
             None => self.judge_among_undecided(hello),
         }
     }
 
-    /// Once two are there, the one with more jobs serves; of equals the one that came first.
+    /// Once two are there, the one that served last serves; of those that never did, the one with more jobs; of equals the one
+    /// that came first.
     fn judge_among_undecided(&self, hello: &ShardHello) -> Judgment {
         let mut others =
             self.undecided.iter().map(|(other, _)| other).filter(|other| other.boot != hello.boot);
         let came_first = self.undecided.first().is_none_or(|(first, _)| first.boot == hello.boot);
+        let rank = |hello: &ShardHello, first: bool| (hello.served_term, hello.jobs, first);
         match others.next() {
-            Some(other) if (hello.jobs, came_first) > (other.jobs, !came_first) => Judgment::Serve,
+            Some(other) if rank(hello, came_first) > rank(other, !came_first) => Judgment::Serve,
             _ => Judgment::Wait,
         }
     }

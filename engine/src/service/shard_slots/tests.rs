@@ -197,7 +197,70 @@ fn a_standby_that_its_primary_has_lost_begins_again_under_another_term() {
 fn a_promotion_whose_answer_was_lost_is_found_out() {
     let mut shard = pair(1);
     let (standby, term) = shard.slots.candidate(ShardIndex(0)).unwrap();
-    shard.slots.not_promoted(&standby, shard.now);
+    shard.slots.not_promoted(&standby, true, shard.now);
     assert_eq!(shard.role(&as_primary(term, fresh(2))), "primary");
     assert_eq!(shard.role(&as_primary(1, fresh(1))), "standby");
+}
+
+#[test]
+fn a_standby_without_jobs_that_has_all_blobs_serves_before_whoever_is_new() {
+    for address in ["here:1", "here:9"] {
+        let mut shard = pair(0);
+        shard.role(&ShardHello { mirrored: true, ..fresh(2) });
+        let empty = ShardHello { address: address.into(), ..fresh(9) };
+        assert_eq!(shard.announce(&empty, false), Decision::PromoteStandby, "{address}");
+    }
+    // And by itself, as quickly as with jobs.
+    let mut shard = pair(0);
+    shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+    shard.role(&ShardHello { mirrored: true, ..fresh(2) });
+    assert_eq!(shard.slots.failover_due(shard.now, Duration::from_secs(30)), Some(ShardIndex(0)));
+}
+
+#[test]
+fn a_standby_that_has_some_of_the_jobs_serves_before_the_shard_counts_as_lost() {
+    let (mut shard, silence) = (pair(1), Duration::from_secs(30));
+    shard.role(&with_jobs(2, fresh(1)));
+    shard.wait(silence / 2 + Duration::from_millis(1));
+    shard.role(&with_jobs(1, fresh(2)));
+    assert_eq!(shard.slots.failover_due(shard.now, silence), Some(ShardIndex(0)));
+}
+
+#[test]
+fn a_standby_that_says_that_it_follows_nobody_is_forgotten_at_once() {
+    let mut shard = pair(1);
+    let (standby, _) = shard.slots.candidate(ShardIndex(0)).unwrap();
+    shard.slots.not_promoted(&standby, true, shard.now);
+    assert!(shard.slots.standby(ShardIndex(0)).is_some(), "it may have been slow");
+    shard.slots.not_promoted(&standby, false, shard.now);
+    assert!(shard.slots.standby(ShardIndex(0)).is_none());
+}
+
+#[test]
+fn one_with_an_older_state_waits_for_the_one_that_served_last() {
+    // 1 was stopped, 2 took over and was stopped as well: 1 comes back first, with what it saved.
+    let mut shard = pair(1);
+    let (standby, term) = shard.slots.candidate(ShardIndex(0)).unwrap();
+    shard.slots.promoted(standby, term);
+    let old = ShardHello { boot: 11, address: "here:11".into(), served_term: 1, ..with_jobs(1, fresh(1)) };
+    let role = |shard: &mut Shard, hello: &ShardHello| match shard.announce(hello, false) {
+        Decision::Post { post, .. } => post,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(role(&mut shard, &old), ShardPost::Undecided);
+    let last = ShardHello { boot: 12, address: "here:12".into(), ..with_jobs(1, fresh(2)) };
+    assert!(matches!(role(&mut shard, &last), ShardPost::Primary { .. }));
+    assert!(matches!(shard.announce(&old, true), Decision::Post { post: ShardPost::Standby { .. }, .. }));
+    // A new engine does not know who served last; they do.
+    let mut shard = Shard::new();
+    let last = ShardHello { served_term: 2, ..last };
+    let roles = [&old, &last, &old, &last].map(|hello| shard.role(hello));
+    assert_eq!(roles, ["undecided", "primary", "standby", "primary"]);
+    // Without the other it serves in the end: what it has is held against what the engine knows.
+    let mut shard = Shard::new();
+    shard.role(&old);
+    shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+    assert_eq!(shard.role(&old), "undecided");
+    shard.wait(PARTNER_SILENCE);
+    assert_eq!(shard.role(&old), "primary");
 }

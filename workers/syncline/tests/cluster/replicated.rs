@@ -14,6 +14,12 @@ pub struct ShardProcess {
     folder: String,
 }
 
+/// A process that was stopped.
+pub struct StoppedShard {
+    folder: String,
+    index: u32,
+}
+
 impl Cluster {
     /// Every shard has two processes, which follow each other.
     pub async fn start_replicated(shards: u32, workers: u32, worker_flags: &str) -> Self {
@@ -54,6 +60,29 @@ impl Cluster {
         old.process.kill();
         let again = self.spawn_shard_process(old.folder, old.index);
         self.pairs.push(again);
+    }
+
+    /// Stops the process that listens there, in order; it can be started again with what it has saved.
+    pub fn stop_shard(&mut self, address: &str) -> StoppedShard {
+        let mut shard = self.pairs.swap_remove(self.at(address).unwrap());
+        shard.process.signal("TERM");
+        let ended = shard.process.0.wait().unwrap();
+        assert!(ended.success(), "{ended}");
+        StoppedShard { folder: shard.folder, index: shard.index }
+    }
+
+    /// Starts a process again that was stopped, on another port.
+    pub fn start_stopped_shard(&mut self, stopped: StoppedShard) {
+        let again = self.spawn_shard_process(stopped.folder, stopped.index);
+        self.pairs.push(again);
+    }
+
+    /// Kills the process that listens there, and starts another one in its place with nothing on its disk.
+    pub fn replace_machine(&mut self, address: &str) {
+        let mut old = self.pairs.swap_remove(self.at(address).unwrap());
+        old.process.kill();
+        let another = self.spawn_shard_process(format!("{}-new", old.folder), old.index);
+        self.pairs.push(another);
     }
 
     /// Stops the processes of all shards in order, and starts them again in the order that is made of theirs, those first that

@@ -135,6 +135,39 @@ async fn what_stops_in_order_and_starts_in_any_order_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_two_that_were_stopped_one_after_the_other_the_last_one_goes_on_whichever_comes_first() {
+    let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let job = submit(&cluster, counting("reboots", "asp", SAMPLES, |train| train.epochs = 2)).await;
+    let (first, second) = followed(&cluster, &job, 0).await.unwrap();
+    let first = cluster.stop_shard(&first);
+    let before = number(&cluster.summary(&job).await, "samples_applied");
+    cluster.until(&job, |s| number(s, "samples_applied") > before + 100).await;
+    let second = cluster.stop_shard(&second);
+    cluster.start_stopped_shard(first);
+    cluster.start_stopped_shard(second);
+    check_exact(&cluster.until_over(&job).await, 2 * SAMPLES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_machine_in_place_of_a_dead_one_costs_nothing_that_was_done() {
+    let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let job = submit(&cluster, counting("done", "asp", 100, |_| {})).await;
+    check_exact(&cluster.until_over(&job).await, 100);
+    // No job is open: the one that follows has nothing but blobs, of which the weights are one.
+    let next = submit(&cluster, counting("next", "asp", SAMPLES, |_| {})).await;
+    let (primary, standby) = followed(&cluster, &next, 0).await.unwrap();
+    cluster.until_over(&next).await;
+    cluster.replace_machine(&primary);
+    let deadline = Instant::now() + PATIENCE;
+    while shard(&cluster, 0).await.get("address") != Some(&standby) {
+        assert!(Instant::now() < deadline, "waited for too long");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    cluster.client().weights(&job).await.unwrap();
+    check_next_job_runs(&cluster, "after").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_second_process_is_refused_where_shards_have_one() {
     let cluster = Cluster::start(1, 0, "").await;
     cluster.client().shards().await.unwrap();

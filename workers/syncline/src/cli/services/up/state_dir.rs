@@ -52,6 +52,20 @@ impl fmt::Display for ShardProcess {
     }
 }
 
+/// Names of the jobs that a process saved at its last stop.
+fn job_files(dir: &Path) -> impl Iterator<Item = String> + use<> {
+    let files = entries(&dir.join("jobs")).filter(|path| path.extension().is_some_and(|e| e == "job"));
+    files.filter_map(|path| stem(&path))
+}
+
+fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+fn stem(path: &Path) -> Option<String> {
+    Some(path.file_stem()?.to_string_lossy().into_owned())
+}
+
 /// Number of shards if none was given.
 const DEFAULT_SHARDS: u32 = 2;
 
@@ -134,9 +148,10 @@ impl StateDir {
     pub(crate) fn replica_count(&self, told: Option<u32>, shards: u32) -> Result<u32, CliError> {
         let before = if self.saved_processes(true) > 0 { 2 } else { 1 };
         let told = told.unwrap_or(before);
-        let saved = self.saved_jobs(ShardProcess::all(shards, 2).filter(|shard| shard.second));
+        let second = ShardProcess::all(shards, 2).filter(|shard| shard.second);
+        let saved: BTreeSet<String> = second.flat_map(|shard| job_files(&self.shard_dir(shard))).collect();
         if told < before && !saved.is_empty() {
-            let jobs = saved.join(", ");
+            let jobs = saved.into_iter().collect::<Vec<_>>().join(", ");
             let what = format!(
                 "the second processes of shards in {} hold jobs ({jobs}), and --replicas says {told}",
                 self.dir.display()
@@ -157,12 +172,9 @@ impl StateDir {
     fn saved_jobs(&self, shards: impl Iterator<Item = ShardProcess>) -> Vec<String> {
         let mut names = BTreeSet::new();
         for dir in shards.map(|shard| self.shard_dir(shard)) {
-            let paths =
-                |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-            let jobs = paths(dir.join("jobs")).filter(|path| path.extension().is_some_and(|e| e == "job"));
-            let checkpoints = paths(dir.join("checkpoints")).filter(|path| path.is_dir());
-            let stem = |path: PathBuf| Some(path.file_stem()?.to_string_lossy().into_owned());
-            names.extend(jobs.chain(checkpoints).filter_map(stem));
+            names.extend(job_files(&dir));
+            let checkpoints = entries(&dir.join("checkpoints")).filter(|path| path.is_dir());
+            names.extend(checkpoints.filter_map(|path| stem(&path)));
         }
         names.into_iter().collect()
     }
