@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::rig::{Ended, command, folder, syncline};
+use crate::rig::{Ended, command, folder, kill, syncline, wait_until};
 
 #[test]
 fn random_graphs_and_trainings_are_as_they_have_to_be_while_processes_are_killed() {
@@ -36,4 +36,20 @@ fn what_is_not_as_it_has_to_be_ends_the_run_with_its_seed_and_the_state_kept() {
     assert!(run.err.contains("[E540]") && run.err.contains("was canceled"), "{run:#?}");
     assert!(run.err.contains(&format!("seed 8, state kept in {place}")), "{run:#?}");
     assert!(dir.path().join("logs").is_dir());
+}
+
+#[test]
+fn a_run_that_is_told_to_stop_takes_its_cluster_along() {
+    let dir = folder();
+    let place = dir.path().to_str().unwrap();
+    let mut chaos = command(&["chaos", "--minutes", "30", "--seed", "9", "--state-dir", place]);
+    let chaos = chaos.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let running = dir.path().join("up.json");
+    wait_until("the cluster runs", || running.exists());
+    let up: serde_json::Value = serde_json::from_slice(&std::fs::read(&running).unwrap()).unwrap();
+    kill("TERM", chaos.id());
+    let run = Ended::from(chaos.wait_with_output().unwrap());
+    assert_eq!(run.code, 1, "{run:#?}");
+    assert!(run.err.contains("[E541]") && run.err.contains("seed 9, state kept in"), "{run:#?}");
+    assert!(!std::path::Path::new(&format!("/proc/{}", up["pid"])).exists());
 }

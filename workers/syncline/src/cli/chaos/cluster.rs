@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     env, fs,
     io::{BufRead, BufReader},
+    os::unix::process::CommandExt,
     path::Path,
     process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -36,7 +37,8 @@ impl ChaosCluster {
         // What happens to the Redis server must not happen to that of anybody else.
         up.env_remove("SYNCLINE_REDIS").env_remove("SYNCLINE_TOKEN_FILE");
         up.args(["--slowdown", "1,2", "--state-dir"]).arg(dir).stdout(Stdio::piped()).stderr(logs);
-        let mut up = up.spawn().map_err(cannot_start)?;
+        // Ctrl-C is ours: we stop everything, in order.
+        let mut up = up.process_group(0).spawn().map_err(cannot_start)?;
         // It says where everything is when everything is ready. One that nobody listens to would end.
         let said = up.stdout.take().map(BufReader::new);
         let mut lines = said.into_iter().flat_map(BufRead::lines);

@@ -15,6 +15,8 @@ use std::{
 
 use syncline_scheduler::samples::splitmix64;
 
+use syncline_workers::process::StopSignal;
+
 use cluster::ChaosCluster;
 use faults::{FaultCounts, cause_faults};
 pub(crate) use functions::{ChaosWorkerArgs, run_worker};
@@ -70,6 +72,8 @@ async fn chaos(
     fault_time: Duration,
     counts: FaultCounts,
 ) -> Result<Checked, Failure> {
+    let mut stop =
+        StopSignal::listen(false).map_err(|source| CliError::Path { path: "signals".into(), source })?;
     let cluster = ChaosCluster::start(dir)?;
     let training = cluster.client.prepare_training(&training::counting_job()).await?;
     let begin = Instant::now();
@@ -82,12 +86,22 @@ async fn chaos(
         // Faults end in time; what is different ends the run at once.
         checked = &mut rounds => checked,
         caused = faults => match caused {
-            Ok(()) => rounds.await,
+            Ok(()) => tokio::select! {
+                checked = rounds => checked,
+                () = stop.requested() => return Err(stopped()),
+            },
             Err(ended) => Err(ended),
         },
+        () = stop.requested() => return Err(stopped()),
     };
     checked.map_err(|what| {
         let hint = "the folder `logs` of the state directory tells what happened; `syncline up --state-dir` on it brings the cluster back";
         Failure::new(Exit::JobFailed, format!("[E540] the chaos run went wrong: {what}"), hint)
     })
+}
+
+/// Somebody wants the run to end; the cluster ends with it.
+fn stopped() -> Failure {
+    let what = "[E541] the chaos run was stopped; until then everything was as it has to be";
+    Failure::new(Exit::JobFailed, what, "the same --seed draws the same graphs again")
 }
