@@ -47,8 +47,9 @@ async fn thirty_kills_under_local_sgd_count_every_sample_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn thirty_kills_under_auto_count_every_sample_once() {
     let (_cluster, _, summary) = survive("auto+predictor=narx", 31).await;
-    // Whatever it chose: equal workers meet often.
-    assert!(number(&summary, "barriers") > 20 * u64::from(EPOCHS), "{summary:?}");
+    // Whatever it chose, workers meet again and again; how often depends on how quickly parameters move here, between a
+    // meeting for each step and one for some tens of them.
+    assert!(number(&summary, "barriers") > 4 * u64::from(EPOCHS), "{summary:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
