@@ -63,13 +63,12 @@ async fn collect_on_standby(
     keep: Vec<String>,
     older_than: Duration,
 ) {
-    let Some(standby) = dispatcher.shards.standby(shard) else { return };
     let epoch = dispatcher.epoch;
     let collect = |c: ShardClient| async move {
         c.collect(within(CALL_TIMEOUT), epoch, keep, older_than.as_secs()).await
     };
-    match standby.client.call(collect).await {
-        Ok(Ok(_)) => {}
+    match dispatcher.shards.call_standby(shard, collect).await {
+        None | Some(Ok(Ok(_))) => {}
         failed => warn!(%shard, ?failed, "the standby of the shard keeps blobs that no job names"),
     }
 }

@@ -61,15 +61,13 @@ impl EffectDispatcher {
 }
 
 impl EffectDispatcher {
-    /// The process that follows a shard has its blobs, too. What it does not hear of goes once it sees that the other one has
-    /// let go of it.
+    /// The process that follows a shard has its blobs, too. What it does not hear of stays until blobs are collected.
     async fn release_on_standby(&self, shard: ShardIndex, digests: Vec<String>) {
-        let Some(standby) = self.shards.standby(shard) else { return };
         let epoch = self.epoch;
         let release = |c: ShardClient| async move { c.release(within(CALL_TIMEOUT), epoch, digests).await };
         // One that hangs holds up nobody.
-        match timeout(STANDBY_TIMEOUT, standby.client.call(release)).await {
-            Ok(Ok(Ok(()))) => {}
+        match timeout(STANDBY_TIMEOUT, self.shards.call_standby(shard, release)).await {
+            Ok(None | Some(Ok(Ok(())))) => {}
             failed => debug!(%shard, ?failed, "the standby of the shard keeps values that nobody needs"),
         }
     }

@@ -65,12 +65,9 @@ impl EffectDispatcher {
                     let context = within(CALL_TIMEOUT);
                     c.keep_checkpoints(context, dispatcher.epoch, job, generation, numbers, through).await
                 };
-                let standby = dispatcher.shards.standby(shard);
                 let _ = dispatcher.shards.call_if_present(shard, keep.clone()).await;
                 // Its copies of files go with the job as well, which it does not follow any more by then.
-                if let Some(standby) = standby {
-                    let _ = standby.client.call(keep).await;
-                }
+                let _ = dispatcher.shards.call_standby(shard, keep).await;
             });
         }
     }

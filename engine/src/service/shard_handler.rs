@@ -20,21 +20,20 @@ impl ShardRegistry for ShardHandler {
         // Only the active engine keeps track of shards, and this one may be on standby.
         let dispatcher = self.0.dispatcher()?;
         let epoch = dispatcher.epoch;
-        let followed = self.0.shards.standby(index).map(|standby| standby.hello.boot);
-        let boot = hello.boot;
         match self.0.shards.announce(hello, epoch).await {
-            Announcement::Accepted { post, peer, moved, taken_over } => {
-                let follows = matches!(post, ShardPost::Standby { .. });
-                match taken_over {
-                    Some(by) => dispatcher.shard_taken_over(index, by),
-                    None if moved => {
+            Announcement::Accepted { post, peer, new, taken_over } => {
+                if let Some(by) = taken_over {
+                    dispatcher.shard_taken_over(index, by);
+                }
+                match post {
+                    ShardPost::Primary { .. } if new => {
                         info!(shard = %index, address, "shard is there");
                         dispatcher.shard_came(index);
                     }
-                    None if follows && followed != Some(boot) => {
+                    ShardPost::Standby { .. } if new => {
                         info!(shard = %index, address, "a second process follows the shard");
                     }
-                    None => {}
+                    _ => {}
                 }
                 Ok(ShardOrders { epoch, post, peer })
             }

@@ -24,9 +24,8 @@ pub(super) type ShardEntry = Holder<Reconnecting<ShardClient>>;
 /// The outcome of an announcement.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Announcement {
-    /// It has this post. `moved`: another process than before serves the shard now, this one or its standby; `taken_over`, at
-    /// which address, if it was the standby.
-    Accepted { post: ShardPost, peer: Option<ShardPeer>, moved: bool, taken_over: Option<String> },
+    /// It has this post; `new`: from now on. `taken_over`: before that the standby began to serve, at this address.
+    Accepted { post: ShardPost, peer: Option<ShardPeer>, new: bool, taken_over: Option<String> },
     /// Another process, at this address, serves the same index.
     Taken(String),
 }
@@ -81,11 +80,10 @@ impl ShardDirectory {
         loop {
             match decide(primary_answers) {
                 Decision::Post { post, peer, new } => {
-                    if new {
+                    if new && matches!(post, ShardPost::Primary { .. }) {
                         self.changed.send_modify(|n| *n += 1);
                     }
-                    let moved = new || taken_over.is_some();
-                    return Announcement::Accepted { post, peer, moved, taken_over };
+                    return Announcement::Accepted { post, peer, new, taken_over };
                 }
                 Decision::Taken(address) => return Announcement::Taken(address),
                 Decision::AskPrimary => {
@@ -96,12 +94,7 @@ impl ShardDirectory {
                         Some(address) => taken_over = Some(address),
                         None if failed == MAX_PROMOTIONS => {
                             let post = ShardPost::Undecided;
-                            return Announcement::Accepted {
-                                post,
-                                peer: None,
-                                moved: false,
-                                taken_over: None,
-                            };
+                            return Announcement::Accepted { post, peer: None, new: false, taken_over: None };
                         }
                         None => failed += 1,
                     }
@@ -272,6 +265,19 @@ impl ShardDirectory {
         Some(client.call(call).await)
     }
 
+    /// Calls the process that follows a shard once, if there is one.
+    pub(super) async fn call_standby<T, F>(
+        &self,
+        index: ShardIndex,
+        call: impl FnOnce(ShardClient) -> F,
+    ) -> Option<Result<T, CallError>>
+    where
+        F: Future<Output = Result<T, tarpc::client::RpcError>>,
+    {
+        let client = self.lock().standby(index).map(|k| k.client.clone())?;
+        Some(client.call(call).await)
+    }
+
     /// Calls one shard once.
     pub(super) async fn call_once<T, F>(
         &self,
@@ -303,7 +309,7 @@ mod tests {
     /// Whether the process serves from now on, and did not before.
     async fn serves_anew(directory: &ShardDirectory, hello: ShardHello) -> bool {
         match directory.announce(hello, EPOCH).await {
-            Announcement::Accepted { post: ShardPost::Primary { .. }, peer: None, moved, .. } => moved,
+            Announcement::Accepted { post: ShardPost::Primary { .. }, peer: None, new, .. } => new,
             other => panic!("{other:?}"),
         }
     }

@@ -7,12 +7,10 @@ use std::{
 
 use syncline_engine::rpc::{ShardFault, Token};
 
-use super::{
-    Addresses, CancelToken, Link, LinkError, cancel::BLOB_SOCKET, retry::RetryBudget, unexpected_reply,
-};
+use super::{Addresses, CancelToken, Link, LinkError, cancel::BLOB_SOCKET, retry::RetryBudget};
 use crate::{
     PsError,
-    wire::{Digest, MAX_BLOB_BYTES, Reply, Request},
+    wire::{Digest, MAX_BLOB_BYTES},
 };
 
 /// Memory is asked for in steps of this size, so that a wrong length cannot exhaust it.
@@ -111,19 +109,7 @@ impl BlobClient {
 
     pub(crate) fn put_as(&self, address: &str, digest: Digest, bytes: &[u8]) -> Result<(), LinkError> {
         let mut link = Link::open(address, &self.token, self.limit)?;
-        if link.stat_blob(digest)?.is_some() {
-            return Ok(());
-        }
-        let mut head = Vec::new();
-        Request::PutBlob { digest }.encode(bytes.len() as u64, &mut head);
-        link.channel().write_all(&head)?;
-        link.channel().write_all(bytes)?;
-        // The shard writes to disk before it answers.
-        link.set_read_timeout(None)?;
-        match link.answer()? {
-            (Reply::BlobStored, 0) => Ok(()),
-            (reply, _) => Err(unexpected_reply(&reply)),
-        }
+        link.put_blob(digest, bytes.len() as u64, None, |channel| channel.write_all(bytes))
     }
 
     fn get_from(&self, address: &str, digest: Digest) -> Result<Option<Vec<u8>>, LinkError> {

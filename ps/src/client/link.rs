@@ -159,6 +159,28 @@ impl Link {
         }
     }
 
+    /// Stores a blob of so many bytes, which `send` writes, unless it is there already. The shard brings it to disk before it
+    /// answers, which takes `limit` at most; `None`: as long as it may.
+    pub(crate) fn put_blob(
+        &mut self,
+        digest: Digest,
+        bytes: u64,
+        limit: Option<Duration>,
+        send: impl FnOnce(&mut Channel) -> io::Result<()>,
+    ) -> Result<(), LinkError> {
+        if self.stat_blob(digest)?.is_some() {
+            return Ok(());
+        }
+        Request::PutBlob { digest }.encode(bytes, &mut self.scratch);
+        self.channel.write_all(&self.scratch)?;
+        send(&mut self.channel)?;
+        self.set_read_timeout(limit)?;
+        match self.answer()? {
+            (Reply::BlobStored, 0) => Ok(()),
+            (reply, _) => Err(unexpected_reply(&reply)),
+        }
+    }
+
     /// Asks for a piece of a blob that is known to be there; its bytes must be read next.
     pub(crate) fn ask_blob(&mut self, digest: Digest, offset: u64, length: u64) -> Result<(), LinkError> {
         self.ask(&Request::GetBlob { digest, offset, length })?;

@@ -3,7 +3,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Write},
+    io::{self, Read},
     sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, Instant},
@@ -124,19 +124,10 @@ pub(super) fn send_to_standby(shared: &Shared, digest: Digest) {
 }
 
 fn send(shared: &Shared, address: &str, digest: Digest) -> Result<(), LinkError> {
-    let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
-    if link.stat_blob(digest)?.is_some() {
-        return Ok(());
-    }
     let mut file = File::open(shared.blobs.path(&digest))?;
     let bytes = file.metadata()?.len();
-    let mut head = Vec::new();
-    Request::PutBlob { digest }.encode(bytes, &mut head);
-    link.channel().write_all(&head)?;
-    io::copy(&mut (&mut file).take(bytes), link.channel())?;
-    link.set_read_timeout(Some(STORE_LIMIT))?;
-    match link.answer()? {
-        (Reply::BlobStored, 0) => Ok(()),
-        (reply, _) => Err(unexpected_reply(&reply)),
-    }
+    let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
+    link.put_blob(digest, bytes, Some(STORE_LIMIT), |channel| {
+        io::copy(&mut (&mut file).take(bytes), channel).map(drop)
+    })
 }

@@ -12,7 +12,6 @@
 
 use std::{
     fmt, fs,
-    io::{self, Write},
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -23,7 +22,11 @@ use syncline_scheduler::ids::EngineEpoch;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-use super::{Shared, blob_mirror, norms, replication};
+use super::{
+    Shared, blob_mirror,
+    blobs::{PendingFile, UNFINISHED},
+    norms, replication,
+};
 use crate::shard::{Term, lock};
 
 /// File in the state directory that says which role the process had.
@@ -51,8 +54,6 @@ struct State {
     before: Role,
     /// What the file says.
     kept: Option<Role>,
-    /// The last term under which this process served.
-    served_term: Term,
     /// Under this term it has had every blob of the primary.
     mirrored: Option<Term>,
     /// The other process of the shard.
@@ -107,7 +108,6 @@ impl PostKeeper {
             post: None,
             before,
             kept,
-            served_term: before.served_term,
             mirrored: None,
             peer: None,
             lost: None,
@@ -201,26 +201,21 @@ impl PostKeeper {
     /// Notes the present role in the state directory.
     fn keep_role(&self) {
         let mut state = lock(&self.state);
-        let follows = match state.post {
-            Some(ShardPost::Primary { term }) => {
-                state.served_term = term;
-                false
-            }
-            Some(ShardPost::Standby { .. }) => true,
+        let last = state.kept.unwrap_or(state.before);
+        let role = match state.post {
+            Some(ShardPost::Primary { term }) => Role { follows: false, served_term: term, ..last },
+            Some(ShardPost::Standby { .. }) => Role { follows: true, ..last },
             None | Some(ShardPost::Undecided) => return,
         };
-        let role = Role { follows, identity: state.before.identity, served_term: state.served_term };
         if self.replicas == 1 || state.kept == Some(role) {
             return;
         }
         state.kept = Some(role);
         drop(state);
-        let part = self.role_file.with_extension("part");
-        let write = || -> io::Result<()> {
-            let mut file = fs::File::create(&part)?;
-            file.write_all(role.to_string().as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&part, &self.role_file)
+        let write = || -> Result<(), ShardFault> {
+            let mut file = PendingFile::create(self.role_file.with_extension(UNFINISHED))?;
+            file.write(role.to_string().as_bytes())?;
+            file.finish(&self.role_file)
         };
         if let Err(error) = write() {
             warn!(path = %self.role_file.display(), %error, "cannot note which role this process has");

@@ -244,11 +244,6 @@ impl ReplicaLog {
         }
     }
 
-    /// Whether the backup of this term has everything that anybody was told.
-    pub(super) fn is_in_step(&self, term: Term) -> bool {
-        self.lock().backup == Backup::InStep(term)
-    }
-
     /// The job is over here, or may have moved: whoever waits must not tell anybody.
     pub(super) fn end(&self) {
         self.lock().over = true;

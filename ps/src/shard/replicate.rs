@@ -48,11 +48,6 @@ impl JobShard {
         self.replicas.go_on_alone(term);
     }
 
-    /// Whether the backup of this term has everything that anybody was told.
-    pub fn is_replica_in_step(&self, term: Term) -> bool {
-        self.replicas.is_in_step(term)
-    }
-
     /// Records something that concerns files, for the backup to do as well.
     pub fn record(&self, op: ReplicaOp) {
         let _changing = self.replicas.enter();

@@ -6,7 +6,7 @@
 //! may simply walk them. The protobuf structs in [`proto`] are written by hand: no protoc at build time.
 //!
 //! [`Graph`] is a graph with an index, on which passes rewrite models. [`GraphBuilder`] writes small forward models by hand
-//! on it, for tests, examples and [`mlp`].
+//! on it, for tests, examples, [`mlp`] and [`counting`].
 //!
 //! [`infer_types`] and its neighbors tell the types of all values. The shape rules of the operators are those of an ONNX
 //! implementation behind the trait [`Compiler`]; this crate has none of its own.
@@ -14,6 +14,7 @@
 mod attributes;
 mod builder;
 mod compiler;
+mod counting;
 mod declared;
 mod element;
 mod error;
@@ -30,6 +31,7 @@ mod weight_gradient;
 pub use attributes::{attr_float, attr_int, attr_ints, attr_string};
 pub use builder::GraphBuilder;
 pub use compiler::{CompileError, Compiler, Types};
+pub use counting::counting;
 pub use declared::DeclaredTypes;
 pub use element::{Dim, ElementType, TensorType};
 pub use error::OnnxError;

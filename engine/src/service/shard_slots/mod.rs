@@ -73,7 +73,7 @@ struct Slot<C> {
 /// What becomes of an announcement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// The process has this post. `new`: it serves from now on.
+    /// The process has this post. `new`: from now on.
     Post { post: ShardPost, peer: Option<ShardPeer>, new: bool },
     /// Whether the primary answers must be known first.
     AskPrimary,
@@ -104,9 +104,8 @@ impl<C: Clone> ShardSlots<C> {
         now: Instant,
         client: impl FnOnce() -> C,
     ) -> Decision {
-        self.next_term += 1;
-        let next_term = self.next_term;
-        let slot = self.slots.entry(hello.index).or_insert_with(|| Slot {
+        let Self { slots, next_term } = self;
+        let slot = slots.entry(hello.index).or_insert_with(|| Slot {
             primary: None,
             standby: None,
             lost: None,
@@ -117,7 +116,10 @@ impl<C: Clone> ShardSlots<C> {
             return known;
         }
         let enter = |claimed: Option<u64>| {
-            let term = claimed.unwrap_or(next_term);
+            let term = claimed.unwrap_or_else(|| {
+                *next_term += 1;
+                *next_term
+            });
             Holder { hello: hello.clone(), term, seen: now, client: client() }
         };
         match slot.judge(hello, primary_answers, now) {
@@ -137,7 +139,7 @@ impl<C: Clone> ShardSlots<C> {
                 };
                 slot.standby = Some(enter(claimed));
                 slot.undecided.clear();
-                slot.post_of_standby()
+                slot.post_of_standby(true)
             }
             Judgment::Wait => {
                 if slot.undecided_since(hello).is_none() {
@@ -260,7 +262,7 @@ impl<C> Slot<C> {
         }
         if let Some(standby) = self.standby.as_mut().filter(same) {
             (standby.hello, standby.seen) = (hello.clone(), now);
-            return Some(self.post_of_standby());
+            return Some(self.post_of_standby(false));
         }
         None
     }
@@ -346,9 +348,9 @@ impl<C> Slot<C> {
         Decision::Post { post: ShardPost::Primary { term }, peer: peer(&self.standby), new }
     }
 
-    fn post_of_standby(&self) -> Decision {
+    fn post_of_standby(&self, new: bool) -> Decision {
         let term = self.standby.as_ref().map_or(0, |standby| standby.term);
-        Decision::Post { post: ShardPost::Standby { term }, peer: peer(&self.primary), new: false }
+        Decision::Post { post: ShardPost::Standby { term }, peer: peer(&self.primary), new }
     }
 }
 

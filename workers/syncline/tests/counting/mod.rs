@@ -5,36 +5,17 @@
 
 use std::path::Path;
 
-use syncline_onnx::{ElementType, GraphBuilder, proto::TensorProto};
+use syncline_onnx as onnx;
 use syncline_scheduler::spec::{DataSpec, PolicySpec, Source};
 use syncline_workers::submit::{JobGraph, Model, Training};
 
 /// Eight chunks over two shards: a push takes long enough to be torn between chunks and between shards.
 pub const WEIGHTS: usize = 400_000;
 
-fn graph() -> Vec<u8> {
-    let mut graph = GraphBuilder::new("counting");
-    let weight = graph.input("w", ElementType::F32, &[WEIGHTS.into()]);
-    // Its first value: nothing is counted yet.
-    graph.constant(TensorProto::from_f32("w", &[WEIGHTS], &vec![0.0; WEIGHTS]));
-    let zero = graph.constant(TensorProto::from_f32("zero", &[1], &[0.0]));
-    let one = graph.constant(TensorProto::from_f32("one", &[1], &[1.0]));
-    let scalar = graph.ints("scalar", &[]);
-    // w * 0 + 1: the shape of w, the value 1.
-    let nothing = graph.op("Mul", &[&weight, &zero], &[]);
-    graph.named("w.grad", "Add", &[&nothing, &one], &[]);
-    graph.named("loss", "Reshape", &[&one, &scalar], &[]);
-    graph.named("loss_weight", "Reshape", &[&one, &scalar], &[]);
-    for output in ["loss", "loss_weight", "w.grad"] {
-        graph.output(output);
-    }
-    graph.finish().to_bytes()
-}
-
 /// `samples` imaginary samples in batches of `batch`.
 pub fn job(id: &str, policy: PolicySpec, samples: u64, batch: u32, epochs: u32, seed: u64) -> JobGraph {
     let data = DataSpec { train_samples: samples, ..DataSpec::new(Source::csv("nothing.csv")) };
-    let training = Training::new(Model::ready(graph()), data).with(|s| {
+    let training = Training::new(Model::ready(onnx::counting(WEIGHTS).to_bytes()), data).with(|s| {
         s.learning_rate = 1.0;
         s.policy = policy;
         s.batch = batch;

@@ -1,7 +1,7 @@
 //! A training whose weights count what was applied to them.
 
 use syncline::{JobGraph, Model, Settings, Trained, Training};
-use syncline_onnx::{ElementType, GraphBuilder, proto::TensorProto};
+use syncline_onnx as onnx;
 use syncline_scheduler::spec::{DataSpec, Source};
 use syncline_workers::client::Client;
 
@@ -11,35 +11,19 @@ use super::rounds::Trouble;
 const SAMPLES: u64 = 1_000;
 const WEIGHTS: usize = 50_000;
 
-/// The gradient of every weight is 1, so that with SGD and learning rate 1 each is minus the number of pushes that were applied.
-fn counting_model() -> Vec<u8> {
-    let mut graph = GraphBuilder::new("counting");
-    let weight = graph.input("w", ElementType::F32, &[WEIGHTS.into()]);
-    graph.constant(TensorProto::from_f32("w", &[WEIGHTS], &vec![0.0; WEIGHTS]));
-    let zero = graph.constant(TensorProto::from_f32("zero", &[1], &[0.0]));
-    let one = graph.constant(TensorProto::from_f32("one", &[1], &[1.0]));
-    let scalar = graph.ints("scalar", &[]);
-    let nothing = graph.op("Mul", &[&weight, &zero], &[]);
-    graph.named("w.grad", "Add", &[&nothing, &one], &[]);
-    graph.named("loss", "Reshape", &[&one, &scalar], &[]);
-    graph.named("loss_weight", "Reshape", &[&one, &scalar], &[]);
-    for output in ["loss", "loss_weight", "w.grad"] {
-        graph.output(output);
-    }
-    graph.finish().to_bytes()
-}
-
 /// Imaginary samples, one to three workers, under ASP.
 pub(super) fn counting_job() -> JobGraph {
     let data = DataSpec { train_samples: SAMPLES, ..DataSpec::new(Source::csv("nothing.csv")) };
-    let training = Training::new(Model::ready(counting_model()), data).with(|settings: &mut Settings| {
-        settings.learning_rate = 1.0;
-        settings.policy = "asp".parse().unwrap_or_default();
-        settings.batch = 10;
-        settings.min_workers = 1;
-        // Its "gradient" counts; it is that of no loss.
-        settings.check = false;
-    });
+    let training = Training::new(Model::ready(onnx::counting(WEIGHTS).to_bytes()), data).with(
+        |settings: &mut Settings| {
+            settings.learning_rate = 1.0;
+            settings.policy = "asp".parse().unwrap_or_default();
+            settings.batch = 10;
+            settings.min_workers = 1;
+            // Its "gradient" counts; it is that of no loss.
+            settings.check = false;
+        },
+    );
     let mut job = JobGraph::new("unnamed");
     let train = job.train("train", training);
     job.snapshot("weights", &train);
