@@ -10,6 +10,7 @@
 //! - [`transport`]: what carries the bytes: TCP, a unix socket, or shared memory.
 //! - [`wire`]: frames of the tensor connection, as pure functions.
 //! - [`server`]: the process: listener, tensor threads, control service, blobs, snapshots.
+//! - [`checkpoint_file`]: a checkpoint as one file, for another job or people.
 //! - [`client`]: what workers hold; reconnects and resumes.
 //!
 //! Absent on purpose: ONNX, Redis, and every decision about who should push or wait.
@@ -17,6 +18,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("tensors travel as the memory of little-endian f32; a big-endian machine would need a copy");
 
+pub mod checkpoint_file;
 pub mod client;
 mod error;
 pub mod optim;

@@ -3,6 +3,8 @@
 //! A range that was handed out and not applied comes back and is handed out again, so each sample of each epoch is
 //! counted once, whatever workers come, go or change their batch size.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// A contiguous part of one epoch's permutation.
@@ -12,6 +14,51 @@ pub struct SampleRange {
     pub epoch: u32,
     pub start: u64,
     pub len: u32,
+}
+
+/// How far a cursor has come, whatever the number of epochs: everything before it is handed out, but for what came back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SamplePosition {
+    pub epoch: u32,
+    pub next: u64,
+    /// Ranges of lost iterations, in order.
+    pub returned: Vec<SampleRange>,
+}
+
+impl SamplePosition {
+    /// What is wrong with it for epochs of `samples` samples, in words.
+    pub fn fault(&self, samples: u64) -> Option<&'static str> {
+        let ends = |range: &SampleRange| (range.epoch, range.start.saturating_add(u64::from(range.len)));
+        let is_handed_out = |range: &SampleRange| {
+            let begun = if range.epoch < self.epoch { samples } else { self.next };
+            range.len > 0 && range.epoch <= self.epoch && ends(range).1 <= begun
+        };
+        if self.next >= samples.max(1) {
+            return Some("its next sample lies beyond the epoch");
+        }
+        if !self.returned.iter().all(is_handed_out) {
+            return Some("a range that came back was never handed out");
+        }
+        let apart = self.returned.windows(2).all(|pair| ends(&pair[0]) <= (pair[1].epoch, pair[1].start));
+        (!apart).then_some("ranges that came back overlap")
+    }
+
+    /// Samples handed out and not taken back, of epochs of `samples`.
+    pub fn handed_out(&self, samples: u64) -> u64 {
+        let begun = samples.saturating_mul(u64::from(self.epoch)).saturating_add(self.next);
+        begun.saturating_sub(self.returned.iter().map(|range| u64::from(range.len)).sum())
+    }
+
+    /// The same for each epoch of which some are, and some are not, and how many epochs are handed out whole.
+    pub fn handed_out_by_epoch(&self, samples: u64) -> (BTreeMap<u32, u64>, u32) {
+        let mut partial = BTreeMap::from([(self.epoch, self.next)]);
+        for range in &self.returned {
+            *partial.entry(range.epoch).or_insert(samples) -= u64::from(range.len);
+        }
+        let whole = self.epoch - partial.range(..self.epoch).count() as u32;
+        partial.retain(|_, handed_out| *handed_out > 0);
+        (partial, whole)
+    }
 }
 
 /// Hands out every sample of every epoch once.
@@ -29,6 +76,17 @@ impl SampleCursor {
     /// At the first sample of the first of `epochs` passes over `samples` samples, those that an epoch trains on.
     pub fn new(samples: u64, epochs: u32) -> Self {
         Self { samples, epochs, epoch: 0, next: 0, returned: Vec::new() }
+    }
+
+    /// At a position that has no [fault](SamplePosition::fault) for as many samples.
+    pub fn at(samples: u64, epochs: u32, position: SamplePosition) -> Self {
+        let SamplePosition { epoch, next, returned } = position;
+        Self { samples, epochs, epoch, next, returned }
+    }
+
+    /// How far it has come.
+    pub fn position(&self) -> SamplePosition {
+        SamplePosition { epoch: self.epoch, next: self.next, returned: self.returned.clone() }
     }
 
     /// The next range of at most `batch` samples; returned ranges first, never across an epoch.
@@ -126,6 +184,35 @@ mod tests {
     }
 
     #[test]
+    fn a_position_that_no_cursor_can_have_is_refused_with_the_reason_table() {
+        let returned = |ranges: &[(u32, u64, u32)]| {
+            ranges.iter().map(|&(epoch, start, len)| SampleRange { epoch, start, len }).collect()
+        };
+        #[rustfmt::skip]
+        let cases = [
+            (2, 4,  returned(&[(0, 6, 4), (1, 0, 4), (2, 0, 4)]), None),
+            (0, 0,  returned(&[]),                                None),
+            (0, 10, returned(&[]),                                Some("beyond the epoch")),
+            (1, 4,  returned(&[(1, 2, 3)]),                       Some("never handed out")),
+            (1, 4,  returned(&[(2, 0, 1)]),                       Some("never handed out")),
+            (1, 4,  returned(&[(0, 8, 3)]),                       Some("never handed out")),
+            (1, 4,  returned(&[(0, u64::MAX, 3)]),                Some("never handed out")),
+            (1, 4,  returned(&[(0, 0, 0)]),                       Some("never handed out")),
+            (1, 4,  returned(&[(0, 0, 4), (0, 3, 1)]),            Some("overlap")),
+            (1, 4,  returned(&[(1, 0, 1), (0, 3, 1)]),            Some("overlap")),
+        ];
+        for (epoch, next, returned, expected) in cases {
+            let position = SamplePosition { epoch, next, returned };
+            let fault = position.fault(10);
+            assert_eq!(fault.is_some(), expected.is_some(), "{position:?}: {fault:?}");
+            assert!(
+                fault.unwrap_or_default().contains(expected.unwrap_or_default()),
+                "{position:?}: {fault:?}"
+            );
+        }
+    }
+
+    #[test]
     fn permutations_differ_by_epoch_and_seed_and_repeat() {
         assert_eq!(permutation(1, 0, 100), permutation(1, 0, 100));
         assert_ne!(permutation(1, 0, 100), permutation(1, 1, 100));
@@ -142,7 +229,7 @@ mod tests {
         ) {
             let mut cursor = SampleCursor::new(samples, epochs);
             let mut seen = vec![0u32; (samples * u64::from(epochs)) as usize];
-            let mut apply = |r: SampleRange| {
+            let apply = |seen: &mut [u32], r: SampleRange| {
                 for i in 0..u64::from(r.len) {
                     seen[(u64::from(r.epoch) * samples + r.start + i) as usize] += 1;
                 }
@@ -150,12 +237,25 @@ mod tests {
             for (batch, lost) in moves {
                 match cursor.take(batch) {
                     Some(range) if lost => cursor.put_back(range),
-                    Some(range) => apply(range),
+                    Some(range) => apply(&mut seen, range),
                     None => break,
                 }
             }
+            // Another training goes on where this one was, with as many epochs as it likes.
+            let position = cursor.position();
+            prop_assert_eq!(position.fault(samples), None);
+            prop_assert_eq!(position.handed_out(samples), cursor.handed_out());
+            let (partial, whole) = position.handed_out_by_epoch(samples);
+            for (epoch, seen) in (0..).zip(seen.chunks(samples as usize)) {
+                let counted = seen.iter().map(|&n| u64::from(n)).sum::<u64>();
+                let is_whole = epoch < position.epoch && !partial.contains_key(&epoch) && counted > 0;
+                prop_assert_eq!(counted, partial.get(&epoch).copied().unwrap_or(if is_whole { samples } else { 0 }));
+            }
+            let complete = seen.chunks(samples as usize).filter(|seen| seen.iter().all(|&n| n == 1)).count();
+            prop_assert_eq!(whole as usize, complete);
+            let mut cursor = SampleCursor::at(samples, epochs, position);
             while let Some(range) = cursor.take(7) {
-                apply(range);
+                apply(&mut seen, range);
             }
             prop_assert!(seen.iter().all(|&n| n == 1));
         }

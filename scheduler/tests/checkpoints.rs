@@ -9,7 +9,7 @@ use syncline_scheduler::{
     },
     ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
     sim::{ControlPlane, Shell, training, training_job},
-    spec::CheckpointSpec,
+    spec::{CheckpointSpec, ResumeSpec, StepRun, TrainSpec},
 };
 
 const MINUTE_US: u64 = 60_000_000;
@@ -57,11 +57,15 @@ struct World {
 impl World {
     /// Trains `epochs` epochs of 10 samples in batches of one, with a checkpoint every minute.
     fn new(policy: &str, epochs: u32, keeps_files: bool) -> Self {
-        let shell = Recorder { keeps_files, ..Recorder::default() };
-        let mut world = Self { plane: ControlPlane::new(1, shell), now_us: 1_000_000, hand: VecDeque::new() };
         let mut train = training(policy.parse().unwrap(), 10, 1);
         (train.epochs, train.ahead) = (epochs, Some(2));
         train.checkpoint = NonZeroU32::new(60).map(CheckpointSpec::every_s);
+        Self::of(train, keeps_files)
+    }
+
+    fn of(train: TrainSpec, keeps_files: bool) -> Self {
+        let shell = Recorder { keeps_files, ..Recorder::default() };
+        let mut world = Self { plane: ControlPlane::new(1, shell), now_us: 1_000_000, hand: VecDeque::new() };
         world.give(Input::WorkerJoined { worker: WORKER, about: WorkerInfo::default() });
         let spec = Box::new(training_job(train));
         world.give(Input::Submit(Submission { spec, nonce: 5, replace: false }));
@@ -257,6 +261,50 @@ fn a_shard_that_cannot_read_its_part_brings_the_checkpoint_before_and_then_the_e
     world.give(unusable(&world));
     let failed = matches!(world.job().phase(), Phase::Failed { code, .. } if code == "E439");
     assert!(failed, "{:?}", world.job().phase());
+}
+
+#[test]
+fn a_job_that_lost_its_parameters_before_its_first_checkpoint_begins_anew() {
+    let mut world = World::new("bsp", 2, true);
+    world.report();
+    world.crash();
+    assert_eq!((world.job().generation().life(), world.samples()), (2, 0));
+    assert_eq!(world.job().counters().samples_rolled_back, 1);
+    while *world.job().phase() == Phase::Running {
+        world.report();
+    }
+    assert_eq!((world.job().phase(), world.samples()), (&Phase::Done, 20));
+}
+
+#[test]
+fn another_job_goes_on_from_a_checkpoint_with_more_epochs_and_counts_each_sample_once() {
+    for policy in ["asp", "bsp", "elastic-bsp:5"] {
+        let mut before = World::new(policy, 2, true);
+        before.rest();
+        let newest = *before.job().checkpoint_numbers().last().unwrap();
+        let kept = before.job().kept_checkpoint(None).unwrap();
+        assert_eq!(kept.resume, before.job().kept_checkpoint(Some(newest)).unwrap().resume);
+        assert!(before.job().kept_checkpoint(Some(newest + 1)).is_none());
+        let ResumeSpec { job, iterations, .. } = &kept.resume;
+        assert_eq!((job, *iterations, kept.resume.samples()), (&id(), before.samples(), before.samples()));
+
+        let mut train = before.job().train().clone();
+        let elements = train.model.layout.trained_elements();
+        train.epochs = 3;
+        let steps = vec![StepRun { elements, steps: *iterations }];
+        train.resume = Some(ResumeSpec { steps, ..kept.resume });
+        let mut world = World::of(train, true);
+        assert_eq!((world.samples(), world.has_told("started")), (before.samples(), 1));
+        // What it goes back to before its own first checkpoint is where it began.
+        world.report();
+        world.crash();
+        assert_eq!((world.samples(), world.job().counters().samples_rolled_back), (before.samples(), 1));
+        while *world.job().phase() == Phase::Running {
+            world.report();
+        }
+        assert_eq!((world.job().phase(), world.samples()), (&Phase::Done, 30), "{policy}");
+        assert_eq!(world.job().counters().done, 30, "{policy}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use syncline_scheduler::{
     core::{BarrierExplanation, KeptExplanations, TaskExplanation},
     graph::TaskId,
     ids::{JobId, ShardIndex, Superstep},
-    spec::JobSpec,
+    spec::{JobSpec, ResumeSpec},
     tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
 
@@ -110,6 +110,8 @@ pub enum EngineFault {
     NotOver { job: JobId, state: String },
     #[error("[E144] job {job} trains: only jobs of general tasks can be paused")]
     NotPausable { job: JobId },
+    #[error("[E146] job {job} has no complete checkpoint{wanted}{kept}")]
+    NoCheckpoint { job: JobId, wanted: String, kept: String },
     #[error("[E142] shard {shard} cannot do that: {cause}")]
     Shard { shard: ShardIndex, cause: String },
     #[error("[E141] shard {shard} is served by another process, at {address}")]
@@ -145,10 +147,22 @@ impl EngineFault {
                 "give this process another --shard, or stop the other one; each shard is served by one process"
             }
             Self::NotPausable { .. } => "cancel it: its weights are kept, and a new job can begin with them",
+            Self::NoCheckpoint { .. } => {
+                "a training keeps checkpoints with `checkpoint` in its settings, and drops them when it is done: `syncline status JOB` shows the newest"
+            }
             Self::Shard { .. } => "see the log of that shard",
             Self::Unreadable { .. } => "it was written by another release; use that one",
         }
     }
+}
+
+/// A complete checkpoint of a training.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointParts {
+    /// What a training that goes on from it has to know, but for the optimizer's steps, which are in the parts.
+    pub resume: ResumeSpec,
+    /// Digests of the blobs with the parts of the shards, in order.
+    pub parts: Vec<String>,
 }
 
 /// Calls of clients.
@@ -183,6 +197,9 @@ pub trait ClientService {
     async fn delete(job: JobId) -> Result<(), EngineFault>;
     /// Removes blobs that no job names and that came, or were asked for, longer ago than this.
     async fn gc(older_than_s: u64) -> Result<Collected, EngineFault>;
+    /// A complete checkpoint of a training, the newest or the one of this number: each shard keeps its part as a blob for
+    /// a while, from where the caller fetches it.
+    async fn checkpoint(job: JobId, number: Option<u64>) -> Result<CheckpointParts, EngineFault>;
     /// Every job known, newest last.
     async fn jobs() -> Result<Vec<JobFields>, EngineFault>;
     async fn job(job: JobId) -> Result<JobRecord, EngineFault>;

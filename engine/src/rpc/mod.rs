@@ -16,8 +16,8 @@ mod worker;
 
 pub use addresses::{EngineAddresses, InvalidAddress};
 pub use client::{
-    ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse, EngineFault,
-    InactiveReason, JobFields, JobRecord, JobStream, StreamCursor, StreamEntry, WorkerFields,
+    CheckpointParts, ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse,
+    EngineFault, InactiveReason, JobFields, JobRecord, JobStream, StreamCursor, StreamEntry, WorkerFields,
 };
 pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect};

@@ -11,7 +11,7 @@ pub use syncline_scheduler::core::{
 };
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
-    spec::{Layout, Optimizer},
+    spec::{Layout, Optimizer, StepRun},
 };
 
 /// Everything a shard must know to hold its part of a job's parameters.
@@ -28,6 +28,8 @@ pub struct OpenJob {
     pub clip_norm: Option<f32>,
     /// Digest of the blob with the initial parameters: little-endian f32 in layout order.
     pub initial: String,
+    /// That blob is a checkpoint file: behind the parameters it holds the optimizer's state, after so many steps.
+    pub resumed: Option<Vec<StepRun>>,
     /// Begin with this checkpoint of an earlier life instead.
     pub checkpoint: Option<u64>,
 }
@@ -165,6 +167,8 @@ pub trait Shard {
         generation: Generation,
         number: u64,
     ) -> Result<u64, ShardFault>;
+    /// Keeps this shard's part of a checkpoint as a blob as well, and gives its digest. The job need not be open here.
+    async fn share_checkpoint(job: JobId, generation: Generation, number: u64) -> Result<String, ShardFault>;
     /// Removes the checkpoints of a job up to number `through` that are not among `numbers`. Without numbers and limit everything
     /// goes, and no more are written. The job need not be open here.
     async fn keep_checkpoints(

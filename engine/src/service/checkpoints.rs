@@ -6,7 +6,7 @@ use syncline_scheduler::{
 };
 
 use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher, LONG_CALL_TIMEOUT};
-use crate::rpc::{ShardClient, ShardFault, within};
+use crate::rpc::{EngineFault, ShardClient, ShardFault, within};
 
 impl EffectDispatcher {
     /// Has every shard copy its part of a job that is at rest.
@@ -47,6 +47,28 @@ impl EffectDispatcher {
                 }
             });
         }
+    }
+
+    /// Has every shard keep its part of a complete checkpoint as a blob; gives their digests, in order.
+    pub(super) async fn share_checkpoint(
+        &self,
+        job: &JobId,
+        generation: Generation,
+        number: u64,
+    ) -> Result<Vec<String>, EngineFault> {
+        let each = self.shards.indices().map(|shard| async move {
+            let share = |c: ShardClient| async move {
+                c.share_checkpoint(within(LONG_CALL_TIMEOUT), job.clone(), generation, number).await
+            };
+            let cause = match self.shards.call_if_present(shard, share).await {
+                Some(Ok(Ok(digest))) => return Ok(digest),
+                Some(Ok(Err(fault))) => fault.to_string(),
+                Some(Err(error)) => error.to_string(),
+                None => "it is not there".to_owned(),
+            };
+            Err(EngineFault::Shard { shard, cause })
+        });
+        futures::future::join_all(each).await.into_iter().collect()
     }
 
     /// Lets every shard remove what nobody needs any more. One that is away does so with the next order.

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use super::{blob_gc::collect_blobs, context::ServiceContext, worker_status::WorkerStatus};
 use crate::{
     rpc::{
-        ClientService, Collected, EngineFault, InactiveReason, JobFields, JobRecord, JobStream, StreamCursor,
-        StreamEntry, WorkerFields,
+        CheckpointParts, ClientService, Collected, EngineFault, InactiveReason, JobFields, JobRecord,
+        JobStream, StreamCursor, StreamEntry, WorkerFields,
     },
     store::keys::JobKeys,
 };
@@ -192,6 +192,24 @@ impl ClientService for ClientHandler {
     async fn gc(self, _: Context, older_than_s: u64) -> Result<Collected, EngineFault> {
         let dispatcher = self.0.dispatcher()?;
         collect_blobs(&self.0.store, &dispatcher, Duration::from_secs(older_than_s)).await
+    }
+
+    async fn checkpoint(
+        self,
+        _: Context,
+        job: JobId,
+        number: Option<u64>,
+    ) -> Result<CheckpointParts, EngineFault> {
+        let dispatcher = self.0.dispatcher()?;
+        let read = self.read(&job, "checkpoints").await?;
+        let Some(kept) = read.kept_checkpoint(number) else {
+            let wanted = number.map(|number| format!(" {number}")).unwrap_or_default();
+            let all = read.checkpoint_numbers().iter().map(u64::to_string).collect::<Vec<_>>();
+            let kept = if all.is_empty() { String::new() } else { format!("; it has {}", all.join(", ")) };
+            return Err(EngineFault::NoCheckpoint { job, wanted, kept });
+        };
+        let parts = dispatcher.share_checkpoint(&job, kept.generation, kept.resume.checkpoint).await?;
+        Ok(CheckpointParts { resume: kept.resume, parts })
     }
 
     async fn jobs(self, _: Context) -> Result<Vec<JobFields>, EngineFault> {

@@ -65,6 +65,7 @@ impl EffectDispatcher {
                 optimizer: train.shard_optimizer(),
                 clip_norm: train.shard_clip_norm(),
                 initial: train.model.initial.clone(),
+                resumed: train.resume.as_ref().map(|resume| resume.steps.clone()),
                 checkpoint,
             };
             async move {

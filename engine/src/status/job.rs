@@ -71,6 +71,9 @@ pub struct JobStatus {
     /// The task of a graph for which it trains, in words.
     #[serde(default)]
     pub trains_for: Option<String>,
+    /// The checkpoint of another job from which it went on, as `JOB/NUMBER`.
+    #[serde(default)]
+    pub resumed_from: Option<String>,
     #[serde(default)]
     pub policy: String,
     /// BLAKE3 of the forward model, which the parameter server keeps.

@@ -36,12 +36,8 @@ pub struct OptimizerState {
 impl OptimizerState {
     /// State before the first step on `elements` parameters.
     pub fn new(rule: &Optimizer, elements: usize) -> Self {
-        let (first, second) = match rule {
-            Optimizer::Sgd { .. } => (0, 0),
-            Optimizer::Momentum { .. } => (elements, 0),
-            Optimizer::Adam { .. } => (elements, elements),
-        };
-        Self { first: vec![0.0; first], second: vec![0.0; second], steps: 0 }
+        let moment = |index: u64| vec![0.0; if index < rule.moments() { elements } else { 0 }];
+        Self { first: moment(0), second: moment(1), steps: 0 }
     }
 
     /// State as it was saved.

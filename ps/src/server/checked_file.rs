@@ -45,6 +45,16 @@ pub(super) fn read_checked<T>(
     Ok(value)
 }
 
+/// The digest of a whole file that [`write_checked`] wrote, its own one included.
+pub(super) fn whole_digest(path: &Path) -> io::Result<blake3::Hash> {
+    let mut hasher = read_checked(path, |from| {
+        io::copy(from, &mut io::sink())?;
+        Ok(from.hasher.clone())
+    })?;
+    let inner = hasher.finalize();
+    Ok(hasher.update(inner.as_bytes()).finalize())
+}
+
 /// Whether a file is there and does not hold what it should, as opposed to a disk that cannot be read now.
 pub(super) fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)

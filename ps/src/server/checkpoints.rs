@@ -22,7 +22,7 @@ use tracing::warn;
 use super::{
     Shared,
     blobs::{UNFINISHED, disk_fault},
-    checked_file::{read_checked, write_checked},
+    checked_file::{read_checked, whole_digest, write_checked},
 };
 use crate::shard::{JobShard, ReplicaOp, lock};
 
@@ -100,6 +100,24 @@ pub(super) fn load(
         let cause = format!("{}: {e}", path.display());
         ShardFault::NoCheckpoint { job: order.job.clone(), number, cause }
     })
+}
+
+/// Keeps this shard's part of checkpoint `number` as a blob as well, once it is read and found whole; gives its digest.
+pub(super) fn share(
+    shared: &Shared,
+    job: &JobId,
+    generation: Generation,
+    number: u64,
+) -> Result<String, ShardFault> {
+    let path = folder_of(shared, job, generation).join(format!("{number}.{ENDING}"));
+    let digest = whole_digest(&path).map_err(|e| {
+        let cause = format!("{}: {e}", path.display());
+        ShardFault::NoCheckpoint { job: job.clone(), number, cause }
+    })?;
+    shared.blobs.link(digest.as_bytes(), &path).map_err(|e| disk_fault("link", &path, &e))?;
+    // It may be as old as the job, and is not to be collected before somebody has fetched it.
+    shared.blobs.stat_and_touch(digest.as_bytes())?;
+    Ok(digest.to_hex().to_string())
 }
 
 /// Removes what has a number up to `through` that is not among `numbers`. What is newer stays: an order may be late. Without

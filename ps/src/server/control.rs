@@ -228,6 +228,16 @@ impl Shard for Control {
         .await
     }
 
+    async fn share_checkpoint(
+        self,
+        _: Context,
+        job: JobId,
+        generation: Generation,
+        number: u64,
+    ) -> Result<String, ShardFault> {
+        self.blocking(move |s| checkpoints::share(s, &job, generation, number)).await
+    }
+
     async fn keep_checkpoints(
         self,
         _: Context,

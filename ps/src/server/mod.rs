@@ -10,6 +10,7 @@
 
 mod announce;
 mod blob_mirror;
+mod blob_source;
 mod blobs;
 mod checked_file;
 mod checkpoints;

@@ -1,24 +1,16 @@
 //! Loading this shard's part of the parameters when a job opens.
 
-use std::{
-    collections::HashSet,
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
-    time::Duration,
-};
+use std::{collections::HashSet, io};
 
 use syncline_engine::rpc::{OpenJob, ShardFault};
-use syncline_scheduler::{ids::EngineEpoch, spec::ElementRange};
-
-use super::{Shared, blobs::disk_fault, checkpoints};
-use crate::{
-    client::{Link, LinkError, digest_from_hex},
-    shard::JobShard,
-    wire::Digest,
+use syncline_scheduler::{
+    ids::EngineEpoch,
+    spec::{ElementRange, Optimizer, StepRun},
 };
 
-/// Bounds connecting to a peer and every wait for its bytes.
-const PEER_LIMIT: Duration = Duration::from_secs(10);
+use super::{Shared, blob_source::BlobSource, checkpoints};
+use crate::{checkpoint_file::Sections, shard::JobShard};
+
 /// Longest header that the safetensors format allows.
 const MAX_SAFETENSORS_HEADER: u64 = 100_000_000;
 
@@ -29,22 +21,23 @@ pub(super) fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Resu
     if let Some(number) = order.checkpoint {
         return checkpoints::load(shared, order, range, epoch, number);
     }
-    let digest = digest_from_hex(&order.initial).map_err(|e| ShardFault::Invalid { what: e.to_string() })?;
-    let part = BlobRange { digest, elements, range };
-    let mut source = open_source(shared, order, part)?;
-    JobShard::read(order, range, epoch, &mut source).map_err(|e| ShardFault::Io {
+    let mut blob = BlobSource::find(shared, &order.initial, &order.shards)?;
+    let sections = sections(blob.bytes(), blob.start(), order)?;
+    let mut load = || -> io::Result<JobShard> {
+        let shard = JobShard::read(order, range, epoch, &mut blob.read(sections.values(range))?)?;
+        if let Some(runs) = &order.resumed {
+            let mut moments = Vec::new();
+            for index in 0..order.optimizer.moments() {
+                moments.push(shard.read_moment(&mut blob.read(sections.moment(index, range))?)?);
+            }
+            shard.restore_optimizer(runs, moments);
+        }
+        Ok(shard)
+    };
+    load().map_err(|cause| ShardFault::Io {
         what: format!("cannot load {} parameters of job {}", range.len(), order.job),
-        cause: e.to_string(),
+        cause: cause.to_string(),
     })
-}
-
-/// A range of the values in a blob.
-#[derive(Clone, Copy)]
-struct BlobRange {
-    digest: Digest,
-    /// Of the whole job.
-    elements: u64,
-    range: ElementRange,
 }
 
 /// Elements of the layout, if the order makes sense.
@@ -65,81 +58,71 @@ fn check(order: &OpenJob) -> Result<u64, ShardFault> {
     if order.clip_norm.is_some_and(|norm| !(norm.is_finite() && norm > 0.0)) {
         return invalid("a norm to clip to that is no positive number");
     }
+    let trained = order.layout.trained_elements();
+    let covered = |runs: &[StepRun]| {
+        runs.iter().try_fold(0u64, |sum, run| sum.checked_add(run.elements)) == Some(trained)
+    };
+    if !order.resumed.as_deref().is_none_or(covered) {
+        return invalid("steps of an optimizer that do not cover the trained parameters");
+    }
     match order.optimizer.fault() {
         Some(fault) => invalid(&fault),
         None => Ok(elements),
     }
 }
 
-/// The blob from the first shard that has it, positioned at the first byte of `part`.
-fn open_source(shared: &Shared, order: &OpenJob, part: BlobRange) -> Result<Box<dyn Read>, ShardFault> {
-    if let Some(total) = shared.blobs.stat(&part.digest)? {
-        let path = shared.blobs.path(&part.digest);
-        let io = |e: io::Error| disk_fault("read", &path, &e);
-        let mut file = File::open(&path).map_err(io)?;
-        let mut start = [0; 8];
-        file.read_exact(&mut start[..total.min(8) as usize]).map_err(io)?;
-        let offset = data_offset(total, start, part.elements)?;
-        file.seek(SeekFrom::Start(offset + part.range.start * 4)).map_err(io)?;
-        return Ok(Box::new(file));
-    }
-    let mut unreachable = None;
-    for address in &order.shards {
-        match open_peer_source(shared, address, part) {
-            Ok(Some(link)) => return Ok(Box::new(link.into_body())),
-            Ok(None) => {}
-            Err(LinkError::Fault(fault)) => return Err(fault),
-            Err(error) => unreachable = Some((address, error)),
-        }
-    }
-    match unreachable {
-        Some((address, error)) => Err(ShardFault::PeerAway {
-            digest: order.initial.clone(),
-            address: address.clone(),
-            cause: error.into_error(address).to_string(),
-        }),
-        None => Err(ShardFault::MissingBlob { digest: order.initial.clone() }),
-    }
-}
-
-fn open_peer_source(shared: &Shared, address: &str, part: BlobRange) -> Result<Option<Link>, LinkError> {
-    let BlobRange { digest, elements, range } = part;
-    let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
-    let Some(total) = link.stat_blob(digest)? else { return Ok(None) };
-    let mut start = [0; 8];
-    let head = total.min(8);
-    link.ask_blob(digest, 0, head)?;
-    link.read_body(&mut start[..head as usize])?;
-    let offset = data_offset(total, start, elements).map_err(LinkError::Fault)?;
-    link.ask_blob(digest, offset + range.start * 4, range.len() * 4)?;
-    Ok(Some(link))
-}
-
-/// Where the values begin: at once in a blob of plain values, behind its header in one of our snapshots, which
-/// keeps them in layout order too. Anything else has the wrong length.
-fn data_offset(total: u64, start: [u8; 8], elements: u64) -> Result<u64, ShardFault> {
-    let data = elements * size_of::<f32>() as u64;
+/// Where the numbers lie: at once in a blob of plain values, behind its header in one of our own files, which keep the values
+/// in layout order too. Anything else has the wrong length.
+fn sections(total: u64, start: [u8; 8], order: &OpenJob) -> Result<Sections, ShardFault> {
+    let optimizer = if order.resumed.is_some() { order.optimizer } else { Optimizer::sgd() };
+    let at = |data| Sections::new(data, &order.layout, &optimizer);
     let header = u64::from_le_bytes(start);
-    if total == data {
-        return Ok(0);
-    }
-    if header <= MAX_SAFETENSORS_HEADER && total == 8 + header + data {
-        return Ok(8 + header);
-    }
-    let what =
-        format!("initial parameters of {total} bytes, expected {data}: the model and the layout differ");
-    Err(ShardFault::Invalid { what })
+    let plain = at(0).filter(|sections| sections.end() == total);
+    let behind_header = || (header <= MAX_SAFETENSORS_HEADER).then(|| at(8 + header)).flatten();
+    plain.or_else(|| behind_header().filter(|sections| sections.end() == total)).ok_or_else(|| {
+        let expected = at(0).map_or(0, |sections| sections.end());
+        let what = format!(
+            "initial parameters of {total} bytes, expected {expected}: the model and the layout differ"
+        );
+        ShardFault::Invalid { what }
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::{
+        ids::{Generation, ShardIndex},
+        spec::{Layout, Parameter},
+    };
+
     use super::*;
 
     #[test]
-    fn values_begin_at_once_or_behind_a_snapshot_header() {
-        assert_eq!(data_offset(40, [0; 8], 10), Ok(0));
-        assert_eq!(data_offset(40 + 8 + 64, 64u64.to_le_bytes(), 10), Ok(72));
-        assert!(data_offset(41, [0; 8], 10).is_err());
-        assert!(data_offset(40 + 8 + 64, 65u64.to_le_bytes(), 10).is_err());
+    fn values_begin_at_once_or_behind_a_header_and_the_optimizers_state_only_where_it_is_expected() {
+        let order = OpenJob {
+            job: "digits".parse().unwrap(),
+            generation: Generation(1),
+            shard: ShardIndex(0),
+            shards: vec!["a:1".into()],
+            layout: Layout(vec![Parameter::trained("w", vec![6]), Parameter::buffer("m", vec![4])]),
+            optimizer: Optimizer::adam(),
+            clip_norm: None,
+            initial: String::new(),
+            resumed: None,
+            checkpoint: None,
+        };
+        let resumed = OpenJob { resumed: Some(vec![StepRun { elements: 6, steps: 1 }]), ..order.clone() };
+        let begin = |order: &OpenJob, bytes: u64, header: u64| {
+            let sections = sections(bytes, header.to_le_bytes(), order).ok()?;
+            Some(sections.values(ElementRange { start: 0, end: 0 }).offset)
+        };
+        assert_eq!(begin(&order, 40, 0), Some(0));
+        assert_eq!(begin(&order, 8 + 64 + 40, 64), Some(72));
+        assert_eq!(begin(&order, 41, 0), None);
+        assert_eq!(begin(&order, 8 + 64 + 40, 65), None);
+        assert_eq!(begin(&order, 8 + 64 + 40 + 48, 64), None);
+        assert_eq!(begin(&resumed, 8 + 64 + 40 + 48, 64), Some(72));
+        assert_eq!(begin(&resumed, 8 + 64 + 40, 64), None);
+        assert_eq!(begin(&resumed, 8 + 64 + 40 + 48, u64::MAX), None);
     }
 }

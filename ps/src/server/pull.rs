@@ -225,6 +225,7 @@ mod tests {
             optimizer: Optimizer::Sgd { weight_decay: 0.0 },
             clip_norm: None,
             initial: String::new(),
+            resumed: None,
             checkpoint: None,
         };
         let mut bytes: &[u8] = bytemuck::cast_slice(values);

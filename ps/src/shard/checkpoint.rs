@@ -155,6 +155,48 @@ impl JobShard {
     }
 }
 
+/// What one shard has written of a checkpoint, read by somebody who is no shard.
+pub(crate) struct CheckpointPart<'a> {
+    head: CheckpointHead,
+    chunks: std::vec::IntoIter<ChunkHeader>,
+    numbers: &'a [u8],
+}
+
+impl<'a> CheckpointPart<'a> {
+    /// Reads the head of what [`CheckpointCopy::write`] wrote.
+    pub(crate) fn read(mut bytes: &'a [u8]) -> io::Result<Self> {
+        let mut head: CheckpointHead = read_head(&mut bytes, MAGIC, "checkpoint")?;
+        let chunks = std::mem::take(&mut head.chunks).into_iter();
+        Ok(Self { head, chunks, numbers: bytes })
+    }
+
+    pub(crate) fn job(&self) -> &JobId {
+        &self.head.job
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.head.number
+    }
+
+    pub(crate) fn optimizer(&self) -> Optimizer {
+        self.head.optimizer
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.head.layout
+    }
+
+    /// Where its first parameter lies in the layout.
+    pub(crate) fn start(&self) -> u64 {
+        self.head.start
+    }
+
+    /// The next slice of the parameters.
+    pub(crate) fn next_chunk(&mut self) -> io::Result<Option<Chunk>> {
+        self.chunks.next().map(|head| Chunk::read(&head, &mut self.numbers)).transpose()
+    }
+}
+
 impl CheckpointCopy {
     /// Writes it: a head, then values, first and second moments of each chunk.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {

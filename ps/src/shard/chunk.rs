@@ -44,7 +44,7 @@ impl ChunkHeader {
 }
 
 /// One slice of a job's parameters.
-pub(super) struct Chunk {
+pub(crate) struct Chunk {
     values: Vec<f32>,
     /// How many of the values the optimizer moves; those behind are buffers.
     trained: usize,
@@ -62,8 +62,22 @@ impl Chunk {
         Self { values, trained, optimizer_state, round: Vec::new(), weight: 0.0 }
     }
 
-    pub(super) fn values(&self) -> &[f32] {
+    pub(crate) fn values(&self) -> &[f32] {
         &self.values
+    }
+
+    /// How many of the values the optimizer moves.
+    pub(crate) fn trained(&self) -> usize {
+        self.trained
+    }
+
+    pub(crate) fn optimizer_state(&self) -> &OptimizerState {
+        &self.optimizer_state
+    }
+
+    /// The optimizer goes on with this state, which has the size that it has.
+    pub(super) fn restore_optimizer(&mut self, state: OptimizerState) {
+        self.optimizer_state = state;
     }
 
     /// A copy of its values and the optimizer's state, without the round. Fails if there is no memory for it.

@@ -37,10 +37,12 @@ mod replica_op;
 #[cfg(test)]
 mod replica_tests;
 mod replicate;
+mod resumed;
 mod saved;
 mod sealed;
 
 pub use checkpoint::CheckpointCopy;
+pub(crate) use checkpoint::CheckpointPart;
 pub use chunk::{CHUNK_BYTES, CHUNK_ELEMENTS};
 pub use fence::EpochFence;
 pub use job::JobShard;

@@ -30,6 +30,7 @@ fn job() -> JobShard {
         optimizer: Optimizer::adam(),
         clip_norm: Some(0.5),
         initial: String::new(),
+        resumed: None,
         checkpoint: None,
     };
     let values: Vec<f32> = (0..ELEMENTS).map(|n| (n % 7) as f32).collect();

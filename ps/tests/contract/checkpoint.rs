@@ -4,10 +4,14 @@ use std::{fs, path::PathBuf};
 
 use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, layout};
 use syncline_engine::rpc::{OpenJob, ShardFault, ShardState};
-use syncline_ps::client::{PushHeader, ReadCondition};
+use syncline_ps::{
+    checkpoint_file::{CheckpointAbout, write_checkpoint_file},
+    client::{PushHeader, ReadCondition},
+};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation},
-    spec::Optimizer,
+    samples::SamplePosition,
+    spec::{Optimizer, ResumeSpec, StepRun},
 };
 
 /// Three chunks and a bit on each of two shards.
@@ -195,4 +199,55 @@ fn a_file_of_another_number_is_not_taken() {
     fs::copy(path_of(&rig, 0, 0), path_of(&rig, 0, 1)).unwrap();
     let refused = restore(&rig, 0, 1, &initial).unwrap_err();
     assert!(refused.to_string().contains("it is checkpoint 0 of job"), "{refused}");
+}
+
+#[test]
+fn a_job_that_goes_on_from_a_file_on_other_shards_ends_in_the_same_bits_as_what_never_stopped() {
+    let unbroken = Rig::start(2);
+    opened(&unbroken);
+    push_all(&unbroken, FIRST, &[1, 2, 3, 4]);
+
+    let rig = Rig::start(2);
+    opened(&rig);
+    push_all(&rig, FIRST, &[1, 2]);
+    keep_as(&rig, 7);
+    let parts: Vec<Vec<u8>> = (0..2).map(|shard| rig.shared_checkpoint(shard, 7)).collect();
+    let file = file_of(&parts, 7).unwrap();
+    let about = CheckpointAbout::read(&file).unwrap();
+    assert_eq!((&about.layout, about.optimizer), (&layout(ELEMENTS), ADAM));
+    assert_eq!(about.resume.steps, [StepRun { elements: ELEMENTS, steps: 2 }]);
+
+    for shards in [1, 3] {
+        let other = Rig::start(shards);
+        let initial = other.blobs().put(&other.addresses()[0], &file).unwrap();
+        for shard in 0..shards {
+            let resumed = Some(about.resume.steps.clone());
+            let order = OpenJob { optimizer: ADAM, resumed, ..other.order(shard, ELEMENTS, &initial) };
+            other.open_one(EPOCH, order).unwrap();
+        }
+        push_all(&other, FIRST, &[3, 4]);
+        assert!(values(&other, FIRST) == values(&unbroken, FIRST), "{shards} shards");
+    }
+    for (what, parts) in [("one part alone", &parts[..1]), ("in another order", &[parts[1].clone()])] {
+        assert!(file_of(parts, 7).is_err(), "{what}");
+    }
+    assert!(file_of(&parts, 8).is_err(), "another checkpoint");
+}
+
+/// The file of checkpoint `number` from what the shards have shared.
+fn file_of(parts: &[Vec<u8>], number: u64) -> std::io::Result<Vec<u8>> {
+    let resume = ResumeSpec {
+        job: "digits".parse().unwrap(),
+        checkpoint: number,
+        epoch_samples: 10,
+        seed: 0,
+        position: SamplePosition { epoch: 0, next: 2, returned: Vec::new() },
+        iterations: 2,
+        iterations_torn: 0,
+        samples_torn: 0,
+        steps: Vec::new(),
+    };
+    let mut file = std::io::Cursor::new(Vec::new());
+    write_checkpoint_file(resume, parts.iter().map(|part| Ok(part.clone())), &mut file)?;
+    Ok(file.into_inner())
 }

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     change_set::{ChangeSet, MetricsWindow},
-    checkpoints::Checkpoints,
+    checkpoints::{Checkpoints, Progress},
     effects::Effect,
     member::{Member, Membership},
     recent_rate::RecentRate,
-    records::{Counters, CurveSampling, JobState, Phase, Task, TaskBody},
+    records::{CurveSampling, JobState, Phase, Task, TaskBody},
     superstep::{SuperstepPhase, SuperstepState},
     worker_protocol::{Assignment, GradientUse, TaskKey, Work},
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
     ids::{Generation, Incarnation, JobId, NodeName, Superstep},
-    samples::{SampleCursor, SampleRange},
+    samples::SampleRange,
     spec::{JobSpec, NodeKind, TrainSpec},
     sync::{Aggregation, Clocks, EndRule, Policy},
 };
@@ -62,20 +62,21 @@ impl Job {
     /// A job that was just submitted. `spec` has passed [`JobSpec::validate`].
     pub(super) fn new(spec: JobSpec, nonce: u32, shards: u32, now_us: u64) -> Self {
         let (_, train) = spec.train().expect("a validated job has a training node");
+        let Progress { cursor, counters, counted, epochs_complete, loss } = Progress::at_begin(train);
         let state = JobState {
             phase: Phase::Queued,
             generation: Generation::first(nonce),
             shards,
             policy: Policy::new(train.policy),
-            cursor: SampleCursor::new(train.epoch_samples(), train.epochs),
+            cursor,
             next_superstep: Superstep(0),
             clock_revision: 0,
             closed: 0,
-            counters: Counters::default(),
+            counters,
             recent_rate: RecentRate::default(),
-            counted: BTreeMap::new(),
-            epochs_complete: 0,
-            loss: None,
+            counted,
+            epochs_complete,
+            loss,
             submitted_us: now_us,
             started_us: None,
             opened_us: None,
@@ -140,8 +141,14 @@ impl Job {
         &self.spec.id
     }
 
-    pub(super) fn train(&self) -> &TrainSpec {
+    /// How it trains.
+    pub fn train(&self) -> &TrainSpec {
         self.spec.train().expect("a validated job has a training node").1
+    }
+
+    /// The checkpoint of another job from which it went on, as `JOB/NUMBER`.
+    pub(super) fn resumed_from(&self) -> Option<String> {
+        self.train().resume.as_ref().map(|resume| format!("{}/{}", resume.job, resume.checkpoint))
     }
 
     pub(super) fn train_node(&self) -> &NodeName {

@@ -38,7 +38,7 @@ mod superstep;
 mod tasks;
 mod worker_protocol;
 
-pub use checkpoints::Checkpoints;
+pub use checkpoints::{Checkpoints, KeptCheckpoint};
 pub use commit::{
     CLOSED_SUPERSTEPS_KEPT, CURVE_POINTS, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT,
     GraphChanges,

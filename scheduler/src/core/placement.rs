@@ -121,6 +121,7 @@ impl Core {
             Phase::Opening => {
                 return Some(match job.state.checkpoints.restored {
                     Some(number) => format!("the shards, which go back to checkpoint {number}"),
+                    None if job.generation().life() > 1 => "the shards, which begin anew".into(),
                     None => "the shards, which load its parameters".into(),
                 });
             }

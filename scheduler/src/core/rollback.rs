@@ -1,5 +1,5 @@
 //! A shard came back without the parameters that it held: the job goes back to its newest checkpoint, in a new life of its
-//! parameters, and trains on from there.
+//! parameters, and trains on from there. One that is to keep checkpoints and has none yet begins anew.
 //!
 //! Everything that was done since is undone, on all shards: they open the new life with what they kept. Whatever still
 //! comes from the old life names its generation and changes nothing. Workers keep their places; their iterations are
@@ -7,7 +7,7 @@
 
 use super::{
     change_set::MetricsWindow,
-    checkpoints::Checkpoint,
+    checkpoints::{Checkpoint, Progress},
     effects::Effect,
     job::{GrantQueue, Job},
     member::{Member, Membership},
@@ -21,22 +21,27 @@ use crate::{
 };
 
 impl Job {
-    /// A part of the parameters is lost: the job goes back to its newest checkpoint, or fails where there is none.
+    /// A part of the parameters is lost: the job goes back to its newest checkpoint, or to its begin. One that keeps none fails.
     pub(super) fn parameters_lost(&mut self, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
-        match self.state.checkpoints.newest().cloned() {
-            Some(checkpoint) => self.roll_back(checkpoint, reason, now_us, effects),
-            None => {
-                let what = match self.train().checkpoint {
-                    None => "a job goes on after that only with `checkpoint` in its settings",
-                    Some(_) => "and no checkpoint was complete yet",
-                };
-                let reason = format!("{reason}; {what}");
-                self.end(Phase::Failed { code: SHARD_LOST.into(), reason }, now_us, effects);
-            }
+        if self.train().checkpoint.is_none() {
+            let reason = format!("{reason}; a job goes on after that only with `checkpoint` in its settings");
+            return self.end(Phase::Failed { code: SHARD_LOST.into(), reason }, now_us, effects);
         }
+        self.roll_back_to_newest(reason, now_us, effects);
     }
 
-    /// The checkpoint that is being restored cannot be used: the one before it is.
+    fn roll_back_to_newest(&mut self, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
+        let target = match self.state.checkpoints.newest().cloned() {
+            Some(Checkpoint { number, progress, .. }) => {
+                RollBackTarget { checkpoint: Some(number), progress }
+            }
+            None => RollBackTarget { checkpoint: None, progress: Progress::at_begin(self.train()) },
+        };
+        self.roll_back(target, reason, now_us, effects);
+    }
+
+    /// The checkpoint that is being restored cannot be used: the one before it is. Where there is none, hours of work would be
+    /// thrown away unasked by a job that began anew: it fails instead.
     pub(super) fn checkpoint_unusable(
         &mut self,
         code: String,
@@ -46,16 +51,16 @@ impl Job {
     ) {
         let Some(number) = self.state.checkpoints.restored else { return };
         self.state.checkpoints.complete.retain(|checkpoint| checkpoint.number < number);
-        match self.state.checkpoints.newest().cloned() {
-            Some(older) => self.roll_back(older, &reason, now_us, effects),
+        match self.state.checkpoints.newest() {
+            Some(_) => self.roll_back_to_newest(&reason, now_us, effects),
             None => self.end(Phase::Failed { code, reason }, now_us, effects),
         }
     }
 
-    fn roll_back(&mut self, to: Checkpoint, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
+    fn roll_back(&mut self, to: RollBackTarget, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
         self.revoke_all(effects);
-        let undone = self.undone_since(&to);
-        let Checkpoint { number, progress, .. } = to;
+        let RollBackTarget { checkpoint, progress } = to;
+        let undone = self.undone_since(&progress.counters);
         self.forget_graph(now_us);
         for (&worker, member) in &mut self.members {
             member.begin_anew(self.spec.train().map_or(0, |(_, train)| train.batch), now_us);
@@ -85,16 +90,19 @@ impl Job {
         state.retries.clear();
         state.recent_rate.begin_anew(now_us, state.counters.counted());
         state.checkpoints.put_off(now_us, state.epochs_complete);
-        state.checkpoints.restored = Some(number);
+        state.checkpoints.restored = checkpoint;
         self.changes.job_state = true;
-        let fields = vec![
-            ("checkpoint", number.to_string()),
+        let mut fields = vec![
             ("iterations", undone.iterations.to_string()),
             ("samples", undone.samples.to_string()),
             ("reason", reason.to_owned()),
         ];
+        fields.extend(checkpoint.map(|number| ("checkpoint", number.to_string())));
         self.event("rolled_back", now_us, fields);
-        self.wait_for(Some(format!("the shards, which go back to checkpoint {number}")));
+        self.wait_for(Some(match checkpoint {
+            Some(number) => format!("the shards, which go back to checkpoint {number}"),
+            None => "the shards, which begin anew".to_owned(),
+        }));
         effects.push(self.open_order());
     }
 
@@ -104,8 +112,8 @@ impl Job {
         Effect::OpenShards { job, generation, checkpoint: self.state.checkpoints.restored }
     }
 
-    fn undone_since(&self, checkpoint: &Checkpoint) -> Undone {
-        let (now, then) = (&self.state.counters, &checkpoint.progress.counters);
+    fn undone_since(&self, then: &Counters) -> Undone {
+        let now = &self.state.counters;
         Undone {
             iterations: (now.done + now.torn).saturating_sub(then.done + then.torn),
             samples: now.counted().saturating_sub(then.counted()),
@@ -140,6 +148,13 @@ impl Job {
         self.metrics = MetricsWindow::default();
         self.grant_queue = GrantQueue::default();
     }
+}
+
+/// Where a job goes back to.
+struct RollBackTarget {
+    /// `None`: to its begin.
+    checkpoint: Option<u64>,
+    progress: Progress,
 }
 
 /// What a roll back undoes.

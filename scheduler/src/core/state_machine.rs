@@ -330,15 +330,12 @@ impl Core {
 }
 
 /// Whether some worker may serve another job after these effects. One that was still to be sealed is gone from a job that
-/// goes back to a checkpoint.
+/// goes back.
 fn frees_workers(effects: &[Effect]) -> bool {
-    let frees = |effect: &Effect| {
-        matches!(
-            effect,
-            Effect::CloseShards { .. }
-                | Effect::DismissWorker { .. }
-                | Effect::OpenShards { checkpoint: Some(_), .. }
-        )
+    let frees = |effect: &Effect| match effect {
+        Effect::CloseShards { .. } | Effect::DismissWorker { .. } => true,
+        Effect::OpenShards { generation, .. } => generation.life() > 1,
+        _ => false,
     };
     effects.iter().any(frees)
 }

@@ -1,6 +1,7 @@
 //! The summary of a job in the store: plain numbers and words, for people.
 
 use super::{checkpoints::Checkpoint, job::Job, records::Phase};
+use crate::spec::ResumeSpec;
 
 /// Fields of a hash, by name.
 type Fields = Vec<(&'static str, String)>;
@@ -37,6 +38,7 @@ impl Job {
             ("excluded", self.exclusions()),
             ("trains_for", state.trains_for.as_ref().map(ToString::to_string).unwrap_or_default()),
             ("policy", train.policy.to_string()),
+            ("resumed_from", self.resumed_from().unwrap_or_default()),
             ("model_digest", train.model.forward.clone()),
             ("generation", state.generation.life().to_string()),
             ("workers", active.to_string()),
@@ -50,6 +52,8 @@ impl Job {
         let epoch = (counted / train.epoch_samples().max(1)).min(u64::from(train.epochs));
         let begin_us = state.started_us.unwrap_or(now_us);
         let trained_s = state.trained_us.unwrap_or(now_us).saturating_sub(begin_us) as f64 / 1e6;
+        // What another job did before this one goes on with it is no speed of this one.
+        let own = counted.saturating_sub(train.resume.as_ref().map_or(0, ResumeSpec::samples));
         let trains = state.phase == Phase::Running && state.trained_us.is_none();
         let recent = trains.then(|| format!("{:.1}", state.recent_rate.samples_per_s(now_us, counted)));
         vec![
@@ -58,7 +62,7 @@ impl Job {
             ("epochs", train.epochs.to_string()),
             ("samples_applied", counted.to_string()),
             ("samples_total", train.total_samples().to_string()),
-            ("samples_per_s", format!("{:.1}", counted as f64 / trained_s.max(1e-6))),
+            ("samples_per_s", format!("{:.1}", own as f64 / trained_s.max(1e-6))),
             ("samples_per_s_lately", recent.unwrap_or_default()),
             ("progress_ms", (state.recent_rate.progress_us() / 1000).to_string()),
             ("iterations_done", state.counters.done.to_string()),

@@ -67,6 +67,8 @@ pub enum InvalidJob {
     Setting { job: JobId, what: String },
     #[error("[E028] job {job}: batch size {batch} is larger than the training set of {samples} samples")]
     BatchTooLarge { job: JobId, batch: u32, samples: u64 },
+    #[error("[E029] job {job} cannot go on from checkpoint {checkpoint} of job {from}: {what}")]
+    CannotResume { job: JobId, from: JobId, checkpoint: u64, what: String },
 }
 
 impl JobSpec {
@@ -155,6 +157,16 @@ impl JobSpec {
         let samples = train.data.train_samples;
         if u64::from(train.batch) > samples {
             return Err(InvalidJob::BatchTooLarge { job: self.id.clone(), batch: train.batch, samples });
+        }
+        if let Some(resume) = &train.resume
+            && let Some(what) = resume.fault(train)
+        {
+            return Err(InvalidJob::CannotResume {
+                job: self.id.clone(),
+                from: resume.job.clone(),
+                checkpoint: resume.checkpoint,
+                what,
+            });
         }
         Ok(())
     }

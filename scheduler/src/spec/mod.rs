@@ -10,6 +10,7 @@ mod optimizer;
 mod policy;
 mod policy_print;
 mod policy_text;
+mod resume;
 mod train;
 
 pub use checkpoint::CheckpointSpec;
@@ -20,4 +21,5 @@ pub use optimizer::{Decay, LearningRate, Optimizer};
 pub use policy::{
     BalanceOptions, BalanceRule, DsspReading, ElasticOptions, InvalidPolicy, POLICIES, PolicyRule, PolicySpec,
 };
+pub use resume::{ResumeSpec, StepRun};
 pub use train::{DataElement, DataInput, ModelSpec, OnNan, TrainSpec};

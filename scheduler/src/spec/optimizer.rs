@@ -76,6 +76,15 @@ fn epsilon() -> f32 {
 }
 
 impl Optimizer {
+    /// How many numbers it remembers of each parameter.
+    pub fn moments(&self) -> u64 {
+        match self {
+            Self::Sgd { .. } => 0,
+            Self::Momentum { .. } => 1,
+            Self::Adam { .. } => 2,
+        }
+    }
+
     /// The first setting that lies outside its range, with the range, if any.
     pub fn fault(&self) -> Option<String> {
         let unit = |name: &str, x: f32| {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CheckpointSpec, DataSpec, Layout, LearningRate, Optimizer, PolicyRule, PolicySpec};
+use super::{CheckpointSpec, DataSpec, Layout, LearningRate, Optimizer, PolicyRule, PolicySpec, ResumeSpec};
 
 /// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,7 +13,7 @@ pub struct ModelSpec {
     pub evaluation_graph: String,
     /// The user's own model.
     pub forward: String,
-    /// Initial parameters: little-endian f32 in layout order.
+    /// Initial parameters: little-endian f32 in layout order, or a safetensors file that begins with them.
     pub initial: String,
     pub layout: Layout,
     /// The graph inputs that take data.
@@ -103,6 +103,9 @@ pub struct TrainSpec {
     /// What a lost shard brings the training back to.
     #[serde(default)]
     pub checkpoint: Option<CheckpointSpec>,
+    /// The training goes on from here; its initial parameters are a checkpoint file then.
+    #[serde(default)]
+    pub resume: Option<ResumeSpec>,
 }
 
 fn one_worker() -> u32 {

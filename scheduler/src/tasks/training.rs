@@ -150,7 +150,11 @@ impl TrainingChanges {
         set(&mut train.seed, self.seed);
         set(&mut train.min_workers, self.min_workers);
         set(&mut train.max_workers, self.max_workers);
-        set(&mut train.model.initial, self.weights.as_ref().map(|weights| weights.digest.clone()));
+        if let Some(weights) = &self.weights {
+            train.model.initial.clone_from(&weights.digest);
+            // These are weights alone, and of another training.
+            train.resume = None;
+        }
     }
 }
 

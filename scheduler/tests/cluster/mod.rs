@@ -148,8 +148,9 @@ impl Cluster {
     /// A shard is killed, and comes back with what is on its disk, as far as the job outlives that.
     fn crash(&mut self) {
         let at = self.random(self.settings.shards as usize);
-        let restorable = |store: &Store| store.has_checkpoint() || store.summary["state"] == "queued";
-        if !self.stores.values().all(restorable) {
+        let is_over =
+            |store: &Store| ["done", "failed", "canceled"].contains(&store.summary["state"].as_str());
+        if self.stores.values().any(is_over) {
             return;
         }
         self.settings.crashes -= 1;

@@ -22,7 +22,6 @@ pub struct Store {
     at_checkpoint: BTreeMap<u64, BTreeMap<(u64, TaskId), SampleRange>>,
     generation: u64,
     pub rolled_back: u64,
-    has_checkpoint: bool,
 }
 
 impl Store {
@@ -45,21 +44,16 @@ impl Store {
     /// A new life of the parameters begins with what was counted at a checkpoint.
     fn follow_rollback(&mut self, state: &Value) {
         let Some(generation) = state["generation"].as_u64() else { return };
-        let checkpoints = &state["checkpoints"];
-        self.has_checkpoint = checkpoints["complete"].as_array().is_some_and(|all| !all.is_empty());
-        if generation != self.generation
-            && let Some(number) = checkpoints["restored"].as_u64()
-        {
+        if generation != self.generation {
             let before = self.counted.len();
-            self.counted = self.at_checkpoint[&number].clone();
+            // Without any it begins anew.
+            self.counted = match state["checkpoints"]["restored"].as_u64() {
+                Some(number) => self.at_checkpoint[&number].clone(),
+                None => BTreeMap::new(),
+            };
             self.rolled_back += (before - self.counted.len()) as u64;
         }
         self.generation = generation;
-    }
-
-    /// Whether the job can go back to something.
-    pub fn has_checkpoint(&self) -> bool {
-        self.has_checkpoint
     }
 
     /// A field of the summary that is a number.

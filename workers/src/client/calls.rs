@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use syncline_engine::{
     rpc::{
-        ClientServiceClient, Collected, EngineFault, InactiveReason, JobRecord, JobStream, StreamCursor,
-        StreamEntry, within,
+        CheckpointParts, ClientServiceClient, Collected, EngineFault, InactiveReason, JobRecord, JobStream,
+        StreamCursor, StreamEntry, within,
     },
     status::{EngineStatus, Entry, JobEvent, JobStatus, JobView, LiveWorker, MetricsPoint},
 };
@@ -30,6 +30,8 @@ const WAIT_LIMIT: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Removing files takes a while where there are many.
 const GC_TIMEOUT: Duration = Duration::from_secs(120);
+/// Shards read their parts whole before they share them.
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long one poll may take: a person who watches wants to know that nothing answers.
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -139,6 +141,19 @@ impl Client {
     pub async fn gc(&self, older_than: Duration) -> Result<Collected, ClientError> {
         let older_than_s = older_than.as_secs();
         self.once(|c| async move { c.gc(within(GC_TIMEOUT), older_than_s).await }).await
+    }
+
+    /// A complete checkpoint of a training, whose parts the shards keep as blobs for a while.
+    pub(super) async fn checkpoint_parts(
+        &self,
+        job: &JobId,
+        number: Option<u64>,
+    ) -> Result<CheckpointParts, ClientError> {
+        let call = |c: ClientServiceClient| {
+            let job = job.clone();
+            async move { c.checkpoint(within(CHECKPOINT_TIMEOUT), job, number).await }
+        };
+        self.retry_while_away(call).await
     }
 
     /// Every job known, oldest first.

@@ -5,6 +5,7 @@
 
 mod calls;
 mod cancellation;
+mod checkpoint;
 mod error;
 mod find;
 mod models;
@@ -18,6 +19,7 @@ use syncline_engine::rpc::{ClientServiceClient, EngineAddresses, EngineLink, Tok
 use crate::isolation::ModelHost;
 
 pub use cancellation::Cancellation;
+pub use checkpoint::SavedCheckpoint;
 pub use error::ClientError;
 pub use find::{Cluster, FindError, RunningCluster, load_token, state_dir, token_file};
 pub use submit::Submitted;

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -32,6 +32,8 @@ pub enum FetchError {
     NoSnapshot { job: JobId },
     #[error(transparent)]
     Export(#[from] ExportError),
+    #[error("[E244] cannot write {path}: {source}")]
+    Write { path: PathBuf, source: io::Error },
 }
 
 impl FetchError {
@@ -44,6 +46,7 @@ impl FetchError {
                 "wait until the job is over, or give its graph a node `do = \"snapshot\"`".to_owned()
             }
             Self::Export(error) => error.hint().to_owned(),
+            Self::Write { .. } => "correct what the system names, or choose another place".to_owned(),
         }
     }
 }

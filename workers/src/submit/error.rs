@@ -59,6 +59,8 @@ pub enum SubmitError {
         "[E470] worker {worker} computes on the CPU, where ONNX Runtime has no {precision} kernel for {op}"
     )]
     MissingKernel { worker: String, op: String, precision: &'static str },
+    #[error("[E368] the training cannot go on from {path}: {what}")]
+    Resume { path: PathBuf, what: String },
     #[error("[E485] the model's input {input} takes {element}; data is float32, int32 or int64")]
     InputType { input: String, element: String },
 }
@@ -94,6 +96,10 @@ impl SubmitError {
             Self::ReadySettings { .. } => {
                 "submit the forward model with these settings, or leave them out; `syncline model train-graph` has flags \
                  for them"
+                    .to_owned()
+            }
+            Self::Resume { .. } => {
+                "submit the job with the settings that it had, or without --resume; `syncline checkpoint JOB FILE` writes such a file"
                     .to_owned()
             }
             Self::InputType { .. } => "cast inside the model, and export it again".to_owned(),

@@ -161,6 +161,9 @@ fn resolve_settings(mut settings: Settings, folder: &Path) -> Settings {
     if let Some(ParamList::File(path)) = &mut settings.params {
         *path = folder.join(&*path);
     }
+    if let Some(path) = &mut settings.resume {
+        *path = folder.join(&*path);
+    }
     settings
 }
 

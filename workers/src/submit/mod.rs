@@ -16,6 +16,7 @@ mod optimizer;
 mod prepare;
 mod read;
 mod ready;
+mod resume;
 mod training;
 
 pub use error::SubmitError;

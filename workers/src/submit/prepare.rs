@@ -14,6 +14,7 @@ use super::{
     graph::{JobGraph, NodeWork},
     model::Model,
     ready,
+    resume::read_resume,
     training::{Settings, Training},
 };
 
@@ -108,15 +109,17 @@ fn describe(
         blobs.insert(digest.clone(), bytes);
         digest
     };
-    let initial = (graph.params.iter().chain(&graph.state))
-        .flat_map(|p| bytemuck::cast_slice::<f32, u8>(&p.initial).iter().copied())
-        .collect();
+    let initial = || (graph.params.iter().chain(&graph.state)).map(|p| bytemuck::cast_slice(&p.initial));
     let layout = layout(&graph);
+    let resume = &training.settings.resume;
     let model = ModelSpec {
         training_graph: keep(graph.train_onnx),
         evaluation_graph: keep(graph.eval_onnx),
         forward: keep(onnx.into_owned()),
-        initial: keep(initial),
+        initial: match resume {
+            Some(_) => String::new(),
+            None => keep(initial().collect::<Vec<&[u8]>>().concat()),
+        },
         layout,
         inputs: data.inputs,
         label: signature.label.as_ref().map(|label| label.name.clone()),
@@ -124,7 +127,13 @@ fn describe(
         ignored_label: training.model.ignored_label(),
         label_shape: data.label_shape,
     };
-    Ok(train_spec(model, data.spec, &training.settings))
+    let mut train = train_spec(model, data.spec, &training.settings);
+    if let Some(path) = resume {
+        let (file, resume) = read_resume(path, &train)?;
+        train.model.initial = keep(file);
+        train.resume = Some(resume);
+    }
+    Ok(train)
 }
 
 fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpec {
@@ -145,6 +154,7 @@ fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpe
         ahead: settings.ahead,
         queue_limit_ms: settings.queue_limit_s.map(|seconds| seconds.saturating_mul(1_000)),
         checkpoint: settings.checkpoint,
+        resume: None,
     }
 }
 

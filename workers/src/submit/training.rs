@@ -41,6 +41,9 @@ pub struct Settings {
     pub queue_limit_s: Option<u64>,
     /// What a lost shard brings the training back to: how often it is kept, and how many of them stay.
     pub checkpoint: Option<CheckpointSpec>,
+    /// A checkpoint file of another training of this model on this data: this one goes on from there, with its parameters, the
+    /// optimizer's state and its place among the samples. See [`Client::save_checkpoint`](crate::client::Client::save_checkpoint).
+    pub resume: Option<PathBuf>,
     /// The parameters to train, as PyTorch names them: they decide alone, and all of them have to exist.
     pub params: Option<ParamList>,
     /// Parameters that stay as they are, as names or patterns such as `features.*`.
@@ -73,6 +76,7 @@ impl Default for Settings {
             ahead: None,
             queue_limit_s: None,
             checkpoint: None,
+            resume: None,
             params: None,
             freeze: Vec::new(),
             eval_mode: false,

@@ -134,6 +134,7 @@ impl Rig {
                 optimizer: rig.train.optimizer,
                 clip_norm: rig.train.shard_clip_norm(),
                 initial: rig.train.model.initial.clone(),
+                resumed: None,
                 checkpoint: None,
             };
             rig.runtime.block_on(control.open(context::current(), EPOCH, order)).unwrap().unwrap();

@@ -129,6 +129,7 @@ impl Rig {
             optimizer: SGD,
             clip_norm: None,
             initial: initial.into(),
+            resumed: None,
             checkpoint: None,
         }
     }
@@ -240,6 +241,13 @@ impl Rig {
     pub fn write_checkpoint(&self, shard: usize, number: u64) -> Result<u64, ShardFault> {
         let call = self.controls[shard].write_checkpoint(context::current(), EPOCH, job(), FIRST, number);
         self.runtime.block_on(call).unwrap()
+    }
+
+    /// What a shard kept of a checkpoint, fetched as anybody fetches it.
+    pub fn shared_checkpoint(&self, shard: usize, number: u64) -> Vec<u8> {
+        let call = self.controls[shard].share_checkpoint(context::current(), job(), FIRST, number);
+        let digest = self.runtime.block_on(call).unwrap().unwrap();
+        self.blobs().get(&self.addresses(), &digest).unwrap()
     }
 
     pub fn keep_checkpoints(&self, shard: usize, numbers: &[u64], through: u64) -> Result<(), ShardFault> {

@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Explain(jobs::explain::ExplainArgs),
     /// Write one file of a job, which `status`, `tasks`, `events` and `explain` read with --from, without a cluster
     Export(jobs::export::ExportArgs),
+    /// Write a checkpoint of a training to a file, from which `submit --resume` goes on
+    Checkpoint(jobs::checkpoint::CheckpointArgs),
     /// Give out no further general tasks of a job until it is resumed
     Pause(jobs::pause::PauseArgs),
     /// Go on with a job that was paused
@@ -87,6 +89,7 @@ impl Command {
             Self::Tasks(args) => jobs::tasks::run(&args),
             Self::Explain(args) => jobs::explain::run(&args),
             Self::Export(args) => jobs::export::run(&args),
+            Self::Checkpoint(args) => jobs::checkpoint::run(&args),
             Self::Pause(args) => jobs::pause::pause(&args),
             Self::Resume(args) => jobs::pause::resume(&args),
             Self::Cancel(args) => jobs::cancel::run(&args),

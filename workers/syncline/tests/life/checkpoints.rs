@@ -24,7 +24,7 @@ const EPOCHS: u32 = 7;
 const WORKER: &str = "--step-ms 2 --slowdown 1";
 
 /// A checkpoint behind every epoch, so that no test depends on how fast the machine is.
-fn every_epoch(train: &mut TrainSpec) {
+pub fn every_epoch(train: &mut TrainSpec) {
     train.epochs = EPOCHS;
     train.checkpoint = Some(CheckpointSpec {
         every_s: None,
@@ -33,8 +33,14 @@ fn every_epoch(train: &mut TrainSpec) {
     });
 }
 
+/// One epoch: the job is over when its first checkpoint would be due.
+fn every_epoch_of_one(train: &mut TrainSpec) {
+    every_epoch(train);
+    train.epochs = 1;
+}
+
 /// The job is at least `epochs` epochs far, and has done something that is in no checkpoint.
-async fn until_beyond(cluster: &Cluster, job: &JobId, epochs: u64) -> BTreeMap<String, String> {
+pub async fn until_beyond(cluster: &Cluster, job: &JobId, epochs: u64) -> BTreeMap<String, String> {
     let beyond = |s: &BTreeMap<String, String>| {
         let kept = number(s, "checkpoint_samples");
         kept >= epochs * EPOCH && number(s, "samples_applied") > kept
@@ -137,17 +143,22 @@ async fn workers_and_shards_that_die_together_lose_and_repeat_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shard_that_is_lost_before_the_first_checkpoint_fails_the_job_and_says_what_would_help() {
+async fn a_shard_that_is_lost_before_the_first_checkpoint_begins_the_job_anew_and_one_without_says_what_would_help()
+ {
     let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
-    for (id, change) in [("without", None), ("early", Some(every_epoch as fn(&mut TrainSpec)))] {
-        let prepared = counting(id, "asp", 100_000, |train| change.into_iter().for_each(|f| f(train)));
-        let job = submit(&cluster, prepared).await;
-        cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
-        kill_shard(&mut cluster, 1);
-        let summary = cluster.until_over(&job).await;
-        assert_eq!((&*summary["state"], &*summary["code"]), ("failed", "E220"), "{summary:?}");
-        assert!(summary["reason"].contains("checkpoint"), "{summary:?}");
-    }
+    let job = submit(&cluster, counting("without", "asp", 100_000, |_| {})).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
+    kill_shard(&mut cluster, 1);
+    let summary = cluster.until_over(&job).await;
+    assert_eq!((&*summary["state"], &*summary["code"]), ("failed", "E220"), "{summary:?}");
+    assert!(summary["reason"].contains("checkpoint"), "{summary:?}");
+
+    let job = submit(&cluster, counting("early", "asp", 8_000, every_epoch_of_one)).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
+    kill_shard(&mut cluster, 1);
+    let summary = cluster.until_over(&job).await;
+    check_exact(&summary, 8_000);
+    assert_eq!(number(&summary, "generation"), 2, "{summary:?}");
     check_next_job_runs(&cluster, "next").await;
 }
 

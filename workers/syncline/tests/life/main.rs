@@ -26,6 +26,7 @@ mod other_machine;
 mod pauses;
 mod queue;
 mod replicas;
+mod resume;
 mod stop;
 mod store;
 mod two_engines;

@@ -12,7 +12,7 @@ mod line;
 mod reader;
 mod writer;
 
-use error::ExportError;
+pub(crate) use error::ExportError;
 pub(crate) use line::Line;
 pub(crate) use reader::Export;
 pub(crate) use writer::Writer;

@@ -1,6 +1,7 @@
 //! Jobs: submitted, listed, followed, explained, ended. Every command asks the engine, but for those that read an export.
 
 pub(crate) mod cancel;
+pub(crate) mod checkpoint;
 pub(crate) mod delete;
 pub(crate) mod events;
 pub(crate) mod explain;

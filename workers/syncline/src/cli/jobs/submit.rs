@@ -1,17 +1,21 @@
 //! `syncline submit`: a job from a file.
 
-use std::path::PathBuf;
+use std::{env, path::PathBuf, str::FromStr};
 
 use serde_json::json;
+use syncline_scheduler::ids::JobId;
 use syncline_workers::{
     blocking,
     client::Client,
     submit::{JobFile, prepare},
 };
 
+use tempfile::TempDir;
+
 use super::watch::follow;
 use crate::cli::{
-    ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, support::native::models,
+    CliError, ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say,
+    support::native::models,
 };
 
 #[derive(Debug, clap::Args)]
@@ -28,6 +32,9 @@ pub struct SubmitArgs {
     /// Do not compare the gradients with a difference of the loss first
     #[arg(long)]
     no_check: bool,
+    /// Go on from the checkpoint in this file, or from the newest one of this job, with any number of shards and workers
+    #[arg(long, value_name = "FILE|JOB")]
+    resume: Option<String>,
     /// Follow the job until it is over
     #[arg(long)]
     watch: bool,
@@ -36,6 +43,30 @@ pub struct SubmitArgs {
     /// One JSON object on stdout; with --watch the job when it is over
     #[arg(long)]
     json: bool,
+}
+
+/// What a training is to go on from.
+struct CheckpointFile {
+    path: PathBuf,
+    /// Removed when it has been read, where it was fetched from the cluster.
+    _fetched: Option<TempDir>,
+}
+
+impl CheckpointFile {
+    /// The file of this name, or the newest checkpoint of the job of this name.
+    async fn find(client: &Client, from: &str) -> Result<Self, Failure> {
+        let path = PathBuf::from(from);
+        let job = match JobId::from_str(from) {
+            Ok(job) if !path.exists() => job,
+            _ => return Ok(Self { path, _fetched: None }),
+        };
+        let cannot_use = |source| CliError::Path { path: env::temp_dir(), source };
+        let folder = tempfile::tempdir().map_err(cannot_use)?;
+        let path = folder.path().join("checkpoint.safetensors");
+        let saved = client.save_checkpoint(&job, None, &path).await?;
+        say(&format!("goes on from checkpoint {} of {job}, {} samples", saved.number, saved.samples));
+        Ok(Self { path, _fetched: Some(folder) })
+    }
 }
 
 pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
@@ -51,6 +82,14 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
     let cluster = args.connection.find()?;
     block_on(async {
         let (client, _) = Client::connect(&cluster).await?;
+        let checkpoint = match &args.resume {
+            Some(from) => Some(CheckpointFile::find(&client, from).await?),
+            None => None,
+        };
+        let resume = checkpoint.as_ref().map(|checkpoint| checkpoint.path.clone());
+        graph.trainings_mut().for_each(|training| {
+            training.settings.resume = resume.clone().or(training.settings.resume.take())
+        });
         let prepared = blocking(move || prepare(models()?, &graph).map_err(Failure::from)).await?;
         prepared.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
         let id = prepared.spec.id.clone();

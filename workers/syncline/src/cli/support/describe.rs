@@ -149,6 +149,7 @@ pub(crate) fn job(view: &JobView, now_ms: u64) -> String {
         return align(&lines);
     }
     lines.extend(job.trains_for.iter().map(|task| ("trains for", task.clone())));
+    lines.extend(job.resumed_from.iter().map(|from| ("went on from", format!("checkpoint {from}"))));
     lines.extend(match &job.tasks {
         Some(counts) => describe_tasks::lines(job, counts, now_ms),
         None => progress_lines(job, now_ms),

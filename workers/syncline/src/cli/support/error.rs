@@ -81,8 +81,8 @@ impl CliError {
             Self::Setting { .. } => "`--help` behind the command shows what is accepted".into(),
             Self::Output { .. } => "see where the output goes: the disk may be full".into(),
             Self::Runtime { .. } => "the machine may be out of threads or open files".into(),
-            Self::SavedJobs { before, .. } => {
-                format!("start it with --shards {before}, or without; the jobs go on then, or `syncline cancel JOB` gives them up first")
+            Self::SavedJobs { before, told, .. } => {
+                format!("start it with --shards {before}, or without, and the jobs go on; to go on with {told}, write a checkpoint then, `syncline checkpoint JOB FILE`, cancel and delete the job, and use `submit --resume FILE` here")
             }
             Self::Bug { .. } => "start it again: jobs go on from Redis; please report the lines above it in the log".into(),
             Self::Unhealthy { .. } => "do what the lines marked `fail` say".into(),

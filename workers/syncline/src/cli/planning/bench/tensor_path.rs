@@ -72,6 +72,7 @@ impl TensorPath {
             optimizer: RULE,
             clip_norm: None,
             initial,
+            resumed: None,
             checkpoint: None,
         };
         block_on(open(&address, &token, order))?;

@@ -1,0 +1,101 @@
+//! A blob of the cluster, from the own disk or from a peer's, read piece by piece.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    time::Duration,
+};
+
+use syncline_engine::rpc::ShardFault;
+
+use super::{Shared, blobs::disk_fault};
+use crate::{
+    checkpoint_file::Piece,
+    client::{Link, LinkError, digest_from_hex},
+    wire::Digest,
+};
+
+/// Bounds connecting to a peer and every wait for its bytes.
+const PEER_LIMIT: Duration = Duration::from_secs(10);
+
+/// An open blob.
+pub(super) struct BlobSource {
+    origin: Origin,
+    bytes: u64,
+    start: [u8; 8],
+}
+
+enum Origin {
+    Disk(File),
+    Peer { link: Box<Link>, digest: Digest, address: String },
+}
+
+impl BlobSource {
+    /// Opens the blob where it is found first: here, or on one of the shards at `addresses`.
+    pub(super) fn find(shared: &Shared, digest_hex: &str, addresses: &[String]) -> Result<Self, ShardFault> {
+        let digest = digest_from_hex(digest_hex).map_err(|e| ShardFault::Invalid { what: e.to_string() })?;
+        if let Some(bytes) = shared.blobs.stat(&digest)? {
+            let path = shared.blobs.path(&digest);
+            let open = || Self::new(Origin::Disk(File::open(&path)?), bytes);
+            return open().map_err(|e| disk_fault("read", &path, &e));
+        }
+        let mut unreachable = None;
+        for address in addresses {
+            match Self::ask_peer(shared, address, digest) {
+                Ok(Some(found)) => return Ok(found),
+                Ok(None) => {}
+                Err(LinkError::Fault(fault)) => return Err(fault),
+                Err(error) => unreachable = Some((address, error)),
+            }
+        }
+        let digest = digest_hex.to_owned();
+        match unreachable {
+            Some((address, error)) => {
+                let cause = error.into_error(address).to_string();
+                Err(ShardFault::PeerAway { digest, address: address.clone(), cause })
+            }
+            None => Err(ShardFault::MissingBlob { digest }),
+        }
+    }
+
+    fn ask_peer(shared: &Shared, address: &str, digest: Digest) -> Result<Option<Self>, LinkError> {
+        let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
+        let Some(bytes) = link.stat_blob(digest)? else { return Ok(None) };
+        let origin = Origin::Peer { link: Box::new(link), digest, address: address.to_owned() };
+        Ok(Some(Self::new(origin, bytes)?))
+    }
+
+    fn new(origin: Origin, bytes: u64) -> io::Result<Self> {
+        let mut source = Self { origin, bytes, start: [0; 8] };
+        let mut start = [0; 8];
+        let begin = Piece { offset: 0, bytes: bytes.min(start.len() as u64) };
+        source.read(begin)?.read_exact(&mut start[..begin.bytes as usize])?;
+        source.start = start;
+        Ok(source)
+    }
+
+    /// All of its bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The first ones, as far as it has as many; zeros else.
+    pub(super) fn start(&self) -> [u8; 8] {
+        self.start
+    }
+
+    /// A piece, which must be read to its end before the next one is asked for.
+    pub(super) fn read(&mut self, piece: Piece) -> io::Result<Box<dyn Read + '_>> {
+        match &mut self.origin {
+            Origin::Disk(file) => {
+                file.seek(SeekFrom::Start(piece.offset))?;
+                Ok(Box::new(file.take(piece.bytes)))
+            }
+            Origin::Peer { link, digest, address } => {
+                let asked = link.ask_blob(*digest, piece.offset, piece.bytes);
+                asked.map_err(|error| io::Error::other(error.into_error(address)))?;
+                Ok(Box::new(link.channel().take(piece.bytes)))
+            }
+        }
+    }
+}

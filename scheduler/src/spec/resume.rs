@@ -1,0 +1,106 @@
+//! Where another training was when its checkpoint was taken: a training that is to go on from there.
+
+use serde::{Deserialize, Serialize};
+
+use super::TrainSpec;
+use crate::{ids::JobId, samples::SamplePosition};
+
+/// A moment of rest of another training, with which this one begins. Its parameters and the optimizer's state are in the
+/// blob of the initial parameters, a checkpoint file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResumeSpec {
+    /// The job whose checkpoint it is.
+    pub job: JobId,
+    pub checkpoint: u64,
+    /// Samples of one epoch there, and the seed of their order.
+    pub epoch_samples: u64,
+    pub seed: u64,
+    pub position: SamplePosition,
+    /// Iterations that are in the parameters, and how many of them, with how many samples, only in a part.
+    pub iterations: u64,
+    pub iterations_torn: u64,
+    pub samples_torn: u64,
+    /// Steps that the optimizer has done, run by run of the trained parameters.
+    pub steps: Vec<StepRun>,
+}
+
+/// Neighboring parameters for which the optimizer has done as many steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepRun {
+    pub elements: u64,
+    pub steps: u64,
+}
+
+impl ResumeSpec {
+    /// Samples that are in the parameters.
+    pub fn samples(&self) -> u64 {
+        self.position.handed_out(self.epoch_samples)
+    }
+
+    /// Why `train` cannot go on from here, in words.
+    pub(super) fn fault(&self, train: &TrainSpec) -> Option<String> {
+        if self.epoch_samples != train.epoch_samples() {
+            let (there, here) = (self.epoch_samples, train.epoch_samples());
+            return Some(format!("an epoch had {there} samples there and has {here} here"));
+        }
+        if self.seed != train.seed {
+            let (there, here) = (self.seed, train.seed);
+            return Some(format!("the order of the samples is another: seed {there} there, {here} here"));
+        }
+        if let Some(what) = self.position.fault(self.epoch_samples) {
+            return Some(what.to_owned());
+        }
+        if self.samples() >= train.total_samples() {
+            let (epoch, epochs) = (self.position.epoch, train.epochs);
+            return Some(format!("{epoch} epochs are done there already, and this job has {epochs}"));
+        }
+        if self.samples_torn > self.samples() || self.iterations_torn > self.iterations {
+            return Some("its counters contradict each other".to_owned());
+        }
+        let elements = self.steps.iter().try_fold(0u64, |sum, run| sum.checked_add(run.elements));
+        let trained = train.model.layout.trained_elements();
+        (elements != Some(trained))
+            .then(|| format!("the optimizer's steps do not cover the {trained} trained parameters"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::training;
+
+    #[test]
+    fn what_cannot_go_on_from_a_checkpoint_is_refused_with_the_reason_table() {
+        let mut train = training("bsp".parse().unwrap(), 64, 8);
+        train.epochs = 3;
+        let (samples, elements) = (train.epoch_samples(), train.model.layout.trained_elements());
+        let resume = ResumeSpec {
+            job: "before".parse().unwrap(),
+            checkpoint: 4,
+            epoch_samples: samples,
+            seed: train.seed,
+            position: SamplePosition { epoch: 1, next: 8, returned: Vec::new() },
+            iterations: 9,
+            iterations_torn: 1,
+            samples_torn: 8,
+            steps: vec![StepRun { elements, steps: 9 }],
+        };
+        assert_eq!((resume.fault(&train), resume.samples()), (None, samples + 8));
+        type Change = fn(&mut ResumeSpec);
+        let cases: [(Change, &str); 7] = [
+            (|r| r.epoch_samples += 1, "an epoch had"),
+            (|r| r.seed += 1, "seed"),
+            (|r| r.position.next = u64::MAX, "beyond the epoch"),
+            (|r| r.position = SamplePosition { epoch: 3, ..SamplePosition::default() }, "3 epochs are done"),
+            (|r| r.samples_torn = u64::MAX, "contradict"),
+            (|r| r.iterations_torn = 10, "contradict"),
+            (|r| r.steps[0].elements -= 1, "do not cover"),
+        ];
+        for (change, expected) in cases {
+            let mut changed = resume.clone();
+            change(&mut changed);
+            let fault = changed.fault(&train).expect(expected);
+            assert!(fault.contains(expected), "{fault}");
+        }
+    }
+}

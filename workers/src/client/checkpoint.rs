@@ -1,0 +1,87 @@
+//! A training's checkpoint as a file: for another job, another cluster, or people.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter},
+    path::{Path, PathBuf},
+};
+
+use syncline_ps::{PsError, checkpoint_file::write_checkpoint_file, client::BlobClient};
+use syncline_scheduler::{ids::JobId, spec::ResumeSpec};
+
+use super::{Client, FetchError};
+use crate::blocking;
+
+/// A checkpoint that was written to a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedCheckpoint {
+    pub number: u64,
+    /// Samples that are in its parameters, and how many epochs are over.
+    pub samples: u64,
+    pub epoch: u32,
+    /// Of the file.
+    pub bytes: u64,
+}
+
+impl Client {
+    /// Writes a training's checkpoint, the newest or the one of this `number`, as one safetensors file: parameters, the
+    /// optimizer's state, and how far the training was. [`Settings::resume`](crate::submit::Settings::resume) goes on from it,
+    /// with any number of shards and workers.
+    ///
+    /// The job may be running, canceled or failed; one that is done has dropped its checkpoints. The file is complete or absent.
+    /// Costs the memory of one shard's part, and the disk of it on each shard for as long as a blob stays that no job names.
+    ///
+    /// # Errors
+    /// E146 if the job has no such checkpoint, E244 if the file cannot be written.
+    pub async fn save_checkpoint(
+        &self,
+        job: &JobId,
+        number: Option<u64>,
+        path: impl Into<PathBuf>,
+    ) -> Result<SavedCheckpoint, FetchError> {
+        let path = path.into();
+        let kept = self.checkpoint_parts(job, number).await?;
+        let (shards, blobs) = (self.shards().await?, BlobClient::new(self.token.clone()));
+        blocking(move || {
+            let get = |digest: String| blobs.get(&shards, &digest);
+            write(&path, kept.resume, kept.parts.into_iter().map(get))
+        })
+        .await
+    }
+}
+
+fn write(
+    path: &Path,
+    resume: ResumeSpec,
+    parts: impl ExactSizeIterator<Item = Result<Vec<u8>, PsError>>,
+) -> Result<SavedCheckpoint, FetchError> {
+    let unfinished = path.with_added_extension("partial");
+    let saved = SavedCheckpoint {
+        number: resume.checkpoint,
+        samples: resume.samples(),
+        epoch: resume.position.epoch,
+        bytes: 0,
+    };
+    let mut refused = None;
+    let parts = parts.map(|part| {
+        part.map_err(|error| {
+            refused = Some(error);
+            io::Error::other("a part of it cannot be fetched")
+        })
+    });
+    let finish = || -> io::Result<u64> {
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(&unfinished)?);
+        write_checkpoint_file(resume, parts, &mut out)?;
+        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)?;
+        Ok(file.metadata()?.len())
+    };
+    finish().map(|bytes| SavedCheckpoint { bytes, ..saved }).map_err(|source| {
+        let _ = fs::remove_file(&unfinished);
+        match refused {
+            Some(error) => FetchError::Shard(error),
+            None => FetchError::Write { path: path.to_owned(), source },
+        }
+    })
+}

@@ -1,0 +1,57 @@
+//! A training that goes on from the checkpoint of another one.
+
+use std::{
+    io::{self, Read},
+    mem::discriminant,
+    path::Path,
+};
+
+use syncline_engine::input;
+use syncline_ps::checkpoint_file::CheckpointAbout;
+use syncline_scheduler::spec::{Layout, Optimizer, Parameter, ResumeSpec, TrainSpec};
+
+use super::SubmitError;
+
+/// Reads a checkpoint file, and checks that this training can go on from it. Returns its bytes, which begin with the
+/// parameters, and where it was.
+pub(super) fn read_resume(path: &Path, train: &TrainSpec) -> Result<(Vec<u8>, ResumeSpec), SubmitError> {
+    let file = read(path).map_err(|source| SubmitError::Read { path: path.to_owned(), source })?;
+    let fault = |what: String| SubmitError::Resume { path: path.to_owned(), what };
+    let about = CheckpointAbout::read(&file).map_err(|e| fault(e.to_string()))?;
+    if let Some(what) = difference(&about.layout, &train.model.layout) {
+        return Err(fault(format!("the model is another: {what}")));
+    }
+    let optimizer = train.shard_optimizer();
+    if discriminant(&about.optimizer) != discriminant(&optimizer) {
+        let (there, here) = (name(&about.optimizer), name(&optimizer));
+        return Err(fault(format!("it holds the state of {there}, and this training uses {here}")));
+    }
+    Ok((file, about.resume))
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    input::open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn name(optimizer: &Optimizer) -> &'static str {
+    match optimizer {
+        Optimizer::Sgd { .. } => "sgd",
+        Optimizer::Momentum { .. } => "momentum",
+        Optimizer::Adam { .. } => "adam",
+    }
+}
+
+/// The first difference of two layouts, in words.
+fn difference(there: &Layout, here: &Layout) -> Option<String> {
+    let say = |p: &Parameter| {
+        let kind = if p.kind == Default::default() { "" } else { ", not trained" };
+        format!("`{}` {:?}{kind}", p.name, p.shape)
+    };
+    if let Some((there, here)) = there.0.iter().zip(&here.0).find(|(there, here)| there != here) {
+        return Some(format!("{} there, {} here", say(there), say(here)));
+    }
+    let (there, here) = (there.0.len(), here.0.len());
+    (there != here).then(|| format!("{there} parameters there, {here} here"))
+}
