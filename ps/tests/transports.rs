@@ -73,7 +73,7 @@ fn a_worker_on_the_shards_machine_shares_memory_without_being_told() {
         options,
         CancelToken::default(),
     );
-    assert_eq!(worker.unwrap().transports().collect::<Vec<_>>(), [Transport::Shm]);
+    assert_eq!(worker.unwrap().transports(), [Transport::Shm]);
 }
 
 #[test]

@@ -69,6 +69,8 @@ pub struct Activity {
     pub stopping: u32,
     /// What the worker waits for right now, if anything.
     pub blocked_on: Option<String>,
+    /// How its bytes travel to the shards of the job that it trains, such as `shm`; to each of them, where they differ.
+    pub transport: Option<String>,
     /// How long the executor has been busy with its present task, without waiting at a shard; 0: it has none.
     pub running_ms: u64,
     /// The longest it has been busy with one so far.

@@ -15,7 +15,11 @@ use syncline_scheduler::{
 use tarpc::context::Context;
 use tokio::time::Instant;
 
-use super::{blob_gc::collect_blobs, context::ServiceContext, worker_status::WorkerStatus};
+use super::{
+    blob_gc::collect_blobs,
+    context::ServiceContext,
+    worker_status::{WorkerStatus, transports},
+};
 use crate::{
     rpc::{
         CheckpointParts, ClientService, Collected, EngineFault, InactiveReason, JobFields, JobRecord,
@@ -225,14 +229,19 @@ impl ClientService for ClientHandler {
     }
 
     async fn job(self, _: Context, job: JobId) -> Result<JobRecord, EngineFault> {
-        let fields = self.fields(&job).await?;
+        let mut fields = self.fields(&job).await?;
         let damaged = fields.get("state").is_some_and(|state| state == "damaged");
-        let workers = match damaged {
+        let workers: BTreeMap<String, String> = match damaged {
             true => BTreeMap::new(),
             false => {
                 self.0.read_store(self.0.store.hash("read workers", &JobKeys::new(&job).workers)).await?
             }
         };
+        let live = self.0.dispatcher()?.sessions.all();
+        let members = live.iter().filter(|seen| workers.contains_key(&seen.worker.to_string()));
+        if let Some(transport) = transports(members) {
+            fields.insert("transport".to_owned(), transport);
+        }
         Ok(JobRecord { job: fields, workers, notes: self.0.notes() })
     }
 

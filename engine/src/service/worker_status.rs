@@ -1,6 +1,6 @@
 //! A live worker as it is shown to users.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use syncline_scheduler::{core::WorkerInfo, ids::Incarnation};
 
@@ -28,9 +28,31 @@ impl WorkerStatus {
             ("holding", holding.to_string()),
             ("stopping", self.activity.stopping.to_string()),
             ("blocked_on", self.activity.blocked_on.unwrap_or_default()),
+            ("transport", self.activity.transport.unwrap_or_default()),
             ("running_ms", self.activity.running_ms.to_string()),
             ("silent_ms", self.silent_for.as_millis().to_string()),
         ]
+    }
+}
+
+/// How the bytes of some workers travel to the shards: in one word if it is the same for all, else whose go how.
+pub(super) fn transports<'a>(workers: impl Iterator<Item = &'a WorkerStatus>) -> Option<String> {
+    let mut by_transport: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for seen in workers {
+        if let Some(transport) = &seen.activity.transport {
+            by_transport.entry(transport).or_default().push(seen.worker.to_string());
+        }
+    }
+    match by_transport.len() {
+        0 | 1 => by_transport.into_keys().next().map(str::to_owned),
+        _ => {
+            let each = by_transport.into_iter();
+            Some(
+                each.map(|(transport, who)| format!("{transport} for {}", who.join(", ")))
+                    .collect::<Vec<_>>()
+                    .join("; "),
+            )
+        }
     }
 }
 
@@ -39,6 +61,21 @@ mod tests {
     use syncline_scheduler::{core::TaskKey, ids::Generation};
 
     use super::*;
+
+    #[test]
+    fn workers_that_reach_the_shards_in_the_same_way_need_one_word() {
+        let seen = |worker: u64, transport: Option<&str>| WorkerStatus {
+            worker: Incarnation(worker),
+            about: WorkerInfo::default(),
+            silent_for: Duration::ZERO,
+            activity: Activity { transport: transport.map(str::to_owned), ..Activity::default() },
+        };
+        let told = |all: &[WorkerStatus]| transports(all.iter());
+        assert_eq!(told(&[seen(1, None)]), None);
+        assert_eq!(told(&[seen(1, Some("shm")), seen(2, None), seen(3, Some("shm"))]).unwrap(), "shm");
+        let mixed = [seen(1, Some("shm")), seen(2, Some("shm,tcp")), seen(3, Some("shm"))];
+        assert_eq!(told(&mixed).unwrap(), "shm for w1, w3; shm,tcp for w2");
+    }
 
     #[test]
     fn what_a_worker_holds_is_iterations_and_calls_and_what_it_waits_for_may_be_nothing() {

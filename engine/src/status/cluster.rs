@@ -29,6 +29,9 @@ pub struct LiveWorker {
     pub stopping: u32,
     /// What one of them waits for, in words.
     pub blocked_on: Option<String>,
+    /// How its bytes travel to the shards of the job that it trains: `shm`, `unix` or `tcp`, for each shard where they differ.
+    #[serde(default)]
+    pub transport: Option<String>,
     /// How long it has been busy with the task that it runs.
     pub running_ms: u64,
     /// Since it was heard last.

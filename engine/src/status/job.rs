@@ -65,6 +65,9 @@ pub struct JobStatus {
     /// What stands in the way of every job right now, in words.
     #[serde(default)]
     pub problem: Option<String>,
+    /// How the bytes of its live workers travel to the shards, and whose, where they differ.
+    #[serde(default)]
+    pub transport: Option<String>,
     /// Workers that could not run it and are not offered it for now, with host and reason.
     #[serde(default)]
     pub excluded: Option<String>,

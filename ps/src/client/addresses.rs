@@ -5,7 +5,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::transport::Socket;
+use super::Link;
+use crate::transport::{Socket, Transport};
 
 /// Addresses of all shards, in order. Clones share them: when a shard has moved, the new address is set here, and a
 /// connection that breaks is opened again at that address.
@@ -15,10 +16,17 @@ pub struct Addresses(Arc<Mutex<Known>>);
 #[derive(Debug, Default)]
 struct Known {
     addresses: Vec<String>,
-    /// Open connections, with the address that they lead to.
-    connections: BTreeMap<usize, (String, Socket)>,
+    connections: BTreeMap<usize, Connection>,
     /// Shards that a caller has lost and not reached again, with the address that was tried last.
     unreachable: BTreeMap<usize, String>,
+}
+
+/// An open connection, and the address that it leads to.
+#[derive(Debug)]
+struct Connection {
+    address: String,
+    socket: Socket,
+    transport: Transport,
 }
 
 impl Addresses {
@@ -35,10 +43,10 @@ impl Addresses {
     /// waiting for ever.
     pub fn set(&self, addresses: Vec<String>) {
         let mut known = self.lock();
-        known.connections.retain(|index, (address, socket)| {
-            let stays = addresses.get(*index).is_none_or(|now| now == address);
+        known.connections.retain(|index, connection| {
+            let stays = addresses.get(*index).is_none_or(|now| *now == connection.address);
             if !stays {
-                socket.shut_down();
+                connection.socket.shut_down();
             }
             stays
         });
@@ -46,15 +54,31 @@ impl Addresses {
     }
 
     /// A connection to a shard was opened, or there is none any more.
-    pub(super) fn register(&self, index: usize, connection: Option<(&str, &Socket)>) {
+    pub(super) fn register(&self, index: usize, connection: Option<(&str, &Link)>) {
         let mut known = self.lock();
         match connection {
-            Some((address, socket)) => {
-                known.connections.insert(index, (address.to_owned(), socket.clone()));
+            Some((address, link)) => {
+                let (address, socket, transport) =
+                    (address.to_owned(), link.socket().clone(), link.transport());
+                known.connections.insert(index, Connection { address, socket, transport });
                 known.unreachable.remove(&index);
             }
             None => drop(known.connections.remove(&index)),
         }
+    }
+
+    /// How the bytes travel to each shard that a caller is connected to, in order.
+    pub fn transports(&self) -> Vec<Transport> {
+        self.lock().connections.values().map(|connection| connection.transport).collect()
+    }
+
+    /// The same in words: `shm` if it is the same for all, `shm,tcp` else; `None` without any connection.
+    pub fn transport_words(&self) -> Option<String> {
+        let each = self.transports();
+        let first = each.first()?;
+        let is_same = each.iter().all(|transport| transport == first);
+        let told = if is_same { &each[..1] } else { &each };
+        Some(told.iter().map(Transport::to_string).collect::<Vec<_>>().join(","))
     }
 
     /// A shard that a caller tries to reach in vain, in words.

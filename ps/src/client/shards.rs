@@ -120,8 +120,8 @@ impl ShardSet {
     }
 
     /// How the bytes travel to each shard that there is a connection to.
-    pub fn transports(&self) -> impl Iterator<Item = Transport> {
-        self.conns.iter().filter_map(|conn| conn.link.as_ref()).map(Link::transport)
+    pub fn transports(&self) -> Vec<Transport> {
+        self.addresses.transports()
     }
 
     /// The connection to shard `index`, opened if need be; the flag says whether it is new.
@@ -139,7 +139,7 @@ impl ShardSet {
                 let wish = ConnectOptions { token: &self.token, limit, choice, bytes: conn.range.len() * 4 };
                 let link = transport_upgrade::open(&conn.address, wish)?;
                 self.cancel_token.register(index, Some(link.socket()));
-                self.addresses.register(index, Some((&conn.address, link.socket())));
+                self.addresses.register(index, Some((&conn.address, &link)));
                 link
             }
         };

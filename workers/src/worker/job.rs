@@ -100,7 +100,8 @@ impl JobRun {
             || ShardSet::connect_with(&addresses, context.token.clone(), at, elements, options, cancel_token);
         let shards = timer.waiting(connect)?;
         let data = DataLoader::open(&train)?;
-        info!(job = %key.job, elements, transports = %transports(&shards), "job opened on this worker");
+        let transport = addresses.transport_words().unwrap_or_default();
+        info!(job = %key.job, elements, transport, "job opened on this worker");
         let local = LocalSteps::new(train.optimizer);
         let (context, load, timer) = (context.clone(), LoadProbe::default(), timer.clone());
         Ok(Self { context, train, addresses, shards, params, replicas, data, scale, local, load, timer })
@@ -246,11 +247,6 @@ impl JobRun {
 /// `what` of an iteration is a value that no optimizer may take.
 fn not_finite(worker: Incarnation, it: &Iteration, (what, value): (&'static str, f64)) -> WorkerError {
     WorkerError::NotFinite { what, value, task: it.task.clone(), worker: worker.to_string() }
-}
-
-/// How the bytes travel to each shard, in words.
-fn transports(shards: &ShardSet) -> String {
-    shards.transports().map(|transport| transport.to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// What was gathered last, as inputs of the graph. Nothing is copied.

@@ -132,6 +132,7 @@ impl Session {
         Activity {
             holding: self.holding.lock().await.clone(),
             blocked_on: self.shared.blocked_on(),
+            transport: self.shared.shards.transport_words(),
             running_ms,
             longest_ms,
             tasks: count(held.saturating_sub(carried.map_or(0, Batch::count))),

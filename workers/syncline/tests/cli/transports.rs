@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::{
     job::write_job,
-    rig::{Up, folder, syncline},
+    rig::{Up, folder, syncline, wait_until},
 };
 
 #[test]
@@ -15,11 +15,15 @@ fn workers_share_memory_with_shards_here_unless_they_are_told_otherwise() {
         let dir = folder();
         let state = dir.path().to_str().unwrap();
         let _up = Up::start(&dir, &[&["--workers", "1", "--shards", "2"], flags].concat());
-        write_job(dir.path(), 2);
+        write_job(dir.path(), 1_000_000);
         let file = dir.path().join("points.toml");
-        syncline(&["submit", file.to_str().unwrap(), "--watch", "--state-dir", state]).ok();
+        syncline(&["submit", file.to_str().unwrap(), "--state-dir", state]).ok();
+        let shows = |command: &[&str]| {
+            syncline(&[command, &["--state-dir", state]].concat()).ok().out.contains(used)
+        };
+        wait_until("people see the transport", || shows(&["workers"]) && shows(&["status", "points"]));
         let log = fs::read_to_string(dir.path().join("logs/worker-0.log")).unwrap();
-        assert!(log.contains(&format!("transports={used},{used}")), "{log}");
+        assert!(log.contains(&format!("transport=\"{used}\"")), "{log}");
         let doctor = syncline(&["doctor", "--state-dir", state]).ok();
         assert!(doctor.out.contains("shm to s0, shm to s1"), "{doctor:#?}");
     }

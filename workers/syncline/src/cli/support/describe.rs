@@ -186,6 +186,7 @@ fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
             false => ("lead", format!("{} iterations, largest {}", job.lead, job.max_lead)),
         },
     ];
+    lines.extend(job.transport.iter().map(|transport| ("shards by", transport.clone())));
     lines.extend(checkpoint(job, now_ms).map(|text| ("checkpoint", text)));
     if job.iterations_rolled_back > 0 {
         let (iterations, samples) = (job.iterations_rolled_back, job.samples_rolled_back);

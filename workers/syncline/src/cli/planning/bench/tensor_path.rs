@@ -86,7 +86,7 @@ impl TensorPath {
 
     /// How the bytes are sent.
     pub(super) fn transport(&self) -> String {
-        self.shards.transports().map(|transport| transport.to_string()).collect()
+        self.shards.transports().iter().map(ToString::to_string).collect()
     }
 
     pub(super) fn push(&mut self, gradients: &[&[f32]]) -> Result<(), PsError> {
