@@ -273,7 +273,7 @@ impl Worker {
         if !matches!(outcome, Outcome::Value(_)) {
             self.drop_dependents(&key.0, key.1);
         }
-        let end = TaskEnd { task: order.task, attempt: order.attempt, run_us: 5, outcome };
+        let end = TaskEnd { task: order.task, attempt: order.attempt, run_us: 5, outcome, preview: None };
         self.reports.push_back((key.0.clone(), nonce, end));
     }
 }

@@ -99,7 +99,13 @@ mod tests {
 
     fn task(n: u32, value_bytes: usize) -> TaskOrder {
         let value = Value::Inline(vec![0; value_bytes].into());
-        TaskOrder { task: TaskIndex(n), attempt: 1, args: vec![OrderArg::Value(value)], after: Vec::new() }
+        TaskOrder {
+            task: TaskIndex(n),
+            attempt: 1,
+            args: vec![OrderArg::Value(value)],
+            after: Vec::new(),
+            is_shown: false,
+        }
     }
 
     fn run(tasks: Vec<TaskOrder>) -> Order {

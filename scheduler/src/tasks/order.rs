@@ -36,6 +36,8 @@ pub struct TaskOrder {
     pub args: Vec<OrderArg>,
     /// Tasks that this worker holds, too, and that must have ended before.
     pub after: Vec<TaskIndex>,
+    /// People may look at what it gives: its end brings a preview.
+    pub is_shown: bool,
 }
 
 /// Where a worker finds an argument.

@@ -11,7 +11,7 @@ use super::{
 use syncline_scheduler::{
     core::Trained,
     ids::JobId,
-    tasks::{PreparedTraining, TaskIndex, TrainingChanges},
+    tasks::{PreparedTraining, TaskIndex, TaskOrder, TrainingChanges},
 };
 
 /// A job of general tasks, told from others of its name.
@@ -38,6 +38,8 @@ pub struct Context {
     job: Arc<JobKey>,
     task: TaskIndex,
     attempt: u16,
+    /// People may look at what the task gives.
+    pub(super) is_shown: bool,
     pub(crate) stop: Arc<StopFlag>,
     added: Mutex<Option<GraphParts>>,
 }
@@ -49,8 +51,9 @@ impl fmt::Debug for Context {
 }
 
 impl Context {
-    pub(crate) fn new(job: Arc<JobKey>, task: TaskIndex, attempt: u16, stop: Arc<StopFlag>) -> Self {
-        Self { job, task, attempt, stop, added: Mutex::new(None) }
+    pub(crate) fn new(job: Arc<JobKey>, order: &TaskOrder, stop: Arc<StopFlag>) -> Self {
+        let TaskOrder { task, attempt, is_shown, .. } = *order;
+        Self { job, task, attempt, is_shown, stop, added: Mutex::new(None) }
     }
 
     /// The job that the task belongs to.

@@ -18,6 +18,8 @@ mod options;
 #[cfg(feature = "worker")]
 mod panics;
 #[cfg(feature = "worker")]
+mod preview;
+#[cfg(feature = "worker")]
 mod registry;
 mod stop_flag;
 #[cfg(feature = "worker")]

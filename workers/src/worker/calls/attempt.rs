@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use syncline_scheduler::tasks::{Bytes, Outcome, Spawned, Value};
+use syncline_scheduler::tasks::{Bytes, Outcome, Preview, Spawned, Value};
 use tokio::runtime::Handle;
 
 use super::{held, input::input, value_cache::ValueCache};
@@ -35,6 +35,13 @@ pub(super) struct Ended {
     pub run_us: u32,
     /// What it gave, for tasks that wait here.
     pub value: Option<Bytes>,
+    pub preview: Option<Preview>,
+}
+
+impl Ended {
+    fn without_value(outcome: Outcome, run_us: u32) -> Self {
+        Self { outcome, run_us, value: None, preview: None }
+    }
 }
 
 /// Runs an attempt.
@@ -45,8 +52,7 @@ pub(super) fn run(
     scratch: &mut Vec<u8>,
 ) -> Ended {
     let (group, order) = (&attempt.group, &attempt.order);
-    let failed =
-        |fault: CallFault, run_us| Ended { outcome: Outcome::Failed(fault.into()), run_us, value: None };
+    let failed = |fault: CallFault, run_us| Ended::without_value(Outcome::Failed(fault.into()), run_us);
     let Some(function) = &group.function else {
         let what = "the function".to_owned();
         return failed(CallFault::Missing { function: group.id.to_string(), what }, 0);
@@ -55,18 +61,22 @@ pub(super) fn run(
         Ok(input) => input,
         Err(fault) => return failed(fault, 0),
     };
-    let context = Context::new(group.job.clone(), order.task, order.attempt, stop.clone());
+    let context = Context::new(group.job.clone(), order, stop.clone());
     let began = Instant::now();
     let called = function.call(&context, input, &around.runtime);
     let run_us = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
-    let given = match called {
+    let mut given = match called {
         Ok(Some(given)) => given,
-        Ok(None) => return Ended { outcome: Outcome::Stopped, run_us, value: None },
+        Ok(None) => return Ended::without_value(Outcome::Stopped, run_us),
         Err(fault) => return failed(fault, run_us),
+    };
+    let preview = match &mut given {
+        CallOutput::Value(_, preview) => preview.take(),
+        CallOutput::Added(_) | CallOutput::Nothing => None,
     };
     let added = context.into_added().filter(|added| !added.tasks.is_empty());
     match outcome(attempt, given, added, &around.store) {
-        Ok((outcome, value)) => Ended { outcome, run_us, value },
+        Ok((outcome, value)) => Ended { outcome, run_us, value, preview },
         Err(fault) => failed(fault, run_us),
     }
 }
@@ -82,7 +92,7 @@ fn outcome(
     let value = match given {
         CallOutput::Nothing => return Ok((Outcome::Skipped, None)),
         CallOutput::Added(place) => Err(place),
-        CallOutput::Value(bytes) => Ok(Bytes::from(bytes)),
+        CallOutput::Value(bytes, _) => Ok(Bytes::from(bytes)),
     };
     let kept = value.as_ref().ok().cloned();
     let value: Result<Value, u32> = match value {

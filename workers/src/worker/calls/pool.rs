@@ -122,7 +122,8 @@ impl Pool {
         }
         told.into_iter().for_each(|serial| state.running.tell(serial));
         for (key, attempt) in not_begun {
-            let end = TaskEnd { task: key.task, attempt, run_us: 0, outcome: Outcome::Stopped };
+            let end =
+                TaskEnd { task: key.task, attempt, run_us: 0, outcome: Outcome::Stopped, preview: None };
             if state.reports.push(key, end) {
                 self.0.ended.notify_one();
             }
@@ -167,10 +168,10 @@ impl Pool {
         }
         let (job, order) = (attempt.group.job.clone(), &attempt.order);
         let key = EndedKey { job, task: order.task, serial: attempt.serial };
-        let Ended { outcome, run_us, value } = ended;
+        let Ended { outcome, run_us, value, preview } = ended;
         if state.held.end(&key, value) {
             let (task, attempt) = (order.task, order.attempt);
-            if state.reports.push(key, TaskEnd { task, attempt, run_us, outcome }) {
+            if state.reports.push(key, TaskEnd { task, attempt, run_us, outcome, preview }) {
                 // Whoever is woken needs the lock.
                 drop(state);
                 self.0.ended.notify_one();

@@ -138,7 +138,7 @@ fn group(function: FunctionId, tasks: Vec<TaskOrder>) -> Order {
 }
 
 fn task(task: u32, args: Vec<OrderArg>) -> TaskOrder {
-    TaskOrder { task: TaskIndex(task), attempt: 1, args, after: Vec::new() }
+    TaskOrder { task: TaskIndex(task), attempt: 1, args, after: Vec::new(), is_shown: false }
 }
 
 fn again(order: TaskOrder, attempt: u16) -> TaskOrder {
@@ -403,7 +403,7 @@ fn reports_are_grouped_by_job_in_their_order() {
     let mut push = |nonce: u32, task: u32, bytes: usize| {
         let job = Arc::new(JobKey { job: "job".parse().unwrap(), nonce });
         let (task, outcome) = (TaskIndex(task), Outcome::Value(Value::Inline(vec![0; bytes].into())));
-        let end = TaskEnd { task, attempt: 1, run_us: 0, outcome };
+        let end = TaskEnd { task, attempt: 1, run_us: 0, outcome, preview: None };
         reports.push(EndedKey { job, task, serial: OrderId::default() }, end)
     };
     let firsts = [push(1, 0, 1), push(1, 1, 1), push(2, 0, 1), push(1, 2, 4 << 20), push(1, 3, 1)];

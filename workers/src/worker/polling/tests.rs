@@ -130,7 +130,8 @@ impl ValueStore for NoStore {
 }
 
 fn run(function: FunctionId, task: u32) -> Order {
-    let task = TaskOrder { task: TaskIndex(task), attempt: 1, args: Vec::new(), after: Vec::new() };
+    let task =
+        TaskOrder { task: TaskIndex(task), attempt: 1, args: Vec::new(), after: Vec::new(), is_shown: false };
     let job = "tasks".parse().unwrap();
     Order::Run(OrderGroup { job, nonce: 1, function, slots: 1, run_limit_ms: None, tasks: vec![task] })
 }
