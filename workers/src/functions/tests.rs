@@ -3,18 +3,27 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
+use syncline_engine::rpc::{EngineAddresses, Token};
 use syncline_scheduler::tasks::{Arg, Failure, FailureCause, TaskIndex, TaskOrder, TaskRef};
 
 use super::{
-    ArgumentError, CallFault, CallOptions, Context, Function, GraphParts, JobKey, Next, RegisteredTwice,
-    Registry, StopFlag, registry::CallOutput,
+    ArgumentError, CallFault, CallOptions, Context, Function, GraphParts, JobKey, Next, OwnCluster,
+    RegisteredTwice, Registry, StopFlag, registry::CallOutput,
 };
+use crate::client::Client;
 
 const ADD: Function<(u64, u64), u64> = Function::new("add");
 
 fn context() -> Context {
     let key = JobKey { job: "job".parse().unwrap(), nonce: 7 };
-    Context::new(Arc::new(key), &order(false), Arc::default())
+    Context::new(Arc::new(key), &order(false), Arc::default(), nowhere())
+}
+
+/// A cluster of which no engine is there.
+fn nowhere() -> Arc<OwnCluster> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let engines: EngineAddresses = "127.0.0.1:1".parse().unwrap();
+    Arc::new(OwnCluster::new(Client::new(engines, Token::generate()), runtime.handle().clone()))
 }
 
 fn order(is_shown: bool) -> TaskOrder {
@@ -118,7 +127,7 @@ fn an_async_function_that_waits_is_dropped_when_it_is_to_stop() {
         .unwrap();
     let stop = Arc::new(StopFlag::default());
     let key = JobKey { job: "job".parse().unwrap(), nonce: 7 };
-    let context = Context::new(Arc::new(key), &order(false), stop.clone());
+    let context = Context::new(Arc::new(key), &order(false), stop.clone(), nowhere());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let function = registry.get(&registry.ids().pop_first().unwrap()).unwrap();
     std::thread::scope(|threads| {
@@ -154,7 +163,7 @@ fn what_functions_return_table() {
 fn a_result_that_people_may_look_at_has_a_preview_unless_it_is_nothing() {
     let key = Arc::new(JobKey { job: "job".parse().unwrap(), nonce: 7 });
     let shown = |registry: &Registry| {
-        let context = Context::new(key.clone(), &order(true), Arc::default());
+        let context = Context::new(key.clone(), &order(true), Arc::default(), nowhere());
         match call_with(registry, &context, &[]).unwrap() {
             CallOutput::Value(_, preview) => preview.map(|preview| preview.to_string()),
             other => panic!("{other:?}"),

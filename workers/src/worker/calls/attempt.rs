@@ -6,9 +6,12 @@ use syncline_scheduler::tasks::{Bytes, Outcome, Preview, Spawned, Value};
 use tokio::runtime::Handle;
 
 use super::{held, input::input, value_cache::ValueCache};
-use crate::functions::{
-    CallFault, CallOutput, Context, GraphParts, StopFlag, ValueStore, added_bytes, move_large_constants,
-    task_salt, to_value,
+use crate::{
+    client::Client,
+    functions::{
+        CallFault, CallOutput, Context, GraphParts, OwnCluster, StopFlag, ValueStore, added_bytes,
+        move_large_constants, task_salt, to_value,
+    },
 };
 
 /// Most bytes of calls that one task may add: they travel in one message, with others.
@@ -18,13 +21,15 @@ const MAX_ADDED_BYTES: usize = 16 << 20;
 pub(in crate::worker) struct CallEnvironment {
     /// Where large values lie.
     store: ValueCache,
-    /// For async functions.
-    runtime: Handle,
+    /// For functions that are async, or start jobs.
+    cluster: Arc<OwnCluster>,
 }
 
 impl CallEnvironment {
-    pub(in crate::worker) fn new(store: impl ValueStore + 'static, runtime: Handle) -> Self {
-        Self { store: ValueCache::new(Box::new(store)), runtime }
+    /// Calls of `client` and async functions run in `runtime`.
+    pub(in crate::worker) fn new(store: impl ValueStore + 'static, client: Client, runtime: Handle) -> Self {
+        let cluster = Arc::new(OwnCluster::new(client, runtime));
+        Self { store: ValueCache::new(Box::new(store)), cluster }
     }
 }
 
@@ -61,9 +66,9 @@ pub(super) fn run(
         Ok(input) => input,
         Err(fault) => return failed(fault, 0),
     };
-    let context = Context::new(group.job.clone(), order, stop.clone());
+    let context = Context::new(group.job.clone(), order, stop.clone(), around.cluster.clone());
     let began = Instant::now();
-    let called = function.call(&context, input, &around.runtime);
+    let called = function.call(&context, input, around.cluster.runtime());
     let run_us = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
     let mut given = match called {
         Ok(Some(given)) => given,

@@ -20,6 +20,7 @@ use tokio::{net::TcpListener, runtime::Handle, sync::mpsc as async_mpsc};
 
 use super::*;
 use crate::{
+    client::Client,
     functions::{Function, Registry, Salt, ValueStore},
     worker::{calls::CallEnvironment, executor::Shared, lock::lock, session::Link},
 };
@@ -162,7 +163,10 @@ impl Rig {
         registry.register(SHORT, || 1u64).unwrap();
         let long = move || lock(&ended).recv().map_or(0, |()| 2u64);
         registry.register(LONG, long).unwrap();
-        let pool = Pool::start(registry, 2, CallEnvironment::new(NoStore, Handle::current())).unwrap();
+        let nowhere = "127.0.0.1:1".parse::<EngineAddresses>().unwrap();
+        let client = Client::new(nowhere, Token::generate());
+        let pool =
+            Pool::start(registry, 2, CallEnvironment::new(NoStore, client, Handle::current())).unwrap();
         let registered = RegisterReply { epoch: EngineEpoch(1), incarnation: Incarnation(1), silence_ms: 1 };
         let session = Session::new(link, &registered, Arc::<Shared>::default(), Some(pool.clone()));
         let (assignments, _) = mpsc::channel();

@@ -12,6 +12,7 @@ mod counting;
 mod rig;
 
 mod checkpoints;
+mod detached;
 mod disk;
 mod exactly_once;
 mod graph_faults;
