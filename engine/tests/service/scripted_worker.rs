@@ -122,7 +122,7 @@ fn end((task, value): &(u32, &[u8])) -> TaskEnd {
 pub fn tasks(orders: Vec<Order>) -> Vec<TaskOrder> {
     let of = |order| match order {
         Order::Run(group) => group.tasks,
-        Order::Recall(attempts) | Order::Stop(attempts) => panic!("{attempts:?}"),
+        Order::Recall(attempts) | Order::Stop(attempts) | Order::GiveBack(attempts) => panic!("{attempts:?}"),
     };
     orders.into_iter().flat_map(of).collect()
 }

@@ -305,7 +305,7 @@ async fn what_a_worker_had_that_left_goes_to_another_at_its_next_attempt() {
     let job = submit(&client, graph("left", vec![call(b"1")])).await;
     assert_eq!(attempts(&first.tasks().await), [(0, 1)]);
     let mut second = ScriptedWorker::register(&rig, 1).await;
-    first.calls.leave(within(TEST_TIMEOUT), first.who).await.unwrap().unwrap();
+    first.calls.leave(within(TEST_TIMEOUT), first.who, Vec::new()).await.unwrap().unwrap();
     assert_eq!(attempts(&second.tasks().await), [(0, 2)]);
     // The first attempt was not the one that counts.
     second.finish(&job, &[(0, b"late")]).await;

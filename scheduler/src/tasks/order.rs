@@ -13,6 +13,9 @@ pub enum Order {
     Recall(Attempts),
     /// Their job is to end: the same, but how each ended is reported.
     Stop(Attempts),
+    /// Another worker could begin them now: what has not begun is given back, see [`Outcome::NotBegun`](super::Outcome), and
+    /// what has goes on.
+    GiveBack(Attempts),
 }
 
 /// Calls of one class and one job that a worker is to run, in this order unless they wait for each other.

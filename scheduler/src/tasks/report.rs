@@ -34,6 +34,8 @@ pub enum Outcome {
     Skipped,
     /// It was told to stop because its job is to end, and did so without anything to give.
     Stopped,
+    /// It was asked for before it began, and never will here: the attempt counts as none.
+    NotBegun,
     Failed(Failure),
     /// It gives a value, or that of one of the new tasks, and adds tasks to its graph.
     Spawned(Box<Spawned>),

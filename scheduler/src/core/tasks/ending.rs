@@ -52,6 +52,10 @@ impl TaskJob {
         if !current || !self.unlease(worker, task) {
             return;
         }
+        if end.outcome == Outcome::NotBegun {
+            self.never_began(task);
+            return self.end_if_all_is_over(now_us);
+        }
         let mean = &mut self.class_mut(slot.class).mean_run_us;
         let run_us = end.run_us as f32;
         *mean = Some(mean.map_or(run_us, |mean| mean + MEAN_WEIGHT * (run_us - mean)));
@@ -62,7 +66,7 @@ impl TaskJob {
         let given = match &end.outcome {
             Outcome::Value(value) => Some(value),
             Outcome::Spawned(spawned) => spawned.value.as_ref().ok(),
-            Outcome::Skipped | Outcome::Stopped | Outcome::Failed(_) => None,
+            Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun | Outcome::Failed(_) => None,
         };
         if let Some(value) = given.filter(|value| exceeds_inline_limit(value)) {
             let bytes = value.inline_bytes();
@@ -87,6 +91,7 @@ impl TaskJob {
             Outcome::Failed(failure) => self.attempt_failed(task, &by, failure, now_us),
             // Nobody has told it to: what it was told of was not meant for this job.
             Outcome::Stopped => self.crashed(task, worker, now_us),
+            Outcome::NotBegun => self.never_began(task),
             Outcome::Spawned(spawned) => self.spawned(task, &by, *spawned, preview, now_us),
         }
         self.end_if_all_is_over(now_us);
@@ -116,7 +121,7 @@ impl TaskJob {
     }
 
     /// Ends the lease of a task; `false` if the worker has none.
-    fn unlease(&mut self, worker: Incarnation, task: u32) -> bool {
+    pub(super) fn unlease(&mut self, worker: Incarnation, task: u32) -> bool {
         let held = self.leases.get_mut(&worker).is_some_and(|tasks| tasks.remove(&task));
         if held {
             self.changes.leases.insert(worker);
@@ -151,7 +156,7 @@ impl TaskJob {
         self.give_back_followers(task);
     }
 
-    fn give_back_followers(&mut self, task: u32) {
+    pub(super) fn give_back_followers(&mut self, task: u32) {
         let ahead: Vec<u32> = self
             .graph
             .followers(task)
@@ -162,7 +167,7 @@ impl TaskJob {
     }
 
     /// Keeps the number of attempts of a task that is not leased: the next one must have another.
-    fn note_attempts(&mut self, task: u32) -> &mut RetryState {
+    pub(super) fn note_attempts(&mut self, task: u32) -> &mut RetryState {
         let faults = self.faults.entry(task).or_default();
         faults.attempts = self.graph.slot(task).attempts;
         self.changes.faults.insert(task);

@@ -119,7 +119,7 @@ impl TaskJob {
         }
     }
 
-    fn attempts(&self, tasks: Vec<(TaskIndex, u16)>) -> Attempts {
+    pub(super) fn attempts(&self, tasks: Vec<(TaskIndex, u16)>) -> Attempts {
         Attempts { job: self.id.clone(), nonce: self.state.nonce, tasks }
     }
 }

@@ -127,7 +127,7 @@ pub(super) fn outcome_bytes(outcome: &Outcome) -> usize {
     END_BYTES
         + match outcome {
             Outcome::Value(given) => value(given),
-            Outcome::Skipped | Outcome::Stopped => 0,
+            Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun => 0,
             Outcome::Failed(failure) => failure.reason.len(),
             Outcome::Spawned(spawned) => {
                 let Spawned { classes, tasks, value: given } = &**spawned;

@@ -13,7 +13,7 @@ use syncline_ps::PsError;
 use syncline_scheduler::{
     core::TaskReport,
     ids::{Incarnation, JobId},
-    tasks::{BlobValue, Bytes, FunctionId, OrderGroup, ReportGroup, TaskIndex, TaskOrder},
+    tasks::{Attempts, BlobValue, Bytes, FunctionId, OrderGroup, ReportGroup, TaskIndex, TaskOrder},
 };
 use tarpc::{context::Context, server::Channel};
 use tokio::{net::TcpListener, runtime::Handle, sync::mpsc as async_mpsc};
@@ -112,7 +112,7 @@ impl WorkerService for Engine {
         Err(EngineFault::Dropped)
     }
 
-    async fn leave(self, _: Context, _: WorkerKey) -> Result<(), EngineFault> {
+    async fn leave(self, _: Context, _: WorkerKey, _: Vec<Attempts>) -> Result<(), EngineFault> {
         Ok(())
     }
 }

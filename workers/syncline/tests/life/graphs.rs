@@ -10,6 +10,7 @@ use syncline::{
 };
 use syncline_onnx::mlp;
 use syncline_scheduler::samples::splitmix64;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     cluster::{Cluster, Process, number},
@@ -125,9 +126,14 @@ fn the_workers_of_this_file_have_its_functions() {
         engines: engines.parse::<EngineAddresses>().unwrap(),
         token: Token::load_or_create(token.as_ref()).unwrap(),
     };
-    let (_stop, stopped) = tokio::sync::watch::channel(false);
+    let (stop, stopped) = tokio::sync::watch::channel(false);
     let worker = run(functions().options(address).unwrap(), stopped);
-    tokio::runtime::Runtime::new().unwrap().block_on(worker).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.spawn(async move {
+        signal(SignalKind::terminate()).unwrap().recv().await;
+        stop.send_replace(true);
+    });
+    runtime.block_on(worker).unwrap();
 }
 
 /// What a graph of this file must give.

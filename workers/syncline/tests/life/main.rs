@@ -15,6 +15,7 @@ mod checkpoints;
 mod detached;
 mod disk;
 mod exactly_once;
+mod giving_back;
 mod graph_faults;
 mod graphs;
 mod hung;
