@@ -63,6 +63,7 @@ fn told(effects: &[Effect]) -> Vec<(char, Vec<u32>)> {
     let order = |order: &Order| match order {
         Order::Run(group) => ('r', group.tasks.iter().map(|order| order.task.0).collect()),
         Order::Recall(of) => ('c', of.tasks.iter().map(|(task, _)| task.0).collect()),
+        Order::GiveBack(of) => panic!("{of:?}"),
         Order::Stop(of) => ('s', of.tasks.iter().map(|(task, _)| task.0).collect()),
     };
     let orders = effects.iter().filter_map(|effect| match effect {

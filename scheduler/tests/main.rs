@@ -10,6 +10,7 @@ mod cluster;
 mod core_model;
 mod dssp_vectors;
 mod faults;
+mod giving_back;
 mod lb_bsp;
 mod queue_limit;
 mod resources;

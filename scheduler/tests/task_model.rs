@@ -11,9 +11,9 @@ use syncline_scheduler::{
     ids::{Incarnation, JobId},
     sim::{Shell, TaskPlane, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, Backoff, Bytes, Capacity, ClassIndex, Failure, FailureCause, FunctionId, NewTask, OnFailure,
-        Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules, Spawned, TaskClass, TaskEnd, TaskIndex,
-        TaskOrder, TaskQuery, TaskRef, TaskState, TaskView, Value, Work,
+        Arg, Attempts, Backoff, Bytes, Capacity, ClassIndex, Failure, FailureCause, FunctionId, NewTask,
+        OnFailure, Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules, Spawned, TaskClass, TaskEnd,
+        TaskIndex, TaskOrder, TaskQuery, TaskRef, TaskState, TaskView, Value, Work,
     },
 };
 
@@ -198,6 +198,12 @@ impl Worker {
                         }
                     }
                 }
+                Order::GiveBack(asked) => {
+                    // Every second one has begun.
+                    for (task, attempt) in asked.tasks.iter().filter(|(task, _)| task.0 % 2 == 0) {
+                        self.give_back(&asked.job, asked.nonce, *task, *attempt);
+                    }
+                }
                 Order::Stop(stop) => {
                     // Every second one has not begun, or looks whether it is to stop; the others go on.
                     for (task, attempt) in stop.tasks.iter().filter(|(task, _)| task.0 % 2 == 0) {
@@ -211,6 +217,26 @@ impl Worker {
                 }
             }
         }
+    }
+
+    fn give_back(&mut self, job: &JobId, nonce: u32, task: TaskIndex, attempt: u16) {
+        let key = (job.clone(), task.0);
+        if self.held.get(&key).is_some_and(|(_, order)| order.attempt == attempt) {
+            self.held.remove(&key);
+            self.drop_dependents(job, task.0);
+            let end = task_end(task.0, attempt, Outcome::NotBegun);
+            self.reports.push_back((job.clone(), nonce, end));
+        }
+    }
+
+    /// What it has run and not reported.
+    fn begun(&self) -> Vec<Attempts> {
+        let attempts = |(job, nonce, end): &(JobId, u32, TaskEnd)| Attempts {
+            job: job.clone(),
+            nonce: *nonce,
+            tasks: vec![(end.task, end.attempt)],
+        };
+        self.reports.iter().map(attempts).collect()
     }
 
     /// The sum of what an argument is; `None` if it waits for a task that is held here.
@@ -273,7 +299,7 @@ impl Worker {
         if !matches!(outcome, Outcome::Value(_)) {
             self.drop_dependents(&key.0, key.1);
         }
-        let end = TaskEnd { task: order.task, attempt: order.attempt, run_us: 5, outcome };
+        let end = TaskEnd { task: order.task, attempt: order.attempt, run_us: 5, outcome, preview: None };
         self.reports.push_back((key.0.clone(), nonce, end));
     }
 }
@@ -333,6 +359,11 @@ impl World {
     fn die(&mut self, worker: Incarnation) {
         self.workers.remove(&worker);
         self.handle(Input::WorkerGone { worker, reason: "dead".into() });
+    }
+
+    fn leave(&mut self, worker: Incarnation) {
+        let begun = self.workers.remove(&worker).unwrap().begun();
+        self.handle(Input::WorkerLeft { worker, begun });
     }
 
     /// The engine dies and another reads everything back. Workers that no job names register again.
@@ -396,12 +427,17 @@ impl World {
         self.now_us += 500;
         let fate = self.draw(1_000);
         if fate < misfortunes {
-            return match self.draw(5) {
+            return match self.draw(7) {
                 0 => self.restart(),
-                1 if !self.workers.is_empty() => {
-                    let n = self.draw(self.workers.len() as u64) as usize;
-                    let worker = *self.workers.keys().nth(n).unwrap();
-                    self.die(worker);
+                n @ (1 | 5) if !self.workers.is_empty() => {
+                    let nth = self.draw(self.workers.len() as u64) as usize;
+                    let worker = *self.workers.keys().nth(nth).unwrap();
+                    if n == 1 { self.die(worker) } else { self.leave(worker) }
+                }
+                6 => {
+                    // Nothing ends for a while.
+                    self.now_us += 150_000;
+                    self.handle(Input::Tick);
                 }
                 2 => {
                     let jobs: Vec<JobId> =

@@ -1,22 +1,33 @@
 //! The connection to whichever engine leads.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, io, sync::Arc};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{CallError, EngineAddresses, EngineFault, Reconnecting, Token, Transport, connect, hello::Role};
+use super::{
+    CallError, EngineAddresses, EngineFault, InactiveReason, Reconnecting, Token, Transport, connect,
+    hello::{HelloError, Role},
+    leader_hint::LeaderHint,
+};
 
-/// Calls the engines of a cluster in rotation: after one that cannot be reached, or does not lead, the next is called. Each
-/// call asks one engine once; the caller pauses between two tries. Cheap to clone.
+/// Calls the engines of a cluster in rotation: after one that cannot be reached, or does not lead, the next is called. Where
+/// one that stands by says who leads, that one is next, whether it was named or not. Each call asks one engine once; the caller
+/// pauses between two tries. Cheap to clone.
 pub struct EngineLink<C> {
     addresses: Arc<EngineAddresses>,
+    hint: Arc<LeaderHint>,
     link: Reconnecting<C>,
 }
 
 impl<C> Clone for EngineLink<C> {
     fn clone(&self) -> Self {
-        Self { addresses: self.addresses.clone(), link: self.link.clone() }
+        Self { addresses: self.addresses.clone(), hint: self.hint.clone(), link: self.link.clone() }
     }
+}
+
+/// Whoever is at an address that nobody has named to us and does not let us in says nothing about our settings.
+fn misled(address: &str, error: &HelloError) -> HelloError {
+    io::Error::other(format!("a standby names {address} as the engine that leads: {error}")).into()
 }
 
 impl<C: Clone> EngineLink<C> {
@@ -33,14 +44,24 @@ impl<C: Clone> EngineLink<C> {
         C: 'static,
     {
         let addresses = Arc::new(addresses);
-        let dialed = addresses.clone();
+        let hint = Arc::new(LeaderHint::default());
+        let (dialed, followed) = (addresses.clone(), hint.clone());
         let link = Reconnecting::numbered(move |number| {
-            let (addresses, token) = (dialed.clone(), token.clone());
-            async move { Ok(open(connect(addresses.round_robin(number), role, &token).await?)) }
+            let (address, is_hint) = followed.next(|| dialed.round_robin(number).to_owned());
+            let token = token.clone();
+            async move {
+                let connected = connect(&address, role, &token).await;
+                Ok(open(connected.map_err(|error| if is_hint { misled(&address, &error) } else { error })?))
+            }
         });
         // Where another engine may lead, one that does not answer is not asked a second time.
         let link = if addresses.count() > 1 { link.lost_after_one_timeout() } else { link };
-        Self { addresses, link }
+        Self { addresses, hint, link }
+    }
+
+    /// Whether the next call goes to an engine that was said to lead.
+    pub fn has_hint(&self) -> bool {
+        self.hint.is_there()
     }
 
     /// All addresses.
@@ -54,9 +75,15 @@ impl<C: Clone> EngineLink<C> {
         F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
     {
         let (number, answer) = self.link.call_numbered(call).await;
-        // With one engine alone the connection stays: it will lead again.
-        if matches!(answer, Ok(Err(EngineFault::NotActive { .. }))) && self.addresses.count() > 1 {
-            self.link.discard(number).await;
+        if let Ok(Err(EngineFault::NotActive { why })) = &answer {
+            let follows = match why {
+                InactiveReason::Standby { address, .. } => self.hint.note(address),
+                _ => false,
+            };
+            // With one engine alone the connection stays: it will lead again.
+            if follows || self.addresses.count() > 1 {
+                self.link.discard(number).await;
+            }
         }
         answer
     }

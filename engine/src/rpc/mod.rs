@@ -6,6 +6,7 @@ mod codec;
 mod connection;
 mod engine_link;
 pub mod hello;
+mod leader_hint;
 mod outage_logger;
 mod reconnecting;
 mod refusals;

@@ -5,7 +5,7 @@ use syncline_scheduler::{
     core::{Assignment, TaskKey, TaskReport},
     ids::{EngineEpoch, Incarnation, JobId},
     spec::TrainSpec,
-    tasks::{Capacity, Order, ReportGroup},
+    tasks::{Attempts, Capacity, Order, ReportGroup},
 };
 
 use super::EngineFault;
@@ -133,6 +133,7 @@ pub trait WorkerService {
     /// Acknowledged when the answer comes: committed in Redis. Send again until then.
     async fn report(who: WorkerKey, reports: Vec<TaskReport>) -> Result<EngineEpoch, EngineFault>;
     async fn setup(job: JobId) -> Result<JobSetup, EngineFault>;
-    /// Ends the incarnation: nothing more will be pushed under it.
-    async fn leave(who: WorkerKey) -> Result<(), EngineFault>;
+    /// Ends the incarnation: nothing more will be pushed under it, and of its general tasks no others have begun than
+    /// these.
+    async fn leave(who: WorkerKey, begun: Vec<Attempts>) -> Result<(), EngineFault>;
 }

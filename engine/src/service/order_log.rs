@@ -44,7 +44,7 @@ impl OrderLog {
     pub(super) fn push(&mut self, order: Order) {
         match order {
             Order::Run(group) => self.push_group(group),
-            Order::Recall(ref attempts) | Order::Stop(ref attempts) => {
+            Order::Recall(ref attempts) | Order::Stop(ref attempts) | Order::GiveBack(ref attempts) => {
                 let load = MessageSize { tasks: 0, bytes: HEADER_BYTES * (1 + attempts.tasks.len()) };
                 self.entries.push_back((order, load));
             }
@@ -99,7 +99,13 @@ mod tests {
 
     fn task(n: u32, value_bytes: usize) -> TaskOrder {
         let value = Value::Inline(vec![0; value_bytes].into());
-        TaskOrder { task: TaskIndex(n), attempt: 1, args: vec![OrderArg::Value(value)], after: Vec::new() }
+        TaskOrder {
+            task: TaskIndex(n),
+            attempt: 1,
+            args: vec![OrderArg::Value(value)],
+            after: Vec::new(),
+            is_shown: false,
+        }
     }
 
     fn run(tasks: Vec<TaskOrder>) -> Order {
@@ -116,7 +122,7 @@ mod tests {
     fn numbers(orders: &[Order]) -> Vec<Vec<u32>> {
         let of = |order: &Order| match order {
             Order::Run(group) => group.tasks.iter().map(|t| t.task.0).collect(),
-            Order::Recall(attempts) | Order::Stop(attempts) => {
+            Order::Recall(attempts) | Order::Stop(attempts) | Order::GiveBack(attempts) => {
                 attempts.tasks.iter().map(|(task, _)| task.0).collect()
             }
         };

@@ -8,7 +8,7 @@ use std::{
 use syncline_scheduler::{
     core::{Input, TaskReport, WorkerInfo},
     ids::{EngineEpoch, Incarnation, JobId},
-    tasks::ReportGroup,
+    tasks::{Attempts, ReportGroup},
 };
 use tarpc::context::Context;
 use tokio::{sync::OwnedMutexGuard, time::timeout};
@@ -168,13 +168,10 @@ impl WorkerService for WorkerHandler {
         Ok(JobSetup { epoch: dispatcher.epoch, train: (*train).clone(), shards })
     }
 
-    async fn leave(self, _: Context, who: WorkerKey) -> Result<(), EngineFault> {
+    async fn leave(self, _: Context, who: WorkerKey, begun: Vec<Attempts>) -> Result<(), EngineFault> {
         let dispatcher = self.context.dispatcher()?;
         let worker = self.identify(who, &dispatcher.sessions)?;
         dispatcher.sessions.close(worker);
-        self.context
-            .commit_input(Input::WorkerGone { worker, reason: "the worker left".into() })
-            .await
-            .map(drop)
+        self.context.commit_input(Input::WorkerLeft { worker, begun }).await.map(drop)
     }
 }

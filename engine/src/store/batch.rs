@@ -20,13 +20,14 @@ const SUPERSTEPS: usize = 4;
 const EVENTS: usize = 5;
 const METRICS: usize = 6;
 const BARRIERS: usize = 7;
-const CLASSES: usize = 8;
-const GRAPH: usize = 9;
-const STATES: usize = 10;
-const VALUES: usize = 11;
-const FAULTS: usize = 12;
-const LEASES: usize = 13;
-const KEYS: usize = 14;
+const RESULTS: usize = 8;
+const CLASSES: usize = 9;
+const GRAPH: usize = 10;
+const STATES: usize = 11;
+const VALUES: usize = 12;
+const FAULTS: usize = 13;
+const LEASES: usize = 14;
+const KEYS: usize = 15;
 
 /// How a commit relates to what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +59,7 @@ pub(super) fn commit_call(
     let (names, mut positions, mut keys, mut kinds) = (job.all(), [0; KEYS], Vec::new(), String::new());
     for key in (0..KEYS).filter(|key| touched[*key]) {
         keys.push(names[key]);
-        kinds.push(if [EVENTS, METRICS, BARRIERS].contains(&key) { 's' } else { 'h' });
+        kinds.push(if [EVENTS, METRICS, BARRIERS, RESULTS].contains(&key) { 's' } else { 'h' });
         positions[key] = keys.len();
     }
     let mut call = redis::cmd("EVALSHA");
@@ -84,6 +85,7 @@ fn touched(commit: &Commit) -> [bool; KEYS] {
     touched[EVENTS] = !commit.events.is_empty();
     touched[METRICS] = !commit.metrics.is_empty() || commit.halve_metrics;
     touched[BARRIERS] = !commit.barriers.is_empty();
+    touched[RESULTS] = !commit.results.is_empty();
     let GraphChanges { classes, chunks, windows, values, faults, leases } = &commit.graph;
     touched[CLASSES] = !classes.is_empty();
     touched[GRAPH] = !chunks.is_empty();
@@ -116,6 +118,7 @@ impl Operations {
             (EVENTS, &commit.events, STREAM_ENTRIES, "events_dropped"),
             (METRICS, &commit.metrics, CURVE_POINTS as usize, "metrics_dropped"),
             (BARRIERS, &commit.barriers, STREAM_ENTRIES, "barriers_dropped"),
+            (RESULTS, &commit.results, STREAM_ENTRIES, "results_dropped"),
         ] {
             for entry in entries {
                 let call = self.begin("X", key, 2 + 2 * entry.len()).arg(kept).arg(dropped);

@@ -37,7 +37,7 @@ end
 if mode == 'new' then call('UNLINK', unpack(KEYS)) end
 if mode == 'whole' then
   call('UNLINK', unpack(KEYS, 1, 5))
-  call('UNLINK', unpack(KEYS, 9))
+  call('UNLINK', unpack(KEYS, 10))
 end
 call('HSET', KEYS[1], 'epoch', ARGV[1], 'seq', ARGV[2])
 local at = 5

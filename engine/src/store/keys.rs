@@ -9,7 +9,7 @@ pub const JOBS: &str = "syncline:jobs";
 /// Counter: the last worker incarnation that was given away.
 pub const INCARNATIONS: &str = "syncline:incarnations";
 /// Format of everything below; raised when it changes incompatibly.
-pub const SCHEMA: &str = "8";
+pub const SCHEMA: &str = "9";
 
 /// Entries kept in each stream of a job.
 pub const STREAM_ENTRIES: usize = 200;
@@ -35,13 +35,15 @@ pub struct JobKeys {
     pub metrics: String,
     /// Capped stream: the barriers that closed, with predicted and actual waits.
     pub barriers: String,
+    /// Capped stream: the newest results of general tasks.
+    pub results: String,
     /// Hash: class of general tasks to JSON.
     pub classes: String,
     /// Hash: first of the general tasks that came together to JSON.
     pub graph: String,
     /// Hash: window of general tasks to their states, one letter each.
     pub states: String,
-    /// Hash: general task to what it gave, of any bytes.
+    /// Hash: general task to what it gave: a line for people, then any bytes.
     pub values: String,
     /// Hash: general task that had to be tried again, or failed, to JSON.
     pub faults: String,
@@ -62,6 +64,7 @@ impl JobKeys {
             events: key("events"),
             metrics: key("metrics"),
             barriers: key("barriers"),
+            results: key("results"),
             classes: key("classes"),
             graph: key("graph"),
             states: key("states"),
@@ -72,7 +75,7 @@ impl JobKeys {
     }
 
     /// All of them, in the order in which the commit script expects them.
-    pub fn all(&self) -> [&str; 14] {
+    pub fn all(&self) -> [&str; 15] {
         [
             &self.state,
             &self.job,
@@ -82,6 +85,7 @@ impl JobKeys {
             &self.events,
             &self.metrics,
             &self.barriers,
+            &self.results,
             &self.classes,
             &self.graph,
             &self.states,

@@ -57,7 +57,7 @@ async fn a_poll_that_waits_holds_up_nobody_and_ends_when_its_worker_leaves() {
             .await
     });
     assert_eq!(client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap()["workers"], "1");
-    worker.leave(within(TEST_TIMEOUT), me).await.unwrap().unwrap();
+    worker.leave(within(TEST_TIMEOUT), me, Vec::new()).await.unwrap().unwrap();
     let answer = timeout(Duration::from_secs(15), polling).await.unwrap().unwrap().unwrap();
     assert_eq!(answer, Err(EngineFault::Dropped));
     assert!(client.workers(within(TEST_TIMEOUT)).await.unwrap().unwrap().is_empty());

@@ -100,6 +100,12 @@ impl ScriptedWorker {
         self.report(job, ended.iter().map(end).collect()).await;
     }
 
+    /// The same, of one task whose value looks like this.
+    pub async fn finish_shown(&self, job: &JobId, task: TaskIndex, value: &[u8], shown: String) {
+        let preview = Some(shown.into());
+        self.report(job, vec![TaskEnd { preview, ..end(&(task.0, value)) }]).await;
+    }
+
     pub async fn report(&self, job: &JobId, ended: Vec<TaskEnd>) {
         let groups = vec![ReportGroup { job: job.clone(), nonce: NONCE, ended }];
         self.calls.finished(within(TEST_TIMEOUT), self.who, groups).await.unwrap().unwrap();
@@ -108,14 +114,15 @@ impl ScriptedWorker {
 
 /// The end of a first attempt.
 fn end((task, value): &(u32, &[u8])) -> TaskEnd {
-    TaskEnd { task: TaskIndex(*task), attempt: 1, run_us: 10, outcome: Outcome::Value(inline(value)) }
+    let outcome = Outcome::Value(inline(value));
+    TaskEnd { task: TaskIndex(*task), attempt: 1, run_us: 10, outcome, preview: None }
 }
 
 /// The tasks of orders that are all to run something.
 pub fn tasks(orders: Vec<Order>) -> Vec<TaskOrder> {
     let of = |order| match order {
         Order::Run(group) => group.tasks,
-        Order::Recall(attempts) | Order::Stop(attempts) => panic!("{attempts:?}"),
+        Order::Recall(attempts) | Order::Stop(attempts) | Order::GiveBack(attempts) => panic!("{attempts:?}"),
     };
     orders.into_iter().flat_map(of).collect()
 }

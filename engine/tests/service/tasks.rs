@@ -8,14 +8,17 @@ use std::{
 use futures::SinkExt;
 use syncline_engine::{
     rpc::{ClientServiceRequest, ClientServiceResponse, EngineFault, connect, hello::Role, within},
-    store::{RedisStore, keys::JobKeys},
+    store::{
+        RedisStore,
+        keys::{JobKeys, STREAM_ENTRIES},
+    },
 };
 use syncline_scheduler::{
     graph::TaskId,
     ids::{JobId, Superstep},
     tasks::{
-        Arg, BlobValue, GraphDigest, GraphReceipt, GraphSpec, Order, OrderArg, TaskIndex, TaskQuery,
-        TaskState,
+        Arg, BlobValue, GraphDigest, GraphReceipt, GraphSpec, NewTask, Order, OrderArg, Preview, TaskIndex,
+        TaskQuery, TaskState,
     },
 };
 use tarpc::{ClientMessage, Request};
@@ -54,6 +57,50 @@ async fn a_graph_runs_to_its_end_and_gives_its_values_of_any_bytes() {
     assert_eq!(states, [TaskState::Done; 3]);
     let fields = client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap().remove(0);
     assert_eq!((fields["kind"].as_str(), fields["state"].as_str()), ("tasks", "done"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_are_listed_and_kept_with_their_previews_and_the_list_is_bounded() {
+    const RESULTS: u32 = 230;
+    let mut rig = Rig::start(1).await;
+    let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 1).await);
+    let mut calls: Vec<NewTask> = (0..RESULTS).map(|_| call(b"1")).collect();
+    calls.push(NewTask { name: Some("first".parse().unwrap()), ..take(&[0]) });
+    let job = submit(&client, graph("results", calls)).await;
+    let mut ended = Vec::new();
+    while ended.len() <= RESULTS as usize {
+        for order in worker.tasks().await {
+            // The first one is taken by the last.
+            assert_eq!(order.is_shown, order.task.0 > 0, "{order:?}");
+            let shown =
+                if order.task.0 == 7 { "x".repeat(999) } else { format!("{{\"result\":{}}}", order.task) };
+            worker.finish_shown(&job, order.task, b"\n:", shown).await;
+            ended.push(order.task);
+        }
+    }
+    assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone(), 20_000).await.unwrap(), Ok(true));
+
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let keys = JobKeys::new(&job);
+    let listed = store.stream("look", &keys.results, None).await.unwrap();
+    assert_eq!(listed.len(), STREAM_ENTRIES);
+    let newest = &listed.last().unwrap().fields;
+    let last = ended.last().unwrap();
+    let wanted = [last.to_string(), format!("{{\"result\":{last}}}"), "2".to_owned()];
+    assert_eq!(["task", "value", "bytes"].map(|name| newest[name].clone()), wanted);
+    let dropped = store.hash("look", &keys.job).await.unwrap()["results_dropped"].clone();
+    assert_eq!(dropped, (RESULTS as usize - STREAM_ENTRIES).to_string());
+
+    for _ in 0..2 {
+        let client = rig.client().await;
+        let views = client.tasks(within(TEST_TIMEOUT), job.clone(), all()).await.unwrap().unwrap();
+        let shown = |task: usize| views[task].value.as_ref().map(Preview::as_str);
+        assert_eq!((shown(0), views[0].value_bytes), (None, None), "the last one has taken it");
+        assert_eq!((shown(1), views[1].value_bytes), (Some("{\"result\":1}"), Some(2)));
+        assert_eq!(shown(7), Some(&*format!("{}…", "x".repeat(253))));
+        assert_eq!(shown(RESULTS as usize), Some("{\"result\":230}"), "it has a name");
+        rig.crash().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -258,7 +305,7 @@ async fn what_a_worker_had_that_left_goes_to_another_at_its_next_attempt() {
     let job = submit(&client, graph("left", vec![call(b"1")])).await;
     assert_eq!(attempts(&first.tasks().await), [(0, 1)]);
     let mut second = ScriptedWorker::register(&rig, 1).await;
-    first.calls.leave(within(TEST_TIMEOUT), first.who).await.unwrap().unwrap();
+    first.calls.leave(within(TEST_TIMEOUT), first.who, Vec::new()).await.unwrap().unwrap();
     assert_eq!(attempts(&second.tasks().await), [(0, 2)]);
     // The first attempt was not the one that counts.
     second.finish(&job, &[(0, b"late")]).await;

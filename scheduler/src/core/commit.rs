@@ -35,6 +35,8 @@ pub struct Commit {
     pub events: Vec<Vec<(&'static str, String)>>,
     pub metrics: Vec<Vec<(&'static str, String)>>,
     pub barriers: Vec<Vec<(&'static str, String)>>,
+    /// The newest results of general tasks that people may look at.
+    pub results: Vec<Vec<(&'static str, String)>>,
     /// What changed of its general tasks.
     pub graph: GraphChanges,
     /// Every second point of the metrics goes, so that the others may stay.
@@ -106,6 +108,7 @@ impl Job {
             events: changes.events,
             barriers: changes.barriers,
             metrics,
+            results: Vec::new(),
             halve_metrics,
             graph: GraphChanges::default(),
             over: self.state.phase.is_over(),

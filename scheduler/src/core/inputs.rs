@@ -13,7 +13,7 @@ use crate::{
     ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
     spec::{InvalidJob, JobSpec},
     sync::Plan,
-    tasks::{Capacity, GraphSpec, NewTask, ReportGroup, TaskIndex},
+    tasks::{Attempts, Capacity, GraphSpec, NewTask, ReportGroup, TaskIndex},
 };
 
 /// Something that happened outside. Every one may arrive twice; the second time changes nothing.
@@ -56,6 +56,11 @@ pub enum Input {
     WorkerGone {
         worker: Incarnation,
         reason: String,
+    },
+    /// It left in order, and of what it had it has begun these attempts and no others.
+    WorkerLeft {
+        worker: Incarnation,
+        begun: Vec<Attempts>,
     },
     Report {
         worker: Incarnation,

@@ -53,6 +53,7 @@ impl Core {
             Input::Submit(_)
             | Input::WorkerJoined { .. }
             | Input::WorkerGone { .. }
+            | Input::WorkerLeft { .. }
             | Input::Sealed { .. }
             // Trainings of a graph that goes on are begun again.
             | Input::Pause { .. } => true,
@@ -63,6 +64,7 @@ impl Core {
         self.dispatch(now_us, input, &mut effects)?;
         if places_tasks {
             self.lease_tasks(now_us, &mut effects);
+            self.ask_back_waiting(now_us, &mut effects);
         }
         let mut seen = 0;
         loop {
@@ -104,6 +106,7 @@ impl Core {
                 self.tasks_worker_joined(worker);
             }
             Input::WorkerGone { worker, reason } => self.worker_gone(worker, &reason, now_us, effects),
+            Input::WorkerLeft { worker, begun } => self.worker_left(worker, begun, now_us, effects),
             Input::Report { worker, report } => self.take_report(worker, report, now_us, effects),
             Input::ShardLost { shard, reason } => self.shard_lost(shard, &reason, now_us, effects),
             Input::ShardTakenOver { shard, address } => self.shard_taken_over(shard, &address, now_us),
@@ -162,7 +165,13 @@ impl Core {
         Ok(())
     }
 
-    fn worker_gone(&mut self, worker: Incarnation, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn worker_gone(
+        &mut self,
+        worker: Incarnation,
+        reason: &str,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
         self.forget_worker(worker);
         for job in self.jobs.values_mut().filter(|j| !j.state.phase.is_over()) {
             job.worker_gone(worker, reason, now_us, effects);

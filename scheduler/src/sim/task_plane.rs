@@ -66,7 +66,7 @@ pub fn graph_submission(
 
 /// The end of an attempt, which took a microsecond.
 pub fn task_end(task: u32, attempt: u16, outcome: Outcome) -> TaskEnd {
-    TaskEnd { task: TaskIndex(task), attempt, run_us: 1, outcome }
+    TaskEnd { task: TaskIndex(task), attempt, run_us: 1, outcome, preview: None }
 }
 
 /// The report of a worker on tasks of one job.

@@ -38,20 +38,22 @@ impl Deref for Bytes {
     }
 }
 
-/// As text: one character per printable byte but `\`, four for each other.
-fn escaped(bytes: &[u8]) -> String {
-    use fmt::Write as _;
-    let mut text = String::with_capacity(bytes.len());
-    for &byte in bytes {
-        match byte {
-            b'\\' => text.push_str("\\x5c"),
-            0x20..=0x7e => text.push(byte.into()),
-            _ => {
-                let _ = write!(text, "\\x{byte:02x}");
+/// As text: one character per printable byte but `\`, four for each other. Printed as it is asked for, so that who needs the
+/// first characters alone stops there.
+struct Escaped<'a>(&'a [u8]);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_plain = |byte: &u8| matches!(byte, 0x20..=0x7e) && *byte != b'\\';
+        let blocks = self.0.chunks(256);
+        for part in blocks.flat_map(|block| block.chunk_by(|a, b| is_plain(a) && is_plain(b))) {
+            match std::str::from_utf8(part) {
+                Ok(plain) if is_plain(&part[0]) => f.write_str(plain)?,
+                _ => write!(f, "\\x{:02x}", part[0])?,
             }
         }
+        Ok(())
     }
-    text
 }
 
 fn unescaped(text: &str) -> Option<Vec<u8>> {
@@ -70,14 +72,14 @@ fn unescaped(text: &str) -> Option<Vec<u8>> {
 impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 64;
-        write!(f, "b\"{}\"", escaped(&self[..self.len().min(SHOWN)]))?;
+        write!(f, "b\"{}\"", Escaped(&self[..self.len().min(SHOWN)]))?;
         if self.len() > SHOWN { write!(f, "... of {} bytes", self.len()) } else { Ok(()) }
     }
 }
 
 impl Serialize for Bytes {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        if to.is_human_readable() { to.serialize_str(&escaped(self)) } else { to.serialize_bytes(self) }
+        if to.is_human_readable() { to.collect_str(&Escaped(self)) } else { to.serialize_bytes(self) }
     }
 }
 

@@ -13,6 +13,9 @@ pub enum Order {
     Recall(Attempts),
     /// Their job is to end: the same, but how each ended is reported.
     Stop(Attempts),
+    /// Another worker could begin them now: what has not begun is given back, see [`Outcome::NotBegun`](super::Outcome), and
+    /// what has goes on.
+    GiveBack(Attempts),
 }
 
 /// Calls of one class and one job that a worker is to run, in this order unless they wait for each other.
@@ -36,6 +39,8 @@ pub struct TaskOrder {
     pub args: Vec<OrderArg>,
     /// Tasks that this worker holds, too, and that must have ended before.
     pub after: Vec<TaskIndex>,
+    /// People may look at what it gives: its end brings a preview.
+    pub is_shown: bool,
 }
 
 /// Where a worker finds an argument.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{NewTask, TaskClass, TaskIndex, Value};
+use super::{NewTask, Preview, TaskClass, TaskIndex, Value};
 use crate::ids::JobId;
 
 /// Attempts of one job that have ended, in the order in which they did. Repeated until acknowledged; a repeated one changes
@@ -22,6 +22,8 @@ pub struct TaskEnd {
     /// How long it ran, waiting not counted.
     pub run_us: u32,
     pub outcome: Outcome,
+    /// Of the value, where people may look at it.
+    pub preview: Option<Preview>,
 }
 
 /// How an attempt ended.
@@ -32,6 +34,8 @@ pub enum Outcome {
     Skipped,
     /// It was told to stop because its job is to end, and did so without anything to give.
     Stopped,
+    /// It was asked for before it began, and never will here: the attempt counts as none.
+    NotBegun,
     Failed(Failure),
     /// It gives a value, or that of one of the new tasks, and adds tasks to its graph.
     Spawned(Box<Spawned>),

@@ -44,6 +44,14 @@ impl Value {
         }
     }
 
+    /// Size of what the function gave, as it travels.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Inline(bytes) => bytes.len() as u64,
+            Self::Blob(blob) => blob.bytes,
+        }
+    }
+
     /// Bytes that travel with it.
     pub fn inline_bytes(&self) -> usize {
         match self {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{TaskIndex, TaskState};
+use super::{Preview, TaskIndex, TaskState};
 use crate::ids::{Name, NodeName};
 
 /// Which tasks of a job to look at.
@@ -40,5 +40,9 @@ pub struct TaskView {
     /// The first of the tasks that it needs, and how many there are.
     pub inputs: Vec<TaskIndex>,
     pub inputs_total: u32,
+    /// What it gave, if that is kept and people may look at it.
+    pub value: Option<Preview>,
+    /// Size of what it gave, as it travels, if that is kept.
+    pub value_bytes: Option<u64>,
     pub reason: String,
 }

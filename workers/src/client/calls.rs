@@ -50,21 +50,22 @@ impl Client {
     where
         F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
     {
-        for _ in 1..self.link.addresses().count() {
+        for left in (1..=self.link.addresses().count()).rev() {
             match self.ask(&call).await {
-                Err(error) if error.was_not_asked() => {}
+                // The last one may know who leads.
+                Err(error) if error.was_not_asked() && (left > 1 || self.link.has_hint()) => {}
                 answered => return answered,
             }
         }
         self.ask(&call).await
     }
 
-    /// Whether waiting cannot help: the one engine that was named stands by for another.
+    /// Whether waiting cannot help: the one engine that was named stands by for another, which cannot be found.
     fn names_only_a_standby(&self, error: &ClientError) -> bool {
         let standby = |e: &ClientError| {
             matches!(e, ClientError::Refused(EngineFault::NotActive { why: InactiveReason::Standby { .. } }))
         };
-        self.link.addresses().count() == 1 && standby(error)
+        self.link.addresses().count() == 1 && standby(error) && !self.link.has_hint()
     }
 
     /// A call that changes nothing is repeated while the engine is away. What is wrong with Redis is said at once: that

@@ -6,12 +6,14 @@ use std::{
 };
 
 use super::{
-    ArgumentError, CallArguments, CallOptions, Function, GraphParts, IntoArgument, StopFlag, TaskHandle,
+    ArgumentError, CallArguments, CallOptions, Function, GraphParts, IntoArgument, OwnCluster, StopFlag,
+    TaskGraph, TaskHandle,
 };
+use crate::client::{Client, TaskError};
 use syncline_scheduler::{
     core::Trained,
     ids::JobId,
-    tasks::{PreparedTraining, TaskIndex, TrainingChanges},
+    tasks::{PreparedTraining, TaskIndex, TaskOrder, TrainingChanges},
 };
 
 /// A job of general tasks, told from others of its name.
@@ -38,7 +40,10 @@ pub struct Context {
     job: Arc<JobKey>,
     task: TaskIndex,
     attempt: u16,
+    /// People may look at what the task gives.
+    pub(super) is_shown: bool,
     pub(crate) stop: Arc<StopFlag>,
+    cluster: Arc<OwnCluster>,
     added: Mutex<Option<GraphParts>>,
 }
 
@@ -49,8 +54,14 @@ impl fmt::Debug for Context {
 }
 
 impl Context {
-    pub(crate) fn new(job: Arc<JobKey>, task: TaskIndex, attempt: u16, stop: Arc<StopFlag>) -> Self {
-        Self { job, task, attempt, stop, added: Mutex::new(None) }
+    pub(crate) fn new(
+        job: Arc<JobKey>,
+        order: &TaskOrder,
+        stop: Arc<StopFlag>,
+        cluster: Arc<OwnCluster>,
+    ) -> Self {
+        let TaskOrder { task, attempt, is_shown, .. } = *order;
+        Self { job, task, attempt, is_shown, stop, cluster, added: Mutex::new(None) }
     }
 
     /// The job that the task belongs to.
@@ -72,6 +83,36 @@ impl Context {
     /// function looks now and then, and returns something at once.
     pub fn canceled(&self) -> bool {
         self.stop.is_asked()
+    }
+
+    /// A client of the cluster that this worker belongs to: with the worker's engines and its token.
+    pub fn client(&self) -> &Client {
+        self.cluster.client()
+    }
+
+    /// Submits a graph as a job of its own, which goes on whatever becomes of this task and its job. Returns when all of it is
+    /// stored and it has begun; an async function uses [`client`](Self::client) and waits for
+    /// [`submit_tasks`](Client::submit_tasks), so that it can be dropped meanwhile.
+    ///
+    /// When the task is tried again it submits again, and gets the same job if id and graph are the same: derive the id from
+    /// what the task does, and take nothing into the graph that is another next time. A graph that differs is refused (E130).
+    ///
+    /// ```
+    /// use syncline_workers::client::TaskError;
+    /// use syncline_workers::functions::{Context, Function, TaskGraph};
+    /// const CLEAN: Function<(String,), u64> = Function::new("clean");
+    ///
+    /// fn archive(context: &Context, day: String) -> Result<String, TaskError> {
+    ///     let mut cleaning = TaskGraph::new(format!("clean-{day}"));
+    ///     cleaning.call(CLEAN, (day,));
+    ///     Ok(context.submit_tasks(&cleaning)?.to_string())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::submit_tasks`].
+    pub fn submit_tasks(&self, graph: &TaskGraph) -> Result<JobId, TaskError> {
+        self.cluster.submit_tasks(graph)
     }
 
     /// Adds a call to the graph. It may begin when this task has ended with a value; if this attempt fails or is skipped,

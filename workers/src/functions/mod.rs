@@ -16,7 +16,11 @@ mod next;
 mod onnx_model;
 mod options;
 #[cfg(feature = "worker")]
+mod own_cluster;
+#[cfg(feature = "worker")]
 mod panics;
+#[cfg(feature = "worker")]
+mod preview;
 #[cfg(feature = "worker")]
 mod registry;
 mod stop_flag;
@@ -48,6 +52,8 @@ pub(crate) use large_value::{ShardValues, ValueStore, move_large_constants};
 pub use next::{InNext, InResult, IntoNext, Next, Plain};
 pub use onnx_model::{OnnxModel, RUN_MODEL};
 pub use options::CallOptions;
+#[cfg(feature = "worker")]
+pub(crate) use own_cluster::OwnCluster;
 #[cfg(feature = "worker")]
 pub(crate) use registry::{CallOutput, RegisteredFunction};
 #[cfg(feature = "worker")]

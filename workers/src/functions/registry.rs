@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
-use syncline_scheduler::tasks::FunctionId;
+use syncline_scheduler::tasks::{FunctionId, Preview};
 use tokio::runtime::Handle;
 
 use super::{
@@ -15,6 +15,7 @@ use super::{
     fault::CallFault,
     next::Next,
     panics::catch,
+    preview::preview,
     task_function::{AsyncTaskFunction, TaskFunction},
 };
 
@@ -28,8 +29,8 @@ pub struct RegisteredTwice {
 /// What an attempt gives.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CallOutput {
-    /// postcard of the value.
-    Value(Vec<u8>),
+    /// postcard of the value, and what it looks like if people may look at it.
+    Value(Vec<u8>, Option<Preview>),
     /// The value of the call that it added at this index.
     Added(u32),
     Nothing,
@@ -211,7 +212,10 @@ fn given<O: Serialize>(
     let function = || name.to_owned();
     match returned {
         Ok(Next::Value(value)) => postcard::to_stdvec(&value)
-            .map(CallOutput::Value)
+            .map(|bytes| {
+                let is_shown = context.is_shown && !bytes.is_empty();
+                CallOutput::Value(bytes, is_shown.then(|| preview(&value)).flatten())
+            })
             .map_err(|e| CallFault::Encode { function: function(), cause: e.to_string() }),
         Ok(Next::Of(handle)) => context
             .place_of(handle)

@@ -177,6 +177,8 @@ impl Tensor {
 
 /// As it travels.
 #[derive(Serialize, Deserialize)]
+// By this name previews know it.
+#[serde(rename = "syncline.Tensor")]
 struct WireTensor<'a> {
     /// As ONNX numbers the types.
     element: i32,

@@ -3,18 +3,31 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
-use syncline_scheduler::tasks::{Arg, Failure, FailureCause, TaskIndex, TaskRef};
+use syncline_engine::rpc::{EngineAddresses, Token};
+use syncline_scheduler::tasks::{Arg, Failure, FailureCause, TaskIndex, TaskOrder, TaskRef};
 
 use super::{
-    ArgumentError, CallFault, CallOptions, Context, Function, GraphParts, JobKey, Next, RegisteredTwice,
-    Registry, StopFlag, registry::CallOutput,
+    ArgumentError, CallFault, CallOptions, Context, Function, GraphParts, JobKey, Next, OwnCluster,
+    RegisteredTwice, Registry, StopFlag, registry::CallOutput,
 };
+use crate::client::Client;
 
 const ADD: Function<(u64, u64), u64> = Function::new("add");
 
 fn context() -> Context {
     let key = JobKey { job: "job".parse().unwrap(), nonce: 7 };
-    Context::new(Arc::new(key), TaskIndex(3), 2, Arc::default())
+    Context::new(Arc::new(key), &order(false), Arc::default(), nowhere())
+}
+
+/// A cluster of which no engine is there.
+fn nowhere() -> Arc<OwnCluster> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let engines: EngineAddresses = "127.0.0.1:1".parse().unwrap();
+    Arc::new(OwnCluster::new(Client::new(engines, Token::generate()), runtime.handle().clone()))
+}
+
+fn order(is_shown: bool) -> TaskOrder {
+    TaskOrder { task: TaskIndex(3), attempt: 2, args: Vec::new(), after: Vec::new(), is_shown }
 }
 
 /// Calls the only function of a registry with an input, and what it added.
@@ -39,7 +52,7 @@ macro_rules! given {
 }
 
 fn value<T: Serialize>(value: T) -> CallOutput {
-    CallOutput::Value(postcard::to_stdvec(&value).unwrap())
+    CallOutput::Value(postcard::to_stdvec(&value).unwrap(), None)
 }
 
 fn add(a: u64, b: u64) -> u64 {
@@ -114,7 +127,7 @@ fn an_async_function_that_waits_is_dropped_when_it_is_to_stop() {
         .unwrap();
     let stop = Arc::new(StopFlag::default());
     let key = JobKey { job: "job".parse().unwrap(), nonce: 7 };
-    let context = Context::new(Arc::new(key), TaskIndex(3), 2, stop.clone());
+    let context = Context::new(Arc::new(key), &order(false), stop.clone(), nowhere());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let function = registry.get(&registry.ids().pop_first().unwrap()).unwrap();
     std::thread::scope(|threads| {
@@ -144,6 +157,24 @@ fn what_functions_return_table() {
     assert_eq!(given!((u64,) => u64, register, child, (4u64,)).unwrap(), CallOutput::Added(1));
     let failed: fn() -> Result<Next<u64>, &'static str> = || Err("no");
     assert_eq!(given!(() => u64, register, failed, ()).unwrap_err().to_string(), "[E440] f failed: no");
+}
+
+#[test]
+fn a_result_that_people_may_look_at_has_a_preview_unless_it_is_nothing() {
+    let key = Arc::new(JobKey { job: "job".parse().unwrap(), nonce: 7 });
+    let shown = |registry: &Registry| {
+        let context = Context::new(key.clone(), &order(true), Arc::default(), nowhere());
+        match call_with(registry, &context, &[]).unwrap() {
+            CallOutput::Value(_, preview) => preview.map(|preview| preview.to_string()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut registry = Registry::new();
+    registry.register(Function::<(), Vec<u8>>::new("f"), || vec![1, 2]).unwrap();
+    assert_eq!(shown(&registry).as_deref(), Some("[1,2]"));
+    let mut registry = Registry::new();
+    registry.register(Function::<(), ()>::new("f"), || {}).unwrap();
+    assert_eq!(shown(&registry), None);
 }
 
 #[test]

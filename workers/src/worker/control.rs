@@ -38,7 +38,10 @@ use super::{
     report::Finished,
     session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Link, RETRY_DELAY, Session, away},
 };
-use crate::functions::{RUN_MODEL, ShardValues};
+use crate::{
+    client::Client,
+    functions::{RUN_MODEL, ShardValues},
+};
 
 /// A step that has begun ends within this time of a stop, or it hangs in something.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
@@ -213,7 +216,8 @@ fn start_pool(
     if registry.is_empty() {
         return Ok(None);
     }
-    let around = CallEnvironment::new(store, Handle::current());
+    let client = Client::new(options.engine.clone(), options.token.clone());
+    let around = CallEnvironment::new(store, client, Handle::current());
     let pool = Pool::start(registry, options.slots.max(1), around);
     pool.map(Some).map_err(|e| WorkerError::Executor { cause: e.to_string() })
 }

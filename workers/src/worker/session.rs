@@ -175,7 +175,9 @@ impl Session {
     }
 
     pub(super) async fn leave(&self) {
-        let call = self.link.call(|c| async move { c.leave(within(Duration::from_secs(2)), self.who).await });
+        let begun = self.calls.as_ref().map(Pool::begun).unwrap_or_default();
+        let limit = Duration::from_secs(2);
+        let call = self.link.call(|c| async move { c.leave(within(limit), self.who, begun).await });
         if let Err(error) = call.await {
             debug!(%error, "could not leave");
         }

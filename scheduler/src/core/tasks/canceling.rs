@@ -1,9 +1,9 @@
 //! The end of a job that somebody cancels: what runs is told to stop and has some time for it, all else is over at once.
 
-use super::{TaskJob, ending::exceeds_inline_limit};
+use super::{TaskJob, ending::exceeds_inline_limit, values::Given};
 use crate::{
     core::{Cancellation, Core, Effect, Phase},
-    tasks::{Outcome, TaskIndex, TaskState},
+    tasks::{Outcome, TaskEnd, TaskIndex, TaskState},
 };
 
 impl Core {
@@ -86,9 +86,11 @@ impl TaskJob {
     }
 
     /// What a task says that was told to stop: a value counts, everything else is its end without one.
-    pub(super) fn attempt_stopped(&mut self, task: u32, outcome: Outcome) {
+    pub(super) fn attempt_stopped(&mut self, task: u32, TaskEnd { outcome, preview, .. }: TaskEnd) {
         match outcome {
-            Outcome::Value(value) if !exceeds_inline_limit(&value) => self.complete_task(task, value),
+            Outcome::Value(value) if !exceeds_inline_limit(&value) => {
+                self.complete_task(task, Given { value, preview });
+            }
             _ => self.cancel_task(task),
         }
     }

@@ -55,6 +55,7 @@ impl TaskJob {
             workers: (changes.workers.iter())
                 .map(|worker| (worker.to_string(), self.workers.get(worker).map(json)))
                 .collect(),
+            results: changes.results.iter().map(|task| self.result(*task)).collect(),
             events: changes.events,
             graph: GraphChanges {
                 classes: (changes.stored_classes..self.classes.len())
@@ -75,6 +76,17 @@ impl TaskJob {
         })
     }
 
+    /// What is told of a result: task, name if it has one, what it looks like, and its size.
+    fn result(&self, task: u32) -> Vec<(&'static str, String)> {
+        let mut fields = vec![("task", task.to_string())];
+        fields.extend(self.graph.record(task).3.map(|name| ("name", name.to_string())));
+        let given = self.values.kept(task);
+        let preview = given.and_then(|given| given.preview.as_ref());
+        fields.extend(preview.map(|preview| ("value", preview.to_string())));
+        fields.extend(given.map(|given| ("bytes", given.value.bytes().to_string())));
+        fields
+    }
+
     /// The tasks from `stored` on, as they are written.
     fn chunks(&self, stored: u32) -> Vec<(String, String)> {
         let firsts = (stored..self.graph.len()).step_by(CHUNK_TASKS as usize);
@@ -88,7 +100,7 @@ impl TaskJob {
 
     /// Marks everything as changed: the next commit holds the whole job.
     pub(in crate::core) fn mark_all_changed(&mut self) {
-        let Changes { events, attempts_told, .. } = std::mem::take(&mut self.changes);
+        let Changes { events, attempts_told, results, .. } = std::mem::take(&mut self.changes);
         self.changes = Changes {
             spec: true,
             job_state: true,
@@ -99,6 +111,7 @@ impl TaskJob {
             workers: self.workers.keys().copied().collect(),
             events,
             attempts_told,
+            results,
         };
         self.graph.mark_all_dirty();
         self.values.mark_all_changed();

@@ -6,13 +6,14 @@ use super::{
     backoff::{pause_us, seed},
     graph::EdgeKind,
     job::{RetryState, TaskJob},
+    values::Given,
 };
 use crate::{
     core::Phase,
     ids::Incarnation,
     tasks::{
-        Failure, FailureCause, MAX_INLINE_BYTES, MAX_ORDER_BYTES, OnFailure, Outcome, Spawned, TaskEnd,
-        TaskIndex, TaskState, Value,
+        Failure, FailureCause, MAX_INLINE_BYTES, MAX_ORDER_BYTES, OnFailure, Outcome, Preview, Spawned,
+        TaskEnd, TaskIndex, TaskState, Value,
     },
 };
 
@@ -34,7 +35,7 @@ pub(super) fn exceeds_inline_limit(value: &Value) -> bool {
 
 /// The end of one task, as those that follow it see it.
 enum End {
-    Value(Value),
+    Value(Given),
     /// It failed for good or was skipped: there will be no value.
     Nothing(TaskState),
 }
@@ -51,17 +52,21 @@ impl TaskJob {
         if !current || !self.unlease(worker, task) {
             return;
         }
+        if end.outcome == Outcome::NotBegun {
+            self.never_began(task);
+            return self.end_if_all_is_over(now_us);
+        }
         let mean = &mut self.class_mut(slot.class).mean_run_us;
         let run_us = end.run_us as f32;
         *mean = Some(mean.map_or(run_us, |mean| mean + MEAN_WEIGHT * (run_us - mean)));
         if self.is_canceling() {
-            self.attempt_stopped(task, end.outcome);
+            self.attempt_stopped(task, end);
             return self.end_if_all_is_over(now_us);
         }
         let given = match &end.outcome {
             Outcome::Value(value) => Some(value),
             Outcome::Spawned(spawned) => spawned.value.as_ref().ok(),
-            Outcome::Skipped | Outcome::Stopped | Outcome::Failed(_) => None,
+            Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun | Outcome::Failed(_) => None,
         };
         if let Some(value) = given.filter(|value| exceeds_inline_limit(value)) {
             let bytes = value.inline_bytes();
@@ -72,11 +77,11 @@ impl TaskJob {
             self.fail(task, Failure { cause: FailureCause::Worker, code, reason }, now_us);
             return self.end_if_all_is_over(now_us);
         }
-        let by = Holder::Worker(worker);
+        let (by, preview) = (Holder::Worker(worker), end.preview);
         match end.outcome {
             Outcome::Value(value) => {
                 self.tell_done(task, &by, now_us);
-                self.complete_task(task, value);
+                self.complete_task(task, Given { value, preview });
             }
             Outcome::Skipped => {
                 // What waits for it on its worker was dropped there, whatever it waits for.
@@ -86,7 +91,8 @@ impl TaskJob {
             Outcome::Failed(failure) => self.attempt_failed(task, &by, failure, now_us),
             // Nobody has told it to: what it was told of was not meant for this job.
             Outcome::Stopped => self.crashed(task, worker, now_us),
-            Outcome::Spawned(spawned) => self.spawned(task, &by, *spawned, now_us),
+            Outcome::NotBegun => self.never_began(task),
+            Outcome::Spawned(spawned) => self.spawned(task, &by, *spawned, preview, now_us),
         }
         self.end_if_all_is_over(now_us);
     }
@@ -115,7 +121,7 @@ impl TaskJob {
     }
 
     /// Ends the lease of a task; `false` if the worker has none.
-    fn unlease(&mut self, worker: Incarnation, task: u32) -> bool {
+    pub(super) fn unlease(&mut self, worker: Incarnation, task: u32) -> bool {
         let held = self.leases.get_mut(&worker).is_some_and(|tasks| tasks.remove(&task));
         if held {
             self.changes.leases.insert(worker);
@@ -150,7 +156,7 @@ impl TaskJob {
         self.give_back_followers(task);
     }
 
-    fn give_back_followers(&mut self, task: u32) {
+    pub(super) fn give_back_followers(&mut self, task: u32) {
         let ahead: Vec<u32> = self
             .graph
             .followers(task)
@@ -161,7 +167,7 @@ impl TaskJob {
     }
 
     /// Keeps the number of attempts of a task that is not leased: the next one must have another.
-    fn note_attempts(&mut self, task: u32) -> &mut RetryState {
+    pub(super) fn note_attempts(&mut self, task: u32) -> &mut RetryState {
         let faults = self.faults.entry(task).or_default();
         faults.attempts = self.graph.slot(task).attempts;
         self.changes.faults.insert(task);
@@ -231,7 +237,7 @@ impl TaskJob {
     }
 
     /// A task has ended, and adds tasks.
-    fn spawned(&mut self, task: u32, by: &Holder, spawned: Spawned, now_us: u64) {
+    fn spawned(&mut self, task: u32, by: &Holder, spawned: Spawned, preview: Option<Preview>, now_us: u64) {
         let Spawned { classes, tasks, value } = spawned;
         let continues = match &value {
             Ok(_) => None,
@@ -255,7 +261,7 @@ impl TaskJob {
         match value {
             Ok(value) => {
                 self.tell_done(task, by, now_us);
-                self.complete_task(task, value);
+                self.complete_task(task, Given { value, preview });
             }
             Err(_) => {
                 self.give_back_followers(task);
@@ -266,8 +272,8 @@ impl TaskJob {
     }
 
     /// A task is done, and gives this.
-    pub(super) fn complete_task(&mut self, task: u32, value: Value) {
-        self.settle(task, End::Value(value));
+    pub(super) fn complete_task(&mut self, task: u32, given: Given) {
+        self.settle(task, End::Value(given));
     }
 
     /// A task has ended for good: tells those that follow, and those that follow them.
@@ -291,8 +297,8 @@ impl TaskJob {
             let moves_on = followers.iter().any(|(_, kind)| *kind == EdgeKind::Continue);
             for (follower, kind) in followers {
                 match (kind, &end) {
-                    (EdgeKind::Continue, End::Value(value)) => {
-                        open.push((follower, End::Value(value.clone())));
+                    (EdgeKind::Continue, End::Value(given)) => {
+                        open.push((follower, End::Value(given.clone())));
                     }
                     (EdgeKind::Continue, End::Nothing(_)) | (EdgeKind::Value, End::Nothing(_)) => {
                         // It waits, on its worker, for what will not come; that drops what waits for it there.
@@ -305,14 +311,25 @@ impl TaskJob {
                     (EdgeKind::Value, End::Value(_)) | (EdgeKind::After, _) => self.input_ended(follower),
                 }
             }
-            if let End::Value(value) = end {
-                match value {
-                    value if stays || uses > 0 => self.values.insert(task, value, uses, stays),
-                    // Whoever would have taken it has ended before.
-                    Value::Blob(blob) if !moves_on => self.outbox.released.push(blob.digest),
-                    _ => {}
-                }
+            if let End::Value(given) = end {
+                self.keep(task, given, uses, stays, moves_on);
             }
+        }
+    }
+
+    /// Keeps what a task gave, if somebody may still ask for it.
+    fn keep(&mut self, task: u32, mut given: Given, uses: u32, stays: bool, moves_on: bool) {
+        match stays {
+            true if given.preview.is_some() && !given.value.is_empty() => self.changes.note_result(task),
+            true => {}
+            // Only results are looked at.
+            false => given.preview = None,
+        }
+        match given.value {
+            _ if stays || uses > 0 => self.values.insert(task, given, uses, stays),
+            // Whoever would have taken it has ended before.
+            Value::Blob(blob) if !moves_on => self.outbox.released.push(blob.digest),
+            _ => {}
         }
     }
 

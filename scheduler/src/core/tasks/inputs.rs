@@ -6,7 +6,7 @@ use super::{InvalidGraph, TaskJob, adding::ReferenceScope, leasing::Matching};
 use crate::{
     core::{Core, Effect, GraphSubmission, Input, Job, Phase, Refused, WorkerInfo, submitting::is_same_job},
     ids::{Incarnation, JobId},
-    tasks::{ClassIndex, NewTask, ReportGroup, TaskIndex},
+    tasks::{ClassIndex, NewTask, Outcome, ReportGroup, TaskEnd, TaskIndex},
 };
 
 impl Core {
@@ -102,6 +102,10 @@ impl Core {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
+        let has_ended = |end: &TaskEnd| end.outcome != Outcome::NotBegun;
+        if groups.iter().flat_map(|group| &group.ended).any(has_ended) {
+            self.fleet.progress(worker, now_us);
+        }
         for ReportGroup { job: id, nonce, ended } in groups {
             let Some(job) = self.task_jobs.get_mut(&id).filter(|job| job.state.nonce == nonce) else {
                 continue;
@@ -167,7 +171,7 @@ impl Core {
         self.expire_queue_deadlines(now_us, effects);
     }
 
-    fn for_each_graph(
+    pub(super) fn for_each_graph(
         &mut self,
         wanted: impl Fn(&TaskJob) -> bool,
         now_us: u64,
@@ -206,7 +210,8 @@ impl Core {
     pub(in crate::core) fn lease_tasks(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let Self { fleet, task_jobs, workers, idle, changed_tasks, .. } = self;
         let trains = |worker: Incarnation, about: &WorkerInfo| about.trains && !idle.contains(&worker);
-        let mut matching = Matching { jobs: task_jobs, workers, trains: &trains, touched: BTreeSet::new() };
+        let mut matching =
+            Matching { jobs: task_jobs, workers, trains: &trains, now_us, touched: BTreeSet::new() };
         fleet.place(&mut matching, effects);
         let mut touched = matching.touched;
         let too_large_to_send =

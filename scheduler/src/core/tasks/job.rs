@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
 };
 
 use serde::{Deserialize, Serialize};
@@ -108,6 +108,21 @@ pub(super) struct Changes {
     pub events: Vec<Vec<(&'static str, String)>>,
     /// Events among them that tell of the end of an attempt.
     pub attempts_told: u32,
+    /// The newest tasks whose results have come and that people may look at.
+    pub results: VecDeque<u32>,
+}
+
+/// Most results of one commit that are listed: where many come at once, nobody reads them all.
+const RESULTS_OF_A_COMMIT: usize = 8;
+
+impl Changes {
+    /// The result of a task has come.
+    pub(super) fn note_result(&mut self, task: u32) {
+        if self.results.len() == RESULTS_OF_A_COMMIT {
+            self.results.pop_front();
+        }
+        self.results.push_back(task);
+    }
 }
 
 /// One job of general tasks.

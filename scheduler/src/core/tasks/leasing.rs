@@ -31,6 +31,10 @@ struct WorkerLoad {
     held_us: f32,
     /// What the tasks that it holds have taken.
     taken: Resources,
+    /// When something of it ended, or it got something while it had nothing.
+    progress_us: u64,
+    /// It was asked to give back what it has not begun, and nothing of it has ended since: it takes no more than it can run.
+    is_asked: bool,
     /// Leased tasks whose follower could not be leased ahead because there was no room.
     chain_ends: VecDeque<(JobId, u32)>,
 }
@@ -40,7 +44,7 @@ impl WorkerLoad {
     /// free may wait for them here, so that smaller ones do not overtake it for ever.
     fn room(&self, slots: u32, each_slots: u32, mean_run_us: Option<f32>) -> u32 {
         let free = slots.saturating_sub(self.held_slots).div_ceil(each_slots.max(1));
-        let Some(mean_us) = mean_run_us else { return free };
+        let Some(mean_us) = mean_run_us.filter(|_| !self.is_asked) else { return free };
         let left_us = slots as f32 * AHEAD_US - self.held_us;
         let ahead = (left_us / mean_us.max(1.0)).max(0.0) as u32;
         free.max(ahead).min(MAX_HELD.saturating_sub(self.held))
@@ -106,6 +110,40 @@ impl TaskAssigner {
         }
     }
 
+    /// Something of what a worker had has ended.
+    pub(super) fn progress(&mut self, worker: Incarnation, now_us: u64) {
+        if let Some(load) = self.loads.get_mut(&worker) {
+            (load.progress_us, load.is_asked) = (now_us, false);
+        }
+    }
+
+    /// Workers that have more than their slots can run, that nothing of has ended for so long, and that were not asked yet to
+    /// give it back.
+    pub(super) fn keep_waiting(
+        &self,
+        now_us: u64,
+        longer_than_us: u64,
+        slots: impl Fn(Incarnation) -> u32,
+    ) -> impl Iterator<Item = Incarnation> {
+        let keeps = move |(worker, load): &(&Incarnation, &WorkerLoad)| {
+            let is_long = now_us.saturating_sub(load.progress_us) > longer_than_us;
+            is_long && !load.is_asked && load.held_slots > slots(**worker)
+        };
+        self.loads.iter().filter(keeps).map(|(worker, _)| *worker)
+    }
+
+    /// A worker is asked to give back what it has not begun.
+    pub(super) fn asked_back(&mut self, worker: Incarnation) {
+        if let Some(load) = self.loads.get_mut(&worker) {
+            load.is_asked = true;
+        }
+    }
+
+    /// Slots that take up what a worker has.
+    pub(super) fn held_slots(&self, worker: Incarnation) -> u32 {
+        self.loads.get(&worker).map_or(0, |load| load.held_slots)
+    }
+
     /// A worker has these tasks already: they were read back.
     pub(super) fn restore(&mut self, worker: Incarnation, job: &TaskJob, tasks: &BTreeSet<u32>) {
         let load = self.loads.entry(worker).or_default();
@@ -130,6 +168,7 @@ pub(super) struct Matching<'a> {
     pub workers: &'a BTreeMap<Incarnation, WorkerInfo>,
     /// Workers that train: one slot of each is taken.
     pub trains: &'a dyn Fn(Incarnation, &WorkerInfo) -> bool,
+    pub now_us: u64,
     /// Jobs that have changed.
     pub touched: BTreeSet<JobId>,
 }
@@ -168,9 +207,13 @@ impl TaskAssigner {
         let slots = about.capacity.slots.saturating_sub(u32::from(trains));
         let offered = offered(about, trains);
         let jobs = &mut *matching.jobs;
+        let now_us = matching.now_us;
         let others = self.loads.len().max(1) as u32;
         let Some(load) = self.loads.get_mut(&worker) else { return Vec::new() };
         let touched = &mut matching.touched;
+        if load.held == 0 {
+            (load.progress_us, load.is_asked) = (now_us, false);
+        }
         let mut taker = LeaseBuilder { worker, about, slots, offered, load, orders: Vec::new(), touched };
         taker.extend_chains(jobs);
         let mut exhausted = Vec::new();

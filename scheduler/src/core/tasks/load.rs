@@ -8,11 +8,12 @@ use super::{
     graph::Graph,
     job::{ClassState, JobState},
     record::TaskRecord,
+    values::Given,
 };
 use crate::{
     core::{StoredJob, Unreadable, recovery::parse},
     ids::Incarnation,
-    tasks::{TaskClass, TaskState, Value, WINDOW_TASKS},
+    tasks::{TaskClass, TaskState, WINDOW_TASKS},
 };
 
 impl StoredJob {
@@ -142,10 +143,10 @@ impl TaskJob {
     fn restore_values(&mut self, stored: &StoredJob) -> Result<(), Unreadable> {
         for (task, bytes) in by_number("value", &stored.graph.values)? {
             self.check_task("value", task)?;
-            let value = Value::from_stored(bytes);
-            let value = value.ok_or_else(|| unreadable("value", &task.to_string(), "no value"))?;
+            let given = Given::from_stored(bytes);
+            let given = given.ok_or_else(|| unreadable("value", &task.to_string(), "no value"))?;
             let (uses, stays) = self.uses(task);
-            self.values.insert(task, value, uses, stays);
+            self.values.insert(task, given, uses, stays);
         }
         self.values.mark_stored();
         Ok(())

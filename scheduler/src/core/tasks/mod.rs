@@ -10,6 +10,7 @@ mod backoff;
 mod canceling;
 mod commit;
 mod ending;
+mod giving_back;
 mod graph;
 mod inputs;
 mod invalid;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use super::{job::TaskJob, record::Argument};
+use super::{graph::EdgeKind, job::TaskJob, record::Argument};
 use crate::{
     core::{Effect, WorkerInfo},
     ids::Incarnation,
@@ -79,7 +79,15 @@ impl TaskJob {
             attempt: self.graph.slot(task).attempts,
             after: record.2.into_iter().filter(holds).map(TaskIndex).collect(),
             args: record.1.into_iter().map(argument).collect(),
+            is_shown: self.is_shown(task),
         }
+    }
+
+    /// Whether people may look at what a task gives: it has a name, or no other task takes it. One that gives for another is
+    /// taken for such a one.
+    fn is_shown(&self, task: u32) -> bool {
+        let is_taken = || self.graph.followers(task).any(|(_, kind)| kind == EdgeKind::Value);
+        self.graph.slot(task).is_named() || !is_taken()
     }
 
     /// Everything that a worker holds, as it was told.
@@ -111,7 +119,7 @@ impl TaskJob {
         }
     }
 
-    fn attempts(&self, tasks: Vec<(TaskIndex, u16)>) -> Attempts {
+    pub(super) fn attempts(&self, tasks: Vec<(TaskIndex, u16)>) -> Attempts {
         Attempts { job: self.id.clone(), nonce: self.state.nonce, tasks }
     }
 }

@@ -8,12 +8,12 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{TaskJob, attempt_events::Holder, record::Argument};
+use super::{TaskJob, attempt_events::Holder, record::Argument, values::Given};
 use crate::{
     core::{Core, Effect, Evaluation, Job, Phase, state_machine::SHARD_LOST},
     ids::JobId,
     spec::JobSpec,
-    tasks::{Failure, FailureCause, TaskState, TrainedWeights, TrainingChanges, Value, Work},
+    tasks::{Failure, FailureCause, Preview, TaskState, TrainedWeights, TrainingChanges, Value, Work},
 };
 
 /// Code of a training whose changes cannot be read.
@@ -312,16 +312,18 @@ impl TaskJob {
         self.trainings.open.remove(&task);
         self.clear_queue_deadline(task);
         let ended = trained.and_then(|trained| {
-            postcard::to_stdvec(&trained).map(|bytes| Value::Inline(bytes.into())).map_err(|e| Failure {
+            let preview = serde_json::to_string(&trained).ok().map(Preview::from);
+            let given = |bytes: Vec<u8>| Given { value: Value::Inline(bytes.into()), preview };
+            postcard::to_stdvec(&trained).map(given).map_err(|e| Failure {
                 cause: FailureCause::Function,
                 code: UNREADABLE.to_owned(),
                 reason: e.to_string(),
             })
         });
         match ended {
-            Ok(value) => {
+            Ok(given) => {
                 self.tell_done(task, &by, now_us);
-                self.complete_task(task, value);
+                self.complete_task(task, given);
             }
             Err(failure) => self.attempt_failed(task, &by, failure, now_us),
         }

@@ -2,12 +2,40 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::tasks::Value;
+use crate::tasks::{Preview, Value};
+
+/// What a task gave, and what that looks like if people may look at it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Given {
+    pub value: Value,
+    pub preview: Option<Preview>,
+}
+
+impl Given {
+    /// As Redis holds it: the value behind a line of `:` and the preview.
+    fn to_stored(&self) -> Vec<u8> {
+        let value = self.value.to_stored();
+        match &self.preview {
+            Some(preview) => [b":", preview.as_str().as_bytes(), b"\n", &value].concat(),
+            None => value,
+        }
+    }
+
+    /// From what Redis holds.
+    pub(super) fn from_stored(stored: &[u8]) -> Option<Self> {
+        let Some(rest) = stored.strip_prefix(b":") else {
+            return Some(Self { value: Value::from_stored(stored)?, preview: None });
+        };
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        let preview = std::str::from_utf8(&rest[..end]).ok()?.to_owned().into();
+        Some(Self { value: Value::from_stored(&rest[end + 1..])?, preview: Some(preview) })
+    }
+}
 
 /// A value and how many tasks will still take it.
 #[derive(Debug, Clone, PartialEq)]
 struct RefCountedValue {
-    value: Value,
+    given: Given,
     uses: u32,
     /// It stays when nobody takes it any more: it is a result.
     stays: bool,
@@ -30,20 +58,25 @@ impl PartialEq for Values {
 
 impl Values {
     /// Keeps what a task gave for the `uses` tasks that will take it; for ever if it `stays`.
-    pub(super) fn insert(&mut self, task: u32, value: Value, uses: u32, stays: bool) {
-        if value.is_empty() {
+    pub(super) fn insert(&mut self, task: u32, given: Given, uses: u32, stays: bool) {
+        if given.value.is_empty() {
             return;
         }
-        if let Some(blob) = value.blob() {
+        if let Some(blob) = given.value.blob() {
             *self.blobs.entry(blob.digest.clone()).or_default() += 1;
         }
-        self.kept.insert(task, RefCountedValue { value, uses, stays });
+        self.kept.insert(task, RefCountedValue { given, uses, stays });
         self.changed.insert(task);
     }
 
     /// What a task that is done gave.
     pub(super) fn get(&self, task: u32) -> Value {
-        self.kept.get(&task).map(|kept| kept.value.clone()).unwrap_or_default()
+        self.kept.get(&task).map(|kept| kept.given.value.clone()).unwrap_or_default()
+    }
+
+    /// What is kept of what a task gave.
+    pub(super) fn kept(&self, task: u32) -> Option<&Given> {
+        self.kept.get(&task).map(|kept| &kept.given)
     }
 
     /// One that would have taken the value of `task` has ended. Returns the blob that nobody needs any more.
@@ -63,7 +96,7 @@ impl Values {
     fn remove(&mut self, task: u32) -> Option<String> {
         let kept = self.kept.remove(&task)?;
         self.changed.insert(task);
-        let digest = &kept.value.blob()?.digest;
+        let digest = &kept.given.value.blob()?.digest;
         let held = self.blobs.get_mut(digest)?;
         *held -= 1;
         if *held > 0 {
@@ -85,7 +118,7 @@ impl Values {
     /// Takes what has changed since the last call, as it is stored.
     pub(super) fn take_changes(&mut self) -> Vec<(String, Option<Vec<u8>>)> {
         let changed = std::mem::take(&mut self.changed);
-        let stored = |task: u32| self.kept.get(&task).map(|kept| kept.value.to_stored());
+        let stored = |task: u32| self.kept.get(&task).map(|kept| kept.given.to_stored());
         changed.into_iter().map(|task| (task.to_string(), stored(task))).collect()
     }
 
@@ -104,8 +137,24 @@ mod tests {
     use super::*;
     use crate::tasks::BlobValue;
 
-    fn blob(digest: &str) -> Value {
-        Value::Blob(BlobValue { digest: digest.into(), bytes: 1 })
+    fn blob(digest: &str) -> Given {
+        let value = Value::Blob(BlobValue { digest: digest.into(), bytes: 1 });
+        Given { value, preview: None }
+    }
+
+    #[test]
+    fn what_was_given_is_read_back_with_its_preview() {
+        let preview = |text: &str| Some(Preview::from(text.to_owned()));
+        let small = Value::Inline(b"\n:=".to_vec().into());
+        for (preview, begins) in [(None, "="), (preview(""), ":\n="), (preview("é=@:"), ":é=@:\n=")] {
+            let given = Given { value: small.clone(), preview };
+            let stored = given.to_stored();
+            assert!(stored.starts_with(begins.as_bytes()), "{stored:?}");
+            assert_eq!(Given::from_stored(&stored), Some(given));
+        }
+        for bad in [&b":"[..], b":x", b":x\n", b":x\ny", b":\xff\n="] {
+            assert_eq!(Given::from_stored(bad), None, "{bad:?}");
+        }
     }
 
     #[test]
@@ -117,7 +166,7 @@ mod tests {
         assert_eq!(values.use_up(1), Some("a".into()));
         assert_eq!(values.use_up(1), None, "it is gone");
         assert_eq!(values.use_up(2), None);
-        assert_eq!(values.get(2), blob("b"));
+        assert_eq!(values.get(2), blob("b").value);
         assert_eq!(values.take_changes(), [("1".into(), None), ("2".into(), Some(b"@b:1".to_vec()))]);
     }
 

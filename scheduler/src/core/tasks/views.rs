@@ -37,6 +37,7 @@ impl Core {
         let slot = job.graph.slot(task);
         let record = job.graph.record(task);
         let work = &job.class(slot.class).class.work;
+        let given = job.values.kept(task);
         let inputs = || record.values_of().chain(record.2.iter().copied()).map(TaskIndex);
         TaskView {
             task: TaskIndex(task),
@@ -47,6 +48,8 @@ impl Core {
             worker: job.holder(task).map(|worker| self.worker_name(worker)),
             inputs: inputs().take(INPUTS_SHOWN).collect(),
             inputs_total: inputs().count() as u32,
+            value: given.and_then(|given| given.preview.clone()),
+            value_bytes: given.map(|given| given.value.bytes()),
             reason: self.reason(job, task, now_us),
         }
     }

@@ -86,7 +86,7 @@ impl Core {
         format!("it needs {}, {}", asked.in_words(asked), each.join("; "))
     }
 
-    fn trains(&self, worker: Incarnation, about: &WorkerInfo) -> bool {
+    pub(super) fn trains(&self, worker: Incarnation, about: &WorkerInfo) -> bool {
         about.trains && !self.idle.contains(&worker)
     }
 }

@@ -2,13 +2,16 @@
 
 use std::{sync::Arc, time::Instant};
 
-use syncline_scheduler::tasks::{Bytes, Outcome, Spawned, Value};
+use syncline_scheduler::tasks::{Bytes, Outcome, Preview, Spawned, Value};
 use tokio::runtime::Handle;
 
 use super::{held, input::input, value_cache::ValueCache};
-use crate::functions::{
-    CallFault, CallOutput, Context, GraphParts, StopFlag, ValueStore, added_bytes, move_large_constants,
-    task_salt, to_value,
+use crate::{
+    client::Client,
+    functions::{
+        CallFault, CallOutput, Context, GraphParts, OwnCluster, StopFlag, ValueStore, added_bytes,
+        move_large_constants, task_salt, to_value,
+    },
 };
 
 /// Most bytes of calls that one task may add: they travel in one message, with others.
@@ -18,13 +21,15 @@ const MAX_ADDED_BYTES: usize = 16 << 20;
 pub(in crate::worker) struct CallEnvironment {
     /// Where large values lie.
     store: ValueCache,
-    /// For async functions.
-    runtime: Handle,
+    /// For functions that are async, or start jobs.
+    cluster: Arc<OwnCluster>,
 }
 
 impl CallEnvironment {
-    pub(in crate::worker) fn new(store: impl ValueStore + 'static, runtime: Handle) -> Self {
-        Self { store: ValueCache::new(Box::new(store)), runtime }
+    /// Calls of `client` and async functions run in `runtime`.
+    pub(in crate::worker) fn new(store: impl ValueStore + 'static, client: Client, runtime: Handle) -> Self {
+        let cluster = Arc::new(OwnCluster::new(client, runtime));
+        Self { store: ValueCache::new(Box::new(store)), cluster }
     }
 }
 
@@ -35,6 +40,13 @@ pub(super) struct Ended {
     pub run_us: u32,
     /// What it gave, for tasks that wait here.
     pub value: Option<Bytes>,
+    pub preview: Option<Preview>,
+}
+
+impl Ended {
+    fn without_value(outcome: Outcome, run_us: u32) -> Self {
+        Self { outcome, run_us, value: None, preview: None }
+    }
 }
 
 /// Runs an attempt.
@@ -45,8 +57,7 @@ pub(super) fn run(
     scratch: &mut Vec<u8>,
 ) -> Ended {
     let (group, order) = (&attempt.group, &attempt.order);
-    let failed =
-        |fault: CallFault, run_us| Ended { outcome: Outcome::Failed(fault.into()), run_us, value: None };
+    let failed = |fault: CallFault, run_us| Ended::without_value(Outcome::Failed(fault.into()), run_us);
     let Some(function) = &group.function else {
         let what = "the function".to_owned();
         return failed(CallFault::Missing { function: group.id.to_string(), what }, 0);
@@ -55,18 +66,22 @@ pub(super) fn run(
         Ok(input) => input,
         Err(fault) => return failed(fault, 0),
     };
-    let context = Context::new(group.job.clone(), order.task, order.attempt, stop.clone());
+    let context = Context::new(group.job.clone(), order, stop.clone(), around.cluster.clone());
     let began = Instant::now();
-    let called = function.call(&context, input, &around.runtime);
+    let called = function.call(&context, input, around.cluster.runtime());
     let run_us = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
-    let given = match called {
+    let mut given = match called {
         Ok(Some(given)) => given,
-        Ok(None) => return Ended { outcome: Outcome::Stopped, run_us, value: None },
+        Ok(None) => return Ended::without_value(Outcome::Stopped, run_us),
         Err(fault) => return failed(fault, run_us),
+    };
+    let preview = match &mut given {
+        CallOutput::Value(_, preview) => preview.take(),
+        CallOutput::Added(_) | CallOutput::Nothing => None,
     };
     let added = context.into_added().filter(|added| !added.tasks.is_empty());
     match outcome(attempt, given, added, &around.store) {
-        Ok((outcome, value)) => Ended { outcome, run_us, value },
+        Ok((outcome, value)) => Ended { outcome, run_us, value, preview },
         Err(fault) => failed(fault, run_us),
     }
 }
@@ -82,7 +97,7 @@ fn outcome(
     let value = match given {
         CallOutput::Nothing => return Ok((Outcome::Skipped, None)),
         CallOutput::Added(place) => Err(place),
-        CallOutput::Value(bytes) => Ok(Bytes::from(bytes)),
+        CallOutput::Value(bytes, _) => Ok(Bytes::from(bytes)),
     };
     let kept = value.as_ref().ok().cloned();
     let value: Result<Value, u32> = match value {
@@ -112,7 +127,7 @@ pub(super) fn outcome_bytes(outcome: &Outcome) -> usize {
     END_BYTES
         + match outcome {
             Outcome::Value(given) => value(given),
-            Outcome::Skipped | Outcome::Stopped => 0,
+            Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun => 0,
             Outcome::Failed(failure) => failure.reason.len(),
             Outcome::Spawned(spawned) => {
                 let Spawned { classes, tasks, value: given } = &**spawned;

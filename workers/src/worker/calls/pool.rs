@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use syncline_scheduler::tasks::{Order, Outcome, TaskEnd};
+use syncline_scheduler::tasks::{Attempts, Order, Outcome, TaskEnd};
 use tokio::{sync::Notify, time::sleep_until};
 use tracing::warn;
 
@@ -94,11 +94,11 @@ impl Pool {
             return;
         }
         let mut state = self.lock();
-        let (mut over, mut told, mut not_begun) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut over, mut told, mut ended) = (Vec::new(), Vec::new(), Vec::new());
         if all {
             let groups = orders.iter().filter_map(|order| match order {
                 Order::Run(group) => Some(group),
-                Order::Recall(_) | Order::Stop(_) => None,
+                Order::Recall(_) | Order::Stop(_) | Order::GiveBack(_) => None,
             });
             state.held.retain(&groups.collect::<Vec<_>>(), &mut over);
         }
@@ -109,7 +109,20 @@ impl Pool {
                     state.held.accept(group, function, &mut over);
                 }
                 Order::Recall(recall) => state.held.recall(recall, &mut over),
-                Order::Stop(stop) => state.held.stop(stop, &mut told, &mut not_begun),
+                Order::Stop(stop) => {
+                    let mut not_begun = Vec::new();
+                    state.held.stop(stop, &mut told, &mut not_begun);
+                    ended
+                        .extend(not_begun.into_iter().map(|(key, attempt)| (key, attempt, Outcome::Stopped)));
+                }
+                Order::GiveBack(asked) => {
+                    let mut not_begun = Vec::new();
+                    // What runs goes on.
+                    state.held.stop(asked, &mut Vec::new(), &mut not_begun);
+                    ended.extend(
+                        not_begun.into_iter().map(|(key, attempt)| (key, attempt, Outcome::NotBegun)),
+                    );
+                }
             }
         }
         let now = Instant::now();
@@ -121,8 +134,8 @@ impl Pool {
             self.0.sooner.notify_one();
         }
         told.into_iter().for_each(|serial| state.running.tell(serial));
-        for (key, attempt) in not_begun {
-            let end = TaskEnd { task: key.task, attempt, run_us: 0, outcome: Outcome::Stopped };
+        for (key, attempt, outcome) in ended {
+            let end = TaskEnd { task: key.task, attempt, run_us: 0, outcome, preview: None };
             if state.reports.push(key, end) {
                 self.0.ended.notify_one();
             }
@@ -167,10 +180,10 @@ impl Pool {
         }
         let (job, order) = (attempt.group.job.clone(), &attempt.order);
         let key = EndedKey { job, task: order.task, serial: attempt.serial };
-        let Ended { outcome, run_us, value } = ended;
+        let Ended { outcome, run_us, value, preview } = ended;
         if state.held.end(&key, value) {
             let (task, attempt) = (order.task, order.attempt);
-            if state.reports.push(key, TaskEnd { task, attempt, run_us, outcome }) {
+            if state.reports.push(key, TaskEnd { task, attempt, run_us, outcome, preview }) {
                 // Whoever is woken needs the lock.
                 drop(state);
                 self.0.ended.notify_one();
@@ -273,6 +286,11 @@ impl Pool {
         self.lock().closed = true;
         self.0.work.notify_all();
         self.0.closing.notify_one();
+    }
+
+    /// What has begun, ended or not. After the end of this pool it is all that ever did.
+    pub(in crate::worker) fn begun(&self) -> Vec<Attempts> {
+        self.lock().held.begun()
     }
 
     /// Whether nothing begins any more.

@@ -48,6 +48,7 @@ impl Reports {
         while batch.ended.len() < MAX_ENDS && bytes < MAX_BYTES {
             let Some((key, end)) = self.waiting.pop_front() else { break };
             bytes += outcome_bytes(&end.outcome);
+            bytes += end.preview.as_ref().map_or(0, |preview| preview.as_str().len());
             match batch.groups.last_mut() {
                 Some(last) if (&last.job, last.nonce) == (&key.job.job, key.job.nonce) => {
                     last.ended.push(end)

@@ -176,6 +176,6 @@ impl Running {
         let fault = CallFault::TooLong { function: self.group.id.name.to_string(), limit_ms };
         let run_us = u32::try_from(limit_ms.saturating_mul(1_000)).unwrap_or(u32::MAX);
         let outcome = Outcome::Failed(fault.into());
-        TaskEnd { task: self.end.task, attempt: self.attempt, run_us, outcome }
+        TaskEnd { task: self.end.task, attempt: self.attempt, run_us, outcome, preview: None }
     }
 }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::ShardFault;
+use syncline_engine::rpc::{EngineAddresses, ShardFault, Token};
 use syncline_ps::PsError;
 use syncline_scheduler::tasks::{
     Attempts, BlobValue, Bytes, FailureCause, FunctionId, MAX_INLINE_BYTES, Order, OrderArg, OrderGroup,
@@ -24,8 +24,9 @@ use super::{
     held::{EndedKey, OrderId},
     reports::Reports,
 };
-use crate::functions::{
-    ArgumentError, Context, Function, JobKey, Next, Registry, Salt, ValueStore, task_salt,
+use crate::{
+    client::Client,
+    functions::{ArgumentError, Context, Function, JobKey, Next, Registry, Salt, ValueStore, task_salt},
 };
 
 const ADD: Function<(u64, u64), u64> = Function::new("add");
@@ -87,10 +88,15 @@ fn usual() -> Registry {
     registry
 }
 
+/// A client of a cluster of which no engine is there.
+fn nowhere() -> Client {
+    Client::new("127.0.0.1:1".parse::<EngineAddresses>().unwrap(), Token::generate())
+}
+
 fn rig(registry: Registry, slots: u32) -> Rig {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let store = Memory::default();
-    let around = CallEnvironment::new(store.clone(), runtime.handle().clone());
+    let around = CallEnvironment::new(store.clone(), nowhere(), runtime.handle().clone());
     let pool = Pool::start(registry, slots, around).unwrap();
     let limits = pool.clone();
     runtime.spawn(async move { limits.enforce_limits().await });
@@ -138,7 +144,7 @@ fn group(function: FunctionId, tasks: Vec<TaskOrder>) -> Order {
 }
 
 fn task(task: u32, args: Vec<OrderArg>) -> TaskOrder {
-    TaskOrder { task: TaskIndex(task), attempt: 1, args, after: Vec::new() }
+    TaskOrder { task: TaskIndex(task), attempt: 1, args, after: Vec::new(), is_shown: false }
 }
 
 fn again(order: TaskOrder, attempt: u16) -> TaskOrder {
@@ -403,7 +409,7 @@ fn reports_are_grouped_by_job_in_their_order() {
     let mut push = |nonce: u32, task: u32, bytes: usize| {
         let job = Arc::new(JobKey { job: "job".parse().unwrap(), nonce });
         let (task, outcome) = (TaskIndex(task), Outcome::Value(Value::Inline(vec![0; bytes].into())));
-        let end = TaskEnd { task, attempt: 1, run_us: 0, outcome };
+        let end = TaskEnd { task, attempt: 1, run_us: 0, outcome, preview: None };
         reports.push(EndedKey { job, task, serial: OrderId::default() }, end)
     };
     let firsts = [push(1, 0, 1), push(1, 1, 1), push(2, 0, 1), push(1, 2, 4 << 20), push(1, 3, 1)];

@@ -13,13 +13,14 @@ use syncline_ps::PsError;
 use syncline_scheduler::{
     core::TaskReport,
     ids::{Incarnation, JobId},
-    tasks::{BlobValue, Bytes, FunctionId, OrderGroup, ReportGroup, TaskIndex, TaskOrder},
+    tasks::{Attempts, BlobValue, Bytes, FunctionId, OrderGroup, ReportGroup, TaskIndex, TaskOrder},
 };
 use tarpc::{context::Context, server::Channel};
 use tokio::{net::TcpListener, runtime::Handle, sync::mpsc as async_mpsc};
 
 use super::*;
 use crate::{
+    client::Client,
     functions::{Function, Registry, Salt, ValueStore},
     worker::{calls::CallEnvironment, executor::Shared, lock::lock, session::Link},
 };
@@ -111,7 +112,7 @@ impl WorkerService for Engine {
         Err(EngineFault::Dropped)
     }
 
-    async fn leave(self, _: Context, _: WorkerKey) -> Result<(), EngineFault> {
+    async fn leave(self, _: Context, _: WorkerKey, _: Vec<Attempts>) -> Result<(), EngineFault> {
         Ok(())
     }
 }
@@ -130,7 +131,8 @@ impl ValueStore for NoStore {
 }
 
 fn run(function: FunctionId, task: u32) -> Order {
-    let task = TaskOrder { task: TaskIndex(task), attempt: 1, args: Vec::new(), after: Vec::new() };
+    let task =
+        TaskOrder { task: TaskIndex(task), attempt: 1, args: Vec::new(), after: Vec::new(), is_shown: false };
     let job = "tasks".parse().unwrap();
     Order::Run(OrderGroup { job, nonce: 1, function, slots: 1, run_limit_ms: None, tasks: vec![task] })
 }
@@ -161,7 +163,10 @@ impl Rig {
         registry.register(SHORT, || 1u64).unwrap();
         let long = move || lock(&ended).recv().map_or(0, |()| 2u64);
         registry.register(LONG, long).unwrap();
-        let pool = Pool::start(registry, 2, CallEnvironment::new(NoStore, Handle::current())).unwrap();
+        let nowhere = "127.0.0.1:1".parse::<EngineAddresses>().unwrap();
+        let client = Client::new(nowhere, Token::generate());
+        let pool =
+            Pool::start(registry, 2, CallEnvironment::new(NoStore, client, Handle::current())).unwrap();
         let registered = RegisterReply { epoch: EngineEpoch(1), incarnation: Incarnation(1), silence_ms: 1 };
         let session = Session::new(link, &registered, Arc::<Shared>::default(), Some(pool.clone()));
         let (assignments, _) = mpsc::channel();

@@ -74,9 +74,18 @@ fn a_job_of_tasks_is_watched_listed_and_explained() {
     assert!(listed.contains("bench.next") && listed.contains("last"), "{listed}");
     let one = cluster.run(&["tasks", "numbers", "last"]).ok().out;
     assert!(one.starts_with("task      1 (last): done") && one.contains("needs     0: done"), "{one}");
+    assert!(one.contains("\nvalue     3\n"), "{one}");
+    let file = cluster.dir.path().join("numbers.export").display().to_string();
+    cluster.run(&["export", "numbers", &file]).ok();
+    let read = cluster.run(&["tasks", "numbers", "last", "--from", &file]).ok().out;
+    assert_eq!(read, one);
+    let taken = cluster.run(&["tasks", "numbers", "0"]).ok().out;
+    assert!(!taken.contains("value"), "only another task takes it: {taken}");
 
     page.holds("tasks JOB", &cluster.run(&["tasks", "numbers", "--json"]).ok());
-    page.holds("tasks JOB TASK", &cluster.run(&["tasks", "numbers", "1", "--json"]).ok());
+    let json = cluster.run(&["tasks", "numbers", "1", "--json"]).ok();
+    page.holds("tasks JOB TASK", &json);
+    assert_eq!(json.json()[0]["value"], "3");
     page.holds("status", &cluster.run(&["status", "numbers", "--json"]).ok());
     page.holds("jobs", &cluster.run(&["jobs", "--json"]).ok());
     page.holds("events JOB", &cluster.run(&["events", "numbers", "--json"]).ok());

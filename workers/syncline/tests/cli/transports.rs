@@ -18,9 +18,8 @@ fn workers_share_memory_with_shards_here_unless_they_are_told_otherwise() {
         write_job(dir.path(), 1_000_000);
         let file = dir.path().join("points.toml");
         syncline(&["submit", file.to_str().unwrap(), "--state-dir", state]).ok();
-        let shows = |command: &[&str]| {
-            syncline(&[command, &["--state-dir", state]].concat()).ok().out.contains(used)
-        };
+        let shows =
+            |command: &[&str]| syncline(&[command, &["--state-dir", state]].concat()).ok().out.contains(used);
         wait_until("people see the transport", || shows(&["workers"]) && shows(&["status", "points"]));
         let log = fs::read_to_string(dir.path().join("logs/worker-0.log")).unwrap();
         assert!(log.contains(&format!("transport=\"{used}\"")), "{log}");

@@ -3,9 +3,15 @@
 
 use std::{fs, path::Path, time::Instant};
 
-use syncline::{CallOptions, Client, EngineAddresses, TaskGraph, TaskHandle};
-use syncline_engine::store::keys::JobKeys;
-use syncline_scheduler::ids::JobId;
+use syncline::{CallOptions, TaskGraph, TaskHandle};
+use syncline_engine::{
+    rpc::{ClientServiceClient, ClientServiceRequest, ClientServiceResponse, connect, hello::Role, within},
+    store::keys::JobKeys,
+};
+use syncline_scheduler::{
+    ids::JobId,
+    tasks::{ClassIndex, GraphDigest, GraphSpec, NewTask, TaskClass},
+};
 
 use crate::{
     cluster::{Cluster, PATIENCE, number},
@@ -16,7 +22,7 @@ use crate::{
 };
 
 /// Returns when there is this file.
-async fn until_written(file: &Path) {
+pub async fn until_written(file: &Path) {
     let deadline = Instant::now() + PATIENCE;
     while !file.exists() {
         assert!(Instant::now() < deadline, "{} is not there", file.display());
@@ -146,18 +152,30 @@ async fn a_leader_that_slept_while_another_led_stores_no_job_and_no_end() {
     let _function = function_worker(&cluster);
     let task = Attempted::submit(&cluster, "slept").await;
     task.until_begun(1).await;
-    let old = Client::new(cluster.engine_address.parse::<EngineAddresses>().unwrap(), cluster.token.clone());
-    // Its connection is open, so that what it asks lies there when the leader wakes.
-    old.engine().await.unwrap();
+    // A connection to this engine alone, which is open, so that what is asked lies there when the leader wakes. A client would
+    // follow it to whom it names then.
+    let open = connect::<ClientServiceRequest, ClientServiceResponse>(
+        &cluster.engine_address,
+        Role::Client,
+        &cluster.token,
+    );
+    let old = ClientServiceClient::new(tarpc::client::Config::default(), open.await.unwrap()).spawn();
+    old.about(within(PATIENCE)).await.unwrap().unwrap();
     let engine = cluster.engine.as_ref().unwrap();
     engine.signal("STOP");
-    let mut graph = TaskGraph::new("stale");
-    graph.call(STEP, (1,));
-    let submitted = tokio::spawn(async move { old.submit_tasks(&graph).await });
+    let call = NewTask { class: ClassIndex(0), args: Vec::new(), after: Vec::new(), name: None };
+    let graph = GraphSpec {
+        id: "stale".parse().unwrap(),
+        digest: GraphDigest::default(),
+        classes: vec![TaskClass::call(STEP.id())],
+        tasks: vec![call],
+        complete: true,
+    };
+    let submitted = tokio::spawn(async move { old.submit_graph(within(PATIENCE), graph, 1, false).await });
     until_led_by(&cluster, "standby").await;
     task.end(1);
     engine.signal("CONT");
-    let refused = submitted.await.unwrap().unwrap_err().to_string();
+    let refused = submitted.await.unwrap().unwrap().unwrap_err().to_string();
     assert!(refused.contains("[E136]"), "{refused}");
     let stale = JobKeys::new(&"stale".parse().unwrap());
     assert!(cluster.store.hash("look", &stale.state).await.unwrap().is_empty(), "it stored a job");

@@ -5,11 +5,12 @@ use std::{env, fs, path::Path, process::Command, thread, time::Duration};
 
 use syncline::{
     ArgumentError, CallOptions, Cancellation, Cluster as ClusterAddress, EngineAddresses, Function, JobId,
-    PreparedTraining, RUN_MODEL, TaskGraph, TaskHandle, Tensor, Token, Trained, TrainingChanges,
+    PreparedTraining, RUN_MODEL, TaskError, TaskGraph, TaskHandle, Tensor, Token, Trained, TrainingChanges,
     worker::{Context, Next, Worker, WorkerBuilder, run},
 };
 use syncline_onnx::mlp;
 use syncline_scheduler::samples::splitmix64;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     cluster::{Cluster, Process, number},
@@ -21,6 +22,7 @@ pub const SUM: Function<(Vec<u64>,), u64> = Function::new("life.sum");
 const LEAVES: Function<(u64,), u64> = Function::new("life.leaves");
 pub const HOLD: Function<(String, u64), u64> = Function::new("life.hold");
 pub const ATTEMPT: Function<(String,), u64> = Function::new("life.attempt");
+pub const DETACH: Function<(String,), String> = Function::new("life.detach");
 
 pub const STEPS: u64 = 300;
 const CHAIN: u64 = 60;
@@ -61,6 +63,21 @@ fn attempt(context: &Context, folder: String) -> u64 {
     attempt.into()
 }
 
+/// The graph that [`DETACH`] submits: a task that waits for the end of the test, and one behind it.
+pub fn detached(folder: &str) -> (TaskGraph, TaskHandle<u64>) {
+    let mut graph = TaskGraph::new("detached");
+    let held = graph.call(HOLD, (folder.to_owned(), 0));
+    let last = graph.call(STEP, (held,));
+    (graph, last)
+}
+
+/// Submits a job that outlives it, and goes on as [`attempt`] does.
+fn detach(context: &Context, folder: String) -> Result<String, TaskError> {
+    let job = context.submit_tasks(&detached(&folder).0)?;
+    attempt(context, folder);
+    Ok(job.to_string())
+}
+
 /// Where the processes of [`function_worker`] find their engines and their token.
 const ENGINES: &str = "SYNCLINE_TEST_ENGINES";
 const TOKEN_FILE: &str = "SYNCLINE_TEST_TOKEN_FILE";
@@ -73,6 +90,7 @@ fn functions() -> WorkerBuilder {
         .register(LEAVES, leaves)
         .register(HOLD, hold)
         .register(ATTEMPT, attempt)
+        .register(DETACH, detach)
         .slots(2)
 }
 
@@ -97,7 +115,10 @@ fn the_workers_of_this_file_have_its_functions() {
         let options = functions().options(nowhere).unwrap();
         let ids = options.registry.ids();
         let names: Vec<_> = ids.iter().map(|id| id.name.as_str()).collect();
-        assert_eq!(names, ["life.attempt", "life.hold", "life.leaves", "life.step", "life.sum"]);
+        assert_eq!(
+            names,
+            ["life.attempt", "life.detach", "life.hold", "life.leaves", "life.step", "life.sum"]
+        );
         return;
     };
     let token = env::var(TOKEN_FILE).unwrap();
@@ -105,9 +126,14 @@ fn the_workers_of_this_file_have_its_functions() {
         engines: engines.parse::<EngineAddresses>().unwrap(),
         token: Token::load_or_create(token.as_ref()).unwrap(),
     };
-    let (_stop, stopped) = tokio::sync::watch::channel(false);
+    let (stop, stopped) = tokio::sync::watch::channel(false);
     let worker = run(functions().options(address).unwrap(), stopped);
-    tokio::runtime::Runtime::new().unwrap().block_on(worker).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.spawn(async move {
+        signal(SignalKind::terminate()).unwrap().recv().await;
+        stop.send_replace(true);
+    });
+    runtime.block_on(worker).unwrap();
 }
 
 /// What a graph of this file must give.

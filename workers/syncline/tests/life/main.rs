@@ -12,8 +12,10 @@ mod counting;
 mod rig;
 
 mod checkpoints;
+mod detached;
 mod disk;
 mod exactly_once;
+mod giving_back;
 mod graph_faults;
 mod graphs;
 mod hung;

@@ -1,12 +1,25 @@
-//! Attempts whose job is to end.
+//! Attempts whose job is to end, and those that are given back.
+
+use std::sync::Arc;
 
 use syncline_scheduler::tasks::Attempts;
 
-use super::{EndedKey, HeldTasks, OrderId, State, drop_waiters};
+use super::{EndedKey, Held, HeldTasks, JobTasks, OrderId, State, drop_waiters};
 use crate::functions::JobKey;
 
 impl HeldTasks {
-    /// Ends attempts whose job is to end. Those that run are noted in `running`; those that have not begun never do, and are
+    /// Everything that has begun, ended or not, as far as it is still known here.
+    pub(in super::super) fn begun(&self) -> Vec<Attempts> {
+        let has_begun = |held: &Held| matches!(held.state, State::Running | State::Ended(_));
+        let of = |(key, held): (&Arc<JobKey>, &JobTasks)| {
+            let begun = held.iter().filter(|(_, held)| has_begun(held));
+            let tasks = begun.map(|(task, held)| (*task, held.attempt)).collect();
+            Attempts { job: key.job.clone(), nonce: key.nonce, tasks }
+        };
+        self.jobs.iter().map(of).filter(|attempts| !attempts.tasks.is_empty()).collect()
+    }
+
+    /// Ends attempts whose job is to end, or that are asked back. Those that run are noted in `running`; those that have not begun never do, and are
     /// noted in `ended`, which is to be reported.
     pub(in super::super) fn stop(
         &mut self,

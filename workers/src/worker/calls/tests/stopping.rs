@@ -31,6 +31,25 @@ fn what_is_told_to_stop_is_reported_begun_or_not() {
 }
 
 #[test]
+fn what_is_asked_back_and_has_not_begun_is_given_back_and_what_runs_goes_on() {
+    let Gate { registry, begun, go } = gate();
+    let rig = rig(registry, 1);
+    rig.order(WAIT.id(), vec![task(0, vec![is(0)]), task(1, vec![is(1)]), task(2, vec![is(2)])]);
+    assert_eq!(begun.recv().unwrap(), 0);
+    let Order::Stop(asked) = stop(&[0, 1]) else { unreachable!() };
+    rig.pool.take(vec![Order::GiveBack(asked.clone()), Order::GiveBack(asked)], false);
+    let [end] = &rig.ends(1)[..] else { unreachable!() };
+    assert_eq!((end.task, &end.outcome), (TaskIndex(1), &Outcome::NotBegun));
+    go.send(()).unwrap();
+    assert_eq!(rig.number(0), 0);
+    assert_eq!(begun.recv().unwrap(), 2, "it was not asked back, and that one never begins here");
+    let known: Vec<u32> = rig.pool.begun()[0].tasks.iter().map(|(task, _)| task.0).collect();
+    assert!(known.contains(&2), "{known:?}");
+    go.send(()).unwrap();
+    assert_eq!(rig.number(2), 2);
+}
+
+#[test]
 fn an_async_function_is_dropped_where_it_waits_and_says_that_it_stopped() {
     const NEVER: Function<(), u64> = Function::new("never");
     let (begin, begun) = mpsc::channel();

@@ -9,7 +9,7 @@ use syncline_scheduler::{
 };
 
 /// Raised with every change of what a line holds.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// What every export begins with, of whatever version.
 pub(super) const MARK: &str = r#"{"syncline_export":"#;
 /// Most bytes of one line: the job with all its workers is the longest, with a few kilobytes for each.

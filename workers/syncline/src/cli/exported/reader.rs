@@ -260,6 +260,8 @@ mod tests {
             worker: None,
             inputs: Vec::new(),
             inputs_total: 0,
+            value: Some("7".to_owned().into()),
+            value_bytes: Some(1),
             reason: "no worker is free".into(),
         }
     }
@@ -337,8 +339,8 @@ mod tests {
         assert!(matches!(Export::open(dir.path(), &id()), Err(ExportError::NotAnExport { .. })));
         assert!(matches!(Export::open(&dir.path().join("b"), &id()), Err(ExportError::Read { .. })));
         // A later version may say something else behind its number.
-        fs::write(&path, "{\"syncline_export\":2,\"of\":\"a\"}\n").unwrap();
-        assert!(matches!(Export::open(&path, &id()), Err(ExportError::Version { theirs: 2, .. })));
+        fs::write(&path, "{\"syncline_export\":3,\"of\":\"a\"}\n").unwrap();
+        assert!(matches!(Export::open(&path, &id()), Err(ExportError::Version { theirs: 3, .. })));
         fs::write(&path, [MARK.as_bytes(), &[b'1'; 5_000]].concat()).unwrap();
         assert!(matches!(Export::open(&path, &id()), Err(ExportError::Damaged { .. })));
         fs::write(&path, [0; 5_000]).unwrap();

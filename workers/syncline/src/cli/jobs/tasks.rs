@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use syncline_scheduler::{
     ids::{InvalidName, JobId, NodeName},
-    tasks::{TaskIndex, TaskQuery, TaskState, TaskView},
+    tasks::{Preview, TaskIndex, TaskQuery, TaskState, TaskView},
 };
 
 use super::source::{Source, SourceArgs};
@@ -122,10 +122,21 @@ fn one_in_words(view: &TaskView, states: &BTreeMap<TaskIndex, TaskState>) -> Str
         }
         lines.push(format!("needs     {}", needs.join(", ")));
     }
+    lines.extend(value_in_words(view).map(|value| format!("value     {value}")));
     if !view.reason.is_empty() {
         lines.push(format!("because   {}", view.reason));
     }
     lines.join("\n")
+}
+
+/// What a task gave, with its size where that does not show all.
+fn value_in_words(view: &TaskView) -> Option<String> {
+    let bytes = view.value_bytes?;
+    Some(match &view.value {
+        Some(whole) if !whole.as_str().ends_with(Preview::ELLIPSIS) => whole.to_string(),
+        Some(cut) => format!("{cut} ({bytes} bytes)"),
+        None => format!("{bytes} bytes"),
+    })
 }
 
 fn in_words(views: &[TaskView]) -> String {
@@ -157,6 +168,8 @@ mod tests {
             worker: None,
             inputs: (0..task).map(TaskIndex).collect(),
             inputs_total: task,
+            value: None,
+            value_bytes: None,
             reason: "it waits".into(),
         }
     }
@@ -179,6 +192,20 @@ mod tests {
         assert_eq!(lines[3..], ["needs     0: failed, 1", "because   it waits"]);
         let many = one_in_words(&view(25, TaskState::Waiting), &BTreeMap::new());
         assert!(many.contains("18, 19, and 5 more"), "{many}");
+    }
+
+    #[test]
+    fn a_value_is_told_with_its_size_unless_all_of_it_is_shown() {
+        let told = |value: Option<&str>, bytes| {
+            let value = value.map(|text| Preview::from(text.to_owned()));
+            let view = TaskView { value, value_bytes: bytes, ..view(0, TaskState::Done) };
+            one_in_words(&view, &BTreeMap::new()).lines().nth(3).unwrap_or_default().to_owned()
+        };
+        assert_eq!(told(Some("[1,2]"), Some(3)), "value     [1,2]");
+        let long = format!("value     {}… (999 bytes)", "x".repeat(253));
+        assert_eq!(told(Some(&"x".repeat(999)), Some(999)), long);
+        assert_eq!(told(None, Some(3)), "value     3 bytes");
+        assert_eq!(told(None, None), "because   it waits");
     }
 
     #[test]

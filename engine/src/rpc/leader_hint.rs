@@ -1,0 +1,94 @@
+//! Whom a standby has named as the engine that leads.
+
+use std::{
+    net::SocketAddr,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// The engine to call next, and the one that was called last.
+#[derive(Debug, Default)]
+pub(super) struct LeaderHint(Mutex<Addresses>);
+
+#[derive(Debug, Default)]
+struct Addresses {
+    hinted: Option<String>,
+    called: String,
+}
+
+impl LeaderHint {
+    /// The address to call now, and whether it is the one that was hinted at, which is so once; else this one.
+    pub(super) fn next(&self, usual: impl FnOnce() -> String) -> (String, bool) {
+        let mut addresses = self.lock();
+        let hinted = addresses.hinted.take();
+        let is_hint = hinted.is_some();
+        addresses.called = hinted.unwrap_or_else(usual);
+        (addresses.called.clone(), is_hint)
+    }
+
+    /// The engine that was called last says that the one at this address leads. `false`: that leads nowhere.
+    pub(super) fn note(&self, leader: &str) -> bool {
+        let mut addresses = self.lock();
+        let follows = leads_somewhere(leader, &addresses.called);
+        addresses.hinted = follows.then(|| leader.to_owned());
+        follows
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.lock().hinted.is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Addresses> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether an address can be called that the engine at `called` has named. An engine that listens everywhere does not know how
+/// it is reached, and what is local for that engine is local for us only if we have called it so: our token is for no stranger.
+fn leads_somewhere(leader: &str, called: &str) -> bool {
+    let Ok(leader) = leader.parse::<SocketAddr>() else { return false };
+    let is_local = match called.parse::<SocketAddr>() {
+        Ok(called) => called.ip().is_loopback(),
+        Err(_) => called.rsplit_once(':').is_some_and(|(host, _)| host == "localhost"),
+    };
+    let host = leader.ip().to_canonical();
+    !host.is_unspecified() && leader.port() != 0 && (is_local || !host.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_table() {
+        #[rustfmt::skip]
+        let cases = [
+            ("elsewhere",                 "10.0.0.2:7461",  "10.0.0.1:7461",  true),
+            ("named by name",             "10.0.0.2:7461",  "engine-1:7461",  true),
+            ("both here",                 "127.0.0.1:2",    "127.0.0.1:1",    true),
+            ("both here, by name",        "127.0.0.1:2",    "localhost:1",    true),
+            ("both here, of version 6",   "[::1]:2",        "127.0.0.1:1",    true),
+            ("here for that machine",     "127.0.0.1:7461", "10.0.0.1:7461",  false),
+            ("here for that name",        "[::1]:7461",     "engine-1:7461",  false),
+            ("everywhere",                "0.0.0.0:7461",   "10.0.0.1:7461",  false),
+            ("everywhere, of version 6",  "[::]:7461",      "127.0.0.1:7461", false),
+            ("no port",                   "10.0.0.2:0",     "10.0.0.1:7461",  false),
+            ("nothing",                   "",               "10.0.0.1:7461",  false),
+        ];
+        for (name, leader, called, follows) in cases {
+            assert_eq!(leads_somewhere(leader, called), follows, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_hint_is_followed_once() {
+        let (hint, usual) = (LeaderHint::default(), || "10.0.0.1:1".to_owned());
+        let (named, leader) = ((usual(), false), ("10.0.0.2:2".to_owned(), true));
+        assert_eq!(hint.next(usual), named);
+        assert!(hint.note("10.0.0.2:2") && hint.is_there());
+        assert_eq!(hint.next(usual), leader);
+        assert!(!hint.is_there());
+        assert_eq!(hint.next(usual), named);
+        assert!(hint.note("10.0.0.2:2") && !hint.note("0.0.0.0:2"), "the newer one counts");
+        assert_eq!(hint.next(usual), named);
+    }
+}

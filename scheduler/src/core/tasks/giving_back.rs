@@ -1,0 +1,125 @@
+//! Tasks that a worker has and has not begun: it gives them back when it leaves, and when something long keeps them waiting
+//! there while another worker has nothing to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{TaskJob, leasing::offered};
+use crate::{
+    core::{Core, Effect},
+    ids::{Incarnation, JobId},
+    tasks::{Attempts, ClassIndex, Order, TaskIndex},
+};
+
+/// A worker of which nothing has ended for so long has something long, and what waits for a slot there may wait as long. Several
+/// times what a worker takes ahead, so that short tasks are left where they are.
+const KEEPS_WAITING_US: u64 = 100_000;
+
+impl Core {
+    /// A worker leaves in order, and names all that it has begun: what it has besides goes elsewhere as if it had never had it,
+    /// what it has begun and not reported as if it was lost.
+    pub(in crate::core) fn worker_left(
+        &mut self,
+        worker: Incarnation,
+        begun: Vec<Attempts>,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut begun_of: BTreeMap<(JobId, u32), BTreeSet<(TaskIndex, u16)>> = BTreeMap::new();
+        for Attempts { job, nonce, tasks } in begun {
+            begun_of.entry((job, nonce)).or_default().extend(tasks);
+        }
+        let had = |job: &TaskJob| job.leases.contains_key(&worker);
+        self.for_each_graph(had, now_us, effects, |job| {
+            let begun = begun_of.remove(&(job.id.clone(), job.state.nonce)).unwrap_or_default();
+            job.give_back_all_but(worker, &begun);
+        });
+        self.worker_gone(worker, "the worker left", now_us, effects);
+    }
+
+    /// Asks workers for what waits there behind something long, where another worker could begin it now. What they have begun
+    /// they keep, and say nothing. Cost O(workers), and O(tasks that they have) of those that keep some waiting.
+    pub(in crate::core) fn ask_back_waiting(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        let slots = |worker| self.task_slots(worker);
+        let keeping: Vec<Incarnation> = self.fleet.keep_waiting(now_us, KEEPS_WAITING_US, slots).collect();
+        if keeping.is_empty() {
+            return;
+        }
+        let has_free_slot = |worker: &Incarnation| self.task_slots(*worker) > self.fleet.held_slots(*worker);
+        let idle: Vec<Incarnation> = self.workers.keys().copied().filter(has_free_slot).collect();
+        for worker in keeping {
+            let waiting = self.waiting_at(worker, &idle);
+            if !waiting.is_empty() {
+                self.fleet.asked_back(worker);
+                effects.push(Effect::Orders { worker, orders: waiting });
+            }
+        }
+    }
+
+    /// Slots of a worker that tasks can run in.
+    fn task_slots(&self, worker: Incarnation) -> u32 {
+        let Some(about) = self.workers.get(&worker) else { return 0 };
+        about.capacity.slots.saturating_sub(u32::from(self.trains(worker, about)))
+    }
+
+    /// What one of the idle workers could begin of what a worker has, if that is more than it can run.
+    fn waiting_at(&self, worker: Incarnation, idle: &[Incarnation]) -> Vec<Order> {
+        let mut slots = self.task_slots(worker);
+        let (mut orders, mut waits) = (Vec::new(), false);
+        for job in self.task_jobs.values().filter(|job| job.gives_out()) {
+            let mut fits = BTreeMap::new();
+            let mut tasks = Vec::new();
+            for &task in job.leases.get(&worker).into_iter().flatten() {
+                let slot = job.graph.slot(task);
+                if slot.unmet > 0 {
+                    continue;
+                }
+                let takes = job.class(slot.class).class.rules.needs.slots;
+                waits |= slots < takes;
+                slots = slots.saturating_sub(takes);
+                let fits =
+                    *fits.entry(slot.class).or_insert_with(|| self.one_has_room(job, slot.class, idle));
+                if fits {
+                    tasks.push((TaskIndex(task), slot.attempts));
+                }
+            }
+            if !tasks.is_empty() {
+                orders.push(Order::GiveBack(job.attempts(tasks)));
+            }
+        }
+        if waits { orders } else { Vec::new() }
+    }
+
+    fn one_has_room(&self, job: &TaskJob, class: ClassIndex, idle: &[Incarnation]) -> bool {
+        let (class, each) = (&job.class(class).class, job.resources_of(class));
+        idle.iter().any(|worker| {
+            self.workers.get(worker).is_some_and(|about| {
+                let free = self.fleet.free(*worker, offered(about, self.trains(*worker, about)));
+                about.capacity.can_run(class) && (each.is_none() || free.fits(each) > 0)
+            })
+        })
+    }
+}
+
+impl TaskJob {
+    /// A worker gives back all attempts but those that it has begun. What waits there for another task goes with that.
+    fn give_back_all_but(&mut self, worker: Incarnation, begun: &BTreeSet<(TaskIndex, u16)>) {
+        let leased: Vec<u32> = self.leases.get(&worker).into_iter().flatten().copied().collect();
+        for task in leased {
+            let slot = self.graph.slot(task);
+            let has_begun = slot.unmet > 0 || begun.contains(&(TaskIndex(task), slot.attempts));
+            if self.is_running() && !has_begun && self.unlease(worker, task) {
+                self.never_began(task);
+            }
+        }
+    }
+
+    /// The attempt of a task that was leased never began: another worker may have it.
+    pub(super) fn never_began(&mut self, task: u32) {
+        if self.is_canceling() {
+            return self.cancel_task(task);
+        }
+        self.give_back_followers(task);
+        self.note_attempts(task);
+        self.make_ready(task);
+    }
+}

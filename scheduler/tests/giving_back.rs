@@ -1,0 +1,155 @@
+//! What a worker has not begun, when it leaves, or while something long keeps it waiting.
+
+use syncline_scheduler::{
+    core::{Core, Effect, Input, WorkerInfo},
+    ids::{Incarnation, JobId},
+    sim::{graph_submission, new_task, task_end, tasks_ended},
+    tasks::{
+        Attempts, Capacity, FunctionId, Order, Outcome, Rules, TaskClass, TaskIndex, TaskQuery, TaskState,
+        TaskView, Value, Work,
+    },
+};
+
+const BUSY: Incarnation = Incarnation(1);
+const OTHER: Incarnation = Incarnation(2);
+const NONCE: u32 = 1;
+const MS: u64 = 1_000;
+
+fn id() -> JobId {
+    "graph".parse().unwrap()
+}
+
+struct World {
+    core: Core,
+    now_us: u64,
+}
+
+impl World {
+    /// A worker that has ended one task of a microsecond, and so was given the other nine at once, of which it begins one.
+    fn new() -> Self {
+        let mut world = Self { core: Core::new(1), now_us: MS };
+        world.join(BUSY, "f");
+        let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1 });
+        let classes = vec![TaskClass { work, rules: Rules { crashes: 0, ..Rules::default() } }];
+        let submission = graph_submission(&id(), NONCE, classes, vec![new_task(0); 10]);
+        let first = world.give(Input::SubmitGraph(submission));
+        assert_eq!(first, [(BUSY, 'r', vec![(0, 1)])]);
+        let ahead: Vec<(u32, u16)> = (1..10).map(|task| (task, 1)).collect();
+        assert_eq!(world.end(BUSY, &[(0, 1)], &Outcome::Value(Value::default())), [(BUSY, 'r', ahead)]);
+        world
+    }
+
+    fn join(&mut self, worker: Incarnation, function: &str) -> Vec<Told> {
+        let function = FunctionId { name: function.parse().unwrap(), signature: 1 };
+        let capacity = Capacity { slots: 1, functions: [function].into(), ..Capacity::default() };
+        let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
+        self.give(Input::WorkerJoined { worker, about })
+    }
+
+    fn give(&mut self, input: Input) -> Vec<Told> {
+        let effects = self.core.handle(self.now_us, input).unwrap();
+        self.core.take_commits(self.now_us);
+        effects.into_iter().flat_map(told).collect()
+    }
+
+    fn tick_after(&mut self, pause_us: u64) -> Vec<Told> {
+        self.now_us += pause_us;
+        self.give(Input::Tick)
+    }
+
+    fn end(&mut self, worker: Incarnation, tasks: &[(u32, u16)], outcome: &Outcome) -> Vec<Told> {
+        let end = |(task, attempt): &(u32, u16)| task_end(*task, *attempt, outcome.clone());
+        self.give(tasks_ended(worker, &id(), NONCE, tasks.iter().map(end).collect()))
+    }
+
+    fn views(&self) -> Vec<TaskView> {
+        self.core.task_views(&id(), &TaskQuery::default(), self.now_us).unwrap()
+    }
+}
+
+/// Whom, what, and which attempts.
+type Told = (Incarnation, char, Vec<(u32, u16)>);
+
+fn told(effect: Effect) -> Vec<Told> {
+    let Effect::Orders { worker, orders } = effect else { return Vec::new() };
+    let plain = |tasks: &[(TaskIndex, u16)]| tasks.iter().map(|(task, attempt)| (task.0, *attempt)).collect();
+    let one = |order: &Order| match order {
+        Order::Run(group) => {
+            (worker, 'r', group.tasks.iter().map(|order| (order.task.0, order.attempt)).collect())
+        }
+        Order::GiveBack(asked) => (worker, 'g', plain(&asked.tasks)),
+        Order::Recall(of) | Order::Stop(of) => panic!("{of:?}"),
+    };
+    orders.iter().map(one).collect()
+}
+
+fn done() -> Outcome {
+    Outcome::Value(Value::default())
+}
+
+#[test]
+fn what_waits_behind_a_long_task_goes_to_a_worker_that_is_idle_and_counts_as_no_attempt() {
+    let mut world = World::new();
+    assert_eq!(world.tick_after(500 * MS), [], "nobody else could do it");
+    assert_eq!(world.join(OTHER, "g"), [], "that one has not the function");
+    assert_eq!(world.tick_after(MS), []);
+    world.give(Input::WorkerGone { worker: OTHER, reason: "dead".into() });
+    let all: Vec<(u32, u16)> = (1..10).map(|task| (task, 1)).collect();
+    assert_eq!(world.join(OTHER, "f"), [(BUSY, 'g', all)], "which one has begun its worker knows");
+    assert_eq!(world.tick_after(500 * MS), [], "it is asked once");
+
+    // It has begun task 1.
+    let back: Vec<(u32, u16)> = (2..10).map(|task| (task, 1)).collect();
+    let again = |tasks: std::ops::Range<u32>| tasks.map(|task| (task, 2)).collect::<Vec<_>>();
+    let half = again(2..6);
+    assert_eq!(world.end(BUSY, &back, &Outcome::NotBegun), [(OTHER, 'r', half.clone())], "its fair part");
+    assert_eq!(world.end(BUSY, &back, &Outcome::NotBegun), [], "said twice it changes nothing");
+    assert_eq!(world.end(BUSY, &back, &done()), [], "nor does a late end");
+    let rest = world.end(OTHER, &half, &done());
+    assert!(rest.iter().all(|(worker, _, _)| *worker == OTHER), "the other one is busy still: {rest:?}");
+    world.end(OTHER, &again(6..8), &done());
+    world.end(OTHER, &again(8..9), &done());
+    world.end(OTHER, &again(9..10), &done());
+    world.end(BUSY, &[(1, 1)], &done());
+    assert!(world.views().iter().all(|view| view.state == TaskState::Done), "{:?}", world.views());
+}
+
+#[test]
+fn short_tasks_are_left_where_they_are() {
+    let mut world = World::new();
+    assert_eq!(world.join(OTHER, "f"), []);
+    assert_eq!(world.tick_after(50 * MS), []);
+    world.end(BUSY, &[(1, 1)], &done());
+    assert_eq!(world.tick_after(99 * MS), [], "something has ended since");
+    assert_eq!(world.tick_after(2 * MS).len(), 1);
+}
+
+#[test]
+fn of_a_paused_job_nothing_is_asked_back() {
+    let mut world = World::new();
+    world.join(OTHER, "f");
+    world.give(Input::Pause { job: id(), paused: true });
+    assert_eq!(world.tick_after(500 * MS), []);
+    let resumed = world.give(Input::Pause { job: id(), paused: false });
+    assert_eq!(resumed.iter().map(|(worker, what, _)| (*worker, *what)).collect::<Vec<_>>(), [(BUSY, 'g')]);
+}
+
+#[test]
+fn who_leaves_costs_what_it_has_begun_an_attempt_and_nothing_else() {
+    let mut world = World::new();
+    world.join(OTHER, "f");
+    let tasks = vec![(TaskIndex(1), 1)];
+    let begun = vec![Attempts { job: id(), nonce: NONCE, tasks }];
+    // No crash is allowed: task 1 fails, and with it the job.
+    world.give(Input::WorkerLeft { worker: BUSY, begun: begun.clone() });
+    let failed: Vec<u32> =
+        world.views().iter().filter(|view| view.state == TaskState::Failed).map(|view| view.task.0).collect();
+    assert_eq!(failed, [1]);
+
+    let mut world = World::new();
+    world.join(OTHER, "f");
+    world.end(BUSY, &[(1, 1)], &done());
+    let again: Vec<(u32, u16)> = (2..10).map(|task| (task, 2)).collect();
+    // It says so of one of which the engine has heard.
+    assert_eq!(world.give(Input::WorkerLeft { worker: BUSY, begun }), [(OTHER, 'r', again)]);
+}
