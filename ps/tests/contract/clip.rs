@@ -6,6 +6,7 @@ use super::rig::{EPOCH, FIRST, ROUND, Rig, SGD, UNIT, barrier, job, look};
 use syncline_engine::rpc::{BarrierOrder, OpenJob};
 use syncline_ps::{
     client::{PushHeader, ReadCondition},
+    codec::Codec,
     wire::{Reply, Request, SessionKey},
 };
 use syncline_scheduler::{
@@ -107,7 +108,7 @@ fn push_to_one_shard(rig: &Rig, worker: u64, values: &[f32]) {
     let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(worker) };
     let part = &values[..ElementRange::of_shard(values.len() as u64, 0, 2).end as usize];
     let mut out = Vec::new();
-    Request::Push { session, seq: 1, first_chunk: 0, header: ROUND }
+    Request::Push { session, seq: 1, first_chunk: 0, header: ROUND, codec: Codec::Plain }
         .encode(size_of_val(part) as u64, &mut out);
     out.extend(part.iter().flat_map(|x| x.to_le_bytes()));
     stream.write_all(&out).unwrap();

@@ -1,8 +1,8 @@
 //! A job for runs without tensors: only what the core looks at is filled in.
 
 use crate::spec::{
-    DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
-    PolicySpec, Source, TrainSpec,
+    Compression, DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer,
+    Parameter, PolicySpec, Source, TrainSpec,
 };
 
 /// Training settings with one small parameter under `policy`: one epoch of `samples` samples in batches of `batch`, for
@@ -36,6 +36,7 @@ pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
         ahead: None,
         queue_limit_ms: None,
         checkpoint: None,
+        compression: Compression::None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CheckpointSpec, DataSpec, Layout, LearningRate, Optimizer, PolicyRule, PolicySpec};
+use super::{CheckpointSpec, Compression, DataSpec, Layout, LearningRate, Optimizer, PolicyRule, PolicySpec};
 
 /// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,6 +103,9 @@ pub struct TrainSpec {
     /// What a lost shard brings the training back to.
     #[serde(default)]
     pub checkpoint: Option<CheckpointSpec>,
+    /// How gradients travel to the shards.
+    #[serde(default)]
+    pub compression: Compression,
 }
 
 fn one_worker() -> u32 {

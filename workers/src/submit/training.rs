@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use syncline_autodiff::Precision;
-use syncline_scheduler::spec::{CheckpointSpec, DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec};
+use syncline_scheduler::spec::{CheckpointSpec, Compression, DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec};
 
 use super::{model::Model, optimizer::optimizer};
 
@@ -41,6 +41,8 @@ pub struct Settings {
     pub queue_limit_s: Option<u64>,
     /// What a lost shard brings the training back to: how often it is kept, and how many of them stay.
     pub checkpoint: Option<CheckpointSpec>,
+    /// How gradients travel to the shards: as they are, or in fewer bytes.
+    pub compression: Compression,
     /// The parameters to train, as PyTorch names them: they decide alone, and all of them have to exist.
     pub params: Option<ParamList>,
     /// Parameters that stay as they are, as names or patterns such as `features.*`.
@@ -73,6 +75,7 @@ impl Default for Settings {
             ahead: None,
             queue_limit_s: None,
             checkpoint: None,
+            compression: Compression::None,
             params: None,
             freeze: Vec::new(),
             eval_mode: false,
