@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use syncline_autodiff::Precision;
-use syncline_scheduler::spec::{CheckpointSpec, Compression, DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec};
+use syncline_scheduler::spec::{
+    CheckpointSpec, Compression, DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec,
+};
 
 use super::{model::Model, optimizer::optimizer};
 

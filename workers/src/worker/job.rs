@@ -98,7 +98,8 @@ impl JobRun {
         let options = ClientOptions { retry_limit: SHARD_TIMEOUT, transport, ..ClientOptions::default() };
         let connect =
             || ShardSet::connect_with(&addresses, context.token.clone(), at, elements, options, cancel_token);
-        let shards = timer.waiting(connect)?;
+        let mut shards = timer.waiting(connect)?;
+        shards.compress_pushes(train.compression.into(), train.model.layout.trained_elements());
         let data = DataLoader::open(&train)?;
         info!(job = %key.job, elements, transports = %transports(&shards), "job opened on this worker");
         let local = LocalSteps::new(train.optimizer);
