@@ -37,6 +37,7 @@ impl Job {
             ("excluded", self.exclusions()),
             ("trains_for", state.trains_for.as_ref().map(ToString::to_string).unwrap_or_default()),
             ("policy", train.policy.to_string()),
+            ("compression", train.compression.to_string()),
             ("model_digest", train.model.forward.clone()),
             ("generation", state.generation.life().to_string()),
             ("workers", active.to_string()),

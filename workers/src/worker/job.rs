@@ -101,7 +101,8 @@ impl JobRun {
         let mut shards = timer.waiting(connect)?;
         shards.compress_pushes(train.compression.into(), train.model.layout.trained_elements());
         let data = DataLoader::open(&train)?;
-        info!(job = %key.job, elements, transports = %transports(&shards), "job opened on this worker");
+        let (transports, compression) = (transports(&shards), train.compression);
+        info!(job = %key.job, elements, %transports, %compression, "job opened on this worker");
         let local = LocalSteps::new(train.optimizer);
         let (context, load, timer) = (context.clone(), LoadProbe::default(), timer.clone());
         Ok(Self { context, train, addresses, shards, params, replicas, data, scale, local, load, timer })
