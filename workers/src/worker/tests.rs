@@ -24,7 +24,7 @@ use syncline_scheduler::{
     graph::TaskId,
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},
     samples::{SampleRange, permutation},
-    spec::{Compression, DataSpec, Optimizer, Source, TrainSpec},
+    spec::{DataSpec, Optimizer, Source, TrainSpec},
     sync::RoundRule,
 };
 
@@ -135,7 +135,6 @@ impl Rig {
                 clip_norm: rig.train.shard_clip_norm(),
                 initial: rig.train.model.initial.clone(),
                 checkpoint: None,
-                compression: Compression::None,
             };
             rig.runtime.block_on(control.open(context::current(), EPOCH, order)).unwrap().unwrap();
         }
