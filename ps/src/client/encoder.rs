@@ -1,5 +1,7 @@
 //! What one shard is sent of pushes that are compressed, and what the encoding has kept back.
 
+use syncline_scheduler::spec::ElementRange;
+
 use super::gather::Gather;
 use crate::{
     codec::{ChunkedRange, Codec},
@@ -40,17 +42,13 @@ struct EncodedPush {
 pub(super) struct NotFinite;
 
 impl PushEncoder {
-    pub(super) fn new(codec: Codec, chunks: ChunkedRange, start: u64) -> Self {
-        let elements: usize = (0..chunks.count())
-            .map(|index| {
-                let (trained, buffers) = chunks.chunk(index);
-                trained + buffers
-            })
-            .sum();
+    /// `trained`: how many elements of the whole job the optimizer moves.
+    pub(super) fn new(codec: Codec, range: ElementRange, trained: u64) -> Self {
+        let elements = range.len() as usize;
         Self {
             codec,
-            chunks,
-            start,
+            chunks: ChunkedRange::new(range, trained),
+            start: range.start,
             residual: vec![0.0; elements],
             next_residual: vec![0.0; elements],
             on_its_way: None,

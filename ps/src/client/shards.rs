@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     PsError,
-    codec::{ChunkedRange, Codec},
+    codec::Codec,
     shard::ReadCondition,
     transport::{Transport, TransportChoice},
     wire::SessionKey,
@@ -118,9 +118,8 @@ impl ShardSet {
     /// are. What pushes lost before is forgotten.
     pub fn compress_pushes(&mut self, codec: Codec, trained: u64) {
         for conn in &mut self.conns {
-            let encoder =
-                || PushEncoder::new(codec, ChunkedRange::new(conn.range, trained), conn.range.start);
-            conn.encoder = (codec != Codec::Plain).then(encoder);
+            let compresses = codec != Codec::Plain;
+            conn.encoder = compresses.then(|| PushEncoder::new(codec, conn.range, trained));
         }
     }
 
