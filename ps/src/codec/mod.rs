@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | plain | n × f32 | 4 n |
 //! | bf16, fp16 | n × 16 bits | 2 n |
-//! | int8 | for each [`BLOCK`] elements, the last ones maybe fewer: scale f32, then each as i8; value = scale × i8 | n + 4 ⌈n / 256⌉ |
+//! | int8 | for each 256 elements, the last ones maybe fewer: scale f32, then each as i8; value = scale × i8 | n + 4 ⌈n / 256⌉ |
 //! | top-k | k × f32, then k × place u16, ascending; every other value is zero | 6 k |
 //!
 //! All little-endian. Buffers, such as running statistics, are no gradients: they follow as f32, whatever the codec. The size
