@@ -8,6 +8,7 @@
 //! - [`optim`]: the update rules, as fused loops.
 //! - [`shard`]: what one process keeps of one job, and the rules of pushing, pulling and barriers. No network.
 //! - [`transport`]: what carries the bytes: TCP, a unix socket, or shared memory.
+//! - [`codec`]: how a gradient travels in fewer bytes, as pure functions.
 //! - [`wire`]: frames of the tensor connection, as pure functions.
 //! - [`server`]: the process: listener, tensor threads, control service, blobs, snapshots.
 //! - [`checkpoint_file`]: a checkpoint as one file, for another job or people.
@@ -20,6 +21,7 @@ compile_error!("tensors travel as the memory of little-endian f32; a big-endian 
 
 pub mod checkpoint_file;
 pub mod client;
+pub mod codec;
 mod error;
 pub mod optim;
 pub mod server;

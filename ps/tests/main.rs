@@ -10,6 +10,8 @@ mod transports;
 mod tcp {
     /// How workers of these tests are connected.
     const TRANSPORT: syncline_ps::transport::Transport = syncline_ps::transport::Transport::Tcp;
+    /// How their gradients travel.
+    const CODEC: syncline_ps::codec::Codec = syncline_ps::codec::Codec::Plain;
 
     #[path = "contract/mod.rs"]
     mod contract;
@@ -19,6 +21,8 @@ mod tcp {
 mod unix {
     /// How workers of these tests are connected.
     const TRANSPORT: syncline_ps::transport::Transport = syncline_ps::transport::Transport::Unix;
+    /// How their gradients travel.
+    const CODEC: syncline_ps::codec::Codec = syncline_ps::codec::Codec::Plain;
 
     #[path = "contract/mod.rs"]
     mod contract;
@@ -28,6 +32,19 @@ mod unix {
 mod shm {
     /// How workers of these tests are connected.
     const TRANSPORT: syncline_ps::transport::Transport = syncline_ps::transport::Transport::Shm;
+    /// How their gradients travel.
+    const CODEC: syncline_ps::codec::Codec = syncline_ps::codec::Codec::Plain;
+
+    #[path = "contract/mod.rs"]
+    mod contract;
+}
+
+#[path = "."]
+mod compressed {
+    /// How workers of these tests are connected.
+    const TRANSPORT: syncline_ps::transport::Transport = syncline_ps::transport::Transport::Tcp;
+    /// How their gradients travel.
+    const CODEC: syncline_ps::codec::Codec = syncline_ps::codec::Codec::Bf16;
 
     #[path = "contract/mod.rs"]
     mod contract;

@@ -101,6 +101,7 @@ const TABLES: &[Table] = &[
         ("queue_limit_s", "integer", "", "queue_limit_s = 600", "Seconds for which the job may wait for its first worker; then it fails (E060). It waits for ever if left out"),
         ("ahead",         "integer", "", "ahead = 2", "Iterations that are granted ahead, 1 to 64"),
         ("checkpoint",    "table", "", "checkpoint = { every_s = 60 }", "What a lost shard brings the job back to, see below"),
+        ("compression",   "`none`, `bf16`, `fp16`, `int8` or `{ top-k = SHARE }`", "'none'", "compression = { top-k = 0.01 }", "How gradients travel from workers to shards, see [policies.md](policies.md#fewer-bytes)"),
         ("params",        "path", "", "params = 'names.txt'", "The parameters to train, one name a line, as PyTorch prints them: they decide alone"),
         ("freeze",        "list of names", "[]", "freeze = ['features.*']", "Parameters that stay as they are; `*` stands for any characters"),
         ("eval_mode",     "boolean", "false", "eval_mode = true", "Train as the model evaluates: remembered statistics, no Dropout"),

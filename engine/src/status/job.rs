@@ -79,6 +79,9 @@ pub struct JobStatus {
     pub resumed_from: Option<String>,
     #[serde(default)]
     pub policy: String,
+    /// How gradients travel to the shards; unknown of a job of general tasks.
+    #[serde(default)]
+    pub compression: Option<String>,
     /// BLAKE3 of the forward model, which the parameter server keeps.
     #[serde(default)]
     pub model_digest: Option<String>,

@@ -28,6 +28,22 @@ impl<'a> Gather<'a> {
         self.starts.last().copied().unwrap_or(0) / size_of::<f32>() as u64
     }
 
+    /// Copies the elements from `from` on.
+    pub(super) fn copy(&self, from: u64, into: &mut [f32]) {
+        let mut at = from * size_of::<f32>() as u64;
+        let mut index = self.starts.partition_point(|&start| start <= at).saturating_sub(1);
+        let mut left = into;
+        while !left.is_empty() && index < self.slices.len() {
+            let within = (at - self.starts[index]) as usize / size_of::<f32>();
+            let slice = &self.slices[index][within..];
+            let (now, later) = left.split_at_mut(slice.len().min(left.len()));
+            now.copy_from_slice(&slice[..now.len()]);
+            at += size_of_val(now) as u64;
+            left = later;
+            index += 1;
+        }
+    }
+
     /// Writes what one call takes of `head` and then of the flat bytes `from..to`; returns the bytes written.
     pub(super) fn write_some(
         &self,
@@ -96,6 +112,10 @@ mod tests {
             }).collect();
             let gather = Gather::new(&slices);
             prop_assert_eq!(gather.elements(), total as u64);
+            let first = cut.index(total + 1);
+            let mut copied = vec![0.0; (total - first).min(quantum)];
+            gather.copy(first as u64, &mut copied);
+            prop_assert_eq!(&copied, &flat[first..first + copied.len()]);
             let (mut at, end) = (cut.index(total + 1) as u64 * 4, total as u64 * 4);
             let want = bytemuck::cast_slice::<f32, u8>(&flat)[at as usize..].to_vec();
             let mut out = Narrow(quantum, Vec::new());

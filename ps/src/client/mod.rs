@@ -24,6 +24,7 @@
 mod addresses;
 mod blob;
 mod cancel;
+mod encoder;
 mod gather;
 mod link;
 mod pull;

@@ -1,19 +1,31 @@
 //! Pushing a gradient to all shards, each its part.
 //!
 //! Parts are sent in turns, so that all shards work at the same time although one thread sends. After a broken
-//! connection the shard is asked how far the push came, and it goes on from there.
+//! connection the shard is asked how far the push came, and it goes on from there. A part that is compressed is encoded while
+//! it is sent.
 
-use std::{io, time::Instant};
+use std::{
+    io::{self, IoSlice, Write},
+    time::Instant,
+};
 
-use super::{Link, LinkError, ShardSet, gather::Gather, retry::RetryBudget, unexpected_reply};
+use syncline_engine::rpc::ShardFault;
+
+use super::{
+    Link, LinkError, ShardSet, encoder::NotFinite, gather::Gather, retry::RetryBudget, shards::ShardConn,
+    unexpected_reply,
+};
 use crate::{
     PsError,
+    codec::Codec,
     shard::{CHUNK_BYTES, PushAck, PushHeader, ReadCondition},
     wire::{Reply, Request},
 };
 
 /// Bytes that one shard gets in its turn.
 const TURN_BYTES: u64 = 1 << 20;
+/// Encoded bytes of one turn: a chunk or two.
+const ENCODED_TURN_BYTES: u64 = 1 << 17;
 /// How many times the silence a push may take to be acknowledged: it may close a barrier first.
 const ACK_SILENCE_LIMITS: u32 = 4;
 
@@ -27,11 +39,23 @@ pub struct PushStats {
     pub took_us: u64,
 }
 
+/// A push, as it is to be sent.
+struct Push<'a> {
+    seq: u64,
+    /// What travels in front of it.
+    header: PushHeader,
+    gather: Gather<'a>,
+    /// Factor on the gradient before it is encoded: what was kept back is not to be scaled.
+    scale: f32,
+    /// What is asked for behind it.
+    next: Option<ReadCondition>,
+}
+
 /// How far the push to one shard has come.
 enum PushState {
     /// The connection may be new: if it is, the shard is asked where to begin.
     Unstarted,
-    /// Frame and bytes of the flat array that are still to be sent.
+    /// Frame and bytes that are still to be sent: of the flat array, or of the shard's encoded part.
     Sending {
         head: Vec<u8>,
         head_sent: usize,
@@ -75,8 +99,18 @@ impl ShardSet {
                 expected: self.elements,
             });
         }
+        let mut push = Push { seq, header, gather, scale: 1.0, next };
+        if self.compresses() {
+            // The shards will not see what is wrong with a factor that is in the numbers already.
+            if let Some(what) = header.fault() {
+                return Err(PsError::Refused { fault: ShardFault::Invalid { what } });
+            }
+            push.scale = header.scale;
+            // What carries no weight is not worth its bytes, and must not use up what was kept back.
+            push.header = PushHeader { scale: 1.0, skip: header.is_empty(), ..header };
+        }
         let mut parts: Vec<PushState> = self.conns.iter().map(|_| PushState::Unstarted).collect();
-        let outcome = self.push_parts(seq, &header, &gather, next, &mut parts);
+        let outcome = self.push_parts(&push, &mut parts);
         if let Err(error) = outcome {
             // What a shard has still to say about this push must not be taken for the answer to another.
             for index in (0..parts.len()).filter(|&i| !matches!(parts[i], PushState::Done { .. })) {
@@ -93,21 +127,14 @@ impl ShardSet {
         Ok(PushStats { pushes, lead, took_us: started.elapsed().as_micros() as u64 })
     }
 
-    fn push_parts(
-        &mut self,
-        seq: u64,
-        header: &PushHeader,
-        gather: &Gather<'_>,
-        next: Option<ReadCondition>,
-        parts: &mut [PushState],
-    ) -> Result<(), PsError> {
+    fn push_parts(&mut self, push: &Push<'_>, parts: &mut [PushState]) -> Result<(), PsError> {
         let mut retry = RetryBudget::new(self.options.retry_limit);
         loop {
             let mut moving = false;
             for (index, part) in parts.iter_mut().enumerate() {
                 let turn = match part {
-                    PushState::Unstarted => self.begin(index, seq, header),
-                    PushState::Sending { .. } => self.send_turn(index, part, gather, next),
+                    PushState::Unstarted => self.begin(index, push),
+                    PushState::Sending { .. } => self.send_turn(index, part, push),
                     PushState::Sent | PushState::Done { .. } => continue,
                 };
                 moving = true;
@@ -123,7 +150,7 @@ impl ShardSet {
                 continue;
             }
             for (index, part) in parts.iter_mut().enumerate().filter(|(_, p)| matches!(p, PushState::Sent)) {
-                match self.acknowledged(index, seq) {
+                match self.acknowledged(index, push.seq) {
                     Ok(ack) => {
                         *part = PushState::Done { pushes: ack.pushes, lead: ack.lead };
                         retry.progress();
@@ -141,17 +168,20 @@ impl ShardSet {
     }
 
     /// Finds the first chunk to send: 0 on a connection that carried the last push, else what the shard answers.
-    fn begin(&mut self, index: usize, seq: u64, header: &PushHeader) -> Result<PushState, LinkError> {
+    fn begin(&mut self, index: usize, push: &Push<'_>) -> Result<PushState, LinkError> {
+        let &Push { seq, header, .. } = push;
         let (session, range) = (self.session.clone(), self.conns[index].range);
+        let has_it = self.conns[index].encoder.as_ref().is_some_and(|encoder| encoder.has_acknowledged(seq));
         let (link, fresh) = self.link(index)?;
         let mut first_chunk = 0;
-        if fresh {
+        if fresh || has_it {
             link.ask(&Request::PushCursor { session: session.clone() })?;
             let cursor = match link.answer()? {
                 (Reply::PushCursor(cursor), 0) => cursor,
                 (reply, _) => return Err(unexpected_reply(&reply)),
             };
             if cursor.watermark >= seq {
+                self.commit(index, seq);
                 return Ok(PushState::Done { pushes: cursor.pushes, lead: 0 });
             }
             if seq.checked_sub(header.covers.into()) == Some(cursor.watermark) {
@@ -159,28 +189,53 @@ impl ShardSet {
             }
         }
         let (start, end) = (range.start * 4, range.end * 4);
-        let at_byte =
-            if header.skip { end } else { (start + u64::from(first_chunk) * CHUNK_BYTES as u64).min(end) };
+        let first_byte = (start + u64::from(first_chunk) * CHUNK_BYTES as u64).min(end);
+        let (codec, at, end) = match &mut self.conns[index].encoder {
+            _ if header.skip => (Codec::Plain, end, end),
+            Some(encoder) => {
+                let (at, end) = encoder.begin(seq, first_chunk);
+                (encoder.codec(), at, end)
+            }
+            None => (Codec::Plain, first_byte, end),
+        };
         let mut head = Vec::with_capacity(160);
-        Request::Push { session, seq, first_chunk, header: *header }.encode(end - at_byte, &mut head);
-        Ok(PushState::Sending { head, head_sent: 0, at: at_byte, end })
+        Request::Push { session, seq, first_chunk, header, codec }.encode(end - at, &mut head);
+        Ok(PushState::Sending { head, head_sent: 0, at, end })
     }
 
     fn send_turn(
         &mut self,
         index: usize,
         part: &mut PushState,
-        gather: &Gather<'_>,
-        next: Option<ReadCondition>,
+        push: &Push<'_>,
     ) -> Result<PushState, LinkError> {
         let PushState::Sending { head, head_sent, at, end } = part else { return Ok(PushState::Sent) };
-        // Alone, a shard gets all there is.
-        let turn = if self.conns.len() == 1 { u64::MAX } else { TURN_BYTES };
+        let alone = self.conns.len() == 1;
+        self.link(index)?;
+        let ShardConn { link: Some(link), encoder, .. } = &mut self.conns[index] else {
+            return Err(io::Error::from(io::ErrorKind::NotConnected).into());
+        };
+        // Alone, a shard gets all there is; what is to be encoded goes in turns, so that the link is busy meanwhile.
+        let turn = match encoder {
+            Some(_) => ENCODED_TURN_BYTES,
+            None if alone => u64::MAX,
+            None => TURN_BYTES,
+        };
         let until = at.saturating_add(turn).min(*end);
-        let (link, _) = self.link(index)?;
+        let encoded = match encoder.as_mut().filter(|_| !push.header.skip) {
+            Some(encoder) => Some(encoder.encode_to(until, &push.gather, push.scale)?),
+            None => None,
+        };
         while *head_sent < head.len() || *at < until {
             let rest = head.get(*head_sent..).unwrap_or(&[]);
-            let sent = match gather.write_some(link.channel(), rest, *at, until) {
+            let wrote = match encoded {
+                Some(bytes) => {
+                    let body = &bytes[*at as usize..until as usize];
+                    link.channel().write_vectored(&[IoSlice::new(rest), IoSlice::new(body)])
+                }
+                None => push.gather.write_some(link.channel(), rest, *at, until),
+            };
+            let sent = match wrote {
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
                 Ok(sent) => sent,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
@@ -191,7 +246,7 @@ impl ShardSet {
             *at += (sent - of_head) as u64;
         }
         if *at == *end {
-            if let Some(condition) = next {
+            if let Some(condition) = push.next {
                 self.request_pull(index, condition)?;
             }
             return Ok(PushState::Sent);
@@ -204,8 +259,29 @@ impl ShardSet {
         let (link, _): (&mut Link, bool) = self.link(index)?;
         link.set_read_timeout(Some(limit))?;
         match link.answer()? {
-            (Reply::Pushed(ack), 0) if ack.watermark >= seq => Ok(ack),
+            (Reply::Pushed(ack), 0) if ack.watermark >= seq => {
+                self.commit(index, seq);
+                Ok(ack)
+            }
             (reply, _) => Err(unexpected_reply(&reply)),
         }
+    }
+
+    /// Shard `index` has push `seq`.
+    fn commit(&mut self, index: usize, seq: u64) {
+        if let Some(encoder) = &mut self.conns[index].encoder {
+            encoder.commit(seq);
+        }
+    }
+
+    fn compresses(&self) -> bool {
+        self.conns.iter().any(|conn| conn.encoder.is_some())
+    }
+}
+
+impl From<NotFinite> for LinkError {
+    fn from(_: NotFinite) -> Self {
+        let what = "a gradient with a number that is not finite cannot be compressed".into();
+        Self::Fault(ShardFault::Invalid { what })
     }
 }

@@ -10,11 +10,13 @@ use syncline_scheduler::{
 
 use super::{
     Addresses, CancelToken, Link, LinkError,
+    encoder::PushEncoder,
     retry::RetryBudget,
     transport_upgrade::{self, ConnectOptions},
 };
 use crate::{
     PsError,
+    codec::Codec,
     shard::ReadCondition,
     transport::{Transport, TransportChoice},
     wire::SessionKey,
@@ -62,6 +64,8 @@ pub(super) struct ShardConn {
     pub link: Option<Link>,
     /// The pull whose answer is still to come over `link`.
     pub requested: Option<ReadCondition>,
+    /// Where pushes are compressed.
+    pub encoder: Option<PushEncoder>,
 }
 
 impl ShardSet {
@@ -96,6 +100,7 @@ impl ShardSet {
             range: ElementRange::of_shard(elements, index, count),
             link: None,
             requested: None,
+            encoder: None,
         };
         let conns = (0..).zip(now).map(conn).collect();
         let mut shards =
@@ -107,6 +112,15 @@ impl ShardSet {
             }
         }
         Ok(shards)
+    }
+
+    /// Compresses all pushes from here on. `trained`: how many elements the optimizer moves; those behind are sent as they
+    /// are. What pushes lost before is forgotten.
+    pub fn compress_pushes(&mut self, codec: Codec, trained: u64) {
+        for conn in &mut self.conns {
+            let compresses = codec != Codec::Plain;
+            conn.encoder = compresses.then(|| PushEncoder::new(codec, conn.range, trained));
+        }
     }
 
     /// Ends blocked calls from another thread, for good.

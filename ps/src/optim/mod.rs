@@ -14,9 +14,9 @@
 
 mod kernels;
 mod norm;
-mod vectorize;
+pub(crate) mod vectorize;
 
-pub(crate) use kernels::{axpy, lerp, scale_into};
+pub(crate) use kernels::{axpy, lerp, scale_and_add, scale_into};
 pub use norm::gradient_norm;
 pub(crate) use norm::squares;
 

@@ -27,4 +27,4 @@ macro_rules! vectorize {
     };
 }
 
-pub(super) use vectorize;
+pub(crate) use vectorize;

@@ -4,7 +4,12 @@ use std::io::{self, IoSlice};
 
 use syncline_engine::rpc::ShardFault;
 
-use crate::{shard::CHUNK_ELEMENTS, transport::Duplex, wire::Reply};
+use crate::{
+    codec::{Codec, CodecFault},
+    shard::CHUNK_ELEMENTS,
+    transport::Duplex,
+    wire::Reply,
+};
 
 /// A connection with its long-lived buffers.
 pub(super) struct Connection<'a, D> {
@@ -13,11 +18,14 @@ pub(super) struct Connection<'a, D> {
     out: Vec<u8>,
     /// One chunk: pushes arrive here, and what a socket did not take of a pull waits here.
     pub chunk: Box<[f32]>,
+    /// One chunk as it was encoded; empty until one comes.
+    encoded: Vec<u8>,
 }
 
 impl<'a, D: Duplex> Connection<'a, D> {
     pub fn new(duplex: &'a mut D) -> Self {
-        Self { duplex, out: Vec::new(), chunk: vec![0.0; CHUNK_ELEMENTS].into_boxed_slice() }
+        let chunk = vec![0.0; CHUNK_ELEMENTS].into_boxed_slice();
+        Self { duplex, out: Vec::new(), chunk, encoded: Vec::new() }
     }
 
     /// Sends an answer whose body of `body` bytes will follow.
@@ -36,6 +44,28 @@ impl<'a, D: Duplex> Connection<'a, D> {
     /// Sends an answer without body, or the fault.
     pub fn answer(&mut self, reply: Result<Reply, ShardFault>) -> io::Result<()> {
         self.reply(&reply.unwrap_or_else(Reply::Fault), 0)
+    }
+
+    /// Reads one chunk of a push, which takes so many bytes, and decodes it: `elements`, the first `trained` of them a
+    /// gradient.
+    pub fn read_chunk(
+        &mut self,
+        codec: Codec,
+        trained: usize,
+        elements: usize,
+        bytes: usize,
+    ) -> io::Result<Result<&[f32], CodecFault>> {
+        let values = &mut self.chunk[..elements];
+        if codec == Codec::Plain {
+            self.duplex.read_exact(bytemuck::cast_slice_mut(values))?;
+            return Ok(Ok(values));
+        }
+        if self.encoded.len() < bytes {
+            self.encoded.resize(bytes, 0);
+        }
+        let encoded = &mut self.encoded[..bytes];
+        self.duplex.read_exact(encoded)?;
+        Ok(codec.decode(encoded, trained, values).map(|()| &*values))
     }
 
     /// Reads and drops bytes, so that the fault can be answered: closing a connection with unread bytes would discard the

@@ -6,6 +6,7 @@ use syncline_engine::rpc::ShardFault;
 
 use super::{connection::Connection, pull::PresenceCheck};
 use crate::{
+    codec::Codec,
     shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushAck, PushHeader},
     transport::Duplex,
     wire::{Reply, SessionKey},
@@ -18,6 +19,7 @@ pub(super) struct PushRequest<'a> {
     pub seq: u64,
     pub first_chunk: u32,
     pub header: &'a PushHeader,
+    pub codec: Codec,
 }
 
 /// Answers one push. An error leaves what was applied so far resumable.
@@ -63,6 +65,9 @@ fn expected_bytes(job: &JobShard, order: PushRequest<'_>) -> u64 {
     if order.header.skip {
         return 0;
     }
+    if order.codec != Codec::Plain {
+        return job.chunked_range().bytes_from(order.codec, order.first_chunk);
+    }
     let before = u64::from(order.first_chunk) * CHUNK_ELEMENTS as u64;
     job.range().len().saturating_sub(before) * size_of::<f32>() as u64
 }
@@ -73,15 +78,19 @@ fn receive<D: Duplex>(
     order: PushRequest<'_>,
     body: u64,
 ) -> io::Result<Result<PushAck, ShardFault>> {
-    let PushRequest { session, seq, first_chunk, header } = order;
+    let PushRequest { session, seq, first_chunk, header, codec } = order;
     let mut left = body;
     let mut index = first_chunk;
     while left > 0 {
-        let elements = CHUNK_ELEMENTS.min((left / size_of::<f32>() as u64) as usize);
-        let gradient = &mut connection.chunk[..elements];
-        connection.duplex.read_exact(bytemuck::cast_slice_mut(gradient))?;
-        left -= size_of_val(gradient) as u64;
-        if let Err(fault) = job.apply(session.incarnation, seq, index, header, gradient) {
+        let (trained, buffers) = job.chunked_range().chunk(index);
+        let bytes = codec.chunk_bytes(trained, buffers);
+        let pushed = connection.read_chunk(codec, trained, trained + buffers, bytes)?;
+        left -= bytes as u64;
+        let applied = match pushed {
+            Ok(pushed) => job.apply(session.incarnation, seq, index, header, pushed),
+            Err(fault) => Err(ShardFault::Invalid { what: format!("chunk {index} of push {seq}: {fault}") }),
+        };
+        if let Err(fault) = applied {
             connection.drain(left)?;
             return Ok(Err(fault));
         }

@@ -54,8 +54,8 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
                 // Whoever asks here asks the process that serves once it knows where that is.
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
-            Request::Push { session, seq, first_chunk, header } => {
-                let order = push::PushRequest { session: &session, seq, first_chunk, header: &header };
+            Request::Push { session, seq, first_chunk, header, codec } => {
+                let order = push::PushRequest { session: &session, seq, first_chunk, header: &header, codec };
                 push::serve(&shared.jobs, &mut connection, order, body)?;
             }
             Request::Pull { session, condition } => {

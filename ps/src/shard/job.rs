@@ -22,6 +22,7 @@ use super::{
     replica_log::ReplicaLog,
     replica_op::ReplicaOp,
 };
+use crate::codec::ChunkedRange;
 
 /// The parameters of one job in one generation, as far as this shard holds them.
 pub struct JobShard {
@@ -168,6 +169,11 @@ impl JobShard {
         let before = u64::from(index) * CHUNK_ELEMENTS as u64;
         let left = self.range.len().checked_sub(before).filter(|left| *left > 0)?;
         Some(left.min(CHUNK_ELEMENTS as u64) as usize)
+    }
+
+    /// The range as it is cut into chunks.
+    pub fn chunked_range(&self) -> ChunkedRange {
+        ChunkedRange::new(self.range, self.range.start + self.trained)
     }
 
     /// Whether chunk `index` has buffers in it.

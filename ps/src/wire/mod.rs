@@ -7,8 +7,8 @@
 //! "SL" | kind u8 | 0 | head length u32 le | body length u64 le | head ... | body ...
 //! ```
 //!
-//! The head holds the fields of one message in fixed little-endian form; the body is the memory of f32 values or a
-//! piece of a blob and is never held whole. A pull's answer ends with a second frame that says whether a round was
+//! The head holds the fields of one message in fixed little-endian form; the body is the memory of f32 values, a gradient
+//! as its [`codec`](crate::codec) writes it, or a piece of a blob, and is never held whole. A pull's answer ends with a second frame that says whether a round was
 //! applied while its values were read. Every length is bounded before anything is allocated, and everything here
 //! works on any `Read` and `Write`; only [`Duplex`](crate::transport::Duplex) knows what a transport can do beyond that.
 

@@ -13,7 +13,10 @@ use super::{
     fields::{FieldReader, FieldWriter},
     frame::{self, Frame},
 };
-use crate::shard::{PushHeader, ReadCondition};
+use crate::{
+    codec::Codec,
+    shard::{CHUNK_ELEMENTS, PushHeader, ReadCondition},
+};
 
 /// Most bytes that one push or pull may carry.
 pub const MAX_TENSOR_BYTES: u64 = MAX_ELEMENTS * 4;
@@ -34,8 +37,8 @@ pub struct SessionKey {
 /// One question. The length of the body that follows travels in the frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// Body: the gradient of the shard's range from chunk `first_chunk` on; none if `header.skip`.
-    Push { session: SessionKey, seq: u64, first_chunk: u32, header: PushHeader },
+    /// Body: the gradient of the shard's range from chunk `first_chunk` on, as `codec` writes it; none if `header.skip`.
+    Push { session: SessionKey, seq: u64, first_chunk: u32, header: PushHeader, codec: Codec },
     /// Values of the shard's range, as soon as `condition` can be served.
     Pull { session: SessionKey, condition: ReadCondition },
     /// Between shards: the sum of squares of the round that barrier `round` ends, as soon as it is known.
@@ -80,11 +83,11 @@ impl Request {
         frame::encode(out, self.kind(), body, |head| {
             let head = FieldWriter(head);
             match self {
-                Self::Push { session, seq, first_chunk, header } => {
+                Self::Push { session, seq, first_chunk, header, codec } => {
                     let head = session.put(head).u64(*seq).u32(*first_chunk).f32(header.learning_rate);
                     let head = head.f32(header.weight).f32(header.scale).u8(header.skip.into());
                     let joins_round = header.mode == PushMode::Accumulate;
-                    head.u8(joins_round.into()).u32(header.covers)
+                    put_codec(*codec, head.u8(joins_round.into()).u32(header.covers))
                 }
                 Self::Pull { session, condition } => {
                     let head = session.put(head);
@@ -132,7 +135,7 @@ impl Request {
                 let skip = head.bool()?;
                 let mode = if head.bool()? { PushMode::Accumulate } else { PushMode::Apply };
                 let header = PushHeader { learning_rate, weight, scale, skip, mode, covers: head.u32()? };
-                Self::Push { session, seq, first_chunk, header }
+                Self::Push { session, seq, first_chunk, header, codec: take_codec(&mut head)? }
             }
             PULL => {
                 let (session, pinned, version) = (SessionKey::take(&mut head)?, head.bool()?, head.u64()?);
@@ -176,6 +179,35 @@ impl Request {
     }
 }
 
+const PLAIN: u8 = 0;
+const BF16: u8 = 1;
+const FP16: u8 = 2;
+const INT8: u8 = 3;
+const TOP_K: u8 = 4;
+
+fn put_codec(codec: Codec, head: FieldWriter<'_>) -> FieldWriter<'_> {
+    match codec {
+        Codec::Plain => head.u8(PLAIN),
+        Codec::Bf16 => head.u8(BF16),
+        Codec::Fp16 => head.u8(FP16),
+        Codec::Int8 => head.u8(INT8),
+        Codec::TopK { of_full_chunk } => head.u8(TOP_K).u32(of_full_chunk),
+    }
+}
+
+fn take_codec(head: &mut FieldReader<'_>) -> Option<Codec> {
+    Some(match head.u8()? {
+        PLAIN => Codec::Plain,
+        BF16 => Codec::Bf16,
+        FP16 => Codec::Fp16,
+        INT8 => Codec::Int8,
+        TOP_K => Codec::TopK {
+            of_full_chunk: head.u32().filter(|kept| (1..=CHUNK_ELEMENTS as u32).contains(kept))?,
+        },
+        _ => return None,
+    })
+}
+
 impl SessionKey {
     fn put<'a>(&self, head: FieldWriter<'a>) -> FieldWriter<'a> {
         head.short_text(self.job.as_str()).u64(self.generation.0).u64(self.incarnation.0)
@@ -208,9 +240,15 @@ mod tests {
             covers: 4,
         };
         let step = PushHeader { mode: PushMode::Apply, ..header };
+        let push = |header, codec| {
+            (Request::Push { session: session(), seq: 9, first_chunk: 3, header, codec }, 4096)
+        };
         vec![
-            (Request::Push { session: session(), seq: 9, first_chunk: 3, header }, 4096),
-            (Request::Push { session: session(), seq: 9, first_chunk: 3, header: step }, 4096),
+            push(header, Codec::Plain),
+            push(step, Codec::Bf16),
+            push(step, Codec::Fp16),
+            push(step, Codec::Int8),
+            push(step, Codec::TopK { of_full_chunk: 656 }),
             (Request::Pull { session: session(), condition: ReadCondition::version(4) }, 0),
             (
                 Request::Pull {
@@ -246,11 +284,34 @@ mod tests {
         let mode = PushMode::Accumulate;
         let header = PushHeader { learning_rate: 1.0, weight: 2.0, scale: 0.5, skip: true, mode, covers: 5 };
         let mut out = Vec::new();
-        Request::Push { session: session(), seq: 9, first_chunk: 3, header }.encode(0, &mut out);
+        let codec = Codec::TopK { of_full_chunk: 0x0201 };
+        Request::Push { session: session(), seq: 9, first_chunk: 3, header, codec }.encode(0, &mut out);
         let want =
-            b"SL\x01\0\x35\0\0\0\0\0\0\0\0\0\0\0\x06digits\x02\0\0\0\0\0\0\0\x11\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\
-            \x03\0\0\0\0\0\x80\x3f\0\0\0\x40\0\0\0\x3f\x01\x01\x05\0\0\0";
+            b"SL\x01\0\x3a\0\0\0\0\0\0\0\0\0\0\0\x06digits\x02\0\0\0\0\0\0\0\x11\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\
+            \x03\0\0\0\0\0\x80\x3f\0\0\0\x40\0\0\0\x3f\x01\x01\x05\0\0\0\x04\x01\x02\0\0";
         assert_eq!(out, want);
+    }
+
+    #[test]
+    fn a_codec_that_does_not_exist_or_keeps_what_no_chunk_has_is_refused() {
+        let header = PushHeader {
+            learning_rate: 1.0,
+            weight: 2.0,
+            scale: 0.5,
+            skip: true,
+            mode: PushMode::Apply,
+            covers: 5,
+        };
+        let (mut out, mut scratch) = (Vec::new(), Vec::new());
+        for of_full_chunk in [0, CHUNK_ELEMENTS as u32 + 1, u32::MAX] {
+            let codec = Codec::TopK { of_full_chunk };
+            Request::Push { session: session(), seq: 9, first_chunk: 3, header, codec }.encode(0, &mut out);
+            assert!(matches!(Request::read(&mut &out[..], &mut scratch), Err(WireError::Head { .. })));
+        }
+        let codec = Codec::Int8;
+        Request::Push { session: session(), seq: 9, first_chunk: 3, header, codec }.encode(0, &mut out);
+        *out.last_mut().unwrap() = 5;
+        assert!(matches!(Request::read(&mut &out[..], &mut scratch), Err(WireError::Head { .. })));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use syncline_engine::rpc::{OpenJob, ShardFault, ShardState};
 use syncline_ps::{
     checkpoint_file::{CheckpointAbout, write_checkpoint_file},
     client::{PushHeader, ReadCondition},
+    codec::Codec,
 };
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation},
@@ -34,6 +35,8 @@ fn opened(rig: &Rig) -> String {
 /// Pushes these gradients one after the other as a worker of a generation.
 fn push_all(rig: &Rig, generation: Generation, gradients: &[u64]) {
     let mut worker = rig.worker_of(generation, 1, ELEMENTS);
+    // What an encoding keeps back is the worker's, and in no checkpoint.
+    worker.compress_pushes(Codec::Plain, ELEMENTS);
     for (seq, n) in (1..).zip(gradients) {
         worker.push(seq, RATE, &[&gradient(*n)]).unwrap();
     }
@@ -80,7 +83,7 @@ fn what_goes_on_behind_a_crash_ends_in_the_same_bits_as_what_never_stopped() {
     push_all(&rig, FIRST, &[1, 2]);
     (0..2).for_each(|shard| rig.pin_checkpoint(shard, 7).unwrap());
     // The copy is older than what is pushed before it is written, and a repeated order copies nothing anew.
-    rig.worker(1, ELEMENTS).push(3, RATE, &[&gradient(50)]).unwrap();
+    rig.exact_worker(1, ELEMENTS).push(3, RATE, &[&gradient(50)]).unwrap();
     keep_as(&rig, 7);
     crash(&mut rig);
     for shard in 0..2 {

@@ -6,6 +6,7 @@ use super::rig::{EPOCH, FIRST, ROUND, Rig, SGD, UNIT, barrier, job, look};
 use syncline_engine::rpc::{BarrierOrder, OpenJob};
 use syncline_ps::{
     client::{PushHeader, ReadCondition},
+    codec::Codec,
     wire::{Reply, Request, SessionKey},
 };
 use syncline_scheduler::{
@@ -58,13 +59,13 @@ fn two_workers_on_two_shards_clip_what_one_machine_would() {
     // clipped to 1 it is 0.6 and 0.8. Clipped one by one, the workers would have brought 0.25 and 0.75.
     let one = PushHeader { weight: 1.0, ..ROUND };
     let three = PushHeader { weight: 3.0, ..ROUND };
-    rig.worker(1, ELEMENTS).push(1, one, &[&at(ELEMENTS, &[(0, 12.0)])]).unwrap();
-    rig.worker(2, ELEMENTS).push(1, three, &[&at(ELEMENTS, &[(last, 16.0 / 3.0)])]).unwrap();
+    rig.exact_worker(1, ELEMENTS).push(1, one, &[&at(ELEMENTS, &[(0, 12.0)])]).unwrap();
+    rig.exact_worker(2, ELEMENTS).push(1, three, &[&at(ELEMENTS, &[(last, 16.0 / 3.0)])]).unwrap();
     let want = at(ELEMENTS, &[(0, -0.6), (last, -0.8)]);
     assert!(close(&version(&rig, 1, ELEMENTS), &want), "{:?}", look(&rig, ELEMENTS));
     // The mean is 0.3 and 0.4: short enough, although each worker's own gradient is longer than 1.
-    rig.worker(1, ELEMENTS).push(2, one, &[&at(ELEMENTS, &[(0, 7.2), (last, 6.4)])]).unwrap();
-    rig.worker(2, ELEMENTS).push(2, three, &[&at(ELEMENTS, &[(0, -2.0), (last, -1.6)])]).unwrap();
+    rig.exact_worker(1, ELEMENTS).push(2, one, &[&at(ELEMENTS, &[(0, 7.2), (last, 6.4)])]).unwrap();
+    rig.exact_worker(2, ELEMENTS).push(2, three, &[&at(ELEMENTS, &[(0, -2.0), (last, -1.6)])]).unwrap();
     let want = at(ELEMENTS, &[(0, -0.9), (last, -1.2)]);
     assert!(close(&version(&rig, 2, ELEMENTS), &want), "{:?}", look(&rig, ELEMENTS));
 }
@@ -82,7 +83,7 @@ fn buffers_changes_and_single_steps_are_not_clipped_here() {
     rig.barrier(0, 0, &[(1, 1)], false);
     // Buffers lie in the last places, and do not count: the norm is that of (3, 4).
     let pushed = at(ELEMENTS, &[(0, 3.0), (39, 4.0), (63, 100.0)]);
-    rig.worker(1, ELEMENTS).push(1, ROUND, &[&pushed]).unwrap();
+    rig.exact_worker(1, ELEMENTS).push(1, ROUND, &[&pushed]).unwrap();
     let want = at(ELEMENTS, &[(0, -0.6), (39, -0.8), (63, 100.0)]);
     assert!(close(&version(&rig, 1, ELEMENTS), &want), "{:?}", look(&rig, ELEMENTS));
     // A round of changes: its mean is where the parameters are to be.
@@ -90,13 +91,13 @@ fn buffers_changes_and_single_steps_are_not_clipped_here() {
         let order = BarrierOrder { rule: RoundRule::Average, ..barrier(1, 0, &[(1, 2)]) };
         rig.give(shard, EPOCH, order).unwrap();
     }
-    rig.worker(1, ELEMENTS).push(2, ROUND, &[&at(ELEMENTS, &[(0, 3.0), (39, 4.0)])]).unwrap();
+    rig.exact_worker(1, ELEMENTS).push(2, ROUND, &[&at(ELEMENTS, &[(0, 3.0), (39, 4.0)])]).unwrap();
     let averaged = at(ELEMENTS, &[(0, -3.6), (39, -4.8)]);
     assert!(close(&version(&rig, 2, ELEMENTS), &averaged), "{:?}", look(&rig, ELEMENTS));
     // A step of its own carries its scale with it.
     rig.barrier(2, 0, &[(1, 3)], false);
     let step = PushHeader { scale: 0.5, ..UNIT };
-    rig.worker(1, ELEMENTS).push(3, step, &[&at(ELEMENTS, &[(0, 6.0), (39, 8.0)])]).unwrap();
+    rig.exact_worker(1, ELEMENTS).push(3, step, &[&at(ELEMENTS, &[(0, 6.0), (39, 8.0)])]).unwrap();
     let stepped = at(ELEMENTS, &[(0, -6.6), (39, -8.8)]);
     assert!(close(&version(&rig, 3, ELEMENTS), &stepped), "{:?}", look(&rig, ELEMENTS));
 }
@@ -107,7 +108,7 @@ fn push_to_one_shard(rig: &Rig, worker: u64, values: &[f32]) {
     let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(worker) };
     let part = &values[..ElementRange::of_shard(values.len() as u64, 0, 2).end as usize];
     let mut out = Vec::new();
-    Request::Push { session, seq: 1, first_chunk: 0, header: ROUND }
+    Request::Push { session, seq: 1, first_chunk: 0, header: ROUND, codec: Codec::Plain }
         .encode(size_of_val(part) as u64, &mut out);
     out.extend(part.iter().flat_map(|x| x.to_le_bytes()));
     stream.write_all(&out).unwrap();
@@ -120,7 +121,7 @@ fn a_worker_that_dies_between_two_shards_and_a_stop_there_hold_nobody_up() {
         let mut rig = rig(ELEMENTS, None);
         let last = ELEMENTS - 1;
         rig.barrier(0, 0, &[(1, 1), (2, 1)], false);
-        rig.worker(1, ELEMENTS).push(1, ROUND, &[&at(ELEMENTS, &[(0, 6.0), (last, 4.0)])]).unwrap();
+        rig.exact_worker(1, ELEMENTS).push(1, ROUND, &[&at(ELEMENTS, &[(0, 6.0), (last, 4.0)])]).unwrap();
         push_to_one_shard(&rig, 2, &at(ELEMENTS, &[]));
         // Shard 0 has all it waits for from workers, shard 1 has not.
         assert_eq!((rig.state(0).closed, rig.state(1).closed), (0, 0));

@@ -13,6 +13,7 @@ use syncline_engine::rpc::{
 };
 use syncline_ps::{
     client::ReadCondition,
+    codec::Codec,
     transport::Channel,
     wire::{Reply, Request, SessionKey},
 };
@@ -49,7 +50,8 @@ fn a_push_that_announces_the_wrong_size_is_refused_and_hung_up_on() {
     for bytes in [0, 396, 404, 1 << 37] {
         let mut stream = tensor(&rig);
         let mut out = Vec::new();
-        Request::Push { session: at(), seq: 1, first_chunk: 0, header: UNIT }.encode(bytes, &mut out);
+        Request::Push { session: at(), seq: 1, first_chunk: 0, header: UNIT, codec: Codec::Plain }
+            .encode(bytes, &mut out);
         stream.write_all(&out).unwrap();
         let (reply, _) = Reply::read(&mut stream, &mut Vec::new()).unwrap();
         assert!(matches!(reply, Reply::Fault(_)), "{reply:?}");
@@ -64,7 +66,8 @@ fn a_push_cannot_begin_beyond_the_first_missing_chunk() {
     let rig = Rig::with_job(1, 100);
     let mut stream = tensor(&rig);
     let mut out = Vec::new();
-    Request::Push { session: at(), seq: 1, first_chunk: u32::MAX, header: UNIT }.encode(0, &mut out);
+    Request::Push { session: at(), seq: 1, first_chunk: u32::MAX, header: UNIT, codec: Codec::Plain }
+        .encode(0, &mut out);
     stream.write_all(&out).unwrap();
     assert!(matches!(Reply::read(&mut stream, &mut out), Ok((Reply::Fault(_), 0))));
     assert_eq!(rig.state(0).pushes, 0);

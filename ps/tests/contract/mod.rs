@@ -4,6 +4,7 @@ mod barrier;
 mod checkpoint;
 mod clip;
 mod clocks;
+mod compression;
 mod hostile;
 mod interleavings;
 mod outside;

@@ -14,7 +14,7 @@ const ELEMENTS: u64 = 3 * 65_536 + 1000;
 #[test]
 fn a_push_reaches_every_shard_and_every_element_once() {
     let rig = Rig::with_job(3, ELEMENTS);
-    let mut worker = rig.worker(1, ELEMENTS);
+    let mut worker = rig.exact_worker(1, ELEMENTS);
     let gradient: Vec<f32> = (0..ELEMENTS).map(|i| i as f32).collect();
     let (a, rest) = gradient.split_at(70_000);
     let (b, c) = rest.split_at(0);

@@ -6,6 +6,7 @@ use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, job, look, options};
 use syncline_engine::rpc::ShardFault;
 use syncline_ps::{
     client::{PushHeader, ReadCondition},
+    codec::Codec,
     server::{Options, Server},
     wire::{Request, SessionKey},
 };
@@ -27,7 +28,8 @@ fn begin_push(rig: &Rig, worker: u64, seq: u64, values: &[f32]) {
     let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(worker) };
     let mut head = Vec::new();
     let whole = &values[..ElementRange::of_shard(ELEMENTS, 0, 2).end as usize];
-    let request = Request::Push { session: session.clone(), seq, first_chunk: 0, header: UNIT };
+    let request =
+        Request::Push { session: session.clone(), seq, first_chunk: 0, header: UNIT, codec: Codec::Plain };
     request.encode(size_of_val(whole) as u64, &mut head);
     stream.write_all(&head).unwrap();
     for x in &whole[..65_536] {

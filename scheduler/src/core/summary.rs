@@ -39,6 +39,7 @@ impl Job {
             ("trains_for", state.trains_for.as_ref().map(ToString::to_string).unwrap_or_default()),
             ("policy", train.policy.to_string()),
             ("resumed_from", self.resumed_from().unwrap_or_default()),
+            ("compression", train.compression.to_string()),
             ("model_digest", train.model.forward.clone()),
             ("generation", state.generation.life().to_string()),
             ("workers", active.to_string()),

@@ -1,8 +1,8 @@
 //! A job for runs without tensors: only what the core looks at is filled in.
 
 use crate::spec::{
-    DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer, Parameter,
-    PolicySpec, Source, TrainSpec,
+    Compression, DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer,
+    Parameter, PolicySpec, Source, TrainSpec,
 };
 
 /// Training settings with one small parameter under `policy`: one epoch of `samples` samples in batches of `batch`, for
@@ -37,6 +37,7 @@ pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
         queue_limit_ms: None,
         checkpoint: None,
         resume: None,
+        compression: Compression::None,
     }
 }
 

@@ -147,6 +147,9 @@ impl JobSpec {
         if let Some(what) = train.checkpoint.and_then(|checkpoint| checkpoint.fault()) {
             return Err(fault(format!("checkpoint: {what}")));
         }
+        if let Some(what) = train.compression.fault() {
+            return Err(fault(format!("compression: {what}")));
+        }
         let layout = &train.model.layout;
         if layout.elements().is_none() || layout.trained_elements() == 0 {
             return Err(fault("the model has no parameters to train, or too many".into()));

@@ -3,6 +3,7 @@
 //! These types travel as postcard, which is not self-describing: no `flatten`, no inner tags, no skipped fields.
 
 mod checkpoint;
+mod compression;
 mod data;
 mod job;
 mod layout;
@@ -14,6 +15,7 @@ mod resume;
 mod train;
 
 pub use checkpoint::CheckpointSpec;
+pub use compression::Compression;
 pub use data::{AxisOrder, DataSpec, Source, Split};
 pub use job::{InvalidJob, JobSpec, MAX_NODES, Node, NodeKind};
 pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter, ParameterKind};

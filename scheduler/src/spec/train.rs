@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CheckpointSpec, DataSpec, Layout, LearningRate, Optimizer, PolicyRule, PolicySpec, ResumeSpec};
+use super::{
+    CheckpointSpec, Compression, DataSpec, Layout, LearningRate, Optimizer, PolicyRule, PolicySpec,
+    ResumeSpec,
+};
 
 /// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +109,9 @@ pub struct TrainSpec {
     /// The training goes on from here; its initial parameters are a checkpoint file then.
     #[serde(default)]
     pub resume: Option<ResumeSpec>,
+    /// How gradients travel to the shards.
+    #[serde(default)]
+    pub compression: Compression,
 }
 
 fn one_worker() -> u32 {

@@ -155,6 +155,7 @@ fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpe
         queue_limit_ms: settings.queue_limit_s.map(|seconds| seconds.saturating_mul(1_000)),
         checkpoint: settings.checkpoint,
         resume: None,
+        compression: settings.compression,
     }
 }
 

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use syncline_autodiff::Precision;
-use syncline_scheduler::spec::{CheckpointSpec, DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec};
+use syncline_scheduler::spec::{
+    CheckpointSpec, Compression, DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec,
+};
 
 use super::{model::Model, optimizer::optimizer};
 
@@ -44,6 +46,8 @@ pub struct Settings {
     /// A checkpoint file of another training of this model on this data: this one goes on from there, with its parameters, the
     /// optimizer's state and its place among the samples. See [`Client::save_checkpoint`](crate::client::Client::save_checkpoint).
     pub resume: Option<PathBuf>,
+    /// How gradients travel to the shards: as they are, or in fewer bytes.
+    pub compression: Compression,
     /// The parameters to train, as PyTorch names them: they decide alone, and all of them have to exist.
     pub params: Option<ParamList>,
     /// Parameters that stay as they are, as names or patterns such as `features.*`.
@@ -77,6 +81,7 @@ impl Default for Settings {
             queue_limit_s: None,
             checkpoint: None,
             resume: None,
+            compression: Compression::None,
             params: None,
             freeze: Vec::new(),
             eval_mode: false,

@@ -98,10 +98,12 @@ impl JobRun {
         let options = ClientOptions { retry_limit: SHARD_TIMEOUT, transport, ..ClientOptions::default() };
         let connect =
             || ShardSet::connect_with(&addresses, context.token.clone(), at, elements, options, cancel_token);
-        let shards = timer.waiting(connect)?;
+        let mut shards = timer.waiting(connect)?;
+        shards.compress_pushes(train.compression.into(), train.model.layout.trained_elements());
         let data = DataLoader::open(&train)?;
         let transport = addresses.transport_words().unwrap_or_default();
-        info!(job = %key.job, elements, transport, "job opened on this worker");
+        let compression = train.compression;
+        info!(job = %key.job, elements, transport, %compression, "job opened on this worker");
         let local = LocalSteps::new(train.optimizer);
         let (context, load, timer) = (context.clone(), LoadProbe::default(), timer.clone());
         Ok(Self { context, train, addresses, shards, params, replicas, data, scale, local, load, timer })

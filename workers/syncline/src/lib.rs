@@ -56,8 +56,9 @@ pub use syncline_scheduler::{
     graph::TaskId,
     ids::{Incarnation, InvalidName, JobId, Name, NodeName, Superstep},
     spec::{
-        AxisOrder, BalanceOptions, BalanceRule, CheckpointSpec, DataSpec, Decay, DsspReading, ElasticOptions,
-        InvalidPolicy, JobSpec, LearningRate, OnNan, Optimizer, PolicyRule, PolicySpec, Source, Split,
+        AxisOrder, BalanceOptions, BalanceRule, CheckpointSpec, Compression, DataSpec, Decay, DsspReading,
+        ElasticOptions, InvalidPolicy, JobSpec, LearningRate, OnNan, Optimizer, PolicyRule, PolicySpec,
+        Source, Split,
     },
     tasks::{PreparedTraining, TaskIndex, TaskQuery, TaskState, TaskView, TrainedWeights, TrainingChanges},
 };

@@ -57,6 +57,11 @@ static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Trains the digits job of the examples under `policy`.
 async fn train(policy: &str, learning_rate: f32) -> Trained {
+    train_compressed(policy, learning_rate, "'none'").await
+}
+
+/// The same with gradients that travel so.
+async fn train_compressed(policy: &str, learning_rate: f32, compression: &str) -> Trained {
     let _alone = ALONE.lock().await;
     let mut cluster = Cluster::start(2, 0, "").await;
     for (i, step_ms) in STEP_MS.iter().enumerate() {
@@ -67,7 +72,7 @@ async fn train(policy: &str, learning_rate: f32) -> Trained {
     let text = fs::read_to_string(examples.join("jobs/digits.toml")).unwrap();
     let text = text
         .replace("\"../", &format!("\"{}/", examples.display()))
-        .replace("\"elastic-bsp:15\"", &format!("\"{policy}\"\nmin_workers = 4"))
+        .replace("\"elastic-bsp:15\"", &format!("\"{policy}\"\nmin_workers = 4\ncompression = {compression}"))
         .replace("learning_rate = 0.03", &format!("learning_rate = {learning_rate}"));
     let file = cluster.dir.path().join("digits.toml");
     fs::write(&file, text).unwrap();
@@ -208,5 +213,19 @@ async fn auto_says_why_and_settles_on_something_that_suits_a_slow_worker() {
     for span in &trained.spans {
         assert!(!span["why"]["reason"].as_str().unwrap().is_empty());
         assert!(span["why"]["figures"]["bsp_wait_share"].is_number() || span["why"]["rule"] == "elastic-bsp");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_compression_learns_under_policies_of_every_kind() {
+    // A step for each push, a mean of gradients, and a mean of changes of weights.
+    for (policy, rate, compression) in [
+        ("asp", 0.03, "{ top-k = 0.1 }"),
+        ("bsp", 0.1, "'int8'"),
+        ("local-sgd:4", 0.1, "'int8'"),
+        ("elastic-bsp:15", 0.03, "'fp16'"),
+        ("lb-bsp", 0.1, "'bf16'"),
+    ] {
+        train_compressed(policy, rate, compression).await;
     }
 }

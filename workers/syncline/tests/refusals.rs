@@ -10,7 +10,7 @@ use syncline_engine::store::{
 };
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_onnx::{self as onnx, ElementType, GraphBuilder};
-use syncline_scheduler::spec::{DataSpec, OnNan, Source, Split};
+use syncline_scheduler::spec::{Compression, DataSpec, OnNan, Source, Split};
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     submit::{self, GraphNode, JobGraph, Model, NodeWork, SubmitError, Training},
@@ -149,6 +149,9 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
         ("zero epochs",         graph("bad", Training::new(model(2), good.clone()).with(|s| s.epochs = 0)), &["E027", "epochs"]),
         ("rate not positive",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.learning_rate = f32::NAN)), &["E027", "NaN"]),
         ("clip not positive",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.clip_norm = Some(0.0))), &["E027", "clip_norm 0,"]),
+        ("top-k of nothing",    graph("bad", Training::new(model(2), good.clone()).with(|s| s.compression = Compression::TopK(0.0))), &["E027", "top-k 0,"]),
+        ("top-k of too much",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.compression = Compression::TopK(0.6))), &["E027", "up to 0.5"]),
+        ("top-k of no number",  graph("bad", Training::new(model(2), good.clone()).with(|s| s.compression = Compression::TopK(f32::NAN))), &["E027", "top-k NaN"]),
         ("ahead too far",       graph("bad", Training::new(model(2), good.clone()).with(|s| s.ahead = Some(65))), &["E027", "ahead 65,"]),
     ];
     for (name, graph, wanted) in cases {

@@ -17,6 +17,7 @@ use syncline_engine::rpc::{
 };
 use syncline_ps::{
     client::{BlobClient, CancelToken, ClientOptions, PushHeader, ShardSet, connect as connect_channel},
+    codec::Codec,
     server::{Handle, Options, Server},
     transport::{Channel, TransportChoice},
     wire::SessionKey,
@@ -158,6 +159,13 @@ impl Rig {
         self.connect(addresses, session(incarnation), elements)
     }
 
+    /// One whose gradients travel as they are, for numbers that an encoding would change.
+    pub fn exact_worker(&self, incarnation: u64, elements: u64) -> ShardSet {
+        let mut worker = self.worker(incarnation, elements);
+        worker.compress_pushes(Codec::Plain, elements);
+        worker
+    }
+
     /// A worker of another life of the job.
     pub fn worker_of(&self, generation: Generation, incarnation: u64, elements: u64) -> ShardSet {
         let session = SessionKey { generation, ..session(incarnation) };
@@ -166,8 +174,12 @@ impl Rig {
 
     fn connect(&self, addresses: &[String], session: SessionKey, elements: u64) -> ShardSet {
         let (token, options) = (self.token.clone(), client_options());
-        ShardSet::connect_with(&addresses.into(), token, session, elements, options, CancelToken::default())
-            .unwrap()
+        let cancel_token = CancelToken::default();
+        let shards =
+            ShardSet::connect_with(&addresses.into(), token, session, elements, options, cancel_token);
+        let mut shards = shards.unwrap();
+        shards.compress_pushes(super::super::CODEC, elements);
+        shards
     }
 
     /// A connection to a shard for bytes that no client of ours sends.

@@ -209,6 +209,15 @@ fn benchmarks_print_what_the_page_says() {
     let policies = printed.json()["policies"].clone();
     let shares = policies.as_array().unwrap().iter().map(|policy| policy["share_of_bare"].as_f64().unwrap());
     assert!(shares.clone().count() == 2 && shares.into_iter().all(|share| share > 0.0), "{printed:#?}");
+    for link in [&["--link-mbit", "800"][..], &["--compression", "none,top-k:0.5"]] {
+        let compression = ["bench", "compression", "--mb", "1", "--rounds", "1", "--json"];
+        let printed = syncline(&[&compression[..], link].concat()).ok();
+        page.holds("bench compression", &printed);
+        let kinds = printed.json()["kinds"].clone();
+        let bytes: Vec<u64> =
+            kinds.as_array().unwrap().iter().map(|kind| kind["bytes"].as_u64().unwrap()).collect();
+        assert!(bytes.len() > 1 && bytes[1..].iter().all(|less| *less < bytes[0]), "{printed:#?}");
+    }
     let said = syncline(small[0]).ok().out;
     assert!(said.starts_with("300 tasks: ") && said.contains("\nthe limit: "), "{said}");
 }

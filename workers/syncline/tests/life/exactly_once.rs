@@ -4,7 +4,11 @@
 use std::{collections::BTreeMap, path::Path};
 
 use syncline_engine::store::keys::JobKeys;
-use syncline_scheduler::{ids::JobId, samples::splitmix64, spec::ElementRange};
+use syncline_scheduler::{
+    ids::JobId,
+    samples::splitmix64,
+    spec::{Compression, ElementRange, NodeKind},
+};
 use syncline_workers::submit;
 
 use crate::{
@@ -68,12 +72,41 @@ async fn thirty_kills_under_bsp_make_one_update_of_every_round() {
     assert!(high + 2 * KILLS >= barriers);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn thirty_kills_with_gradients_in_sixteen_bits_lose_and_repeat_nothing() {
+    // A gradient of ones is the same in 16 bits, so that weights count as ever.
+    let (cluster, job, summary) = survive_compressed("asp", 41, Compression::Bf16).await;
+    check_every_push(&cluster, &job, &summary).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thirty_kills_with_the_largest_of_gradients_count_every_sample_once() {
+    let compression = Compression::TopK(0.5);
+    let (_cluster, _, summary) = survive_compressed("elastic-bsp:15", 43, compression).await;
+    // Half of a push comes with it, and the rest with the next one of the same worker, unless that died before.
+    let pushes = number(&summary, "iterations_done") + number(&summary, "iterations_torn");
+    let counts = counts(Path::new(&summary["snapshot"]));
+    let (low, high) = (*counts.iter().min().unwrap(), *counts.iter().max().unwrap());
+    println!("{pushes} pushes, weights {low}..{high}");
+    assert!(high <= pushes && low + 2 * KILLS + 8 >= number(&summary, "iterations_done"));
+}
+
 /// Runs a job through thirty kills, and checks what holds under every policy.
 async fn survive(policy: &str, seed: u64) -> (Cluster, JobId, BTreeMap<String, String>) {
+    survive_compressed(policy, seed, Compression::None).await
+}
+
+async fn survive_compressed(
+    policy: &str,
+    seed: u64,
+    compression: Compression,
+) -> (Cluster, JobId, BTreeMap<String, String>) {
     println!("seed {seed}");
     let mut cluster = Cluster::start(SHARDS, 4, WORKER).await;
     let graph = counting::job("counting", policy.parse().unwrap(), SAMPLES, BATCH, EPOCHS, seed);
-    let prepared = submit::prepare(&runtime(), &graph).unwrap();
+    let mut prepared = submit::prepare(&runtime(), &graph).unwrap();
+    let NodeKind::Train(train) = &mut prepared.spec.nodes[0].kind else { unreachable!("it trains") };
+    train.compression = compression;
     let job = prepared.spec.id.clone();
     let client = cluster.client();
     client.shards().await.unwrap();

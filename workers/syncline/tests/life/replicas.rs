@@ -10,6 +10,7 @@ use syncline_engine::store::keys;
 use syncline_scheduler::{
     ids::{JobId, ShardIndex},
     samples::splitmix64,
+    spec::{Compression, TrainSpec},
 };
 
 use crate::{
@@ -51,12 +52,17 @@ async fn followed(cluster: &Cluster, job: &JobId, index: u32) -> Option<(String,
 
 /// Kills processes of shards, the engine and workers, and checks the counts of the end.
 async fn survives(policy: &str, seed: u64) {
+    survives_compressed(policy, seed, Compression::None).await;
+}
+
+async fn survives_compressed(policy: &str, seed: u64, compression: Compression) {
     println!("seed {seed}");
     let mut random = seed;
     let mut draw = |n: u64| splitmix64(&mut random) % n;
     let mut cluster = Cluster::start_replicated(SHARDS, 3, WORKER).await;
     let epochs = 4;
-    let job = submit(&cluster, counting("followed", policy, SAMPLES, |train| train.epochs = epochs)).await;
+    let changed = |train: &mut TrainSpec| (train.epochs, train.compression) = (epochs, compression);
+    let job = submit(&cluster, counting("followed", policy, SAMPLES, changed)).await;
     let mut killed = 0;
     while killed < 5 {
         let index = (killed % u64::from(SHARDS)) as u32;
@@ -94,6 +100,11 @@ async fn is_over(cluster: &Cluster, job: &JobId) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_of_any_process_under_asp_lose_and_repeat_nothing() {
     survives("asp", 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_any_process_with_gradients_in_eight_bits_lose_and_repeat_nothing() {
+    survives_compressed("asp", 13, Compression::Int8).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! `syncline bench`: how long parts of Syncline take on this machine. What they need they start themselves.
 
 mod cluster;
+mod compression;
 mod functions;
 mod general_tasks;
 mod graph;
@@ -10,6 +11,7 @@ mod plan;
 mod push;
 mod redis_speed;
 mod scaling;
+mod slow_link;
 mod step;
 mod tensor_path;
 mod training_step;
@@ -41,6 +43,8 @@ enum Part {
     Values(values::ValuesArgs),
     /// Speed at which gradients reach the parameters, beside the leanest loop that does the same
     Push(push::PushArgs),
+    /// Time of a push over a slow link, in each way in which a gradient may travel
+    Compression(compression::CompressionArgs),
     /// Time of one training step, beside the bare loop of ONNX Runtime and the leanest loop over TCP
     Step(step::StepArgs),
     /// Samples per second of all workers under each policy, beside that of bare loops that run at the same time
@@ -57,6 +61,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         Part::Graph(args) => graph::graph(args),
         Part::Values(args) => values::values(args),
         Part::Push(args) => push::push(args),
+        Part::Compression(args) => compression::compression(args),
         Part::Step(args) => step::step(args),
         Part::Scaling(args) => scaling::scaling(args),
     }

@@ -1,6 +1,7 @@
 //! The client and the shard of the parameter server alone, without engine, Redis and worker.
 
 use std::{
+    io,
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
@@ -12,17 +13,20 @@ use syncline_ps::{
     PsError,
     client::{BlobClient, CancelToken, ClientOptions, PushHeader, ReadCondition, ShardSet},
     server::{Handle, Options, Server},
-    transport::TransportChoice,
+    transport::{Transport, TransportChoice},
     wire::SessionKey,
 };
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
-    spec::{Layout, Parameter},
+    spec::{Compression, Layout, Parameter},
     sync::PushMode,
 };
 use tempfile::TempDir;
 
-use super::training_step::{LEARNING_RATE, RULE};
+use super::{
+    slow_link::SlowLink,
+    training_step::{LEARNING_RATE, RULE},
+};
 use crate::cli::{CliError, Failure, block_on};
 
 const HEADER: PushHeader = PushHeader {
@@ -40,6 +44,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) struct TensorPath {
     shards: ShardSet,
     seq: u64,
+    link: Option<SlowLink>,
     _server: Handle,
     _dir: TempDir,
 }
@@ -47,6 +52,26 @@ pub(super) struct TensorPath {
 impl TensorPath {
     /// Parameters that begin as `values`, all of them one tensor.
     pub(super) fn start(values: &[f32], transport: TransportChoice) -> Result<Self, Failure> {
+        Self::start_through(values, transport, |_| Ok(None))
+    }
+
+    /// The same over TCP through a link of this speed, with gradients that travel so.
+    pub(super) fn start_over_link(
+        values: &[f32],
+        mbit: Option<u32>,
+        compression: Compression,
+    ) -> Result<Self, Failure> {
+        let link = |address| SlowLink::start(address, mbit).map(Some);
+        let mut path = Self::start_through(values, TransportChoice::Only(Transport::Tcp), link)?;
+        path.shards.compress_pushes(compression.into(), values.len() as u64);
+        Ok(path)
+    }
+
+    fn start_through(
+        values: &[f32],
+        transport: TransportChoice,
+        link: impl FnOnce(SocketAddr) -> io::Result<Option<SlowLink>>,
+    ) -> Result<Self, Failure> {
         let token = Token::generate();
         let cannot = |source| CliError::Path { path: std::env::temp_dir(), source };
         let dir = tempfile::tempdir().map_err(cannot)?;
@@ -78,15 +103,23 @@ impl TensorPath {
         block_on(open(&address, &token, order))?;
         let session = SessionKey { job, generation: Generation(1), incarnation: Incarnation(1) };
         let options = ClientOptions { transport, ..ClientOptions::default() };
+        let cannot = |source| CliError::Setting { what: format!("the slow link does not start: {source}") };
+        let link = link(server.address()).map_err(cannot)?;
+        let address = link.as_ref().map_or(address, |link| link.address.to_string());
         let (addresses, cancel_token) = ([address].as_slice().into(), CancelToken::default());
         let shards =
             ShardSet::connect_with(&addresses, token, session, values.len() as u64, options, cancel_token)?;
-        Ok(Self { shards, seq: 0, _server: server, _dir: dir })
+        Ok(Self { shards, seq: 0, link, _server: server, _dir: dir })
     }
 
     /// How the bytes are sent.
     pub(super) fn transport(&self) -> String {
         self.shards.transports().iter().map(ToString::to_string).collect()
+    }
+
+    /// Bytes that went through the link to the shard.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.link.as_ref().map_or(0, SlowLink::up_bytes)
     }
 
     pub(super) fn push(&mut self, gradients: &[&[f32]]) -> Result<(), PsError> {

@@ -1,0 +1,215 @@
+//! Gradients that travel in fewer bytes: what the shards get is the same whatever becomes of the connection, and what one push
+//! loses comes with the next.
+
+use std::io::Write;
+
+use proptest::prelude::*;
+use syncline_ps::{
+    client::{PushHeader, ReadCondition, ShardSet},
+    codec::Codec,
+    wire::{Reply, Request},
+};
+use syncline_scheduler::{
+    ids::Incarnation,
+    samples::splitmix64,
+    spec::{Layout, Parameter, ParameterKind},
+};
+
+use super::rig::{Cut, Cutter, ROUND, Rig, UNIT, look, session};
+
+/// Three chunks and a bit on one shard.
+const ELEMENTS: u64 = 3 * 65_536 + 1000;
+const CODECS: [Codec; 4] = [Codec::Bf16, Codec::Fp16, Codec::Int8, Codec::TopK { of_full_chunk: 6_554 }];
+
+/// No two pushes are alike, and no codec can say all of one.
+fn gradient(push: u64) -> Vec<f32> {
+    let mut seed = push;
+    (0..ELEMENTS).map(|_| (splitmix64(&mut seed) >> 40) as f32 / (1 << 23) as f32 - 1.0).collect()
+}
+
+fn compressed(rig: &Rig, addresses: &[String], codec: Codec) -> ShardSet {
+    let mut worker = rig.worker_at(addresses, 1, ELEMENTS);
+    worker.compress_pushes(codec, ELEMENTS);
+    worker
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+/// The parameters after so many pushes over connections that hold.
+fn undisturbed(codec: Codec, shards: u32, pushes: u64) -> Vec<f32> {
+    let rig = Rig::with_job(shards, ELEMENTS);
+    let mut worker = compressed(&rig, &rig.addresses(), codec);
+    for seq in 1..=pushes {
+        worker.push(seq, UNIT, &[&gradient(seq)]).unwrap();
+    }
+    look(&rig, ELEMENTS)
+}
+
+#[test]
+fn what_a_push_loses_comes_with_the_next() {
+    for codec in CODECS {
+        let rig = Rig::with_job(2, ELEMENTS);
+        let mut worker = compressed(&rig, &rig.addresses(), codec);
+        let gradient = gradient(1);
+        worker.push(1, UNIT, &[&gradient]).unwrap();
+        let off = |rig: &Rig, factor: f32| {
+            let values = look(rig, ELEMENTS);
+            let off = values.iter().zip(&gradient).map(|(value, g)| f64::from(value + factor * g).abs());
+            off.sum::<f64>() / ELEMENTS as f64
+        };
+        let first = off(&rig, 1.0);
+        assert!(first > 0.0, "{codec:?}");
+        // Nothing new comes, so that what was kept back runs out.
+        for seq in 2..=30 {
+            worker.push(seq, UNIT, &[&vec![0.0; ELEMENTS as usize]]).unwrap();
+        }
+        let last = off(&rig, 1.0);
+        assert!(last < 1e-6, "{codec:?}: {first} became {last}");
+    }
+}
+
+#[test]
+fn a_factor_on_the_gradient_is_none_on_what_was_kept_back() {
+    for codec in CODECS {
+        let rig = Rig::with_job(1, ELEMENTS);
+        let mut worker = compressed(&rig, &rig.addresses(), codec);
+        let gradient = gradient(1);
+        worker.push(1, UNIT, &[&gradient]).unwrap();
+        for seq in 2..=30 {
+            let header = PushHeader { scale: 0.001, ..UNIT };
+            worker.push(seq, header, &[&vec![0.0; ELEMENTS as usize]]).unwrap();
+        }
+        let values = look(&rig, ELEMENTS);
+        assert!(values.iter().zip(&gradient).all(|(value, g)| (value + g).abs() < 1e-5), "{codec:?}");
+    }
+}
+
+#[test]
+fn what_was_kept_back_waits_for_a_push_that_counts() {
+    for (codec, kind) in CODECS.into_iter().flat_map(|codec| [(codec, UNIT), (codec, ROUND)]) {
+        let rig = Rig::with_job(2, ELEMENTS);
+        let mut worker = compressed(&rig, &rig.addresses(), codec);
+        worker.push(1, kind, &[&gradient(1)]).unwrap();
+        // One that is skipped, one without weight, and two that are refused.
+        worker.push(2, PushHeader { skip: true, ..kind }, &[]).unwrap();
+        worker.push(3, PushHeader { weight: 0.0, ..kind }, &[&gradient(3)]).unwrap();
+        assert_eq!(worker.push(9, kind, &[&gradient(9)]).unwrap_err().code(), "E405");
+        let mut bad = gradient(4);
+        bad[0] = f32::NAN;
+        assert_eq!(worker.push(4, kind, &[&bad]).unwrap_err().code(), "E405");
+        worker.push(4, PushHeader { skip: true, ..kind }, &[]).unwrap();
+        worker.push(5, kind, &[&gradient(2)]).unwrap();
+        // Again: it must not be encoded with what it has left itself.
+        worker.push(5, kind, &[&gradient(2)]).unwrap();
+        worker.push(6, kind, &[&gradient(3)]).unwrap();
+        rig.barrier(0, 0, &[(1, 6)], false);
+        let plain = Rig::with_job(2, ELEMENTS);
+        let mut other = compressed(&plain, &plain.addresses(), codec);
+        for seq in 1..=3 {
+            other.push(seq, kind, &[&gradient(seq)]).unwrap();
+        }
+        plain.barrier(0, 0, &[(1, 3)], false);
+        // The barrier has closed when its version can be read.
+        let (mut values, mut wanted) = (vec![0.0; ELEMENTS as usize], vec![0.0; ELEMENTS as usize]);
+        worker.pull(ReadCondition::version(1), &mut values).unwrap();
+        other.pull(ReadCondition::version(1), &mut wanted).unwrap();
+        assert!(bits(&values) == bits(&wanted), "{codec:?}");
+    }
+}
+
+#[test]
+fn buffers_are_sent_as_they_are() {
+    let layout = Layout(vec![
+        Parameter::trained("w", vec![70_000]),
+        Parameter { kind: ParameterKind::Buffer, ..Parameter::trained("b", vec![ELEMENTS - 70_000]) },
+    ]);
+    for codec in CODECS {
+        let rig = Rig::start(2);
+        let initial = rig.blob(&vec![0.0; ELEMENTS as usize]);
+        for shard in 0..2 {
+            let mut order = rig.order(shard, ELEMENTS, &initial);
+            order.layout = layout.clone();
+            rig.open_one(super::rig::EPOCH, order).unwrap();
+        }
+        let mut worker = rig.worker(1, ELEMENTS);
+        worker.compress_pushes(codec, 70_000);
+        for seq in 1..=2 {
+            worker.push(seq, PushHeader { scale: 0.5, ..UNIT }, &[&gradient(seq)]).unwrap();
+        }
+        // Alone, a worker's statistics are those of the job.
+        assert_eq!(bits(&look(&rig, ELEMENTS)[70_000..]), bits(&gradient(2)[70_000..]), "{codec:?}");
+    }
+}
+
+#[test]
+fn a_chunk_that_cannot_be_meant_is_refused_and_the_connection_goes_on() {
+    let rig = Rig::with_job(1, 1000);
+    let mut stream = rig.channel(0);
+    let mut send = |codec: Codec, body: &[u8]| {
+        let mut out = Vec::new();
+        let push = Request::Push { session: session(1), seq: 1, first_chunk: 0, header: UNIT, codec };
+        push.encode(body.len() as u64, &mut out);
+        stream.write_all(&out).unwrap();
+        stream.write_all(body).unwrap();
+        Reply::read(&mut stream, &mut out).unwrap().0
+    };
+    let top = Codec::TopK { of_full_chunk: 656 };
+    let descending = [&[0; 44][..], &[9, 0, 8, 0], &[0; 18]].concat();
+    for (codec, body) in [
+        (Codec::Bf16, vec![0xFF; 2000]),
+        (Codec::Fp16, vec![0x7C; 2000]),
+        (Codec::Int8, vec![0xFF; 1016]),
+        (top, vec![0xFF; 66]),
+        (top, descending),
+    ] {
+        let reply = send(codec, &body);
+        assert!(matches!(&reply, Reply::Fault(fault) if fault.to_string().contains("chunk 0")), "{reply:?}");
+    }
+    assert_eq!(rig.state(0).pushes, 0);
+    assert_eq!(rig.state(0).watermarks.get(&Incarnation(1)), None);
+    assert!(matches!(send(Codec::Int8, &[0; 1016]), Reply::Pushed(_)), "what can be meant comes in");
+    assert!(look(&rig, 1000).iter().all(|x| *x == 0.0));
+}
+
+#[test]
+fn an_encoded_push_that_announces_the_wrong_size_is_refused_and_hung_up_on() {
+    let rig = Rig::with_job(1, 1000);
+    for codec in CODECS {
+        for bytes in [0, 1, 4000, u64::MAX >> 30] {
+            let (mut stream, mut out) = (rig.channel(0), Vec::new());
+            let push = Request::Push { session: session(1), seq: 1, first_chunk: 0, header: UNIT, codec };
+            push.encode(bytes, &mut out);
+            stream.write_all(&out).unwrap();
+            let reply = Reply::read(&mut stream, &mut out).unwrap().0;
+            assert!(matches!(reply, Reply::Fault(_)), "{codec:?}, {bytes} bytes: {reply:?}");
+        }
+    }
+    assert_eq!(rig.state(0).pushes, 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Bit for bit what comes of connections that hold.
+    #[test]
+    fn pushes_cut_anywhere_are_the_same_bytes_again(
+        cuts in prop::collection::vec(
+            prop_oneof![(0u64..2 * ELEMENTS + 400).prop_map(Cut::Up), (0u64..120).prop_map(Cut::Down)],
+            1..4,
+        ),
+        shards in 1u32..3,
+        codec in prop::sample::select(CODECS.to_vec()),
+    ) {
+        let rig = Rig::with_job(shards, ELEMENTS);
+        let cutter = Cutter::start(rig.shards[0].address(), &rig.token, cuts);
+        let mut addresses = rig.addresses();
+        addresses[0] = cutter.address.clone();
+        let mut worker = compressed(&rig, &addresses, codec);
+        for seq in 1..=3 {
+            prop_assert_eq!(worker.push(seq, UNIT, &[&gradient(seq)]).unwrap().pushes, seq);
+        }
+        prop_assert!(bits(&look(&rig, ELEMENTS)) == bits(&undisturbed(codec, shards, 3)));
+    }
+}
