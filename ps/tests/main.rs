@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 #![allow(clippy::duplicate_mod, reason = "the same promises, over each transport")]
 
+mod hostile_bytes;
 mod transports;
 
 #[path = "."]

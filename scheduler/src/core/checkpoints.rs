@@ -14,57 +14,10 @@ use super::{
     inputs::TaskFault,
     job::Job,
     member::Membership,
+    progress::Progress,
     records::{Counters, Phase},
 };
-use crate::{
-    ids::{Generation, ShardIndex},
-    samples::SampleCursor,
-    spec::{ResumeSpec, TrainSpec},
-};
-
-/// How far training was at a moment of rest: what goes back with the parameters.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Progress {
-    pub cursor: SampleCursor,
-    pub counters: Counters,
-    pub counted: BTreeMap<u32, u64>,
-    pub epochs_complete: u32,
-    pub loss: Option<f32>,
-}
-
-impl Progress {
-    /// Where a training begins: at its first sample, or where the one was that it goes on with.
-    pub(super) fn at_begin(train: &TrainSpec) -> Self {
-        let samples = train.epoch_samples();
-        let Some(resume) = &train.resume else {
-            return Self {
-                cursor: SampleCursor::new(samples, train.epochs),
-                counters: Counters::default(),
-                counted: BTreeMap::new(),
-                epochs_complete: 0,
-                loss: None,
-            };
-        };
-        let (counted, epochs_complete) = resume.position.handed_out_by_epoch(samples);
-        let counters = Counters {
-            done: resume.iterations - resume.iterations_torn,
-            torn: resume.iterations_torn,
-            samples_done: resume.samples() - resume.samples_torn,
-            samples_torn: resume.samples_torn,
-            ..Counters::default()
-        };
-        let cursor = SampleCursor::at(samples, train.epochs, resume.position.clone());
-        Self { cursor, counters, counted, epochs_complete, loss: None }
-    }
-}
-
-/// What another training needs to go on from a checkpoint, beside what the shards hold of it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct KeptCheckpoint {
-    pub generation: Generation,
-    /// Without the optimizer's steps, which are with the parameters.
-    pub resume: ResumeSpec,
-}
+use crate::ids::ShardIndex;
 
 /// A moment of rest that every shard holds, or is to hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -122,39 +75,12 @@ impl Checkpoints {
         self.making = None;
     }
 
-    fn numbers(&self) -> Vec<u64> {
+    pub(super) fn numbers(&self) -> Vec<u64> {
         self.complete.iter().map(|checkpoint| checkpoint.number).collect()
     }
 }
 
 impl Job {
-    /// Numbers of the complete checkpoints, the newest last.
-    pub fn checkpoint_numbers(&self) -> Vec<u64> {
-        self.state.checkpoints.numbers()
-    }
-
-    /// A complete checkpoint: the newest, or the one of this number.
-    pub fn kept_checkpoint(&self, number: Option<u64>) -> Option<KeptCheckpoint> {
-        let checkpoints = &self.state.checkpoints;
-        let checkpoint = match number {
-            Some(number) => checkpoints.complete.iter().find(|checkpoint| checkpoint.number == number)?,
-            None => checkpoints.newest()?,
-        };
-        let (train, Progress { cursor, counters, .. }) = (self.train(), &checkpoint.progress);
-        let resume = ResumeSpec {
-            job: self.id().clone(),
-            checkpoint: checkpoint.number,
-            epoch_samples: train.epoch_samples(),
-            seed: train.seed,
-            position: cursor.position(),
-            iterations: counters.done + counters.torn,
-            iterations_torn: counters.torn,
-            samples_torn: counters.samples_torn,
-            steps: Vec::new(),
-        };
-        Some(KeptCheckpoint { generation: self.state.generation, resume })
-    }
-
     /// Lets the job come to rest if a checkpoint is due.
     pub(super) fn rest_when_due(&mut self, now_us: u64) {
         if self.state.checkpoints.making.is_some() || !self.checkpoint_is_due(now_us) {
@@ -200,13 +126,7 @@ impl Job {
             return;
         }
         let state = &mut self.state;
-        let progress = Progress {
-            cursor: state.cursor.clone(),
-            counters: state.counters.clone(),
-            counted: state.counted.clone(),
-            epochs_complete: state.epochs_complete,
-            loss: state.loss,
-        };
+        let progress = Progress::of(state);
         let number = state.checkpoints.next;
         state.checkpoints.next += 1;
         let checkpoint = Checkpoint { number, at_us: now_us, rest_us: 0, bytes: 0, progress };

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     change_set::{ChangeSet, MetricsWindow},
-    checkpoints::{Checkpoints, Progress},
+    checkpoints::Checkpoints,
     effects::Effect,
     member::{Member, Membership},
+    progress::Progress,
     recent_rate::RecentRate,
     records::{CurveSampling, JobState, Phase, Task, TaskBody},
     superstep::{SuperstepPhase, SuperstepState},

@@ -23,6 +23,7 @@ mod member;
 mod nodes;
 mod opening;
 mod placement;
+mod progress;
 mod recent_rate;
 mod records;
 mod recovery;
@@ -38,7 +39,7 @@ mod superstep;
 mod tasks;
 mod worker_protocol;
 
-pub use checkpoints::{Checkpoints, KeptCheckpoint};
+pub use checkpoints::Checkpoints;
 pub use commit::{
     CLOSED_SUPERSTEPS_KEPT, CURVE_POINTS, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT,
     GraphChanges,
@@ -51,6 +52,7 @@ pub use explanation::{
 pub use inputs::{Cancellation, GraphSubmission, Input, Refused, Submission, TaskFault, WorkerInfo};
 pub use job::Job;
 pub use member::{Member, Membership, Straggler, TimeTotals};
+pub use progress::KeptCheckpoint;
 pub use records::{Counters, CurveSampling, Phase, Retry};
 pub use recovery::{StoredGraph, StoredJob, Unreadable};
 pub use shard_protocol::{

@@ -7,10 +7,11 @@
 
 use super::{
     change_set::MetricsWindow,
-    checkpoints::{Checkpoint, Progress},
+    checkpoints::Checkpoint,
     effects::Effect,
     job::{GrantQueue, Job},
     member::{Member, Membership},
+    progress::Progress,
     records::{Counters, Phase, Task},
     state_machine::SHARD_LOST,
 };

@@ -3,10 +3,11 @@
 use std::{env, path::PathBuf, str::FromStr};
 
 use serde_json::json;
+use syncline_engine::rpc::EngineFault;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{
     blocking,
-    client::Client,
+    client::{Client, ClientError, FetchError},
     submit::{JobFile, prepare},
 };
 
@@ -63,7 +64,13 @@ impl CheckpointFile {
         let cannot_use = |source| CliError::Path { path: env::temp_dir(), source };
         let folder = tempfile::tempdir().map_err(cannot_use)?;
         let path = folder.path().join("checkpoint.safetensors");
-        let saved = client.save_checkpoint(&job, None, &path).await?;
+        let saved = client.save_checkpoint(&job, None, &path).await.map_err(|error| match error {
+            FetchError::Engine(ClientError::Refused(EngineFault::UnknownJob { .. })) => {
+                let what = format!("--resume {from}: there is neither a file nor a job of this name");
+                Failure::from(CliError::Setting { what })
+            }
+            other => other.into(),
+        })?;
         say(&format!("goes on from checkpoint {} of {job}, {} samples", saved.number, saved.samples));
         Ok(Self { path, _fetched: Some(folder) })
     }

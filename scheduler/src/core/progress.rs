@@ -1,0 +1,99 @@
+//! How far a training is: what goes back to a checkpoint, and what another training takes over with one.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    job::Job,
+    records::{Counters, JobState},
+};
+use crate::{
+    ids::Generation,
+    samples::SampleCursor,
+    spec::{ResumeSpec, TrainSpec},
+};
+
+/// How far training was at a moment of rest: what goes back with the parameters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Progress {
+    pub cursor: SampleCursor,
+    pub counters: Counters,
+    pub counted: BTreeMap<u32, u64>,
+    pub epochs_complete: u32,
+    pub loss: Option<f32>,
+}
+
+impl Progress {
+    /// That of a job, which must be at rest: nothing of it is on its way to the parameters.
+    pub(super) fn of(state: &JobState) -> Self {
+        Self {
+            cursor: state.cursor.clone(),
+            counters: state.counters.clone(),
+            counted: state.counted.clone(),
+            epochs_complete: state.epochs_complete,
+            loss: state.loss,
+        }
+    }
+
+    /// Where a training begins: at its first sample, or where the one was that it goes on with.
+    pub(super) fn at_begin(train: &TrainSpec) -> Self {
+        let samples = train.epoch_samples();
+        let Some(resume) = &train.resume else {
+            return Self {
+                cursor: SampleCursor::new(samples, train.epochs),
+                counters: Counters::default(),
+                counted: BTreeMap::new(),
+                epochs_complete: 0,
+                loss: None,
+            };
+        };
+        let (counted, epochs_complete) = resume.position.handed_out_by_epoch(samples);
+        let counters = Counters {
+            done: resume.iterations - resume.iterations_torn,
+            torn: resume.iterations_torn,
+            samples_done: resume.samples() - resume.samples_torn,
+            samples_torn: resume.samples_torn,
+            ..Counters::default()
+        };
+        let cursor = SampleCursor::at(samples, train.epochs, resume.position.clone());
+        Self { cursor, counters, counted, epochs_complete, loss: None }
+    }
+}
+
+/// What another training needs to go on from a checkpoint, beside what the shards hold of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptCheckpoint {
+    pub generation: Generation,
+    /// Without the optimizer's steps, which are with the parameters.
+    pub resume: ResumeSpec,
+}
+
+impl Job {
+    /// Numbers of the complete checkpoints, the newest last.
+    pub fn checkpoint_numbers(&self) -> Vec<u64> {
+        self.state.checkpoints.numbers()
+    }
+
+    /// A complete checkpoint: the newest, or the one of this number.
+    pub fn kept_checkpoint(&self, number: Option<u64>) -> Option<KeptCheckpoint> {
+        let checkpoints = &self.state.checkpoints;
+        let checkpoint = match number {
+            Some(number) => checkpoints.complete.iter().find(|checkpoint| checkpoint.number == number)?,
+            None => checkpoints.newest()?,
+        };
+        let (train, Progress { cursor, counters, .. }) = (self.train(), &checkpoint.progress);
+        let resume = ResumeSpec {
+            job: self.id().clone(),
+            checkpoint: checkpoint.number,
+            epoch_samples: train.epoch_samples(),
+            seed: train.seed,
+            position: cursor.position(),
+            iterations: counters.done + counters.torn,
+            iterations_torn: counters.torn,
+            samples_torn: counters.samples_torn,
+            steps: Vec::new(),
+        };
+        Some(KeptCheckpoint { generation: self.state.generation, resume })
+    }
+}
