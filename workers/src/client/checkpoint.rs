@@ -70,6 +70,10 @@ fn write(
         })
     });
     let finish = || -> io::Result<u64> {
+        // A device or a pipe must not make way for a file.
+        if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "what is there is not a file"));
+        }
         let mut out = BufWriter::with_capacity(1 << 20, File::create(&unfinished)?);
         write_checkpoint_file(resume, parts, &mut out)?;
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;

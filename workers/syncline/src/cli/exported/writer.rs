@@ -33,6 +33,11 @@ impl Writer {
         if !replaces && path.symlink_metadata().is_ok() {
             return Err(ExportError::Exists { path: path.to_owned() });
         }
+        if path.metadata().is_ok_and(|there| !there.is_file()) {
+            // A device or a pipe must not make way for a file.
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "what is there is not a file");
+            return Err(ExportError::Write { path: path.to_owned(), source });
+        }
         // In the same folder, so that it can be renamed.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let unfinished = NamedTempFile::new_in(folder.unwrap_or(Path::new(".")));

@@ -276,7 +276,10 @@ fn workers(view: &JobView, now_ms: u64) -> String {
     };
     let mut text = table(WORKER_COLUMNS, &view.workers.iter().map(row).collect::<Vec<_>>());
     let active = view.workers.iter().filter(|m| m.state == MemberState::Active && !view.job.is_over());
-    for (member, factor, since_ms) in active.filter_map(|m| Some((m, m.slow_factor?, m.slow_since_ms?))) {
+    // One that has caught up counts as slow for a moment more.
+    let is_slower = |factor: &f64| *factor >= 1.05;
+    let slow = active.filter_map(|m| Some((m, m.slow_factor.filter(is_slower)?, m.slow_since_ms?)));
+    for (member, factor, since_ms) in slow {
         let called = display_name(&member.name, &member.id.to_string());
         text += &format!("\n{}", slow_worker(&called, factor, since_ms, &view.job, now_ms));
     }
