@@ -1,12 +1,21 @@
-//! Checkpoints on the shards: copied, written, removed.
+//! Checkpoints on the shards: copied, written, shared, removed.
+
+use std::time::Duration;
 
 use syncline_scheduler::{
     core::{Input, TaskFault},
     ids::{Generation, JobId},
 };
 
+use tokio::time::{sleep, timeout};
+
 use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher, LONG_CALL_TIMEOUT};
 use crate::rpc::{EngineFault, ShardClient, ShardFault, within};
+
+/// How long a shard may take to share its part: it reads all of it, and may be about to come back.
+const SHARE_LIMIT: Duration = Duration::from_secs(60);
+/// How long what is shared stays.
+const SHARED_FOR: Duration = Duration::from_secs(600);
 
 impl EffectDispatcher {
     /// Has every shard copy its part of a job that is at rest.
@@ -60,15 +69,32 @@ impl EffectDispatcher {
             let share = |c: ShardClient| async move {
                 c.share_checkpoint(within(LONG_CALL_TIMEOUT), job.clone(), generation, number).await
             };
-            let cause = match self.shards.call_if_present(shard, share).await {
-                Some(Ok(Ok(digest))) => return Ok(digest),
-                Some(Ok(Err(fault))) => fault.to_string(),
-                Some(Err(error)) => error.to_string(),
-                None => "it is not there".to_owned(),
+            let cause = match timeout(SHARE_LIMIT, self.shards.call(shard, share)).await {
+                Ok(Ok(digest)) => return Ok(digest),
+                Ok(Err(fault)) => fault.to_string(),
+                Err(_) => format!("it has not answered for {} s", SHARE_LIMIT.as_secs()),
             };
             Err(EngineFault::Shard { shard, cause })
         });
-        futures::future::join_all(each).await.into_iter().collect()
+        let parts: Vec<String> =
+            futures::future::join_all(each).await.into_iter().collect::<Result<_, _>>()?;
+        self.release_later(&parts);
+        Ok(parts)
+    }
+
+    /// Has the shards drop the parts of a checkpoint when whoever asked for them has had the time to fetch them. What an engine
+    /// that ends before does not release, the collection of blobs does.
+    fn release_later(&self, parts: &[String]) {
+        let (dispatcher, parts) = (self.clone(), parts.to_vec());
+        tokio::spawn(async move {
+            sleep(SHARED_FOR).await;
+            for (shard, digest) in dispatcher.shards.indices().zip(parts) {
+                let release = |c: ShardClient| async move {
+                    c.release(within(CALL_TIMEOUT), dispatcher.epoch, vec![digest]).await
+                };
+                let _ = dispatcher.shards.call_if_present(shard, release).await;
+            }
+        });
     }
 
     /// Lets every shard remove what nobody needs any more. One that is away does so with the next order.

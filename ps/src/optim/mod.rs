@@ -69,7 +69,7 @@ pub fn step(
     scale: f32,
 ) {
     assert_eq!(values.len(), gradient.len(), "parameters and gradient are cut by the same layout");
-    state.steps += 1;
+    state.steps = state.steps.saturating_add(1);
     match *rule {
         Optimizer::Sgd { weight_decay } => kernels::sgd(values, gradient, learning_rate, scale, weight_decay),
         Optimizer::Momentum { momentum, nesterov, weight_decay } => {

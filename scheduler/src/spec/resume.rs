@@ -5,6 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::TrainSpec;
 use crate::{ids::JobId, samples::SamplePosition};
 
+/// Most runs of steps beyond one for each 65,536 parameters: more shards than there can be.
+const MAX_SHORT_RUNS: u64 = 65_536;
+/// Most ranges that came back and were not handed out again: more than workers have in hand.
+const MAX_RETURNED: usize = 10_000;
+/// More steps than any training has, and far from where counters end.
+const MAX_STEPS: u64 = 1 << 53;
+
 /// A moment of rest of another training, with which this one begins. Its parameters and the optimizer's state are in the
 /// blob of the initial parameters, a checkpoint file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +54,9 @@ impl ResumeSpec {
             let (there, here) = (self.seed, train.seed);
             return Some(format!("the order of the samples is another: seed {there} there, {here} here"));
         }
+        if self.position.returned.len() > MAX_RETURNED {
+            return Some(format!("more than {MAX_RETURNED} ranges of samples have come back"));
+        }
         if let Some(what) = self.position.fault(self.epoch_samples) {
             return Some(what.to_owned());
         }
@@ -54,11 +64,18 @@ impl ResumeSpec {
             let (epoch, epochs) = (self.position.epoch, train.epochs);
             return Some(format!("{epoch} epochs are done there already, and this job has {epochs}"));
         }
-        if self.samples_torn > self.samples() || self.iterations_torn > self.iterations {
+        // An iteration has a sample or more.
+        let (iterations, torn) = (self.iterations, self.iterations_torn);
+        if iterations > self.samples() || torn > iterations || self.samples_torn > self.samples() {
             return Some("its counters contradict each other".to_owned());
         }
         let elements = self.steps.iter().try_fold(0u64, |sum, run| sum.checked_add(run.elements));
         let trained = train.model.layout.trained_elements();
+        let most_runs = MAX_SHORT_RUNS + trained / 65_536;
+        let is_possible = |run: &StepRun| run.elements > 0 && run.steps <= MAX_STEPS;
+        if self.steps.len() as u64 > most_runs || !self.steps.iter().all(is_possible) {
+            return Some("no optimizer has done such steps".to_owned());
+        }
         (elements != Some(trained))
             .then(|| format!("the optimizer's steps do not cover the {trained} trained parameters"))
     }
@@ -67,7 +84,12 @@ impl ResumeSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::training;
+    use crate::{samples::SampleRange, sim::training};
+
+    /// More than any training has: whether they lie in the epoch is asked later.
+    fn many_ranges() -> Vec<SampleRange> {
+        vec![SampleRange { epoch: 0, start: 0, len: 1 }; MAX_RETURNED + 1]
+    }
 
     #[test]
     fn what_cannot_go_on_from_a_checkpoint_is_refused_with_the_reason_table() {
@@ -87,13 +109,18 @@ mod tests {
         };
         assert_eq!((resume.fault(&train), resume.samples()), (None, samples + 8));
         type Change = fn(&mut ResumeSpec);
-        let cases: [(Change, &str); 7] = [
+        let cases: [(Change, &str); 12] = [
             (|r| r.epoch_samples += 1, "an epoch had"),
             (|r| r.seed += 1, "seed"),
             (|r| r.position.next = u64::MAX, "beyond the epoch"),
             (|r| r.position = SamplePosition { epoch: 3, ..SamplePosition::default() }, "3 epochs are done"),
             (|r| r.samples_torn = u64::MAX, "contradict"),
             (|r| r.iterations_torn = 10, "contradict"),
+            (|r| r.iterations = u64::MAX, "contradict"),
+            (|r| r.steps[0].steps = u64::MAX, "no optimizer"),
+            (|r| r.steps.push(StepRun { elements: 0, steps: 1 }), "no optimizer"),
+            (|r| r.steps = vec![StepRun { elements: 1, steps: 1 }; 70_000], "no optimizer"),
+            (|r| r.position.returned = many_ranges(), "have come back"),
             (|r| r.steps[0].elements -= 1, "do not cover"),
         ];
         for (change, expected) in cases {

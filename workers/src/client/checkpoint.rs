@@ -4,6 +4,7 @@ use std::{
     fs::{self, File},
     io::{self, BufWriter},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use syncline_ps::{PsError, checkpoint_file::write_checkpoint_file, client::BlobClient};
@@ -50,12 +51,19 @@ impl Client {
     }
 }
 
+/// The name of a file that is being written: of no other call, and in the same folder, so that it can be renamed.
+fn unfinished(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    path.with_added_extension(format!("{}-{number}.partial", std::process::id()))
+}
+
 fn write(
     path: &Path,
     resume: ResumeSpec,
     parts: impl ExactSizeIterator<Item = Result<Vec<u8>, PsError>>,
 ) -> Result<SavedCheckpoint, FetchError> {
-    let unfinished = path.with_added_extension("partial");
+    let unfinished = unfinished(path);
     let saved = SavedCheckpoint {
         number: resume.checkpoint,
         samples: resume.samples(),
@@ -74,7 +82,7 @@ fn write(
         if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "what is there is not a file"));
         }
-        let mut out = BufWriter::with_capacity(1 << 20, File::create(&unfinished)?);
+        let mut out = BufWriter::with_capacity(1 << 20, File::create_new(&unfinished)?);
         write_checkpoint_file(resume, parts, &mut out)?;
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
@@ -88,4 +96,40 @@ fn write(
             None => FetchError::Write { path: path.to_owned(), source },
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::samples::SamplePosition;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_makes_way_for_none_and_what_fails_leaves_nothing() {
+        let resume = ResumeSpec {
+            job: "digits".parse().unwrap(),
+            checkpoint: 1,
+            epoch_samples: 10,
+            seed: 0,
+            position: SamplePosition::default(),
+            iterations: 0,
+            iterations_torn: 0,
+            samples_torn: 0,
+            steps: Vec::new(),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("folder");
+        fs::create_dir(&folder).unwrap();
+        let error = write(&folder, resume.clone(), std::iter::empty()).unwrap_err().to_string();
+        assert!(error.contains("[E244]") && error.contains("not a file"), "{error}");
+        let error = write(&dir.path().join("new"), resume, std::iter::empty()).unwrap_err().to_string();
+        assert!(error.contains("[E244]"), "{error}");
+        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(left, [folder]);
+    }
+
+    #[test]
+    fn two_that_write_the_same_file_do_not_write_into_each_others() {
+        assert_ne!(unfinished(Path::new("a")), unfinished(Path::new("a")));
+    }
 }

@@ -31,7 +31,7 @@ pub struct CheckpointArgs {
 
 pub(crate) fn run(args: &CheckpointArgs) -> Result<(), Failure> {
     log_as_command();
-    if args.file.exists() && !args.force {
+    if args.file.symlink_metadata().is_ok() && !args.force {
         return Err(ExportError::Exists { path: args.file.clone() }.into());
     }
     let cluster = args.connection.find()?;

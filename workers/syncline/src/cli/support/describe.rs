@@ -72,7 +72,7 @@ pub(crate) fn share(job: &JobStatus) -> (u64, u64) {
 fn epoch(job: &JobStatus) -> String {
     match job.state {
         JobPhase::Damaged => UNKNOWN.to_owned(),
-        _ => format!("{}/{}", (job.epoch + 1).min(job.epochs), job.epochs),
+        _ => format!("{}/{}", job.epoch.saturating_add(1).min(job.epochs), job.epochs),
     }
 }
 
