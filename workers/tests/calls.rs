@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread,
     time::Duration,
 };
@@ -33,11 +33,25 @@ const LATER: Function<(u64,), u64> = Function::new("later");
 const FOREVER: Function<(), u64> = Function::new("forever");
 const STUBBORN: Function<(), u64> = Function::new("stubborn");
 
+const LOOKS: Function<(), u64> = Function::new("looks");
+
+/// How many of `stubborn` and `looks` have begun: what is leased and has not begun is dropped when its job is canceled.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
 /// Set by a test that lets `stubborn` return.
 static LET_GO: AtomicBool = AtomicBool::new(false);
 
-/// Does not look whether it is to stop.
+/// Looks whether it is to stop.
+fn looks(context: &Context) -> u64 {
+    BEGUN.fetch_add(1, Ordering::Relaxed);
+    while !context.canceled() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    0
+}
+
+/// Does not.
 fn stubborn() -> u64 {
+    BEGUN.fetch_add(1, Ordering::Relaxed);
     while !LET_GO.load(Ordering::Relaxed) {
         thread::sleep(Duration::from_millis(5));
     }
@@ -79,6 +93,7 @@ fn registry(zone: &'static str) -> Registry {
         0u64
     };
     registry.register(FOREVER, forever).unwrap();
+    registry.register(LOOKS, looks).unwrap();
     registry.register(STUBBORN, stubborn).unwrap();
     registry
 }
@@ -262,11 +277,11 @@ async fn a_job_that_is_canceled_gives_its_slots_back() {
 async fn a_canceled_job_waits_for_what_runs_as_long_as_it_is_told_to() {
     let rig = Rig::start().await;
     let mut graph = TaskGraph::new("stubborn");
-    let named = graph.call_with(&CallOptions::new().name("looks"), FOREVER, ());
+    let named = graph.call_with(&CallOptions::new().name("looks"), LOOKS, ());
     graph.call(STUBBORN, ());
     let job = rig.submit(&graph).await;
-    for task in 0..2 {
-        rig.until(&job, task, TaskState::Leased).await;
+    while BEGUN.load(Ordering::Relaxed) < 2 {
+        sleep(Duration::from_millis(10)).await;
     }
     let patient = Cancellation::new().reason("too dear").grace(Duration::from_secs(3_600));
     rig.client.cancel_with(&job, &patient).await.unwrap();
