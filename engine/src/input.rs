@@ -14,9 +14,22 @@ const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// Opens a file; anything else of that name is an error that says what it is.
 pub fn open(path: &Path) -> io::Result<File> {
-    let kind = fs::metadata(path)?.file_type();
+    check_kind(fs::metadata(path)?.file_type())?;
+    File::open(path)
+}
+
+/// Refuses a name at which something else than a file stands: a device or a pipe must not make way for a file.
+pub fn check_replaceable(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(there) => check_kind(there.file_type()),
+        // What hinders is told by whoever writes there.
+        Err(_) => Ok(()),
+    }
+}
+
+fn check_kind(kind: FileType) -> io::Result<()> {
     match kind.is_file() {
-        true => File::open(path),
+        true => Ok(()),
         false => {
             Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {}, not a file", word(kind))))
         }

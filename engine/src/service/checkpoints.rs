@@ -88,12 +88,7 @@ impl EffectDispatcher {
         let (dispatcher, parts) = (self.clone(), parts.to_vec());
         tokio::spawn(async move {
             sleep(SHARED_FOR).await;
-            for (shard, digest) in dispatcher.shards.indices().zip(parts) {
-                let release = |c: ShardClient| async move {
-                    c.release(within(CALL_TIMEOUT), dispatcher.epoch, vec![digest]).await
-                };
-                let _ = dispatcher.shards.call_if_present(shard, release).await;
-            }
+            dispatcher.release_blobs(parts);
         });
     }
 

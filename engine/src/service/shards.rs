@@ -261,8 +261,7 @@ impl ShardDirectory {
     where
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
-        let client = self.lock().primary(index).map(|k| k.client.clone())?;
-        Some(client.call(call).await)
+        self.call_holder(|slots| slots.primary(index), call).await
     }
 
     /// Calls the process that follows a shard once, if there is one.
@@ -274,7 +273,19 @@ impl ShardDirectory {
     where
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
-        let client = self.lock().standby(index).map(|k| k.client.clone())?;
+        self.call_holder(|slots| slots.standby(index), call).await
+    }
+
+    /// Calls one process once, if it is there.
+    async fn call_holder<T, F>(
+        &self,
+        find: impl FnOnce(&ShardSlots<Reconnecting<ShardClient>>) -> Option<&ShardEntry>,
+        call: impl FnOnce(ShardClient) -> F,
+    ) -> Option<Result<T, CallError>>
+    where
+        F: Future<Output = Result<T, tarpc::client::RpcError>>,
+    {
+        let client = find(&self.lock()).map(|holder| holder.client.clone())?;
         Some(client.call(call).await)
     }
 

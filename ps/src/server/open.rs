@@ -59,9 +59,7 @@ fn check(order: &OpenJob) -> Result<u64, ShardFault> {
         return invalid("a norm to clip to that is no positive number");
     }
     let trained = order.layout.trained_elements();
-    let covered = |runs: &[StepRun]| {
-        runs.iter().try_fold(0u64, |sum, run| sum.checked_add(run.elements)) == Some(trained)
-    };
+    let covered = |runs: &[StepRun]| StepRun::total_elements(runs) == Some(trained);
     if !order.resumed.as_deref().is_none_or(covered) {
         return invalid("steps of an optimizer that do not cover the trained parameters");
     }

@@ -118,13 +118,7 @@ impl Core {
                 return Some(format!("its graph, which is paused: `syncline resume {graph}`"));
             }
             Phase::Queued => {}
-            Phase::Opening => {
-                return Some(match job.state.checkpoints.restored {
-                    Some(number) => format!("the shards, which go back to checkpoint {number}"),
-                    None if job.generation().life() > 1 => "the shards, which begin anew".into(),
-                    None => "the shards, which load its parameters".into(),
-                });
-            }
+            Phase::Opening => return Some(job.waits_for_shards()),
             _ => return None,
         }
         let least = job.train().min_workers;

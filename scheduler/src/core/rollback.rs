@@ -100,11 +100,17 @@ impl Job {
         ];
         fields.extend(checkpoint.map(|number| ("checkpoint", number.to_string())));
         self.event("rolled_back", now_us, fields);
-        self.wait_for(Some(match checkpoint {
-            Some(number) => format!("the shards, which go back to checkpoint {number}"),
-            None => "the shards, which begin anew".to_owned(),
-        }));
+        self.wait_for(Some(self.waits_for_shards()));
         effects.push(self.open_order());
+    }
+
+    /// What a job waits for whose shards open the present life of the parameters, in words.
+    pub(super) fn waits_for_shards(&self) -> String {
+        match self.state.checkpoints.restored {
+            Some(number) => format!("the shards, which go back to checkpoint {number}"),
+            None if self.state.generation.life() > 1 => "the shards, which begin anew".into(),
+            None => "the shards, which load its parameters".into(),
+        }
     }
 
     /// The order to open the present life of the parameters.

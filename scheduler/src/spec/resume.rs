@@ -38,6 +38,13 @@ pub struct StepRun {
     pub steps: u64,
 }
 
+impl StepRun {
+    /// Elements of all runs together; `None` if that is more than there can be.
+    pub fn total_elements(runs: &[Self]) -> Option<u64> {
+        runs.iter().try_fold(0u64, |sum, run| sum.checked_add(run.elements))
+    }
+}
+
 impl ResumeSpec {
     /// Samples that are in the parameters.
     pub fn samples(&self) -> u64 {
@@ -69,14 +76,13 @@ impl ResumeSpec {
         if iterations > self.samples() || torn > iterations || self.samples_torn > self.samples() {
             return Some("its counters contradict each other".to_owned());
         }
-        let elements = self.steps.iter().try_fold(0u64, |sum, run| sum.checked_add(run.elements));
         let trained = train.model.layout.trained_elements();
         let most_runs = MAX_SHORT_RUNS + trained / 65_536;
         let is_possible = |run: &StepRun| run.elements > 0 && run.steps <= MAX_STEPS;
         if self.steps.len() as u64 > most_runs || !self.steps.iter().all(is_possible) {
             return Some("no optimizer has done such steps".to_owned());
         }
-        (elements != Some(trained))
+        (StepRun::total_elements(&self.steps) != Some(trained))
             .then(|| format!("the optimizer's steps do not cover the {trained} trained parameters"))
     }
 }

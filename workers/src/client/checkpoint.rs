@@ -7,6 +7,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use syncline_engine::input;
 use syncline_ps::{PsError, checkpoint_file::write_checkpoint_file, client::BlobClient};
 use syncline_scheduler::{ids::JobId, spec::ResumeSpec};
 
@@ -30,7 +31,7 @@ impl Client {
     /// with any number of shards and workers.
     ///
     /// The job may be running, canceled or failed; one that is done has dropped its checkpoints. The file is complete or absent.
-    /// Costs the memory of one shard's part, and the disk of it on each shard for as long as a blob stays that no job names.
+    /// Costs the memory of one shard's part. Each shard keeps its part for ten minutes where it would have been removed before.
     ///
     /// # Errors
     /// E146 if the job has no such checkpoint, E244 if the file cannot be written.
@@ -78,10 +79,7 @@ fn write(
         })
     });
     let finish = || -> io::Result<u64> {
-        // A device or a pipe must not make way for a file.
-        if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "what is there is not a file"));
-        }
+        input::check_replaceable(path)?;
         let mut out = BufWriter::with_capacity(1 << 20, File::create_new(&unfinished)?);
         write_checkpoint_file(resume, parts, &mut out)?;
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;

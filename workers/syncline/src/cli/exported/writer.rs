@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde::Serialize;
+use syncline_engine::input;
 use syncline_scheduler::ids::JobId;
 use tempfile::NamedTempFile;
 
@@ -33,15 +34,11 @@ impl Writer {
         if !replaces && path.symlink_metadata().is_ok() {
             return Err(ExportError::Exists { path: path.to_owned() });
         }
-        if path.metadata().is_ok_and(|there| !there.is_file()) {
-            // A device or a pipe must not make way for a file.
-            let source = io::Error::new(io::ErrorKind::InvalidInput, "what is there is not a file");
-            return Err(ExportError::Write { path: path.to_owned(), source });
-        }
         // In the same folder, so that it can be renamed.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let unfinished = NamedTempFile::new_in(folder.unwrap_or(Path::new(".")));
-        let unfinished = unfinished.map_err(|source| ExportError::Write { path: path.to_owned(), source })?;
+        let unfinished = input::check_replaceable(path)
+            .and_then(|()| NamedTempFile::new_in(folder.unwrap_or(Path::new("."))))
+            .map_err(|source| ExportError::Write { path: path.to_owned(), source })?;
         let to = BufWriter::new(unfinished);
         let mut writer = Self { path: path.to_owned(), replaces, to, bytes: 0 };
         let release = env!("CARGO_PKG_VERSION").to_owned();
