@@ -9,22 +9,43 @@ use syncline_onnx as onnx;
 use syncline_scheduler::spec::{DataSpec, PolicySpec, Source};
 use syncline_workers::submit::{JobGraph, Model, Training};
 
+/// Two chunks on each of two shards. More would cost each of many thousand steps the time to move them.
+pub const WEIGHTS: usize = 140_000;
+
 /// Eight chunks over two shards: a push takes long enough to be torn between chunks and between shards.
-pub const WEIGHTS: usize = 400_000;
+pub const WEIGHTS_TO_TEAR: usize = 400_000;
 
 /// `samples` imaginary samples in batches of `batch`.
 pub fn job(id: &str, policy: PolicySpec, samples: u64, batch: u32, epochs: u32, seed: u64) -> JobGraph {
+    job_of(id, training(WEIGHTS, policy, samples, batch, epochs).with(|s| s.seed = seed))
+}
+
+/// A job whose pushes are often torn by a death.
+pub fn job_to_tear(
+    id: &str,
+    policy: PolicySpec,
+    samples: u64,
+    batch: u32,
+    epochs: u32,
+    seed: u64,
+) -> JobGraph {
+    job_of(id, training(WEIGHTS_TO_TEAR, policy, samples, batch, epochs).with(|s| s.seed = seed))
+}
+
+fn training(weights: usize, policy: PolicySpec, samples: u64, batch: u32, epochs: u32) -> Training {
     let data = DataSpec { train_samples: samples, ..DataSpec::new(Source::csv("nothing.csv")) };
-    let training = Training::new(Model::ready(onnx::counting(WEIGHTS).to_bytes()), data).with(|s| {
+    Training::new(Model::ready(onnx::counting(weights).to_bytes()), data).with(|s| {
         s.learning_rate = 1.0;
         s.policy = policy;
         s.batch = batch;
         s.epochs = epochs;
-        s.seed = seed;
         s.min_workers = 1;
         // Its "gradient" counts; it is that of no loss.
         s.check = false;
-    });
+    })
+}
+
+fn job_of(id: &str, training: Training) -> JobGraph {
     let mut job = JobGraph::new(id);
     let train = job.train("train", training);
     job.snapshot("weights", &train);
@@ -36,7 +57,7 @@ pub fn counts(snapshot: &Path) -> Vec<u64> {
     let bytes = std::fs::read(snapshot).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     let weights = tensors.tensor("w").unwrap();
-    assert_eq!(weights.shape(), [WEIGHTS]);
+    assert!(matches!(*weights.shape(), [WEIGHTS | WEIGHTS_TO_TEAR]));
     let values: Vec<f32> =
         weights.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
     assert!(values.iter().all(|v| *v <= 0.0 && v.fract() == 0.0));

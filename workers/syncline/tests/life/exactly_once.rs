@@ -13,7 +13,7 @@ use syncline_workers::submit;
 
 use crate::{
     cluster::{Cluster, number, runtime},
-    counting::{self, WEIGHTS, counts},
+    counting::{self, WEIGHTS_TO_TEAR, counts},
 };
 
 const KILLS: u64 = 30;
@@ -103,7 +103,7 @@ async fn survive_compressed(
 ) -> (Cluster, JobId, BTreeMap<String, String>) {
     println!("seed {seed}");
     let mut cluster = Cluster::start(SHARDS, 4, WORKER).await;
-    let graph = counting::job("counting", policy.parse().unwrap(), SAMPLES, BATCH, EPOCHS, seed);
+    let graph = counting::job_to_tear("counting", policy.parse().unwrap(), SAMPLES, BATCH, EPOCHS, seed);
     let mut prepared = submit::prepare(&runtime(), &graph).unwrap();
     let NodeKind::Train(train) = &mut prepared.spec.nodes[0].kind else { unreachable!("it trains") };
     train.compression = compression;
@@ -148,7 +148,7 @@ async fn check_every_push(cluster: &Cluster, job: &JobId, summary: &BTreeMap<Str
     let pushes = shard_pushes(cluster, job).await;
     assert_eq!(pushes.len(), SHARDS as usize);
     for (shard, &pushes) in pushes.iter().enumerate() {
-        let range = ElementRange::of_shard(WEIGHTS as u64, shard as u32, SHARDS);
+        let range = ElementRange::of_shard(WEIGHTS_TO_TEAR as u64, shard as u32, SHARDS);
         let part = &counts[range.start as usize..range.end as usize];
         let (low, high) = (*part.iter().min().unwrap(), *part.iter().max().unwrap());
         // A shard counts a push when all its chunks are applied: a torn one may be in some chunks only.

@@ -124,9 +124,13 @@ async fn a_process_that_hangs_makes_way_and_follows_when_it_wakes() {
     let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();
     cluster.signal_shard(&primary, "STOP");
     // The other one serves, and the job goes on meanwhile.
+    let deadline = Instant::now() + PATIENCE;
+    while shard(&cluster, 0).await["address"] != standby {
+        assert!(Instant::now() < deadline, "waited too long for {standby} to serve");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let before = number(&cluster.summary(&job).await, "samples_applied");
     cluster.until(&job, |s| number(s, "samples_applied") > before + 100).await;
-    assert_eq!(shard(&cluster, 0).await["address"], standby);
     cluster.signal_shard(&primary, "CONT");
     assert_eq!(followed(&cluster, &job, 0).await.unwrap(), (standby, primary));
     let summary = cluster.until_over(&job).await;
