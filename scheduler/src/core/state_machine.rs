@@ -10,6 +10,7 @@ use super::{
     records::Phase,
     shard_protocol::HeldJob,
     tasks::{TaskAssigner, TaskJob},
+    training_slots::TrainingSlots,
     worker_protocol::TaskReport,
 };
 use crate::ids::{Generation, Incarnation, JobId, ShardIndex};
@@ -18,13 +19,14 @@ use crate::ids::{Generation, Incarnation, JobId, ShardIndex};
 pub(super) const SHARD_LOST: &str = "E220";
 
 /// Jobs in the order they were submitted, and the workers they share. A worker serves one job at a time, so that
-/// barriers of two jobs can never wait for each other.
+/// barriers of two jobs can never wait for each other; a process that serves several is several workers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Core {
     pub(super) shards: u32,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) workers: BTreeMap<Incarnation, WorkerInfo>,
-    /// Those of them that serve no job.
+    pub(super) training_slots: TrainingSlots,
+    /// Workers that serve no job.
     pub(super) idle: BTreeSet<Incarnation>,
     /// Deleted since the last commits were taken.
     pub(super) deleted: Vec<JobId>,
@@ -300,6 +302,12 @@ impl Core {
         job.take_commit(now_us)
     }
 
+    /// Whether there is a job of this name, of either kind, that is not over.
+    pub fn is_live(&self, id: &JobId) -> bool {
+        let trains = self.jobs.get(id).is_some_and(|job| !job.state.phase.is_over());
+        trains || self.task_jobs.get(id).is_some_and(|job| !job.phase().is_over())
+    }
+
     /// One job.
     pub fn job(&self, id: &JobId) -> Option<&Job> {
         self.jobs.get(id)
@@ -314,7 +322,7 @@ impl Core {
                 let about = job.members[&worker].about.clone();
                 // It registered with an earlier engine, and has room for general tasks beside this job.
                 self.fleet.worker_joined(worker, &about);
-                self.workers.insert(worker, about);
+                self.add_worker(worker, about);
                 self.idle.remove(&worker);
             }
         }

@@ -128,6 +128,10 @@ impl ChaosCluster {
 
 impl Drop for ChaosCluster {
     fn drop(&mut self) {
+        // What stands still cannot end in order.
+        for pid in self.processes().into_values() {
+            signal(pid, "CONT");
+        }
         for mut worker in self.workers().drain(..).flatten() {
             let _ = worker.kill();
             let _ = worker.wait();

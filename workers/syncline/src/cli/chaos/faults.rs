@@ -105,6 +105,12 @@ pub(super) struct FaultPlan {
 }
 
 impl FaultPlan {
+    /// Whether Redis has all that it has acknowledged: one that is killed may lose what it wrote last, as its `appendfsync
+    /// everysec` says, and the engine writes it again.
+    pub(super) fn spares_redis(&self) -> bool {
+        !self.kill.is_empty() && !self.kill.contains(&ProcessKind::Redis)
+    }
+
     fn draw_pause(&self, draw: &mut impl FnMut(u64) -> u64) -> Duration {
         let twice_us = u64::try_from(2 * self.every.as_micros()).unwrap_or(u64::MAX);
         Duration::from_micros(draw(twice_us.max(1)))

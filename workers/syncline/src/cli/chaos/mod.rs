@@ -139,6 +139,7 @@ async fn chaos(
         training: &training,
         end: Instant::now() + plan.time,
         begun: AtomicU64::default(),
+        is_strict: plan.spares_redis(),
     };
     let faults = cause_faults(&cluster, plan, faults_seed, counts, resume_times);
     let mut checked = std::pin::pin!(rounds.run());

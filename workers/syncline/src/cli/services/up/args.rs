@@ -35,6 +35,9 @@ pub struct UpArgs {
     /// in proportion. 0: each lasts as long as it computes, times the slowdown [default: 10 with --slowdown, else 0]
     #[arg(long, value_name = "MS")]
     step_ms: Option<u64>,
+    /// Jobs that each worker trains for at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    trainings: u32,
     /// What the workers compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0; one for all, or one for each
     #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', default_value = "cpu")]
     device: Vec<Device>,
@@ -73,6 +76,8 @@ pub(crate) struct Plan {
     /// What each worker computes on; as many as there are slowdowns.
     pub devices: Vec<Device>,
     pub step_ms: u64,
+    /// Training slots of each worker.
+    pub trainings: u32,
     /// `None`: as many as before, else two.
     pub shards: Option<u32>,
     /// `None`: as before, else one.
@@ -123,6 +128,7 @@ impl UpArgs {
             slowdowns,
             devices,
             step_ms: self.step_ms.unwrap_or(if emulated { EMULATED_STEP_MS } else { 0 }),
+            trainings: self.trainings,
             shards: self.shards,
             replicas: self.replicas,
             engines: self.engines,

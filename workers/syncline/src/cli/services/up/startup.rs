@@ -1,7 +1,7 @@
 //! Starting everything in order, until every worker is registered.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     ffi::OsString,
     net::{IpAddr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
@@ -205,9 +205,9 @@ async fn missing(cluster: &Cluster, plan: &Plan, shards: u32, progress: &Progres
     if present < shards {
         return format!("{present} of {shards} shards are there");
     }
-    let registered: BTreeSet<u32> = about.worker_pids.into_iter().collect();
+    let slots_of = |pid: u32| about.worker_pids.iter().filter(|registered| **registered == pid).count();
     let ours = progress.pids.iter().filter(|(name, _)| name.starts_with("worker-"));
-    let there = ours.filter(|(_, pid)| registered.contains(pid)).count();
+    let there = ours.filter(|(_, pid)| slots_of(**pid) >= plan.trainings as usize).count();
     match there == plan.slowdowns.len() {
         true => String::new(),
         false => format!("{there} of {} workers are registered", plan.slowdowns.len()),
@@ -330,6 +330,7 @@ impl ChildPrograms<'_> {
                 ("--device", device.to_string()),
                 ("--slowdown", slowdown.to_string()),
                 ("--step-ms", plan.step_ms.to_string()),
+                ("--trainings", plan.trainings.to_string()),
                 ("--transport", plan.transport.to_string()),
                 ("--memory", format!("{memory_bytes}B")),
             ],
