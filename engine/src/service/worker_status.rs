@@ -27,6 +27,10 @@ impl WorkerStatus {
             ("device", self.about.device),
             ("pid", self.about.pid.to_string()),
             ("training_slot", self.about.training_slot.to_string()),
+            (
+                "training_job",
+                self.activity.holding.first().map(|key| key.job.to_string()).unwrap_or_default(),
+            ),
             ("memory_bytes", self.about.capacity.resources.memory_bytes.to_string()),
             ("gpus", self.about.capacity.resources.gpus.to_string()),
             ("holding", holding.to_string()),
@@ -100,7 +104,13 @@ mod tests {
         let (worker, about) = (Incarnation(7), WorkerInfo { pid: 9, ..WorkerInfo::default() });
         let status = WorkerStatus { worker, about, silent_for: Duration::from_millis(1_500), activity };
         let fields = status.fields();
-        for field in [("holding", "3"), ("pid", "9"), ("silent_ms", "1500"), ("blocked_on", "")] {
+        for field in [
+            ("holding", "3"),
+            ("pid", "9"),
+            ("silent_ms", "1500"),
+            ("blocked_on", ""),
+            ("training_job", "job"),
+        ] {
             assert!(fields.contains(&(field.0, field.1.to_owned())), "{field:?}: {fields:?}");
         }
     }

@@ -22,6 +22,9 @@ pub struct LiveWorker {
     /// Which of the training slots of its process it is, from 1.
     #[serde(default)]
     pub training_slot: u32,
+    /// The job that it trains for, while it has an iteration or an evaluation of it.
+    #[serde(default)]
+    pub training_job: Option<String>,
     /// Memory that general tasks may take together.
     pub memory_bytes: u64,
     /// GPUs that they may take.

@@ -45,6 +45,8 @@ impl ChaosCluster {
             .map_err(|source| CliError::Path { path: dir.to_owned(), source })?;
         let mut up = this_program().map_err(cannot_start)?;
         up.args(["up", "--listen", "127.0.0.1:0", "--workers", "2", "--shards", "2", "--step-ms", "5"]);
+        // As many as there are graphs at a time: trainings of both share every worker.
+        up.args(["--trainings", "2"]);
         for (flag, value) in [
             ("--engines", u64::from(size.engines)),
             ("--replicas", u64::from(size.replicas)),
