@@ -302,12 +302,6 @@ impl Core {
         job.take_commit(now_us)
     }
 
-    /// Whether there is a job of this name, of either kind, that is not over.
-    pub fn is_live(&self, id: &JobId) -> bool {
-        let trains = self.jobs.get(id).is_some_and(|job| !job.state.phase.is_over());
-        trains || self.task_jobs.get(id).is_some_and(|job| !job.phase().is_over())
-    }
-
     /// One job.
     pub fn job(&self, id: &JobId) -> Option<&Job> {
         self.jobs.get(id)
