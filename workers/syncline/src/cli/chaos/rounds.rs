@@ -103,7 +103,8 @@ impl Rounds<'_> {
         while checked.graphs == 0 || Instant::now() < self.end {
             let number = self.begun.fetch_add(1, Ordering::Relaxed);
             let id = format!("chaos-{number}");
-            let training = Some(self.training).filter(|_| number.is_multiple_of(2));
+            // In pairs, so that graphs that run at the same time train at the same time.
+            let training = Some(self.training).filter(|_| (number / 2).is_multiple_of(2));
             let known = known_graph(&id, self.seed.wrapping_add(number), training);
             let last = std::sync::Mutex::new(String::new());
             let round = timeout(ROUND_LIMIT, self.round(&known, &last)).await;
