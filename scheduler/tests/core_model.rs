@@ -45,6 +45,7 @@ fn misfortunes(policies: &'static [&'static str]) -> impl Strategy<Value = Setti
             seed,
             policy,
             workers,
+            training_slots: 1,
             shards,
             samples,
             epochs,
@@ -60,12 +61,14 @@ fn misfortunes(policies: &'static [&'static str]) -> impl Strategy<Value = Setti
     })
 }
 
-/// Graphs of tasks that train, in clusters where anything may die.
+/// Graphs of tasks that train, several at a time on one process, in clusters where anything may die.
 fn trainings() -> impl Strategy<Value = Settings> {
     let policies = &["asp", "bsp", "elastic-bsp:5", "ssp:3", "local-sgd:5"];
-    (misfortunes(policies), 1u32..4, 0u32..8).prop_map(|(settings, trainings, restarts)| Settings {
+    let drawn = (misfortunes(policies), 1u32..4, 0u32..8, 1u32..4);
+    drawn.prop_map(|(settings, trainings, restarts, training_slots)| Settings {
         samples: settings.samples % 60 + 10,
         trainings,
+        training_slots,
         restarts,
         ..settings
     })
@@ -120,6 +123,15 @@ proptest! {
     fn tasks_that_train_train_once_whatever_dies_between_two_writes(settings in trainings()) {
         run(settings);
     }
+}
+
+#[test]
+fn trainings_share_every_process_and_each_has_one_slot_of_it() {
+    let quiet = Settings { training_slots: 2, trainings: 3, ..Settings::quiet("bsp") };
+    let mut cluster = Cluster::new(quiet);
+    cluster.run_to_end();
+    cluster.check_everything_counted_once();
+    assert_eq!(cluster.most_jobs_of_a_process(), 2);
 }
 
 #[test]

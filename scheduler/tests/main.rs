@@ -17,6 +17,7 @@ mod resources;
 mod simulator;
 mod stepping;
 mod task_model;
+mod training_slots;
 mod training_tasks;
 mod work_in_hand;
 mod zipline_vectors;

@@ -22,6 +22,13 @@ impl EngineAddresses {
         1 + self.others.len()
     }
 
+    /// These and one more.
+    #[must_use]
+    pub fn and(mut self, other: SocketAddr) -> Self {
+        self.others.push(other.to_string());
+        self
+    }
+
     /// In the order in which they were named.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         iter::once(&self.first).chain(&self.others).map(String::as_str)

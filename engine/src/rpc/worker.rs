@@ -17,6 +17,10 @@ pub struct WorkerHello {
     pub name: String,
     pub host: String,
     pub pid: u32,
+    /// Drawn by the process, and the same for all training slots of it; 0: it has no others.
+    pub process: u64,
+    /// Which of the training slots of its process it is, from 1.
+    pub training_slot: u32,
     /// The execution provider that was verified to be in use.
     pub device: String,
     /// Most samples that fit into its memory at once, if the user said so.

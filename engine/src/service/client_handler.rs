@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::{
     blob_gc::collect_blobs,
     context::ServiceContext,
-    worker_status::{WorkerStatus, transports},
+    worker_status::{WorkerStatus, count_processes, transports},
 };
 use crate::{
     rpc::{
@@ -53,7 +53,13 @@ impl ClientHandler {
             None => self.0.read_store(self.0.store.hash("read job", &JobKeys::new(job).job)).await?,
         };
         if fields.is_empty() {
-            return Err(EngineFault::UnknownJob { job: job.clone() });
+            let name = job.clone();
+            return Err(match self.0.query(move |core| core.is_live(&name)).await? {
+                true => {
+                    EngineFault::Store { cause: format!("it has lost job {job}, which is written again") }
+                }
+                false => EngineFault::UnknownJob { job: job.clone() },
+            });
         }
         let problem = match fields.get("state").is_some_and(|state| is_over(state)) {
             true => String::new(),
@@ -320,7 +326,7 @@ impl ClientService for ClientHandler {
             ("shards_present", self.0.shards.all().len().to_string()),
             ("shard_problem", self.0.shard_notes().join("; ")),
             ("store_problem", dispatcher.store_outage.cause().unwrap_or_default()),
-            ("workers", workers.len().to_string()),
+            ("workers", count_processes(&workers).to_string()),
             ("worker_pids", pids.join(" ")),
         ];
         about.extend(told.map(|(name, value)| (name.to_owned(), value)));

@@ -152,7 +152,17 @@ impl DecisionLoop {
         self.retry_write("list jobs", first, || store.relist_jobs(&self.listed, epoch, now_ms)).await?;
         self.listed_at = Instant::now();
         self.written.values_mut().for_each(LastCommit::forget_summary);
-        Ok(())
+        self.verify_jobs().await
+    }
+
+    /// Lets Redis show that it has what it has acknowledged of each job that goes on: a commit without any change is refused
+    /// where it follows on something that is lost. A job that waits for hours, for workers say, would else be missed by the next
+    /// engine.
+    async fn verify_jobs(&mut self) -> Result<(), LoopEnd> {
+        let live: Vec<JobId> = self.listed.iter().filter(|job| self.core.is_live(job)).cloned().collect();
+        let nothing = Commit::default();
+        let commits: Vec<(&JobId, &Commit)> = live.iter().map(|job| (job, &nothing)).collect();
+        self.commit_all(&commits).await
     }
 
     /// Lets the core handle one input.

@@ -100,8 +100,10 @@ impl WorkerService for WorkerHandler {
         let dispatcher = self.context.dispatcher()?;
         dispatcher.check_writable()?;
         let incarnation = self.context.store.next_incarnation().await.map_err(store_fault)?;
-        let WorkerHello { name, host, pid, device, max_batch, trains, capacity } = hello;
-        let about = WorkerInfo { name, host, device, pid, max_batch, trains, capacity };
+        let WorkerHello { name, host, pid, process, training_slot, device, max_batch, trains, capacity } =
+            hello;
+        let about =
+            WorkerInfo { name, host, device, pid, process, training_slot, max_batch, trains, capacity };
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
         let silence_ms = u64::try_from(self.context.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
         let registered = RegisterReply { epoch: dispatcher.epoch, incarnation, silence_ms };

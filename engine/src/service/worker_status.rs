@@ -1,6 +1,9 @@
 //! A live worker as it is shown to users.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use syncline_scheduler::{core::WorkerInfo, ids::Incarnation};
 
@@ -23,6 +26,11 @@ impl WorkerStatus {
             ("host", self.about.host),
             ("device", self.about.device),
             ("pid", self.about.pid.to_string()),
+            ("training_slot", self.about.training_slot.to_string()),
+            (
+                "training_job",
+                self.activity.holding.first().map(|key| key.job.to_string()).unwrap_or_default(),
+            ),
             ("memory_bytes", self.about.capacity.resources.memory_bytes.to_string()),
             ("gpus", self.about.capacity.resources.gpus.to_string()),
             ("holding", holding.to_string()),
@@ -33,6 +41,13 @@ impl WorkerStatus {
             ("silent_ms", self.silent_for.as_millis().to_string()),
         ]
     }
+}
+
+/// How many workers these are, each with all its training slots.
+pub(super) fn count_processes(slots: &[WorkerStatus]) -> usize {
+    let alone = slots.iter().filter(|slot| slot.about.process == 0).count();
+    let processes: BTreeSet<u64> = slots.iter().map(|slot| slot.about.process).filter(|n| *n != 0).collect();
+    alone + processes.len()
 }
 
 /// How the bytes of some workers travel to the shards: in one word if it is the same for all, else whose go how.
@@ -89,7 +104,13 @@ mod tests {
         let (worker, about) = (Incarnation(7), WorkerInfo { pid: 9, ..WorkerInfo::default() });
         let status = WorkerStatus { worker, about, silent_for: Duration::from_millis(1_500), activity };
         let fields = status.fields();
-        for field in [("holding", "3"), ("pid", "9"), ("silent_ms", "1500"), ("blocked_on", "")] {
+        for field in [
+            ("holding", "3"),
+            ("pid", "9"),
+            ("silent_ms", "1500"),
+            ("blocked_on", ""),
+            ("training_job", "job"),
+        ] {
             assert!(fields.contains(&(field.0, field.1.to_owned())), "{field:?}: {fields:?}");
         }
     }

@@ -19,6 +19,12 @@ pub struct LiveWorker {
     pub device: String,
     /// Of its process; 0: not known.
     pub pid: u32,
+    /// Which of the training slots of its process it is, from 1.
+    #[serde(default)]
+    pub training_slot: u32,
+    /// The job that it trains for, while it has an iteration or an evaluation of it.
+    #[serde(default)]
+    pub training_job: Option<String>,
     /// Memory that general tasks may take together.
     pub memory_bytes: u64,
     /// GPUs that they may take.
@@ -72,10 +78,10 @@ pub struct EngineStatus {
     pub shards_present: u32,
     #[serde(default)]
     pub shard_problem: Option<String>,
-    /// Live workers.
+    /// Live workers, each with all its training slots.
     #[serde(default)]
     pub workers: u32,
-    /// Numbers of their processes; 0: not known.
+    /// Numbers of their processes, one for each training slot; 0: not known.
     #[serde(default, deserialize_with = "numbers")]
     pub worker_pids: Vec<u32>,
 }

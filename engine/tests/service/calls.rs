@@ -147,6 +147,33 @@ async fn a_job_and_its_blobs_survive_a_crash_of_the_engine_and_go_when_it_is_del
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_waits_is_written_again_when_redis_has_lost_it_and_is_never_said_to_be_unknown() {
+    let mut rig = Rig::start(1).await;
+    let shard = rig.start_shard().await;
+    rig.announce(shard.clone()).await.unwrap();
+    let job: JobId = "digits".parse().unwrap();
+    let client = rig.client().await;
+    client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let names = JobKeys::new(&job);
+    let _: u64 = store.query("lose", &[&["DEL"], &names.all()[..]].concat()).await.unwrap();
+    let written_again = until(async || match client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap() {
+        Ok(record) => Some(record),
+        Err(fault) => {
+            assert!(matches!(fault, EngineFault::Store { .. }), "{fault}");
+            // It is looked at every ten seconds.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            None
+        }
+    });
+    assert_eq!(written_again.await.job["state"], "queued");
+    rig.crash().await;
+    rig.announce(shard).await.unwrap();
+    let kept = rig.client().await.job(within(TEST_TIMEOUT), job).await.unwrap().unwrap();
+    assert_eq!(kept.job["state"], "queued");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn after_a_crash_a_worker_must_register_again_and_gets_a_higher_number() {
     let mut rig = Rig::start(1).await;
     let before = rig.worker().await.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap();

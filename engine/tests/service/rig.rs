@@ -130,6 +130,8 @@ pub fn hello() -> WorkerHello {
         name: "worker-0".into(),
         host: "here".into(),
         pid: 7,
+        process: 0,
+        training_slot: 1,
         device: "cpu".into(),
         max_batch: None,
         trains: true,

@@ -195,6 +195,12 @@ pub struct WorkerInfo {
     /// Of its process; 0: not known.
     #[serde(default)]
     pub pid: u32,
+    /// Drawn by its process, and the same for all training slots of it; 0: it has no others.
+    #[serde(default, skip_serializing_if = "is_alone")]
+    pub process: u64,
+    /// Which of the training slots of its process it is, from 1.
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    pub training_slot: u32,
     /// Most samples that fit into its memory at once, if it said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_batch: Option<u32>,
@@ -209,12 +215,34 @@ pub struct WorkerInfo {
 impl Default for WorkerInfo {
     fn default() -> Self {
         let (name, host, device) = Default::default();
-        Self { name, host, device, pid: 0, max_batch: None, trains: true, capacity: Capacity::default() }
+        Self {
+            name,
+            host,
+            device,
+            pid: 0,
+            process: 0,
+            training_slot: 1,
+            max_batch: None,
+            trains: true,
+            capacity: Capacity::default(),
+        }
     }
 }
 
 fn yes() -> bool {
     true
+}
+
+fn is_alone(process: &u64) -> bool {
+    *process == 0
+}
+
+fn first() -> u32 {
+    1
+}
+
+fn is_first(slot: &u32) -> bool {
+    *slot == 1
 }
 
 fn is_yes(is: &bool) -> bool {

@@ -157,7 +157,7 @@ impl Job {
     }
 
     /// Workers that take part, in the order of their incarnations.
-    pub(super) fn active(&self) -> impl Iterator<Item = Incarnation> + '_ {
+    pub fn active(&self) -> impl Iterator<Item = Incarnation> + '_ {
         self.members.iter().filter(|(_, m)| m.membership == Membership::Active).map(|(w, _)| *w)
     }
 

@@ -37,6 +37,7 @@ mod submitting;
 mod summary;
 mod superstep;
 mod tasks;
+mod training_slots;
 mod worker_protocol;
 
 pub use checkpoints::Checkpoints;

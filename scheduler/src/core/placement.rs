@@ -1,5 +1,7 @@
 //! Which worker serves which job, and why a job waits for workers.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::{
     effects::Effect,
     inputs::WorkerInfo,
@@ -8,6 +10,7 @@ use super::{
     records::Phase,
     state_machine::Core,
     tasks::TaskJob,
+    training_slots::TrainingSlots,
 };
 use crate::{
     balance::CurveFit,
@@ -27,8 +30,13 @@ impl Core {
 
     /// Takes in a worker, which is idle unless it serves a job already.
     pub(super) fn worker_joined(&mut self, worker: Incarnation, about: WorkerInfo) {
-        self.workers.insert(worker, about);
+        self.add_worker(worker, about);
         self.note_if_idle(worker);
+    }
+
+    pub(super) fn add_worker(&mut self, worker: Incarnation, about: WorkerInfo) {
+        self.training_slots.insert(worker, &about);
+        self.workers.insert(worker, about);
     }
 
     /// A worker came, or its job has done with it.
@@ -40,7 +48,9 @@ impl Core {
 
     /// Forgets a worker.
     pub(super) fn forget_worker(&mut self, worker: Incarnation) {
-        self.workers.remove(&worker);
+        if let Some(about) = self.workers.remove(&worker) {
+            self.training_slots.remove(worker, &about);
+        }
         self.idle.remove(&worker);
     }
 
@@ -49,8 +59,8 @@ impl Core {
         self.idle = self.workers.keys().copied().filter(|w| self.is_idle(*w)).collect();
     }
 
-    /// Gives idle workers to the jobs that want more, oldest job first, and notes what each queued job waits for. Cost
-    /// O(log n) for each worker that is given, and O(n) where a job that waits excludes some.
+    /// Gives idle workers to the jobs that want more, oldest job first, all of its `min_workers` or none to one that has not begun,
+    /// and notes what each queued job waits for. Cost O(n log n) in the idle workers for each job that wants some.
     pub(super) fn assign_workers(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let place = |j: &Job| {
             // Trainings of one graph in the order of its tasks, many of which are ready in the same moment.
@@ -76,8 +86,8 @@ impl Core {
             {
                 continue;
             }
-            let able = |w: &&Incarnation| self.workers.get(w).is_some_and(|about| !job.excludes(about));
-            let able: Vec<Incarnation> = self.idle.iter().filter(able).take(wanted).copied().collect();
+            let mut able = job.idle_workers(&self.workers, &self.idle, &self.training_slots);
+            able.truncate(wanted);
             if queued && able.len() < least {
                 continue;
             }
@@ -130,6 +140,8 @@ impl Core {
         };
         if excluded > 0 {
             text.push_str(&format!(", {excluded} cannot run it ({})", job.exclusions()));
+        } else if self.idle.len() >= least as usize {
+            text.push_str(", and a job takes one slot of each worker");
         }
         Some(text)
     }
@@ -143,7 +155,12 @@ impl Core {
             (0, others) => return format!("none of the {others} that are there trains"),
             _ => {}
         }
-        let mut text = format!("of {all} that are there {idle} are idle");
+        let alone = self.workers.values().filter(|about| about.trains && about.process == 0).count();
+        let processes = alone + self.training_slots.process_count();
+        let mut text = match processes == all {
+            true => format!("of {all} that are there {idle} are idle"),
+            false => format!("of {processes} that are there with {all} training slots {idle} slots are idle"),
+        };
         if all > idle {
             let has_some = |job: &&Job| {
                 let serves = |(w, m): (&Incarnation, &Member)| !m.is_gone() && self.workers.contains_key(w);
@@ -158,6 +175,25 @@ impl Core {
 }
 
 impl Job {
+    /// Idle workers that may join, those of processes that train least first, and one of each process.
+    fn idle_workers(
+        &self,
+        workers: &BTreeMap<Incarnation, WorkerInfo>,
+        idle: &BTreeSet<Incarnation>,
+        slots: &TrainingSlots,
+    ) -> Vec<Incarnation> {
+        let about = |worker: &Incarnation| Some((*worker, workers.get(worker)?));
+        let joinable = idle.iter().filter_map(about).filter(|(_, about)| !self.excludes(about));
+        let mut joinable: Vec<_> = joinable
+            .map(|(worker, about)| (slots.training(worker, about, idle), worker, about.process))
+            .collect();
+        joinable.sort_unstable();
+        let mut processes: BTreeSet<u64> =
+            self.active().map(|worker| self.members[&worker].about.process).collect();
+        joinable.retain(|(_, _, process)| *process == 0 || processes.insert(*process));
+        joinable.into_iter().map(|(_, worker, _)| worker).collect()
+    }
+
     /// Notes in words what the job waits for.
     pub(super) fn wait_for(&mut self, waits: Option<String>) {
         if self.state.waiting_for != waits {

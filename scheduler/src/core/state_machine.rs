@@ -10,6 +10,7 @@ use super::{
     records::Phase,
     shard_protocol::HeldJob,
     tasks::{TaskAssigner, TaskJob},
+    training_slots::TrainingSlots,
     worker_protocol::TaskReport,
 };
 use crate::ids::{Generation, Incarnation, JobId, ShardIndex};
@@ -18,13 +19,14 @@ use crate::ids::{Generation, Incarnation, JobId, ShardIndex};
 pub(super) const SHARD_LOST: &str = "E220";
 
 /// Jobs in the order they were submitted, and the workers they share. A worker serves one job at a time, so that
-/// barriers of two jobs can never wait for each other.
+/// barriers of two jobs can never wait for each other; a process that serves several is several workers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Core {
     pub(super) shards: u32,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) workers: BTreeMap<Incarnation, WorkerInfo>,
-    /// Those of them that serve no job.
+    pub(super) training_slots: TrainingSlots,
+    /// Workers that serve no job.
     pub(super) idle: BTreeSet<Incarnation>,
     /// Deleted since the last commits were taken.
     pub(super) deleted: Vec<JobId>,
@@ -314,7 +316,7 @@ impl Core {
                 let about = job.members[&worker].about.clone();
                 // It registered with an earlier engine, and has room for general tasks beside this job.
                 self.fleet.worker_joined(worker, &about);
-                self.workers.insert(worker, about);
+                self.add_worker(worker, about);
                 self.idle.remove(&worker);
             }
         }

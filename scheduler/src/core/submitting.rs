@@ -16,6 +16,12 @@ pub(super) fn is_same_job(there: &Phase, has_same_nonce: bool, replace: bool) ->
 }
 
 impl Core {
+    /// Whether there is a job of this name, of either kind, that is not over.
+    pub fn is_live(&self, id: &JobId) -> bool {
+        let trains = self.jobs.get(id).is_some_and(|job| !job.state.phase.is_over());
+        trains || self.task_jobs.get(id).is_some_and(|job| !job.phase().is_over())
+    }
+
     /// Takes a job in. The same one again changes nothing.
     pub(super) fn submit(
         &mut self,

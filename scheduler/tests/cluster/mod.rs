@@ -2,6 +2,7 @@
 
 mod actors;
 mod settings;
+mod slots;
 mod store;
 pub mod stored;
 
@@ -11,7 +12,7 @@ use actors::{Started, Worker};
 pub use settings::Settings;
 use store::Store;
 use syncline_scheduler::{
-    core::{Core, Effect, HeldJob, Input, Job, StoredJob, TaskJob, WorkerInfo},
+    core::{Core, Effect, HeldJob, Input, Job, StoredJob, TaskJob},
     ids::{Incarnation, JobId, ShardIndex},
     samples::splitmix64,
     sim::ParameterServerModel,
@@ -32,6 +33,7 @@ pub struct Cluster {
     effects: Vec<Effect>,
     next_worker: u64,
     max_lead: u64,
+    most_jobs: usize,
 }
 
 impl Cluster {
@@ -51,6 +53,7 @@ impl Cluster {
             effects: Vec::new(),
             next_worker: 0,
             max_lead: 0,
+            most_jobs: 0,
         };
         for _ in 0..settings.workers {
             cluster.join();
@@ -83,7 +86,7 @@ impl Cluster {
         let worker = Incarnation(self.next_worker);
         let interval_us = 500 + self.random(3000) as u64;
         self.workers.insert(worker, Worker::new(worker, interval_us));
-        self.inputs.push(Input::WorkerJoined { worker, about: WorkerInfo::default() });
+        self.inputs.push(Input::WorkerJoined { worker, about: self.settings.about(worker) });
     }
 
     /// Random micro-steps until the job is over. Panics when nothing can move, or never seems to end.
@@ -127,10 +130,15 @@ impl Cluster {
                 self.settings.deaths -= 1;
                 let at = self.random(self.workers.len());
                 let victim = *self.workers.keys().nth(at).unwrap();
-                self.workers.remove(&victim);
-                // Its registration cannot arrive after its end.
-                self.inputs.retain(|i| !matches!(i, Input::WorkerJoined { worker, .. } if *worker == victim));
-                self.inputs.push(Input::WorkerGone { worker: victim, reason: "killed".into() });
+                self.lose(victim);
+                if self.random(2) == 0 {
+                    // Its whole process has died.
+                    let process = |worker: &Incarnation| self.settings.about(*worker).process;
+                    let is_peer =
+                        |worker: &&Incarnation| process(worker) != 0 && process(worker) == process(&victim);
+                    let peers: Vec<Incarnation> = self.workers.keys().filter(is_peer).copied().collect();
+                    peers.into_iter().for_each(|peer| self.lose(peer));
+                }
             }
             1 if self.settings.joins > 0 => {
                 self.settings.joins -= 1;
@@ -143,6 +151,13 @@ impl Cluster {
             3 if self.settings.crashes > 0 && !self.stores.is_empty() => self.crash(),
             _ => {}
         }
+    }
+
+    fn lose(&mut self, victim: Incarnation) {
+        self.workers.remove(&victim);
+        // Its registration cannot arrive after its end.
+        self.inputs.retain(|i| !matches!(i, Input::WorkerJoined { worker, .. } if *worker == victim));
+        self.inputs.push(Input::WorkerGone { worker: victim, reason: "killed".into() });
     }
 
     /// A shard is killed, and comes back with what is on its disk, as far as the job outlives that.
@@ -184,7 +199,7 @@ impl Cluster {
             if known.contains(worker) {
                 w.resend_reports();
             } else {
-                inputs.push(Input::WorkerJoined { worker: *worker, about: WorkerInfo::default() });
+                inputs.push(Input::WorkerJoined { worker: *worker, about: self.settings.about(*worker) });
             }
         }
         self.inputs.extend(inputs);
@@ -301,6 +316,7 @@ impl Cluster {
                 }
                 self.check_loaded(&job);
             }
+            self.check_slots();
             self.effects.extend(effects);
         }
     }

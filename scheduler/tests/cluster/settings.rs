@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 
 use syncline_scheduler::{
-    core::{GraphSubmission, Input, Submission},
-    ids::JobId,
+    core::{GraphSubmission, Input, Submission, WorkerInfo},
+    ids::{Incarnation, JobId},
     sim,
     spec::{CheckpointSpec, JobSpec, Node, NodeKind, TrainSpec},
     tasks::{
@@ -18,6 +18,8 @@ pub struct Settings {
     pub seed: u64,
     pub policy: &'static str,
     pub workers: u32,
+    /// Of so many workers each, the ones that follow each other, one process consists.
+    pub training_slots: u32,
     pub shards: u32,
     pub samples: u64,
     pub epochs: u32,
@@ -34,11 +36,20 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// What a worker says of itself.
+    pub fn about(&self, worker: Incarnation) -> WorkerInfo {
+        let slots = u64::from(self.training_slots);
+        let (process, slot) = ((worker.0 - 1) / slots, (worker.0 - 1) % slots);
+        let process = if slots > 1 { process + 1 } else { 0 };
+        WorkerInfo { process, training_slot: slot as u32 + 1, ..WorkerInfo::default() }
+    }
+
     pub fn quiet(policy: &'static str) -> Self {
         Self {
             seed: 1,
             policy,
             workers: 4,
+            training_slots: 1,
             shards: 2,
             samples: 100,
             epochs: 2,
@@ -87,7 +98,7 @@ pub fn spec(s: &Settings) -> JobSpec {
     let train = TrainSpec {
         epochs: s.epochs,
         drop_last: s.drop_last,
-        min_workers: if s.deaths == 0 { s.workers } else { 1 },
+        min_workers: if s.deaths == 0 { s.workers.div_ceil(s.training_slots) } else { 1 },
         ahead: s.ahead,
         checkpoint: (s.crashes > 0).then_some(CheckpointSpec {
             every_epochs: NonZeroU32::new(1),

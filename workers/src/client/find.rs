@@ -68,6 +68,9 @@ impl FindError {
 pub struct RunningCluster {
     pub pid: u32,
     pub engine: SocketAddr,
+    /// Of the two, either may lead.
+    #[serde(default)]
+    pub second_engine: Option<SocketAddr>,
     pub token_file: PathBuf,
     /// Without user name and password.
     pub redis: String,
@@ -89,6 +92,12 @@ fn one() -> u32 {
 }
 
 impl RunningCluster {
+    /// Where engines are, of which one leads.
+    pub fn engines(&self) -> EngineAddresses {
+        let first = EngineAddresses::from(self.engine);
+        self.second_engine.into_iter().fold(first, EngineAddresses::and)
+    }
+
     /// The address of Redis for programs, with its password. `None`: it is not written down anywhere.
     pub fn redis_url(&self) -> Option<String> {
         match &self.redis_password_file {
@@ -168,7 +177,7 @@ impl Cluster {
                 let running = RunningCluster::load(&dir)
                     .map_err(|source| FindError::Path { path: file.clone(), source })?
                     .ok_or(FindError::NoCluster { path: file })?;
-                (running.engine.into(), path.map_or(running.token_file, Path::to_owned))
+                (running.engines(), path.map_or(running.token_file, Path::to_owned))
             }
         };
         Ok(Self { engines, token: load_token(&token_path)? })

@@ -40,12 +40,14 @@ pub struct LocalOptions {
     pub state_dir: Option<PathBuf>,
     /// What every worker computes on.
     pub device: Device,
+    /// Jobs that every worker trains for at the same time.
+    pub trainings: u32,
 }
 
 impl Default for LocalOptions {
     fn default() -> Self {
         let (redis, state_dir, device) = (None, None, Device::Cpu);
-        Self { workers: vec![Throttle::default(); 4], shards: 2, redis, state_dir, device }
+        Self { workers: vec![Throttle::default(); 4], shards: 2, redis, state_dir, device, trainings: 1 }
     }
 }
 
@@ -83,6 +85,7 @@ pub struct LocalCluster {
     token: Token,
     runtime: Runtime,
     device: Device,
+    trainings: u32,
     state_dir: PathBuf,
     /// Removed last.
     _temporary: Option<TempDir>,
@@ -99,7 +102,7 @@ impl LocalCluster {
         options: LocalOptions,
         say: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Self, LocalError> {
-        let LocalOptions { workers, shards: count, redis, state_dir, device } = options;
+        let LocalOptions { workers, shards: count, redis, state_dir, device, trainings } = options;
         let (state_dir, temporary) = make_state_dir(state_dir)?;
         let token_path = token_file(&state_dir);
         let token = Token::load_or_create(&token_path).map_err(state_error(&token_path))?;
@@ -117,6 +120,7 @@ impl LocalCluster {
             token,
             runtime,
             device,
+            trainings,
             state_dir,
             _temporary: temporary,
         };
@@ -133,6 +137,7 @@ impl LocalCluster {
             name: format!("worker-{index}"),
             exec: ExecOptions { device: self.device, ..ExecOptions::default() },
             throttle,
+            trainings: self.trainings,
             ..WorkerOptions::new(self.cluster(), self.runtime.clone())
         };
         let (stop, stopped) = watch::channel(false);

@@ -37,6 +37,7 @@ use super::{
     models::Models,
     report::Finished,
     session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Link, RETRY_DELAY, Session, away},
+    training_slots::TrainingSlot,
 };
 use crate::{
     client::Client,
@@ -50,29 +51,37 @@ const CALLS_STOP_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time for a step after the engine has dropped us: long steps are worth waiting for, because we go on afterwards.
 const DROP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Works until `stop` becomes true. Returns early only if the engine turns this worker away for good.
-pub async fn run(options: WorkerOptions, mut stop: watch::Receiver<bool>) -> Result<(), WorkerError> {
+/// Works as one training slot until `stop` becomes true. Returns early only if the engine turns this worker away for good.
+pub(super) async fn run_slot(
+    options: WorkerOptions,
+    slot: TrainingSlot,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), WorkerError> {
     let open = |transport| WorkerServiceClient::new(tarpc::client::Config::default(), transport).spawn();
     let link = Link::new(options.engine.clone(), Role::Worker, options.token.clone(), open);
-    let models = options.runtime.as_ref().map(|runtime| Models::new(runtime.clone(), options.exec.clone()));
+    let runtime = options.runtime.as_ref().filter(|_| slot.has_general_tasks());
+    let models = runtime.map(|runtime| Models::new(runtime.clone(), options.exec.clone()));
     while !*stop.borrow() {
         let registered = tokio::select! {
-            registered = register(&options, &link) => registered?,
+            registered = register(&options, slot, &link) => registered?,
             () = stopped(&mut stop) => return Ok(()),
         };
-        run_session(&options, &link, registered, models.as_ref(), &mut stop).await?;
+        run_session(&options, slot, &link, registered, models.as_ref(), &mut stop).await?;
     }
     Ok(())
 }
 
 /// Returns when the worker is told to stop.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
     // A sender that is gone tells it as well.
     let _ = stop.wait_for(|s| *s).await;
 }
 
 /// What the worker offers to general tasks.
-fn capacity(options: &WorkerOptions) -> Capacity {
+fn capacity(options: &WorkerOptions, slot: TrainingSlot) -> Capacity {
+    if !slot.has_general_tasks() {
+        return Capacity::default();
+    }
     let mut functions = options.registry.ids();
     functions.extend(options.runtime.is_some().then(|| RUN_MODEL.id()));
     match functions.is_empty() {
@@ -91,15 +100,21 @@ fn gpus(options: &WorkerOptions) -> u32 {
     u32::from(options.runtime.is_some() && options.exec.device != Device::Cpu)
 }
 
-async fn register(options: &WorkerOptions, link: &Link) -> Result<RegisterReply, WorkerError> {
+async fn register(
+    options: &WorkerOptions,
+    slot: TrainingSlot,
+    link: &Link,
+) -> Result<RegisterReply, WorkerError> {
     let hello = WorkerHello {
         name: options.name.clone(),
         host: hostname().unwrap_or_else(|| "?".into()),
         pid: std::process::id(),
+        process: slot.process,
+        training_slot: slot.number,
         device: options.exec.device.to_string(),
         max_batch: options.max_batch,
         trains: options.runtime.is_some(),
-        capacity: capacity(options),
+        capacity: capacity(options, slot),
     };
     let mut outage = OutageLogger::default();
     loop {
@@ -131,15 +146,16 @@ struct ExecutorChannels {
 /// One session under one incarnation: ends when the worker is dropped or told to stop.
 async fn run_session(
     options: &WorkerOptions,
+    slot: TrainingSlot,
     link: &Link,
     registered: RegisterReply,
     models: Option<&Models>,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), WorkerError> {
     let incarnation = registered.incarnation;
-    info!(worker = %incarnation, name = options.name, "registered");
+    info!(worker = %incarnation, name = options.name, slot = slot.number, "registered");
     let shared = Arc::<Shared>::default();
-    let pool = start_pool(options, &shared, models)?;
+    let pool = if slot.has_general_tasks() { start_pool(options, &shared, models)? } else { None };
     let session = Arc::new(Session::new(link.clone(), &registered, shared, pool));
     let (assignments, tasks) = mpsc::channel();
     let (finish, finished) = async_mpsc::unbounded_channel();

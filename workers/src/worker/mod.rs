@@ -3,7 +3,7 @@
 //! With ONNX Runtime it trains, one iteration after the other, and runs ONNX models as general tasks. It runs general tasks,
 //! those of its functions as well, as many at a time as it has slots. The control side is async and small; the executor is one thread that owns the ONNX sessions and the tensor
 //! connections and never waits for the engine while it has a task in hand. A worker that was dropped starts a new session
-//! under a new incarnation.
+//! under a new incarnation. One that trains for several jobs at a time has all of this once for each.
 
 mod batch_mean;
 mod calls;
@@ -31,10 +31,11 @@ mod task_timer;
 #[cfg(test)]
 mod tests;
 mod throttle;
+mod training_slots;
 
-pub use control::run;
 pub use error::WorkerError;
 pub use machine_memory::machine_memory_bytes;
 pub use options::{WorkerOptions, load_runtime};
 pub use program::{Worker, WorkerBuilder};
 pub use throttle::Throttle;
+pub use training_slots::run;

@@ -23,6 +23,8 @@ pub struct WorkerOptions {
     pub exec: ExecOptions,
     /// Whether each of several threads trains on its own part of a batch. Of no effect on a GPU and with one thread.
     pub split_batch: bool,
+    /// Jobs that it trains for at the same time, each with what `exec` says for itself; at least 1.
+    pub trainings: u32,
     pub throttle: Throttle,
     /// How parameters and gradients travel between this worker and the shards.
     pub transport: TransportChoice,
@@ -54,6 +56,7 @@ impl WorkerOptions {
             runtime: None,
             exec: ExecOptions::default(),
             split_batch: false,
+            trainings: 1,
             throttle: Throttle::default(),
             transport: TransportChoice::Auto,
             max_batch: None,

@@ -58,7 +58,7 @@ impl Core {
     /// Slots of a worker that tasks can run in.
     fn task_slots(&self, worker: Incarnation) -> u32 {
         let Some(about) = self.workers.get(&worker) else { return 0 };
-        about.capacity.slots.saturating_sub(u32::from(self.trains(worker, about)))
+        about.capacity.slots.saturating_sub(self.training(worker, about))
     }
 
     /// What one of the idle workers could begin of what a worker has, if that is more than it can run.
@@ -93,7 +93,7 @@ impl Core {
         let (class, each) = (&job.class(class).class, job.resources_of(class));
         idle.iter().any(|worker| {
             self.workers.get(worker).is_some_and(|about| {
-                let free = self.fleet.free(*worker, offered(about, self.trains(*worker, about)));
+                let free = self.fleet.free(*worker, offered(about, self.training(*worker, about)));
                 about.capacity.can_run(class) && (each.is_none() || free.fits(each) > 0)
             })
         })

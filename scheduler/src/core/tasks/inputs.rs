@@ -208,10 +208,10 @@ impl Core {
 
     /// Gives ready tasks to workers that have room.
     pub(in crate::core) fn lease_tasks(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        let Self { fleet, task_jobs, workers, idle, changed_tasks, .. } = self;
-        let trains = |worker: Incarnation, about: &WorkerInfo| about.trains && !idle.contains(&worker);
+        let Self { fleet, task_jobs, workers, training_slots, idle, changed_tasks, .. } = self;
+        let training = |worker: Incarnation, about: &WorkerInfo| training_slots.training(worker, about, idle);
         let mut matching =
-            Matching { jobs: task_jobs, workers, trains: &trains, now_us, touched: BTreeSet::new() };
+            Matching { jobs: task_jobs, workers, training: &training, now_us, touched: BTreeSet::new() };
         fleet.place(&mut matching, effects);
         let mut touched = matching.touched;
         let too_large_to_send =
@@ -234,8 +234,8 @@ impl Core {
     pub fn restore_tasks(&mut self, mut job: TaskJob) -> Vec<Effect> {
         let mut effects = Vec::new();
         for (&worker, tasks) in &job.leases {
-            if let Some(about) = job.workers.get(&worker) {
-                self.workers.entry(worker).or_insert_with(|| about.clone());
+            if let Some(about) = job.workers.get(&worker).filter(|_| !self.workers.contains_key(&worker)) {
+                self.add_worker(worker, about.clone());
             }
             self.fleet.restore(worker, &job, tasks);
             effects.push(Effect::Orders { worker, orders: job.orders_of(worker) });

@@ -166,8 +166,8 @@ impl TaskAssigner {
 pub(super) struct Matching<'a> {
     pub jobs: &'a mut BTreeMap<JobId, TaskJob>,
     pub workers: &'a BTreeMap<Incarnation, WorkerInfo>,
-    /// Workers that train: one slot of each is taken.
-    pub trains: &'a dyn Fn(Incarnation, &WorkerInfo) -> bool,
+    /// Slots of a worker that trainings have.
+    pub training: &'a dyn Fn(Incarnation, &WorkerInfo) -> u32,
     pub now_us: u64,
     /// Jobs that have changed.
     pub touched: BTreeSet<JobId>,
@@ -203,9 +203,9 @@ impl TaskAssigner {
     }
 
     fn fill(&mut self, worker: Incarnation, about: &WorkerInfo, matching: &mut Matching<'_>) -> Vec<Order> {
-        let trains = (matching.trains)(worker, about);
-        let slots = about.capacity.slots.saturating_sub(u32::from(trains));
-        let offered = offered(about, trains);
+        let training = (matching.training)(worker, about);
+        let slots = about.capacity.slots.saturating_sub(training);
+        let offered = offered(about, training);
         let jobs = &mut *matching.jobs;
         let now_us = matching.now_us;
         let others = self.loads.len().max(1) as u32;
@@ -251,10 +251,10 @@ impl TaskAssigner {
     }
 }
 
-/// What a worker offers to tasks right now: a training has its GPUs.
-pub(super) fn offered(about: &WorkerInfo, trains: bool) -> Resources {
+/// What a worker offers to tasks while so many of its slots train: these have its GPUs.
+pub(super) fn offered(about: &WorkerInfo, training: u32) -> Resources {
     let offered = about.capacity.resources;
-    Resources { gpus: if trains { 0 } else { offered.gpus }, ..offered }
+    Resources { gpus: if training > 0 { 0 } else { offered.gpus }, ..offered }
 }
 
 /// One worker that takes tasks.

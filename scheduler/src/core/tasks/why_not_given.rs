@@ -58,7 +58,7 @@ impl Core {
         let named = &able[..able.len().min(NAMED_IN_A_SENTENCE)];
         let asked = &needs.resources;
         let is_short = |(worker, about): &&(Incarnation, &WorkerInfo)| {
-            self.fleet.free(*worker, offered(about, self.trains(*worker, about))).fits(asked) == 0
+            self.fleet.free(*worker, offered(about, self.training(*worker, about))).fits(asked) == 0
         };
         let names = |workers: &[&(Incarnation, &WorkerInfo)]| {
             workers.iter().map(|(worker, _)| self.worker_name(*worker)).collect::<Vec<_>>().join(", ")
@@ -68,15 +68,15 @@ impl Core {
             return format!("all slots of {} are taken", names(&full));
         }
         let has = |(worker, about): &&(Incarnation, &WorkerInfo)| {
-            let trains = self.trains(*worker, about);
-            let free = self.fleet.free(*worker, offered(about, trains));
+            let training = self.training(*worker, about);
+            let free = self.fleet.free(*worker, offered(about, training));
             let free = match (asked.memory_bytes > 0, asked.gpus > 0) {
                 (true, true) => free.in_words(asked),
                 (true, false) => MemorySize(free.memory_bytes).to_string(),
                 (false, _) => free.gpus.to_string(),
             };
             let there = about.capacity.resources.in_words(asked);
-            let trains = if trains && asked.gpus > 0 { ", and trains" } else { "" };
+            let trains = if training > 0 && asked.gpus > 0 { ", and trains" } else { "" };
             format!("{} has {there}, {free} of it free{trains}", self.worker_name(*worker))
         };
         let mut each: Vec<String> = short.iter().map(has).collect();
@@ -86,7 +86,8 @@ impl Core {
         format!("it needs {}, {}", asked.in_words(asked), each.join("; "))
     }
 
-    pub(super) fn trains(&self, worker: Incarnation, about: &WorkerInfo) -> bool {
-        about.trains && !self.idle.contains(&worker)
+    /// Slots of a worker that trainings have.
+    pub(super) fn training(&self, worker: Incarnation, about: &WorkerInfo) -> u32 {
+        self.training_slots.training(worker, about, &self.idle)
     }
 }

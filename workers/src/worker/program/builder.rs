@@ -41,6 +41,7 @@ pub struct WorkerBuilder {
     /// The first function that could not be registered.
     refused: Option<RegisteredTwice>,
     slots: Option<u32>,
+    trainings: Option<u32>,
     labels: BTreeMap<String, String>,
     memory_bytes: Option<u64>,
 }
@@ -76,6 +77,12 @@ impl WorkerBuilder {
         self
     }
 
+    /// Jobs that it trains for at the same time, where it trains; without this one. `--trainings` comes first.
+    pub fn trainings(mut self, trainings: u32) -> Self {
+        self.trainings = Some(trainings);
+        self
+    }
+
     /// Memory that tasks may take together, see [`CallOptions::memory`](crate::functions::CallOptions::memory); without this
     /// that of the machine, or what the control group of the process allows. `--memory` comes first.
     pub fn memory(mut self, bytes: u64) -> Self {
@@ -100,6 +107,7 @@ impl WorkerBuilder {
         }
         let mut options = WorkerOptions::for_calls(cluster, self.registry);
         options.slots = self.slots.unwrap_or(options.slots);
+        options.trainings = self.trainings.unwrap_or(options.trainings);
         options.labels = self.labels;
         options.memory_bytes = self.memory_bytes.unwrap_or(options.memory_bytes);
         Ok(options)

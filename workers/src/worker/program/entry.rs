@@ -61,6 +61,7 @@ fn work(builder: WorkerBuilder, flags: Flags) -> Result<(), Failure> {
     options.transport = flags.transport().map_err(|wrong| usage(wrong, "--help lists the options"))?;
     options.name = flags.name.unwrap_or(options.name);
     options.slots = flags.slots.unwrap_or(options.slots);
+    options.trainings = flags.trainings.unwrap_or(options.trainings);
     options.memory_bytes = flags.memory.map_or(options.memory_bytes, |memory| memory.0);
     options.labels.extend(flags.labels);
     // One thread talks; the functions have theirs.

@@ -20,6 +20,8 @@ Options:
                       [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
   --name NAME         Name for people [default: worker-PROCESS]
   --slots N           Tasks that run at the same time [default: the number of cores, or what the program says]
+  --trainings N       Jobs that it trains for at the same time, where it has a --device; each takes one of the slots
+                      [default: 1, or what the program says]
   --memory SIZE       Memory that tasks may take together, such as 4GiB [default: that of the machine, or what its
                       control group allows]
   --label NAME=VALUE  Something that tasks may ask for; may be given several times
@@ -36,6 +38,7 @@ pub(super) struct Flags {
     state_dir: Option<PathBuf>,
     pub name: Option<String>,
     pub slots: Option<u32>,
+    pub trainings: Option<u32>,
     pub labels: Vec<(String, String)>,
     pub memory: Option<MemorySize>,
     pub device: Option<Device>,
@@ -58,8 +61,8 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, 
         match flag {
             "--help" | "-h" if inline.is_none() => flags.help = true,
             "--exit-with-parent" if inline.is_none() => flags.exit_with_parent = true,
-            "--engine" | "--token-file" | "--state-dir" | "--name" | "--slots" | "--label" | "--memory"
-            | "--device" | "--transport" => {
+            "--engine" | "--token-file" | "--state-dir" | "--name" | "--slots" | "--trainings"
+            | "--label" | "--memory" | "--device" | "--transport" => {
                 let value = inline.or_else(|| words.next()).ok_or_else(|| format!("{flag} needs a value"))?;
                 flags.set(flag, value)?;
             }
@@ -89,10 +92,8 @@ impl Flags {
             "--transport" => self.transport = Some(parsed(&text)?),
             "--memory" => self.memory = Some(parsed(&text)?),
             "--name" => self.name = Some(text),
-            "--slots" => match text.parse() {
-                Ok(slots) if slots > 0 => self.slots = Some(slots),
-                _ => return Err(format!("--slots takes a number from 1, not `{text}`")),
-            },
+            "--slots" => self.slots = Some(from_one(flag, &text)?),
+            "--trainings" => self.trainings = Some(from_one(flag, &text)?),
             _ => match text.split_once('=') {
                 Some((name, value)) if !name.is_empty() => self.labels.push((name.into(), value.into())),
                 _ => return Err(format!("--label takes NAME=VALUE, not `{text}`")),
@@ -125,6 +126,11 @@ impl Flags {
     }
 }
 
+fn from_one(flag: &str, text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("{flag} takes a number from 1, not `{text}`"))
+}
+
 fn parsed<T: std::str::FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: T::Err| error.to_string())
 }
@@ -141,7 +147,7 @@ mod tests {
 
     #[test]
     fn every_flag_is_read() {
-        let line = "--engine 127.0.0.1:7,127.0.0.1:8 --token-file t --state-dir=s --name n --slots 3 --label zone=a \
+        let line = "--engine 127.0.0.1:7,127.0.0.1:8 --token-file t --state-dir=s --name n --slots 3 --trainings 2 --label zone=a \
                     --label=b=c=d --memory 1.5GiB --device cuda:1 --transport unix --exit-with-parent";
         let want = Flags {
             engine: Some("127.0.0.1:7,127.0.0.1:8".parse().unwrap()),
@@ -149,6 +155,7 @@ mod tests {
             state_dir: Some("s".into()),
             name: Some("n".into()),
             slots: Some(3),
+            trainings: Some(2),
             labels: vec![("zone".into(), "a".into()), ("b".into(), "c=d".into())],
             memory: Some(MemorySize(3 << 29)),
             device: Some(Device::Cuda(1)),

@@ -10,10 +10,22 @@ fn random_graphs_and_trainings_are_as_they_have_to_be_while_processes_are_killed
     let place = dir.path().join("state");
     let run = syncline(&["chaos", "--minutes", "0.1", "--seed", "7", "--state-dir", place.to_str().unwrap()]);
     let run = run.ok();
-    let (first, second) = run.out.trim().split_once('\n').unwrap();
+    let lines: Vec<&str> = run.out.lines().collect();
+    let [first, second, third] = lines[..] else { panic!("{run:#?}") };
     assert!(first.starts_with("seed 7: ") && first.ends_with(" trainings are as they have to be"), "{first}");
     assert!(second.starts_with("accidents: "), "{second}");
+    assert!(third.starts_with("engines killed: "), "{third}");
     assert!(run.err.starts_with("seed 7, state "), "{}", run.err);
+    // What lies there is nobody's to mix with.
+    let again = syncline(&["chaos", "--minutes", "0.1", "--state-dir", place.to_str().unwrap()]);
+    assert!(again.refused(5, "E502").err.contains("not empty"));
+}
+
+#[test]
+fn an_engine_that_is_killed_again_and_again_keeps_what_it_has_acknowledged() {
+    let arguments = "chaos --minutes 0.08 --seed 3 --engines 1 --replicas 1 --kill engine --every 200ms";
+    let run = syncline(&arguments.split(' ').collect::<Vec<_>>()).ok();
+    assert!(run.out.contains(" are as they have to be\naccidents: kill engine "), "{run:#?}");
 }
 
 #[test]

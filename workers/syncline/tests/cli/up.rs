@@ -139,17 +139,21 @@ fn sigterm_stops_every_process() {
 #[test]
 fn nothing_outlives_a_killed_one_and_its_successor_takes_the_same_ports() {
     let dir = folder();
-    let mut first = Up::start(&dir, SMALL);
+    let mut first = Up::start(&dir, &[SMALL, &["--engines", "2"]].concat());
     let all = processes(dir.path());
+    assert!(all.iter().any(|(name, _)| name == "engine-b"), "{all:?}");
     kill("KILL", first.pid());
     first.wait();
     wait_until("all children have ended", || all.iter().all(|(_, pid)| !runs(*pid)));
 
     let token = fs::read_to_string(dir.path().join("token")).unwrap();
     let second = Up::start(&dir, SMALL);
-    for same in ["engine", "redis", "token_file"] {
+    for same in ["engine", "second_engine", "redis", "token_file"] {
         assert_eq!(first.about[same], second.about[same]);
     }
+    let state_dir = dir.path().to_str().unwrap();
+    let doctor = syncline(&["doctor", "--state-dir", state_dir]).ok();
+    assert!(doctor.out.contains("on standby"), "{doctor:#?}");
     assert_eq!(token, fs::read_to_string(dir.path().join("token")).unwrap());
 }
 

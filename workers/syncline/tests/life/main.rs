@@ -31,4 +31,5 @@ mod replicas;
 mod resume;
 mod stop;
 mod store;
+mod training_slots;
 mod two_engines;

@@ -8,6 +8,7 @@ use std::{
     path::Path,
     process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use syncline_workers::client::{Client, RunningCluster, load_token};
@@ -16,6 +17,16 @@ use crate::cli::{CliError, Failure};
 
 /// Workers with functions.
 const FUNCTION_WORKERS: usize = 2;
+
+/// What is chosen of a cluster.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ClusterSize {
+    pub engines: u32,
+    /// Processes of each shard.
+    pub replicas: u32,
+    /// Before a process that was killed several times within seconds is started again.
+    pub longest_pause: Duration,
+}
 
 /// A running cluster. Dropping it ends everything.
 pub(super) struct ChaosCluster {
@@ -28,12 +39,21 @@ pub(super) struct ChaosCluster {
 
 impl ChaosCluster {
     /// Starts everything in this folder, and waits until it is ready.
-    pub(super) fn start(dir: &Path) -> Result<Self, Failure> {
+    pub(super) fn start(dir: &Path, size: ClusterSize) -> Result<Self, Failure> {
         let cannot_start = |source| CliError::Path { path: "this program".into(), source };
         let logs = fs::File::create(dir.join("up.log"))
             .map_err(|source| CliError::Path { path: dir.to_owned(), source })?;
         let mut up = this_program().map_err(cannot_start)?;
         up.args(["up", "--listen", "127.0.0.1:0", "--workers", "2", "--shards", "2", "--step-ms", "5"]);
+        // As many as there are graphs at a time: trainings of both share every worker.
+        up.args(["--trainings", "2"]);
+        for (flag, value) in [
+            ("--engines", u64::from(size.engines)),
+            ("--replicas", u64::from(size.replicas)),
+            ("--longest-pause-ms", size.longest_pause.as_millis() as u64),
+        ] {
+            up.args([flag, &value.to_string()]);
+        }
         // What happens to the Redis server must not happen to that of anybody else.
         up.env_remove("SYNCLINE_REDIS").env_remove("SYNCLINE_TOKEN_FILE");
         up.args(["--slowdown", "1,2", "--state-dir"]).arg(dir).stdout(Stdio::piped()).stderr(logs);
@@ -49,7 +69,7 @@ impl ChaosCluster {
             let missing = format!("`syncline up` ended, {} says why", dir.join("up.log").display());
             return Err(CliError::NotReady { after_s: 0, missing }.into());
         };
-        let client = Client::new(first.engine, load_token(&first.token_file)?);
+        let client = Client::new(first.engines(), load_token(&first.token_file)?);
         let cluster = Self { client, function_workers: Mutex::default(), first, up };
         for _ in 0..FUNCTION_WORKERS {
             let worker = cluster.start_worker().map_err(cannot_start)?;
@@ -98,7 +118,7 @@ impl ChaosCluster {
 
     fn start_worker(&self) -> std::io::Result<Child> {
         let mut worker = this_program()?;
-        worker.args(["chaos-worker", "--exit-with-parent", "--engine", &self.first.engine.to_string()]);
+        worker.args(["chaos-worker", "--exit-with-parent", "--engine", &self.first.engines().to_string()]);
         worker.arg("--token-file").arg(&self.first.token_file).stderr(Stdio::null());
         worker.stdin(Stdio::piped()).spawn()
     }
@@ -110,6 +130,10 @@ impl ChaosCluster {
 
 impl Drop for ChaosCluster {
     fn drop(&mut self) {
+        // What stands still cannot end in order.
+        for pid in self.processes().into_values() {
+            signal(pid, "CONT");
+        }
         for mut worker in self.workers().drain(..).flatten() {
             let _ = worker.kill();
             let _ = worker.wait();

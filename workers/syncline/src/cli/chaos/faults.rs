@@ -11,11 +11,14 @@ use syncline_engine::store::RedisStore;
 use syncline_scheduler::samples::splitmix64;
 use tokio::{task::JoinSet, time::sleep};
 
-use super::cluster::{ChaosCluster, signal};
+use clap::ValueEnum;
+
+use super::{
+    cluster::{ChaosCluster, signal},
+    resume::ResumeTimes,
+};
 use crate::cli::say;
 
-/// Pause between two accidents, in milliseconds.
-const PAUSE_MS: std::ops::Range<u64> = 50..2_500;
 /// How long a process stands still, in milliseconds. The longest are longer than the silence after which a worker, and the
 /// lease after which an engine, counts as lost.
 const STANDSTILL_MS: std::ops::Range<u64> = 20..7_000;
@@ -72,9 +75,58 @@ fn kind(name: &str) -> &str {
     name.split('-').next().unwrap_or(name)
 }
 
-fn draw_fault(names: &[String], draw: &mut impl FnMut(u64) -> u64) -> Option<Fault> {
-    let name = names.get(draw(names.len().max(1) as u64) as usize)?.clone();
-    Some(match draw(20) {
+/// Kinds of processes, by which they are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ProcessKind {
+    Engine,
+    /// A process of a shard.
+    Ps,
+    /// A worker that trains.
+    Worker,
+    /// A worker with functions.
+    Functions,
+    Redis,
+}
+
+impl ProcessKind {
+    fn has(self, name: &str) -> bool {
+        self.to_possible_value().is_some_and(|value| value.get_name() == kind(name))
+    }
+}
+
+/// Which accidents happen, and how often.
+#[derive(Debug, Clone)]
+pub(super) struct FaultPlan {
+    /// Nothing but kills of these; all accidents if empty.
+    pub kill: Vec<ProcessKind>,
+    /// Between two accidents on average; each pause is drawn between nothing and twice as much.
+    pub every: Duration,
+    pub time: Duration,
+}
+
+impl FaultPlan {
+    /// Whether Redis has all that it has acknowledged: one that is killed may lose what it wrote last, as its `appendfsync
+    /// everysec` says, and the engine writes it again.
+    pub(super) fn spares_redis(&self) -> bool {
+        !self.kill.is_empty() && !self.kill.contains(&ProcessKind::Redis)
+    }
+
+    fn draw_pause(&self, draw: &mut impl FnMut(u64) -> u64) -> Duration {
+        let twice_us = u64::try_from(2 * self.every.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(draw(twice_us.max(1)))
+    }
+
+    fn draw_fault(&self, names: &[String], draw: &mut impl FnMut(u64) -> u64) -> Option<Fault> {
+        let is_meant = |name: &&String| self.kill.is_empty() || self.kill.iter().any(|kind| kind.has(name));
+        let names: Vec<&String> = names.iter().filter(is_meant).collect();
+        let name = (*names.get(draw(names.len().max(1) as u64) as usize)?).clone();
+        Some(if self.kill.is_empty() { any_fault(name, draw) } else { Fault::Kill(name) })
+    }
+}
+
+/// One of all accidents; if it meets a process, then the one of this name.
+fn any_fault(name: String, draw: &mut impl FnMut(u64) -> u64) -> Fault {
+    match draw(20) {
         0 => Fault::FlushScripts,
         1 => Fault::KillConnections,
         2..11 => Fault::Kill(name),
@@ -83,29 +135,30 @@ fn draw_fault(names: &[String], draw: &mut impl FnMut(u64) -> u64) -> Option<Fau
             let longest = STANDSTILL_MS.start + draw(STANDSTILL_MS.end - STANDSTILL_MS.start);
             Fault::Stop(name, Duration::from_millis(STANDSTILL_MS.start + draw(longest)))
         }
-    })
+    }
 }
 
-/// Does one accident after the other until `end`, and returns when everything runs again. An error says that there is no cluster
+/// Does one accident after the other for as long as is planned, and returns when everything runs again. An error says that there is no cluster
 /// any more.
 pub(super) async fn cause_faults(
     cluster: &ChaosCluster,
+    plan: &FaultPlan,
     mut seed: u64,
-    begin: Instant,
-    end: Instant,
-    counts: FaultCounts,
+    counts: &FaultCounts,
+    resume_times: &ResumeTimes,
 ) -> Result<(), String> {
+    let begin = Instant::now();
     let mut draw = |below: u64| splitmix64(&mut seed) % below;
     let mut stopped = JoinSet::new();
-    while Instant::now() < end {
-        sleep(Duration::from_millis(PAUSE_MS.start + draw(PAUSE_MS.end - PAUSE_MS.start))).await;
+    while begin.elapsed() < plan.time {
+        sleep(plan.draw_pause(&mut draw)).await;
         if cluster.has_ended() {
             return Err("`syncline up` has ended, which no accident here asks for".into());
         }
         cluster.restart_workers();
         let processes = cluster.processes();
         let names: Vec<String> = processes.keys().cloned().collect();
-        let Some(fault) = draw_fault(&names, &mut draw) else { continue };
+        let Some(fault) = plan.draw_fault(&names, &mut draw) else { continue };
         let happened = match &fault {
             Fault::Kill(name) => signal(processes[name], "KILL"),
             Fault::Stop(name, time) => {
@@ -121,6 +174,9 @@ pub(super) async fn cause_faults(
             Fault::KillConnections => ask_redis(cluster, &["CLIENT", "KILL", "TYPE", "normal"]).await,
         };
         if happened {
+            if matches!(&fault, Fault::Kill(name) if ProcessKind::Engine.has(name)) {
+                resume_times.engine_killed();
+            }
             say(&format!("{:8.1} s  {fault}", begin.elapsed().as_secs_f64()));
             counts.add(&fault);
         }

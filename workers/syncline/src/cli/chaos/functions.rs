@@ -20,6 +20,8 @@ pub(super) const GROW: Function<(u64, u32, u64), u64> = Function::new("chaos.gro
 pub(super) const LARGE: Function<(u64, u64), Bytes> = Function::new("chaos.large");
 /// A number made of bytes.
 pub(super) const DIGEST: Function<(Bytes,), u64> = Function::new("chaos.digest");
+/// The number of its attempt: what an earlier one gives must not count.
+pub(super) const ATTEMPT: Function<(u64,), u64> = Function::new("chaos.attempt");
 
 /// Most errors of one flaky task.
 pub(super) const MAX_ERRORS: u16 = 2;
@@ -43,6 +45,10 @@ pub(crate) fn run_worker(args: ChaosWorkerArgs) -> Result<(), Failure> {
         })
         .register(FLAKY, flaky)
         .register(GROW, grow)
+        .register(ATTEMPT, |context: &Context, input: u64| {
+            pause(input);
+            u64::from(context.attempt())
+        })
         .register(LARGE, |seed: u64, input: u64| Bytes::from(large(seed, input)))
         .register(DIGEST, |bytes: Bytes| digest(&bytes))
         .slots(2);

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use syncline::{PreparedTraining, Trained, TrainingChanges};
-use syncline_scheduler::samples::splitmix64;
+use syncline_scheduler::{samples::splitmix64, tasks::TaskIndex};
 use syncline_workers::functions::{TaskGraph, TaskHandle};
 
-use super::functions::{DIGEST, FLAKY, GROW, LARGE, MAX_ERRORS, MIX, digest, durable, grown, large, mix};
+use super::functions::{
+    ATTEMPT, DIGEST, FLAKY, GROW, LARGE, MAX_ERRORS, MIX, digest, durable, grown, large, mix,
+};
 
 /// Tasks take the values of those that were added so much earlier, at most.
 const REACH: u64 = 40;
@@ -16,6 +18,8 @@ pub(super) struct KnownGraph {
     pub graph: TaskGraph,
     /// Every call but those that make large values.
     pub expected: Vec<(TaskHandle<u64>, u64)>,
+    /// Calls that give the number of the attempt that was made at them.
+    pub attempts: Vec<(TaskIndex, TaskHandle<u64>)>,
     pub training: Option<TaskHandle<Trained>>,
 }
 
@@ -24,6 +28,7 @@ pub(super) fn known_graph(id: &str, mut seed: u64, training: Option<&PreparedTra
     let mut draw = |below: u64| splitmix64(&mut seed) % below;
     let mut graph = TaskGraph::new(id);
     let mut expected: Vec<(TaskHandle<u64>, u64)> = Vec::new();
+    let mut attempts = Vec::new();
     for number in 0..50 + draw(350) {
         let earlier = |draw: &mut dyn FnMut(u64) -> u64| {
             let back = 1 + draw(number.min(REACH));
@@ -57,10 +62,15 @@ pub(super) fn known_graph(id: &str, mut seed: u64, training: Option<&PreparedTra
                 }
             }
         };
+        if kind % 10 == 0 {
+            let task = TaskIndex(graph.len() as u32);
+            let options = durable().name(format!("a{number}"));
+            attempts.push((task, graph.call_with(&options, ATTEMPT, (added.0,))));
+        }
         expected.push(added);
     }
     let training = training.map(|training| graph.train_with(&durable(), training, TrainingChanges::new()));
-    KnownGraph { graph, expected, training }
+    KnownGraph { graph, expected, attempts, training }
 }
 
 #[cfg(test)]

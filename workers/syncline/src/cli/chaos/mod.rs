@@ -5,11 +5,14 @@ mod cluster;
 mod faults;
 mod functions;
 mod graph;
+mod resume;
 mod rounds;
 mod training;
 
 use std::{
-    path::PathBuf,
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicU64,
     time::{Duration, Instant},
 };
 
@@ -17,10 +20,11 @@ use syncline_scheduler::samples::splitmix64;
 
 use syncline_workers::process::StopSignal;
 
-use cluster::ChaosCluster;
-use faults::{FaultCounts, cause_faults};
+use cluster::{ChaosCluster, ClusterSize};
+use faults::{FaultCounts, FaultPlan, ProcessKind, cause_faults};
 pub(crate) use functions::{ChaosWorkerArgs, run_worker};
-use rounds::{Checked, run_rounds};
+use resume::ResumeTimes;
+use rounds::{Checked, Rounds};
 
 use crate::cli::{CliError, Exit, Failure, block_on, log_as_command, print, say};
 
@@ -32,6 +36,18 @@ pub struct ChaosArgs {
     /// Draws the graphs and the accidents; which accident meets what is up to the machine [default: another each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Engines: with 2 one leads and the other stands by
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=2))]
+    engines: u32,
+    /// Processes of each shard: with 2 one serves and the other follows
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=2))]
+    replicas: u32,
+    /// Nothing but kills, and of these processes alone [default: accidents of every kind]
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
+    kill: Vec<ProcessKind>,
+    /// From one accident to the next on average, such as 500ms
+    #[arg(long, value_name = "TIME", default_value = "1250ms")]
+    every: humantime::Duration,
     /// Folder of the cluster's state, which has to be empty [default: a new one, that is removed if all goes well]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
@@ -40,58 +56,106 @@ pub struct ChaosArgs {
 pub(crate) fn run(args: &ChaosArgs) -> Result<(), Failure> {
     log_as_command();
     let cannot_use = |path: PathBuf| move |source| CliError::Path { path, source };
-    let fault_time = Duration::try_from_secs_f64(args.minutes * 60.0)
-        .map_err(|_| CliError::Setting { what: format!("--minutes {} is no time", args.minutes) })?;
+    let plan = args.plan()?;
     let new = tempfile::Builder::new().prefix("syncline-chaos-").tempdir();
     let new = new.map_err(cannot_use(std::env::temp_dir()))?;
     let dir = args.state_dir.clone().unwrap_or_else(|| new.path().to_owned());
-    std::fs::create_dir_all(&dir).map_err(cannot_use(dir.clone()))?;
+    make_empty(&dir).map_err(cannot_use(dir.clone()))?;
     let seed = args.seed.unwrap_or_else(rand::random);
     say(&format!("seed {seed}, state {}", dir.display()));
 
-    let counts = FaultCounts::default();
-    let outcome = block_on(chaos(&dir, seed, fault_time, counts.clone()));
+    let seen = Seen::default();
+    let outcome = block_on(chaos(&dir, seed, args.size(), &plan, &seen));
     match outcome {
         Ok(Checked { graphs, values, trainings }) => print(&format!(
-            "seed {seed}: {graphs} graphs with {values} values and {trainings} trainings are as they have to be\naccidents: {counts}"
+            "seed {seed}: {graphs} graphs with {values} values and {trainings} trainings are as they have to be\n{seen}"
         )),
         Err(failure) => {
             // What is left is what somebody will look at.
             if args.state_dir.is_none() {
                 let _ = new.keep();
             }
-            say(&format!("seed {seed}, state kept in {}\naccidents: {counts}", dir.display()));
+            say(&format!("seed {seed}, state kept in {}\n{seen}", dir.display()));
             Err(failure)
         }
     }
 }
 
-async fn chaos(
-    dir: &std::path::Path,
-    mut seed: u64,
-    fault_time: Duration,
+/// What was seen of the accidents.
+#[derive(Default)]
+struct Seen {
     counts: FaultCounts,
+    resume_times: ResumeTimes,
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "accidents: {}\n{}", self.counts, self.resume_times)
+    }
+}
+
+impl ChaosArgs {
+    fn plan(&self) -> Result<FaultPlan, CliError> {
+        let time = Duration::try_from_secs_f64(self.minutes * 60.0)
+            .map_err(|_| CliError::Setting { what: format!("--minutes {} is no time", self.minutes) })?;
+        Ok(FaultPlan { kill: self.kill.clone(), every: self.every.into(), time })
+    }
+
+    fn size(&self) -> ClusterSize {
+        // Processes that shall be killed again and again must be there.
+        let longest_pause = if self.kill.is_empty() { 5_000 } else { 100 };
+        ClusterSize {
+            engines: self.engines,
+            replicas: self.replicas,
+            longest_pause: Duration::from_millis(longest_pause),
+        }
+    }
+}
+
+/// Makes a folder; one that is there has to be empty.
+fn make_empty(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    match fs::read_dir(dir)?.next() {
+        None => Ok(()),
+        Some(_) => Err(io::ErrorKind::DirectoryNotEmpty.into()),
+    }
+}
+
+async fn chaos(
+    dir: &Path,
+    mut seed: u64,
+    size: ClusterSize,
+    plan: &FaultPlan,
+    Seen { counts, resume_times }: &Seen,
 ) -> Result<Checked, Failure> {
     let mut stop =
         StopSignal::listen(false).map_err(|source| CliError::Path { path: "signals".into(), source })?;
-    let cluster = ChaosCluster::start(dir)?;
+    let cluster = ChaosCluster::start(dir, size)?;
     let training = cluster.client.prepare_training(&training::counting_job()).await?;
-    let begin = Instant::now();
-    let end = begin + fault_time;
     let (graphs_seed, faults_seed) = (splitmix64(&mut seed), splitmix64(&mut seed));
-    let rounds = run_rounds(&cluster.client, graphs_seed, &training, end);
-    let faults = cause_faults(&cluster, faults_seed, begin, end, counts);
-    let mut rounds = std::pin::pin!(rounds);
-    let checked = tokio::select! {
-        // Faults end in time; what is different ends the run at once.
-        checked = &mut rounds => checked,
-        caused = faults => match caused {
-            Ok(()) => tokio::select! {
-                checked = rounds => checked,
-                () = stop.requested() => return Err(stopped()),
+    let rounds = Rounds {
+        client: &cluster.client,
+        seed: graphs_seed,
+        training: &training,
+        end: Instant::now() + plan.time,
+        begun: AtomicU64::default(),
+        is_strict: plan.spares_redis(),
+    };
+    let faults = cause_faults(&cluster, plan, faults_seed, counts, resume_times);
+    let mut checked = std::pin::pin!(rounds.run());
+    let checked_with_faults = async {
+        tokio::select! {
+            // Faults end in time; what is different ends the run at once.
+            checked = &mut checked => checked,
+            caused = faults => match caused {
+                Ok(()) => checked.await,
+                Err(ended) => Err(ended),
             },
-            Err(ended) => Err(ended),
-        },
+        }
+    };
+    let checked = tokio::select! {
+        checked = checked_with_faults => checked,
+        never = resume_times.watch(&cluster.client) => match never {},
         () = stop.requested() => return Err(stopped()),
     };
     checked.map_err(|what| {

@@ -14,8 +14,19 @@ pub struct WorkersArgs {
     json: bool,
 }
 
-const COLUMNS: [&str; 9] =
-    ["worker", "id", "host", "device", ">process", "shards by", ">tasks", ">stopping", "waits for"];
+const COLUMNS: [&str; 11] = [
+    "worker",
+    "id",
+    "host",
+    "device",
+    ">process",
+    ">slot",
+    "trains",
+    "shards by",
+    ">tasks",
+    ">stopping",
+    "waits for",
+];
 
 pub(crate) fn run(args: &WorkersArgs) -> Result<(), Failure> {
     log_as_command();
@@ -37,6 +48,8 @@ pub(crate) fn run(args: &WorkersArgs) -> Result<(), Failure> {
             worker.host.clone(),
             worker.device.clone(),
             worker.pid.to_string(),
+            worker.training_slot.to_string(),
+            worker.training_job.clone().unwrap_or_default(),
             worker.transport.clone().unwrap_or_default(),
             worker.holding.to_string(),
             worker.stopping.to_string(),

@@ -36,6 +36,9 @@ pub struct WorkerArgs {
     /// ONNX models that general tasks run at the same time, each on --threads of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     slots: u32,
+    /// Jobs that it trains for at the same time, each on --threads of its own; each takes one of the --slots
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    trainings: u32,
     /// Memory that general tasks may take together, such as 4GiB [default: that of the machine, or what its control group
     /// allows]
     #[arg(long, value_name = "SIZE")]
@@ -90,6 +93,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
         options.throttle = Throttle { step: Duration::from_millis(args.step_ms), slowdown: args.slowdown };
         options.max_batch = args.max_batch;
         options.slots = args.slots;
+        options.trainings = args.trainings;
         options.memory_bytes = args.memory.map_or(options.memory_bytes, |memory| memory.0);
         options.transport = args.transport;
         Ok(work(options, stop.flag()).await?)

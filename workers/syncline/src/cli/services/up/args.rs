@@ -1,6 +1,6 @@
 //! The arguments of `up`, checked and turned into a plan.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use syncline_kit::Device;
 use syncline_ps::transport::TransportChoice;
@@ -24,6 +24,10 @@ pub struct UpArgs {
     /// first dies [default: as before, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2))]
     replicas: Option<u32>,
+    /// How many engines run: with 2 one leads and the other stands by, and takes over when the first is gone [default: as
+    /// before, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2))]
+    engines: Option<u32>,
     /// How many times slower each worker is than the fastest, such as 1,1,1,2.5; emulated by sleeping
     #[arg(long, value_name = "F,F,...", value_delimiter = ',')]
     slowdown: Vec<f64>,
@@ -31,6 +35,9 @@ pub struct UpArgs {
     /// in proportion. 0: each lasts as long as it computes, times the slowdown [default: 10 with --slowdown, else 0]
     #[arg(long, value_name = "MS")]
     step_ms: Option<u64>,
+    /// Jobs that each worker trains for at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    trainings: u32,
     /// What the workers compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0; one for all, or one for each
     #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', default_value = "cpu")]
     device: Vec<Device>,
@@ -53,6 +60,9 @@ pub struct UpArgs {
     /// Program to start as `PROGRAM worker ...` for each worker, instead of this one
     #[arg(long, value_name = "PROGRAM")]
     worker_bin: Option<PathBuf>,
+    /// The longest pause before what has ended is started again: for those who end it themselves
+    #[arg(long, value_name = "MS", default_value_t = 5_000, hide = true)]
+    longest_pause_ms: u64,
     /// One JSON object on stdout when everything is ready
     #[arg(long)]
     json: bool,
@@ -66,10 +76,16 @@ pub(crate) struct Plan {
     /// What each worker computes on; as many as there are slowdowns.
     pub devices: Vec<Device>,
     pub step_ms: u64,
+    /// Training slots of each worker.
+    pub trainings: u32,
     /// `None`: as many as before, else two.
     pub shards: Option<u32>,
     /// `None`: as before, else one.
     pub replicas: Option<u32>,
+    /// `None`: as before, else one.
+    pub engines: Option<u32>,
+    /// Before a child that ended is started again.
+    pub longest_pause: Duration,
     pub redis: Option<String>,
     pub state_dir: PathBuf,
     /// Other commands need the flag as well.
@@ -112,8 +128,11 @@ impl UpArgs {
             slowdowns,
             devices,
             step_ms: self.step_ms.unwrap_or(if emulated { EMULATED_STEP_MS } else { 0 }),
+            trainings: self.trainings,
             shards: self.shards,
             replicas: self.replicas,
+            engines: self.engines,
+            longest_pause: Duration::from_millis(self.longest_pause_ms),
             redis: self.redis,
             state_dir_named: self.state_dir.is_some(),
             state_dir: state_dir(self.state_dir.as_deref())?,

@@ -21,9 +21,8 @@ use tokio::{
 use super::say;
 use crate::cli::Exit;
 
-/// Pause before a child that ended is started again; doubled each time.
+/// Pause before a child that ended is started again; doubled each time, up to the longest of its program.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// After running for this long a child counts as stable, and its pause starts again.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// Time from the request to stop until SIGKILL, unless the program has another.
@@ -44,6 +43,8 @@ pub(crate) struct Program {
     pub listen: Option<SocketAddr>,
     /// Time from the request to stop until SIGKILL.
     pub stop_timeout: Duration,
+    /// Before it is started again.
+    pub longest_pause: Duration,
     /// It saves state before it ends: a line on stdin asks it to stop, and closing stdin makes it give up what it cannot
     /// save.
     pub saves_state: bool,
@@ -101,7 +102,8 @@ async fn supervise(
     events: mpsc::UnboundedSender<Event>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let mut pause = FIRST_PAUSE;
+    let first_pause = FIRST_PAUSE.min(program.longest_pause);
+    let mut pause = first_pause;
     loop {
         let since = Instant::now();
         let from = program.log.metadata().map_or(0, |m| m.len());
@@ -113,13 +115,13 @@ async fn supervise(
             Err(error) => (format!("a failed start of `{}`: {error}", program.bin.display()), Exit::Usage),
         };
         if since.elapsed() > STABLE_AFTER {
-            pause = FIRST_PAUSE;
+            pause = first_pause;
         }
         let how = HowEnded { status, exit, log: program.log.clone(), tail: tail(&program.log, from) };
         // The receiver is gone while `up` is being stopped.
         let _ = events.send(Event::Ended { name: program.name.clone(), how, again_in: pause });
         tokio::select! {
-            () = sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+            () = sleep(pause) => pause = (pause * 2).min(program.longest_pause),
             () = stop_requested(&mut stop) => return,
         }
     }

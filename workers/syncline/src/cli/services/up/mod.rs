@@ -107,7 +107,7 @@ fn announce(plan: &Plan, running: &RunningCluster) -> Result<(), Failure> {
     let dir = running.state_dir.display();
     let flag = if plan.state_dir_named { format!(" --state-dir {dir}") } else { String::new() };
     let lines = [
-        format!("engine      {}", running.engine),
+        format!("engine      {}", running.engines()),
         format!("token file  {}", running.token_file.display()),
         format!("redis       {}", running.redis),
         format!("redis-cli   {}", redis_cli(running)),

@@ -1,16 +1,19 @@
 //! Starting everything in order, until every worker is registered.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     ffi::OsString,
-    net::{SocketAddr, TcpListener},
+    net::{IpAddr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use tokio::{sync::mpsc, time::sleep};
 
-use syncline_engine::{rpc::Token, service::EngineError};
+use syncline_engine::{
+    rpc::{EngineAddresses, Token},
+    service::EngineError,
+};
 use syncline_kit::Device;
 use syncline_workers::{
     client::{Client, Cluster, FindError, RunningCluster},
@@ -33,6 +36,9 @@ const SAVE_TIMEOUT: Duration = Duration::from_secs(600);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The children of an earlier `up` that was killed need a moment until their ports are free.
 const PORT_FREE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Names of the engines. Which of them leads is between them.
+const FIRST_ENGINE: &str = "engine";
+const SECOND_ENGINE: &str = "engine-b";
 /// A child that ends so often before everything is ready will not come up.
 const MAX_ENDS_BEFORE_READY: u32 = 3;
 
@@ -58,23 +64,32 @@ pub(crate) async fn start(
     let mut saved = state_dir.saved_addresses();
     let (token_file, token) = token(plan, state_dir)?;
     let listen = engine_address(plan, &saved).await?;
+    let engine_count = plan.engines.unwrap_or(1 + u32::from(saved.second_engine.is_some()));
     let bin =
         std::env::current_exe().map_err(|source| CliError::Path { path: "this program".into(), source })?;
     let replicas = state_dir.replica_count(plan.replicas, shards)?;
-    let programs = ChildPrograms { state_dir, shards, replicas, token_file: &token_file, bin: &bin };
+    let programs = ChildPrograms { plan, state_dir, shards, replicas, token_file: &token_file, bin: &bin };
     let deadline = Instant::now() + READY_TIMEOUT;
     let mut progress = Progress::default();
 
-    children.start(ChildKind::Engine, programs.engine(native, &saved, listen));
-    let engine = progress.wait_for_engine(events, deadline).await?;
+    let (first, second) =
+        (programs.engine(native, &saved, listen), programs.second_engine(native, &saved, listen));
+    children.start(ChildKind::Engine, first);
+    let engine = progress.wait_for_engine(FIRST_ENGINE, events, deadline).await?;
     saved.engine = Some(engine);
+    saved.second_engine = None;
+    if engine_count > 1 {
+        children.start(ChildKind::Engine, second);
+        saved.second_engine = Some(progress.wait_for_engine(SECOND_ENGINE, events, deadline).await?);
+    }
+    let engines = saved.second_engine.into_iter().fold(EngineAddresses::from(engine), EngineAddresses::and);
     for shard in ShardProcess::all(shards, replicas) {
-        children.start(ChildKind::Shard, programs.shard(&saved, engine, shard));
+        children.start(ChildKind::Shard, programs.shard(&saved, &engines, listen.ip(), shard));
     }
     for (index, (slowdown, device)) in plan.slowdowns.iter().zip(&plan.devices).enumerate() {
-        children.start(ChildKind::Worker, programs.worker(plan, native, engine, index, *slowdown, *device));
+        children.start(ChildKind::Worker, programs.worker(native, &engines, index, *slowdown, *device));
     }
-    let cluster = Cluster { engines: engine.into(), token };
+    let cluster = Cluster { engines, token };
     progress.wait_until_ready(&cluster, plan, shards, events, deadline).await?;
     let of_shards = progress.addresses.iter().filter(|(name, _)| name.starts_with("ps-"));
     saved.shards = of_shards.map(|(name, address)| (name.clone(), *address)).collect();
@@ -82,6 +97,7 @@ pub(crate) async fn start(
     Ok(RunningCluster {
         pid: std::process::id(),
         engine,
+        second_engine: saved.second_engine,
         token_file: std::path::absolute(&token_file).unwrap_or(token_file),
         redis: native.redis.clone(),
         redis_password_file: native.redis_password_file.clone(),
@@ -110,14 +126,15 @@ fn token(plan: &Plan, state_dir: &StateDir) -> Result<(PathBuf, Token), CliError
 }
 
 impl Progress {
-    /// The address of the engine, as soon as it listens.
+    /// The address of the engine of this name, as soon as it listens.
     async fn wait_for_engine(
         &mut self,
+        name: &str,
         events: &mut Events,
         deadline: Instant,
     ) -> Result<SocketAddr, CliError> {
         loop {
-            if let Some(address) = self.addresses.get("engine") {
+            if let Some(address) = self.addresses.get(name) {
                 return Ok(*address);
             }
             self.next(events, deadline, "the engine does not listen").await?;
@@ -188,9 +205,9 @@ async fn missing(cluster: &Cluster, plan: &Plan, shards: u32, progress: &Progres
     if present < shards {
         return format!("{present} of {shards} shards are there");
     }
-    let registered: BTreeSet<u32> = about.worker_pids.into_iter().collect();
+    let slots_of = |pid: u32| about.worker_pids.iter().filter(|registered| **registered == pid).count();
     let ours = progress.pids.iter().filter(|(name, _)| name.starts_with("worker-"));
-    let there = ours.filter(|(_, pid)| registered.contains(pid)).count();
+    let there = ours.filter(|(_, pid)| slots_of(**pid) >= plan.trainings as usize).count();
     match there == plan.slowdowns.len() {
         true => String::new(),
         false => format!("{there} of {} workers are registered", plan.slowdowns.len()),
@@ -223,6 +240,7 @@ fn is_free(address: SocketAddr) -> bool {
 
 /// Makes the command line of each kind of child.
 struct ChildPrograms<'a> {
+    plan: &'a Plan,
     state_dir: &'a StateDir,
     shards: u32,
     replicas: u32,
@@ -241,6 +259,7 @@ impl ChildPrograms<'_> {
             log,
             listen: None,
             stop_timeout: STOP_TIMEOUT,
+            longest_pause: self.plan.longest_pause,
             saves_state: false,
         }
     }
@@ -252,24 +271,41 @@ impl ChildPrograms<'_> {
     }
 
     fn engine(&self, native: &Native, saved: &SavedAddresses, listen: SocketAddr) -> Program {
-        let args = [("--instance", saved.instance.clone()), ("--shards", self.shards.to_string())];
-        let mut program = self.program("engine".into(), self.bin, self.args("engine", &args));
+        self.engine_named(FIRST_ENGINE, &saved.instance, native, listen)
+    }
+
+    /// Where it listened before, if that is free.
+    fn second_engine(&self, native: &Native, saved: &SavedAddresses, first: SocketAddr) -> Program {
+        let before = saved.second_engine.filter(|address| address.ip() == first.ip() && is_free(*address));
+        let listen = before.unwrap_or(SocketAddr::new(first.ip(), 0));
+        self.engine_named(SECOND_ENGINE, &format!("{}-b", saved.instance), native, listen)
+    }
+
+    fn engine_named(&self, name: &str, instance: &str, native: &Native, listen: SocketAddr) -> Program {
+        let args = [("--instance", instance.to_owned()), ("--shards", self.shards.to_string())];
+        let mut program = self.program(name.to_owned(), self.bin, self.args("engine", &args));
         // Not as an argument: everybody on this machine can read those, and the address may hold a password.
         program.env.push(("SYNCLINE_REDIS", native.redis_url.clone().into()));
         program.listen = Some(listen);
         program
     }
 
-    fn shard(&self, saved: &SavedAddresses, engine: SocketAddr, shard: ShardProcess) -> Program {
+    fn shard(
+        &self,
+        saved: &SavedAddresses,
+        engines: &EngineAddresses,
+        ip: IpAddr,
+        shard: ShardProcess,
+    ) -> Program {
         let (name, index) = (format!("ps-{shard}"), shard.index);
-        let before = saved.shards.get(&name).copied().filter(|a| a.ip() == engine.ip() && is_free(*a));
+        let before = saved.shards.get(&name).copied().filter(|a| a.ip() == ip && is_free(*a));
         let position = format!("{index}/{}", self.shards);
         let replicas = self.replicas.to_string();
-        let named = [("--engine", engine.to_string()), ("--shard", position), ("--replicas", replicas)];
+        let named = [("--engine", engines.to_string()), ("--shard", position), ("--replicas", replicas)];
         let mut args = self.args("ps", &named);
         args.extend(["--state-dir".into(), self.state_dir.shard_dir(shard).into()]);
         let mut program = self.program(name, self.bin, args);
-        program.listen = Some(before.unwrap_or(SocketAddr::new(engine.ip(), 0)));
+        program.listen = Some(before.unwrap_or(SocketAddr::new(ip, 0)));
         program.stop_timeout = SAVE_TIMEOUT;
         program.saves_state = true;
         program
@@ -277,24 +313,24 @@ impl ChildPrograms<'_> {
 
     fn worker(
         &self,
-        plan: &Plan,
         native: &Native,
-        engine: SocketAddr,
+        engines: &EngineAddresses,
         index: usize,
         slowdown: f64,
         device: Device,
     ) -> Program {
-        let name = format!("worker-{index}");
+        let (name, plan) = (format!("worker-{index}"), self.plan);
         // They share the machine.
         let memory_bytes = machine_memory_bytes() / plan.slowdowns.len().max(1) as u64;
         let args = self.args(
             "worker",
             &[
-                ("--engine", engine.to_string()),
+                ("--engine", engines.to_string()),
                 ("--name", name.clone()),
                 ("--device", device.to_string()),
                 ("--slowdown", slowdown.to_string()),
                 ("--step-ms", plan.step_ms.to_string()),
+                ("--trainings", plan.trainings.to_string()),
                 ("--transport", plan.transport.to_string()),
                 ("--memory", format!("{memory_bytes}B")),
             ],

@@ -24,6 +24,7 @@ pub(crate) struct SavedAddresses {
     /// Name under which the engine takes the lead. Random: two clusters may share a Redis server.
     pub instance: String,
     pub engine: Option<SocketAddr>,
+    pub second_engine: Option<SocketAddr>,
     pub redis_port: Option<u16>,
     /// Addresses of the shards by name.
     pub shards: BTreeMap<String, SocketAddr>,

@@ -1,0 +1,136 @@
+//! Workers that are training slots of one process: which jobs get them, and what is left for general tasks.
+
+use std::collections::BTreeSet;
+
+use syncline_scheduler::{
+    core::{Cancellation, Core, Input, Phase, Submission, WorkerInfo},
+    ids::{Incarnation, JobId},
+    sim::{graph_submission, new_task, training, training_job},
+    spec::{JobSpec, NodeKind},
+    tasks::{Capacity, FunctionId, Needs, Resources, Rules, TaskClass, TaskQuery, TaskState},
+};
+
+const NOW_US: u64 = 1_000_000;
+
+fn id(text: &str) -> JobId {
+    text.parse().unwrap()
+}
+
+fn function() -> FunctionId {
+    FunctionId { name: id("look"), signature: 1 }
+}
+
+/// A core with processes of so many training slots each; those of process 1 have the lowest numbers. Each offers `slots` slots and
+/// a GPU to general tasks.
+fn core(processes: u64, trainings: u64, slots: u32) -> Core {
+    let mut core = Core::new(1);
+    for process in 1..=processes {
+        for slot in 1..=trainings {
+            let resources = Resources { gpus: 1, ..Resources::default() };
+            let offered =
+                Capacity { slots, functions: [function()].into(), resources, ..Capacity::default() };
+            let capacity = if slot == 1 { offered } else { Capacity::default() };
+            let worker = Incarnation((process - 1) * trainings + slot);
+            let about = WorkerInfo { process, training_slot: slot as u32, capacity, ..WorkerInfo::default() };
+            core.handle(NOW_US, Input::WorkerJoined { worker, about }).unwrap();
+        }
+    }
+    core
+}
+
+/// Submits a job for so many workers, and says which it has got.
+fn submit(core: &mut Core, name: &str, least: u32, most: u32) -> Vec<u64> {
+    let mut spec = training_job(training("bsp".parse().unwrap(), 64, 8));
+    for node in &mut spec.nodes {
+        if let NodeKind::Train(train) = &mut node.kind {
+            (train.min_workers, train.max_workers) = (least, most);
+        }
+    }
+    let spec = Box::new(JobSpec { id: id(name), ..spec });
+    core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, replace: false })).unwrap();
+    members(core, name)
+}
+
+fn members(core: &Core, name: &str) -> Vec<u64> {
+    core.job(&id(name)).unwrap().active().map(|worker| worker.0).collect()
+}
+
+fn cancel(core: &mut Core, name: &str) {
+    let cancellation = Cancellation { job: id(name), reason: String::new(), grace_ms: 0 };
+    core.handle(NOW_US, Input::Cancel(cancellation)).unwrap();
+}
+
+/// How many of four calls with these needs are given out.
+fn calls_given(core: &mut Core, name: &str, needs: Needs) -> usize {
+    let rules = Rules { needs, ..Rules::default() };
+    let class = TaskClass { rules, ..TaskClass::call(function()) };
+    let tasks = (0..4).map(|_| new_task(0)).collect();
+    core.handle(NOW_US, Input::SubmitGraph(graph_submission(&id(name), 1, vec![class], tasks))).unwrap();
+    let views = core.task_views(&id(name), &TaskQuery::default(), NOW_US).unwrap();
+    views.iter().filter(|view| view.state == TaskState::Leased).count()
+}
+
+#[test]
+fn a_job_takes_one_slot_of_each_process_and_the_next_job_the_next_one() {
+    let mut core = core(2, 2, 4);
+    assert_eq!(submit(&mut core, "first", 1, 9), [1, 3]);
+    assert_eq!(submit(&mut core, "second", 2, 9), [2, 4]);
+    assert!(submit(&mut core, "third", 1, 9).is_empty());
+    // The end of one is nothing to the other.
+    cancel(&mut core, "first");
+    assert_eq!((members(&core, "second"), members(&core, "third")), (vec![2, 4], vec![1, 3]));
+}
+
+#[test]
+fn jobs_for_one_worker_go_to_the_process_that_trains_least() {
+    let mut core = core(3, 2, 4);
+    let taken: Vec<u64> = (0..6).flat_map(|n| submit(&mut core, &format!("job-{n}"), 1, 1)).collect();
+    let process = |worker: &u64| (worker - 1) / 2;
+    for round in taken.chunks(3) {
+        assert_eq!(round.iter().map(process).collect::<BTreeSet<_>>(), [0, 1, 2].into(), "{taken:?}");
+    }
+}
+
+#[test]
+fn a_job_that_needs_more_workers_than_there_are_takes_no_slot_and_says_why() {
+    let mut core = core(1, 4, 4);
+    assert!(submit(&mut core, "large", 2, 9).is_empty());
+    let job = core.job(&id("large")).unwrap();
+    assert_eq!(*job.phase(), Phase::Queued);
+    let waits = "2 workers: of 1 that are there with 4 training slots 4 slots are idle, and a job takes one slot of each worker";
+    let commits = core.take_commits(NOW_US);
+    let told = commits[&id("large")].summary.iter().find(|(field, _)| *field == "waiting_for");
+    assert_eq!(told.map(|(_, text)| text.as_str()), Some(waits));
+    // It holds nothing that others wait for, and goes on when a second one comes.
+    assert_eq!(submit(&mut core, "small", 1, 9), [1]);
+    let about = WorkerInfo { process: 2, ..WorkerInfo::default() };
+    core.handle(NOW_US, Input::WorkerJoined { worker: Incarnation(9), about }).unwrap();
+    assert_eq!(members(&core, "large"), [2, 9]);
+}
+
+#[test]
+fn each_training_takes_one_of_the_slots_of_its_process_and_any_of_them_the_gpu() {
+    let mut core = core(1, 3, 4);
+    submit(&mut core, "first", 1, 9);
+    submit(&mut core, "second", 1, 9);
+    assert_eq!(calls_given(&mut core, "calls", Needs::default()), 2, "two slots of four train");
+    let gpu = Needs { resources: Resources { gpus: 1, ..Resources::default() }, ..Needs::default() };
+    cancel(&mut core, "calls");
+    cancel(&mut core, "first");
+    assert_eq!(calls_given(&mut core, "gpu", gpu.clone()), 0);
+    cancel(&mut core, "second");
+    let views = core.task_views(&id("gpu"), &TaskQuery::default(), NOW_US).unwrap();
+    assert_eq!(views.iter().filter(|view| view.state == TaskState::Leased).count(), 1);
+}
+
+#[test]
+fn a_process_that_dies_takes_all_its_memberships_along_and_a_slot_that_is_dropped_its_own() {
+    let mut core = core(2, 2, 4);
+    submit(&mut core, "first", 1, 9);
+    submit(&mut core, "second", 1, 9);
+    let gone = |worker| Input::WorkerGone { worker: Incarnation(worker), reason: "killed".into() };
+    core.handle(NOW_US, gone(1)).unwrap();
+    assert_eq!((members(&core, "first"), members(&core, "second")), (vec![3], vec![2, 4]));
+    core.handle(NOW_US, gone(2)).unwrap();
+    assert_eq!((members(&core, "first"), members(&core, "second")), (vec![3], vec![4]));
+}

@@ -1,0 +1,72 @@
+//! A worker that may train for several jobs at a time.
+//!
+//! Each training slot registers, polls, computes and pushes on its own, under an incarnation of its own: so no barrier of one job waits
+//! for a pull of another, and what becomes of one training touches no other. To the engine it is a worker that shares a process;
+//! the first slot has the general tasks as well.
+
+use std::panic::resume_unwind;
+
+use tokio::{
+    sync::watch,
+    task::{JoinError, JoinSet},
+};
+
+use super::{
+    WorkerOptions,
+    control::{run_slot, stopped},
+    error::WorkerError,
+};
+
+/// One of the training slots of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TrainingSlot {
+    /// The same for all slots of the process; 0 if it has but one.
+    pub process: u64,
+    /// From 1.
+    pub number: u32,
+}
+
+impl TrainingSlot {
+    /// Those of a worker with these settings: one if it does not train.
+    fn all(options: &WorkerOptions) -> impl Iterator<Item = Self> + use<> {
+        let count = if options.runtime.is_some() { options.trainings.max(1) } else { 1 };
+        let process = if count > 1 { rand::random::<u64>().max(1) } else { 0 };
+        (1..=count).map(move |number| Self { process, number })
+    }
+
+    /// Whether it has the general tasks of the process.
+    pub(super) fn has_general_tasks(self) -> bool {
+        self.number == 1
+    }
+}
+
+/// Works until `stop` becomes true. Returns early only if the engine turns this worker away for good, or a step hangs.
+pub async fn run(options: WorkerOptions, mut stop: watch::Receiver<bool>) -> Result<(), WorkerError> {
+    let (end, ended) = watch::channel(false);
+    let mut slots = JoinSet::new();
+    for slot in TrainingSlot::all(&options) {
+        slots.spawn(run_slot(options.clone(), slot, ended.clone()));
+    }
+    let mut outcome = Ok(());
+    loop {
+        tokio::select! {
+            over = slots.join_next() => match over {
+                None => return outcome,
+                // What ends one slot for good ends the process; the others stop in order.
+                Some(over) => {
+                    outcome = outcome.and(over.unwrap_or_else(go_on_panicking));
+                    end.send_replace(true);
+                }
+            },
+            () = stopped(&mut stop), if !*end.borrow() => drop(end.send_replace(true)),
+        }
+    }
+}
+
+/// A panic of a slot goes on here, as if it had run here.
+fn go_on_panicking(error: JoinError) -> Result<(), WorkerError> {
+    match error.try_into_panic() {
+        Ok(panic) => resume_unwind(panic),
+        Err(canceled) => Err(WorkerError::Executor { cause: canceled.to_string() }),
+    }
+}
