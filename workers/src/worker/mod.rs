@@ -6,6 +6,7 @@
 //! under a new incarnation.
 
 mod batch_mean;
+mod batch_rows;
 mod calls;
 mod control;
 mod data_loader;
