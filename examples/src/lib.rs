@@ -11,6 +11,7 @@ pub mod digits;
 mod files;
 pub mod integral;
 pub mod mnist;
+pub mod recommender;
 mod run;
 pub mod show;
 pub mod sweep;

@@ -9,6 +9,7 @@
 //! - [`shard`]: what one process keeps of one job, and the rules of pushing, pulling and barriers. No network.
 //! - [`transport`]: what carries the bytes: TCP, a unix socket, or shared memory.
 //! - [`codec`]: how a gradient travels in fewer bytes, as pure functions.
+//! - [`rows`]: tables of which only rows travel, as pure functions.
 //! - [`wire`]: frames of the tensor connection, as pure functions.
 //! - [`server`]: the process: listener, tensor threads, control service, blobs, snapshots.
 //! - [`checkpoint_file`]: a checkpoint as one file, for another job or people.
@@ -24,6 +25,7 @@ pub mod client;
 pub mod codec;
 mod error;
 pub mod optim;
+pub mod rows;
 pub mod server;
 pub mod shard;
 pub mod transport;

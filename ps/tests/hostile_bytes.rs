@@ -7,6 +7,7 @@ use proptest::{collection::vec, prelude::*};
 use syncline_ps::{
     client::{PushHeader, ReadCondition},
     codec::Codec,
+    rows::Piece,
     shard::{PushAck, ReplicaOp},
     wire::{Reply, Request, SessionKey},
 };
@@ -35,6 +36,8 @@ fn well_formed() -> Vec<Vec<u8>> {
             session: session.clone(),
             condition: ReadCondition::Version { closed: 3, min_clock: 1 },
         },
+        Request::PushRows { session: session.clone(), seq: 3, first_chunk: 0, header: HEADER },
+        Request::PullRows { session: session.clone(), condition: ReadCondition::version(1) },
         Request::Replicate { session, term: 1 },
         Request::GetBlob { digest: [7; 32], offset: 1, length: 9 },
     ];
@@ -53,11 +56,16 @@ fn well_formed() -> Vec<Vec<u8>> {
         reply.encode(8, &mut frame);
         frames.push([&[1], &frame[..]].concat());
     }
-    for op in [ReplicaOp::InStep, ReplicaOp::Complete { worker: Incarnation(1), seq: 2, header: HEADER }] {
+    let (worker, piece) = (Incarnation(1), Piece { chunk: 1, start: 2, len: 1 });
+    let (pieces, elements) = (vec![piece; 2], 2);
+    let rows = ReplicaOp::Rows { worker, seq: 2, header: HEADER, steps: 3, pieces, elements };
+    for op in [ReplicaOp::InStep, ReplicaOp::Complete { worker, seq: 2, header: HEADER }, rows] {
         let mut frame = vec![2];
         op.entry().write(&mut frame).unwrap();
+        frame.extend([0; 8]);
         frames.push(frame);
     }
+    frames.push([[6, 0, 0, 0].as_slice(), &[2, 0, 0, 0, 3, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]].concat());
     frames.push([&[3, 16, 0, 0, 0, 0, 0, 0, 0], &b"{\"__metadata__\":{}}"[..]].concat());
     frames.push([&[4], &b"SLCKP\0\0\x02\x20\0\0\0\0\0\0\0"[..], &[1; 64]].concat());
     frames.push([&[5, 4, 0, 0], &[0x3f; 16][..]].concat());

@@ -105,6 +105,7 @@ const TABLES: &[Table] = &[
         ("compression",   "`none`, `bf16`, `fp16`, `int8` or `{ top-k = SHARE }`", "'none'", "compression = { top-k = 0.01 }", "How gradients travel from workers to shards (SHARE up to 0.5), see [policies.md](policies.md#fewer-bytes)"),
         ("params",        "path", "", "params = 'names.txt'", "The parameters to train, one name a line, as PyTorch prints them: they decide alone"),
         ("freeze",        "list of names", "[]", "freeze = ['features.*']", "Parameters that stay as they are; `*` stands for any characters"),
+        ("sparse",        "list of names", "[]", "sparse = ['*.embedding.weight']", "Tables of which only the rows travel that a batch reads, see [policies.md](policies.md#rows-of-tables); `*` stands for any characters"),
         ("eval_mode",     "boolean", "false", "eval_mode = true", "Train as the model evaluates: remembered statistics, no Dropout"),
         ("precision",     "`f32`, `bf16` or `fp16`", "'f32'", "precision = 'bf16'", "Type of products; parameters and gradients stay float32"),
         ("recompute",     "boolean", "false", "recompute = true", "Make cheap values again in the backward pass: less memory, a little more time"),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
-use syncline_scheduler::spec::{ElementRange, Layout, Parameter, ParameterKind, ResumeSpec, StepRun};
+use syncline_scheduler::spec::{ElementRange, Layout, Parameter, ResumeSpec, StepRun};
 
 use super::{ABOUT, CheckpointAbout, FORMAT, Sections};
 use crate::shard::{CHUNK_ELEMENTS, CheckpointPart};
@@ -137,7 +137,7 @@ fn header(about: &CheckpointAbout) -> io::Result<Vec<u8>> {
 }
 
 fn trained(layout: &Layout) -> impl Iterator<Item = (&Parameter, ElementRange)> {
-    layout.ranges().filter(|(parameter, _)| parameter.kind == ParameterKind::Trained)
+    layout.ranges().filter(|(parameter, _)| parameter.is_trained())
 }
 
 fn damaged(what: &str) -> io::Error {

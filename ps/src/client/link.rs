@@ -134,6 +134,13 @@ impl Link {
         Ok(self.channel.write_all(&self.scratch)?)
     }
 
+    /// Sends a question with a short body.
+    pub(crate) fn ask_with(&mut self, request: &Request, body: &[u8]) -> Result<(), LinkError> {
+        request.encode(body.len() as u64, &mut self.scratch);
+        self.scratch.extend_from_slice(body);
+        Ok(self.channel.write_all(&self.scratch)?)
+    }
+
     /// Reads an answer, and passes over those that say that it is still to come; a fault is an error here.
     pub(crate) fn answer(&mut self) -> Result<(Reply, u64), LinkError> {
         loop {

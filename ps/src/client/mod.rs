@@ -30,6 +30,7 @@ mod link;
 mod pull;
 mod push;
 mod retry;
+mod rows;
 mod shards;
 mod transport_upgrade;
 mod values;

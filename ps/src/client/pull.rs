@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::{LinkError, ShardSet, retry::RetryBudget, unexpected_reply};
 use crate::{
     PsError,
+    rows::RowSelection,
     shard::ReadCondition,
     wire::{Reply, Request},
 };
@@ -23,6 +24,26 @@ pub struct PullStats {
     pub transfer_us: u64,
     /// Pushes of all workers that were in on the first shard.
     pub pushes: u64,
+}
+
+/// What is pulled: of all parameters, or of some rows and what is no table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub condition: ReadCondition,
+    pub rows: Option<&'a RowSelection>,
+}
+
+/// What a shard was asked for.
+#[derive(Debug)]
+pub(super) struct Requested {
+    condition: ReadCondition,
+    rows: Option<RowSelection>,
+}
+
+impl Requested {
+    fn is(&self, wanted: Wanted<'_>) -> bool {
+        self.condition == wanted.condition && self.rows.as_ref() == wanted.rows
+    }
 }
 
 /// How far the pull from one shard has come.
@@ -49,22 +70,28 @@ impl ShardSet {
     ///
     /// No barrier that applied a round lies between any two of them; single pushes may, chunk by chunk.
     pub fn pull(&mut self, condition: ReadCondition, into: &mut [f32]) -> Result<PullStats, PsError> {
+        self.pull_wanted(Wanted { condition, rows: None }, into)
+    }
+
+    /// Waits for what is `wanted` on every shard and reads it into `into`, which is as long.
+    pub(super) fn pull_wanted(&mut self, wanted: Wanted<'_>, into: &mut [f32]) -> Result<PullStats, PsError> {
         self.cancel_token.check()?;
-        if into.len() as u64 != self.elements {
-            return Err(PsError::Length { what: "buffer", got: into.len() as u64, expected: self.elements });
+        let expected = self.elements_of(wanted.rows)?;
+        if into.len() as u64 != expected {
+            return Err(PsError::Length { what: "buffer", got: into.len() as u64, expected });
         }
         let started = Instant::now();
         let mut retry = RetryBudget::new(self.options.retry_limit);
-        let mut condition = condition;
+        let mut wanted = wanted;
         let mut waited_us = 0;
         loop {
-            let answers = self.pull_once(condition, into, &mut retry)?;
+            let answers = self.pull_once(wanted, into, &mut retry)?;
             waited_us += answers.iter().map(|a| a.waited_us).max().unwrap_or(0);
             let low = answers.iter().map(|a| a.version).min().unwrap_or(0);
             let newest_round = answers.iter().map(|a| a.round_version).max().unwrap_or(0);
             if newest_round > low {
                 // Some shards were a round ahead: meet them there.
-                condition = ReadCondition::version(newest_round);
+                wanted.condition = ReadCondition::version(newest_round);
                 continue;
             }
             let took_us = started.elapsed().as_micros() as u64;
@@ -76,7 +103,7 @@ impl ShardSet {
 
     fn pull_once(
         &mut self,
-        condition: ReadCondition,
+        wanted: Wanted<'_>,
         into: &mut [f32],
         retry: &mut RetryBudget,
     ) -> Result<Vec<Answer>, PsError> {
@@ -87,13 +114,13 @@ impl ShardSet {
             // Ask everybody before waiting for anybody.
             for (index, part) in parts.iter_mut().enumerate() {
                 while matches!(part, PullState::NotRequested) {
-                    let requested = match self.conns[index].requested {
-                        Some(before) if before == condition => Ok(()),
+                    let requested = match &self.conns[index].requested {
+                        Some(before) if before.is(wanted) => Ok(()),
                         Some(_) => {
                             self.drop_link(index);
-                            self.request_pull(index, condition)
+                            self.request_pull(index, wanted)
                         }
-                        None => self.request_pull(index, condition),
+                        None => self.request_pull(index, wanted),
                     };
                     match requested {
                         Ok(()) => *part = PullState::Requested,
@@ -103,8 +130,12 @@ impl ShardSet {
             }
             for (index, part) in parts.iter_mut().enumerate() {
                 let step = match *part {
-                    PullState::Requested => self.pull_answer(index),
-                    PullState::Reading { got, at } => self.read_turn(index, got, at, into),
+                    PullState::Requested => self.pull_answer(index, wanted.rows),
+                    PullState::Reading { got, at } => {
+                        let range = self.part(index, wanted.rows);
+                        let into = &mut into[range.start as usize..range.end as usize];
+                        self.read_turn(index, got, at, bytemuck::cast_slice_mut(into))
+                    }
                     PullState::NotRequested | PullState::Done(_) => continue,
                 };
                 waiting = true;
@@ -136,16 +167,23 @@ impl ShardSet {
         self.recover(index, error, retry).inspect_err(|_| self.drop_requested())
     }
 
-    pub(super) fn request_pull(&mut self, index: usize, condition: ReadCondition) -> Result<(), LinkError> {
-        let session = self.session.clone();
+    pub(super) fn request_pull(&mut self, index: usize, wanted: Wanted<'_>) -> Result<(), LinkError> {
+        let (session, condition) = (self.session.clone(), wanted.condition);
         let (link, _) = self.link(index)?;
-        link.ask(&Request::Pull { session, condition })?;
-        self.conns[index].requested = Some(condition);
+        match wanted.rows {
+            None => link.ask(&Request::Pull { session, condition })?,
+            Some(rows) => {
+                let mut body = Vec::with_capacity(rows.bytes() as usize);
+                rows.encode(&mut body);
+                link.ask_with(&Request::PullRows { session, condition }, &body)?;
+            }
+        }
+        self.conns[index].requested = Some(Requested { condition, rows: wanted.rows.cloned() });
         Ok(())
     }
 
-    fn pull_answer(&mut self, index: usize) -> Result<PullState, LinkError> {
-        let (range, silence) = (self.conns[index].range, self.options.silence_limit);
+    fn pull_answer(&mut self, index: usize, rows: Option<&RowSelection>) -> Result<PullState, LinkError> {
+        let (range, silence) = (self.part(index, rows), self.options.silence_limit);
         let (link, _) = self.link(index)?;
         // The version may take as long as the slowest worker; a shard that waits for it says so.
         link.set_read_timeout(Some(silence))?;
@@ -162,12 +200,10 @@ impl ShardSet {
         index: usize,
         got: Answer,
         at: usize,
-        into: &mut [f32],
+        bytes: &mut [u8],
     ) -> Result<PullState, LinkError> {
-        let range = self.conns[index].range;
         let alone = self.conns.len() == 1;
         let (link, _) = self.link(index)?;
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut into[range.start as usize..range.end as usize]);
         let until = if alone { bytes.len() } else { (at + TURN_BYTES).min(bytes.len()) };
         link.read_body(&mut bytes[at..until])?;
         if until < bytes.len() {

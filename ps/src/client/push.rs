@@ -12,13 +12,14 @@ use std::{
 use syncline_engine::rpc::ShardFault;
 
 use super::{
-    Link, LinkError, ShardSet, encoder::NotFinite, gather::Gather, retry::RetryBudget, shards::ShardConn,
-    unexpected_reply,
+    Link, LinkError, ShardSet, encoder::NotFinite, gather::Gather, pull::Wanted, retry::RetryBudget,
+    shards::ShardConn, unexpected_reply,
 };
 use crate::{
     PsError,
     codec::Codec,
-    shard::{CHUNK_BYTES, PushAck, PushHeader, ReadCondition},
+    rows::RowSelection,
+    shard::{PushAck, PushHeader, ReadCondition},
     wire::{Reply, Request},
 };
 
@@ -47,8 +48,10 @@ struct Push<'a> {
     gather: Gather<'a>,
     /// Factor on the gradient before it is encoded: what was kept back is not to be scaled.
     scale: f32,
+    /// What of the parameters it is for, where there are tables.
+    rows: Option<&'a RowSelection>,
     /// What is asked for behind it.
-    next: Option<ReadCondition>,
+    next: Option<Wanted<'a>>,
 }
 
 /// How far the push to one shard has come.
@@ -88,18 +91,28 @@ impl ShardSet {
         gradients: &[&[f32]],
         next: Option<ReadCondition>,
     ) -> Result<PushStats, PsError> {
+        let next = next.map(|condition| Wanted { condition, rows: None });
+        self.push_selected(seq, header, gradients, None, next)
+    }
+
+    /// Pushes a gradient for all parameters, or for these rows and what is no table.
+    pub(super) fn push_selected(
+        &mut self,
+        seq: u64,
+        header: PushHeader,
+        gradients: &[&[f32]],
+        rows: Option<&RowSelection>,
+        next: Option<Wanted<'_>>,
+    ) -> Result<PushStats, PsError> {
         self.cancel_token.check()?;
         self.drop_requested();
         let started = Instant::now();
         let gather = Gather::new(gradients);
-        if !header.skip && gather.elements() != self.elements {
-            return Err(PsError::Length {
-                what: "gradient",
-                got: gather.elements(),
-                expected: self.elements,
-            });
+        let expected = self.elements_of(rows)?;
+        if !header.skip && gather.elements() != expected {
+            return Err(PsError::Length { what: "gradient", got: gather.elements(), expected });
         }
-        let mut push = Push { seq, header, gather, scale: 1.0, next };
+        let mut push = Push { seq, header, gather, scale: 1.0, rows, next };
         if self.compresses() {
             // The shards will not see what is wrong with a factor that is in the numbers already.
             if let Some(what) = header.fault() {
@@ -170,7 +183,7 @@ impl ShardSet {
     /// Finds the first chunk to send: 0 on a connection that carried the last push, else what the shard answers.
     fn begin(&mut self, index: usize, push: &Push<'_>) -> Result<PushState, LinkError> {
         let &Push { seq, header, .. } = push;
-        let (session, range) = (self.session.clone(), self.conns[index].range);
+        let session = self.session.clone();
         let has_it = self.conns[index].encoder.as_ref().is_some_and(|encoder| encoder.has_acknowledged(seq));
         let (link, fresh) = self.link(index)?;
         let mut first_chunk = 0;
@@ -188,8 +201,14 @@ impl ShardSet {
                 first_chunk = cursor.next_chunk;
             }
         }
-        let (start, end) = (range.start * 4, range.end * 4);
-        let first_byte = (start + u64::from(first_chunk) * CHUNK_BYTES as u64).min(end);
+        let (first_byte, end) = self.bytes_from(index, push.rows, first_chunk);
+        let mut head = Vec::with_capacity(160);
+        if let Some(rows) = push.rows.filter(|_| !header.skip) {
+            let bytes = rows.bytes() + end - first_byte;
+            Request::PushRows { session, seq, first_chunk, header }.encode(bytes, &mut head);
+            rows.encode(&mut head);
+            return Ok(PushState::Sending { head, head_sent: 0, at: first_byte, end });
+        }
         let (codec, at, end) = match &mut self.conns[index].encoder {
             _ if header.skip => (Codec::Plain, end, end),
             Some(encoder) => {
@@ -198,7 +217,6 @@ impl ShardSet {
             }
             None => (Codec::Plain, first_byte, end),
         };
-        let mut head = Vec::with_capacity(160);
         Request::Push { session, seq, first_chunk, header, codec }.encode(end - at, &mut head);
         Ok(PushState::Sending { head, head_sent: 0, at, end })
     }
@@ -246,8 +264,8 @@ impl ShardSet {
             *at += (sent - of_head) as u64;
         }
         if *at == *end {
-            if let Some(condition) = push.next {
-                self.request_pull(index, condition)?;
+            if let Some(wanted) = push.next {
+                self.request_pull(index, wanted)?;
             }
             return Ok(PushState::Sent);
         }

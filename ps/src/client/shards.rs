@@ -11,13 +11,14 @@ use syncline_scheduler::{
 use super::{
     Addresses, CancelToken, Link, LinkError,
     encoder::PushEncoder,
+    pull::Requested,
     retry::RetryBudget,
     transport_upgrade::{self, ConnectOptions},
 };
 use crate::{
     PsError,
     codec::Codec,
-    shard::ReadCondition,
+    rows::RowTables,
     transport::{Transport, TransportChoice},
     wire::SessionKey,
 };
@@ -53,6 +54,8 @@ pub struct ShardSet {
     pub(super) conns: Vec<ShardConn>,
     pub(super) options: ClientOptions,
     pub(super) cancel_token: CancelToken,
+    /// Where only rows of some parameters travel.
+    pub(super) tables: Option<RowTables>,
     addresses: Addresses,
     token: Token,
 }
@@ -63,7 +66,7 @@ pub(super) struct ShardConn {
     pub range: ElementRange,
     pub link: Option<Link>,
     /// The pull whose answer is still to come over `link`.
-    pub requested: Option<ReadCondition>,
+    pub requested: Option<Requested>,
     /// Where pushes are compressed.
     pub encoder: Option<PushEncoder>,
 }
@@ -103,8 +106,16 @@ impl ShardSet {
             encoder: None,
         };
         let conns = (0..).zip(now).map(conn).collect();
-        let mut shards =
-            Self { session, elements, conns, options, cancel_token, addresses: addresses.clone(), token };
+        let mut shards = Self {
+            session,
+            elements,
+            conns,
+            options,
+            cancel_token,
+            tables: None,
+            addresses: addresses.clone(),
+            token,
+        };
         let mut retry = RetryBudget::new(options.retry_limit);
         for index in 0..shards.conns.len() {
             while let Err(error) = shards.link(index) {

@@ -38,7 +38,7 @@ vectorize! {
 
 /// Everything of one Adam step that is the same for all elements.
 #[derive(Clone, Copy)]
-pub(super) struct AdamStep {
+pub(crate) struct AdamStep {
     pub beta1: f32,
     pub beta2: f32,
     /// `1 - beta1`, `1 - beta2`

@@ -54,6 +54,11 @@ impl OptimizerState {
     pub fn steps(&self) -> u64 {
         self.steps
     }
+
+    /// Counts steps in which it took no part, up to so many.
+    pub(crate) fn catch_up(&mut self, steps: u64) {
+        self.steps = self.steps.max(steps);
+    }
 }
 
 /// One step: moves `values` along `scale * gradient`. All slices have the length that `state` was made for.
@@ -68,33 +73,65 @@ pub fn step(
     learning_rate: f32,
     scale: f32,
 ) {
-    assert_eq!(values.len(), gradient.len(), "parameters and gradient are cut by the same layout");
-    state.steps = state.steps.saturating_add(1);
-    match *rule {
-        Optimizer::Sgd { weight_decay } => kernels::sgd(values, gradient, learning_rate, scale, weight_decay),
-        Optimizer::Momentum { momentum, nesterov, weight_decay } => {
-            assert_eq!(values.len(), state.first.len(), "state was made for this slice");
-            let run = if nesterov { kernels::nesterov } else { kernels::momentum };
-            run(values, &mut state.first, gradient, learning_rate, scale, momentum, weight_decay);
+    assert!(state.first.is_empty() || values.len() == state.first.len(), "state was made for this slice");
+    let step = StepKernel::next(rule, state, learning_rate, scale);
+    step.run(values, state, 0, gradient);
+}
+
+/// One step with everything that is the same for all elements, to be taken by some of a slice.
+///
+/// What takes no part is left as it is, its moments included: the lazy form of momentum and Adam. The bias correction is that
+/// of the steps of the slice, as in PyTorch's `SparseAdam`.
+pub(crate) enum StepKernel {
+    Sgd { learning_rate: f32, scale: f32, decay: f32 },
+    Momentum { nesterov: bool, learning_rate: f32, scale: f32, momentum: f32, decay: f32 },
+    Adam(kernels::AdamStep),
+}
+
+impl StepKernel {
+    /// Counts the next step of a slice.
+    pub(crate) fn next(rule: &Optimizer, state: &mut OptimizerState, learning_rate: f32, scale: f32) -> Self {
+        state.steps = state.steps.saturating_add(1);
+        match *rule {
+            Optimizer::Sgd { weight_decay: decay } => Self::Sgd { learning_rate, scale, decay },
+            Optimizer::Momentum { momentum, nesterov, weight_decay: decay } => {
+                Self::Momentum { nesterov, learning_rate, scale, momentum, decay }
+            }
+            Optimizer::Adam { beta1, beta2, epsilon, weight_decay, decoupled } => {
+                let t = state.steps.min(i32::MAX as u64) as i32;
+                let corrected = |beta: f32| 1.0 - f64::from(beta).powi(t);
+                Self::Adam(kernels::AdamStep {
+                    beta1,
+                    beta2,
+                    keep1: (1.0 - f64::from(beta1)) as f32,
+                    keep2: (1.0 - f64::from(beta2)) as f32,
+                    rate: (f64::from(learning_rate) / corrected(beta1)) as f32,
+                    root: (1.0 / corrected(beta2).sqrt()) as f32,
+                    epsilon,
+                    scale,
+                    // Coupled decay joins the gradient, decoupled decay shrinks the weight.
+                    coupled: if decoupled { 0.0 } else { weight_decay },
+                    shrink: if decoupled { 1.0 - learning_rate * weight_decay } else { 1.0 },
+                })
+            }
         }
-        Optimizer::Adam { beta1, beta2, epsilon, weight_decay, decoupled } => {
-            assert_eq!(values.len(), state.first.len(), "state was made for this slice");
-            let t = state.steps.min(i32::MAX as u64) as i32;
-            let corrected = |beta: f32| 1.0 - f64::from(beta).powi(t);
-            let k = kernels::AdamStep {
-                beta1,
-                beta2,
-                keep1: (1.0 - f64::from(beta1)) as f32,
-                keep2: (1.0 - f64::from(beta2)) as f32,
-                rate: (f64::from(learning_rate) / corrected(beta1)) as f32,
-                root: (1.0 / corrected(beta2).sqrt()) as f32,
-                epsilon,
-                scale,
-                // Coupled decay joins the gradient, decoupled decay shrinks the weight.
-                coupled: if decoupled { 0.0 } else { weight_decay },
-                shrink: if decoupled { 1.0 - learning_rate * weight_decay } else { 1.0 },
-            };
-            kernels::adam(values, &mut state.first, &mut state.second, gradient, k);
+    }
+
+    /// Takes the step with `values`, which begin at element `start` of the slice that `state` was made for.
+    pub(crate) fn run(&self, values: &mut [f32], state: &mut OptimizerState, start: usize, gradient: &[f32]) {
+        assert_eq!(values.len(), gradient.len(), "parameters and gradient are cut by the same layout");
+        let at = start..start + values.len();
+        match *self {
+            Self::Sgd { learning_rate, scale, decay } => {
+                kernels::sgd(values, gradient, learning_rate, scale, decay);
+            }
+            Self::Momentum { nesterov, learning_rate, scale, momentum, decay } => {
+                let run = if nesterov { kernels::nesterov } else { kernels::momentum };
+                run(values, &mut state.first[at], gradient, learning_rate, scale, momentum, decay);
+            }
+            Self::Adam(step) => {
+                kernels::adam(values, &mut state.first[at.clone()], &mut state.second[at], gradient, step);
+            }
         }
     }
 }

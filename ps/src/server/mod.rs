@@ -26,6 +26,7 @@ mod pull;
 mod push;
 mod replicas;
 mod replication;
+mod rows;
 mod saves;
 mod snapshot;
 mod tensor;

@@ -48,6 +48,9 @@ fn check(order: &OpenJob) -> Result<u64, ShardFault> {
     if !order.layout.is_ordered() {
         return invalid("a buffer before a trained parameter");
     }
+    if let Some(fault) = order.layout.tables_fault() {
+        return invalid(&fault);
+    }
     let mut names = HashSet::new();
     if !order.layout.0.iter().all(|p| names.insert(&p.name) && p.name != "__metadata__") {
         return invalid("a parameter name that is taken");

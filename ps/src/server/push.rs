@@ -53,7 +53,15 @@ pub(super) fn serve<D: Duplex>(
             Err(fault)
         }
     };
-    // Who is not answered sends the push again, to whoever serves the shard then.
+    answer_push(&job, connection, ack)
+}
+
+/// Acknowledges a push when the backup has it. Who is not answered sends the push again, to whoever serves the shard then.
+pub(super) fn answer_push<D: Duplex>(
+    job: &JobShard,
+    connection: &mut Connection<'_, D>,
+    ack: Result<PushAck, ShardFault>,
+) -> io::Result<()> {
     let mut presence = PresenceCheck::default();
     if ack.is_ok() && !job.confirm(|| presence.is_there(connection)) {
         return Err(io::ErrorKind::Interrupted.into());

@@ -99,14 +99,14 @@ pub(super) fn serve<D: Duplex>(
             return connection.answer(Err(ShardFault::NotFollowing { term }));
         }
         number += u64::from(op != ReplicaOp::Ping);
-        let (is_chunk, is_last) = (matches!(op, ReplicaOp::Chunk { .. }), op == ReplicaOp::Close);
+        let (is_awaited, is_last) = (op.is_awaited(), op == ReplicaOp::Close);
         if let Err(fault) = follow(shared, &replica, op, &connection.chunk[..elements]) {
             warn!(job = %session.job, error = %fault, "cannot follow a job");
             shared.replicas.remove(&replica);
             return connection.answer(Err(fault));
         }
         drop(ended);
-        if !is_chunk {
+        if is_awaited {
             connection.answer(Ok(Reply::Replicated { number }))?;
         }
         if is_last {

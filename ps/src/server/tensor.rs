@@ -8,7 +8,8 @@ use std::{
 use syncline_engine::rpc::{GREETING_TIMEOUT, ShardFault};
 
 use super::{
-    Shared, blob_mirror, blobs, blobs::Durability, connection::Connection, local, norms, pull, push, replicas,
+    Shared, blob_mirror, blobs, blobs::Durability, connection::Connection, local, norms, pull, push,
+    replicas, rows,
 };
 use crate::{
     transport::{Channel, Duplex},
@@ -47,6 +48,8 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
         match request {
             Request::Push { .. }
             | Request::Pull { .. }
+            | Request::PushRows { .. }
+            | Request::PullRows { .. }
             | Request::Norm { .. }
             | Request::PushCursor { .. }
                 if !shared.post.serves() =>
@@ -60,6 +63,13 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
             }
             Request::Pull { session, condition } => {
                 pull::serve(&shared.jobs, &mut connection, &session, condition)?
+            }
+            Request::PushRows { session, seq, first_chunk, header } => {
+                let order = rows::PushRequest { session: &session, seq, first_chunk, header: &header };
+                rows::serve_push(&shared.jobs, &mut connection, order, body)?;
+            }
+            Request::PullRows { session, condition } => {
+                rows::serve_pull(&shared.jobs, &mut connection, &session, condition, body)?
             }
             Request::Norm { session, round } => norms::serve(&shared.jobs, &mut connection, &session, round)?,
             Request::PushCursor { session } => {

@@ -56,8 +56,7 @@ impl JobShard {
             // Without the other shards' sums it closes when the last of them comes in.
             let Some(clip) = self.clip(state, &order) else { break };
             if self.accumulated.swap(false, Ordering::Acquire) {
-                let (rule, rate) = (order.rule, order.learning_rate);
-                self.map_chunks(|chunk| lock(chunk).close_round(&self.optimizer, rule, rate, clip));
+                self.close_chunks(state, &order, clip);
                 state.round_version = state.closed + 1;
             }
             if order.pin {
@@ -68,6 +67,16 @@ impl JobShard {
         if state.closed != before {
             self.replicas.mark_close();
             self.notify();
+        }
+    }
+
+    /// Lets what was pushed into the round become new values.
+    fn close_chunks(&self, state: &mut JobState, order: &BarrierOrder, clip: f64) {
+        let (rule, rate) = (order.rule, order.learning_rate);
+        if self.tables.is_some() {
+            self.close_rows(state, rule, rate, clip);
+        } else {
+            self.map_chunks(|chunk| lock(chunk).close_round(&self.optimizer, rule, rate, clip));
         }
     }
 
@@ -82,20 +91,29 @@ impl JobShard {
 
     /// What `work` makes of every chunk, in their order; on several threads if there are enough of them.
     pub(super) fn map_chunks<T: Send>(&self, work: impl Fn(&Mutex<Chunk>) -> T + Sync) -> Vec<T> {
-        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let threads = cores.min(self.chunks.len() / CHUNKS_PER_THREAD);
-        if threads < 2 {
-            return self.chunks.iter().map(work).collect();
-        }
-        let work = &work;
-        thread::scope(|scope| {
-            let parts = self.chunks.chunks(self.chunks.len().div_ceil(threads));
-            let run = |part: &'_ [Mutex<Chunk>]| part.iter().map(work).collect::<Vec<T>>();
-            let running: Vec<_> = parts.map(|part| scope.spawn(move || run(part))).collect();
-            running
-                .into_iter()
-                .flat_map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
-        })
+        map_parallel(&self.chunks, self.chunks.len(), work)
     }
+}
+
+/// What `work` makes of each of them, in their order; on several threads if it is as much work as enough whole chunks are.
+pub(super) fn map_parallel<I: Sync, T: Send>(
+    items: &[I],
+    whole_chunks: usize,
+    work: impl Fn(&I) -> T + Sync,
+) -> Vec<T> {
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let threads = cores.min(whole_chunks / CHUNKS_PER_THREAD);
+    if threads < 2 {
+        return items.iter().map(work).collect();
+    }
+    let work = &work;
+    thread::scope(|scope| {
+        let parts = items.chunks(items.len().div_ceil(threads));
+        let run = |part: &'_ [I]| part.iter().map(work).collect::<Vec<T>>();
+        let running: Vec<_> = parts.map(|part| scope.spawn(move || run(part))).collect();
+        running
+            .into_iter()
+            .flat_map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    })
 }

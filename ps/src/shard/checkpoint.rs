@@ -69,6 +69,7 @@ impl JobShard {
             return Ok(());
         }
         self.check_rest()?;
+        self.settle_steps();
         let chunks = self.map_chunks(|chunk| lock(chunk).copy());
         let chunks = chunks.into_iter().collect::<Result<_, _>>().map_err(|e: TryReserveError| {
             let what = format!("cannot hold a copy of job {} for checkpoint {number}", self.job);

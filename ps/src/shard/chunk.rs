@@ -5,8 +5,10 @@
 //! towards what it brings by one over the number of workers, so that they follow at the same pace under every policy
 //! and stay between the values that were sent (a variance cannot become negative, however stale a push is).
 
+mod rows;
+
 use std::{
-    collections::TryReserveError,
+    collections::{BTreeMap, TryReserveError},
     io::{self, Read, Write},
 };
 
@@ -15,6 +17,8 @@ use syncline_scheduler::{
     spec::Optimizer,
     sync::{PushMode, RoundRule},
 };
+
+pub(super) use rows::RoundEnd;
 
 use super::{PushHeader, framed::read_numbers};
 use crate::optim::{self, OptimizerState};
@@ -53,13 +57,15 @@ pub(crate) struct Chunk {
     round: Vec<f32>,
     /// Weight in `round`. Zero means that `round` holds leftovers.
     weight: f64,
+    /// In a job with tables: what of `round` was pushed, as lengths by first element. The rest holds leftovers.
+    touched: BTreeMap<u32, u32>,
 }
 
 impl Chunk {
     /// The optimizer moves the first `trained` of the values.
     pub(super) fn new(values: Vec<f32>, trained: usize, optimizer: &Optimizer) -> Self {
         let optimizer_state = OptimizerState::new(optimizer, trained);
-        Self { values, trained, optimizer_state, round: Vec::new(), weight: 0.0 }
+        Self { values, trained, optimizer_state, round: Vec::new(), weight: 0.0, touched: BTreeMap::new() }
     }
 
     pub(crate) fn values(&self) -> &[f32] {
@@ -86,7 +92,14 @@ impl Chunk {
         let steps = self.optimizer_state.steps();
         let optimizer_state = OptimizerState::restored(copied(first)?, copied(second)?, steps);
         let (values, trained) = (copied(&self.values)?, self.trained);
-        Ok(Self { values, trained, optimizer_state, round: Vec::new(), weight: 0.0 })
+        Ok(Self {
+            values,
+            trained,
+            optimizer_state,
+            round: Vec::new(),
+            weight: 0.0,
+            touched: BTreeMap::new(),
+        })
     }
 
     /// The open round, if there is one.
@@ -131,7 +144,8 @@ impl Chunk {
         let optimizer_state =
             OptimizerState::restored(numbers(head.first)?, numbers(head.second)?, head.steps);
         let round = numbers(head.round)?;
-        Ok(Self { values, trained: head.trained as usize, optimizer_state, round, weight: head.weight })
+        let (trained, touched) = (head.trained as usize, BTreeMap::new());
+        Ok(Self { values, trained, optimizer_state, round, weight: head.weight, touched })
     }
 
     /// Takes in one push's part for this chunk. `share`: how far a push of its own moves a buffer. Fails, having
@@ -155,16 +169,22 @@ impl Chunk {
                 optim::lerp(buffers, computed, share);
             }
             PushMode::Accumulate => {
-                if self.round.is_empty() {
-                    self.round.try_reserve_exact(self.values.len())?;
-                    self.round.resize(self.values.len(), 0.0);
-                }
+                self.make_round()?;
                 let add = if self.weight == 0.0 { optim::scale_into } else { optim::axpy };
                 let (round, buffers) = self.round.split_at_mut(self.trained);
                 add(round, gradient, weight * scale);
                 add(buffers, computed, weight);
                 self.weight += f64::from(weight);
             }
+        }
+        Ok(())
+    }
+
+    /// Takes memory for a round, once.
+    fn make_round(&mut self) -> Result<(), TryReserveError> {
+        if self.round.is_empty() {
+            self.round.try_reserve_exact(self.values.len())?;
+            self.round.resize(self.values.len(), 0.0);
         }
         Ok(())
     }

@@ -79,7 +79,7 @@ impl JobShard {
         }
         let round = order.superstep.0;
         if !state.norms.own.contains_key(&round) {
-            let squares = self.round_squares();
+            let squares = self.round_squares(state.round_weight);
             state.norms.prune(state.closed);
             state.norms.own.insert(round, squares);
             self.notify();
@@ -107,7 +107,10 @@ impl JobShard {
     }
 
     /// Sum of squares of the mean of the open round, parameters only. The order of summation is fixed.
-    fn round_squares(&self) -> f64 {
+    fn round_squares(&self, weight: f64) -> f64 {
+        if self.tables.is_some() {
+            return self.touched_squares(weight);
+        }
         self.map_chunks(|chunk| lock(chunk).round_squares()).iter().sum()
     }
 }

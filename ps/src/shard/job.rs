@@ -21,8 +21,9 @@ use super::{
     push_filter::PushFilter,
     replica_log::ReplicaLog,
     replica_op::ReplicaOp,
+    rows::RowCounts,
 };
-use crate::codec::ChunkedRange;
+use crate::{codec::ChunkedRange, rows::RowTables};
 
 /// The parameters of one job in one generation, as far as this shard holds them.
 pub struct JobShard {
@@ -43,6 +44,10 @@ pub struct JobShard {
     pub(super) changed_async: watch::Sender<()>,
     /// What a backup is told.
     pub(super) replicas: ReplicaLog,
+    /// Where only rows of some parameters are pushed.
+    pub(super) tables: Option<RowTables>,
+    /// What a job with tables counts beside its chunks.
+    pub(super) rows: RowCounts,
     range: ElementRange,
     /// Elements of the range that the optimizer moves; buffers lie behind them.
     trained: u64,
@@ -109,12 +114,16 @@ impl JobShard {
     /// A job with this state and these parameters.
     pub(super) fn new(settings: JobSettings, chunks: Vec<Mutex<Chunk>>, state: JobState) -> Self {
         let JobSettings { job, generation, optimizer, clip_norm, layout, index, shards, range } = settings;
+        let tables = RowTables::of(&layout);
+        let rows = RowCounts::new(&chunks);
         Self {
             job,
             generation,
             optimizer,
             clip_norm,
             index,
+            tables,
+            rows,
             chunks,
             filters: DashMap::new(),
             state: Mutex::new(state),
@@ -169,6 +178,11 @@ impl JobShard {
         let before = u64::from(index) * CHUNK_ELEMENTS as u64;
         let left = self.range.len().checked_sub(before).filter(|left| *left > 0)?;
         Some(left.min(CHUNK_ELEMENTS as u64) as usize)
+    }
+
+    /// The tables of which only rows travel, if there are any.
+    pub fn tables(&self) -> Option<&RowTables> {
+        self.tables.as_ref()
     }
 
     /// The range as it is cut into chunks.

@@ -31,6 +31,8 @@ pub(super) struct JobState {
     pub round_version: u64,
     /// Pushes that are in completely.
     pub pushes: u64,
+    /// In a job with tables: weight of the pushes that are completely in the open round.
+    pub round_weight: f64,
     /// Orders for barriers that are still open, by superstep.
     pub orders: BTreeMap<u64, BarrierOrder>,
     /// Of rounds that are to be shortened.

@@ -11,6 +11,7 @@
 //! | update | each push says whether it is a step of its own or joins the round that the next barrier applies |
 //! | version | number of closed barriers; pulls wait for it without spinning |
 //! | clock | base + watermark of each worker on the engine's roster; pulls may wait for the lowest |
+//! | table | a push brings the rows of its batch; nothing else of a table is read, stepped or walked over |
 //! | stop | what was acknowledged is in the saved job, filter by filter and chunk by chunk; a saved job is read once |
 //! | end | a cancel, a newer generation or a seal wakes those who wait, with a typed fault |
 //! | backup | gets every change in its order, and nobody is told of one that it lacks |
@@ -38,6 +39,7 @@ mod replica_op;
 mod replica_tests;
 mod replicate;
 mod resumed;
+mod rows;
 mod saved;
 mod sealed;
 
@@ -52,6 +54,7 @@ pub use pull::{ReadCondition, ReadGrant};
 pub use push::{Admission, PushAck, PushCursor, PushHeader};
 pub use replica_log::{Batch, Entry, Term};
 pub use replica_op::{ReplicaOp, read_op};
+pub(crate) use rows::copy_pieces;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -114,6 +114,10 @@ impl JobShard {
         header: &PushHeader,
         pushed: &[f32],
     ) -> Result<(), ShardFault> {
+        if self.tables.is_some() {
+            let what = format!("a push of all rows to job {}, which takes those of a batch", self.job);
+            return Err(ShardFault::Invalid { what });
+        }
         let _changing = self.replicas.enter();
         let filter = self.filter(worker);
         let mut filter = lock(&filter);
@@ -138,7 +142,7 @@ impl JobShard {
     }
 
     /// The weight of a push of `worker` in a buffer: one over the number of workers that push.
-    fn share_of(&self, worker: Incarnation) -> Result<f32, ShardFault> {
+    pub(super) fn share_of(&self, worker: Incarnation) -> Result<f32, ShardFault> {
         let state = self.lock_running()?;
         let others = state.watermarks.keys().filter(|other| **other != worker);
         Ok(1.0 / (1 + others.filter(|other| !state.sealed.contains(**other)).count()) as f32)
@@ -158,7 +162,8 @@ impl JobShard {
         let mut state = self.lock_running()?;
         let (from, next_chunk) = (filter.watermark(), filter.next_chunk());
         if filter.admit(seq, header.covers, next_chunk)? == Admission::Fresh {
-            if !header.is_empty() && next_chunk != self.chunk_count() {
+            // Where single rows are pushed, some chunks get nothing.
+            if !header.is_empty() && self.tables.is_none() && next_chunk != self.chunk_count() {
                 let what = format!("push {seq} ended before chunk {next_chunk} of {}", self.chunk_count());
                 return Err(ShardFault::Invalid { what });
             }
@@ -166,6 +171,7 @@ impl JobShard {
             state.watermarks.insert(worker, seq);
             state.clocks.advance(worker, from, seq);
             state.pushes += 1;
+            self.count_rows(&mut state, header);
             self.replicas.record(|| ReplicaOp::Complete { worker, seq, header: *header }.entry());
             self.close_barriers(&mut state);
             self.notify_if_clock_reached(&mut state);

@@ -87,6 +87,22 @@ impl PushFilter {
         Ok(())
     }
 
+    /// The same for a push that has nothing for some chunks: chunk `index` may come before those are in.
+    pub(super) fn apply_some_chunk(
+        &mut self,
+        seq: u64,
+        covers: u32,
+        index: u32,
+        apply: impl FnOnce() -> Result<(), ShardFault>,
+    ) -> Result<(), ShardFault> {
+        let next = self.next_chunk();
+        if self.admit(seq, covers, index.min(next))? == Admission::Fresh && index >= next {
+            apply()?;
+            self.partial = Some(PartialPush { seq, next_chunk: index + 1 });
+        }
+        Ok(())
+    }
+
     /// Moves the watermark to `seq`.
     pub(super) fn complete(&mut self, seq: u64) {
         self.watermark = seq;
@@ -124,6 +140,21 @@ mod tests {
         filter.complete(1);
         filter.apply_chunk(1, 1, 3, nothing).unwrap();
         assert_eq!(filter.admit(2, 1, 0), Ok(Admission::Fresh));
+    }
+
+    #[test]
+    fn some_chunks_come_in_once_and_in_order_over_those_between() {
+        let mut filter = PushFilter::default();
+        let mut applied = Vec::new();
+        for index in [2, 0, 2, 5, 4, 9] {
+            let apply = || {
+                applied.push(index);
+                Ok(())
+            };
+            filter.apply_some_chunk(1, 1, index, apply).unwrap();
+        }
+        assert_eq!((applied, filter.next_chunk()), (vec![2, 5, 9], 10));
+        assert!(filter.apply_some_chunk(2, 1, 0, nothing).is_err(), "push 1 is not complete");
     }
 
     #[test]

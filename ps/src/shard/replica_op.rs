@@ -11,6 +11,7 @@ use syncline_engine::rpc::{BarrierOrder, ClockRoster, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 
 use super::{CHUNK_ELEMENTS, JobShard, PushHeader, framed::damaged, replica_log::Entry};
+use crate::rows::Piece;
 
 /// Longest change without its numbers: a barrier with a roster of a million workers stays below.
 const MAX_OP_BYTES: u32 = 64 << 20;
@@ -70,12 +71,21 @@ pub enum ReplicaOp {
     Ping,
     /// The job was closed.
     Close,
+    /// Pieces of one chunk of push `seq` were applied, in a job with tables, behind so many steps. Their numbers follow.
+    Rows {
+        worker: Incarnation,
+        seq: u64,
+        header: PushHeader,
+        steps: u64,
+        pieces: Vec<Piece>,
+        elements: u32,
+    },
 }
 
 impl ReplicaOp {
     /// Whether somebody may wait until the backup has it: chunks are awaited with the push that they are part of.
     pub fn is_awaited(&self) -> bool {
-        !matches!(self, Self::Chunk { .. })
+        !matches!(self, Self::Chunk { .. } | Self::Rows { .. })
     }
 
     /// Without numbers.
@@ -113,7 +123,7 @@ pub fn read_op(
     }
     let op: ReplicaOp = postcard::from_bytes(scratch).map_err(|e| damaged(&e.to_string()))?;
     let elements = match &op {
-        ReplicaOp::Chunk { elements, .. } => *elements as usize,
+        ReplicaOp::Chunk { elements, .. } | ReplicaOp::Rows { elements, .. } => *elements as usize,
         _ => 0,
     };
     if elements > CHUNK_ELEMENTS.min(chunk.len()) {
@@ -133,6 +143,9 @@ impl JobShard {
                     return Err(ShardFault::Invalid { what });
                 }
                 self.apply(worker, seq, index, &header, numbers)
+            }
+            ReplicaOp::Rows { worker, seq, header, steps, pieces, .. } => {
+                self.apply_pieces(worker, seq, &header, &pieces, numbers, Some(steps))
             }
             ReplicaOp::Complete { worker, seq, header } => self.complete(worker, seq, &header).map(drop),
             ReplicaOp::Seal { epoch, worker } => self.seal(epoch, worker).map(drop),

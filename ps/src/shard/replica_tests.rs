@@ -11,6 +11,7 @@ use syncline_scheduler::{
 };
 
 use super::{Batch, CHUNK_ELEMENTS, JobShard, PushHeader, ReplicaOp, Term, read_op};
+use crate::rows::{Piece, RowSelection};
 
 const EPOCH: EngineEpoch = EngineEpoch(1);
 const TERM: Term = 7;
@@ -20,7 +21,15 @@ const WORKERS: u64 = 3;
 const SOON: Duration = Duration::from_millis(1);
 
 fn job() -> JobShard {
-    let trained = Parameter::trained("w", vec![ELEMENTS - 2]);
+    job_of(Parameter::trained("w", vec![ELEMENTS - 2]))
+}
+
+/// One of which single rows are pushed.
+fn job_with_table() -> JobShard {
+    job_of(Parameter::rows("w", vec![ELEMENTS - 2, 1], 0))
+}
+
+fn job_of(trained: Parameter) -> JobShard {
     let order = OpenJob {
         job: "digits".parse().unwrap(),
         generation: Generation(1),
@@ -96,7 +105,9 @@ fn take(job: &JobShard, step: Step) {
         Step::Chunk { worker, round } => {
             let Ok(at) = job.push_cursor(Incarnation(worker)) else { return };
             let elements = job.elements_of_chunk(at.next_chunk).unwrap_or(0);
-            if elements > 0 {
+            if job.tables().is_some() {
+                take_rows(job, worker, header(mode(round)));
+            } else if elements > 0 {
                 let gradient: Vec<f32> =
                     (0..elements).map(|n| ((n as u64 + worker) % 5) as f32 - 2.0).collect();
                 let seq = at.watermark + 1;
@@ -135,6 +146,21 @@ fn take(job: &JobShard, step: Step) {
     }
 }
 
+/// Pushes the next rows of a worker's next push, of the chunk where it is.
+fn take_rows(job: &JobShard, worker: u64, header: PushHeader) {
+    let Ok(at) = job.push_cursor(Incarnation(worker)) else { return };
+    let buffer = ELEMENTS as u32 - 2;
+    let ids = [worker, 40 + at.watermark % 3, 70, u64::from(CHUNK_ELEMENTS as u32) + at.watermark % 2];
+    let selection = RowSelection::new(vec![ids.map(|id| (id as u32).min(buffer - 1)).to_vec()]).unwrap();
+    let pieces = job.tables().unwrap().pieces(&selection, job.range(), at.next_chunk);
+    let pieces: Vec<Piece> = pieces.collect();
+    let Some(first) = pieces.first().copied() else { return };
+    let of_chunk: Vec<Piece> = pieces.into_iter().filter(|piece| piece.chunk == first.chunk).collect();
+    let elements: u32 = of_chunk.iter().map(|piece| piece.len).sum();
+    let gradient: Vec<f32> = (0..elements).map(|n| f32::from((n as u8 + worker as u8) % 5) - 2.0).collect();
+    let _ = job.apply_rows(Incarnation(worker), at.watermark + 1, &header, &of_chunk, &gradient);
+}
+
 /// Sends the backup what is recorded, through bytes.
 fn follow(job: &JobShard, backup: &JobShard) -> bool {
     let mut in_step = false;
@@ -162,14 +188,15 @@ fn assert_same(job: &JobShard, backup: &JobShard) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
     fn whatever_happens_before_and_after_the_copy_the_backup_is_the_job(
         mut before in prop::collection::vec(step(), 0..30),
         after in prop::collection::vec(step(), 0..40),
         alone in prop::collection::vec(step(), 0..20),
+        rows in any::<bool>(),
     ) {
-        let job = job();
+        let job = if rows { job_with_table() } else { job() };
         // What was pinned before is not in the copy: that checkpoint fails if the backup takes over.
         before.retain(|step| !matches!(step, Step::Pin { .. }));
         before.into_iter().for_each(|step| take(&job, step));
@@ -310,4 +337,28 @@ fn bytes_that_are_no_change_are_refused() {
         elements: 0,
     };
     assert!(job().replay(outside, &[]).is_err());
+    let piece = |chunk, start, len| Piece { chunk, start, len };
+    #[rustfmt::skip]
+    let impossible = [
+        (vec![],                                    0),
+        (vec![piece(9, 0, 1)],                      1),
+        (vec![piece(0, 5, 2)],                      3),
+        (vec![piece(0, 5, 2), piece(0, 6, 1)],      3),
+        (vec![piece(0, 5, 2), piece(1, 0, 1)],      3),
+        (vec![piece(1, 3, 3)],                      3),
+        (vec![piece(0, u32::MAX, 2)],               2),
+        (vec![piece(0, 1, 0)],                      0),
+    ];
+    for (pieces, elements) in impossible {
+        let rows = ReplicaOp::Rows {
+            worker: Incarnation(1),
+            seq: 1,
+            header: header(PushMode::Apply),
+            steps: 0,
+            pieces,
+            elements,
+        };
+        assert!(job_with_table().replay(rows.clone(), &vec![0.0; elements as usize]).is_err(), "{rows:?}");
+        assert!(job().replay(rows, &vec![0.0; elements as usize]).is_err());
+    }
 }

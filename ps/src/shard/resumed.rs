@@ -28,6 +28,7 @@ impl JobShard {
             chunk.restore_optimizer(OptimizerState::restored(first, second, most_steps(runs, at, end)));
             at = end;
         }
+        self.rows.count_from(&self.chunks);
     }
 }
 

@@ -34,7 +34,7 @@ use super::{
     sealed::SealedSet,
 };
 
-const MAGIC: Magic = *b"SLJOB\0\0\x01";
+const MAGIC: Magic = *b"SLJOB\0\0\x02";
 
 #[derive(Serialize, Deserialize)]
 struct SavedJob {
@@ -50,6 +50,10 @@ struct SavedJob {
     filters: BTreeMap<Incarnation, PushFilter>,
     accumulated: bool,
     chunks: Vec<ChunkHeader>,
+    /// In a job with tables: what of the open round was pushed, as lengths by first element, by chunk.
+    touched: BTreeMap<u32, BTreeMap<u32, u32>>,
+    /// The same: steps of the optimizer, whichever rows took part.
+    row_steps: u64,
     state: SavedState,
 }
 
@@ -63,6 +67,7 @@ struct SavedState {
     closed: u64,
     round_version: u64,
     pushes: u64,
+    round_weight: f64,
     orders: BTreeMap<u64, BarrierOrder>,
     norms: RoundNorms,
     pinned: Option<u64>,
@@ -80,6 +85,7 @@ impl JobShard {
     /// Writes the whole job. Nobody may push to it meanwhile.
     pub fn save(&self, out: &mut impl Write) -> io::Result<()> {
         let state = lock(&self.state);
+        self.settle_steps();
         let head = SavedJob {
             job: self.job.clone(),
             generation: self.generation,
@@ -93,6 +99,8 @@ impl JobShard {
             filters: self.filters.iter().map(|filter| (*filter.key(), lock(&filter).clone())).collect(),
             accumulated: self.accumulated.load(Ordering::Acquire),
             chunks: self.chunks.iter().map(|chunk| lock(chunk).head()).collect(),
+            touched: self.touched(),
+            row_steps: self.rows.steps(),
             state: SavedState::of(&state),
         };
         write_head(out, MAGIC, &head)?;
@@ -136,11 +144,32 @@ impl JobShard {
             range: syncline_scheduler::spec::ElementRange { start: head.start, end: head.end },
         };
         let shard = Self::new(settings, chunks, state);
+        shard.restore_touched(head.touched)?;
+        shard.rows.set_steps(head.row_steps);
         shard.accumulated.store(head.accumulated, Ordering::Release);
         for (worker, filter) in head.filters {
             shard.filters.insert(worker, Arc::new(Mutex::new(filter)));
         }
         Ok(shard)
+    }
+}
+
+impl JobShard {
+    /// What of the open round was pushed, by chunk.
+    fn touched(&self) -> BTreeMap<u32, BTreeMap<u32, u32>> {
+        let touched = (0..).zip(&self.chunks).map(|(index, chunk)| (index, lock(chunk).touched().clone()));
+        touched.filter(|(_, touched)| !touched.is_empty()).collect()
+    }
+
+    fn restore_touched(&self, touched: BTreeMap<u32, BTreeMap<u32, u32>>) -> io::Result<()> {
+        for (index, touched) in touched {
+            let chunk = self.chunks.get(index as usize);
+            if !chunk.is_some_and(|chunk| lock(chunk).restore_touched(touched)) {
+                return Err(damaged("rows of a round that lie outside of it"));
+            }
+            self.rows.touch(index);
+        }
+        Ok(())
     }
 }
 
@@ -159,6 +188,7 @@ impl SavedState {
             closed: state.closed,
             round_version: state.round_version,
             pushes: state.pushes,
+            round_weight: state.round_weight,
             orders: state.orders.clone(),
             norms: state.norms.clone(),
             pinned: state.pinned.as_ref().map(|(version, _)| *version),
@@ -180,6 +210,7 @@ impl SavedState {
         state.closed = self.closed;
         state.round_version = self.round_version;
         state.pushes = self.pushes;
+        state.round_weight = self.round_weight;
         state.orders = self.orders;
         state.norms = self.norms;
         state.records = self.records.into_iter().map(record).collect();

@@ -17,8 +17,10 @@ mod fields;
 mod frame;
 mod reply;
 mod request;
+mod request_fields;
 
 pub use error::WireError;
 pub use frame::MAX_HEAD_BYTES;
 pub use reply::Reply;
-pub use request::{Digest, MAX_BLOB_BYTES, MAX_TENSOR_BYTES, Request, SessionKey};
+pub use request::{Digest, MAX_BLOB_BYTES, MAX_TENSOR_BYTES, Request};
+pub use request_fields::SessionKey;

@@ -2,20 +2,17 @@
 
 use std::io::Read;
 
-use syncline_scheduler::{
-    ids::{Generation, Incarnation, JobId},
-    spec::MAX_ELEMENTS,
-    sync::PushMode,
-};
+use syncline_scheduler::spec::MAX_ELEMENTS;
 
 use super::{
     WireError,
     fields::{FieldReader, FieldWriter},
     frame::{self, Frame},
+    request_fields::{SessionKey, put_codec, put_condition, put_push, take_codec, take_condition, take_push},
 };
 use crate::{
     codec::Codec,
-    shard::{CHUNK_ELEMENTS, PushHeader, ReadCondition},
+    shard::{PushHeader, ReadCondition},
 };
 
 /// Most bytes that one push or pull may carry.
@@ -26,19 +23,16 @@ pub const MAX_BLOB_BYTES: u64 = MAX_TENSOR_BYTES;
 /// BLAKE3 of a blob.
 pub type Digest = [u8; blake3::OUT_LEN];
 
-/// One incarnation of a worker in one generation of a job: whose parameters are meant, and who asks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionKey {
-    pub job: JobId,
-    pub generation: Generation,
-    pub incarnation: Incarnation,
-}
-
 /// One question. The length of the body that follows travels in the frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
     /// Body: the gradient of the shard's range from chunk `first_chunk` on, as `codec` writes it; none if `header.skip`.
     Push { session: SessionKey, seq: u64, first_chunk: u32, header: PushHeader, codec: Codec },
+    /// The same of a job with tables. Body: the rows of the batch, as [`RowSelection`](crate::rows::RowSelection) writes them,
+    /// then the selected part of the gradient from chunk `first_chunk` on, as f32.
+    PushRows { session: SessionKey, seq: u64, first_chunk: u32, header: PushHeader },
+    /// What is selected of the shard's range, as soon as `condition` can be served. Body: the rows.
+    PullRows { session: SessionKey, condition: ReadCondition },
     /// Values of the shard's range, as soon as `condition` can be served.
     Pull { session: SessionKey, condition: ReadCondition },
     /// Between shards: the sum of squares of the round that barrier `round` ends, as soon as it is known.
@@ -76,6 +70,8 @@ const LOCAL_SOCKET: u8 = 9;
 const SHARE_MEMORY: u8 = 10;
 const REPLICATE: u8 = 11;
 const LIST_BLOBS: u8 = 12;
+const PULL_ROWS: u8 = 13;
+const PUSH_ROWS: u8 = 14;
 
 impl Request {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
@@ -84,17 +80,13 @@ impl Request {
             let head = FieldWriter(head);
             match self {
                 Self::Push { session, seq, first_chunk, header, codec } => {
-                    let head = session.put(head).u64(*seq).u32(*first_chunk).f32(header.learning_rate);
-                    let head = head.f32(header.weight).f32(header.scale).u8(header.skip.into());
-                    let joins_round = header.mode == PushMode::Accumulate;
-                    put_codec(*codec, head.u8(joins_round.into()).u32(header.covers))
+                    put_codec(*codec, put_push(session.put(head), *seq, *first_chunk, header))
                 }
-                Self::Pull { session, condition } => {
-                    let head = session.put(head);
-                    match *condition {
-                        ReadCondition::Version { closed, min_clock } => head.u8(0).u64(closed).u64(min_clock),
-                        ReadCondition::Pinned(version) => head.u8(1).u64(version),
-                    }
+                Self::PushRows { session, seq, first_chunk, header } => {
+                    put_push(session.put(head), *seq, *first_chunk, header)
+                }
+                Self::Pull { session, condition } | Self::PullRows { session, condition } => {
+                    put_condition(session.put(head), *condition)
                 }
                 Self::Norm { session, round } => session.put(head).u64(*round),
                 Self::Replicate { session, term } => session.put(head).u64(*term),
@@ -113,7 +105,7 @@ impl Request {
     pub fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> Result<Option<(Self, u64)>, WireError> {
         let Some(Frame { kind, body, .. }) = Frame::read(from, scratch)? else { return Ok(None) };
         let bound = match kind {
-            PUSH => MAX_TENSOR_BYTES,
+            PUSH | PUSH_ROWS | PULL_ROWS => MAX_TENSOR_BYTES,
             PUT_BLOB | PUT_VALUE => MAX_BLOB_BYTES,
             PULL | NORM | PUSH_CURSOR | GET_BLOB | STAT_BLOB | LOCAL_SOCKET | SHARE_MEMORY | REPLICATE
             | LIST_BLOBS => 0,
@@ -130,22 +122,22 @@ impl Request {
         let mut head = FieldReader(head);
         let request = match kind {
             PUSH => {
-                let (session, seq, first_chunk) = (SessionKey::take(&mut head)?, head.u64()?, head.u32()?);
-                let (learning_rate, weight, scale) = (head.f32()?, head.f32()?, head.f32()?);
-                let skip = head.bool()?;
-                let mode = if head.bool()? { PushMode::Accumulate } else { PushMode::Apply };
-                let header = PushHeader { learning_rate, weight, scale, skip, mode, covers: head.u32()? };
+                let session = SessionKey::take(&mut head)?;
+                let (seq, first_chunk, header) = take_push(&mut head)?;
                 Self::Push { session, seq, first_chunk, header, codec: take_codec(&mut head)? }
             }
-            PULL => {
-                let (session, pinned, version) = (SessionKey::take(&mut head)?, head.bool()?, head.u64()?);
-                let condition = if pinned {
-                    ReadCondition::Pinned(version)
-                } else {
-                    ReadCondition::Version { closed: version, min_clock: head.u64()? }
-                };
-                Self::Pull { session, condition }
+            PUSH_ROWS => {
+                let session = SessionKey::take(&mut head)?;
+                let (seq, first_chunk, header) = take_push(&mut head)?;
+                Self::PushRows { session, seq, first_chunk, header }
             }
+            PULL => {
+                Self::Pull { session: SessionKey::take(&mut head)?, condition: take_condition(&mut head)? }
+            }
+            PULL_ROWS => Self::PullRows {
+                session: SessionKey::take(&mut head)?,
+                condition: take_condition(&mut head)?,
+            },
             NORM => Self::Norm { session: SessionKey::take(&mut head)?, round: head.u64()? },
             REPLICATE => Self::Replicate { session: SessionKey::take(&mut head)?, term: head.u64()? },
             LIST_BLOBS => Self::ListBlobs,
@@ -165,6 +157,8 @@ impl Request {
         match self {
             Self::Push { .. } => PUSH,
             Self::Pull { .. } => PULL,
+            Self::PushRows { .. } => PUSH_ROWS,
+            Self::PullRows { .. } => PULL_ROWS,
             Self::Norm { .. } => NORM,
             Self::PushCursor { .. } => PUSH_CURSOR,
             Self::Replicate { .. } => REPLICATE,
@@ -179,52 +173,15 @@ impl Request {
     }
 }
 
-const PLAIN: u8 = 0;
-const BF16: u8 = 1;
-const FP16: u8 = 2;
-const INT8: u8 = 3;
-const TOP_K: u8 = 4;
-
-fn put_codec(codec: Codec, head: FieldWriter<'_>) -> FieldWriter<'_> {
-    match codec {
-        Codec::Plain => head.u8(PLAIN),
-        Codec::Bf16 => head.u8(BF16),
-        Codec::Fp16 => head.u8(FP16),
-        Codec::Int8 => head.u8(INT8),
-        Codec::TopK { of_full_chunk } => head.u8(TOP_K).u32(of_full_chunk),
-    }
-}
-
-fn take_codec(head: &mut FieldReader<'_>) -> Option<Codec> {
-    Some(match head.u8()? {
-        PLAIN => Codec::Plain,
-        BF16 => Codec::Bf16,
-        FP16 => Codec::Fp16,
-        INT8 => Codec::Int8,
-        TOP_K => Codec::TopK {
-            of_full_chunk: head.u32().filter(|kept| (1..=CHUNK_ELEMENTS as u32).contains(kept))?,
-        },
-        _ => return None,
-    })
-}
-
-impl SessionKey {
-    fn put<'a>(&self, head: FieldWriter<'a>) -> FieldWriter<'a> {
-        head.short_text(self.job.as_str()).u64(self.generation.0).u64(self.incarnation.0)
-    }
-
-    fn take(head: &mut FieldReader<'_>) -> Option<Self> {
-        Some(Self {
-            job: head.short_text()?.parse().ok()?,
-            generation: Generation(head.u64()?),
-            incarnation: Incarnation(head.u64()?),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::{
+        ids::{Generation, Incarnation},
+        sync::PushMode,
+    };
+
     use super::*;
+    use crate::shard::CHUNK_ELEMENTS;
 
     fn session() -> SessionKey {
         SessionKey { job: "digits".parse().unwrap(), generation: Generation(2), incarnation: Incarnation(17) }
@@ -258,6 +215,8 @@ mod tests {
                 0,
             ),
             (Request::Pull { session: session(), condition: ReadCondition::Pinned(4) }, 0),
+            (Request::PushRows { session: session(), seq: 9, first_chunk: 3, header: step }, 4096),
+            (Request::PullRows { session: session(), condition: ReadCondition::version(4) }, 24),
             (Request::Norm { session: session(), round: 7 }, 0),
             (Request::Replicate { session: session(), term: 8 }, 0),
             (Request::ListBlobs, 0),

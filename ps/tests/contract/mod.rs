@@ -10,6 +10,7 @@ mod interleavings;
 mod outside;
 mod push;
 mod rig;
+mod rows;
 mod seal;
 mod silent;
 mod stop;

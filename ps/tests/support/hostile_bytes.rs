@@ -6,15 +6,19 @@ use std::io::Cursor;
 use syncline_ps::{
     checkpoint_file::{CheckpointAbout, write_checkpoint_file},
     codec::Codec,
+    rows::{RowSelection, RowTables},
     shard::{CHUNK_ELEMENTS, read_op},
     wire::{Reply, Request},
 };
-use syncline_scheduler::{samples::SamplePosition, spec::ResumeSpec};
+use syncline_scheduler::{
+    samples::SamplePosition,
+    spec::{ElementRange, Layout, Parameter, ResumeSpec},
+};
 
 /// Reads bytes as what their first one says.
 pub fn read(bytes: &[u8]) {
     let Some((&what, bytes)) = bytes.split_first() else { return };
-    match what % 6 {
+    match what % 7 {
         0 => requests(bytes),
         1 => replies(bytes),
         2 => changes(bytes),
@@ -24,7 +28,8 @@ pub fn read(bytes: &[u8]) {
             std::iter::once(Ok(bytes.to_vec())),
             &mut Cursor::new(Vec::new()),
         )),
-        _ => chunk(bytes),
+        5 => chunk(bytes),
+        _ => rows(bytes),
     }
 }
 
@@ -71,6 +76,23 @@ fn chunk(bytes: &[u8]) {
         if codec.decode(bytes, trained, &mut values).is_ok() && codec != Codec::Plain {
             assert!(values[..trained].iter().all(|value| value.is_finite()), "{codec:?}");
         }
+    }
+}
+
+/// The rows of a batch, in front of what they select.
+fn rows(bytes: &[u8]) {
+    let tables = [Parameter::rows("a", vec![1 << 20, 3], 0), Parameter::rows("b", vec![9], 1)];
+    let tables = RowTables::of(&Layout(tables.to_vec())).expect("it has tables");
+    let (mut from, mut left) = (bytes, bytes.len() as u64);
+    if let Ok(Ok(selection)) = RowSelection::read(&tables, &mut from, &mut left) {
+        let mut again = Vec::new();
+        selection.encode(&mut again);
+        assert_eq!((again.as_slice(), left), (&bytes[..again.len()], from.len() as u64));
+        assert_eq!(selection.check(&tables), Ok(()));
+        let range = ElementRange { start: 1, end: 3 << 20 };
+        let selected: u64 = tables.pieces(&selection, range, 0).map(|piece| u64::from(piece.len)).sum();
+        let before = |end| tables.elements_before(&selection, end);
+        assert_eq!(selected, before(range.end) - before(range.start));
     }
 }
 

@@ -157,6 +157,9 @@ impl JobSpec {
         if !layout.is_ordered() {
             return Err(fault("a buffer lies before a trained parameter".into()));
         }
+        if let Some(what) = train.tables_fault() {
+            return Err(fault(format!("sparse: {what}")));
+        }
         let samples = train.data.train_samples;
         if u64::from(train.batch) > samples {
             return Err(InvalidJob::BatchTooLarge { job: self.id.clone(), batch: train.batch, samples });

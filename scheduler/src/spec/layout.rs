@@ -3,6 +3,8 @@
 //! What the optimizer moves comes first, buffers come behind it: one number says where the one ends and the other
 //! begins, on every shard and in every chunk.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 /// Most parameters a model may have.
@@ -28,6 +30,9 @@ pub enum ParameterKind {
     Trained,
     /// By what the workers computed for it, averaged: a running statistic of BatchNormalization.
     Buffer,
+    /// By its gradient as well, of which only the rows travel that the batch reads: a table behind a Gather. The tables of
+    /// one group, numbered from 0, are read by the same ids.
+    Rows { group: u32 },
 }
 
 impl Parameter {
@@ -39,6 +44,16 @@ impl Parameter {
     /// A parameter that is averaged.
     pub fn buffer(name: impl Into<String>, shape: Vec<u64>) -> Self {
         Self { name: name.into(), shape, kind: ParameterKind::Buffer }
+    }
+
+    /// A table of which rows travel.
+    pub fn rows(name: impl Into<String>, shape: Vec<u64>, group: u32) -> Self {
+        Self { name: name.into(), shape, kind: ParameterKind::Rows { group } }
+    }
+
+    /// Whether the optimizer moves it.
+    pub fn is_trained(&self) -> bool {
+        self.kind != ParameterKind::Buffer
     }
 
     /// Number of f32 in it; `None` if the shape overflows.
@@ -92,13 +107,39 @@ impl Layout {
 
     /// Elements that the optimizer moves: the first of the array.
     pub fn trained_elements(&self) -> u64 {
-        let trained = self.ranges().filter(|(p, _)| p.kind == ParameterKind::Trained);
+        let trained = self.ranges().filter(|(p, _)| p.is_trained());
         trained.last().map_or(0, |(_, range)| range.end)
     }
 
     /// Whether no buffer comes before a trained parameter.
     pub fn is_ordered(&self) -> bool {
-        self.0.is_sorted_by_key(|p| p.kind == ParameterKind::Buffer)
+        self.0.is_sorted_by_key(|p| !p.is_trained())
+    }
+
+    /// Whether rows of some table travel.
+    pub fn has_tables(&self) -> bool {
+        self.0.iter().any(|p| matches!(p.kind, ParameterKind::Rows { .. }))
+    }
+
+    /// What is wrong with the tables of which rows travel, in words.
+    pub fn tables_fault(&self) -> Option<String> {
+        let mut seen = BTreeSet::new();
+        for p in &self.0 {
+            let ParameterKind::Rows { group } = p.kind else { continue };
+            let rows = p.shape.first().copied().unwrap_or(0);
+            let is_table = (1..=u64::from(u32::MAX)).contains(&rows) && p.elements().is_some_and(|n| n > 0);
+            if !is_table {
+                let shape = &p.shape;
+                return Some(format!(
+                    "`{}` of shape {shape:?} is no table of at most {} rows",
+                    p.name,
+                    u32::MAX
+                ));
+            }
+            seen.insert(group);
+        }
+        let numbered = (0..).zip(&seen).all(|(n, group)| n == *group);
+        (!numbered).then(|| "groups of tables are not numbered from 0".to_owned())
     }
 
     /// Where each parameter lies, in order.
@@ -154,6 +195,28 @@ mod tests {
         for (parameters, trained, ordered) in cases {
             let layout = Layout(parameters);
             assert_eq!((layout.trained_elements(), layout.is_ordered()), (trained, ordered), "{layout:?}");
+        }
+    }
+
+    #[test]
+    fn tables_have_rows_and_groups_are_numbered_from_0() {
+        let table = |shape: &[u64], group| Parameter::rows("t", shape.to_vec(), group);
+        #[rustfmt::skip]
+        let cases = [
+            (vec![],                                          None),
+            (vec![table(&[4, 2], 0), table(&[4], 0)],         None),
+            (vec![table(&[4, 2], 1), table(&[4], 0)],         None),
+            (vec![table(&[4, 2], 1)],                         Some("numbered")),
+            (vec![table(&[], 0)],                             Some("no table")),
+            (vec![table(&[4, 0], 0)],                         Some("no table")),
+            (vec![table(&[1 << 32, 1], 0)],                   Some("no table")),
+        ];
+        for (parameters, want) in cases {
+            let layout = Layout(parameters);
+            let fault = layout.tables_fault();
+            assert_eq!(fault.is_some(), want.is_some(), "{fault:?}");
+            assert!(fault.iter().all(|fault| fault.contains(want.unwrap())), "{fault:?}");
+            assert_eq!((layout.has_tables(), layout.is_ordered()), (!layout.0.is_empty(), true));
         }
     }
 

@@ -1,10 +1,12 @@
 //! Settings of the training node.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CheckpointSpec, Compression, DataSpec, Layout, LearningRate, Optimizer, PolicyRule, PolicySpec,
-    ResumeSpec,
+    CheckpointSpec, Compression, DataSpec, Layout, LearningRate, Optimizer, Parameter, ParameterKind,
+    PolicyRule, PolicySpec, ResumeSpec,
 };
 
 /// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
@@ -41,6 +43,9 @@ pub struct DataInput {
     /// Rows of the table that its integers choose from, where they do so as they are: from 0 to this less one.
     #[serde(default)]
     pub rows: Option<u64>,
+    /// The group of tables of which it chooses the rows that travel. A worker feeds places among these for its integers.
+    #[serde(default)]
+    pub row_group: Option<u32>,
 }
 
 /// What numbers an input takes.
@@ -131,6 +136,40 @@ impl TrainSpec {
                 Optimizer::Momentum { momentum, nesterov: true, weight_decay: 0.0 }
             }
             _ => self.optimizer,
+        }
+    }
+
+    /// Why the tables of which only rows travel cannot be trained so, in words.
+    pub(super) fn tables_fault(&self) -> Option<String> {
+        let layout = &self.model.layout;
+        if let Some(fault) = layout.tables_fault() {
+            return Some(fault);
+        }
+        let groups = |p: &Parameter| match p.kind {
+            ParameterKind::Rows { group } => Some(group),
+            ParameterKind::Trained | ParameterKind::Buffer => None,
+        };
+        let of_tables: BTreeSet<u32> = layout.0.iter().filter_map(groups).collect();
+        let inputs = self.model.inputs.iter().filter(|input| input.element != DataElement::F32);
+        let of_inputs: BTreeSet<u32> = inputs.filter_map(|input| input.row_group).collect();
+        if of_tables != of_inputs {
+            return Some(
+                "the rows of a table are chosen by no input of integers, or by one without a table".into(),
+            );
+        }
+        if of_tables.is_empty() {
+            return None;
+        }
+        match self.policy.rule {
+            PolicyRule::LocalSgd { .. } | PolicyRule::DiLoCo { .. } => Some(format!(
+                "under {} a worker steps on all parameters by itself; name another policy, or no tables",
+                self.policy
+            )),
+            _ if self.compression != Compression::None => Some(format!(
+                "compression {}: rows travel as they are; leave one of the two out",
+                self.compression
+            )),
+            _ => None,
         }
     }
 

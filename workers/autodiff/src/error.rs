@@ -38,6 +38,9 @@ pub enum AutodiffError {
     /// An option names a parameter that does not exist.
     #[error("[E317] model has no float32 weight `{name}`")]
     NoSuchParameter { name: String },
+    /// An option asks for rows of a parameter of which all are needed.
+    #[error("[E264] `{name}` cannot be trained by rows: {reason}")]
+    NotByRows { name: String, reason: String },
     /// A list of parameters names some that the model does not have.
     #[error("[E260] {origin} names float32 weights that the model does not have: {names}")]
     UnknownParameters { origin: &'static str, names: String },
@@ -91,6 +94,7 @@ impl AutodiffError {
             Self::NoParameters { .. } | Self::AllFrozen { .. } => "E315",
             Self::ReservedName { .. } => "E316",
             Self::NoSuchParameter { .. } => "E317",
+            Self::NotByRows { .. } => "E264",
             Self::UnknownParameters { .. } => "E260",
             Self::NotReady { .. } => "E318",
             Self::NoFirstValues { .. } => "E261",
@@ -128,6 +132,9 @@ impl AutodiffError {
             Self::AllFrozen { .. } => {
                 Some("let `freeze` name fewer of them, or `train` or the list of parameters more")
             }
+            Self::NotByRows { .. } => Some(
+                "take it off the list of `sparse`: all of it is pulled and pushed then, as other parameters are",
+            ),
             Self::UnknownParameters { .. } => Some(
                 "exporters leave out what the model does not use, and rename what they fold: export with \
                  optimize=False, or do_constant_folding=False, and list the names of the module that was exported",

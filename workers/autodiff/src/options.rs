@@ -23,6 +23,9 @@ pub struct DeriveOptions {
     pub train: Option<Vec<String>>,
     /// Weights that stay as they are, as names or patterns with `*`.
     pub freeze: Vec<String>,
+    /// Tables whose rows are fed as a batch reads them, as names or patterns with `*`: see
+    /// [`RowTables`](super::RowTables).
+    pub sparse: Vec<String>,
     /// Whether the model trains as it evaluates: BatchNormalization with the statistics that it remembers, no Dropout.
     pub eval_mode: bool,
     /// Seed of the Dropout nodes.
@@ -44,6 +47,7 @@ impl Default for DeriveOptions {
             params: None,
             train: None,
             freeze: Vec::new(),
+            sparse: Vec::new(),
             eval_mode: false,
             seed: 0,
             precision: Precision::F32,

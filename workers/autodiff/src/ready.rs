@@ -8,6 +8,7 @@ use syncline_onnx::{Compiler, ElementType, TensorType, Types};
 
 use crate::error::AutodiffError;
 use crate::forward::{NEXT_SUFFIX, with_columns};
+use crate::row_tables::RowTables;
 use crate::training_graph::{Io, Param, TrainingGraph};
 use crate::{CORRECT, CORRECT_TOP, GRAD_SUFFIX, LABEL, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS};
 
@@ -50,6 +51,7 @@ pub fn accept_ready(
         label,
         forward_outputs,
         saving: None,
+        row_tables: RowTables::default(),
         has_correct: roles.outputs.contains(CORRECT),
         classes,
     })

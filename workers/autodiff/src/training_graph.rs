@@ -5,6 +5,7 @@ use syncline_onnx::proto::TensorProto;
 use syncline_onnx::{Dim, ElementType, OnnxError, TensorType};
 
 use crate::recompute::Saving;
+use crate::row_tables::RowTables;
 
 /// An input or output of a training graph.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +56,8 @@ pub struct TrainingGraph {
     pub has_correct: bool,
     /// What recomputation saves, where the options ask for it.
     pub saving: Option<Saving>,
+    /// The tables that may be given with the rows of a batch alone.
+    pub row_tables: RowTables,
     /// Number of classes, where the label is one of several.
     pub classes: Option<usize>,
 }

@@ -80,6 +80,7 @@ pub(super) fn inspect(data: &DataSpec, wanted: &ModelSignature) -> Result<Inspec
         element: input.element,
         shape: sizes(shape),
         rows: input.rows.map(|rows| rows as u64),
+        row_group: None,
     });
     let inputs = inputs.collect();
     Ok(InspectedData { spec, inputs, label_shape: set.label_shape().map(sizes).unwrap_or_default() })

@@ -47,6 +47,7 @@ fn derive_options(
         loss: loss.clone(),
         params: settings.params.as_ref().map(names).transpose()?,
         freeze: settings.freeze.clone(),
+        sparse: settings.sparse.clone(),
         eval_mode: settings.eval_mode,
         precision: settings.precision,
         recompute: settings.recompute,
@@ -70,6 +71,9 @@ fn derive_graph<'a>(
     let derived = host.derive(&model.name(), &onnx, loss, options, checks)?;
     let precision = options.precision;
     let missing_kernel = derived.missing_cpu_kernel.map(|op| MissingKernel { op, precision });
+    said.extend(derived.graph.row_tables.whole.iter().map(|(table, why)| {
+        format!("all rows of `{table}` travel at every step, although `sparse` means it: {why}")
+    }));
     let onnx = match derived.dynamic_batch {
         Some(DynamicBatch { exported_size, onnx }) => {
             said.push(format!(

@@ -103,7 +103,10 @@ fn describe(
 ) -> Result<TrainSpec, SubmitError> {
     let PreparedModel { onnx, graph, .. } = model;
     let signature = signature(&graph, &training.model)?;
-    let data = inspect(&training.data, &signature)?;
+    let mut data = inspect(&training.data, &signature)?;
+    for input in &mut data.inputs {
+        input.row_group = group_of(&graph.row_tables.inputs, &input.name);
+    }
     let mut keep = |bytes: Vec<u8>| {
         let digest = blake3::hash(&bytes).to_hex().to_string();
         blobs.insert(digest.clone(), bytes);
@@ -159,10 +162,18 @@ fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpe
     }
 }
 
+/// The group of tables that a name belongs to.
+fn group_of(groups: &[(String, u32)], name: &str) -> Option<u32> {
+    groups.iter().find(|(known, _)| known == name).map(|(_, group)| *group)
+}
+
 /// Trained parameters, then running statistics.
 fn layout(graph: &TrainingGraph) -> Layout {
     let shape = |param: &Param| param.shape.iter().map(|&d| d as u64).collect();
-    let trained = graph.params.iter().map(|param| Parameter::trained(&param.name, shape(param)));
+    let trained = graph.params.iter().map(|param| match group_of(&graph.row_tables.tables, &param.name) {
+        Some(group) => Parameter::rows(&param.name, shape(param), group),
+        None => Parameter::trained(&param.name, shape(param)),
+    });
     let buffers = graph.state.iter().map(|param| Parameter::buffer(&param.name, shape(param)));
     Layout(trained.chain(buffers).collect())
 }

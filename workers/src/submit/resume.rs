@@ -46,10 +46,14 @@ fn name(optimizer: &Optimizer) -> &'static str {
 /// The first difference of two layouts, in words.
 fn difference(there: &Layout, here: &Layout) -> Option<String> {
     let say = |p: &Parameter| {
-        let kind = if p.kind == Default::default() { "" } else { ", not trained" };
+        let kind = if p.is_trained() { "" } else { ", not trained" };
         format!("`{}` {:?}{kind}", p.name, p.shape)
     };
-    if let Some((there, here)) = there.0.iter().zip(&here.0).find(|(there, here)| there != here) {
+    // Whether rows of it travel is nothing to its numbers.
+    let differ = |a: &Parameter, b: &Parameter| {
+        (&a.name, &a.shape, a.is_trained()) != (&b.name, &b.shape, b.is_trained())
+    };
+    if let Some((there, here)) = there.0.iter().zip(&here.0).find(|(there, here)| differ(there, here)) {
         return Some(format!("{} there, {} here", say(there), say(here)));
     }
     let (there, here) = (there.0.len(), here.0.len());

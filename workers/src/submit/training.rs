@@ -52,6 +52,9 @@ pub struct Settings {
     pub params: Option<ParamList>,
     /// Parameters that stay as they are, as names or patterns such as `features.*`.
     pub freeze: Vec<String>,
+    /// Tables of which only the rows travel that a batch reads, as names or patterns such as `*.embedding.weight`. One that is
+    /// named has to be such a table; of those that a pattern means, others train as ever, which is said.
+    pub sparse: Vec<String>,
     /// Train as the model evaluates: BatchNormalization with the statistics it remembers, no Dropout.
     pub eval_mode: bool,
     /// Element type of products and what stands between them; parameters and gradients stay float32.
@@ -84,6 +87,7 @@ impl Default for Settings {
             compression: Compression::None,
             params: None,
             freeze: Vec::new(),
+            sparse: Vec::new(),
             eval_mode: false,
             precision: Precision::F32,
             recompute: false,
@@ -98,6 +102,7 @@ impl Settings {
         let changed = [
             ("params", self.params.is_some()),
             ("freeze", !self.freeze.is_empty()),
+            ("sparse", !self.sparse.is_empty()),
             ("eval_mode", self.eval_mode),
             ("precision", self.precision != Precision::F32),
             ("recompute", self.recompute),

@@ -22,6 +22,8 @@ pub(super) struct DataLoader {
     epoch: Option<u32>,
     rows: Vec<u32>,
     batch: Batch,
+    /// Whose samples were gathered last.
+    loaded: Option<SampleRange>,
 }
 
 impl DataLoader {
@@ -40,11 +42,26 @@ impl DataLoader {
         }
         let batch = set.batch();
         let order = Vec::new();
-        Ok(Some(Self { set, train_rows, test_rows, order, epoch: None, rows: Vec::new(), batch }))
+        Ok(Some(Self {
+            set,
+            train_rows,
+            test_rows,
+            order,
+            epoch: None,
+            rows: Vec::new(),
+            batch,
+            loaded: None,
+        }))
+    }
+
+    /// Whose samples were gathered last; `None` if they are no iteration's.
+    pub(super) fn loaded(&self) -> Option<SampleRange> {
+        self.loaded
     }
 
     /// Gathers the samples of an iteration.
     pub(super) fn load_batch(&mut self, seed: u64, range: SampleRange) -> Result<(), WorkerError> {
+        self.loaded = None;
         if self.epoch != Some(range.epoch) {
             self.order = permutation(seed, range.epoch, self.train_rows.len() as u32);
             self.epoch = Some(range.epoch);
@@ -55,11 +72,14 @@ impl DataLoader {
         };
         self.rows.clear();
         self.rows.extend(order.iter().map(|&i| self.train_rows[i as usize]));
-        Ok(self.set.gather(&self.rows, &mut self.batch)?)
+        self.set.gather(&self.rows, &mut self.batch)?;
+        self.loaded = Some(range);
+        Ok(())
     }
 
     /// Gathers the `part`-th piece of the test samples; returns how many it has.
     pub(super) fn load_test_batch(&mut self, part: usize) -> Result<u64, WorkerError> {
+        self.loaded = None;
         let rows = self.test_rows.chunks(EVALUATION_BATCH).nth(part).unwrap_or_default();
         self.set.gather(rows, &mut self.batch)?;
         Ok(rows.len() as u64)

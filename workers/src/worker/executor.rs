@@ -24,7 +24,7 @@ use tracing::{debug, warn};
 
 use super::{
     error::WorkerError,
-    job::{Iteration, JobRun, WorkerContext},
+    job::{Iteration, JobRun, NextPull, WorkerContext},
     lock::lock,
     report::{Finished, is_urgent},
     task_timer::TaskTimer,
@@ -221,12 +221,12 @@ fn outcome(
 }
 
 /// What `next` will pull if it is an iteration of the same job as `this` and pulls at all.
-fn next_pull(this: &Assignment, next: &Assignment) -> Option<ReadCondition> {
+fn next_pull(this: &Assignment, next: &Assignment) -> Option<NextPull> {
     let same = (&this.key.job, this.key.generation) == (&next.key.job, next.key.generation);
     match next.work {
         Work::Iterate { seq, gradient: GradientUse::LocalStep { first, .. }, .. } if seq != first => None,
-        Work::Iterate { superstep, min_clock, .. } if same => {
-            Some(ReadCondition::Version { closed: superstep.0, min_clock })
+        Work::Iterate { superstep, min_clock, range, .. } if same => {
+            Some(NextPull { condition: ReadCondition::Version { closed: superstep.0, min_clock }, range })
         }
         _ => None,
     }
@@ -244,7 +244,7 @@ fn run_one(
     context: &WorkerContext,
     open: &mut HashMap<(JobId, Generation), JobRun>,
     assignment: &Assignment,
-    next_pull: Option<ReadCondition>,
+    next_pull: Option<NextPull>,
     shared: &Shared,
     setup: &impl Fn(&JobId) -> Result<JobSetup, WorkerError>,
 ) -> Result<Outcome, WorkerError> {
@@ -294,7 +294,8 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_ahead_is_what_the_next_iteration_will_pull() {
-        let wanted = Some(ReadCondition::Version { closed: 2, min_clock: 7 });
+        let range = SampleRange { epoch: 0, start: 0, len: 1 };
+        let wanted = Some(NextPull { condition: ReadCondition::Version { closed: 2, min_clock: 7 }, range });
         let this = assignment(4, GradientUse::JoinRound);
         #[rustfmt::skip]
         let cases = [

@@ -20,6 +20,7 @@ use syncline_scheduler::{
 
 use super::{
     Throttle,
+    batch_rows::BatchRows,
     data_loader::DataLoader,
     error::WorkerError,
     load::LoadProbe,
@@ -58,11 +59,21 @@ pub(super) struct JobRun {
     params: Parameters,
     replicas: Replicas,
     data: Option<DataLoader>,
+    /// Where only rows of some parameters travel.
+    rows: Option<BatchRows>,
     /// Of a float16 graph.
     scale: Option<LossScale>,
     local: LocalSteps,
     load: LoadProbe,
     timer: TaskTimer,
+}
+
+/// What the iteration that follows at once will pull.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NextPull {
+    pub condition: ReadCondition,
+    /// Its samples.
+    pub range: SampleRange,
 }
 
 /// One training iteration as the executor was told.
@@ -89,9 +100,10 @@ impl JobRun {
         let graph =
             timer.waiting(|| blobs.get_within(&addresses, &train.model.training_graph, SHARD_TIMEOUT))?;
         let (graph, scale) = LossScale::take(graph)?;
-        let params = Parameters::new(&train);
+        let rows = BatchRows::of(&train.model);
+        let params = Parameters::new(&train.model.layout, rows.as_ref());
         let replicas = Replicas::new(&context.runtime, &graph, &context.exec, context.split_batch, &params)?;
-        let elements = params.values.len() as u64;
+        let elements = train.model.layout.elements().unwrap_or(0);
         let at =
             SessionKey { job: key.job.clone(), generation: key.generation, incarnation: context.incarnation };
         let transport = context.transport;
@@ -100,13 +112,27 @@ impl JobRun {
             || ShardSet::connect_with(&addresses, context.token.clone(), at, elements, options, cancel_token);
         let mut shards = timer.waiting(connect)?;
         shards.compress_pushes(train.compression.into(), train.model.layout.trained_elements());
+        shards.set_tables(&train.model.layout);
         let data = DataLoader::open(&train)?;
         let transport = addresses.transport_words().unwrap_or_default();
         let compression = train.compression;
         info!(job = %key.job, elements, transport, %compression, "job opened on this worker");
         let local = LocalSteps::new(train.optimizer);
         let (context, load, timer) = (context.clone(), LoadProbe::default(), timer.clone());
-        Ok(Self { context, train, addresses, shards, params, replicas, data, scale, local, load, timer })
+        Ok(Self {
+            context,
+            train,
+            addresses,
+            shards,
+            params,
+            replicas,
+            data,
+            rows,
+            scale,
+            local,
+            load,
+            timer,
+        })
     }
 
     /// Gives up the parameters that were asked for ahead.
@@ -137,11 +163,25 @@ impl JobRun {
             opens = Some(first);
         }
         self.local.abandon();
+        if self.rows.is_some() {
+            return self.pull_rows(it.range, want);
+        }
         let pulled = self.timer.waiting(|| self.shards.pull(want, &mut self.params.values))?;
         if let Some(first) = opens {
             self.local.begin(first, &self.params, pulled.pushes);
         }
         Ok(pulled)
+    }
+
+    /// Gathers the samples, and pulls the rows that they choose and what is no table.
+    fn pull_rows(&mut self, range: SampleRange, want: ReadCondition) -> Result<PullStats, WorkerError> {
+        let Self { rows: Some(rows), data: Some(loader), params, replicas, shards, timer, .. } = self else {
+            return Ok(PullStats::default());
+        };
+        rows.choose(loader, &self.train, range)?;
+        params.resize(&self.train.model.layout, rows);
+        replicas.resize(params);
+        Ok(timer.waiting(|| shards.pull_rows(want, rows.selection(), &mut params.values))?)
     }
 
     /// Computes on what was prepared, and pushes or steps. `next`: what the iteration that follows at once will pull,
@@ -150,14 +190,14 @@ impl JobRun {
         &mut self,
         it: &Iteration,
         pulled: PullStats,
-        next: Option<ReadCondition>,
+        next: Option<NextPull>,
     ) -> Result<Outcome, WorkerError> {
         let began = Instant::now();
-        if let Some(loader) = &mut self.data {
+        if let Some(loader) = self.data.as_mut().filter(|_| self.rows.is_none()) {
             loader.load_batch(self.train.seed, it.range)?;
         }
         let scale = self.scale.clone();
-        let samples = samples_of(self.data.as_ref(), &self.train);
+        let samples = selected_samples(self.data.as_ref(), self.rows.as_ref(), &self.train);
         let rest = self.params.inputs().chain(scale.iter().map(LossScale::input)).collect();
         let step = self.replicas.run(&samples, &rest)?;
         let values = step.pushed()?;
@@ -197,7 +237,20 @@ impl JobRun {
         let mut report = Iterated::default();
         if let Some((header, values)) = push {
             let values = if header.skip { &[] } else { values };
-            let pushed = self.timer.waiting(|| self.shards.push_and_request(it.seq, header, values, next))?;
+            let pushed = match (&mut self.rows, &mut self.data) {
+                (Some(rows), Some(loader)) => {
+                    let pushed = rows.selection().clone();
+                    if let Some(next) = next {
+                        rows.choose(loader, &self.train, next.range)?;
+                    }
+                    let asked = next.map(|next| (next.condition, rows.selection()));
+                    self.timer.waiting(|| self.shards.push_rows(it.seq, header, &pushed, values, asked))?
+                }
+                _ => {
+                    let next = next.map(|next| next.condition);
+                    self.timer.waiting(|| self.shards.push_and_request(it.seq, header, values, next))?
+                }
+            };
             (report.push_us, report.lead) = (pushed.took_us, pushed.lead);
             report.staleness = pushed.pushes.saturating_sub(pulled_pushes + 1);
         }
@@ -227,7 +280,11 @@ impl JobRun {
     }
 
     fn evaluate_pinned(&mut self, version: u64) -> Result<Outcome, WorkerError> {
-        self.timer.waiting(|| self.shards.pull(ReadCondition::Pinned(version), &mut self.params.values))?;
+        // All rows of tables, once: the test samples choose among them as they like.
+        let mut whole = self.rows.is_some().then(|| Parameters::new(&self.train.model.layout, None));
+        let params = whole.as_mut().unwrap_or(&mut self.params);
+        self.timer.waiting(|| self.shards.pull(ReadCondition::Pinned(version), &mut params.values))?;
+        let params = &*params;
         let blobs = BlobClient::new(self.context.token.clone()).under(self.shards.cancel_token());
         let graph =
             self.timer.waiting(|| blobs.get(&self.addresses.get(), &self.train.model.evaluation_graph))?;
@@ -236,9 +293,9 @@ impl JobRun {
         for part in 0..self.data.as_ref().map_or(1, DataLoader::test_batches) {
             let samples = self.data.as_mut().map_or(Ok(0), |loader| loader.load_test_batch(part))?;
             // The parameters stay where they are: only the samples are others.
-            let changed = |name: &str| part == 0 || !self.params.holds(name);
+            let changed = |name: &str| part == 0 || !params.holds(name);
             let mut inputs = samples_of(self.data.as_ref(), &self.train);
-            inputs.extend(self.params.inputs());
+            inputs.extend(params.inputs());
             let outputs = session.run_changed(&inputs, changed)?;
             metrics.add(samples, |name| outputs.scalar(name))?;
         }
@@ -249,6 +306,19 @@ impl JobRun {
 /// `what` of an iteration is a value that no optimizer may take.
 fn not_finite(worker: Incarnation, it: &Iteration, (what, value): (&'static str, f64)) -> WorkerError {
     WorkerError::NotFinite { what, value, task: it.task.clone(), worker: worker.to_string() }
+}
+
+/// The samples that were gathered last, as the training graph reads them.
+fn selected_samples<'a>(
+    loader: Option<&'a DataLoader>,
+    rows: Option<&'a BatchRows>,
+    train: &'a TrainSpec,
+) -> Inputs<'a> {
+    let mut samples = samples_of(loader, train);
+    if let Some(rows) = rows {
+        rows.replace(&mut samples);
+    }
+    samples
 }
 
 /// What was gathered last, as inputs of the graph. Nothing is copied.

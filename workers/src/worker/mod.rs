@@ -6,6 +6,7 @@
 //! under a new incarnation. One that trains for several jobs at a time has all of this once for each.
 
 mod batch_mean;
+mod batch_rows;
 mod calls;
 mod control;
 mod data_loader;

@@ -1,7 +1,9 @@
 //! The parameters of a job on one worker.
 
 use syncline_onnx::TensorView;
-use syncline_scheduler::spec::{ElementRange, ParameterKind, TrainSpec};
+use syncline_scheduler::spec::{ElementRange, Layout, ParameterKind};
+
+use super::batch_rows::BatchRows;
 
 /// The parameters to compute on: one flat array and the tensors in it.
 pub(super) struct Parameters {
@@ -12,14 +14,36 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// All zero, as the job's layout has them.
-    pub(super) fn new(train: &TrainSpec) -> Self {
+    /// All zero, as the job's layout has them; of a table without rows nothing, until [`Parameters::resize`] is told of some.
+    pub(super) fn new(layout: &Layout, rows: Option<&BatchRows>) -> Self {
         let shape = |dims: &[u64]| dims.iter().map(|&d| d as usize).collect();
         let tensors: Vec<(String, Vec<usize>, ElementRange)> =
-            train.model.layout.ranges().map(|(p, range)| (p.name.clone(), shape(&p.shape), range)).collect();
-        let elements = tensors.last().map_or(0, |(.., range)| range.end);
-        let trained = train.model.layout.0.iter().filter(|p| p.kind == ParameterKind::Trained).count();
-        Self { values: vec![0.0; elements as usize], tensors, trained }
+            layout.ranges().map(|(p, range)| (p.name.clone(), shape(&p.shape), range)).collect();
+        let trained = layout.0.iter().filter(|p| p.is_trained()).count();
+        let mut params = Self { values: Vec::new(), tensors, trained };
+        match rows {
+            Some(rows) => params.resize(layout, rows),
+            None => params.values.resize(params.elements(), 0.0),
+        }
+        params
+    }
+
+    /// Makes room for the rows of a batch. What the values are then is to be pulled.
+    pub(super) fn resize(&mut self, layout: &Layout, rows: &BatchRows) {
+        let mut at = 0;
+        for (parameter, (_, shape, range)) in layout.0.iter().zip(&mut self.tensors) {
+            if let (ParameterKind::Rows { group }, Some(height)) = (parameter.kind, shape.first_mut()) {
+                *height = rows.count(group);
+            }
+            let elements = shape.iter().product::<usize>() as u64;
+            *range = ElementRange { start: at, end: at + elements };
+            at = range.end;
+        }
+        self.values.resize(self.elements(), 0.0);
+    }
+
+    fn elements(&self) -> usize {
+        self.tensors.last().map_or(0, |(.., range)| range.end as usize)
     }
 
     /// Elements in front of the buffers.

@@ -74,6 +74,13 @@ impl Replicas {
         Ok(Self { sessions, pushed, merged: Vec::new() })
     }
 
+    /// The parameters have other sizes from here on: other rows of tables.
+    pub(super) fn resize(&mut self, params: &Parameters) {
+        for (pushed, (.., range)) in self.pushed.iter_mut().zip(&params.tensors) {
+            pushed.elements = range.len() as usize;
+        }
+    }
+
     /// Computes on `samples`, inputs with a row for each sample, and `rest`, which every part needs. A batch with fewer
     /// samples than parts stays whole.
     pub(super) fn run(&mut self, samples: &Inputs<'_>, rest: &Inputs<'_>) -> Result<Step<'_>, WorkerError> {

@@ -16,4 +16,5 @@ mod model_tasks;
 mod named_inputs;
 mod refusals;
 mod running_statistics;
+mod sparse_rows;
 mod task_jobs;

@@ -54,6 +54,7 @@ pub fn derive(
         label: Some(Io::new(&options.label, values.label)),
         forward_outputs: tensor_outputs(&forward).map(io).collect(),
         saving,
+        row_tables: forward.row_tables.clone(),
         has_correct: values.metrics.iter().any(|(name, _)| name == CORRECT),
         classes: if loss == Loss::SoftmaxCrossEntropy { Some(at.classes()?.1) } else { None },
         loss_at: Some(output),
@@ -132,8 +133,8 @@ fn transform(
 /// number of axes it does not know from a scalar, so that shapes which follow from the model come first.
 fn declare_outputs(model: &mut ModelProto, forward: &Forward, types: &Types) {
     let held = |params: &[Param], suffix: &str| -> Vec<(String, Vec<Dim>)> {
-        let shape = |param: &Param| param.shape.iter().map(|&size| Dim::Fixed(size)).collect();
-        params.iter().map(|param| (format!("{}{suffix}", param.name), shape(param))).collect()
+        let dims = |param: &Param| forward.type_of(&param.name).dims;
+        params.iter().map(|param| (format!("{}{suffix}", param.name), dims(param))).collect()
     };
     let held: HashMap<String, Vec<Dim>> =
         held(&forward.params, GRAD_SUFFIX).into_iter().chain(held(&forward.state, NEXT_SUFFIX)).collect();

@@ -23,6 +23,7 @@ mod untie_weights;
 
 pub(crate) use self::exporter::{Exported, Exporter};
 pub use self::exporter_metadata::TRAINABLE;
+pub(crate) use self::glob::Patterns;
 pub use self::inference_form::inference_form;
 pub use self::matvec::with_columns;
 pub(crate) use self::padding_idx::trained_padding;
@@ -39,6 +40,7 @@ use syncline_onnx::{Compiler, Dim, ElementType, TensorType, Types, infer_types};
 
 use crate::error::AutodiffError;
 use crate::options::DeriveOptions;
+use crate::row_tables::RowTables;
 use crate::training_graph::Param;
 use bounds::{check_bounds, check_types};
 use group_norm_form::write_out_group_norms;
@@ -67,6 +69,8 @@ pub(crate) struct Forward {
     /// Running statistics, inputs as well.
     pub(crate) state: Vec<Param>,
     pub(crate) data_inputs: Vec<String>,
+    /// Of these the number of rows is open.
+    pub(crate) row_tables: RowTables,
 }
 
 impl Forward {
@@ -83,11 +87,13 @@ impl Forward {
         let graph = model.graph.take().unwrap_or_default();
         model.graph = Some(write_out_scalers(graph));
         write_out_group_norms(compiler, &mut model)?;
-        let types = resolve_types(compiler, &mut model, options.simplify)?;
+        let mut types = resolve_types(compiler, &mut model, options.simplify)?;
         let graph = model.graph.take().unwrap_or_default();
         check_types(&graph, &types)?;
         let Weights { params, state, data_inputs } = weights;
-        Ok(Self { model, graph, types, params, state, data_inputs })
+        let row_tables = RowTables::choose(&graph, &types, &params, &data_inputs, &options.sparse)?;
+        row_tables.open_rows(&mut types);
+        Ok(Self { model, graph, types, params, state, data_inputs, row_tables })
     }
 
     /// The type of a graph input.

@@ -218,6 +218,12 @@ fn benchmarks_print_what_the_page_says() {
             kinds.as_array().unwrap().iter().map(|kind| kind["bytes"].as_u64().unwrap()).collect();
         assert!(bytes.len() > 1 && bytes[1..].iter().all(|less| *less < bytes[0]), "{printed:#?}");
     }
+    let rows = ["bench", "rows", "--rows", "3000", "--batch", "8", "--rounds", "1"];
+    let printed = syncline(&[&rows[..], &["--json"]].concat()).ok();
+    page.holds("bench rows", &printed);
+    let pushed =
+        ["0", "1"].map(|kind| printed.json().pointer(&format!("/kinds/{kind}/push_bytes")).unwrap().as_u64());
+    assert!(pushed[0] < pushed[1] && syncline(&rows).ok().out.contains("whole"), "{printed:#?}");
     let said = syncline(small[0]).ok().out;
     assert!(said.starts_with("300 tasks: ") && said.contains("\nthe limit: "), "{said}");
 }

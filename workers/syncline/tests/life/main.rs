@@ -29,6 +29,7 @@ mod pauses;
 mod queue;
 mod replicas;
 mod resume;
+mod rows;
 mod stop;
 mod store;
 mod training_slots;

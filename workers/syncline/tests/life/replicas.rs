@@ -30,7 +30,7 @@ async fn shard(cluster: &Cluster, index: u32) -> BTreeMap<String, String> {
 
 /// Waits until the process that follows a shard has everything of the job, and returns where both are; `None` once the job is
 /// over.
-async fn followed(cluster: &Cluster, job: &JobId, index: u32) -> Option<(String, String)> {
+pub(crate) async fn followed(cluster: &Cluster, job: &JobId, index: u32) -> Option<(String, String)> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let about = shard(cluster, index).await;

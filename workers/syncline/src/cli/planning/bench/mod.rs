@@ -10,6 +10,7 @@ mod model;
 mod plan;
 mod push;
 mod redis_speed;
+mod rows;
 mod scaling;
 mod slow_link;
 mod step;
@@ -45,6 +46,8 @@ enum Part {
     Push(push::PushArgs),
     /// Time of a push over a slow link, in each way in which a gradient may travel
     Compression(compression::CompressionArgs),
+    /// Time of a step on a large table of which only the rows of a batch travel, beside one that travels whole
+    Rows(rows::RowsArgs),
     /// Time of one training step, beside the bare loop of ONNX Runtime and the leanest loop over TCP
     Step(step::StepArgs),
     /// Samples per second of all workers under each policy, beside that of bare loops that run at the same time
@@ -62,6 +65,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         Part::Values(args) => values::values(args),
         Part::Push(args) => push::push(args),
         Part::Compression(args) => compression::compression(args),
+        Part::Rows(args) => rows::rows(args),
         Part::Step(args) => step::step(args),
         Part::Scaling(args) => scaling::scaling(args),
     }

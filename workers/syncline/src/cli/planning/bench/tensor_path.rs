@@ -12,13 +12,14 @@ use syncline_engine::rpc::{
 use syncline_ps::{
     PsError,
     client::{BlobClient, CancelToken, ClientOptions, PushHeader, ReadCondition, ShardSet},
+    rows::RowSelection,
     server::{Handle, Options, Server},
     transport::{Transport, TransportChoice},
     wire::SessionKey,
 };
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
-    spec::{Compression, Layout, Parameter},
+    spec::{Compression, Layout, Optimizer, Parameter},
     sync::PushMode,
 };
 use tempfile::TempDir;
@@ -67,8 +68,26 @@ impl TensorPath {
         Ok(path)
     }
 
+    /// Parameters that lie so, and that this optimizer moves.
+    pub(super) fn start_with(values: &[f32], layout: &Layout, rule: Optimizer) -> Result<Self, Failure> {
+        let mut path = Self::start_job(values, layout.clone(), rule, TransportChoice::Auto, |_| Ok(None))?;
+        path.shards.set_tables(layout);
+        Ok(path)
+    }
+
     fn start_through(
         values: &[f32],
+        transport: TransportChoice,
+        link: impl FnOnce(SocketAddr) -> io::Result<Option<SlowLink>>,
+    ) -> Result<Self, Failure> {
+        let layout = Layout(vec![Parameter::trained("w", vec![values.len() as u64])]);
+        Self::start_job(values, layout, RULE, transport, link)
+    }
+
+    fn start_job(
+        values: &[f32],
+        layout: Layout,
+        optimizer: Optimizer,
         transport: TransportChoice,
         link: impl FnOnce(SocketAddr) -> io::Result<Option<SlowLink>>,
     ) -> Result<Self, Failure> {
@@ -93,8 +112,8 @@ impl TensorPath {
             generation: Generation(1),
             shard: ShardIndex(0),
             shards: vec![address.clone()],
-            layout: Layout(vec![Parameter::trained("w", vec![values.len() as u64])]),
-            optimizer: RULE,
+            layout,
+            optimizer,
             clip_norm: None,
             initial,
             resumed: None,
@@ -129,6 +148,15 @@ impl TensorPath {
 
     pub(super) fn pull(&mut self, values: &mut [f32]) -> Result<(), PsError> {
         self.shards.pull(NOW, values).map(drop)
+    }
+
+    pub(super) fn push_rows(&mut self, rows: &RowSelection, gradient: &[f32]) -> Result<(), PsError> {
+        self.seq += 1;
+        self.shards.push_rows(self.seq, HEADER, rows, &[gradient], None).map(drop)
+    }
+
+    pub(super) fn pull_rows(&mut self, rows: &RowSelection, values: &mut [f32]) -> Result<(), PsError> {
+        self.shards.pull_rows(NOW, rows, values).map(drop)
     }
 
     /// Both, with the request of the pull right behind the push, as a worker does it.

@@ -7,7 +7,7 @@ use syncline_ps::optim::{self, OptimizerState};
 use syncline_runtime::{ExecOptions, Executable, Runtime, TensorView};
 use syncline_scheduler::{
     samples::permutation,
-    spec::{ElementRange, Optimizer, Parameter, ParameterKind},
+    spec::{ElementRange, Optimizer, Parameter},
 };
 use syncline_workers::{
     data::{Batch, Dataset, ModelSignature},
@@ -45,7 +45,7 @@ impl Step {
             train.model.layout.ranges().map(|(p, r)| (p.name.clone(), shape(&p.shape), bounds(r))).collect();
         let output =
             |name: &str| session.output_names().iter().position(|o| *o == format!("{name}{GRAD_SUFFIX}"));
-        let trained = train.model.layout.ranges().filter(|(p, _)| p.kind == ParameterKind::Trained);
+        let trained = train.model.layout.ranges().filter(|(p, _)| p.is_trained());
         let grad = |(p, r): (&Parameter, _)| Some((output(&p.name)?, bounds(r)));
         let grads = trained.map(grad).collect::<Option<_>>().ok_or("gradients")?;
         let initial = prepared.blobs[&train.model.initial].chunks_exact(4);

@@ -1,0 +1,196 @@
+//! Pushes and pulls of the rows that a batch reads: nothing here takes longer because a table is large.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use syncline_engine::rpc::ShardFault;
+use syncline_scheduler::{
+    ids::Incarnation,
+    sync::{PushMode, RoundRule},
+};
+
+use super::{
+    CHUNK_ELEMENTS, JobShard, PushHeader,
+    barrier::map_parallel,
+    chunk::{Chunk, RoundEnd},
+    job_state::JobState,
+    lock,
+    replica_log::Entry,
+    replica_op::ReplicaOp,
+};
+use crate::rows::Piece;
+
+/// What a job with tables counts beside its chunks.
+#[derive(Default)]
+pub(super) struct RowCounts {
+    /// Steps of the optimizer, whichever rows took part: a chunk takes over the number when it takes part itself.
+    steps: AtomicU64,
+    /// Chunks that are in the open round.
+    touched: Mutex<BTreeSet<u32>>,
+}
+
+impl RowCounts {
+    pub(super) fn new(chunks: &[Mutex<Chunk>]) -> Self {
+        let counts = Self::default();
+        counts.count_from(chunks);
+        counts
+    }
+
+    /// Goes on from what the chunks have counted.
+    pub(super) fn count_from(&self, chunks: &[Mutex<Chunk>]) {
+        let steps = chunks.iter().map(|chunk| lock(chunk).optimizer_state().steps()).max();
+        self.set_steps(steps.unwrap_or(0));
+    }
+
+    pub(super) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_steps(&self, steps: u64) {
+        self.steps.store(steps, Ordering::Release);
+    }
+
+    pub(super) fn touch(&self, chunk: u32) {
+        lock(&self.touched).insert(chunk);
+    }
+}
+
+impl JobShard {
+    /// Applies what push `seq` has for these pieces of one chunk, unless it is in already. `pushed`: one piece behind the
+    /// other. Chunks come in order; those that the push has nothing for are passed over.
+    pub fn apply_rows(
+        &self,
+        worker: Incarnation,
+        seq: u64,
+        header: &PushHeader,
+        pieces: &[Piece],
+        pushed: &[f32],
+    ) -> Result<(), ShardFault> {
+        self.apply_pieces(worker, seq, header, pieces, pushed, None)
+    }
+
+    /// The same; a backup takes the number of the step, `steps`, from the record.
+    pub(super) fn apply_pieces(
+        &self,
+        worker: Incarnation,
+        seq: u64,
+        header: &PushHeader,
+        pieces: &[Piece],
+        pushed: &[f32],
+        steps: Option<u64>,
+    ) -> Result<(), ShardFault> {
+        let index = self.chunk_of(pieces, pushed)?;
+        let _changing = self.replicas.enter();
+        let filter = self.filter(worker);
+        let mut filter = lock(&filter);
+        filter.check_seal(&self.job, worker)?;
+        filter.apply_some_chunk(seq, header.covers, index, || {
+            let share = if self.holds_buffers(index) { self.share_of(worker)? } else { 1.0 };
+            let mut chunk = lock(&self.chunks[index as usize]);
+            let steps = steps.unwrap_or_else(|| self.rows.steps());
+            let applied = chunk.apply_pieces(&self.optimizer, header, share, steps, pieces, pushed);
+            applied.map_err(|e| ShardFault::Io {
+                what: format!("cannot hold the round of job {}", self.job),
+                cause: e.to_string(),
+            })?;
+            if header.mode == PushMode::Accumulate && !header.is_empty() {
+                self.rows.touch(index);
+                self.accumulated.store(true, Ordering::Release);
+            }
+            self.replicas.record(|| {
+                let (elements, pieces) = (pushed.len() as u32, pieces.to_vec());
+                let op = ReplicaOp::Rows { worker, seq, header: *header, steps, pieces, elements };
+                Entry { op, numbers: pushed.into() }
+            });
+            Ok(())
+        })
+    }
+
+    /// The chunk that all the pieces lie in, one behind the other.
+    fn chunk_of(&self, pieces: &[Piece], pushed: &[f32]) -> Result<u32, ShardFault> {
+        let index = pieces.first().map_or(u32::MAX, |piece| piece.chunk);
+        let mut end = 0;
+        let mut elements = 0;
+        let fit = pieces.iter().all(|piece| {
+            let follows = piece.chunk == index && piece.start >= end && piece.len > 0;
+            end = piece.start.saturating_add(piece.len);
+            elements += u64::from(piece.len);
+            follows
+        });
+        let holds = self.elements_of_chunk(index).is_some_and(|length| end as usize <= length);
+        if self.tables.is_none() || !fit || !holds || elements != pushed.len() as u64 {
+            let what = format!("{} rows of chunk {index} with {} numbers", pieces.len(), pushed.len());
+            return Err(ShardFault::Invalid { what });
+        }
+        Ok(index)
+    }
+
+    /// Counts what a push that is in has done, where there are tables.
+    pub(super) fn count_rows(&self, state: &mut JobState, header: &PushHeader) {
+        if self.tables.is_none() || header.is_empty() {
+            return;
+        }
+        match header.mode {
+            PushMode::Apply => drop(self.rows.steps.fetch_add(1, Ordering::AcqRel)),
+            PushMode::Accumulate => {
+                state.round_weight += f64::from(header.weight);
+                // Also where none of its rows lies here: the round ends with its weight, and is a step of the job.
+                self.accumulated.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// Lets what was pushed into the round become new values.
+    pub(super) fn close_rows(&self, state: &mut JobState, rule: RoundRule, learning_rate: f32, clip: f64) {
+        let steps = self.rows.steps();
+        let weight = std::mem::take(&mut state.round_weight);
+        let end = RoundEnd { rule, learning_rate, clip, weight, steps };
+        let touched: Vec<u32> = std::mem::take(&mut *lock(&self.rows.touched)).into_iter().collect();
+        self.map_touched(&touched, |chunk| chunk.close_touched(&self.optimizer, &end));
+        if rule == RoundRule::Optimizer {
+            self.rows.steps.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Sum of squares of the mean of the open round, parameters only.
+    pub(super) fn touched_squares(&self, weight: f64) -> f64 {
+        let touched: Vec<u32> = lock(&self.rows.touched).iter().copied().collect();
+        self.map_touched(&touched, |chunk| chunk.touched_squares(weight)).iter().sum()
+    }
+
+    fn map_touched<T: Send>(&self, touched: &[u32], work: impl Fn(&mut Chunk) -> T + Sync) -> Vec<T> {
+        let chunk = |index: &u32| lock(&self.chunks[*index as usize]);
+        let elements = |index| chunk(index).touched().values().map(|len| *len as usize).sum::<usize>();
+        let whole = touched.iter().map(elements).sum::<usize>() / CHUNK_ELEMENTS;
+        map_parallel(touched, whole, |index| work(&mut chunk(index)))
+    }
+
+    /// Tells every chunk how many steps the job has taken: what is written down stands for itself.
+    pub(super) fn settle_steps(&self) {
+        if self.tables.is_some() {
+            let steps = self.rows.steps();
+            self.chunks.iter().for_each(|chunk| lock(chunk).catch_up(steps));
+        }
+    }
+
+    /// Copies these pieces of one chunk in their latest state, one behind the other.
+    pub fn read_pieces(&self, pieces: &[Piece], into: &mut [f32]) {
+        let Some(first) = pieces.first() else { return };
+        let chunk = lock(&self.chunks[first.chunk as usize]);
+        copy_pieces(chunk.values(), pieces, into);
+    }
+}
+
+/// Copies pieces of one chunk's values.
+pub fn copy_pieces(values: &[f32], pieces: &[Piece], mut into: &mut [f32]) {
+    for piece in pieces {
+        let (start, len) = (piece.start as usize, piece.len as usize);
+        let Some(place) = into.split_off_mut(..len) else { return };
+        place.copy_from_slice(&values[start..start + len]);
+    }
+}

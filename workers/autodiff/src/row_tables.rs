@@ -1,0 +1,349 @@
+//! Which tables can be trained by rows: those that nothing reads but a lookup by ids, and ids that nothing reads but lookups.
+//!
+//! A training graph takes such a table with any number of rows. Who runs it may give it the rows that a batch reads, and
+//! positions among these in the place of the ids: loss and gradients are the same, and the gradient is one for these rows.
+//!
+//! | what reads | is allowed |
+//! |---|---|
+//! | a table | `Gather` along axis 0, as its data |
+//! | an input of ids | the same, as its indices; before it what only moves or converts integers; `Shape` and `Size` |
+//!
+//! Tables whose ids come from the same inputs make a group: the rows of one are those of all.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde::{Deserialize, Serialize};
+use syncline_onnx::proto::{GraphProto, NodeProto};
+use syncline_onnx::{Dim, ElementType, Types, captured};
+
+use crate::error::AutodiffError;
+use crate::forward::Patterns;
+use crate::training_graph::Param;
+
+/// Operators behind which ids are the same ids.
+const PASSING: [&str; 8] =
+    ["Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand"];
+
+/// The tables that are trained by rows, and what chooses these.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowTables {
+    /// Names of parameters, with the number of their group.
+    pub tables: Vec<(String, u32)>,
+    /// Data inputs whose integers are ids of rows, with the number of the group.
+    pub inputs: Vec<(String, u32)>,
+    /// Tables that a pattern meant and that are trained as a whole, and why.
+    pub whole: Vec<(String, String)>,
+}
+
+impl RowTables {
+    /// Picks the tables that `wanted` means, names or patterns with `*`.
+    pub(crate) fn choose(
+        graph: &GraphProto,
+        types: &Types,
+        params: &[Param],
+        data_inputs: &[String],
+        wanted: &[String],
+    ) -> Result<Self, AutodiffError> {
+        if wanted.is_empty() {
+            return Ok(Self::default());
+        }
+        let unknown = |pattern: &&String| {
+            let pattern = Patterns::of(std::slice::from_ref(*pattern));
+            !params.iter().any(|param| pattern.matches(&param.name))
+        };
+        if let Some(name) = wanted.iter().find(unknown) {
+            return Err(AutodiffError::NoSuchParameter { name: name.clone() });
+        }
+        let (patterns, lookups) = (Patterns::of(wanted), Lookups::of(graph, types, data_inputs));
+        let mut found = Vec::new();
+        let mut whole = Vec::new();
+        for param in params.iter().filter(|param| patterns.matches(&param.name)) {
+            match lookups.inputs_of(param) {
+                Ok(inputs) => found.push((param.name.as_str(), inputs)),
+                // Of what a pattern happens to mean, only tables are of interest.
+                Err(why) if wanted.contains(&param.name) || lookups.reads_rows(&param.name) => {
+                    whole.push((param.name.clone(), why));
+                }
+                Err(_) => {}
+            }
+        }
+        lookups.settle(&mut found, &mut whole);
+        if let Some((name, reason)) = whole.iter().find(|(name, _)| wanted.contains(name)) {
+            return Err(AutodiffError::NotByRows { name: name.clone(), reason: reason.clone() });
+        }
+        Ok(Self { whole, ..Self::numbered(&found) })
+    }
+
+    /// Numbers the groups in the order of their first tables.
+    fn numbered(found: &[(&str, BTreeSet<&str>)]) -> Self {
+        let mut groups: Vec<&BTreeSet<&str>> = Vec::new();
+        let mut chosen = Self::default();
+        for (table, inputs) in found {
+            let known = groups.iter().position(|group| *group == inputs);
+            let group = known.unwrap_or(groups.len()) as u32;
+            if known.is_none() {
+                groups.push(inputs);
+                chosen.inputs.extend(inputs.iter().map(|input| ((*input).to_owned(), group)));
+            }
+            chosen.tables.push(((*table).to_owned(), group));
+        }
+        chosen
+    }
+
+    /// Leaves the number of rows of the tables open.
+    pub(crate) fn open_rows(&self, types: &mut Types) {
+        for (name, group) in &self.tables {
+            if let Some(rows) = types.get_mut(name).and_then(|ty| ty.dims.first_mut()) {
+                *rows = Dim::Symbol(format!("rows_{group}"));
+            }
+        }
+    }
+}
+
+/// Who reads what.
+struct Lookups<'g> {
+    readers: HashMap<&'g str, Vec<(&'g NodeProto, usize)>>,
+    /// Values that leave the graph, or that the body of a node reads.
+    elsewhere: BTreeSet<&'g str>,
+    makers: HashMap<&'g str, &'g NodeProto>,
+    /// Data inputs of integers.
+    ids: BTreeSet<&'g str>,
+}
+
+impl<'g> Lookups<'g> {
+    fn of(graph: &'g GraphProto, types: &Types, data_inputs: &'g [String]) -> Self {
+        let mut readers: HashMap<&str, Vec<(&NodeProto, usize)>> = HashMap::new();
+        let mut elsewhere: BTreeSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
+        let mut makers = HashMap::new();
+        for node in &graph.node {
+            for (slot, input) in node.input.iter().enumerate() {
+                readers.entry(input).or_default().push((node, slot));
+            }
+            makers.extend(node.output.iter().map(|output| (output.as_str(), node)));
+        }
+        let names: BTreeSet<&str> = makers.keys().copied().collect();
+        let data = data_inputs.iter().map(String::as_str);
+        let held: BTreeSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
+        for name in graph.node.iter().flat_map(captured) {
+            elsewhere.extend(names.get(name).or_else(|| held.get(name)));
+        }
+        let is_integer = |name: &&str| {
+            types.get(*name).is_some_and(|ty| {
+                !ty.dims.is_empty() && matches!(ty.element, ElementType::I32 | ElementType::I64)
+            })
+        };
+        Self { readers, elsewhere, makers, ids: data.filter(is_integer).collect() }
+    }
+
+    fn readers(&self, value: &str) -> &[(&'g NodeProto, usize)] {
+        self.readers.get(value).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether some node looks rows of this parameter up.
+    fn reads_rows(&self, table: &str) -> bool {
+        self.readers(table).iter().any(|(node, slot)| (node.op_type.as_str(), *slot) == ("Gather", 0))
+    }
+
+    /// The inputs that choose rows of a table; why it cannot be trained by rows, if it cannot.
+    fn inputs_of(&self, table: &Param) -> Result<BTreeSet<&'g str>, String> {
+        if table.initial.is_empty() || u32::try_from(table.shape[0]).is_err() {
+            return Err(format!("its shape is {:?}", table.shape));
+        }
+        if self.elsewhere.contains(table.name.as_str()) {
+            return Err("more than a lookup reads it".to_owned());
+        }
+        let mut inputs = BTreeSet::new();
+        for (node, slot) in self.readers(&table.name) {
+            let axis = node.int("axis", 0);
+            let by_row = axis == 0 || axis == -(table.shape.len() as i64);
+            if node.op_type != "Gather" || *slot != 0 || !by_row {
+                return Err(format!("node `{}` ({}) reads it as well", node.label(), node.op_type));
+            }
+            inputs.insert(
+                self.origin(&node.input[1])
+                    .ok_or_else(|| format!("the ids of node `{}` are no input of integers", node.label()))?,
+            );
+        }
+        if inputs.is_empty() {
+            return Err("nothing looks its rows up".to_owned());
+        }
+        Ok(inputs)
+    }
+
+    /// The data input that ids come from.
+    fn origin(&self, mut ids: &'g str) -> Option<&'g str> {
+        loop {
+            if let Some(input) = self.ids.get(ids) {
+                return Some(input);
+            }
+            let maker = self.makers.get(ids).filter(|node| PASSING.contains(&node.op_type.as_str()))?;
+            ids = maker.input.first()?;
+        }
+    }
+
+    /// Drops tables until all that are left agree with each other: what drops one may drop others.
+    fn settle(&self, found: &mut Vec<(&str, BTreeSet<&'g str>)>, whole: &mut Vec<(String, String)>) {
+        loop {
+            let tables: BTreeMap<&str, &BTreeSet<&str>> =
+                found.iter().map(|(table, inputs)| (*table, inputs)).collect();
+            let fault = |inputs: &BTreeSet<&'g str>| {
+                inputs.iter().find_map(|input| self.fault(input, inputs, &tables))
+            };
+            let dropped = found.iter().enumerate().find_map(|(at, (_, inputs))| Some((at, fault(inputs)?)));
+            let Some((at, why)) = dropped else { return };
+            whole.push((found.remove(at).0.to_owned(), why));
+        }
+    }
+
+    /// What else is done with the ids of an input than to look rows up in `tables` that have the same `inputs`.
+    fn fault(
+        &self,
+        input: &str,
+        inputs: &BTreeSet<&str>,
+        tables: &BTreeMap<&str, &BTreeSet<&str>>,
+    ) -> Option<String> {
+        let mut values = vec![input];
+        while let Some(value) = values.pop() {
+            if self.elsewhere.contains(value) {
+                return Some(format!("more than lookups reads its ids, input `{input}`"));
+            }
+            for (node, slot) in self.readers(value) {
+                match (node.op_type.as_str(), slot) {
+                    ("Gather", 1) => match tables.get(node.input[0].as_str()) {
+                        Some(others) if *others == inputs => {}
+                        Some(_) => {
+                            return Some(format!(
+                                "`{}` has the ids of input `{input}` as well, and others than it",
+                                node.input[0]
+                            ));
+                        }
+                        None => {
+                            return Some(format!(
+                                "`{}`, which is not by rows, has the ids of input `{input}` as well",
+                                node.input[0]
+                            ));
+                        }
+                    },
+                    ("Shape" | "Size", _) => {}
+                    (op, 0) if PASSING.contains(&op) => values.push(&node.output[0]),
+                    (op, _) => {
+                        return Some(format!(
+                            "node `{}` ({op}) reads its ids, input `{input}`, as well",
+                            node.label()
+                        ));
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_onnx::{GraphBuilder, TensorType};
+
+    use super::*;
+
+    const ROWS: usize = 5;
+
+    /// Ids, a table, and what else there is; the table's lookup is the output.
+    fn choose(
+        wanted: &[&str],
+        build: impl FnOnce(&mut GraphBuilder) -> String,
+    ) -> Result<RowTables, AutodiffError> {
+        let mut graph = GraphBuilder::new("lookups");
+        let dims = [Dim::from("batch"), Dim::from(3)];
+        for (name, element) in
+            [("ids", ElementType::I64), ("more", ElementType::I32), ("x", ElementType::F32)]
+        {
+            graph.input(name, element, &dims);
+        }
+        let output = build(&mut graph);
+        graph.output(&output);
+        let graph = graph.finish().graph.unwrap();
+        let mut types = Types::default();
+        let typed = |element| TensorType::new(element, dims.to_vec());
+        types.insert("ids".to_owned(), typed(ElementType::I64));
+        types.insert("more".to_owned(), typed(ElementType::I32));
+        types.insert("x".to_owned(), typed(ElementType::F32));
+        let param =
+            |name: &str| Param { name: name.to_owned(), shape: vec![ROWS, 2], initial: vec![0.0; 2 * ROWS] };
+        let data = ["ids", "more", "x"].map(str::to_owned);
+        let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
+        let chosen = RowTables::choose(&graph, &types, &["a", "b"].map(param), &data, &wanted)?;
+        chosen.open_rows(&mut types);
+        Ok(chosen)
+    }
+
+    fn names(groups: &[(String, u32)]) -> Vec<(&str, u32)> {
+        groups.iter().map(|(name, group)| (name.as_str(), *group)).collect()
+    }
+
+    #[test]
+    fn tables_with_the_same_ids_make_a_group_and_others_another() {
+        let both = choose(&["*"], |graph| {
+            let a = graph.op("Gather", &["a", "ids"], &[]);
+            let b = graph.op("Gather", &["b", "ids"], &[]);
+            graph.op("Add", &[&a, &b], &[])
+        });
+        let both = both.unwrap();
+        assert_eq!((names(&both.tables), names(&both.inputs)), (vec![("a", 0), ("b", 0)], vec![("ids", 0)]));
+        let apart = choose(&["a", "b"], |graph| {
+            let wide = graph.op("Cast", &["more"], &[syncline_onnx::attr_int("to", 7)]);
+            let a = graph.op("Gather", &["a", &wide], &[]);
+            let b = graph.op("Gather", &["b", "ids"], &[]);
+            graph.op("Shape", &["ids"], &[]);
+            graph.op("Add", &[&a, &b], &[])
+        });
+        let apart = apart.unwrap();
+        assert_eq!(names(&apart.tables), [("a", 0), ("b", 1)]);
+        assert_eq!(names(&apart.inputs), [("more", 0), ("ids", 1)]);
+    }
+
+    #[test]
+    fn what_needs_more_than_the_rows_of_a_batch_is_left_whole_and_refused_by_name() {
+        type Build = fn(&mut GraphBuilder) -> String;
+        #[rustfmt::skip]
+        let cases: [(&str, Build, &str); 7] = [
+            ("read by another node",  |g| { let y = g.op("Gather", &["a", "ids"], &[]); g.op("MatMul", &[&y, "a"], &[]) },            "(MatMul) reads it"),
+            ("along another axis",    |g| g.op("Gather", &["a", "ids"], &[syncline_onnx::attr_int("axis", 1)]),                      "(Gather) reads it"),
+            ("ids that are computed", |g| { let ids = g.op("Add", &["ids", "ids"], &[]); g.op("Gather", &["a", &ids], &[]) },        "no input of integers"),
+            ("ids that are floats",   |g| { let ids = g.op("Cast", &["x"], &[]); g.op("Gather", &["a", &ids], &[]) },                "no input of integers"),
+            ("ids used elsewhere",    |g| { g.op("Equal", &["ids", "ids"], &[]); g.op("Gather", &["a", "ids"], &[]) },               "(Equal) reads its ids"),
+            ("ids that leave",        |g| { g.op("Gather", &["a", "ids"], &[]); "ids".to_owned() },                                   "reads its ids"),
+            ("a table that leaves",   |g| { g.op("Gather", &["a", "ids"], &[]); "a".to_owned() },                                     "more than a lookup"),
+        ];
+        for (case, build, why) in cases {
+            let chosen = choose(&["a*"], build).unwrap();
+            assert!(chosen.tables.is_empty() && chosen.inputs.is_empty(), "{case}: {chosen:?}");
+            assert!(chosen.whole[0].1.contains(why), "{case}: {chosen:?}");
+            assert_eq!(choose(&["a"], build).unwrap_err().code(), "E264", "{case}");
+        }
+        let nothing = choose(&["c*"], |g| g.op("Gather", &["a", "ids"], &[]));
+        assert_eq!(nothing.unwrap_err().code(), "E317");
+        let other = choose(&["*"], |g| g.op("MatMul", &["x", "a"], &[])).unwrap();
+        assert_eq!(other, RowTables::default(), "what is no table is not spoken of");
+    }
+
+    #[test]
+    fn a_table_that_is_left_whole_takes_others_with_the_same_ids_with_it() {
+        let chosen = choose(&["*"], |graph| {
+            let a = graph.op("Gather", &["a", "ids"], &[]);
+            let b = graph.op("Gather", &["b", "ids"], &[]);
+            let b = graph.op("MatMul", &[&b, "b"], &[]);
+            graph.op("Add", &[&a, &b], &[])
+        });
+        assert_eq!(
+            chosen.unwrap().whole.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            ["b", "a"]
+        );
+        let chosen = choose(&["*"], |graph| {
+            let a = graph.op("Gather", &["a", "ids"], &[]);
+            let more = graph.op("Gather", &["a", "more"], &[]);
+            let b = graph.op("Gather", &["b", "ids"], &[]);
+            graph.op("Sum", &[&a, &b, &more], &[])
+        });
+        assert!(chosen.unwrap().tables.is_empty(), "rows of one would be touched for the other");
+    }
+}
