@@ -302,6 +302,17 @@ pub(super) fn serve_put<D: Duplex>(
     connection.answer(stored.map(|()| Reply::BlobStored))
 }
 
+/// Sends the digests of all blobs.
+pub(super) fn serve_list<D: Duplex>(store: &BlobStore, connection: &mut Connection<'_, D>) -> io::Result<()> {
+    let digests = match store.list() {
+        Ok(digests) => digests,
+        Err(fault) => return connection.answer(Err(fault)),
+    };
+    let body = digests.as_flattened();
+    connection.reply_corked(&Reply::BlobList, body.len() as u64)?;
+    connection.duplex.write_all(body)
+}
+
 /// Sends a piece of a blob.
 pub(super) fn serve_get<D: Duplex>(
     store: &BlobStore,

@@ -28,43 +28,33 @@ mod replicas;
 mod replication;
 mod rows;
 mod saves;
+mod shared;
 mod snapshot;
 mod tensor;
 
 use std::{
     fs::{self, File},
-    io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering},
     thread::JoinHandle,
     time::Duration,
 };
 
 use syncline_engine::{
     folder,
-    rpc::{EngineAddresses, Refusals, Token},
+    rpc::{EngineAddresses, Token},
 };
 use syncline_scheduler::ids::JobId;
 use tokio::{runtime::Runtime, sync::oneshot};
-use tracing::{error, info};
 
 use self::{
     blobs::BlobStore,
-    connections::Connections,
     local::{LocalListener, LocalSocket},
-    post::PostKeeper,
-    replicas::Replicas,
     saves::Saves,
+    shared::Shared,
 };
-use crate::{
-    PsError,
-    shard::{JobTable, ShardPosition},
-    transport::Transport,
-};
+use crate::{PsError, shard::ShardPosition, transport::Transport};
 
 /// What still runs when the shard stops may take this long to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -108,29 +98,6 @@ pub struct Handle {
     _state_lock: File,
 }
 
-/// What all threads of a shard see.
-struct Shared {
-    jobs: JobTable,
-    /// Jobs of the process that serves this shard, while this one follows it.
-    replicas: Replicas,
-    post: PostKeeper,
-    blobs: BlobStore,
-    /// Whether blobs are being fetched from the process that serves.
-    mirroring: AtomicBool,
-    token: Token,
-    state_dir: PathBuf,
-    connections: Connections,
-    saves: Saves,
-    /// Held by whoever writes checkpoints or removes them.
-    checkpoint_files: Mutex<()>,
-    stopping: AtomicBool,
-    /// The file of the socket for callers on the same machine.
-    local_socket: Option<String>,
-    refusals: Refusals,
-    /// Held for reading while a norm from another shard is applied: a stop waits for that.
-    norm_intake: RwLock<()>,
-}
-
 impl Server {
     /// Starts to serve. Errors are about the address or the state directory.
     pub fn start(options: Options) -> Result<Handle, PsError> {
@@ -150,30 +117,11 @@ impl Server {
             .build()
             .map_err(io("cannot start the control runtime".into()))?;
         let local = LocalSocket::bind();
-        let shared = Arc::new(Shared {
-            jobs: JobTable::default(),
-            replicas: Replicas::default(),
-            // Without an engine nobody could give it a post.
-            post: PostKeeper::open(
-                &options.state_dir,
-                if options.engine.is_some() { options.replicas } else { 1 },
-            ),
-            blobs,
-            mirroring: AtomicBool::new(false),
-            token: options.token.clone(),
-            state_dir: options.state_dir.clone(),
-            connections: Connections::default(),
-            saves,
-            checkpoint_files: Mutex::new(()),
-            stopping: AtomicBool::new(false),
-            local_socket: local.as_ref().and_then(|local| local.path().to_str().map(str::to_owned)),
-            refusals: Refusals::default(),
-            norm_intake: RwLock::default(),
-        });
+        let local_path = local.as_ref().and_then(|local| local.path().to_str().map(str::to_owned));
+        let shared = Arc::new(Shared::new(&options, blobs, saves, local_path));
         // Last of all that can fail: once taken, only we have them.
         shared.restore_saved(ShardPosition { index: options.index, count: options.count })?;
         let control = runtime.handle().clone();
-        let (refuse, refused) = oneshot::channel();
         for job in shared.jobs.open_jobs() {
             norms::follow_peers(&shared, &job).map_err(|fault| PsError::Refused { fault })?;
         }
@@ -185,14 +133,7 @@ impl Server {
             .transpose()
             .map_err(io(threads.into()))?;
         runtime.spawn(sync_values(shared.clone()));
-        if let Some(engine) = options.engine.clone() {
-            let hello = announce::hello(&options, address);
-            let (shared, refuse) = (shared.clone(), refuse);
-            runtime.spawn(async move {
-                // Nobody listens any more if the shard stops.
-                let _ = refuse.send(announce::keep_announcing(shared, engine, hello).await);
-            });
-        }
+        let refused = announce_to_engine(&runtime, &options, &shared, address);
         Ok(Handle {
             refused: Some(refused),
             shared,
@@ -203,6 +144,24 @@ impl Server {
             _state_lock: state_lock,
         })
     }
+}
+
+/// Tells the engine of this shard as long as it runs. What is returned receives the reason if the engine will never accept it.
+fn announce_to_engine(
+    runtime: &Runtime,
+    options: &Options,
+    shared: &Arc<Shared>,
+    address: SocketAddr,
+) -> oneshot::Receiver<PsError> {
+    let (refuse, refused) = oneshot::channel();
+    if let Some(engine) = options.engine.clone() {
+        let (shared, hello) = (shared.clone(), announce::hello(options, address));
+        runtime.spawn(async move {
+            // Nobody listens any more if the shard stops.
+            let _ = refuse.send(announce::keep_announcing(shared, engine, hello).await);
+        });
+    }
+    refused
 }
 
 /// Brings values of tasks to disk, now and then, for ever.
@@ -293,31 +252,6 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.stop_now();
-    }
-}
-
-impl Shared {
-    /// Restores the jobs that were saved at the last stop.
-    fn restore_saved(&self, here: ShardPosition) -> Result<(), PsError> {
-        let mut loaded = self.saves.load_all(here)?;
-        for saves::Damaged { path, cause } in std::mem::take(&mut loaded.damaged) {
-            let error = PsError::SaveDamaged { path: path.display().to_string(), cause: cause.to_string() };
-            error!(%error, hint = error.hint(), "job lost");
-        }
-        // Without its job this shard would make the engine give the job up.
-        if let Some(error) = loaded.other_shard {
-            return Err(error);
-        }
-        self.saves.delete_loaded(&mut loaded)?;
-        for job in loaded.jobs {
-            info!(job = %job.job(), version = job.version(), "goes on");
-            self.jobs.restore(Arc::new(job));
-        }
-        Ok(())
-    }
-
-    fn stopping(&self) -> io::Result<()> {
-        if self.stopping.load(Ordering::SeqCst) { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
     }
 }
 

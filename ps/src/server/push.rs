@@ -22,6 +22,19 @@ pub(super) struct PushRequest<'a> {
     pub codec: Codec,
 }
 
+/// Says how far the pushes of a worker have come.
+pub(super) fn serve_cursor<D: Duplex>(
+    jobs: &JobTable,
+    connection: &mut Connection<'_, D>,
+    session: &SessionKey,
+) -> io::Result<()> {
+    let cursor = jobs.find(&session.job, session.generation).and_then(|job| {
+        let cursor = job.push_cursor(session.incarnation)?;
+        job.confirmed().map(|()| cursor)
+    });
+    connection.answer(cursor.map(Reply::PushCursor))
+}
+
 /// Answers one push. An error leaves what was applied so far resumable.
 pub(super) fn serve<D: Duplex>(
     jobs: &JobTable,

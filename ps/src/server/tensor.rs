@@ -1,7 +1,7 @@
 //! One tensor connection: a question, its answer, the next question.
 
 use std::{
-    io::{self, Write},
+    io::{self},
     time::Duration,
 };
 
@@ -33,30 +33,14 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
     // Counts the memory that is shared with this caller.
     let mut memory = None;
     loop {
-        connection.duplex.wait_readable()?;
-        // A stop ends the connection between two questions even if the next one has come in already.
-        shared.stopping()?;
-        let (request, body) = match Request::read(connection.duplex, &mut scratch) {
-            Ok(Some(next)) => next,
-            Ok(None) => return Ok(()),
-            Err(WireError::Io(error)) => return Err(error),
-            Err(broken) => {
-                connection.reply(&Reply::Fault(ShardFault::Invalid { what: broken.to_string() }), 0)?;
-                return Err(broken.into());
-            }
+        let Some((request, body)) = next_request(shared, &mut connection, &mut scratch)? else {
+            return Ok(());
         };
+        if request.needs_the_one_that_serves() && !shared.post.serves() {
+            // Whoever asks here asks the process that serves once it knows where that is.
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         match request {
-            Request::Push { .. }
-            | Request::Pull { .. }
-            | Request::PushRows { .. }
-            | Request::PullRows { .. }
-            | Request::Norm { .. }
-            | Request::PushCursor { .. }
-                if !shared.post.serves() =>
-            {
-                // Whoever asks here asks the process that serves once it knows where that is.
-                return Err(io::ErrorKind::ConnectionRefused.into());
-            }
             Request::Push { session, seq, first_chunk, header, codec } => {
                 let order = push::PushRequest { session: &session, seq, first_chunk, header: &header, codec };
                 push::serve(&shared.jobs, &mut connection, order, body)?;
@@ -72,14 +56,7 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
                 rows::serve_pull(&shared.jobs, &mut connection, &session, condition, body)?
             }
             Request::Norm { session, round } => norms::serve(&shared.jobs, &mut connection, &session, round)?,
-            Request::PushCursor { session } => {
-                let find = shared.jobs.find(&session.job, session.generation);
-                let cursor = find.and_then(|job| {
-                    let cursor = job.push_cursor(session.incarnation)?;
-                    job.confirmed().map(|()| cursor)
-                });
-                connection.answer(cursor.map(Reply::PushCursor))?;
-            }
+            Request::PushCursor { session } => push::serve_cursor(&shared.jobs, &mut connection, &session)?,
             Request::PutBlob { digest } => {
                 let kept = || blob_mirror::send_to_standby(shared, digest);
                 blobs::serve_put(&shared.blobs, &mut connection, digest, body, Durability::Now, kept)?;
@@ -107,17 +84,29 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
                 }
                 connection.answer(found.map(|bytes| Reply::BlobStat { bytes }))?;
             }
-            Request::ListBlobs => match shared.blobs.list() {
-                Ok(digests) => {
-                    let body = digests.as_flattened();
-                    connection.reply_corked(&Reply::BlobList, body.len() as u64)?;
-                    connection.duplex.write_all(body)?;
-                }
-                Err(fault) => connection.answer(Err(fault))?,
-            },
+            Request::ListBlobs => blobs::serve_list(&shared.blobs, &mut connection)?,
             Request::Replicate { session, term } => {
                 return replicas::serve(shared, &mut connection, &session, term);
             }
+        }
+    }
+}
+
+/// Reads the next request and the length of its body; `None` if the caller has hung up.
+fn next_request<D: Duplex>(
+    shared: &Shared,
+    connection: &mut Connection<'_, D>,
+    scratch: &mut Vec<u8>,
+) -> io::Result<Option<(Request, u64)>> {
+    connection.duplex.wait_readable()?;
+    // A stop ends the connection between two questions even if the next one has come in already.
+    shared.stopping()?;
+    match Request::read(connection.duplex, scratch) {
+        Ok(next) => Ok(next),
+        Err(WireError::Io(error)) => Err(error),
+        Err(broken) => {
+            connection.reply(&Reply::Fault(ShardFault::Invalid { what: broken.to_string() }), 0)?;
+            Err(broken.into())
         }
     }
 }

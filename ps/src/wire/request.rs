@@ -74,6 +74,19 @@ const PULL_ROWS: u8 = 13;
 const PUSH_ROWS: u8 = 14;
 
 impl Request {
+    /// Whether only the process that serves a shard may answer it, not the one that follows.
+    pub fn needs_the_one_that_serves(&self) -> bool {
+        matches!(
+            self,
+            Self::Push { .. }
+                | Self::Pull { .. }
+                | Self::PushRows { .. }
+                | Self::PullRows { .. }
+                | Self::Norm { .. }
+                | Self::PushCursor { .. }
+        )
+    }
+
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
     pub fn encode(&self, body: u64, out: &mut Vec<u8>) {
         frame::encode(out, self.kind(), body, |head| {

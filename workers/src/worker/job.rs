@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use syncline_engine::rpc::Token;
 use syncline_ps::{
     PsError,
-    client::{Addresses, BlobClient, CancelToken, ClientOptions, PullStats, ShardSet},
+    client::{Addresses, BlobClient, CancelToken, ClientOptions, PullStats, PushStats, ShardSet},
     shard::{PushHeader, ReadCondition},
     transport::TransportChoice,
     wire::SessionKey,
@@ -209,13 +209,7 @@ impl JobRun {
             return Err(not_finite(self.context.incarnation, it, fault));
         }
         let header = health.header(it, self.train.clip_norm);
-        let delta = match it.gradient {
-            GradientUse::LocalStep { last, .. } => {
-                self.local.step(&mut self.params, &values, &header);
-                if it.seq == last { self.local.close(&self.params) } else { None }
-            }
-            GradientUse::ApplyOnArrival { .. } | GradientUse::JoinRound => None,
-        };
+        let delta = self.local.follow(it, &mut self.params, &values, &header);
         if let Some(delta) = delta.as_ref().filter(|delta| !delta.norm.is_finite() && fails) {
             return Err(not_finite(
                 self.context.incarnation,
@@ -224,11 +218,10 @@ impl JobRun {
             ));
         }
         let push: Option<(PushHeader, &[&[f32]])> = match (it.gradient, &delta) {
-            (GradientUse::ApplyOnArrival { .. } | GradientUse::JoinRound, _) => Some((header, &values)),
-            (GradientUse::LocalStep { .. }, Some(delta)) => {
-                Some((delta.header(it.learning_rate), &delta.values))
+            (GradientUse::LocalStep { .. }, delta) => {
+                delta.as_ref().map(|delta| (delta.header(it.learning_rate), &delta.values[..]))
             }
-            (GradientUse::LocalStep { .. }, None) => None,
+            (GradientUse::ApplyOnArrival { .. } | GradientUse::JoinRound, _) => Some((header, &values)),
         };
         let compute = began.elapsed();
         let batch_share = f64::from(it.range.len) / f64::from(self.train.batch);
@@ -237,20 +230,9 @@ impl JobRun {
         let mut report = Iterated::default();
         if let Some((header, values)) = push {
             let values = if header.skip { &[] } else { values };
-            let pushed = match (&mut self.rows, &mut self.data) {
-                (Some(rows), Some(loader)) => {
-                    let pushed = rows.selection().clone();
-                    if let Some(next) = next {
-                        rows.choose(loader, &self.train, next.range)?;
-                    }
-                    let asked = next.map(|next| (next.condition, rows.selection()));
-                    self.timer.waiting(|| self.shards.push_rows(it.seq, header, &pushed, values, asked))?
-                }
-                _ => {
-                    let next = next.map(|next| next.condition);
-                    self.timer.waiting(|| self.shards.push_and_request(it.seq, header, values, next))?
-                }
-            };
+            let push = StepPush { seq: it.seq, header, values };
+            let rows = self.rows.as_mut().zip(self.data.as_mut());
+            let pushed = push.send(&mut self.shards, &self.timer, &self.train, rows, next)?;
             (report.push_us, report.lead) = (pushed.took_us, pushed.lead);
             report.staleness = pushed.pushes.saturating_sub(pulled_pushes + 1);
         }
@@ -304,6 +286,37 @@ impl JobRun {
 }
 
 /// `what` of an iteration is a value that no optimizer may take.
+/// What an iteration sends to the shards.
+struct StepPush<'a> {
+    seq: u64,
+    header: PushHeader,
+    values: &'a [&'a [f32]],
+}
+
+impl StepPush<'_> {
+    /// Pushes it, and asks for what the next iteration pulls: for its rows, where only rows travel.
+    fn send(
+        self,
+        shards: &mut ShardSet,
+        timer: &TaskTimer,
+        train: &TrainSpec,
+        rows: Option<(&mut BatchRows, &mut DataLoader)>,
+        next: Option<NextPull>,
+    ) -> Result<PushStats, WorkerError> {
+        let Self { seq, header, values } = self;
+        let Some((rows, loader)) = rows else {
+            let next = next.map(|next| next.condition);
+            return Ok(timer.waiting(|| shards.push_and_request(seq, header, values, next))?);
+        };
+        let pushed = rows.selection().clone();
+        if let Some(next) = next {
+            rows.choose(loader, train, next.range)?;
+        }
+        let asked = next.map(|next| (next.condition, rows.selection()));
+        Ok(timer.waiting(|| shards.push_rows(seq, header, &pushed, values, asked))?)
+    }
+}
+
 fn not_finite(worker: Incarnation, it: &Iteration, (what, value): (&'static str, f64)) -> WorkerError {
     WorkerError::NotFinite { what, value, task: it.task.clone(), worker: worker.to_string() }
 }

@@ -17,9 +17,13 @@ use syncline_ps::{
     optim::{OptimizerState, gradient_norm, step},
     shard::PushHeader,
 };
-use syncline_scheduler::{core::Outcome, spec::Optimizer, sync::PushMode};
+use syncline_scheduler::{
+    core::{GradientUse, Outcome},
+    spec::Optimizer,
+    sync::PushMode,
+};
 
-use super::{WorkerError, parameters::Parameters, report::Finished};
+use super::{WorkerError, job::Iteration, parameters::Parameters, report::Finished};
 
 /// The worker's side of local steps.
 pub(super) struct LocalSteps {
@@ -91,6 +95,20 @@ impl LocalSteps {
         self.base.clear();
         self.base.extend_from_slice(&params.values);
         self.round = Some(Round { first, steps: 0, weight: 0.0, pushes });
+    }
+
+    /// Takes the step of an iteration that belongs to a round, and ends the round with its last one. `pushed` as for
+    /// [`LocalSteps::step`].
+    pub(super) fn follow(
+        &mut self,
+        it: &Iteration,
+        params: &mut Parameters,
+        pushed: &[&[f32]],
+        header: &PushHeader,
+    ) -> Option<Delta<'_>> {
+        let GradientUse::LocalStep { last, .. } = it.gradient else { return None };
+        self.step(params, pushed, header);
+        if it.seq == last { self.close(params) } else { None }
     }
 
     /// Takes one step: what the shards would do with this push. `pushed`: a gradient for each trained tensor, then
