@@ -112,23 +112,7 @@ async fn survive_compressed(
     client.shards().await.unwrap();
     client.submit_prepared(prepared).await.unwrap();
 
-    // Random instants, measured in progress: each kill happens when so many samples have been applied.
-    let mut random = seed;
-    let mut draw = |below: u64| splitmix64(&mut random) % below;
-    let total = SAMPLES * u64::from(EPOCHS);
-    let mut instants: Vec<u64> = (0..KILLS).map(|_| draw(total * 9 / 10)).collect();
-    instants.sort_unstable();
-    for instant in instants {
-        cluster.until(&job, |s| number(s, "samples_applied") >= instant).await;
-        if draw(2) == 0 {
-            cluster.kill_engine();
-            cluster.start_engine();
-        } else {
-            let victim = draw(cluster.workers.len() as u64) as usize;
-            cluster.workers[victim].kill();
-            cluster.workers[victim] = cluster.spawn_worker(WORKER);
-        }
-    }
+    kill_engines_and_workers(&mut cluster, &job, KILLS, SAMPLES * u64::from(EPOCHS), WORKER, seed).await;
     let summary = cluster.until_over(&job).await;
     assert_eq!(summary["state"], "done", "{summary:?}");
     let (done, torn) = (number(&summary, "iterations_done"), number(&summary, "iterations_torn"));
@@ -138,6 +122,33 @@ async fn survive_compressed(
     // Every epoch takes at least this many iterations; returned ranges may be cut into more.
     assert!(done + torn >= u64::from(EPOCHS) * SAMPLES.div_ceil(u64::from(BATCH)));
     (cluster, job, summary)
+}
+
+/// Kills the engine or a worker again and again while a job of `total` samples runs, and starts another in its place.
+pub async fn kill_engines_and_workers(
+    cluster: &mut Cluster,
+    job: &JobId,
+    kills: u64,
+    total: u64,
+    worker: &str,
+    seed: u64,
+) {
+    // Random instants, measured in progress: each kill happens when so many samples have been applied.
+    let mut random = seed;
+    let mut draw = |below: u64| splitmix64(&mut random) % below;
+    let mut instants: Vec<u64> = (0..kills).map(|_| draw(total * 9 / 10)).collect();
+    instants.sort_unstable();
+    for instant in instants {
+        cluster.until(job, |s| number(s, "samples_applied") >= instant).await;
+        if draw(2) == 0 {
+            cluster.kill_engine();
+            cluster.start_engine();
+        } else {
+            let victim = draw(cluster.workers.len() as u64) as usize;
+            cluster.workers[victim].kill();
+            cluster.workers[victim] = cluster.spawn_worker(worker);
+        }
+    }
 }
 
 /// Where each push is a step of 1, weights, shard counters and iteration counts agree.

@@ -8,13 +8,13 @@ use syncline_autodiff::Loss;
 use syncline_onnx::{ElementType, GraphBuilder};
 use syncline_scheduler::{
     ids::JobId,
-    samples::splitmix64,
     spec::{DataSpec, Source},
 };
 use syncline_workers::submit::{self, JobGraph, Model, Training};
 
 use crate::{
     cluster::{Cluster, number, runtime},
+    exactly_once::kill_engines_and_workers,
     replicas::followed,
 };
 
@@ -89,24 +89,11 @@ fn check_rows(summary: &BTreeMap<String, String>) {
 async fn kills_of_engines_and_workers_lose_and_repeat_no_row() {
     let dir = tempfile::tempdir().unwrap();
     let seed = 2_026;
-    let mut random = seed;
-    let mut draw = |below: u64| splitmix64(&mut random) % below;
+    println!("seed {seed}");
     let mut cluster = Cluster::start(2, 3, WORKER).await;
     let job = submit(&cluster, &job(dir.path(), "asp", seed)).await;
     let total = SAMPLES * u64::from(EPOCHS);
-    let mut instants: Vec<u64> = (0..KILLS).map(|_| draw(total * 9 / 10)).collect();
-    instants.sort_unstable();
-    for instant in instants {
-        cluster.until(&job, |s| number(s, "samples_applied") >= instant).await;
-        if draw(2) == 0 {
-            cluster.kill_engine();
-            cluster.start_engine();
-        } else {
-            let victim = draw(cluster.workers.len() as u64) as usize;
-            cluster.workers[victim].kill();
-            cluster.workers[victim] = cluster.spawn_worker(WORKER);
-        }
-    }
+    kill_engines_and_workers(&mut cluster, &job, KILLS, total, WORKER, seed).await;
     let summary = cluster.until_over(&job).await;
     check_rows(&summary);
 }
