@@ -145,6 +145,22 @@ fn a_worker_that_lacks_something_leaves_the_job_to_the_others() {
 }
 
 #[test]
+fn all_that_a_worker_has_in_hand_may_fail_with_it_and_counts_as_one_time() {
+    let mut world = World::new();
+    let (_, unable) = (world.join(1, "able"), world.join(2, "unable"));
+    world.submit(spec("job", "local-sgd:4", 100), 1);
+    assert!(world.hands[&unable].len() > 1, "the iterations of a round are given together");
+    while !world.hands[&unable].is_empty() {
+        world.report(unable, lacks);
+    }
+    assert_eq!(world.plane.shell.events.iter().filter(|what| *what == "worker_excluded").count(), 1);
+    world.now_us += 31_000_000;
+    let again = world.join(3, "unable");
+    world.give(Input::Tick);
+    assert!(world.hands.contains_key(&again), "the first time lasts half a minute");
+}
+
+#[test]
 fn a_job_fails_when_nobody_is_left_who_might_run_it() {
     let mut world = World::new();
     let (first, second) = (world.join(1, "first"), world.join(2, "second"));

@@ -124,6 +124,18 @@ fn each_training_takes_one_of_the_slots_of_its_process_and_any_of_them_the_gpu()
 }
 
 #[test]
+fn a_worker_that_leaves_is_given_no_job_with_its_other_slots_meanwhile() {
+    let mut core = core(1, 3, 4);
+    assert_eq!(submit(&mut core, "first", 1, 9), [1]);
+    core.handle(NOW_US, Input::WorkerLeft { worker: Incarnation(1), begun: vec![] }).unwrap();
+    assert!(members(&core, "first").is_empty());
+    // One that takes its place gets the job.
+    let about = WorkerInfo { process: 2, ..WorkerInfo::default() };
+    core.handle(NOW_US, Input::WorkerJoined { worker: Incarnation(9), about }).unwrap();
+    assert_eq!(members(&core, "first"), [9]);
+}
+
+#[test]
 fn a_process_that_dies_takes_all_its_memberships_along_and_a_slot_that_is_dropped_its_own() {
     let mut core = core(2, 2, 4);
     submit(&mut core, "first", 1, 9);

@@ -87,6 +87,10 @@ impl Job {
     fn exclude(&mut self, worker: Incarnation, fault: &TaskFault, now_us: u64, effects: &mut Vec<Effect>) {
         let Some(member) = self.members.get(&worker) else { return };
         let (identity, about) = (member.about.identity(), member.about.clone());
+        if self.excludes(&about) {
+            // One more of the tasks that it had in hand failed with the first: that is no further time.
+            return;
+        }
         let times = self.state.excluded.get(&identity).map_or(1, |e| e.times.saturating_add(1));
         let pause_us = (FIRST_US << (times - 1).min(16)).min(LONGEST_US);
         let TaskFault { code, reason } = fault.clone();

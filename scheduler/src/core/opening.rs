@@ -21,7 +21,9 @@ impl Job {
         let estimates: Vec<SpeedEstimate> =
             workers.iter().map(|w| self.members[w].speed_estimate(*w)).collect();
         let batch = self.train().batch;
-        let opening = self.state.policy.as_dyn_mut().open(&Context { batch, workers: &estimates });
+        let local_rounds = !self.train().model.layout.has_tables();
+        let context = Context { batch, workers: &estimates, local_rounds };
+        let opening = self.state.policy.as_dyn_mut().open(&context);
         let SuperstepRules { ending, aggregation, batches, rate_factor, max_lead, mut why } = opening;
         if why.rule.is_empty() {
             why.rule = self.train().policy.to_string();

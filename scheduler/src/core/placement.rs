@@ -46,6 +46,15 @@ impl Core {
         }
     }
 
+    /// Gives no job to the other training slots of a worker that leaves: they are about to leave as well.
+    pub(super) fn withhold_process(&mut self, worker: Incarnation) {
+        let Some(process) = self.workers.get(&worker).map(|about| about.process).filter(|p| *p != 0) else {
+            return;
+        };
+        let workers = &self.workers;
+        self.idle.retain(|slot| workers.get(slot).is_none_or(|about| about.process != process));
+    }
+
     /// Forgets a worker.
     pub(super) fn forget_worker(&mut self, worker: Incarnation) {
         if let Some(about) = self.workers.remove(&worker) {

@@ -81,10 +81,10 @@ impl Figures {
     }
 
     /// The choice, given the present one.
-    fn choose(&self, present: Option<Choice>) -> (Choice, String) {
+    fn choose(&self, present: Option<Choice>, local_rounds: bool) -> (Choice, String) {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let limit = |is: Choice, enter: f64, stay: f64| if present == Some(is) { stay } else { enter };
-        if self.transfer >= limit(Choice::LocalSgd, TRANSFER_HIGH, TRANSFER_LOW) {
+        if local_rounds && self.transfer >= limit(Choice::LocalSgd, TRANSFER_HIGH, TRANSFER_LOW) {
             let reason = format!("{} of the time goes into moving parameters", percent(self.transfer));
             return (Choice::LocalSgd, reason);
         }
@@ -125,7 +125,7 @@ impl SyncPolicy for Auto {
     fn open(&mut self, context: &Context<'_>) -> SuperstepRules {
         let figures = Figures::of(context).filter(|_| context.workers.len() > 1);
         let (choice, reason) = match figures {
-            Some(figures) => figures.choose(self.choice),
+            Some(figures) => figures.choose(self.choice, context.local_rounds),
             None => (Choice::ElasticBsp, "the speeds are not known yet".to_owned()),
         };
         self.choice = figures.is_some().then_some(choice);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     fn rule(auto: &mut Auto, workers: &[SpeedEstimate]) -> String {
-        auto.open(&Context { batch: 32, workers }).why.rule
+        auto.open(&Context { batch: 32, workers, local_rounds: true }).why.rule
     }
 
     #[test]
@@ -222,9 +222,24 @@ mod tests {
     }
 
     #[test]
+    fn where_workers_cannot_step_by_themselves_it_does_not_let_them_however_long_transfers_take() {
+        let mut auto = Auto::new(ElasticOptions::default(), BalanceOptions::default());
+        let workers = workers(&[10.0, 10.0], 0.01, 0.97);
+        let mut choose = |local_rounds| {
+            let context = Context { batch: 32, workers: &workers, local_rounds };
+            let opening = auto.open(&context);
+            (opening.why.rule, opening.aggregation == Aggregation::PerBarrier)
+        };
+        assert_eq!(choose(false), ("bsp".to_owned(), true));
+        assert_eq!(choose(true).0, "local-sgd");
+        assert_eq!(choose(false), ("bsp".to_owned(), true));
+    }
+
+    #[test]
     fn an_averaged_round_takes_as_many_times_the_rate_as_there_are_workers() {
         let mut auto = Auto::new(ElasticOptions::default(), BalanceOptions::default());
-        let opening = auto.open(&Context { batch: 32, workers: &workers(&[10.0; 4], 0.0, 0.0) });
+        let opening =
+            auto.open(&Context { batch: 32, workers: &workers(&[10.0; 4], 0.0, 0.0), local_rounds: true });
         assert_eq!((opening.aggregation, opening.rate_factor), (Aggregation::PerBarrier, 4.0));
     }
 }

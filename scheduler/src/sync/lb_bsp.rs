@@ -167,7 +167,11 @@ mod tests {
     #[test]
     fn a_worker_of_half_the_speed_gets_half_the_batch() {
         let workers = [pace(1, 10.0), pace(2, 10.0), pace(3, 10.0), pace(4, 20.0)];
-        let opening = LbBsp::new(BalanceOptions::default()).open(&Context { batch: 35, workers: &workers });
+        let opening = LbBsp::new(BalanceOptions::default()).open(&Context {
+            batch: 35,
+            workers: &workers,
+            local_rounds: true,
+        });
         let batches: Vec<u32> = opening.batches.unwrap().into_values().collect();
         assert_eq!(batches, [40, 40, 40, 20]);
         assert_eq!(opening.why.figures["longest_predicted_us"], 400.0);
@@ -179,7 +183,9 @@ mod tests {
         let mut workers = [pace(1, 10.0), pace(2, 20.0)];
         workers[1].proportional = None;
         assert_eq!(
-            LbBsp::new(BalanceOptions::default()).open(&Context { batch: 32, workers: &workers }).batches,
+            LbBsp::new(BalanceOptions::default())
+                .open(&Context { batch: 32, workers: &workers, local_rounds: true })
+                .batches,
             None
         );
     }
@@ -188,8 +194,11 @@ mod tests {
     fn a_memory_cap_sends_the_rest_to_the_others() {
         let mut workers = [pace(1, 10.0), pace(2, 10.0)];
         workers[0].max_batch = Some(8);
-        let opening = ElasticLb::new(ElasticOptions::default(), BalanceOptions::default())
-            .open(&Context { batch: 32, workers: &workers });
+        let opening = ElasticLb::new(ElasticOptions::default(), BalanceOptions::default()).open(&Context {
+            batch: 32,
+            workers: &workers,
+            local_rounds: true,
+        });
         assert_eq!(opening.batches.unwrap().into_values().collect::<Vec<_>>(), [8, 56]);
         assert!(matches!(opening.ending, EndRule::Monitor { .. }));
     }

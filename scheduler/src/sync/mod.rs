@@ -105,6 +105,8 @@ pub struct Context<'a> {
     pub batch: u32,
     /// The workers that take part, in the order of their incarnations.
     pub workers: &'a [SpeedEstimate],
+    /// Whether workers may take steps on their own: they cannot where they have but some rows of the parameters.
+    pub local_rounds: bool,
 }
 
 /// One worker's speed, as far as it is known.

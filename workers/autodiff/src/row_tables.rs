@@ -157,7 +157,11 @@ impl<'g> Lookups<'g> {
             let axis = node.int("axis", 0);
             let by_row = axis == 0 || axis == -(table.shape.len() as i64);
             if node.op_type != "Gather" || *slot != 0 || !by_row {
-                return Err(format!("node `{}` ({}) reads it as well", node.label(), node.op_type));
+                return Err(format!(
+                    "node `{}` ({}) reads it, which is no lookup of rows",
+                    node.label(),
+                    node.op_type
+                ));
             }
             inputs.insert(
                 self.origin(&node.input[1])
@@ -213,7 +217,7 @@ impl<'g> Lookups<'g> {
                         Some(others) if *others == inputs => {}
                         Some(_) => {
                             return Some(format!(
-                                "`{}` has the ids of input `{input}` as well, and others than it",
+                                "`{}` has the ids of input `{input}` as well, but not the same inputs in all",
                                 node.input[0]
                             ));
                         }

@@ -33,6 +33,7 @@ impl Core {
             let begun = begun_of.remove(&(job.id.clone(), job.state.nonce)).unwrap_or_default();
             job.give_back_all_but(worker, &begun);
         });
+        self.withhold_process(worker);
         self.worker_gone(worker, "the worker left", now_us, effects);
     }
 
