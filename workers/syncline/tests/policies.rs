@@ -52,17 +52,17 @@ impl Trained {
     }
 }
 
-/// One cluster at a time: ten of them on two cores would make every worker slow.
-static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+/// Held for writing where speeds matter: several clusters at a time on two cores would make every worker slow.
+static ALONE: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
 
 /// Trains the digits job of the examples under `policy`.
 async fn train(policy: &str, learning_rate: f32) -> Trained {
+    let _alone = ALONE.write().await;
     train_compressed(policy, learning_rate, "'none'").await
 }
 
-/// The same with gradients that travel so.
+/// The same with gradients that travel so, beside others.
 async fn train_compressed(policy: &str, learning_rate: f32, compression: &str) -> Trained {
-    let _alone = ALONE.lock().await;
     let mut cluster = Cluster::start(2, 0, "").await;
     for (i, step_ms) in STEP_MS.iter().enumerate() {
         let worker = cluster.spawn_worker(&format!("--name w{i} --step-ms {step_ms}"));
@@ -216,16 +216,27 @@ async fn auto_says_why_and_settles_on_something_that_suits_a_slow_worker() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_compression_learns_under_policies_of_every_kind() {
-    // A step for each push, a mean of gradients, and a mean of changes of weights.
-    for (policy, rate, compression) in [
-        ("asp", 0.03, "{ top-k = 0.1 }"),
-        ("bsp", 0.1, "'int8'"),
-        ("local-sgd:4", 0.1, "'int8'"),
-        ("elastic-bsp:15", 0.03, "'fp16'"),
-        ("lb-bsp", 0.1, "'bf16'"),
-    ] {
-        train_compressed(policy, rate, compression).await;
+/// Every compression, over pushes that are steps, joined to a mean of gradients, or to a mean of changes of weights.
+mod compressed {
+    use super::{ALONE, train_compressed};
+
+    macro_rules! learns {
+        ($($name:ident: $policy:expr, $rate:expr, $compression:expr;)*) => {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $name() {
+                    let _beside_each_other = ALONE.read().await;
+                    train_compressed($policy, $rate, $compression).await;
+                }
+            )*
+        };
+    }
+
+    learns! {
+        asp_learns_from_the_largest_of_gradients: "asp", 0.03, "{ top-k = 0.1 }";
+        bsp_learns_from_gradients_in_eight_bits: "bsp", 0.1, "'int8'";
+        elastic_bsp_learns_from_gradients_in_sixteen_bits: "elastic-bsp:15", 0.03, "'fp16'";
+        lb_bsp_learns_from_gradients_in_bfloat16: "lb-bsp", 0.1, "'bf16'";
+        local_sgd_learns_from_changes_in_eight_bits: "local-sgd:4", 0.1, "'int8'";
     }
 }
