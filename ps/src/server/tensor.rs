@@ -1,9 +1,6 @@
 //! One tensor connection: a question, its answer, the next question.
 
-use std::{
-    io::{self},
-    time::Duration,
-};
+use std::{io, time::Duration};
 
 use syncline_engine::rpc::{GREETING_TIMEOUT, ShardFault};
 

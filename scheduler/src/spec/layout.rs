@@ -56,6 +56,14 @@ impl Parameter {
         self.kind != ParameterKind::Buffer
     }
 
+    /// The group of tables that it belongs to, if only some of its rows travel.
+    pub fn row_group(&self) -> Option<u32> {
+        match self.kind {
+            ParameterKind::Rows { group } => Some(group),
+            ParameterKind::Trained | ParameterKind::Buffer => None,
+        }
+    }
+
     /// Number of f32 in it; `None` if the shape overflows.
     pub fn elements(&self) -> Option<u64> {
         self.shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d))
@@ -118,14 +126,14 @@ impl Layout {
 
     /// Whether rows of some table travel.
     pub fn has_tables(&self) -> bool {
-        self.0.iter().any(|p| matches!(p.kind, ParameterKind::Rows { .. }))
+        self.0.iter().any(|p| p.row_group().is_some())
     }
 
     /// What is wrong with the tables of which rows travel, in words.
     pub fn tables_fault(&self) -> Option<String> {
         let mut seen = BTreeSet::new();
         for p in &self.0 {
-            let ParameterKind::Rows { group } = p.kind else { continue };
+            let Some(group) = p.row_group() else { continue };
             let rows = p.shape.first().copied().unwrap_or(0);
             let is_table = (1..=u64::from(u32::MAX)).contains(&rows) && p.elements().is_some_and(|n| n > 0);
             if !is_table {

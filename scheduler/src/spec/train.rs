@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CheckpointSpec, Compression, DataSpec, Layout, LearningRate, Optimizer, Parameter, ParameterKind,
-    PolicyRule, PolicySpec, ResumeSpec,
+    CheckpointSpec, Compression, DataSpec, Layout, LearningRate, Optimizer, Parameter, PolicyRule,
+    PolicySpec, ResumeSpec,
 };
 
 /// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
@@ -145,11 +145,7 @@ impl TrainSpec {
         if let Some(fault) = layout.tables_fault() {
             return Some(fault);
         }
-        let groups = |p: &Parameter| match p.kind {
-            ParameterKind::Rows { group } => Some(group),
-            ParameterKind::Trained | ParameterKind::Buffer => None,
-        };
-        let of_tables: BTreeSet<u32> = layout.0.iter().filter_map(groups).collect();
+        let of_tables: BTreeSet<u32> = layout.0.iter().filter_map(Parameter::row_group).collect();
         let inputs = self.model.inputs.iter().filter(|input| input.element != DataElement::F32);
         let of_inputs: BTreeSet<u32> = inputs.filter_map(|input| input.row_group).collect();
         if of_tables != of_inputs {

@@ -1,7 +1,7 @@
 //! The parameters of a job on one worker.
 
 use syncline_onnx::TensorView;
-use syncline_scheduler::spec::{ElementRange, Layout, ParameterKind};
+use syncline_scheduler::spec::{ElementRange, Layout};
 
 use super::batch_rows::BatchRows;
 
@@ -32,7 +32,7 @@ impl Parameters {
     pub(super) fn resize(&mut self, layout: &Layout, rows: &BatchRows) {
         let mut at = 0;
         for (parameter, (_, shape, range)) in layout.0.iter().zip(&mut self.tensors) {
-            if let (ParameterKind::Rows { group }, Some(height)) = (parameter.kind, shape.first_mut()) {
+            if let (Some(group), Some(height)) = (parameter.row_group(), shape.first_mut()) {
                 *height = rows.count(group);
             }
             let elements = shape.iter().product::<usize>() as u64;

@@ -238,6 +238,11 @@ fn is_free(address: SocketAddr) -> bool {
     TcpListener::bind(address).is_ok()
 }
 
+/// The address where a process listened before, if it is one of `ip` and free; else any port there.
+fn again_or_any(before: Option<SocketAddr>, ip: IpAddr) -> SocketAddr {
+    before.filter(|address| address.ip() == ip && is_free(*address)).unwrap_or(SocketAddr::new(ip, 0))
+}
+
 /// Makes the command line of each kind of child.
 struct ChildPrograms<'a> {
     plan: &'a Plan,
@@ -276,8 +281,7 @@ impl ChildPrograms<'_> {
 
     /// Where it listened before, if that is free.
     fn second_engine(&self, native: &Native, saved: &SavedAddresses, first: SocketAddr) -> Program {
-        let before = saved.second_engine.filter(|address| address.ip() == first.ip() && is_free(*address));
-        let listen = before.unwrap_or(SocketAddr::new(first.ip(), 0));
+        let listen = again_or_any(saved.second_engine, first.ip());
         self.engine_named(SECOND_ENGINE, &format!("{}-b", saved.instance), native, listen)
     }
 
@@ -298,14 +302,14 @@ impl ChildPrograms<'_> {
         shard: ShardProcess,
     ) -> Program {
         let (name, index) = (format!("ps-{shard}"), shard.index);
-        let before = saved.shards.get(&name).copied().filter(|a| a.ip() == ip && is_free(*a));
+        let before = saved.shards.get(&name).copied();
         let position = format!("{index}/{}", self.shards);
         let replicas = self.replicas.to_string();
         let named = [("--engine", engines.to_string()), ("--shard", position), ("--replicas", replicas)];
         let mut args = self.args("ps", &named);
         args.extend(["--state-dir".into(), self.state_dir.shard_dir(shard).into()]);
         let mut program = self.program(name, self.bin, args);
-        program.listen = Some(before.unwrap_or(SocketAddr::new(ip, 0)));
+        program.listen = Some(again_or_any(before, ip));
         program.stop_timeout = SAVE_TIMEOUT;
         program.saves_state = true;
         program
