@@ -5,6 +5,8 @@
 
 #[path = "support/broadcasts.rs"]
 mod broadcasts;
+#[path = "support/exported.rs"]
+mod exported;
 #[path = "support/gradcheck.rs"]
 mod gradcheck;
 #[path = "support/image.rs"]

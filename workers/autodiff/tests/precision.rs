@@ -5,36 +5,28 @@
 //! twin, which has casts in the same places.
 
 use std::collections::HashMap;
-use std::fs;
-use std::path::Path;
+use std::sync::Arc;
 
 use syncline_autodiff::{
-    DeriveOptions, FIRST_LOSS_SCALE, LOSS_SCALE, Loss, LossOptions, Precision, TrainingGraph, derive,
+    DeriveOptions, FIRST_LOSS_SCALE, LOSS_SCALE, Loss, Precision, TrainingGraph, derive,
 };
 use syncline_onnx::proto::{ModelProto, NodeProto, TensorProto};
 use syncline_onnx::{ElementType, GraphBuilder, SplitMix64, attr_int, infer_types, mlp};
 use syncline_runtime::{ExecOptions, Executable, Optimize, TensorView, lacks_kernel};
 
+use crate::exported::{self, Wanted};
 use crate::onnxruntime;
 
 const BATCH: usize = 4;
 
-fn models() -> Vec<(String, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models");
-    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.to_str().unwrap().ends_with(".script.onnx"));
-    assert!(paths.len() > 8);
-    let read =
-        |path: &Path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(path).unwrap());
-    paths.iter().map(|path| read(path)).collect()
+fn models() -> Vec<String> {
+    let files = exported::files(".script.onnx");
+    assert!(files.len() > 8);
+    files
 }
 
-fn trained(name: &str, model: &[u8], precision: Precision) -> TrainingGraph {
-    let class_axis = name.starts_with("gpt2").then_some(-1);
-    let loss = LossOptions { class_axis, ..LossOptions::default() };
-    let options = DeriveOptions { loss, precision, ..DeriveOptions::default() };
-    derive(&onnxruntime::runtime(), model, Loss::SoftmaxCrossEntropy, &options)
-        .unwrap_or_else(|error| panic!("{name}: {error}"))
+fn trained(file: &str, precision: Precision) -> Arc<TrainingGraph> {
+    exported::derived(Wanted { file: file.to_owned(), precision, recompute: false })
 }
 
 /// Loss and gradients of a graph on random numbers.
@@ -144,9 +136,9 @@ fn products_have_16_bits_and_what_decides_about_numbers_has_32() {
         "Sqrt",
         "Sum",
     ];
-    for (name, model) in models() {
+    for name in models() {
         for precision in [Precision::Fp16, Precision::Bf16] {
-            let graph = parsed(&trained(&name, &model, precision));
+            let graph = parsed(&trained(&name, precision));
             let graph = twin(graph, ElementType::Bf16, ElementType::F16);
             let types = infer_types(&runtime, &graph.to_bytes()).unwrap();
             let element = |value: &String| types.get(value).map(|ty| ty.element);
@@ -178,8 +170,8 @@ fn products_have_16_bits_and_what_decides_about_numbers_has_32() {
 
 #[test]
 fn float16_trains_as_float32_does_at_every_scale() {
-    for (name, model) in models() {
-        let (plain, half) = (trained(&name, &model, Precision::F32), trained(&name, &model, Precision::Fp16));
+    for name in models() {
+        let (plain, half) = (trained(&name, Precision::F32), trained(&name, Precision::Fp16));
         let (loss, grads) = run(&plain, &parsed(&plain), Optimize::All);
         for scale in [1.0, FIRST_LOSS_SCALE] {
             let mut model = parsed(&half);
@@ -197,11 +189,11 @@ fn float16_trains_as_float32_does_at_every_scale() {
 
 #[test]
 fn rounded_values_train_as_float32_does_up_to_their_digits() {
-    for (name, model) in models() {
-        let plain = trained(&name, &model, Precision::F32);
+    for name in models() {
+        let plain = trained(&name, Precision::F32);
         let (loss, grads) = run(&plain, &parsed(&plain), Optimize::Off);
         for precision in [Precision::Bf16, Precision::Fp16] {
-            let half = trained(&name, &model, precision);
+            let half = trained(&name, precision);
             let (half_loss, half_grads) = run(&half, &emulated(parsed(&half)), Optimize::Off);
             assert!((half_loss - loss).abs() <= 2e-2 * loss.abs(), "{name}: loss {half_loss}, not {loss}");
             let off = off(&half_grads, &grads);
@@ -215,9 +207,13 @@ fn rounded_values_train_as_float32_does_up_to_their_digits() {
 fn the_operator_is_named_for_which_the_cpu_has_no_kernel() {
     let runtime = onnxruntime::runtime();
     let model = mlp(&[3, 4, 2], 1).to_bytes();
-    let graph = trained("mlp", &model, Precision::Bf16);
+    let trained = |precision| {
+        let options = DeriveOptions { precision, ..DeriveOptions::default() };
+        derive(&runtime, &model, Loss::SoftmaxCrossEntropy, &options).unwrap()
+    };
+    let graph = trained(Precision::Bf16);
     assert_eq!(lacks_kernel(&runtime, &graph.train_onnx).unwrap().as_deref(), Some("Gemm"));
-    let graph = trained("mlp", &model, Precision::Fp16);
+    let graph = trained(Precision::Fp16);
     assert_eq!(lacks_kernel(&runtime, &graph.train_onnx).unwrap(), None);
 }
 

@@ -1,15 +1,14 @@
 //! Training graphs that recompute: the same numbers, in less memory, whatever ONNX Runtime rewrites.
 
 use std::collections::HashSet;
-use std::fs;
-use std::path::Path;
 use std::thread;
 
-use syncline_autodiff::{DeriveOptions, Io, Loss, LossOptions, TrainingGraph, derive};
+use syncline_autodiff::{DeriveOptions, Io, Loss, Precision, TrainingGraph, derive};
 use syncline_onnx::proto::TensorProto;
 use syncline_onnx::{Compiler, Dim, ElementType, GraphBuilder, SplitMix64, TensorType, attr_int};
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 
+use crate::exported::{self, Wanted};
 use crate::onnxruntime;
 
 const BATCH: usize = 3;
@@ -97,25 +96,21 @@ fn wide(dropout: bool) -> Vec<u8> {
 
 #[test]
 fn whole_models_give_the_same_bits_and_are_never_estimated_to_need_more() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models");
-    let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    names.retain(|path| path.extension().is_some_and(|extension| extension == "onnx"));
-    assert!(names.len() > 20);
-    let compare = |path: &Path| {
-        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        let class_axis = name.starts_with("gpt2").then_some(-1);
-        let loss = LossOptions { class_axis, ..LossOptions::default() };
-        let options = DeriveOptions { loss, ..DeriveOptions::default() };
-        let [plain, saving] = graphs(&fs::read(path).unwrap(), &options);
-        assert_eq!(bits(&plain, 1), bits(&saving, 1), "{name}");
+    let files = exported::files(".onnx");
+    assert!(files.len() > 20);
+    let compare = |file: &String| {
+        let [plain, saving] = [false, true].map(|recompute| {
+            exported::derived(Wanted { file: file.clone(), precision: Precision::F32, recompute })
+        });
+        assert_eq!(bits(&plain, 1), bits(&saving, 1), "{file}");
         let saved = saving.saving.unwrap();
-        assert!(saved.with.peak_bytes <= saved.without.peak_bytes, "{name}: {saved:?}");
-        (saved.with.peak_bytes * 10 <= saved.without.peak_bytes * 9).then_some(name)
+        assert!(saved.with.peak_bytes <= saved.without.peak_bytes, "{file}: {saved:?}");
+        (saved.with.peak_bytes * 10 <= saved.without.peak_bytes * 9).then(|| file.clone())
     };
     let smaller: Vec<String> = thread::scope(|scope| {
-        let parts: Vec<_> = names
-            .chunks(names.len().div_ceil(PARTS))
-            .map(|part| scope.spawn(|| part.iter().filter_map(|path| compare(path)).collect::<Vec<_>>()))
+        let parts: Vec<_> = files
+            .chunks(files.len().div_ceil(PARTS))
+            .map(|part| scope.spawn(|| part.iter().filter_map(compare).collect::<Vec<_>>()))
             .collect();
         parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
     });

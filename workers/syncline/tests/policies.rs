@@ -55,14 +55,19 @@ impl Trained {
 /// Held for writing where speeds matter: several clusters at a time on two cores would make every worker slow.
 static ALONE: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
 
-/// Trains the digits job of the examples under `policy`.
-async fn train(policy: &str, learning_rate: f32) -> Trained {
+/// Trains the digits job of the examples under `policy`, while nothing else runs.
+async fn train_alone(policy: &str, learning_rate: f32) -> Trained {
     let _alone = ALONE.write().await;
-    train_compressed(policy, learning_rate, "'none'").await
+    train(policy, learning_rate, "'none'").await
 }
 
-/// The same with gradients that travel so, beside others.
-async fn train_compressed(policy: &str, learning_rate: f32, compression: &str) -> Trained {
+/// The same beside others, with gradients that travel so: for what holds whatever the speeds are.
+async fn train_beside_others(policy: &str, learning_rate: f32, compression: &str) -> Trained {
+    let _beside_others = ALONE.read().await;
+    train(policy, learning_rate, compression).await
+}
+
+async fn train(policy: &str, learning_rate: f32, compression: &str) -> Trained {
     let mut cluster = Cluster::start(2, 0, "").await;
     for (i, step_ms) in STEP_MS.iter().enumerate() {
         let worker = cluster.spawn_worker(&format!("--name w{i} --step-ms {step_ms}"));
@@ -114,14 +119,14 @@ async fn read(cluster: &Cluster, job: &JobId, summary: Fields) -> Trained {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bsp_gives_everybody_one_iteration_a_round() {
-    let trained = train("bsp", 0.1).await;
+    let trained = train_beside_others("bsp", 0.1, "'none'").await;
     assert!(trained.closed.iter().all(|e| number(e, "iterations_most") <= 1));
     assert!(number(&trained.summary, "max_lead") <= 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn asp_meets_only_at_the_end() {
-    let trained = train("asp", 0.03).await;
+    let trained = train_alone("asp", 0.03).await;
     assert_eq!(trained.barriers(), 1);
     // The slow worker is named.
     let slow = trained.workers.values().find(|w| w["name"] == "w3").unwrap();
@@ -130,7 +135,7 @@ async fn asp_meets_only_at_the_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ssp_keeps_its_bound() {
-    let trained = train("ssp:3", 0.03).await;
+    let trained = train_beside_others("ssp:3", 0.03, "'none'").await;
     // A push comes one iteration after the start that is bounded.
     let lead = number(&trained.summary, "max_lead");
     assert!((1..=4).contains(&lead), "lead {lead}");
@@ -139,14 +144,14 @@ async fn ssp_keeps_its_bound() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dssp_keeps_its_upper_bound_and_uses_more_than_its_lower_one() {
-    let trained = train("dssp:3:15", 0.03).await;
+    let trained = train_alone("dssp:3:15", 0.03).await;
     let lead = number(&trained.summary, "max_lead");
     assert!((5..=16).contains(&lead), "lead {lead}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn elastic_bsp_meets_where_it_planned() {
-    let trained = train("elastic-bsp:15", 0.03).await;
+    let trained = train_alone("elastic-bsp:15", 0.03).await;
     assert!((5..300).contains(&trained.barriers()), "{}", trained.barriers());
     assert!(
         trained.closed.iter().any(|e| number(e, "iterations_most") > number(e, "iterations_least")),
@@ -168,14 +173,14 @@ async fn elastic_bsp_meets_where_it_planned() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lb_bsp_gives_the_slow_worker_a_smaller_batch() {
-    let trained = train("lb-bsp+predictor=ema:0.2", 0.1).await;
+    let trained = train_alone("lb-bsp+predictor=ema:0.2", 0.1).await;
     assert!(trained.closed.iter().all(|e| number(e, "iterations_most") <= 1));
     check_batches(&trained);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn elastic_lb_meets_elastically_with_batches_by_speed() {
-    let trained = train("elastic-lb+predictor=ema:0.2", 0.03).await;
+    let trained = train_alone("elastic-lb+predictor=ema:0.2", 0.03).await;
     assert!((5..300).contains(&trained.barriers()), "{}", trained.barriers());
     check_batches(&trained);
 }
@@ -190,7 +195,7 @@ fn check_batches(trained: &Trained) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn local_sgd_meets_after_its_steps() {
-    let trained = train("local-sgd:8", 0.1).await;
+    let trained = train_beside_others("local-sgd:8", 0.1, "'none'").await;
     for event in &trained.closed {
         assert!(number(event, "iterations_most") <= 8, "{event:?}");
     }
@@ -200,13 +205,13 @@ async fn local_sgd_meets_after_its_steps() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn diloco_meets_after_its_steps() {
-    let trained = train("diloco:8", 0.02).await;
+    let trained = train_beside_others("diloco:8", 0.02, "'none'").await;
     assert!(trained.closed.iter().all(|e| number(e, "iterations_most") <= 8));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn auto_says_why_and_settles_on_something_that_suits_a_slow_worker() {
-    let trained = train("auto+predictor=ema:0.2", 0.03).await;
+    let trained = train_alone("auto+predictor=ema:0.2", 0.03).await;
     let rules: Vec<&str> = trained.closed.iter().map(|e| e["rule"].as_str()).collect();
     println!("{rules:?}");
     assert!(rules.contains(&"elastic-lb") || rules.contains(&"elastic-bsp"), "{rules:?}");
@@ -218,15 +223,14 @@ async fn auto_says_why_and_settles_on_something_that_suits_a_slow_worker() {
 
 /// Every compression, over pushes that are steps, joined to a mean of gradients, or to a mean of changes of weights.
 mod compressed {
-    use super::{ALONE, train_compressed};
+    use super::train_beside_others;
 
     macro_rules! learns {
         ($($name:ident: $policy:expr, $rate:expr, $compression:expr;)*) => {
             $(
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $name() {
-                    let _beside_each_other = ALONE.read().await;
-                    train_compressed($policy, $rate, $compression).await;
+                    train_beside_others($policy, $rate, $compression).await;
                 }
             )*
         };

@@ -34,7 +34,7 @@ use autocast::{Table, low_nodes};
 use casts::with_casts;
 
 /// Element type of the heavy part of a training graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
     #[default]

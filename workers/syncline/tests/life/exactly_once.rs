@@ -19,7 +19,7 @@ use crate::{
 const KILLS: u64 = 30;
 const SAMPLES: u64 = 10_007; // prime: the last batch of each epoch is a short one
 const BATCH: u32 = 10;
-const EPOCHS: u32 = 3;
+const EPOCHS: u32 = 2;
 const SHARDS: u32 = 2;
 const WORKER: &str = "--step-ms 2 --slowdown 1";
 

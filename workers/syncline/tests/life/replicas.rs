@@ -60,7 +60,7 @@ async fn survives_compressed(policy: &str, seed: u64, compression: Compression) 
     let mut random = seed;
     let mut draw = |n: u64| splitmix64(&mut random) % n;
     let mut cluster = Cluster::start_replicated(SHARDS, 3, WORKER).await;
-    let epochs = 4;
+    let epochs = 2; // the last process dies in the first one
     let changed = |train: &mut TrainSpec| (train.epochs, train.compression) = (epochs, compression);
     let job = submit(&cluster, counting("followed", policy, SAMPLES, changed)).await;
     let mut killed = 0;
