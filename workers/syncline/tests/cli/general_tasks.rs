@@ -179,7 +179,7 @@ fn a_task_that_nobody_can_run_says_so() {
 }
 
 #[test]
-fn benchmarks_print_what_the_page_says() {
+fn benchmarks_of_tasks_and_links_print_what_the_page_says() {
     let page = Page::read();
     let small = [
         &["bench", "tasks", "--count", "300"][..],
@@ -200,6 +200,13 @@ fn benchmarks_print_what_the_page_says() {
     }
     // A small graph may fit into memory that the engine has already.
     page.holds("bench graph", &syncline(&["bench", "graph", "--count", "200", "--json"]).ok());
+    let said = syncline(small[0]).ok().out;
+    assert!(said.starts_with("300 tasks: ") && said.contains("\nthe limit: "), "{said}");
+}
+
+#[test]
+fn benchmarks_of_training_print_what_the_page_says() {
+    let page = Page::read();
     let step = ["bench", "step", "--only", "small", "--rounds", "1", "--shards", "1", "--json"];
     page.holds("bench step", &syncline(&step).ok());
     let scaling =
@@ -209,6 +216,11 @@ fn benchmarks_print_what_the_page_says() {
     let policies = printed.json()["policies"].clone();
     let shares = policies.as_array().unwrap().iter().map(|policy| policy["share_of_bare"].as_f64().unwrap());
     assert!(shares.clone().count() == 2 && shares.into_iter().all(|share| share > 0.0), "{printed:#?}");
+}
+
+#[test]
+fn benchmarks_of_compression_and_rows_print_what_the_page_says() {
+    let page = Page::read();
     for link in [&["--link-mbit", "800"][..], &["--compression", "none,top-k:0.5"]] {
         let compression = ["bench", "compression", "--mb", "1", "--rounds", "1", "--json"];
         let printed = syncline(&[&compression[..], link].concat()).ok();
@@ -224,6 +236,4 @@ fn benchmarks_print_what_the_page_says() {
     let pushed =
         ["0", "1"].map(|kind| printed.json().pointer(&format!("/kinds/{kind}/push_bytes")).unwrap().as_u64());
     assert!(pushed[0] < pushed[1] && syncline(&rows).ok().out.contains("whole"), "{printed:#?}");
-    let said = syncline(small[0]).ok().out;
-    assert!(said.starts_with("300 tasks: ") && said.contains("\nthe limit: "), "{said}");
 }

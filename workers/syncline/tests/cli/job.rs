@@ -43,6 +43,40 @@ after = ["train"]
     fs::write(dir.join("points.toml"), file).unwrap();
 }
 
+/// Three species, told apart by the largest of four lengths; the table has a header.
+fn write_flowers(dir: &Path) {
+    let mut random = SplitMix64::new(3);
+    let mut rows = "sepal_length,sepal_width,petal_length,petal_width,species\n".to_owned();
+    for _ in 0..150 {
+        let lengths = [(); 4].map(|()| random.uniform());
+        let species = (0..3).max_by(|&a, &b| lengths[a].total_cmp(&lengths[b])).unwrap();
+        let [a, b, c, d] = lengths;
+        writeln!(rows, "{a:.3},{b:.3},{c:.3},{d:.3},{species}").unwrap();
+    }
+    fs::write(dir.join("flowers.csv"), rows).unwrap();
+    fs::write(dir.join("flowers.onnx"), mlp(&[4, 16, 3], 1).to_bytes()).unwrap();
+}
+
+#[test]
+fn the_job_file_of_the_readme_trains_a_model_that_infers() {
+    let readme = include_str!("../../../../README.md");
+    let file = readme.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let dir = folder();
+    write_flowers(dir.path());
+    let job = dir.path().join("flowers.toml");
+    fs::write(&job, file).unwrap();
+    let _up = Up::start(&dir, &["--workers", "2"]);
+    let state_dir = dir.path().to_str().unwrap();
+
+    let done =
+        syncline(&["submit", job.to_str().unwrap(), "--watch", "--json", "--state-dir", state_dir]).ok();
+    let accuracy = done.json()["job"]["test_accuracy"].as_f64();
+    assert!(accuracy.is_some_and(|accuracy| accuracy > 0.8), "{done:#?}");
+    let trained = dir.path().join("trained.onnx");
+    syncline(&["model", "export", "flowers", trained.to_str().unwrap(), "--state-dir", state_dir]).ok();
+    assert_eq!(onnx::parse(&fs::read(trained).unwrap()).unwrap().graph.unwrap().input.len(), 1);
+}
+
 fn field<'a>(view: &'a Value, name: &str) -> &'a str {
     view["job"][name].as_str().unwrap_or_else(|| panic!("no {name} in {view:#}"))
 }
