@@ -54,6 +54,7 @@ fn misfortunes(policies: &'static [&'static str]) -> impl Strategy<Value = Setti
             deaths,
             joins,
             restarts,
+            pauses: 0,
             crashes: 0,
             ahead,
             trainings: 0,
@@ -113,6 +114,17 @@ proptest! {
         settings in misfortunes(&OF_EACH_KIND), crashes in 1u32..6, epochs in 2u32..6
     ) {
         run(Settings { crashes, epochs, ..settings });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_sample_is_counted_once_however_often_the_job_is_paused(
+        settings in misfortunes(&OF_EACH_KIND), pauses in 1u32..6, crashes in 0u32..2
+    ) {
+        run(Settings { pauses, crashes, ..settings });
     }
 }
 

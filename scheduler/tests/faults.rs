@@ -12,8 +12,9 @@ use syncline_scheduler::{
         ProgressFloor, Refused, SnapshotFile, Submission, TaskFault, TaskReport, Work, WorkerInfo,
     },
     ids::{Generation, Incarnation, JobId, ShardIndex},
-    sim::{ControlPlane, Shell, training, training_job},
+    sim::{ControlPlane, Shell, graph_submission, new_task, training, training_job},
     spec::{JobSpec, Node, NodeKind},
+    tasks::{Capacity, FunctionId, TaskClass, TaskQuery, TaskState},
 };
 
 fn id(name: &str) -> JobId {
@@ -80,7 +81,12 @@ impl World {
     }
 
     fn join(&mut self, n: u64, name: &str) -> Incarnation {
-        let about = WorkerInfo { name: name.into(), host: "host".into(), pid: 7, ..WorkerInfo::default() };
+        self.join_with(n, name, Capacity::default())
+    }
+
+    fn join_with(&mut self, n: u64, name: &str, capacity: Capacity) -> Incarnation {
+        let about =
+            WorkerInfo { name: name.into(), host: "host".into(), pid: 7, capacity, ..WorkerInfo::default() };
         self.give(Input::WorkerJoined { worker: Incarnation(n), about });
         Incarnation(n)
     }
@@ -114,6 +120,32 @@ fn done(work: &Work) -> Outcome {
 
 fn lacks(_: &Work) -> Outcome {
     Outcome::Failed { code: "E330".into(), reason: "[E330] cannot open d.csv".into(), blame: Blame::Worker }
+}
+
+#[test]
+fn a_call_goes_elsewhere_when_its_worker_cannot_run_a_training() {
+    let mut world = World::new();
+    let function = FunctionId { name: id("call"), signature: 1 };
+    let capacity = Capacity { slots: 2, functions: [function.clone()].into(), ..Capacity::default() };
+    let unable = world.join_with(1, "unable", capacity.clone());
+    world.submit(spec("job", "asp", 100), 1);
+    world.give(Input::SubmitGraph(graph_submission(
+        &id("graph"),
+        2,
+        vec![TaskClass::call(function)],
+        vec![new_task(0)],
+    )));
+    let call = |world: &World| {
+        let core = &world.plane.core;
+        core.task_views(&id("graph"), &TaskQuery::default(), world.now_us).unwrap().remove(0)
+    };
+    assert_eq!((call(&world).state, call(&world).worker), (TaskState::Leased, Some("unable (w1)".into())));
+    world.report(unable, lacks);
+    assert_eq!(call(&world).state, TaskState::Backoff, "nobody has it");
+    world.join_with(2, "able", capacity);
+    world.now_us += 60_000_000;
+    world.give(Input::Tick);
+    assert_eq!((call(&world).state, call(&world).worker), (TaskState::Leased, Some("able (w2)".into())));
 }
 
 #[test]

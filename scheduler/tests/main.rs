@@ -12,6 +12,7 @@ mod dssp_vectors;
 mod faults;
 mod giving_back;
 mod lb_bsp;
+mod pausing;
 mod queue_limit;
 mod resources;
 mod simulator;

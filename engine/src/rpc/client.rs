@@ -108,8 +108,6 @@ pub enum EngineFault {
     Unreadable { job: JobId, cause: String },
     #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]
     NotOver { job: JobId, state: String },
-    #[error("[E144] job {job} trains: only jobs of general tasks can be paused")]
-    NotPausable { job: JobId },
     #[error("[E146] job {job} has no complete checkpoint{wanted}{kept}")]
     NoCheckpoint { job: JobId, wanted: String, kept: String },
     #[error("[E142] shard {shard} cannot do that: {cause}")]
@@ -146,7 +144,6 @@ impl EngineFault {
             Self::ShardTaken { .. } => {
                 "give this process another --shard, or stop the other one; each shard is served by one process"
             }
-            Self::NotPausable { .. } => "cancel it: its weights are kept, and a new job can begin with them",
             Self::NoCheckpoint { .. } => {
                 "a training keeps checkpoints with `checkpoint` in its settings, and drops them when it is done: `syncline status JOB` shows the newest"
             }

@@ -303,7 +303,6 @@ fn fault(refused: Refused) -> EngineFault {
         Refused::Duplicate { job } => EngineFault::DuplicateJob { job },
         Refused::Unknown { job } => EngineFault::UnknownJob { job },
         Refused::Over { job, state } => EngineFault::Over { job, state: state.to_owned() },
-        Refused::NotPausable { job } => EngineFault::NotPausable { job },
         Refused::NotOver { job, state } => EngineFault::NotOver { job, state: state.to_owned() },
         _ => EngineFault::InvalidJob(refused.to_string()),
     }

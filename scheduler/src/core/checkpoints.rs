@@ -137,7 +137,7 @@ impl Job {
     }
 
     /// Whether the parameters hold exactly what is counted, and nothing is on its way to them.
-    fn is_at_rest(&self) -> bool {
+    pub(super) fn is_at_rest(&self) -> bool {
         self.supersteps.values().all(|superstep| superstep.is_closed())
             && self.members.values().all(|member| match member.membership {
                 Membership::Active => member.outstanding() == 0,

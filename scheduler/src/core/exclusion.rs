@@ -55,6 +55,7 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) {
         self.forget_worker(worker);
+        self.tasks_worker_gone(worker, now_us, effects);
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         job.exclude(worker, &fault, now_us, effects);
         let able = self.workers.values().any(|about| !job.excludes(about));

@@ -97,9 +97,9 @@ impl Job {
         if self.grants_nothing_new() { Slot::Nothing } else { Slot::New }
     }
 
-    /// Whether no samples are left, or the job comes to rest for a checkpoint.
+    /// Whether no samples are left, or the job comes to rest for a checkpoint or a pause.
     fn grants_nothing_new(&self) -> bool {
-        self.state.cursor.is_exhausted() || self.state.checkpoints.rests()
+        self.state.cursor.is_exhausted() || self.state.checkpoints.rests() || self.state.paused
     }
 
     /// Whether the policy's gate is closed for a worker's next iteration. Where the parameter server can do the
@@ -246,9 +246,9 @@ impl Job {
         }
     }
 
-    /// Ends an open superstep once no samples are left to grant.
+    /// Ends an open superstep once no samples are left to grant, or none for now.
     pub(super) fn end_when_exhausted(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        if self.state.cursor.is_exhausted() {
+        if self.state.cursor.is_exhausted() || self.state.paused {
             self.end_open_superstep(now_us, effects);
         }
     }

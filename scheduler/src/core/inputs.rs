@@ -272,8 +272,6 @@ pub enum Refused {
     Unknown { job: JobId },
     #[error("[E137] job {job} is over ({state}): there is nothing to cancel, pause or resume")]
     Over { job: JobId, state: &'static str },
-    #[error("[E144] job {job} trains: only jobs of general tasks can be paused")]
-    NotPausable { job: JobId },
     #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]
     NotOver { job: JobId, state: &'static str },
 }

@@ -87,6 +87,8 @@ impl Job {
             snapshot: None,
             keeping: false,
             waiting_for: None,
+            paused: false,
+            resumed_us: None,
             excluded: BTreeMap::new(),
             retries: BTreeMap::new(),
             curve: CurveSampling::default(),

@@ -22,6 +22,7 @@ mod job;
 mod member;
 mod nodes;
 mod opening;
+mod pausing;
 mod placement;
 mod progress;
 mod recent_rate;

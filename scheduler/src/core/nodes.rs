@@ -6,6 +6,7 @@ use super::{
     job::Job,
     member::Membership,
     records::{Phase, Retry, TaskBody},
+    tasks::WAITS_TO_BE_RESUMED,
     worker_protocol::TaskKey,
 };
 use crate::{
@@ -81,6 +82,7 @@ impl Job {
             .collect();
         for (id, body) in ready {
             match body {
+                TaskBody::Evaluate if self.state.paused => {}
                 TaskBody::Evaluate => {
                     let Some(worker) = self.least_loaded_worker() else { continue };
                     self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, now_us);
@@ -102,6 +104,9 @@ impl Job {
 
     /// What a running job as a whole waits for, in words.
     fn describe_wait(&self) -> Option<String> {
+        if self.state.paused {
+            return Some(WAITS_TO_BE_RESUMED.to_owned());
+        }
         if let Some((node, retry)) = self.state.retries.iter().next() {
             let pause_s = pause_us(retry.failures) / 1_000_000;
             return Some(format!(

@@ -9,7 +9,7 @@ use super::{
     member::{Member, Membership, StepTimes, TimeTotals},
     records::Phase,
     state_machine::Core,
-    tasks::TaskJob,
+    tasks::{TaskJob, WAITS_TO_BE_RESUMED},
     training_slots::TrainingSlots,
 };
 use crate::{
@@ -120,8 +120,11 @@ impl Core {
         }
     }
 
-    /// Whether a training has not begun and its graph is paused.
+    /// Whether a training is paused, or has not begun and its graph is paused.
     fn is_held_back(&self, id: &JobId) -> bool {
+        if self.jobs.get(id).is_some_and(|job| job.state.paused) {
+            return true;
+        }
         let of = self.jobs.get(id).filter(|job| job.state.phase == Phase::Queued);
         let of = of.and_then(|job| job.state.trains_for.as_ref());
         of.and_then(|of| self.task_jobs.get(&of.job)).is_some_and(TaskJob::is_paused)
@@ -132,6 +135,7 @@ impl Core {
     fn waits_for_workers(&self, id: &JobId, there: &str) -> Option<String> {
         let job = self.jobs.get(id)?;
         match job.state.phase {
+            Phase::Queued if job.state.paused => return Some(WAITS_TO_BE_RESUMED.to_owned()),
             Phase::Queued if self.is_held_back(id) => {
                 let graph = job.state.trains_for.as_ref().map(|of| of.job.to_string()).unwrap_or_default();
                 return Some(format!("its graph, which is paused: `syncline resume {graph}`"));

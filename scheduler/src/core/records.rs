@@ -139,6 +139,12 @@ pub struct JobState {
     pub keeping: bool,
     /// What the job as a whole waits for, in words.
     pub waiting_for: Option<String>,
+    /// Nothing more is granted until somebody resumes it.
+    #[serde(default)]
+    pub paused: bool,
+    /// When somebody did that last.
+    #[serde(default)]
+    pub resumed_us: Option<u64>,
     /// Workers that could not run it, by what identifies their process.
     pub excluded: BTreeMap<String, Exclusion>,
     /// Nodes that failed for a reason that may pass.

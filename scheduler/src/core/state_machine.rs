@@ -85,6 +85,7 @@ impl Core {
             for job in self.jobs.values_mut() {
                 job.advance(now_us, &mut effects);
             }
+            self.release_paused(now_us, &mut effects);
             // A job that ended just now leaves its workers to the next one.
             place = false;
             if !frees_workers(&effects[seen..]) {

@@ -12,7 +12,7 @@ use actors::{Started, Worker};
 pub use settings::Settings;
 use store::Store;
 use syncline_scheduler::{
-    core::{Core, Effect, HeldJob, Input, Job, StoredJob, TaskJob},
+    core::{Core, Effect, HeldJob, Input, Job, Refused, StoredJob, TaskJob},
     ids::{Incarnation, JobId, ShardIndex},
     samples::splitmix64,
     sim::ParameterServerModel,
@@ -34,6 +34,7 @@ pub struct Cluster {
     next_worker: u64,
     max_lead: u64,
     most_jobs: usize,
+    pauses_left: u32,
 }
 
 impl Cluster {
@@ -54,6 +55,7 @@ impl Cluster {
             next_worker: 0,
             max_lead: 0,
             most_jobs: 0,
+            pauses_left: settings.pauses,
         };
         for _ in 0..settings.workers {
             cluster.join();
@@ -89,6 +91,15 @@ impl Cluster {
         self.inputs.push(Input::WorkerJoined { worker, about: self.settings.about(worker) });
     }
 
+    /// A worker goes on under another number.
+    fn register_again(&mut self, worker: Incarnation) {
+        let joins = |input: &Input| matches!(input, Input::WorkerJoined { worker: w, .. } if *w == worker);
+        self.inputs.retain(|input| !joins(input));
+        if self.workers.remove(&worker).is_some() {
+            self.join();
+        }
+    }
+
     /// Random micro-steps until the job is over. Panics when nothing can move, or never seems to end.
     pub fn run_to_end(&mut self) {
         for step in 0.. {
@@ -104,7 +115,12 @@ impl Cluster {
                 _ => {}
             }
             self.misfortune();
-            if !self.step() {
+            if self.step() {
+                continue;
+            }
+            if self.waits_to_be_resumed() {
+                self.pause(false);
+            } else {
                 // Everybody has died: somebody new comes.
                 assert!(
                     self.workers.is_empty() || !self.inputs.is_empty(),
@@ -125,7 +141,7 @@ impl Cluster {
         if self.random(60) > 0 {
             return;
         }
-        match self.random(4) {
+        match self.random(if self.settings.pauses > 0 { 6 } else { 4 }) {
             0 if self.settings.deaths > 0 && !self.workers.is_empty() => {
                 self.settings.deaths -= 1;
                 let at = self.random(self.workers.len());
@@ -149,8 +165,21 @@ impl Cluster {
                 self.restart();
             }
             3 if self.settings.crashes > 0 && !self.stores.is_empty() => self.crash(),
+            4 if self.pauses_left > 0 && !self.stores.is_empty() => {
+                self.pauses_left -= 1;
+                self.pause(true);
+            }
+            5 if !self.stores.is_empty() => self.pause(false),
             _ => {}
         }
+    }
+
+    fn pause(&mut self, paused: bool) {
+        self.inputs.push(Input::Pause { job: submitted_as(&self.settings), paused });
+    }
+
+    fn waits_to_be_resumed(&self) -> bool {
+        self.stores.values().any(|store| store.summary["waiting_for"].contains("syncline resume"))
     }
 
     fn lose(&mut self, victim: Incarnation) {
@@ -203,6 +232,11 @@ impl Cluster {
             }
         }
         self.inputs.extend(inputs);
+        if self.settings.pauses > 0 {
+            // One that was let go may not have heard of it.
+            let unknown = self.workers.keys().filter(|worker| !known.contains(worker));
+            unknown.copied().collect::<Vec<_>>().into_iter().for_each(|worker| self.register_again(worker));
+        }
         // And each is asked what it holds, and how far it is.
         let mut held: BTreeMap<ShardIndex, Vec<HeldJob>> = BTreeMap::new();
         for input in self.servers.values_mut().flat_map(|server| server.meet_new_engine(self.now_us)) {
@@ -300,7 +334,11 @@ impl Cluster {
         let submits = matches!(input, Input::Submit(_) | Input::SubmitGraph(_));
         let twice = (self.random(10) == 0 && !submits).then(|| input.clone());
         for input in [Some(input), twice].into_iter().flatten() {
-            let effects = self.core.handle(self.now_us, input).unwrap();
+            let effects = match self.core.handle(self.now_us, input) {
+                // The job was faster.
+                Err(Refused::Over { .. }) => continue,
+                handled => handled.unwrap(),
+            };
             let commits = self.core.take_commits(self.now_us);
             // A training that has ended is written before the graph that takes note of it.
             let (ended, rest): (Vec<_>, Vec<_>) =
@@ -349,6 +387,7 @@ impl Cluster {
                     w.revoke(&key);
                 }
             }
+            Effect::DismissWorker { worker, .. } => self.register_again(worker),
             effect => {
                 let server = job_of(&effect).and_then(|job| self.servers.get_mut(job));
                 self.inputs.extend(server.map(|server| server.carry_out(effect)).unwrap_or_default());

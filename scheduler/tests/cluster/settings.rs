@@ -28,6 +28,8 @@ pub struct Settings {
     pub deaths: u32,
     pub joins: u32,
     pub restarts: u32,
+    /// How often somebody pauses the job, and resumes it at the latest when nothing moves any more.
+    pub pauses: u32,
     /// Shards that are killed and come back without what they held. The job then keeps checkpoints.
     pub crashes: u32,
     pub ahead: Option<u32>,
@@ -58,6 +60,7 @@ impl Settings {
             deaths: 0,
             joins: 0,
             restarts: 0,
+            pauses: 0,
             crashes: 0,
             ahead: None,
             trainings: 0,

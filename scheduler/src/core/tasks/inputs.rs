@@ -125,9 +125,7 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refused> {
         let Some(job) = self.task_jobs.get_mut(id) else {
-            let id = id.clone();
-            let trains = self.jobs.contains_key(&id);
-            return Err(if trains { Refused::NotPausable { job: id } } else { Refused::Unknown { job: id } });
+            return self.pause_training(id, paused, now_us);
         };
         if job.phase().is_over() {
             return Err(Refused::Over { job: id.clone(), state: job.phase().word() });

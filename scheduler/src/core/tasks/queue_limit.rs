@@ -43,10 +43,12 @@ impl Core {
 
     /// Fails trainings that were submitted on their own and have waited for their first worker for too long.
     pub(in crate::core) fn end_queued(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        let on_their_own = |job: &&mut Job| *job.phase() == Phase::Queued && job.state.trains_for.is_none();
+        let on_their_own = |job: &&mut Job| {
+            *job.phase() == Phase::Queued && job.state.trains_for.is_none() && !job.state.paused
+        };
         for job in self.jobs.values_mut().filter(on_their_own) {
             let Some(limit_ms) = job.train().queue_limit_ms else { continue };
-            let until_us = job.state.submitted_us.saturating_add(limit_ms.saturating_mul(1_000));
+            let until_us = job.queued_since_us().saturating_add(limit_ms.saturating_mul(1_000));
             if now_us < until_us {
                 continue;
             }

@@ -3,6 +3,9 @@
 use super::TaskJob;
 use crate::{core::Phase, tasks::TaskState};
 
+/// What a job waits for that somebody has paused.
+pub(in crate::core) const WAITS_TO_BE_RESUMED: &str = "somebody who resumes it: `syncline resume`";
+
 /// Fields of a hash, by name.
 type Fields = Vec<(&'static str, String)>;
 
@@ -48,7 +51,7 @@ impl TaskJob {
             return format!("{} tasks that were told to stop", self.graph.count(TaskState::Leased));
         }
         if self.is_running() && self.state.paused {
-            return "somebody who resumes it: `syncline resume`".to_owned();
+            return WAITS_TO_BE_RESUMED.to_owned();
         }
         let goes_on = self.graph.count(TaskState::Leased) + self.graph.count(TaskState::Training) > 0;
         if !self.is_running() || goes_on {

@@ -19,7 +19,7 @@ impl Client {
         .await
     }
 
-    /// Gives out no further tasks of a job of general tasks; what workers have already goes on.
+    /// Gives out nothing more of a job; what workers have already goes on, and a training then lets its workers go.
     pub async fn pause(&self, job: &JobId) -> Result<(), ClientError> {
         self.set_paused(job, true).await
     }

@@ -38,7 +38,7 @@ pub(crate) enum Command {
     Export(jobs::export::ExportArgs),
     /// Write a checkpoint of a training to a file, from which `submit --resume` goes on
     Checkpoint(jobs::checkpoint::CheckpointArgs),
-    /// Give out no further general tasks of a job until it is resumed
+    /// Give out nothing more of a job until it is resumed; others have its workers meanwhile
     Pause(jobs::pause::PauseArgs),
     /// Go on with a job that was paused
     Resume(jobs::pause::PauseArgs),

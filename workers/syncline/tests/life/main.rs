@@ -25,6 +25,7 @@ mod mistakes;
 mod moved;
 mod network;
 mod other_machine;
+mod paused_trainings;
 mod pauses;
 mod queue;
 mod replicas;

@@ -1,4 +1,4 @@
-//! `syncline pause` and `syncline resume`: no further general tasks of a job for now.
+//! `syncline pause` and `syncline resume`: nothing more of a job for now.
 
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::Client;
