@@ -67,7 +67,7 @@ fn parameters_that_no_gradient_reaches_are_named() {
     heads.iter().for_each(|head| graph.output(head));
     let options = DeriveOptions { output: Some(heads[0].clone()), ..DeriveOptions::default() };
     let model = graph.finish().to_bytes();
-    let derived = derive(&onnxruntime::runtime(), &model, Loss::Mse, &options).unwrap();
+    let derived = derive(&onnxruntime::runtime(), &model, Loss::MeanSquaredError, &options).unwrap();
     assert_eq!(derived.params.len(), derived.unreached.len() + 1, "{:?}", derived.unreached);
     assert!(!derived.unreached.contains(&"used.weight".to_owned()));
 }
