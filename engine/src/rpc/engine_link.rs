@@ -1,33 +1,26 @@
 //! The connection to whichever engine leads.
 
-use std::{future::Future, io, sync::Arc};
+use std::{future::Future, sync::Arc};
 
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     CallError, EngineAddresses, EngineFault, InactiveReason, Reconnecting, Token, Transport, connect,
-    hello::{HelloError, Role},
-    leader_hint::LeaderHint,
+    dialer::Dialer, hello::Role,
 };
 
-/// Calls the engines of a cluster in rotation: after one that cannot be reached, or does not lead, the next is called. Where
-/// one that stands by says who leads, that one is next, whether it was named or not. Each call asks one engine once; the caller
-/// pauses between two tries. Cheap to clone.
+/// Calls the engines of a cluster in rotation: after one that cannot be reached, or does not lead, the next is called, and one
+/// that does not greet at once is not waited for alone. Where one that stands by says who leads, that one is next, whether it
+/// was named or not. Each call asks one engine once; the caller pauses between two tries. Cheap to clone.
 pub struct EngineLink<C> {
-    addresses: Arc<EngineAddresses>,
-    hint: Arc<LeaderHint>,
+    dialer: Arc<Dialer<C>>,
     link: Reconnecting<C>,
 }
 
 impl<C> Clone for EngineLink<C> {
     fn clone(&self) -> Self {
-        Self { addresses: self.addresses.clone(), hint: self.hint.clone(), link: self.link.clone() }
+        Self { dialer: self.dialer.clone(), link: self.link.clone() }
     }
-}
-
-/// Whoever is at an address that nobody has named to us and does not let us in says nothing about our settings.
-fn misled(address: &str, error: &HelloError) -> HelloError {
-    io::Error::other(format!("a standby names {address} as the engine that leads: {error}")).into()
 }
 
 impl<C: Clone> EngineLink<C> {
@@ -41,32 +34,31 @@ impl<C: Clone> EngineLink<C> {
     where
         Req: Serialize + Send + 'static,
         Resp: DeserializeOwned + Send + 'static,
-        C: 'static,
+        C: Send + 'static,
     {
-        let addresses = Arc::new(addresses);
-        let hint = Arc::new(LeaderHint::default());
-        let (dialed, followed) = (addresses.clone(), hint.clone());
-        let link = Reconnecting::numbered(move |number| {
-            let (address, is_hint) = followed.next(|| dialed.round_robin(number).to_owned());
+        let several = addresses.count() > 1;
+        let dialer = Arc::new(Dialer::new(addresses, move |address: String| {
             let token = token.clone();
-            async move {
-                let connected = connect(&address, role, &token).await;
-                Ok(open(connected.map_err(|error| if is_hint { misled(&address, &error) } else { error })?))
-            }
+            async move { Ok(open(connect(&address, role, &token).await?)) }
+        }));
+        let dialing = dialer.clone();
+        let link = Reconnecting::numbered(move |number| {
+            let dialer = dialing.clone();
+            async move { dialer.dial(number).await }
         });
         // Where another engine may lead, one that does not answer is not asked a second time.
-        let link = if addresses.count() > 1 { link.lost_after_one_timeout() } else { link };
-        Self { addresses, hint, link }
+        let link = if several { link.lost_after_one_timeout() } else { link };
+        Self { dialer, link }
     }
 
     /// Whether the next call goes to an engine that was said to lead.
     pub fn has_hint(&self) -> bool {
-        self.hint.is_there()
+        self.dialer.hint().is_there()
     }
 
     /// All addresses.
     pub fn addresses(&self) -> &EngineAddresses {
-        &self.addresses
+        self.dialer.addresses()
     }
 
     /// One call of the engine whose turn it is.
@@ -75,15 +67,18 @@ impl<C: Clone> EngineLink<C> {
         F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
     {
         let (number, answer) = self.link.call_numbered(call).await;
-        if let Ok(Err(EngineFault::NotActive { why })) = &answer {
+        let Ok(answered) = &answer else { return answer };
+        if let Err(EngineFault::NotActive { why }) = answered {
             let follows = match why {
-                InactiveReason::Standby { address, .. } => self.hint.note(address),
+                InactiveReason::Standby { address, .. } => self.dialer.hint().note(address),
                 _ => false,
             };
             // With one engine alone the connection stays: it will lead again.
-            if follows || self.addresses.count() > 1 {
+            if follows || self.addresses().count() > 1 {
                 self.link.discard(number).await;
             }
+        } else {
+            self.dialer.forget_outrun();
         }
         answer
     }

@@ -16,13 +16,14 @@ struct Addresses {
 }
 
 impl LeaderHint {
-    /// The address to call now, and whether it is the one that was hinted at, which is so once; else this one.
-    pub(super) fn next(&self, usual: impl FnOnce() -> String) -> (String, bool) {
-        let mut addresses = self.lock();
-        let hinted = addresses.hinted.take();
-        let is_hint = hinted.is_some();
-        addresses.called = hinted.unwrap_or_else(usual);
-        (addresses.called.clone(), is_hint)
+    /// The address that was hinted at, once.
+    pub(super) fn take(&self) -> Option<String> {
+        self.lock().hinted.take()
+    }
+
+    /// From now on the engine at this address is the one that was called last.
+    pub(super) fn called(&self, address: &str) {
+        address.clone_into(&mut self.lock().called);
     }
 
     /// The engine that was called last says that the one at this address leads. `false`: that leads nowhere.
@@ -81,14 +82,13 @@ mod tests {
 
     #[test]
     fn a_hint_is_followed_once() {
-        let (hint, usual) = (LeaderHint::default(), || "10.0.0.1:1".to_owned());
-        let (named, leader) = ((usual(), false), ("10.0.0.2:2".to_owned(), true));
-        assert_eq!(hint.next(usual), named);
+        let hint = LeaderHint::default();
+        hint.called("10.0.0.1:1");
+        assert_eq!(hint.take(), None);
         assert!(hint.note("10.0.0.2:2") && hint.is_there());
-        assert_eq!(hint.next(usual), leader);
+        assert_eq!(hint.take().as_deref(), Some("10.0.0.2:2"));
         assert!(!hint.is_there());
-        assert_eq!(hint.next(usual), named);
         assert!(hint.note("10.0.0.2:2") && !hint.note("0.0.0.0:2"), "the newer one counts");
-        assert_eq!(hint.next(usual), named);
+        assert_eq!(hint.take(), None);
     }
 }

@@ -4,6 +4,7 @@ mod addresses;
 mod client;
 mod codec;
 mod connection;
+mod dialer;
 mod engine_link;
 pub mod hello;
 mod leader_hint;

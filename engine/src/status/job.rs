@@ -82,6 +82,9 @@ pub struct JobStatus {
     /// How gradients travel to the shards; unknown of a job of general tasks.
     #[serde(default)]
     pub compression: Option<String>,
+    /// Parameters of which only the rows travel that a batch reads.
+    #[serde(default)]
+    pub row_tables: Option<String>,
     /// BLAKE3 of the forward model, which the parameter server keeps.
     #[serde(default)]
     pub model_digest: Option<String>,

@@ -40,6 +40,7 @@ impl Job {
             ("policy", train.policy.to_string()),
             ("resumed_from", self.resumed_from().unwrap_or_default()),
             ("compression", train.compression.to_string()),
+            ("row_tables", train.model.layout.row_tables().collect::<Vec<_>>().join(", ")),
             ("model_digest", train.model.forward.clone()),
             ("generation", state.generation.life().to_string()),
             ("workers", active.to_string()),

@@ -141,6 +141,9 @@ impl JobSpec {
                 train.min_workers, train.max_workers
             )));
         }
+        if train.queue_limit_ms == Some(0) {
+            return Err(fault("queue_limit_s is 0, expected at least 1; left out, it waits for ever".into()));
+        }
         if let Some(ahead) = train.ahead.filter(|ahead| !(1..=64).contains(ahead)) {
             return Err(fault(format!("ahead {ahead}, expected 1 to 64")));
         }

@@ -104,6 +104,11 @@ impl ElementRange {
 pub struct Layout(pub Vec<Parameter>);
 
 impl Layout {
+    /// Names of the tables of which only some rows travel.
+    pub fn row_tables(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(|parameter| parameter.row_group().is_some()).map(|table| table.name.as_str())
+    }
+
     /// Elements of all parameters; `None` if a shape overflows or a bound is exceeded.
     pub fn elements(&self) -> Option<u64> {
         if self.0.len() > MAX_PARAMETERS {

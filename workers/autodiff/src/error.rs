@@ -133,7 +133,8 @@ impl AutodiffError {
                 Some("let `freeze` name fewer of them, or `train` or the list of parameters more")
             }
             Self::NotByRows { .. } => Some(
-                "take it off the list of `sparse`: all of it is pulled and pushed then, as other parameters are",
+                "take it off the list of `sparse`: then it is pulled and pushed as other parameters are, or left alone if it is \
+                 frozen",
             ),
             Self::UnknownParameters { .. } => Some(
                 "exporters leave out what the model does not use, and rename what they fold: export with \

@@ -69,7 +69,7 @@ pub use param_list::names_of;
 pub use precision::{FIRST_LOSS_SCALE, Precision};
 pub use ready::accept_ready;
 pub use recompute::{NOMINAL_AXIS, Saving};
-pub use row_tables::RowTables;
+pub use row_tables::{RowTables, possible_row_tables};
 pub use sizes::sizes;
 pub use training_graph::{Io, Param, TrainingGraph};
 pub use vjp::{float64_form, supported_operators};

@@ -52,6 +52,7 @@ pub fn accept_ready(
         forward_outputs,
         saving: None,
         row_tables: RowTables::default(),
+        unreached: Vec::new(),
         has_correct: roles.outputs.contains(CORRECT),
         classes,
     })

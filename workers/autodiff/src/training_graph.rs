@@ -58,6 +58,9 @@ pub struct TrainingGraph {
     pub saving: Option<Saving>,
     /// The tables that may be given with the rows of a batch alone.
     pub row_tables: RowTables,
+    /// Parameters that no gradient reaches: the loss does not depend on them through operators with a gradient. A ready-made
+    /// graph does not say.
+    pub unreached: Vec<String>,
     /// Number of classes, where the label is one of several.
     pub classes: Option<usize>,
 }

@@ -56,6 +56,23 @@ fn the_training_graph_of_a_perceptron_holds_nothing_silly() {
 }
 
 #[test]
+fn parameters_that_no_gradient_reaches_are_named() {
+    let mut graph = GraphBuilder::new("two heads");
+    let x = input(&mut graph, 3);
+    let [first, used, other] =
+        ["first", "used.weight", "other.weight"].map(|name| weight(&mut graph, name, &[3, 3]));
+    let hidden = graph.op("MatMul", &[&x, &first], &[]);
+    let whole = graph.op("Round", &[&hidden], &[]);
+    let heads = [used, other].map(|head| graph.op("MatMul", &[&whole, &head], &[]));
+    heads.iter().for_each(|head| graph.output(head));
+    let options = DeriveOptions { output: Some(heads[0].clone()), ..DeriveOptions::default() };
+    let model = graph.finish().to_bytes();
+    let derived = derive(&onnxruntime::runtime(), &model, Loss::MeanSquaredError, &options).unwrap();
+    assert_eq!(derived.params.len(), derived.unreached.len() + 1, "{:?}", derived.unreached);
+    assert!(!derived.unreached.contains(&"used.weight".to_owned()));
+}
+
+#[test]
 fn a_layer_on_sequences_folds_its_batch_into_one_product() {
     let mut graph = GraphBuilder::new("sequence");
     let x = graph.input("x", ElementType::F32, &["batch".into(), "time".into(), 3.into()]);

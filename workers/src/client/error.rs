@@ -96,6 +96,9 @@ impl ClientError {
             Self::Unreachable { .. } => {
                 "is `syncline up` running, and do --engine and --token-file belong to it?".to_owned()
             }
+            Self::Refused(EngineFault::NotActive { why: InactiveReason::Standby { address, .. } }) => {
+                format!("name {address} as well, with a comma between: of all engines that --engine names, whoever leads is asked")
+            }
             Self::Refused(fault) => fault.hint().to_owned(),
             Self::UnknownFields(_) => "use the same release everywhere".to_owned(),
             Self::JobFailed { job, .. } => format!("`syncline status {job}` shows how far it came"),

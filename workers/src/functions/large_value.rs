@@ -56,6 +56,7 @@ impl ShardValues {
     }
 
     /// Fetches a blob as it is.
+    #[cfg(feature = "worker")]
     pub(crate) fn get_blob(&self, digest: &str) -> Result<Vec<u8>, PsError> {
         self.with_shards(|shards| self.blobs.get_by_digest(shards, digest))
     }

@@ -23,6 +23,7 @@ mod panics;
 mod preview;
 #[cfg(feature = "worker")]
 mod registry;
+#[cfg(feature = "worker")]
 mod stop_flag;
 #[cfg(feature = "worker")]
 mod task_function;
@@ -58,6 +59,7 @@ pub(crate) use own_cluster::OwnCluster;
 pub(crate) use registry::{CallOutput, RegisteredFunction};
 #[cfg(feature = "worker")]
 pub use registry::{RegisteredTwice, Registry};
+#[cfg(feature = "worker")]
 pub(crate) use stop_flag::StopFlag;
 #[cfg(feature = "worker")]
 pub use task_function::{AsyncTaskFunction, Bare, TaskFunction, WithContext};

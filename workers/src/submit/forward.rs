@@ -74,6 +74,15 @@ fn derive_graph<'a>(
     said.extend(derived.graph.row_tables.whole.iter().map(|(table, why)| {
         format!("all rows of `{table}` travel at every step, although `sparse` means it: {why}")
     }));
+    said.extend(untouched(&derived.graph.unreached));
+    said.extend(
+        derived
+            .graph
+            .row_tables
+            .idle
+            .iter()
+            .map(|(pattern, why)| format!("`{pattern}` of `sparse` trains no table by rows: {why}")),
+    );
     let onnx = match derived.dynamic_batch {
         Some(DynamicBatch { exported_size, onnx }) => {
             said.push(format!(
@@ -84,6 +93,22 @@ fn derive_graph<'a>(
         None => onnx,
     };
     Ok(PreparedModel { onnx, graph: derived.graph, missing_kernel })
+}
+
+/// Most parameters that are named one by one.
+const MOST_NAMED: usize = 6;
+
+/// What becomes of parameters that no gradient reaches.
+fn untouched(names: &[String]) -> Option<String> {
+    let first: Vec<String> = names.iter().take(MOST_NAMED).map(|name| format!("`{name}`")).collect();
+    let more = match names.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        count => format!(" and {count} more"),
+    };
+    let first = first.join(", ");
+    (!names.is_empty()).then(|| {
+        format!("no gradient reaches {first}{more}: the loss does not depend on it, and it stays as it is")
+    })
 }
 
 /// A list of names that somebody's program printed.

@@ -1,4 +1,4 @@
-//! How much memory this process may use.
+//! How much memory this process may use, and how much of it a worker offers.
 //!
 //! In: `/proc/meminfo`, `/proc/self/cgroup` and the limits of the control groups that it names, of version 1 or 2. Out:
 //! bytes; 0 where none of these files exists, as on other systems than Linux.
@@ -7,6 +7,18 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
+
+use syncline_scheduler::tasks::MemorySize;
+
+/// What a person lets a worker offer to tasks, as it is typed behind `--memory`. The error says what is wrong with it.
+pub fn offered_memory(text: &str) -> Result<MemorySize, String> {
+    match text.parse() {
+        Ok(MemorySize(0)) => Err(format!(
+            "[E509] a worker cannot offer {text}: without --memory it offers what the machine has"
+        )),
+        read => read.map_err(|error| error.to_string()),
+    }
+}
 
 /// Memory of the machine, or of the control groups of this process if one of them allows less.
 pub fn machine_memory_bytes() -> u64 {
@@ -45,6 +57,14 @@ fn limit_files(cgroup: &str) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_offers_some_memory_or_does_not_say() {
+        assert_eq!(offered_memory("4GiB"), Ok(MemorySize(4 << 30)));
+        for (nothing, code) in [("0B", "[E509]"), ("0.1 B", "[E509]"), ("0", "[E061]")] {
+            assert!(offered_memory(nothing).unwrap_err().starts_with(code), "{nothing}");
+        }
+    }
 
     #[test]
     fn a_group_is_limited_by_all_above_it() {

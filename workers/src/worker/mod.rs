@@ -35,7 +35,7 @@ mod throttle;
 mod training_slots;
 
 pub use error::WorkerError;
-pub use machine_memory::machine_memory_bytes;
+pub use machine_memory::{machine_memory_bytes, offered_memory};
 pub use options::{WorkerOptions, load_runtime};
 pub use program::{Worker, WorkerBuilder};
 pub use throttle::Throttle;

@@ -1,6 +1,6 @@
 //! The binary `syncline`: every part of a cluster, and every command that a person types.
 
-use std::{env, process::ExitCode};
+use std::{env, ffi::OsString, process::ExitCode};
 
 use clap::Parser;
 use syncline_workers::isolation::serve_if_asked;
@@ -21,6 +21,22 @@ struct Line {
 /// the user's cache.
 const DISABLE_TELEMETRY: &str = "ORT_DISABLE_TELEMETRY";
 
+/// Variables of ours that are empty count as not set, here and in every process that we start.
+fn unset_empty_variables() {
+    let ours = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("SYNCLINE_"));
+    let empty = env::vars_os().filter(|(name, value)| value.is_empty() && ours(name));
+    for (name, _) in empty.collect::<Vec<_>>() {
+        // SAFETY: no other thread is there yet that could read the environment.
+        #[expect(
+            unsafe_code,
+            reason = "options are read from the environment, where empty ones are values, too"
+        )]
+        unsafe {
+            env::remove_var(name);
+        }
+    }
+}
+
 fn main() -> ExitCode {
     if env::var_os(DISABLE_TELEMETRY).is_none() {
         // SAFETY: no other thread is there yet that could read the environment.
@@ -29,6 +45,7 @@ fn main() -> ExitCode {
             env::set_var(DISABLE_TELEMETRY, "1");
         }
     }
+    unset_empty_variables();
     if let Some(ended) = serve_if_asked() {
         return ended;
     }

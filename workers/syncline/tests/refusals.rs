@@ -152,6 +152,7 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
         ("top-k of nothing",    graph("bad", Training::new(model(2), good.clone()).with(|s| s.compression = Compression::TopK(0.0))), &["E027", "top-k 0,"]),
         ("top-k of too much",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.compression = Compression::TopK(0.6))), &["E027", "up to 0.5"]),
         ("top-k of no number",  graph("bad", Training::new(model(2), good.clone()).with(|s| s.compression = Compression::TopK(f32::NAN))), &["E027", "top-k NaN"]),
+        ("no time to wait",     graph("bad", Training::new(model(2), good.clone()).with(|s| s.queue_limit_s = Some(0))), &["E027", "queue_limit_s is 0"]),
         ("ahead too far",       graph("bad", Training::new(model(2), good.clone()).with(|s| s.ahead = Some(65))), &["E027", "ahead 65,"]),
     ];
     for (name, graph, wanted) in cases {

@@ -186,10 +186,11 @@ async fn a_table_that_all_of_is_read_trains_as_a_whole_and_is_refused_by_name() 
     };
     type Change = fn(&mut Settings);
     #[rustfmt::skip]
-    let cases: [(bool, Change, &str); 6] = [
+    let cases: [(bool, Change, &str); 7] = [
         (true,  |s| s.sparse = vec!["items.weight".into()],                                        "E264"),
         (true,  |s| s.sparse = vec!["items.bias".into()],                                          "E264"),
         (false, |s| s.sparse = vec!["head.weight".into()],                                         "E264"),
+        (false, |s| { s.freeze = vec!["items.*".into()]; s.sparse = vec!["items.weight".into()] }, "E264"),
         (false, |s| s.sparse = vec!["nothing.*".into()],                                           "E317"),
         (false, |s| { s.sparse = all(); s.policy = "local-sgd:4".parse().unwrap() },               "E027"),
         (false, |s| { s.sparse = all(); s.compression = syncline_scheduler::spec::Compression::Bf16 }, "E027"),
@@ -198,5 +199,8 @@ async fn a_table_that_all_of_is_read_trains_as_a_whole_and_is_refused_by_name() 
         let error = refused(tied, change).to_string();
         assert!(error.contains(&format!("[{code}]")), "{error}");
     }
+    let idle = job("idle", &data, false, |s| s.sparse = vec!["head.*".into()]);
+    let said = submit::prepare(cluster.runtime(), &idle).unwrap().warnings.join("\n");
+    assert!(said.contains("`head.*` of `sparse` trains no table by rows"), "{said}");
     cluster.stop().await;
 }

@@ -40,7 +40,7 @@ pub fn derive(
 
     let mut training = differentiate(&forward, &evaluation, &at, options)?;
     let (saving, types) = transform(compiler, &mut training, &forward, options)?;
-    let Training { model, values, .. } = training;
+    let Training { model, values, unreached, .. } = training;
     let train_onnx = model.to_bytes();
     let mut evaluation = evaluate(&forward, &evaluation, &at, options)?;
     declare_outputs(&mut evaluation, &forward, &types);
@@ -55,6 +55,7 @@ pub fn derive(
         forward_outputs: tensor_outputs(&forward).map(io).collect(),
         saving,
         row_tables: forward.row_tables.clone(),
+        unreached,
         has_correct: values.metrics.iter().any(|(name, _)| name == CORRECT),
         classes: if loss == Loss::SoftmaxCrossEntropy { Some(at.classes()?.1) } else { None },
         loss_at: Some(output),
@@ -69,6 +70,7 @@ struct Training {
     values: LossValues,
     /// The gradient that the backward pass begins with.
     cotangent: String,
+    unreached: Vec<String>,
 }
 
 /// Writes the loss behind the forward graph, and the backward pass behind that, in float32.
@@ -95,13 +97,14 @@ fn differentiate(
     let at_output = (at.output.to_owned(), cotangent.clone());
     let grads = backward(&mut emitter, &graph.node, &types, &params, at_output)?;
 
+    let unreached = params.into_iter().filter(|name| !grads.contains_key(name)).collect();
     let mut outputs = publish_metrics(&mut emitter, &values);
     outputs.extend(publish_gradients(&mut emitter, forward, &grads, is_scaled));
     outputs.extend(publish_statistics(&mut emitter, &statistics));
     outputs.extend(tensor_outputs(forward).cloned());
     let mut inputs = inputs(forward, options, &values);
     inputs.extend(is_scaled.then(|| (LOSS_SCALE.to_owned(), TensorType::new(ElementType::F32, Vec::new()))));
-    Ok(Training { model: emitter.finish(&forward.model, &inputs, &outputs), values, cotangent })
+    Ok(Training { model: emitter.finish(&forward.model, &inputs, &outputs), values, cotangent, unreached })
 }
 
 /// What the options ask of the finished graph: lower precision, less memory. Proves that it loads.

@@ -23,7 +23,7 @@ mod untie_weights;
 
 pub(crate) use self::exporter::{Exported, Exporter};
 pub use self::exporter_metadata::TRAINABLE;
-pub(crate) use self::glob::Patterns;
+pub(crate) use self::glob::{Patterns, matches};
 pub use self::inference_form::inference_form;
 pub use self::matvec::with_columns;
 pub(crate) use self::padding_idx::trained_padding;
@@ -40,7 +40,7 @@ use syncline_onnx::{Compiler, Dim, ElementType, TensorType, Types, infer_types};
 
 use crate::error::AutodiffError;
 use crate::options::DeriveOptions;
-use crate::row_tables::RowTables;
+use crate::row_tables::{RowTables, Untrained};
 use crate::training_graph::Param;
 use bounds::{check_bounds, check_types};
 use group_norm_form::write_out_group_norms;
@@ -90,8 +90,9 @@ impl Forward {
         let mut types = resolve_types(compiler, &mut model, options.simplify)?;
         let graph = model.graph.take().unwrap_or_default();
         check_types(&graph, &types)?;
-        let Weights { params, state, data_inputs } = weights;
-        let row_tables = RowTables::choose(&graph, &types, &params, &data_inputs, &options.sparse)?;
+        let Weights { params, state, untrained, data_inputs } = weights;
+        let row_tables =
+            RowTables::choose(&graph, &types, &params, &untrained, &data_inputs, &options.sparse)?;
         row_tables.open_rows(&mut types);
         Ok(Self { model, graph, types, params, state, data_inputs, row_tables })
     }
@@ -106,6 +107,7 @@ impl Forward {
 struct Weights {
     params: Vec<Param>,
     state: Vec<Param>,
+    untrained: Vec<Untrained>,
     data_inputs: Vec<String>,
 }
 
@@ -113,6 +115,8 @@ struct Weights {
 fn lift_weights(model: &mut ModelProto, options: &DeriveOptions) -> Result<Weights, AutodiffError> {
     let selected = select(model, options)?;
     let frozen = selected.iter().filter(|weight| weight.by_settings()).count();
+    let untrained =
+        selected.iter().filter_map(|weight| Some((weight.name.clone(), weight.reason?))).collect();
     let trained = trained_of(selected);
     let graph = model.graph.get_or_insert_default();
     hold_padding(graph, &trained);
@@ -137,7 +141,7 @@ fn lift_weights(model: &mut ModelProto, options: &DeriveOptions) -> Result<Weigh
     if !options.eval_mode {
         activate_dropout(graph, options.seed, never_empty(&params));
     }
-    Ok(Weights { params, state, data_inputs })
+    Ok(Weights { params, state, untrained, data_inputs })
 }
 
 fn drop_metadata(graph: &mut GraphProto) {

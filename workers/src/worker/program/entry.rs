@@ -1,6 +1,11 @@
 //! The `main` of a user's worker.
 
-use std::{env, error::Error, io, process::ExitCode};
+use std::{
+    env,
+    error::Error,
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use tokio::runtime::Builder;
 
@@ -31,10 +36,7 @@ const INTERNAL: u8 = 5;
 
 pub(super) fn main(builder: WorkerBuilder) -> ExitCode {
     let ended = match parse(env::args_os().skip(1)) {
-        Ok(Flags { help: true, .. }) => {
-            println!("{HELP}");
-            Ok(())
-        }
+        Ok(Flags { help: true, .. }) => print(&mut io::stdout().lock(), HELP),
         Ok(flags) => work(builder, flags),
         Err(wrong) => Err(usage(format!("[E500] {wrong}"), "--help lists the options")),
     };
@@ -45,8 +47,25 @@ pub(super) fn main(builder: WorkerBuilder) -> ExitCode {
         text.push_str(&format!("\n  caused by: {below}"));
         cause = below.source();
     }
-    eprintln!("{text}\nhint: {hint}");
+    say(&format!("{text}\nhint: {hint}"));
     exit.into()
+}
+
+/// Prints what was asked for. A reader that has gone away has read enough.
+fn print(out: &mut impl Write, text: &str) -> Result<(), Failure> {
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure {
+            exit: INTERNAL,
+            error: format!("[E510] cannot write to stdout: {error}").into(),
+            hint: "see where the output goes: the disk may be full",
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Talks to whoever started the program, if anybody listens.
+fn say(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 fn usage(error: impl Into<Box<dyn Error>>, hint: &'static str) -> Failure {
@@ -69,7 +88,7 @@ fn work(builder: WorkerBuilder, flags: Flags) -> Result<(), Failure> {
     let ended = runtime.block_on(async {
         let mut stop = StopSignal::listen(flags.exit_with_parent)?;
         if let Some(device) = flags.device {
-            let load = blocking(move || load_runtime(device, &|line| eprintln!("{line}")));
+            let load = blocking(move || load_runtime(device, &say));
             let loaded = tokio::select! {
                 loaded = load => loaded?,
                 () = stop.requested() => return Ok(()),
@@ -112,5 +131,32 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let error = format!("[E513] cannot start the runtime: {error}").into();
         Self { exit: INTERNAL, error, hint: "the machine may be out of threads or open files" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Somebody who takes nothing.
+    struct Gone(io::ErrorKind);
+
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_no_error_and_a_full_disk_is_one() {
+        assert!(print(&mut Vec::new(), HELP).is_ok());
+        assert!(print(&mut Gone(io::ErrorKind::BrokenPipe), HELP).is_ok());
+        let full = print(&mut Gone(io::ErrorKind::StorageFull), HELP).unwrap_err();
+        assert_eq!(full.exit, INTERNAL);
+        assert!(full.to_string().starts_with("[E510] "), "{full}");
     }
 }

@@ -7,7 +7,10 @@ use syncline_kit::Device;
 use syncline_ps::transport::TransportChoice;
 use syncline_scheduler::tasks::MemorySize;
 
-use crate::client::{Cluster, FindError};
+use crate::{
+    client::{Cluster, FindError},
+    worker::offered_memory,
+};
 
 pub(super) const HELP: &str = "\
 A worker for general tasks of Syncline.
@@ -20,8 +23,8 @@ Options:
                       [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
   --name NAME         Name for people [default: worker-PROCESS]
   --slots N           Tasks that run at the same time [default: the number of cores, or what the program says]
-  --trainings N       Jobs that it trains for at the same time, where it has a --device; each takes one of the slots
-                      [default: 1, or what the program says]
+  --trainings N       Jobs that it trains for at the same time, where it has a --device; each takes one of the slots, as
+                      long as there is one [default: 1, or what the program says]
   --memory SIZE       Memory that tasks may take together, such as 4GiB [default: that of the machine, or what its
                       control group allows]
   --label NAME=VALUE  Something that tasks may ask for; may be given several times
@@ -90,7 +93,7 @@ impl Flags {
             "--engine" => self.engine = Some(parsed(&text)?),
             "--device" => self.device = Some(parsed(&text)?),
             "--transport" => self.transport = Some(parsed(&text)?),
-            "--memory" => self.memory = Some(parsed(&text)?),
+            "--memory" => self.memory = Some(offered_memory(&text)?),
             "--name" => self.name = Some(text),
             "--slots" => self.slots = Some(from_one(flag, &text)?),
             "--trainings" => self.trainings = Some(from_one(flag, &text)?),
@@ -178,6 +181,10 @@ mod tests {
             (
                 "--memory 4",
                 "[E061] `4` is no amount of memory: a number with B, KiB, MiB, GiB or TiB behind it, such as 4GiB",
+            ),
+            (
+                "--memory 0B",
+                "[E509] a worker cannot offer 0B: without --memory it offers what the machine has",
             ),
             ("work", "work is not known; --help lists the options"),
             ("--transport udp", "[E437] `udp` is no transport: auto, shm, unix or tcp"),

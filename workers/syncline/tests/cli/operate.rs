@@ -50,10 +50,15 @@ impl RunningCluster {
 
     /// Starts to watch the job; what is said goes into the file.
     fn watch(&self) -> (Child, PathBuf) {
-        let out = self.dir.path().join("watched");
-        let mut watch = command(&self.args(&["watch", "points"]));
-        watch.stdout(Stdio::null()).stderr(fs::File::create(&out).unwrap());
-        (watch.spawn().unwrap(), out)
+        self.begin(&["watch", "points"])
+    }
+
+    /// A command that goes on, and the file with what it says on stderr.
+    fn begin(&self, words: &[&str]) -> (Child, PathBuf) {
+        let said = self.dir.path().join(format!("said-by-{}", words[0]));
+        let mut begun = command(&self.args(words));
+        begun.stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap());
+        (begun.spawn().unwrap(), said)
     }
 
     fn log(&self) -> String {
@@ -204,28 +209,34 @@ fn a_full_redis_is_said_at_once_by_every_command_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_stuck_redis_ends_no_watch_and_is_said_at_once() {
+fn a_stuck_redis_ends_nobody_who_follows_and_is_said_at_once() {
     let cluster = RunningCluster::start();
     cluster.submit(5_000, &[]).ok();
     wait_until("it runs", || cluster.field("state") == "running");
     let redis = processes(cluster.dir.path()).into_iter().find(|(name, _)| name == "redis").unwrap().1;
     kill("STOP", redis);
     let (mut watch, out) = cluster.watch();
+    let (mut events, told) = cluster.begin(&["events", "points", "--follow"]);
     let since = Instant::now();
     let status = cluster.run(&["status", "points"]).refused(4, "E135");
     assert!(since.elapsed() < AT_ONCE, "took {:?}", since.elapsed());
     assert!(status.err.contains("redis gave no answer"), "{status:#?}");
     let said = || fs::read_to_string(&out).unwrap();
-    wait_until("watch says what is wrong", || said().contains("still watching") && said().contains("E135"));
+    let told = || fs::read_to_string(&told).unwrap();
+    wait_until("both say what is wrong", || {
+        [said(), told()].iter().all(|said| said.contains("still watching") && said.contains("E135"))
+    });
     let doctor = cluster.run(&["doctor"]);
     assert!(doctor.code == 4 && doctor.out.contains("fail  redis"), "{doctor:#?}");
     // Longer than any patience of a client.
     wait_until("it was stuck for long", || since.elapsed() > Duration::from_secs(25));
     assert!(watch.try_wait().unwrap().is_none(), "watch gave up: {}", said());
+    assert!(events.try_wait().unwrap().is_none(), "events gave up: {}", told());
     kill("CONT", redis);
     wait_until("it goes on", || cluster.run(&["doctor"]).code == 0);
     cluster.run(&["cancel", "points"]).ok();
     assert_eq!(watch.wait().unwrap().code(), Some(1), "{}", said());
+    assert_eq!(events.wait().unwrap().code(), Some(0), "{}", told());
 }
 
 #[test]

@@ -1,8 +1,13 @@
 //! Commands that need no cluster: `simulate`, `plan` and `bench plan`.
 
-use std::{fs, io::Write, process::Stdio};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
-use crate::rig::{Ended, command, folder, syncline};
+use crate::rig::{Ended, command, folder, kill, syncline, wait_until};
 
 const STRAGGLER: [&str; 3] = ["simulate", "--intervals-ms", "100,100,100,200"];
 
@@ -102,4 +107,24 @@ fn plan_reads_both_forms_from_stdin() {
 fn bench_plan_measures() {
     let bench = syncline(&["bench", "plan", "--workers", "20", "--lookahead", "15", "--json"]).ok().json();
     assert!(bench["median_us"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn a_measurement_that_is_interrupted_leaves_no_files_behind() {
+    let dir = folder();
+    let mut bench = command(&["bench", "push", "--transport", "tcp", "--mb", "8", "--rounds", "10000"]);
+    bench.env("TMPDIR", dir.path()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let bench = bench.spawn().unwrap();
+    let entries =
+        |path: &Path| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    // The folder for sockets of shards is everybody's, and stays.
+    let is_scratch =
+        |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("syncline-bench-");
+    let scratch = || entries(dir.path()).into_iter().filter(is_scratch).collect::<Vec<_>>();
+    wait_until("it keeps files", || scratch().iter().any(|folder| !entries(folder).is_empty()));
+    kill("INT", bench.id());
+    let ended = Ended::from(bench.wait_with_output().unwrap());
+    assert_eq!(ended.code, 130, "{ended:#?}");
+    assert_eq!(ended.err.contains("not optimized"), cfg!(debug_assertions), "{ended:#?}");
+    assert_eq!(scratch(), Vec::<PathBuf>::new());
 }

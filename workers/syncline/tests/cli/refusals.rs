@@ -27,6 +27,18 @@ fn help_lists_every_command() {
 }
 
 #[test]
+fn an_empty_variable_counts_as_not_set() {
+    let dir = folder();
+    let names = ["ENGINE", "TOKEN_FILE", "STATE_DIR", "REDIS", "TRANSPORT"];
+    let empty = names.map(|name| (format!("SYNCLINE_{name}"), ""));
+    for (line, exit, code) in [("jobs", 3, "E511"), ("up --listen 0.0.0.0:0", 2, "E501")] {
+        let mut command = command(&line.split(' ').collect::<Vec<_>>());
+        command.envs(empty.clone()).env("XDG_STATE_HOME", dir.path());
+        Ended::from(command.output().unwrap()).refused(exit, code);
+    }
+}
+
+#[test]
 fn mistakes_at_the_keyboard_are_usage_errors() {
     let dir = folder();
     let state_dir = dir.path().to_str().unwrap();
@@ -51,6 +63,11 @@ fn mistakes_at_the_keyboard_are_usage_errors() {
     }
     for wrong in ["a:1,b", "a:1,", "http://a:1", "a:0"] {
         syncline(&["jobs", "--state-dir", state_dir, "--engine", wrong]).refused(2, "E127");
+    }
+    let nothing =
+        [&["chaos", "--minutes", "0"][..], &["chaos", "--every", "0ms"], &["worker", "--memory", "0B"]];
+    for args in nothing {
+        syncline(args).refused(2, "E509");
     }
     let named = command(&["jobs", "--state-dir", state_dir]).env("SYNCLINE_ENGINE", "nonsense").output();
     Ended::from(named.unwrap()).refused(2, "E127");

@@ -96,9 +96,16 @@ impl fmt::Display for Seen {
 
 impl ChaosArgs {
     fn plan(&self) -> Result<FaultPlan, CliError> {
-        let time = Duration::try_from_secs_f64(self.minutes * 60.0)
-            .map_err(|_| CliError::Setting { what: format!("--minutes {} is no time", self.minutes) })?;
-        Ok(FaultPlan { kill: self.kill.clone(), every: self.every.into(), time })
+        let refuse = |what: String| Err(CliError::Setting { what });
+        let time = Duration::try_from_secs_f64(self.minutes * 60.0).unwrap_or_default();
+        if time.is_zero() {
+            return refuse(format!("--minutes {} is no time; 0.5 is half a minute", self.minutes));
+        }
+        let every = Duration::from(self.every);
+        if every.is_zero() {
+            return refuse(format!("--every {} is no time between accidents; 500ms is short", self.every));
+        }
+        Ok(FaultPlan { kill: self.kill.clone(), every, time })
     }
 
     fn size(&self) -> ClusterSize {
@@ -168,4 +175,39 @@ async fn chaos(
 fn stopped() -> Failure {
     let what = "[E541] the chaos run was stopped; until then everything was as it has to be";
     Failure::new(Exit::JobFailed, what, "the same --seed draws the same graphs again")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        chaos: ChaosArgs,
+    }
+
+    #[test]
+    fn a_run_takes_time_and_so_does_what_lies_between_accidents() {
+        #[rustfmt::skip]
+        let cases = [
+            ("",                               Ok((60_000, 1_250))),
+            ("--minutes 0.5 --every 500ms",    Ok((30_000, 500))),
+            ("--minutes 0",                    Err("[E509] --minutes 0 is no time")),
+            ("--minutes=-1",                   Err("[E509] --minutes -1 is no time")),
+            ("--minutes NaN",                  Err("[E509] --minutes NaN is no time")),
+            ("--minutes 1e300",                Err("[E509] --minutes 1")),
+            ("--every 0ms",                    Err("[E509] --every 0s is no time")),
+        ];
+        for (line, want) in cases {
+            let args = Line::try_parse_from(format!("chaos {line}").split_whitespace()).ok().unwrap().chaos;
+            match (args.plan(), want) {
+                (Ok(plan), Ok(want)) => assert_eq!((plan.time.as_millis(), plan.every.as_millis()), want),
+                (Err(error), Err(want)) => assert!(error.to_string().starts_with(want), "{line}: {error}"),
+                (plan, _) => panic!("{line}: {plan:?}"),
+            }
+        }
+    }
 }

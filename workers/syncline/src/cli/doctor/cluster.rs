@@ -1,6 +1,7 @@
 //! What runs: engine, shards, workers, Redis.
 
 use syncline_engine::{
+    rpc::EngineAddresses,
     status::EngineStatus,
     store::{RedisStore, StoreError, redacted},
 };
@@ -59,7 +60,8 @@ async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
         }));
     }
     let active = answers.iter().flatten().find(|about| about.epoch.is_some());
-    let mut findings: Vec<Finding> = answers.iter().map(|one| engine(one, active.is_some())).collect();
+    let named = &cluster.engines;
+    let mut findings: Vec<Finding> = answers.iter().map(|one| engine(one, named, active.is_some())).collect();
     if let Some(active) = active {
         findings.splice(0..0, store_problem(active));
         findings.push(shards(active));
@@ -71,8 +73,8 @@ async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
     findings
 }
 
-/// One engine. Where another leads, one that stands by is as it should be.
-fn engine(answers: &Result<EngineStatus, Failure>, led: bool) -> Finding {
+/// One engine of those that were named. Where another of them leads, one that stands by is as it should be.
+fn engine(answers: &Result<EngineStatus, Failure>, named: &EngineAddresses, led: bool) -> Finding {
     let about = match answers {
         Ok(about) => about,
         Err(failure) if led => {
@@ -91,7 +93,9 @@ fn engine(answers: &Result<EngineStatus, Failure>, led: bool) -> Finding {
     match &about.leader {
         Some(_) if led => Finding::ok("engine", idles),
         Some(leader) => {
-            let hint = format!("name both, here and for every shard and worker: --engine {leader},...");
+            let all: Vec<&str> =
+                named.iter().filter(|address| address != leader).chain([&**leader]).collect();
+            let hint = format!("name both, here and for every shard and worker: --engine {}", all.join(","));
             Finding::warn("engine", idles, hint)
         }
         None if about.store_problem.is_some() => Finding::fail(
@@ -235,6 +239,23 @@ async fn setting(store: &RedisStore, name: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::cli::doctor::Verdict;
+
+    #[test]
+    fn whoever_names_the_standby_alone_is_told_what_to_type() {
+        let about = [
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("address", "10.0.0.1:7461"),
+            ("instance", "b"),
+            ("redis", "redis://r"),
+            ("shards", "2"),
+            ("idle", "it is on standby"),
+            ("leader", "10.0.0.2:7461"),
+        ];
+        let standby = EngineStatus::read(&about.map(|(n, v)| (n.to_owned(), v.to_owned())).into()).unwrap();
+        let finding = engine(&Ok(standby), &"10.0.0.1:7461".parse().unwrap(), false);
+        assert_eq!(finding.verdict, Verdict::Warn);
+        assert!(finding.hint.ends_with(" --engine 10.0.0.1:7461,10.0.0.2:7461"), "{}", finding.hint);
+    }
 
     #[test]
     fn versions_table() {

@@ -7,8 +7,12 @@ use syncline_engine::{
     status::{Entry, JobEvent},
 };
 use syncline_scheduler::ids::JobId;
+use syncline_workers::client::{Client, ClientError};
 
-use super::source::SourceArgs;
+use super::{
+    problem::Problem,
+    source::{Source, SourceArgs},
+};
 use crate::cli::{Failure, block_on, log_as_command, print, print_json, print_json_line};
 
 /// Pause between two looks.
@@ -39,19 +43,42 @@ pub(crate) fn run(args: &EventsArgs) -> Result<(), Failure> {
             let entries = source.events(&args.job, args.after).await?;
             return if args.json { print_json(&entries) } else { show(&entries, false) };
         }
-        let mut after = args.after;
-        loop {
-            // Looked at before the events: what ended it is among them.
-            let over = source.status(&args.job).await?.job.is_over();
-            let entries = source.events(&args.job, after).await?;
-            after = entries.last().map(|entry| entry.cursor).or(after);
-            show(&entries, args.json)?;
-            if over {
-                return Ok(());
-            }
-            tokio::time::sleep(LOOK_INTERVAL).await;
+        match &source {
+            Source::Engine { client, .. } => follow(client, args).await,
+            // The command line takes no file where it follows.
+            Source::File(_) => Ok(()),
         }
     })
+}
+
+/// Shows what happens until the job is over. While the engine is away, or has trouble with Redis, it says so and goes on.
+async fn follow(client: &Client, args: &EventsArgs) -> Result<(), Failure> {
+    let (mut after, mut problem) = (args.after, Problem::default());
+    loop {
+        match look(client, &args.job, after).await {
+            Ok((over, entries)) => {
+                problem.passed();
+                after = entries.last().map(|entry| entry.cursor).or(after);
+                show(&entries, args.json)?;
+                if over {
+                    return Ok(());
+                }
+            }
+            Err(error) if error.is_passing() => problem.say(&error.into()),
+            Err(error) => return Err(error.into()),
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// Whether a job is over, and what has happened since. It is looked at before the events: what ended it is among them.
+async fn look(
+    client: &Client,
+    job: &JobId,
+    after: Option<StreamCursor>,
+) -> Result<(bool, Vec<Entry<JobEvent>>), ClientError> {
+    let over = client.status_once(job).await?.job.is_over();
+    Ok((over, client.events(job, after).await?))
 }
 
 fn show(entries: &[Entry<JobEvent>], json: bool) -> Result<(), Failure> {

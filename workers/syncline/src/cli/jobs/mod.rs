@@ -9,6 +9,7 @@ pub(crate) mod export;
 pub(crate) mod gc;
 pub(crate) mod list;
 pub(crate) mod pause;
+mod problem;
 mod source;
 pub(crate) mod status;
 pub(crate) mod submit;

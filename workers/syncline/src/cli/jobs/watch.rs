@@ -10,9 +10,8 @@ use syncline_engine::status::JobView;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::{Client, ClientError};
 
-use crate::cli::{
-    ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, support::describe,
-};
+use super::problem::Problem;
+use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print, print_json, support::describe};
 
 /// Pause between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -45,9 +44,9 @@ pub(crate) fn run(args: &WatchArgs) -> Result<(), Failure> {
 /// On a terminal one line that moves, elsewhere a line a second on stdout; the result on stdout at the end.
 pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Failure> {
     let mut display = match (json, io::stderr().is_terminal() && io::stdout().is_terminal()) {
-        (true, _) => Display::Silent { problem: None },
+        (true, _) => Display::Silent { problem: Problem::default() },
         (false, true) => Display::bar(),
-        (false, false) => Display::Lines { last: None, problem: None },
+        (false, false) => Display::Lines { last: None, problem: Problem::default() },
     };
     let view = loop {
         match client.status_once(job).await {
@@ -73,9 +72,9 @@ pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Fail
 }
 
 enum Display {
-    Silent { problem: Option<String> },
+    Silent { problem: Problem },
     Bar(ProgressBar),
-    Lines { last: Option<(Instant, String)>, problem: Option<String> },
+    Lines { last: Option<(Instant, String)>, problem: Problem },
 }
 
 impl Display {
@@ -90,15 +89,9 @@ impl Display {
 
     /// Says once what is wrong, for as long as it is.
     fn problem(&mut self, failure: &Failure) {
-        let line = format!("cannot see the job, still watching: {failure}");
         match self {
-            Self::Bar(bar) => bar.set_message(line),
-            Self::Silent { problem } | Self::Lines { problem, .. } => {
-                if problem.as_ref() != Some(&line) {
-                    say(&line);
-                    *problem = Some(line);
-                }
-            }
+            Self::Bar(bar) => bar.set_message(Problem::line(failure)),
+            Self::Silent { problem } | Self::Lines { problem, .. } => problem.say(failure),
         }
     }
 
@@ -107,7 +100,7 @@ impl Display {
         let line = describe::progress(view, describe::now_ms());
         match self {
             Self::Silent { problem } => {
-                *problem = None;
+                problem.passed();
                 Ok(())
             }
             Self::Bar(bar) => {
@@ -118,7 +111,7 @@ impl Display {
                 Ok(())
             }
             Self::Lines { last, problem } => {
-                if problem.take().is_some() {
+                if problem.passed() {
                     *last = None;
                 }
                 let due = |(at, said): &(Instant, String)| {

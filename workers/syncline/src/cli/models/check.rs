@@ -58,6 +58,8 @@ struct Report {
     /// Element type of the differences: in float32 they are good to a few per cent only.
     differences: String,
     tolerance: f64,
+    /// Parameters whose gradient is zero throughout: the loss does not depend on them, or not on this batch.
+    zero_gradients: Vec<String>,
     parameters: Vec<Row>,
     /// Of a step: forward and backward.
     flops_per_sample: u64,
@@ -77,6 +79,12 @@ struct Row {
     /// Parameters that were looked at together; the error is that of all of them.
     together: usize,
     passed: bool,
+}
+
+impl Row {
+    fn is_zero(&self) -> bool {
+        self.gradient_norm == 0.0
+    }
 }
 
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
@@ -136,6 +144,7 @@ impl Report {
             passed: checked.passes(param),
         });
         let parameters: Vec<Row> = rows.collect();
+        let zero = parameters.iter().filter(|row| row.is_zero()).map(|row| row.name.clone());
         let samples = checked.batch.max(1) as u64;
         Self {
             passed: parameters.iter().all(|row| row.passed),
@@ -144,6 +153,7 @@ impl Report {
             loss: checked.loss,
             differences: checked.differences.to_string(),
             tolerance,
+            zero_gradients: zero.collect(),
             parameters,
             flops_per_sample: checked.cost.flops / samples,
             bytes_per_sample: checked.cost.peak_bytes / samples,
@@ -154,6 +164,7 @@ impl Report {
     fn text(&self) -> String {
         let row = |row: &Row| {
             let verdict = match (row.passed, row.together) {
+                (true, _) if row.is_zero() => "no gradient".to_owned(),
                 (true, _) => "ok".to_owned(),
                 (false, 1) => "WRONG".to_owned(),
                 (false, together) => format!("WRONG, or another of {together}"),
@@ -171,8 +182,15 @@ impl Report {
             [] => String::new(),
             none => format!("; none has to flow through {}", none.join(", ")),
         };
+        let zero = match self.zero_gradients.as_slice() {
+            [] => String::new(),
+            zero => format!(
+                "no gradient reaches {} on this batch: what the loss does not depend on stays as it is in training\n",
+                zero.join(", ")
+            ),
+        };
         format!(
-            "operators   {} kinds, with a gradient wherever one has to flow{none}\nloss        {:.6}\ndifferences {}, up to {:.0e} is passed\nper sample  {} FLOP and {} bytes of values in a step{}\n\n{}",
+            "operators   {} kinds, with a gradient wherever one has to flow{none}\nloss        {:.6}\ndifferences {}, up to {:.0e} is passed\nper sample  {} FLOP and {} bytes of values in a step{}\n{zero}\n{}",
             self.operators,
             self.loss,
             self.differences,
@@ -184,5 +202,40 @@ impl Report {
                 .unwrap_or_default(),
             table(&["parameter", ">gradient norm", ">error", ">rounding", "verdict"], &rows)
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_autodiff::Estimate;
+    use syncline_onnx::ElementType;
+    use syncline_workers::check::CheckedParam;
+
+    use super::*;
+
+    #[test]
+    fn what_no_gradient_reaches_is_named() {
+        let param = |name: &str, norm| CheckedParam {
+            name: name.into(),
+            norm,
+            error: 0.0,
+            together: 1,
+            rounding: 0.0,
+        };
+        let checked = Checked {
+            loss: 1.0,
+            params: vec![param("first.weight", 0.0), param("last.weight", 1.0)],
+            differences: ElementType::F64,
+            gradients: ElementType::F64,
+            cost: Estimate::default(),
+            recomputed: None,
+            batch: 1,
+        };
+        let report = Report::of(&checked, &ModelProto::default());
+        assert!(report.passed && report.zero_gradients == ["first.weight"]);
+        let text = report.text();
+        assert!(text.contains("no gradient reaches first.weight on this batch"), "{text}");
+        let verdict = |name| text.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(verdict("first.weight").ends_with("no gradient") && verdict("last.weight").ends_with("ok"));
     }
 }

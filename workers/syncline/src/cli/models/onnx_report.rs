@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
-use syncline_autodiff::{AutodiffError, DeriveOptions, Support, select, support, unknown_dropout, warnings};
+use syncline_autodiff::{
+    AutodiffError, DeriveOptions, Support, possible_row_tables, select, support, unknown_dropout, warnings,
+};
 use syncline_onnx::{
     ModelProto, TensorType,
     proto::{GraphProto, ValueInfoProto},
@@ -22,6 +24,8 @@ pub(crate) struct OnnxReport {
     parameter_count: usize,
     /// How many of them are trained by default.
     trained_count: usize,
+    /// Parameters that `sparse` can mean: of which only the rows need travel that a batch reads.
+    row_tables: Vec<String>,
     /// How often each operator occurs.
     operators: BTreeMap<String, usize>,
     /// Operators without a gradient: they are refused where one would have to flow through them.
@@ -93,6 +97,7 @@ pub(crate) fn of(model: &ModelProto, options: &DeriveOptions) -> Result<OnnxRepo
         outputs: graph.output.iter().map(value).collect(),
         parameter_count: count(false),
         trained_count: count(true),
+        row_tables: possible_row_tables(model, options)?,
         without_gradient: without_gradient.collect(),
         dropout: unknown_dropout(model),
         warnings: warnings(model, options)?,
@@ -126,10 +131,14 @@ impl OnnxReport {
         let missing = self.missing();
         let dropout =
             self.dropout.as_ref().map(|unknown| format!("dropout    {unknown}\n")).unwrap_or_default();
+        let by_rows = match self.row_tables.as_slice() {
+            [] => String::new(),
+            tables => format!("by rows    {} can be, if `sparse` names them\n", tables.join(", ")),
+        };
         let warnings: String = self.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
         let producer = if self.producer.is_empty() { "?" } else { &self.producer };
         format!(
-            "producer   {producer}\nopset      {}\ninputs     {}\noutputs    {}\noperators  {}\nparameters {}, {} of them trained\n{dropout}{warnings}{}\n{}",
+            "producer   {producer}\nopset      {}\ninputs     {}\noutputs    {}\noperators  {}\nparameters {}, {} of them trained\n{by_rows}{dropout}{warnings}{}\n{}",
             self.opset,
             values(&self.inputs),
             values(&self.outputs),

@@ -6,7 +6,7 @@ use syncline_ps::transport::TransportChoice;
 use syncline_runtime::{Device, ExecOptions};
 use syncline_scheduler::tasks::MemorySize;
 use syncline_workers::blocking;
-use syncline_workers::worker::{Throttle, WorkerOptions, load_runtime, run as work};
+use syncline_workers::worker::{Throttle, WorkerOptions, load_runtime, offered_memory, run as work};
 
 use crate::cli::{ConnectionArgs, Exit, Failure, block_on_one_thread, listen_for_stop, log_as_service, say};
 
@@ -36,12 +36,13 @@ pub struct WorkerArgs {
     /// ONNX models that general tasks run at the same time, each on --threads of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     slots: u32,
-    /// Jobs that it trains for at the same time, each on --threads of its own; each takes one of the --slots
+    /// Jobs that it trains for at the same time, each on --threads of its own; each takes one of the --slots,
+    /// as long as there is one
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     trainings: u32,
     /// Memory that general tasks may take together, such as 4GiB [default: that of the machine, or what its control group
     /// allows]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = offered_memory)]
     memory: Option<MemorySize>,
     /// Let each of the --threads train on its own part of a batch: often faster, and the same up to rounding unless
     /// samples meet in the model, as in BatchNormalization, which then has the statistics of each part; needs a CPU and

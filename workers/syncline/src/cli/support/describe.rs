@@ -189,6 +189,7 @@ fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
     lines.extend(job.transport.iter().map(|transport| ("shards by", transport.clone())));
     let compression = job.compression.clone().filter(|kind| kind != "none");
     lines.extend(compression.map(|kind| ("gradients", format!("sent as {kind}"))));
+    lines.extend(job.row_tables.iter().map(|tables| ("by rows", tables.clone())));
     lines.extend(checkpoint(job, now_ms).map(|text| ("checkpoint", text)));
     if job.iterations_rolled_back > 0 {
         let (iterations, samples) = (job.iterations_rolled_back, job.samples_rolled_back);

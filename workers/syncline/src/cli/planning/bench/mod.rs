@@ -12,6 +12,7 @@ mod push;
 mod redis_speed;
 mod rows;
 mod scaling;
+mod scratch;
 mod slow_link;
 mod step;
 mod tensor_path;
@@ -20,7 +21,7 @@ mod values;
 
 pub(crate) use functions::{BenchWorkerArgs, run_worker};
 
-use crate::cli::{Failure, log_as_command};
+use crate::cli::{Failure, log_as_command, say};
 
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
@@ -56,6 +57,12 @@ enum Part {
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     log_as_command();
+    if cfg!(debug_assertions) {
+        say(
+            "warning: this program is not optimized, and its figures mean little: build it with `cargo build --release`",
+        );
+    }
+    let _scratch = scratch::scratch_folder()?;
     match &args.part {
         Part::Plan(args) => plan::run(args),
         Part::Tasks(args) => general_tasks::tasks(args),

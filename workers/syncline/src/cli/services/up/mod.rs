@@ -20,7 +20,9 @@ pub use args::UpArgs;
 use child::Event;
 use children::Children;
 use native::Native;
+use startup::Started;
 use state_dir::StateDir;
+use syncline_engine::rpc::EngineAddresses;
 use syncline_workers::client::RunningCluster;
 
 use crate::cli::{
@@ -65,12 +67,12 @@ async fn serve(
     events: &mut mpsc::UnboundedReceiver<Event>,
     stop: &mut StopSignal,
 ) -> Result<(), Failure> {
-    let mut running = tokio::select! {
-        running = startup::start(plan, shards, state_dir, native, children, events) => running?,
+    let Started { mut running, leader } = tokio::select! {
+        started = startup::start(plan, shards, state_dir, native, children, events) => started?,
         () = stop.requested() => return Ok(()),
     };
     state_dir.publish(&running)?;
-    announce(plan, &running)?;
+    announce(plan, &running, &leader)?;
     loop {
         tokio::select! {
             () = stop.requested() => return Ok(()),
@@ -100,14 +102,14 @@ fn say_ended(name: &str, status: &str, replicas: u32, again_in: Duration) {
 }
 
 /// Where everything is, and what to type next.
-fn announce(plan: &Plan, running: &RunningCluster) -> Result<(), Failure> {
+fn announce(plan: &Plan, running: &RunningCluster, leader: &str) -> Result<(), Failure> {
     if plan.json {
         return print_json(running);
     }
     let dir = running.state_dir.display();
     let flag = if plan.state_dir_named { format!(" --state-dir {dir}") } else { String::new() };
     let lines = [
-        format!("engine      {}", running.engines()),
+        engines(&running.engines(), leader),
         format!("token file  {}", running.token_file.display()),
         format!("redis       {}", running.redis),
         format!("redis-cli   {}", redis_cli(running)),
@@ -122,4 +124,26 @@ fn announce(plan: &Plan, running: &RunningCluster) -> Result<(), Failure> {
         format!("next        syncline submit JOB.toml --watch{flag}"),
     ];
     print(&lines.join("\n"))
+}
+
+/// Where the engines are, as `--engine` takes it, and which of several leads.
+fn engines(addresses: &EngineAddresses, leader: &str) -> String {
+    let line = format!("engine      {addresses}");
+    let others: Vec<&str> = addresses.iter().filter(|address| *address != leader).collect();
+    match addresses.count() {
+        1 => line,
+        _ => format!("{line}\nleader      {leader} leads, {} stands by", others.join(" and ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_engines_it_is_said_which_leads() {
+        let said = |addresses: &str, leader| engines(&addresses.parse().unwrap(), leader);
+        assert_eq!(said("a:1", "a:1"), "engine      a:1");
+        assert_eq!(said("a:1,b:2", "b:2"), "engine      a:1,b:2\nleader      b:2 leads, a:1 stands by");
+    }
 }

@@ -52,6 +52,13 @@ struct Progress {
     ends: BTreeMap<String, u32>,
 }
 
+/// A cluster that is ready.
+pub(crate) struct Started {
+    pub running: RunningCluster,
+    /// Address of the engine that leads now.
+    pub leader: String,
+}
+
 /// Starts engine, shards and workers, and waits until all are registered.
 pub(crate) async fn start(
     plan: &Plan,
@@ -60,7 +67,7 @@ pub(crate) async fn start(
     native: &Native,
     children: &mut Children,
     events: &mut Events,
-) -> Result<RunningCluster, Failure> {
+) -> Result<Started, Failure> {
     let mut saved = state_dir.saved_addresses();
     let (token_file, token) = token(plan, state_dir)?;
     let listen = engine_address(plan, &saved).await?;
@@ -90,11 +97,11 @@ pub(crate) async fn start(
         children.start(ChildKind::Worker, programs.worker(native, &engines, index, *slowdown, *device));
     }
     let cluster = Cluster { engines, token };
-    progress.wait_until_ready(&cluster, plan, shards, events, deadline).await?;
+    let leader = progress.wait_until_ready(&cluster, plan, shards, events, deadline).await?;
     let of_shards = progress.addresses.iter().filter(|(name, _)| name.starts_with("ps-"));
     saved.shards = of_shards.map(|(name, address)| (name.clone(), *address)).collect();
     state_dir.save_addresses(&saved)?;
-    Ok(RunningCluster {
+    let running = RunningCluster {
         pid: std::process::id(),
         engine,
         second_engine: saved.second_engine,
@@ -106,7 +113,8 @@ pub(crate) async fn start(
         replicas,
         workers: plan.slowdowns.len() as u32,
         processes: progress.pids,
-    })
+    };
+    Ok(Started { running, leader })
 }
 
 /// The token file, named or in the state directory, and its token; the latter file is created if it is missing.
@@ -141,7 +149,7 @@ impl Progress {
         }
     }
 
-    /// Returns when all shards and workers are registered and every event has been recorded.
+    /// Returns when all shards and workers are registered and every event has been recorded: the address of who leads.
     async fn wait_until_ready(
         &mut self,
         cluster: &Cluster,
@@ -149,21 +157,21 @@ impl Progress {
         shards: u32,
         events: &mut Events,
         deadline: Instant,
-    ) -> Result<(), CliError> {
-        loop {
-            let missing = missing(cluster, plan, shards, self).await;
-            if missing.is_empty() {
-                break;
-            }
+    ) -> Result<String, CliError> {
+        let leader = loop {
+            let missing = match leader_when_ready(cluster, plan, shards, self).await {
+                Ok(leader) => break leader,
+                Err(missing) => missing,
+            };
             tokio::select! {
                 () = sleep(POLL_INTERVAL) => {}
                 event = self.next(events, deadline, &missing) => event?,
             }
-        }
+        };
         while let Ok(event) = events.try_recv() {
             self.record(event)?;
         }
-        Ok(())
+        Ok(leader)
     }
 
     /// Waits for something to happen.
@@ -195,22 +203,27 @@ impl Progress {
     }
 }
 
-/// What is still missing, in words; empty when the cluster is ready.
-async fn missing(cluster: &Cluster, plan: &Plan, shards: u32, progress: &Progress) -> String {
-    let Ok((_, about)) = Client::connect(cluster).await else { return "the engine does not answer".into() };
+/// The address of the engine that leads, when everything is there; else what is still missing, in words.
+async fn leader_when_ready(
+    cluster: &Cluster,
+    plan: &Plan,
+    shards: u32,
+    progress: &Progress,
+) -> Result<String, String> {
+    let (_, about) = Client::connect(cluster).await.map_err(|_| "the engine does not answer")?;
     if let Some(idle) = about.idle {
-        return format!("the engine is not active: {idle}");
+        return Err(format!("the engine is not active: {idle}"));
     }
     let present = about.shards_present;
     if present < shards {
-        return format!("{present} of {shards} shards are there");
+        return Err(format!("{present} of {shards} shards are there"));
     }
     let slots_of = |pid: u32| about.worker_pids.iter().filter(|registered| **registered == pid).count();
     let ours = progress.pids.iter().filter(|(name, _)| name.starts_with("worker-"));
     let there = ours.filter(|(_, pid)| slots_of(**pid) >= plan.trainings as usize).count();
     match there == plan.slowdowns.len() {
-        true => String::new(),
-        false => format!("{there} of {} workers are registered", plan.slowdowns.len()),
+        true => Ok(about.address),
+        false => Err(format!("{there} of {} workers are registered", plan.slowdowns.len())),
     }
 }
 
@@ -326,7 +339,7 @@ impl ChildPrograms<'_> {
         let (name, plan) = (format!("worker-{index}"), self.plan);
         // They share the machine.
         let memory_bytes = machine_memory_bytes() / plan.slowdowns.len().max(1) as u64;
-        let args = self.args(
+        let mut args = self.args(
             "worker",
             &[
                 ("--engine", engines.to_string()),
@@ -336,9 +349,12 @@ impl ChildPrograms<'_> {
                 ("--step-ms", plan.step_ms.to_string()),
                 ("--trainings", plan.trainings.to_string()),
                 ("--transport", plan.transport.to_string()),
-                ("--memory", format!("{memory_bytes}B")),
             ],
         );
+        // Where nobody can say what there is, none is offered.
+        if memory_bytes > 0 {
+            args.extend(["--memory".into(), format!("{memory_bytes}B").into()]);
+        }
         let bin: PathBuf = plan.worker_bin.clone().unwrap_or_else(|| self.bin.to_owned());
         let mut program = self.program(name, &bin, args);
         program.env.push(("ORT_DYLIB_PATH", native.onnxruntime.clone().into()));

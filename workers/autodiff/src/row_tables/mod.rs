@@ -10,19 +10,19 @@
 //!
 //! Tables whose ids come from the same inputs make a group: the rows of one are those of all.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod lookups;
+
+use std::collections::{BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
-use syncline_onnx::proto::{GraphProto, NodeProto};
-use syncline_onnx::{Dim, ElementType, Types, captured};
+use syncline_onnx::proto::{GraphProto, TensorProto};
+use syncline_onnx::{Dim, ModelProto, TensorType, Types};
 
 use crate::error::AutodiffError;
-use crate::forward::Patterns;
+use crate::forward::{Patterns, matches, select};
+use crate::options::DeriveOptions;
 use crate::training_graph::Param;
-
-/// Operators behind which ids are the same ids.
-const PASSING: [&str; 8] =
-    ["Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand"];
+use lookups::Lookups;
 
 /// The tables that are trained by rows, and what chooses these.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,32 +33,30 @@ pub struct RowTables {
     pub inputs: Vec<(String, u32)>,
     /// Tables that a pattern meant and that are trained as a whole, and why.
     pub whole: Vec<(String, String)>,
+    /// Patterns that meant no table that is trained, and why.
+    pub idle: Vec<(String, String)>,
 }
 
 impl RowTables {
-    /// Picks the tables that `wanted` means, names or patterns with `*`.
+    /// Picks the tables that `wanted` means, names or patterns with `*`, among `params`. `untrained`: the other constants of
+    /// the model, and why they are not trained.
     pub(crate) fn choose(
         graph: &GraphProto,
         types: &Types,
         params: &[Param],
+        untrained: &[Untrained],
         data_inputs: &[String],
         wanted: &[String],
     ) -> Result<Self, AutodiffError> {
         if wanted.is_empty() {
             return Ok(Self::default());
         }
-        let unknown = |pattern: &&String| {
-            let pattern = Patterns::of(std::slice::from_ref(*pattern));
-            !params.iter().any(|param| pattern.matches(&param.name))
-        };
-        if let Some(name) = wanted.iter().find(unknown) {
-            return Err(AutodiffError::NoSuchParameter { name: name.clone() });
-        }
+        refuse_unknown(params, untrained, wanted)?;
         let (patterns, lookups) = (Patterns::of(wanted), Lookups::of(graph, types, data_inputs));
         let mut found = Vec::new();
         let mut whole = Vec::new();
         for param in params.iter().filter(|param| patterns.matches(&param.name)) {
-            match lookups.inputs_of(param) {
+            match lookups.inputs_of(&param.name, &param.shape) {
                 Ok(inputs) => found.push((param.name.as_str(), inputs)),
                 // Of what a pattern happens to mean, only tables are of interest.
                 Err(why) if wanted.contains(&param.name) || lookups.reads_rows(&param.name) => {
@@ -71,7 +69,29 @@ impl RowTables {
         if let Some((name, reason)) = whole.iter().find(|(name, _)| wanted.contains(name)) {
             return Err(AutodiffError::NotByRows { name: name.clone(), reason: reason.clone() });
         }
-        Ok(Self { whole, ..Self::numbered(&found) })
+        let chosen = Self { whole, ..Self::numbered(&found) };
+        Ok(Self { idle: chosen.idle(wanted, untrained, &lookups), ..chosen })
+    }
+
+    /// The patterns of `wanted` of which nobody would learn otherwise that they mean nothing.
+    fn idle(
+        &self,
+        wanted: &[String],
+        untrained: &[Untrained],
+        lookups: &Lookups<'_>,
+    ) -> Vec<(String, String)> {
+        let spoken = self.tables.iter().map(|(name, _)| name).chain(self.whole.iter().map(|(name, _)| name));
+        let is_idle = |pattern: &&String| !spoken.clone().any(|name| matches(pattern, name));
+        let why = |pattern: &String| {
+            let table = untrained.iter().find(|(name, _)| matches(pattern, name) && lookups.reads_rows(name));
+            match table {
+                Some((name, reason)) => {
+                    format!("`{name}` is not trained ({reason}), and it means no other table")
+                }
+                None => "nothing looks up rows of what it means".to_owned(),
+            }
+        };
+        wanted.iter().filter(is_idle).map(|pattern| (pattern.clone(), why(pattern))).collect()
     }
 
     /// Numbers the groups in the order of their first tables.
@@ -100,152 +120,53 @@ impl RowTables {
     }
 }
 
-/// Who reads what.
-struct Lookups<'g> {
-    readers: HashMap<&'g str, Vec<(&'g NodeProto, usize)>>,
-    /// Values that leave the graph, or that the body of a node reads.
-    elsewhere: BTreeSet<&'g str>,
-    makers: HashMap<&'g str, &'g NodeProto>,
-    /// Data inputs of integers.
-    ids: BTreeSet<&'g str>,
+/// Names of the trained parameters that `sparse` can mean, as far as the file tells: nothing of the model is run or simplified.
+/// `model` is what [`parse_forward`](super::parse_forward) reads.
+pub fn possible_row_tables(
+    model: &ModelProto,
+    options: &DeriveOptions,
+) -> Result<Vec<String>, AutodiffError> {
+    let Some(graph) = &model.graph else { return Ok(Vec::new()) };
+    // Up to IR version 3 every initialiser is listed as an input as well.
+    let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+    let data = graph.input.iter().filter(|input| !constants.contains(input.name.as_str()));
+    let typed =
+        data.clone().filter_map(|input| Some((input.name.clone(), TensorType::from_value_info(input)?)));
+    let (types, data): (Types, Vec<String>) =
+        (typed.collect(), data.map(|input| input.name.clone()).collect());
+    let lookups = Lookups::of(graph, &types, &data);
+    let constants = graph.initializer.iter().zip(select(model, options)?);
+    let trained = constants.filter(|(_, selected)| selected.reason.is_none()).map(|(tensor, _)| tensor);
+    let by_rows = |tensor: &'_ TensorProto| lookups.inputs_of(&tensor.name, &tensor.shape()).ok();
+    let mut found = trained.filter_map(|tensor| Some((tensor.name.as_str(), by_rows(tensor)?))).collect();
+    lookups.settle(&mut found, &mut Vec::new());
+    Ok(found.into_iter().map(|(name, _)| name.to_owned()).collect())
 }
 
-impl<'g> Lookups<'g> {
-    fn of(graph: &'g GraphProto, types: &Types, data_inputs: &'g [String]) -> Self {
-        let mut readers: HashMap<&str, Vec<(&NodeProto, usize)>> = HashMap::new();
-        let mut elsewhere: BTreeSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
-        let mut makers = HashMap::new();
-        for node in &graph.node {
-            for (slot, input) in node.input.iter().enumerate() {
-                readers.entry(input).or_default().push((node, slot));
-            }
-            makers.extend(node.output.iter().map(|output| (output.as_str(), node)));
-        }
-        let names: BTreeSet<&str> = makers.keys().copied().collect();
-        let data = data_inputs.iter().map(String::as_str);
-        let held: BTreeSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
-        for name in graph.node.iter().flat_map(captured) {
-            elsewhere.extend(names.get(name).or_else(|| held.get(name)));
-        }
-        let is_integer = |name: &&str| {
-            types.get(*name).is_some_and(|ty| {
-                !ty.dims.is_empty() && matches!(ty.element, ElementType::I32 | ElementType::I64)
-            })
-        };
-        Self { readers, elsewhere, makers, ids: data.filter(is_integer).collect() }
-    }
+/// The name of a constant that is not trained, and why it is not.
+pub(crate) type Untrained = (String, &'static str);
 
-    fn readers(&self, value: &str) -> &[(&'g NodeProto, usize)] {
-        self.readers.get(value).map_or(&[], Vec::as_slice)
-    }
-
-    /// Whether some node looks rows of this parameter up.
-    fn reads_rows(&self, table: &str) -> bool {
-        self.readers(table).iter().any(|(node, slot)| (node.op_type.as_str(), *slot) == ("Gather", 0))
-    }
-
-    /// The inputs that choose rows of a table; why it cannot be trained by rows, if it cannot.
-    fn inputs_of(&self, table: &Param) -> Result<BTreeSet<&'g str>, String> {
-        if table.initial.is_empty() || u32::try_from(table.shape[0]).is_err() {
-            return Err(format!("its shape is {:?}", table.shape));
+/// Refuses a name or pattern that means nothing in the model, and the name of what is not trained.
+fn refuse_unknown(params: &[Param], untrained: &[Untrained], wanted: &[String]) -> Result<(), AutodiffError> {
+    let trained: HashSet<&str> = params.iter().map(|param| param.name.as_str()).collect();
+    for name in wanted {
+        if trained.contains(name.as_str()) || trained.iter().any(|known| matches(name, known)) {
+            continue;
         }
-        if self.elsewhere.contains(table.name.as_str()) {
-            return Err("more than a lookup reads it".to_owned());
+        if let Some((_, reason)) = untrained.iter().find(|(known, _)| known == name) {
+            let reason = format!("it is not trained ({reason})");
+            return Err(AutodiffError::NotByRows { name: name.clone(), reason });
         }
-        let mut inputs = BTreeSet::new();
-        for (node, slot) in self.readers(&table.name) {
-            let axis = node.int("axis", 0);
-            let by_row = axis == 0 || axis == -(table.shape.len() as i64);
-            if node.op_type != "Gather" || *slot != 0 || !by_row {
-                return Err(format!(
-                    "node `{}` ({}) reads it, which is no lookup of rows",
-                    node.label(),
-                    node.op_type
-                ));
-            }
-            inputs.insert(
-                self.origin(&node.input[1])
-                    .ok_or_else(|| format!("the ids of node `{}` are no input of integers", node.label()))?,
-            );
-        }
-        if inputs.is_empty() {
-            return Err("nothing looks its rows up".to_owned());
-        }
-        Ok(inputs)
-    }
-
-    /// The data input that ids come from.
-    fn origin(&self, mut ids: &'g str) -> Option<&'g str> {
-        loop {
-            if let Some(input) = self.ids.get(ids) {
-                return Some(input);
-            }
-            let maker = self.makers.get(ids).filter(|node| PASSING.contains(&node.op_type.as_str()))?;
-            ids = maker.input.first()?;
+        if !untrained.iter().any(|(known, _)| matches(name, known)) {
+            return Err(AutodiffError::NoSuchParameter { name: name.clone() });
         }
     }
-
-    /// Drops tables until all that are left agree with each other: what drops one may drop others.
-    fn settle(&self, found: &mut Vec<(&str, BTreeSet<&'g str>)>, whole: &mut Vec<(String, String)>) {
-        loop {
-            let tables: BTreeMap<&str, &BTreeSet<&str>> =
-                found.iter().map(|(table, inputs)| (*table, inputs)).collect();
-            let fault = |inputs: &BTreeSet<&'g str>| {
-                inputs.iter().find_map(|input| self.fault(input, inputs, &tables))
-            };
-            let dropped = found.iter().enumerate().find_map(|(at, (_, inputs))| Some((at, fault(inputs)?)));
-            let Some((at, why)) = dropped else { return };
-            whole.push((found.remove(at).0.to_owned(), why));
-        }
-    }
-
-    /// What else is done with the ids of an input than to look rows up in `tables` that have the same `inputs`.
-    fn fault(
-        &self,
-        input: &str,
-        inputs: &BTreeSet<&str>,
-        tables: &BTreeMap<&str, &BTreeSet<&str>>,
-    ) -> Option<String> {
-        let mut values = vec![input];
-        while let Some(value) = values.pop() {
-            if self.elsewhere.contains(value) {
-                return Some(format!("more than lookups reads its ids, input `{input}`"));
-            }
-            for (node, slot) in self.readers(value) {
-                match (node.op_type.as_str(), slot) {
-                    ("Gather", 1) => match tables.get(node.input[0].as_str()) {
-                        Some(others) if *others == inputs => {}
-                        Some(_) => {
-                            return Some(format!(
-                                "`{}` has the ids of input `{input}` as well, but not the same inputs in all",
-                                node.input[0]
-                            ));
-                        }
-                        None => {
-                            return Some(format!(
-                                "`{}`, which is not by rows, has the ids of input `{input}` as well",
-                                node.input[0]
-                            ));
-                        }
-                    },
-                    ("Shape" | "Size", _) => {}
-                    (op, 0) if PASSING.contains(&op) => values.push(&node.output[0]),
-                    (op, _) => {
-                        return Some(format!(
-                            "node `{}` ({op}) reads its ids, input `{input}`, as well",
-                            node.label()
-                        ));
-                    }
-                }
-            }
-        }
-        None
-    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use syncline_onnx::{GraphBuilder, TensorType};
+    use syncline_onnx::{ElementType, GraphBuilder, TensorType};
 
     use super::*;
 
@@ -275,7 +196,8 @@ mod tests {
             |name: &str| Param { name: name.to_owned(), shape: vec![ROWS, 2], initial: vec![0.0; 2 * ROWS] };
         let data = ["ids", "more", "x"].map(str::to_owned);
         let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
-        let chosen = RowTables::choose(&graph, &types, &["a", "b"].map(param), &data, &wanted)?;
+        let frozen = [("frozen".to_owned(), "frozen"), ("scale".to_owned(), "a single number")];
+        let chosen = RowTables::choose(&graph, &types, &["a", "b"].map(param), &frozen, &data, &wanted)?;
         chosen.open_rows(&mut types);
         Ok(chosen)
     }
@@ -326,8 +248,60 @@ mod tests {
         }
         let nothing = choose(&["c*"], |g| g.op("Gather", &["a", "ids"], &[]));
         assert_eq!(nothing.unwrap_err().code(), "E317");
-        let other = choose(&["*"], |g| g.op("MatMul", &["x", "a"], &[])).unwrap();
-        assert_eq!(other, RowTables::default(), "what is no table is not spoken of");
+    }
+
+    #[test]
+    fn who_means_no_table_that_is_trained_is_told() {
+        let frozen = |wanted| {
+            choose(&[wanted], |graph| {
+                let rows = graph.op("Gather", &["frozen", "ids"], &[]);
+                graph.op("MatMul", &[&rows, "a"], &[])
+            })
+        };
+        for (pattern, why) in [
+            ("*", "`frozen` is not trained (frozen), and it means no other table"),
+            ("fro*", "`frozen` is not trained (frozen), and it means no other table"),
+            ("a*", "nothing looks up rows of what it means"),
+            ("scal*", "nothing looks up rows of what it means"),
+        ] {
+            let chosen = frozen(pattern).unwrap();
+            assert_eq!(chosen.idle, [(pattern.to_owned(), why.to_owned())], "{pattern}");
+            assert!(chosen.tables.is_empty() && chosen.whole.is_empty(), "what is no table is not spoken of");
+        }
+        let by_name = frozen("frozen").unwrap_err();
+        assert_eq!(
+            by_name.to_string(),
+            "[E264] `frozen` cannot be trained by rows: it is not trained (frozen)"
+        );
+        assert_eq!(frozen("froz").unwrap_err().code(), "E317");
+        let told = choose(&["*", "b*"], |graph| graph.op("Gather", &["a", "ids"], &[])).unwrap();
+        assert_eq!(told.idle.iter().map(|(pattern, _)| pattern.as_str()).collect::<Vec<_>>(), ["b*"]);
+    }
+
+    #[test]
+    fn the_file_alone_tells_which_tables_could_train_by_rows() {
+        let mut graph = GraphBuilder::new("recommender");
+        let ids = graph.input("ids", ElementType::I64, &["batch".into()]);
+        let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+        let [users, tied, head] =
+            ["users.weight", "tied.weight", "head.weight"].map(|name| graph.weight(name, &[2, 2], &[0.5; 4]));
+        let rows = graph.op("Gather", &[&users, &ids], &[]);
+        let scores = graph.op("MatMul", &[&x, &head], &[]);
+        let sum = graph.op("Add", &[&rows, &scores], &[]);
+        graph.output(&sum);
+        let options = DeriveOptions::default();
+        let model = graph.finish();
+        assert_eq!(possible_row_tables(&model, &options).unwrap(), ["users.weight"]);
+        let frozen = DeriveOptions { freeze: vec![users], ..options };
+        assert!(possible_row_tables(&model, &frozen).unwrap().is_empty(), "{tied}");
+    }
+
+    #[test]
+    fn a_single_number_is_no_table() {
+        let number = Param { name: "n".into(), shape: vec![], initial: vec![1.0] };
+        let graph = GraphBuilder::new("number").finish().graph.unwrap();
+        let chosen = RowTables::choose(&graph, &Types::default(), &[number], &[], &[], &["*".to_owned()]);
+        assert!(chosen.unwrap().tables.is_empty());
     }
 
     #[test]
