@@ -45,12 +45,14 @@ impl ClientHandler {
         // On standby nobody knows what is wrong with a job, and whether anything is.
         let mut fields = match self.0.dispatcher()?.damaged(job) {
             // What its own record says may be anything: it is not even read.
-            Some(reason) => {
-                [("state", "damaged".to_owned()), ("code", "E030".to_owned()), ("reason", reason)]
-                    .map(|(k, v)| (k.to_owned(), v))
-                    .into()
+            Some(reason) => damaged_fields(reason),
+            None => {
+                match self.0.read_of_job(job, self.0.store.hash("read job", &JobKeys::new(job).job)).await {
+                    // What goes on here finds it with its next commit; what is over is left as it is.
+                    Err(EngineFault::Unreadable { cause, .. }) => damaged_fields(cause),
+                    fields => fields?,
+                }
             }
-            None => self.0.read_store(self.0.store.hash("read job", &JobKeys::new(job).job)).await?,
         };
         if fields.is_empty() {
             let name = job.clone();
@@ -71,7 +73,7 @@ impl ClientHandler {
 
     /// A job that trains, as of its last commit; a job of general tasks has nothing of `what`.
     async fn read(&self, id: &JobId, what: &str) -> Result<Job, EngineFault> {
-        let stored = self.0.read_store(self.0.store.read(id)).await?;
+        let stored = self.0.read_of_job(id, self.0.store.read(id)).await?;
         if stored.spec.is_empty() {
             return Err(EngineFault::UnknownJob { job: id.clone() });
         }
@@ -90,6 +92,13 @@ impl ClientHandler {
             (Ok(None), Ok(_)) => nothing_known(job, what),
         }
     }
+}
+
+/// What is shown of a job that cannot be read.
+fn damaged_fields(reason: String) -> JobFields {
+    [("state", "damaged".to_owned()), ("code", "E030".to_owned()), ("reason", reason)]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
 }
 
 /// Whether nothing can follow in a job of this state.
@@ -240,7 +249,9 @@ impl ClientService for ClientHandler {
         let workers: BTreeMap<String, String> = match damaged {
             true => BTreeMap::new(),
             false => {
-                self.0.read_store(self.0.store.hash("read workers", &JobKeys::new(&job).workers)).await?
+                self.0
+                    .read_of_job(&job, self.0.store.hash("read workers", &JobKeys::new(&job).workers))
+                    .await?
             }
         };
         // A job of general tasks has none, and may be asked for while thousands of workers serve it.
@@ -266,7 +277,7 @@ impl ClientService for ClientHandler {
             JobStream::Events => keys.events,
             JobStream::Metrics => keys.metrics,
         };
-        self.0.read_store(self.0.store.stream("read stream", &key, after)).await
+        self.0.read_of_job(&job, self.0.store.stream("read stream", &key, after)).await
     }
 
     async fn cancel(self, _: Context, job: JobId, reason: String, grace_ms: u64) -> Result<(), EngineFault> {

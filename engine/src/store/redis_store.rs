@@ -14,7 +14,7 @@ use syncline_scheduler::{
 use tokio::time::timeout;
 
 use super::{
-    batch::{CommitMode, commit_call},
+    batch::{CommitMode, commit_call, kinds},
     error::StoreError,
     keys::{self, JobKeys},
 };
@@ -216,12 +216,13 @@ impl RedisStore {
 
     /// Jobs in the order they were submitted, those whose keys have expired included.
     pub async fn jobs(&self) -> Result<Vec<JobId>, StoreError> {
-        let names: Vec<String> = Self::bounded("list jobs", || {
+        // Somebody may have put anything between them.
+        let names: Vec<Vec<u8>> = Self::bounded("list jobs", || {
             let mut c = self.connection.clone();
             async move { c.zrange(keys::JOBS, 0, -1).await }
         })
         .await?;
-        Ok(names.iter().filter_map(|n| n.parse().ok()).collect())
+        Ok(names.iter().filter_map(|name| str::from_utf8(name).ok()?.parse().ok()).collect())
     }
 
     /// Takes or renews the lead; `None` if another engine is active.
@@ -251,7 +252,7 @@ impl RedisStore {
         for key in names.all() {
             call.key(key);
         }
-        call.arg(epoch.0).arg(FENCE_EXPIRY_S);
+        call.arg(epoch.0).arg(FENCE_EXPIRY_S).arg(kinds());
         let answer: Vec<String> = Self::bounded("claim", || {
             let (call, mut connection) = (&call, self.connection.clone());
             async move { call.invoke_async(&mut connection).await }
@@ -271,13 +272,15 @@ impl RedisStore {
         }
     }
 
-    /// All fields of one of our bounded hashes.
+    /// All fields of one of our bounded hashes, for people: bytes that are no text are replaced.
     pub async fn hash(&self, op: &'static str, key: &str) -> Result<BTreeMap<String, String>, StoreError> {
-        Self::bounded(op, || {
+        let fields: Vec<(Vec<u8>, Vec<u8>)> = Self::bounded(op, || {
             let mut c = self.connection.clone();
             async move { c.hgetall(key).await }
         })
-        .await
+        .await?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(fields.into_iter().map(|(field, value)| (text(field), text(value))).collect())
     }
 
     /// Any command, for `doctor`.
