@@ -17,6 +17,9 @@ pub enum ClientError {
         #[source]
         source: CallError,
     },
+    /// The engine has a bug, at which the call failed.
+    #[error(transparent)]
+    Panicked(CallError),
     #[error(transparent)]
     Refused(#[from] EngineFault),
     #[error(transparent)]
@@ -95,6 +98,10 @@ impl ClientError {
             }
             Self::Unreachable { .. } => {
                 "is `syncline up` running, and do --engine and --token-file belong to it?".to_owned()
+            }
+            Self::Panicked(_) => {
+                "please report it, with what the log of the engine says at this moment; everything else goes on"
+                    .to_owned()
             }
             Self::Refused(fault) => fault.hint().to_owned(),
             Self::UnknownFields(_) => "use the same release everywhere".to_owned(),
