@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::{
     blob_gc::collect_blobs,
     context::ServiceContext,
+    damaged_jobs::Damage,
     worker_status::{WorkerStatus, count_processes, transports},
 };
 use crate::{
@@ -45,11 +46,11 @@ impl ClientHandler {
         // On standby nobody knows what is wrong with a job, and whether anything is.
         let mut fields = match self.0.dispatcher()?.damaged(job) {
             // What its own record says may be anything: it is not even read.
-            Some(reason) => damaged_fields(reason),
+            Some(damage) => damaged_fields(&damage),
             None => {
                 match self.0.read_of_job(job, self.0.store.hash("read job", &JobKeys::new(job).job)).await {
                     // What goes on here finds it with its next commit; what is over is left as it is.
-                    Err(EngineFault::Unreadable { cause, .. }) => damaged_fields(cause),
+                    Err(EngineFault::Unreadable { cause, .. }) => damaged_fields(&Damage::Records(cause)),
                     fields => fields?,
                 }
             }
@@ -88,17 +89,16 @@ impl ClientHandler {
         let damaged = self.0.dispatcher().map(|dispatcher| dispatcher.damaged(job));
         match (damaged, self.fields(job).await) {
             (Err(fault), _) | (_, Err(fault)) => fault,
-            (Ok(Some(cause)), _) => EngineFault::Unreadable { job: job.clone(), cause },
+            (Ok(Some(damage)), _) => EngineFault::Unreadable { job: job.clone(), cause: damage.to_string() },
             (Ok(None), Ok(_)) => nothing_known(job, what),
         }
     }
 }
 
 /// What is shown of a job that cannot be read.
-fn damaged_fields(reason: String) -> JobFields {
-    [("state", "damaged".to_owned()), ("code", "E030".to_owned()), ("reason", reason)]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into()
+fn damaged_fields(damage: &Damage) -> JobFields {
+    let fields = [("state", "damaged"), ("code", damage.code()), ("reason", &damage.to_string())];
+    fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
 /// Whether nothing can follow in a job of this state.

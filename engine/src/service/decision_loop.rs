@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    panic::resume_unwind,
     time::{Duration, Instant},
 };
 
 use futures::future::join_all;
 use syncline_scheduler::{
-    core::{Commit, Commits, Core, Effect, Input, Refused},
+    core::{Commit, Commits, Core, CorePanic, Effect, Input, Refused, catch_panic},
     ids::{EngineEpoch, JobId},
 };
 use tokio::sync::mpsc;
@@ -21,7 +22,7 @@ use super::{
     message::{Message, general_tasks},
 };
 use crate::{
-    rpc::EngineFault,
+    rpc::{EngineFault, describe},
     store::{CommitMode, Committed, RedisStore, StoreError, keys::ENDED_JOB_EXPIRY_S},
 };
 
@@ -107,12 +108,12 @@ impl DecisionLoop {
             tasks += general_tasks(&input);
             let answer = match self.handle_if_damaged(&input).await? {
                 Some(answer) => answer,
-                None => self.handle(input, &mut effects),
+                None => self.handle(input, &mut effects).await,
             };
             answers.extend(reply.map(|reply| (reply, answer)));
         }
         let now_us = self.clock.now_us();
-        let mut commits = self.core.take_commits(now_us);
+        let mut commits = self.with_core(|core| core.take_commits(now_us)).await;
         for (id, _) in commits.iter().filter(|(_, commit)| commit.spec.is_some()) {
             if let Some(job) = self.core.job(id) {
                 self.dispatcher.remember_spec(job.spec());
@@ -166,10 +167,27 @@ impl DecisionLoop {
     }
 
     /// Lets the core handle one input.
-    fn handle(&mut self, input: Input, effects: &mut Vec<Effect>) -> Result<(), EngineFault> {
-        let decided = self.core.handle(self.clock.now_us(), input).map_err(fault)?;
+    async fn handle(&mut self, input: Input, effects: &mut Vec<Effect>) -> Result<(), EngineFault> {
+        let now_us = self.clock.now_us();
+        let decided = self.with_core(|core| core.handle(now_us, input)).await.map_err(fault)?;
         effects.extend(decided);
         Ok(())
+    }
+
+    /// Lets the core do something. A panic of it ends this engine, and is counted at the job where it happened: one at which
+    /// engine after engine ends is set aside by the next.
+    async fn with_core<T>(&mut self, act: impl FnOnce(&mut Core) -> T) -> T {
+        match catch_panic(|| act(&mut self.core)) {
+            Ok(done) => done,
+            Err(CorePanic { job, payload }) => {
+                if let Some(job) = &job {
+                    let (now_ms, panic) = (self.clock.now_us() / 1000, describe(payload.as_ref()));
+                    let counted = self.store.note_crash(job, self.epoch, now_ms, &panic).await;
+                    error!(%job, panic, ?counted, "the engine has a bug that it meets with this job");
+                }
+                resume_unwind(payload)
+            }
+        }
     }
 
     /// Lists a job, before its first commit.
@@ -234,7 +252,8 @@ impl DecisionLoop {
         let now_us = self.clock.now_us();
         let lost = seq - 1 - known;
         warn!(%job, seq, known, lost, "redis has lost acknowledged commits; writing the whole job again");
-        let Some(whole) = self.core.full_commit(job, now_us) else { return Ok(()) };
+        let whole = self.with_core(|core| core.full_commit(job, now_us)).await;
+        let Some(whole) = whole else { return Ok(()) };
         self.list_job(job, now_us).await?;
         let (store, epoch, whole) = (&self.store, self.epoch, &whole);
         let write = || store.commit(job, epoch, seq, CommitMode::Whole, whole);

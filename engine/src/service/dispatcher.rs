@@ -20,6 +20,7 @@ use tokio::{
 
 use super::{
     clock::Clock,
+    damaged_jobs::Damage,
     job_ends::JobEnds,
     message::Message,
     sessions::{Sessions, lock},
@@ -52,7 +53,7 @@ pub(super) struct EffectDispatcher {
     /// Training settings of the jobs that are not over.
     specs: Arc<Mutex<BTreeMap<JobId, Arc<TrainSpec>>>>,
     /// Jobs whose records cannot be used, with what is wrong with them.
-    damaged: Arc<Mutex<BTreeMap<JobId, String>>>,
+    damaged: Arc<Mutex<BTreeMap<JobId, Damage>>>,
     /// Tasks that were started for each generation of a job.
     running: Arc<Mutex<HashMap<JobLife, Vec<AbortHandle>>>>,
     pub(super) clock: Clock,
@@ -83,12 +84,12 @@ impl EffectDispatcher {
     }
 
     /// Parks a job that cannot be used.
-    pub(super) fn mark_damaged(&self, job: &JobId, reason: String) {
-        lock(&self.damaged).insert(job.clone(), reason);
+    pub(super) fn mark_damaged(&self, job: &JobId, damage: Damage) {
+        lock(&self.damaged).insert(job.clone(), damage);
     }
 
     /// What is wrong with a job that is parked.
-    pub(super) fn damaged(&self, job: &JobId) -> Option<String> {
+    pub(super) fn damaged(&self, job: &JobId) -> Option<Damage> {
         lock(&self.damaged).get(job).cloned()
     }
 

@@ -2,7 +2,9 @@
 -- and has no keys yet, so that an engine that was deposed meanwhile cannot bring it in.
 -- KEYS  1 state  2 to 15 the other keys of the job   ARGV  1 epoch  2 seconds for which a fence without a job stays
 --       3 kinds: a letter for each key, h for a hash and s for a stream
--- Returns {'ok', seq}, {'none'}, {'fenced', epoch}, or {'damaged', what}.
+--       4 crashes in a row after which a job is set aside
+-- Returns {'ok', seq}, {'none'}, {'fenced', epoch}, {'damaged', what}, or {'crashing', times,
+-- the last panic}.
 local found = redis.call('TYPE', KEYS[1]).ok
 if found ~= 'hash' and found ~= 'none' then return {'damaged', 'its state key holds a ' .. found} end
 local stored = redis.call('HMGET', KEYS[1], 'epoch', 'seq')
@@ -27,4 +29,8 @@ for i = 2, #KEYS do
   if found ~= 'none' and found ~= wanted then return {'damaged', KEYS[i] .. ' holds a ' .. found} end
 end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
+local crashes = redis.call('HMGET', KEYS[1], 'crashes', 'crash')
+if (tonumber(crashes[1] or '') or 0) >= tonumber(ARGV[4]) then
+  return {'crashing', crashes[1], crashes[2] or ''}
+end
 return {'ok', stored[2]}

@@ -3,6 +3,7 @@
 //! One fenced commit per job and turn, leadership, loading, the registry of live processes, and what people see.
 
 mod batch;
+mod crashes;
 mod error;
 pub mod keys;
 mod redis_store;

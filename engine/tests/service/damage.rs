@@ -7,7 +7,7 @@ use syncline_engine::{
     store::{RedisStore, keys::JobKeys},
 };
 use syncline_scheduler::{
-    ids::JobId,
+    ids::{EngineEpoch, JobId},
     sim::{training, training_job},
     spec::JobSpec,
 };
@@ -174,4 +174,73 @@ async fn an_engine_that_finds_the_key_of_a_job_that_runs_taken_parks_that_job_al
         assert!(states.get(job.as_str()).is_none_or(|state| state == "canceled"), "{states:?}");
         end(&client, &sound).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_at_which_engine_after_engine_ends_is_set_aside_and_the_others_go_on() {
+    let mut rig = Rig::start(1).await;
+    let shard = rig.start_shard().await;
+    rig.announce(shard.clone()).await.unwrap();
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let job = begin(&rig.client().await, Kind::Training, "poison").await;
+    let sound = submit(&rig.client().await, graph("sound", vec![call(b"1")])).await;
+    // Nothing is wrong with these records until a worker joins: the number that is counted up then has no next one.
+    let state = JobKeys::new(&job).state;
+    let job_state: String = store.query("read", &["HGET", &state, "job_state"]).await.unwrap();
+    let spoiled = job_state.replace("\"clock_revision\":0", &format!("\"clock_revision\":{}", u64::MAX));
+    assert_ne!(spoiled, job_state);
+    let _: u64 = store.query("spoil", &["HSET", &state, "job_state", &spoiled]).await.unwrap();
+    for times in 1..=3 {
+        rig.crash().await;
+        rig.announce(shard.clone()).await.unwrap();
+        assert_eq!(states(&rig.client().await).await["poison"], "queued");
+        let worker = rig.worker().await;
+        tokio::spawn(async move { worker.register(within(TEST_TIMEOUT), super::rig::hello()).await });
+        let panic = rig.panicked().await;
+        assert!(panic.contains("overflow"), "{panic}");
+        let counted: u64 = store.query("read", &["HGET", &state, "crashes"]).await.unwrap();
+        assert_eq!(counted, times);
+    }
+    rig.crash().await;
+    rig.announce(shard).await.unwrap();
+    let client = rig.client().await;
+    let mut worker = ScriptedWorker::register(&rig, 1).await;
+    assert_eq!(worker.orders().await.len(), 1, "the other job goes on");
+    worker.finish(&sound, &[(0, b"1")]).await;
+    rig.worker().await.register(within(TEST_TIMEOUT), super::rig::hello()).await.unwrap().unwrap();
+    let parked = client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap().job;
+    assert_eq!((parked["state"].as_str(), parked["code"].as_str()), ("damaged", "E147"));
+    assert!(parked["reason"].contains("3 times") && parked["reason"].contains("overflow"), "{parked:?}");
+    client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
+    assert!(!states(&client).await.contains_key("poison"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crashes_count_in_a_row_only_and_at_a_job_of_the_engine_that_ends() {
+    let rig = Rig::start(1).await;
+    let job = submit(&rig.client().await, graph("sum", vec![call(b"1")])).await;
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let epoch: u64 = store.query("read", &["HGET", &JobKeys::new(&job).state, "epoch"]).await.unwrap();
+    let crash = async |job: &JobId, epoch, now_ms| {
+        store.note_crash(job, EngineEpoch(epoch), now_ms, "a bug").await.unwrap()
+    };
+    assert_eq!(crash(&job, epoch, 1_000_000).await, 1);
+    assert_eq!(crash(&job, epoch, 1_600_000).await, 2, "ten minutes later");
+    assert_eq!(crash(&job, epoch, 2_200_001).await, 1, "more than that later");
+    assert_eq!(crash(&job, epoch - 1, 2_200_002).await, 0, "another engine has the job");
+    assert_eq!(crash(&"unknown".parse().unwrap(), epoch, 1_000).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_of_another_job_are_not_taken_for_those_of_this_one() {
+    let mut rig = Rig::start(1).await;
+    let [first, second] = ["first", "second"].map(|name| graph(name, vec![call(b"1")]));
+    let (first, second) =
+        (submit(&rig.client().await, first).await, submit(&rig.client().await, second).await);
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let [from, to] = [&first, &second].map(|job| JobKeys::new(job).state);
+    let _: i64 = store.query("spoil", &["COPY", &from, &to, "REPLACE"]).await.unwrap();
+    rig.crash().await;
+    let states = states(&rig.client().await).await;
+    assert_eq!((states["first"].as_str(), states["second"].as_str()), ("running", "damaged"));
 }

@@ -7,6 +7,7 @@ use super::{
     effects::Effect,
     inputs::{TaskFault, WorkerInfo},
     job::Job,
+    panics::Handling,
     records::Phase,
     state_machine::Core,
     worker_protocol::TaskKey,
@@ -70,7 +71,8 @@ impl Core {
     /// Ends exclusions whose time is over; whether there were any.
     pub(super) fn end_exclusions(&mut self, now_us: u64) -> bool {
         let mut any = false;
-        for job in self.jobs.values_mut().filter(|j| !j.state.phase.is_over()) {
+        for (id, job) in self.jobs.iter_mut().filter(|(_, j)| !j.state.phase.is_over()) {
+            let _handling = Handling(id);
             any |= job.end_exclusions(now_us);
         }
         any

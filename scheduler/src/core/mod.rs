@@ -22,6 +22,7 @@ mod job;
 mod member;
 mod nodes;
 mod opening;
+mod panics;
 mod placement;
 mod progress;
 mod recent_rate;
@@ -53,6 +54,7 @@ pub use explanation::{
 pub use inputs::{Cancellation, GraphSubmission, Input, Refused, Submission, TaskFault, WorkerInfo};
 pub use job::Job;
 pub use member::{Member, Membership, Straggler, TimeTotals};
+pub use panics::{CorePanic, catch_panic};
 pub use progress::KeptCheckpoint;
 pub use records::{Counters, CurveSampling, Phase, Retry};
 pub use recovery::{StoredGraph, StoredJob, Unreadable};

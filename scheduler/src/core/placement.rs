@@ -7,6 +7,7 @@ use super::{
     inputs::WorkerInfo,
     job::Job,
     member::{Member, Membership, StepTimes, TimeTotals},
+    panics::Handling,
     records::Phase,
     state_machine::Core,
     tasks::TaskJob,
@@ -80,6 +81,7 @@ impl Core {
         let mut order: Vec<(u64, u32, JobId)> = open.map(place).collect();
         order.sort();
         for (_, _, id) in &order {
+            let _handling = Handling(id);
             if self.is_held_back(id) {
                 continue;
             }
@@ -112,9 +114,10 @@ impl Core {
             }
         }
         let there = self.describe_workers();
-        for (_, _, id) in order {
-            let waits = self.waits_for_workers(&id, &there);
-            if let Some(job) = self.jobs.get_mut(&id).filter(|j| j.state.phase != Phase::Running) {
+        for (_, _, id) in &order {
+            let _handling = Handling(id);
+            let waits = self.waits_for_workers(id, &there);
+            if let Some(job) = self.jobs.get_mut(id).filter(|j| j.state.phase != Phase::Running) {
                 job.wait_for(waits);
             }
         }
