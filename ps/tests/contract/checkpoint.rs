@@ -253,6 +253,7 @@ fn file_of(parts: &[Vec<u8>], number: u64) -> std::io::Result<Vec<u8>> {
         iterations: 2,
         iterations_torn: 0,
         samples_torn: 0,
+        steps_by_round: false,
         steps: Vec::new(),
     };
     let mut file = std::io::Cursor::new(Vec::new());

@@ -62,6 +62,7 @@ pub use shard_protocol::{
     BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile,
 };
 pub use state_machine::Core;
+pub use stragglers::SlowTold;
 pub use superstep::SuperstepState;
 pub use tasks::{InvalidGraph, MAX_TASKS, TaskJob, Trained};
 pub use worker_protocol::{

@@ -10,6 +10,7 @@ use super::{
     panics::Handling,
     records::Phase,
     state_machine::Core,
+    stragglers::SlowTold,
     tasks::TaskJob,
     training_slots::TrainingSlots,
 };
@@ -238,6 +239,7 @@ impl Job {
             curve: train.policy.fits_curves().then(CurveFit::default),
             step_times: StepTimes::default(),
             straggler: None,
+            slow_told: SlowTold::default(),
             spent: TimeTotals::default(),
         };
         self.members.insert(worker, member);

@@ -337,14 +337,16 @@ impl Core {
         effects
     }
 
-    /// Forgets a job that is over.
-    pub fn forget(&mut self, id: &JobId) {
+    /// Forgets a job that is over, whose keys expire. Its checkpoints go as well: without its record nobody can use them.
+    pub fn forget(&mut self, id: &JobId) -> Option<Effect> {
+        let mut checkpoints = None;
         if self.jobs.get(id).is_some_and(|j| j.state.phase.is_over()) {
-            self.jobs.remove(id);
+            checkpoints = self.jobs.remove(id).and_then(|job| job.remove_checkpoints());
         }
         if self.task_jobs.get(id).is_some_and(|job| job.phase().is_over()) {
             self.task_jobs.remove(id);
         }
+        checkpoints
     }
 
     /// Workers that take part in some job or wait for one.
