@@ -115,11 +115,11 @@ impl EffectDispatcher {
                     }
                 };
                 if is_last {
-                    if let Err(fault) = dispatcher.shards.call(shard, keep.clone()).await {
+                    if let Err(fault) = dispatcher.shards.call(shard, keep).await {
                         warn!(%shard, %fault, "checkpoints that nobody needs stay on the shard");
                     }
                 } else {
-                    let _ = dispatcher.shards.call_if_present(shard, keep.clone()).await;
+                    let _ = dispatcher.shards.call_if_present(shard, keep).await;
                 }
                 // Its copies of files go with the job as well, which it does not follow any more by then.
                 let _ = dispatcher.shards.call_standby(shard, keep).await;

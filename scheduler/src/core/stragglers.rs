@@ -99,8 +99,10 @@ mod tests {
 
     #[test]
     fn what_is_told_of_a_worker_table() {
+        /// A second, and whether it is slow then.
+        type Look = (u64, bool);
         #[rustfmt::skip]
-        let cases: &[(&str, &[(u64, bool)], &[u64])] = &[
+        let cases: &[(&str, &[Look], &[u64])] = &[
             ("one that was never slow",     &[(0, false), (5, false)],                      &[]),
             ("one that is slow",            &[(0, true), (5, true), (500, true)],           &[0]),
             ("and recovers",                &[(0, true), (1, false), (9, false)],           &[0, 1]),
