@@ -7,7 +7,7 @@ use syncline_scheduler::{
     core::{Core, Effect, Input, Job, Phase, StoredJob, TaskJob, Unreadable, catch_panic},
     ids::{EngineEpoch, Incarnation, JobId},
 };
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::{
     clock::Clock, damaged_jobs::Damage, decision_loop::DecisionLoop, dispatcher::EffectDispatcher,
@@ -96,7 +96,7 @@ impl DecisionLoop {
         let mut effects = Vec::new();
         let mut newest = Incarnation(0);
         let mut damaged = Vec::new();
-        for id in decision_loop.store.jobs().await? {
+        for id in decision_loop.listed_or_found().await? {
             let read = decision_loop.load_job(&id, &leads).await?;
             if !matches!(read, LoadedJob::Absent) {
                 decision_loop.listed.push(id.clone());
@@ -140,6 +140,21 @@ impl DecisionLoop {
         }
         effects.into_iter().for_each(|effect| decision_loop.dispatcher.dispatch(effect));
         Ok(decision_loop)
+    }
+
+    /// The jobs that are listed. Where something has removed the list or taken its key, those that have keys, listed anew.
+    async fn listed_or_found(&self) -> Result<Vec<JobId>, StoreError> {
+        match self.store.jobs().await {
+            Ok(listed) if !listed.is_empty() => return Ok(listed),
+            Err(passing) if passing.is_passing() => return Err(passing),
+            _ => {}
+        }
+        let found = self.store.find_jobs().await?;
+        if let Some(first) = found.first() {
+            warn!(jobs = found.len(), %first, "the list of jobs was gone; those that have keys are listed anew");
+        }
+        self.store.relist_jobs(&found, self.epoch, self.clock.now_us() / 1000).await?;
+        Ok(found)
     }
 
     async fn load_job<F: Future<Output = bool>>(

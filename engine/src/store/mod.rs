@@ -5,6 +5,7 @@
 mod batch;
 mod crashes;
 mod error;
+mod found_jobs;
 pub mod keys;
 mod redis_store;
 mod registry;

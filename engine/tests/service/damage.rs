@@ -244,3 +244,21 @@ async fn records_of_another_job_are_not_taken_for_those_of_this_one() {
     let states = states(&rig.client().await).await;
     assert_eq!((states["first"].as_str(), states["second"].as_str()), ("running", "damaged"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_finds_no_list_of_jobs_finds_the_jobs() {
+    let mut rig = Rig::start(1).await;
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let jobs = ["b", "a"].map(|name| graph(name, vec![call(b"1")]));
+    for job in jobs {
+        submit(&rig.client().await, job).await;
+    }
+    for script in ["redis.call('DEL', KEYS[1])", DAMAGES[0].1, "redis.call('ZADD', KEYS[1], 0, '\\255')"] {
+        let _: () = store.query("spoil", &["EVAL", script, "1", "syncline:jobs"]).await.unwrap();
+        rig.crash().await;
+        let states = states(&rig.client().await).await;
+        assert_eq!(states.into_keys().collect::<Vec<_>>(), ["a", "b"], "{script}");
+    }
+    let mut worker = ScriptedWorker::register(&rig, 2).await;
+    assert!(!worker.orders().await.is_empty(), "they go on");
+}
