@@ -325,6 +325,9 @@ fn what_is_needed_for_nothing_is_removed() {
     world.rest();
     let canceled = Cancellation { job: id(), reason: String::new(), grace_ms: 0 };
     assert_eq!(removed(&world.give(Input::Cancel(canceled))), 0, "somebody may want it still");
+    let mut forgetful = world.plane.core.clone();
+    let forgotten: Vec<Effect> = forgetful.forget(&id()).into_iter().collect();
+    assert_eq!((removed(&forgotten), forgetful.job(&id()).is_none()), (1, true), "its keys expire");
     assert_eq!(removed(&world.give(Input::Delete(id()))), 1);
 }
 

@@ -66,7 +66,7 @@ pub async fn connect<Req: Serialize, Resp: DeserializeOwned>(
 }
 
 /// A tarpc channel over a stream whose greeting is over, for the serving end. Drive it with [`answer_calls`]:
-/// `answer_calls(channel(stream).execute(service.serve()))`.
+/// `answer_calls(channel(stream).execute(Guarded(service.serve())))`.
 pub fn channel<Req, Resp>(stream: TcpStream) -> ServerChannel<Req, Resp>
 where
     Req: DeserializeOwned,

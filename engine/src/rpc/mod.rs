@@ -6,6 +6,7 @@ mod codec;
 mod connection;
 mod dialer;
 mod engine_link;
+mod guarded;
 pub mod hello;
 mod leader_hint;
 mod outage_logger;
@@ -24,6 +25,7 @@ pub use client::{
 pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect};
 pub use engine_link::EngineLink;
+pub use guarded::{Guarded, describe};
 pub use outage_logger::OutageLogger;
 pub use reconnecting::{CallError, Reconnecting, within};
 pub use refusals::Refusals;

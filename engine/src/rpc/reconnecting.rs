@@ -10,9 +10,10 @@ use std::{
     time::Duration,
 };
 
+use tarpc::client::RpcError;
 use tokio::sync::Mutex;
 
-use super::hello::HelloError;
+use super::{guarded::PANICKED, hello::HelloError};
 
 type Dial<C> = dyn Fn(usize) -> Pin<Box<dyn Future<Output = Result<C, HelloError>> + Send>> + Send + Sync;
 
@@ -53,7 +54,10 @@ pub enum CallError {
     #[error(transparent)]
     Hello(#[from] HelloError),
     #[error("[E126] the connection was lost during a call")]
-    Lost(#[source] tarpc::client::RpcError),
+    Lost(#[source] RpcError),
+    /// Everything else goes on there, and the same call would fail again.
+    #[error("[E128] the peer has a bug, at which this call failed: {panic}")]
+    Panicked { panic: String },
 }
 
 impl<C: Clone> Reconnecting<C> {
@@ -87,7 +91,7 @@ impl<C: Clone> Reconnecting<C> {
     /// opens another.
     pub async fn call<T, F>(&self, call: impl FnOnce(C) -> F) -> Result<T, CallError>
     where
-        F: Future<Output = Result<T, tarpc::client::RpcError>>,
+        F: Future<Output = Result<T, RpcError>>,
     {
         self.call_numbered(call).await.1
     }
@@ -95,7 +99,7 @@ impl<C: Clone> Reconnecting<C> {
     /// The same, with the number of the connection on which the call was made.
     pub(super) async fn call_numbered<T, F>(&self, call: impl FnOnce(C) -> F) -> (usize, Result<T, CallError>)
     where
-        F: Future<Output = Result<T, tarpc::client::RpcError>>,
+        F: Future<Output = Result<T, RpcError>>,
     {
         let (number, client) = match self.connected().await {
             (number, Ok(client)) => (number, client),
@@ -106,8 +110,11 @@ impl<C: Clone> Reconnecting<C> {
                 self.unanswered.store(0, Ordering::Relaxed);
                 Ok(value)
             }
+            Err(RpcError::Server(error)) if error.kind == PANICKED => {
+                Err(CallError::Panicked { panic: error.detail })
+            }
             Err(error) => {
-                let late = matches!(error, tarpc::client::RpcError::DeadlineExceeded);
+                let late = matches!(error, RpcError::DeadlineExceeded);
                 if !late || self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= self.max_unanswered {
                     self.discard(number).await;
                 }
@@ -159,7 +166,7 @@ pub fn within(limit: Duration) -> tarpc::context::Context {
 mod tests {
     use super::*;
 
-    async fn same(number: usize) -> Result<usize, tarpc::client::RpcError> {
+    async fn same(number: usize) -> Result<usize, RpcError> {
         Ok(number)
     }
 
@@ -171,6 +178,16 @@ mod tests {
         assert_eq!(link.call(same).await.unwrap(), 1);
         link.discard(0).await;
         assert_eq!(link.call(same).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_call_at_which_the_peer_panicked_is_no_lost_connection() {
+        let link = Reconnecting::numbered(|number| async move { Ok(number) });
+        let panicked = tarpc::ServerError::new(PANICKED, "a task without its node".into());
+        let failed = link.call(|_| async { Err::<usize, _>(RpcError::Server(panicked)) }).await.unwrap_err();
+        assert!(!failed.is_passing());
+        assert!(failed.to_string().contains("a task without its node"), "{failed}");
+        assert_eq!(link.call(same).await.unwrap(), 0);
     }
 
     #[tokio::test]

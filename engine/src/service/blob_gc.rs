@@ -77,7 +77,12 @@ async fn collect_on_standby(
 async fn referenced_blobs(store: &RedisStore) -> Result<BTreeSet<String>, EngineFault> {
     let mut named = BTreeSet::new();
     for id in store.jobs().await.map_err(store_fault)? {
-        let stored = store.read(&id).await.map_err(store_fault)?;
+        let stored = match store.read(&id).await {
+            Err(error) if !error.is_passing() => {
+                return Err(EngineFault::Unreadable { job: id, cause: error.to_string() });
+            }
+            read => read.map_err(store_fault)?,
+        };
         if stored.spec.is_empty() {
             // Listed without keys: it has expired, or is about to be written and its blobs are young.
             continue;

@@ -8,6 +8,7 @@ use syncline_scheduler::{
 };
 
 use tokio::time::{sleep, timeout};
+use tracing::warn;
 
 use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher, LONG_CALL_TIMEOUT};
 use crate::rpc::{EngineFault, ShardClient, ShardFault, within};
@@ -92,7 +93,8 @@ impl EffectDispatcher {
         });
     }
 
-    /// Lets every shard remove what nobody needs any more. One that is away does so with the next order.
+    /// Lets every shard remove what nobody needs any more. One that is away does so with the next order; where there will be no
+    /// further one, as soon as it is there, as long as this engine leads.
     pub(super) fn keep_checkpoints(
         &self,
         job: &JobId,
@@ -100,15 +102,25 @@ impl EffectDispatcher {
         numbers: Vec<u64>,
         through: u64,
     ) {
+        let is_last = through == u64::MAX;
         for shard in self.shards.indices() {
             let (dispatcher, job, numbers) = (self.clone(), job.clone(), numbers.clone());
             // It may be the last that is done for a job.
             tokio::spawn(async move {
-                let keep = |c: ShardClient| async move {
-                    let context = within(CALL_TIMEOUT);
-                    c.keep_checkpoints(context, dispatcher.epoch, job, generation, numbers, through).await
+                let keep = |c: ShardClient| {
+                    let (job, numbers) = (job.clone(), numbers.clone());
+                    async move {
+                        let context = within(CALL_TIMEOUT);
+                        c.keep_checkpoints(context, dispatcher.epoch, job, generation, numbers, through).await
+                    }
                 };
-                let _ = dispatcher.shards.call_if_present(shard, keep.clone()).await;
+                if is_last {
+                    if let Err(fault) = dispatcher.shards.call(shard, keep).await {
+                        warn!(%shard, %fault, "checkpoints that nobody needs stay on the shard");
+                    }
+                } else {
+                    let _ = dispatcher.shards.call_if_present(shard, keep).await;
+                }
                 // Its copies of files go with the job as well, which it does not follow any more by then.
                 let _ = dispatcher.shards.call_standby(shard, keep).await;
             });
@@ -138,7 +150,10 @@ mod tests {
     use syncline_scheduler::ids::ShardIndex;
 
     use super::*;
-    use crate::{rpc::ShardResponse, service::fake_shard::dispatcher_with};
+    use crate::{
+        rpc::{ShardRequest, ShardResponse},
+        service::fake_shard::{EPOCH, dispatcher, dispatcher_with, start},
+    };
 
     const LIFE: Generation = Generation(1);
 
@@ -163,6 +178,23 @@ mod tests {
         dispatcher.pin_checkpoint(&job(), LIFE, 3);
         let lost = inbox.input().await;
         assert!(matches!(&lost, Input::ShardFailed { code, .. } if code == "E220"), "{lost:?}");
+    }
+
+    #[tokio::test]
+    async fn a_shard_that_was_away_removes_the_checkpoints_of_a_job_that_is_gone_when_it_comes() {
+        let (ordered, mut orders) = tokio::sync::mpsc::unbounded_channel();
+        let (dispatcher, _inbox) = dispatcher();
+        dispatcher.keep_checkpoints(&job(), LIFE, Vec::new(), u64::MAX);
+        let answer = move |request| {
+            let ShardRequest::KeepCheckpoints { job, numbers, through, .. } = request else {
+                panic!("another order: {request:?}")
+            };
+            ordered.send((job, numbers, through)).unwrap();
+            ShardResponse::KeepCheckpoints(Ok(()))
+        };
+        // Two connections are lost before it hears anything.
+        dispatcher.shards.announce(start(2, answer).await, EPOCH).await;
+        assert_eq!(orders.recv().await, Some((job(), Vec::new(), u64::MAX)));
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::{
     blob_gc::collect_blobs,
     context::ServiceContext,
+    damaged_jobs::Damage,
     worker_status::{WorkerStatus, count_processes, transports},
 };
 use crate::{
@@ -45,12 +46,14 @@ impl ClientHandler {
         // On standby nobody knows what is wrong with a job, and whether anything is.
         let mut fields = match self.0.dispatcher()?.damaged(job) {
             // What its own record says may be anything: it is not even read.
-            Some(reason) => {
-                [("state", "damaged".to_owned()), ("code", "E030".to_owned()), ("reason", reason)]
-                    .map(|(k, v)| (k.to_owned(), v))
-                    .into()
+            Some(damage) => damaged_fields(&damage),
+            None => {
+                match self.0.read_of_job(job, self.0.store.hash("read job", &JobKeys::new(job).job)).await {
+                    // What goes on here finds it with its next commit; what is over is left as it is.
+                    Err(EngineFault::Unreadable { cause, .. }) => damaged_fields(&Damage::Records(cause)),
+                    fields => fields?,
+                }
             }
-            None => self.0.read_store(self.0.store.hash("read job", &JobKeys::new(job).job)).await?,
         };
         if fields.is_empty() {
             let name = job.clone();
@@ -71,7 +74,7 @@ impl ClientHandler {
 
     /// A job that trains, as of its last commit; a job of general tasks has nothing of `what`.
     async fn read(&self, id: &JobId, what: &str) -> Result<Job, EngineFault> {
-        let stored = self.0.read_store(self.0.store.read(id)).await?;
+        let stored = self.0.read_of_job(id, self.0.store.read(id)).await?;
         if stored.spec.is_empty() {
             return Err(EngineFault::UnknownJob { job: id.clone() });
         }
@@ -86,10 +89,16 @@ impl ClientHandler {
         let damaged = self.0.dispatcher().map(|dispatcher| dispatcher.damaged(job));
         match (damaged, self.fields(job).await) {
             (Err(fault), _) | (_, Err(fault)) => fault,
-            (Ok(Some(cause)), _) => EngineFault::Unreadable { job: job.clone(), cause },
+            (Ok(Some(damage)), _) => EngineFault::Unreadable { job: job.clone(), cause: damage.to_string() },
             (Ok(None), Ok(_)) => nothing_known(job, what),
         }
     }
+}
+
+/// What is shown of a job that cannot be read.
+fn damaged_fields(damage: &Damage) -> JobFields {
+    let fields = [("state", "damaged"), ("code", damage.code()), ("reason", &damage.to_string())];
+    fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
 /// Whether nothing can follow in a job of this state.
@@ -240,7 +249,9 @@ impl ClientService for ClientHandler {
         let workers: BTreeMap<String, String> = match damaged {
             true => BTreeMap::new(),
             false => {
-                self.0.read_store(self.0.store.hash("read workers", &JobKeys::new(&job).workers)).await?
+                self.0
+                    .read_of_job(&job, self.0.store.hash("read workers", &JobKeys::new(&job).workers))
+                    .await?
             }
         };
         // A job of general tasks has none, and may be asked for while thousands of workers serve it.
@@ -266,7 +277,7 @@ impl ClientService for ClientHandler {
             JobStream::Events => keys.events,
             JobStream::Metrics => keys.metrics,
         };
-        self.0.read_store(self.0.store.stream("read stream", &key, after)).await
+        self.0.read_of_job(&job, self.0.store.stream("read stream", &key, after)).await
     }
 
     async fn cancel(self, _: Context, job: JobId, reason: String, grace_ms: u64) -> Result<(), EngineFault> {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use syncline_scheduler::{
     core::{Core, Input},
-    ids::EngineEpoch,
+    ids::{EngineEpoch, JobId},
 };
 use tokio::sync::watch;
 
@@ -76,6 +76,22 @@ impl ServiceContext {
             Ok(value) => value.map_err(store_fault),
             Err(_) => Err(EngineFault::Store { cause }),
         }
+    }
+
+    /// Reads something of one job. What Redis has and cannot give is the fault of that job alone.
+    pub(super) async fn read_of_job<T>(
+        &self,
+        job: &JobId,
+        read: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, EngineFault> {
+        let read = async {
+            match read.await {
+                Err(error) if !error.is_passing() => Ok(Err(error.to_string())),
+                read => read.map(Ok),
+            }
+        };
+        let unreadable = |cause| EngineFault::Unreadable { job: job.clone(), cause };
+        self.read_store(read).await?.map_err(unreadable)
     }
 
     /// What stands in the way of every job right now, in words.

@@ -1,6 +1,6 @@
 //! What becomes of a job whose records cannot be used: it is canceled, deleted, or replaced.
 
-use syncline_scheduler::core::{Cancellation, Commit, Input};
+use syncline_scheduler::core::{Cancellation, Commit, Input, Unreadable};
 
 use super::{
     decision_loop::{DecisionLoop, LoopEnd},
@@ -8,6 +8,33 @@ use super::{
     message::submitted,
 };
 use crate::{rpc::EngineFault, store::CommitMode};
+
+/// Why a job is set aside.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum Damage {
+    #[error("{0}")]
+    Records(String),
+    #[error(
+        "[E147] the engine ended {times} times in a row at a bug that it meets with this job, the last time with: {panic}"
+    )]
+    Crashes { times: u64, panic: String },
+}
+
+impl Damage {
+    /// Stable code, see docs/errors.md.
+    pub(super) fn code(&self) -> &'static str {
+        match self {
+            Self::Records(_) => "E030",
+            Self::Crashes { .. } => "E147",
+        }
+    }
+}
+
+impl From<Unreadable> for Damage {
+    fn from(unreadable: Unreadable) -> Self {
+        Self::Records(unreadable.to_string())
+    }
+}
 
 impl DecisionLoop {
     /// Handles an input about a job that is marked as damaged; `None` if it is not about one. A submission with `replace`
@@ -17,8 +44,9 @@ impl DecisionLoop {
         input: &Input,
     ) -> Result<Option<Result<(), EngineFault>>, LoopEnd> {
         if let Input::Pause { job, .. } = input
-            && let Some(cause) = self.dispatcher.damaged(job)
+            && let Some(damage) = self.dispatcher.damaged(job)
         {
+            let cause = damage.to_string();
             return Ok(Some(Err(EngineFault::Unreadable { job: job.clone(), cause })));
         }
         let submitted = submitted(input);
@@ -28,7 +56,7 @@ impl DecisionLoop {
             }
             _ => return Ok(None),
         };
-        let Some(reason) = self.dispatcher.damaged(id) else { return Ok(None) };
+        let Some(damage) = self.dispatcher.damaged(id) else { return Ok(None) };
         if submitted.is_some_and(|(_, replace)| !replace) {
             return Ok(Some(Err(EngineFault::DuplicateJob { job: id.clone() })));
         }
@@ -36,7 +64,7 @@ impl DecisionLoop {
         self.retry_write("erase job", id, || store.erase(id)).await?;
         if let Input::Cancel(_) = input {
             let summary =
-                vec![("state", "canceled".to_owned()), ("reason", format!("it was damaged: {reason}"))];
+                vec![("state", "canceled".to_owned()), ("reason", format!("it was damaged: {damage}"))];
             let last = &Commit { summary, over: true, ..Commit::default() };
             self.retry_write("commit", id, || store.commit(id, epoch, 1, CommitMode::New, last)).await?;
             // The next job of this name goes on counting from there.

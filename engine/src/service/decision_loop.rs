@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    panic::resume_unwind,
     time::{Duration, Instant},
 };
 
 use futures::future::join_all;
 use syncline_scheduler::{
-    core::{Commit, Commits, Core, Effect, Input, Refused},
+    core::{Commit, Commits, Core, CorePanic, Effect, Input, Refused, catch_panic},
     ids::{EngineEpoch, JobId},
 };
 use tokio::sync::mpsc;
@@ -21,7 +22,7 @@ use super::{
     message::{Message, general_tasks},
 };
 use crate::{
-    rpc::EngineFault,
+    rpc::{EngineFault, describe},
     store::{CommitMode, Committed, RedisStore, StoreError, keys::ENDED_JOB_EXPIRY_S},
 };
 
@@ -107,12 +108,12 @@ impl DecisionLoop {
             tasks += general_tasks(&input);
             let answer = match self.handle_if_damaged(&input).await? {
                 Some(answer) => answer,
-                None => self.handle(input, &mut effects),
+                None => self.handle(input, &mut effects).await,
             };
             answers.extend(reply.map(|reply| (reply, answer)));
         }
         let now_us = self.clock.now_us();
-        let mut commits = self.core.take_commits(now_us);
+        let mut commits = self.with_core(|core| core.take_commits(now_us)).await;
         for (id, _) in commits.iter().filter(|(_, commit)| commit.spec.is_some()) {
             if let Some(job) = self.core.job(id) {
                 self.dispatcher.remember_spec(job.spec());
@@ -166,10 +167,27 @@ impl DecisionLoop {
     }
 
     /// Lets the core handle one input.
-    fn handle(&mut self, input: Input, effects: &mut Vec<Effect>) -> Result<(), EngineFault> {
-        let decided = self.core.handle(self.clock.now_us(), input).map_err(fault)?;
+    async fn handle(&mut self, input: Input, effects: &mut Vec<Effect>) -> Result<(), EngineFault> {
+        let now_us = self.clock.now_us();
+        let decided = self.with_core(|core| core.handle(now_us, input)).await.map_err(fault)?;
         effects.extend(decided);
         Ok(())
+    }
+
+    /// Lets the core do something. A panic of it ends this engine, and is counted at the job where it happened: one at which
+    /// engine after engine ends is set aside by the next.
+    async fn with_core<T>(&mut self, act: impl FnOnce(&mut Core) -> T) -> T {
+        match catch_panic(|| act(&mut self.core)) {
+            Ok(done) => done,
+            Err(CorePanic { job, payload }) => {
+                if let Some(job) = &job {
+                    let (now_ms, panic) = (self.clock.now_us() / 1000, describe(payload.as_ref()));
+                    let counted = self.store.note_crash(job, self.epoch, now_ms, &panic).await;
+                    error!(%job, panic, ?counted, "the engine has a bug that it meets with this job");
+                }
+                resume_unwind(payload)
+            }
+        }
     }
 
     /// Lists a job, before its first commit.
@@ -219,9 +237,9 @@ impl DecisionLoop {
             async move { this.retry_write("commit", job, write).await.map(|done| (job, seq, done)) }
         });
         let done: Vec<_> = join_all(each).await.into_iter().collect::<Result<_, LoopEnd>>()?;
-        for (job, seq, committed) in done {
+        for ((job, seq, committed), (_, commit)) in done.into_iter().zip(commits) {
             if let Committed::StoreBehind { seq: known } = committed {
-                self.rewrite_job(job, seq, known).await?;
+                self.rewrite_job(job, seq, known, commit).await?;
             }
             if let Some(written) = self.written.get_mut(job) {
                 written.seq = seq;
@@ -230,11 +248,20 @@ impl DecisionLoop {
         Ok(())
     }
 
-    async fn rewrite_job(&mut self, job: &JobId, seq: u64, known: u64) -> Result<(), LoopEnd> {
+    /// Writes all of a job in the place of a commit that follows on something that Redis has lost.
+    async fn rewrite_job(
+        &mut self,
+        job: &JobId,
+        seq: u64,
+        known: u64,
+        refused: &Commit,
+    ) -> Result<(), LoopEnd> {
         let now_us = self.clock.now_us();
         let lost = seq - 1 - known;
         warn!(%job, seq, known, lost, "redis has lost acknowledged commits; writing the whole job again");
-        let Some(whole) = self.core.full_commit(job, now_us) else { return Ok(()) };
+        let whole = self.with_core(|core| core.full_commit(job, now_us)).await;
+        let Some(mut whole) = whole else { return Ok(()) };
+        append_streams(&mut whole, refused, lost, now_us);
         self.list_job(job, now_us).await?;
         let (store, epoch, whole) = (&self.store, self.epoch, &whole);
         let write = || store.commit(job, epoch, seq, CommitMode::Whole, whole);
@@ -246,9 +273,13 @@ impl DecisionLoop {
         let expired: Vec<JobId> =
             self.forget_at.iter().filter(|(_, at)| **at <= now).map(|(j, _)| j.clone()).collect();
         for job in expired {
-            self.core.forget(&job);
-            self.dispatcher.forget_spec(&job);
             self.forget_at.remove(&job);
+            if self.core.is_live(&job) {
+                continue;
+            }
+            let checkpoints = self.core.forget(&job);
+            checkpoints.into_iter().for_each(|effect| self.dispatcher.dispatch(effect));
+            self.dispatcher.forget_spec(&job);
             self.written.remove(&job);
             self.listed.retain(|listed| *listed != job);
         }
@@ -297,6 +328,25 @@ impl DecisionLoop {
     }
 }
 
+/// Adds to all of a job what only grows: what the refused commit held of that, and behind it that older entries may be missing.
+fn append_streams(whole: &mut Commit, refused: &Commit, lost: u64, now_us: u64) {
+    let reason = format!(
+        "Redis had lost {lost} {} of this job: what happened then may be missing here",
+        if lost == 1 { "commit" } else { "commits" },
+    );
+    let said = [("what", "written_again".to_owned()), ("at_ms", (now_us / 1000).to_string())];
+    let said = said.into_iter().chain([("reason", reason)]).collect();
+    whole.events.splice(0..0, refused.events.iter().cloned().chain([said]));
+    for (all, of_refused) in [
+        (&mut whole.metrics, &refused.metrics),
+        (&mut whole.barriers, &refused.barriers),
+        (&mut whole.results, &refused.results),
+    ] {
+        all.splice(0..0, of_refused.iter().cloned());
+    }
+    whole.halve_metrics |= refused.halve_metrics;
+}
+
 fn fault(refused: Refused) -> EngineFault {
     match refused {
         Refused::Invalid(invalid) => EngineFault::InvalidJob(invalid.to_string()),
@@ -305,5 +355,89 @@ fn fault(refused: Refused) -> EngineFault {
         Refused::Over { job, state } => EngineFault::Over { job, state: state.to_owned() },
         Refused::NotOver { job, state } => EngineFault::NotOver { job, state: state.to_owned() },
         _ => EngineFault::InvalidJob(refused.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_kit::{RedisOptions, RedisServer};
+    use syncline_scheduler::{
+        core::{Cancellation, Submission},
+        sim::{training, training_job},
+        spec::JobSpec,
+    };
+
+    use super::*;
+    use crate::service::fake_shard::{EPOCH, dispatcher};
+
+    fn submission(name: &str) -> Input {
+        let spec = training_job(training("bsp".parse().unwrap(), 64, 32));
+        let spec = Box::new(JobSpec { id: name.parse().unwrap(), ..spec });
+        Input::Submit(Submission { spec, nonce: 1, replace: false })
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_time_is_over_is_forgotten_and_no_other_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+        let redis = RedisServer::start(&program.path, RedisOptions::new(dir.path())).unwrap();
+        let store = RedisStore::connect(&redis.url()).await.unwrap();
+        let (dispatcher, _inbox) = dispatcher();
+        let clock = dispatcher.clock;
+        let mut decisions = DecisionLoop {
+            core: Core::new(1),
+            store,
+            epoch: EPOCH,
+            dispatcher,
+            clock,
+            written: BTreeMap::new(),
+            listed: Vec::new(),
+            listed_at: Instant::now(),
+            forget_at: BTreeMap::new(),
+        };
+        let [past, recent, live] = ["past", "recent", "live"].map(|name| name.parse::<JobId>().unwrap());
+        let mut inputs: VecDeque<Message> =
+            ["past", "recent", "live"].map(|name| Message::Input(submission(name))).into();
+        for job in [&past, &recent] {
+            let canceled = Cancellation { job: job.clone(), reason: String::new(), grace_ms: 0 };
+            inputs.push_back(Message::Input(Input::Cancel(canceled)));
+        }
+        decisions.turn(&mut inputs).await.unwrap();
+        assert_eq!(decisions.forget_at.keys().collect::<Vec<_>>(), [&past, &recent]);
+        // As if seven days were over for one of them, and for one that began anew under its name meanwhile.
+        let now = Instant::now();
+        decisions.forget_at.insert(past.clone(), now);
+        decisions.forget_at.insert(live.clone(), now);
+        decisions.forget_expired();
+        let known = |job: &JobId| {
+            (
+                decisions.core.job(job).is_some(),
+                decisions.written.contains_key(job),
+                decisions.listed.contains(job),
+            )
+        };
+        assert_eq!(known(&past), (false, false, false));
+        assert_eq!(known(&recent), (true, true, true));
+        assert_eq!(known(&live), (true, true, true), "one that is not over stays, whatever the time");
+        assert!(decisions.dispatcher.train_spec(&past).is_none());
+        assert!(decisions.dispatcher.train_spec(&live).is_some());
+        assert_eq!(decisions.forget_at.keys().collect::<Vec<_>>(), [&recent]);
+    }
+
+    #[test]
+    fn what_a_refused_commit_tells_is_in_the_one_that_takes_its_place_with_what_was_lost() {
+        let entry = |name: &'static str| vec![("what", name.to_owned())];
+        let refused = Commit {
+            events: vec![entry("worker_joined")],
+            metrics: vec![entry("point")],
+            halve_metrics: true,
+            ..Commit::default()
+        };
+        let mut whole = Commit { events: vec![entry("later")], ..Commit::default() };
+        append_streams(&mut whole, &refused, 3, 5_000);
+        let told: Vec<&str> = whole.events.iter().map(|event| event[0].1.as_str()).collect();
+        assert_eq!(told, ["worker_joined", "written_again", "later"]);
+        assert!(whole.events[1][2].1.starts_with("Redis had lost 3 commits"), "{:?}", whole.events[1]);
+        assert_eq!((whole.metrics.len(), whole.halve_metrics), (1, true));
     }
 }

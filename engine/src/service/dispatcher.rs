@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -19,6 +20,7 @@ use tokio::{
 
 use super::{
     clock::Clock,
+    damaged_jobs::Damage,
     job_ends::JobEnds,
     message::Message,
     sessions::{Sessions, lock},
@@ -51,7 +53,7 @@ pub(super) struct EffectDispatcher {
     /// Training settings of the jobs that are not over.
     specs: Arc<Mutex<BTreeMap<JobId, Arc<TrainSpec>>>>,
     /// Jobs whose records cannot be used, with what is wrong with them.
-    damaged: Arc<Mutex<BTreeMap<JobId, String>>>,
+    damaged: Arc<Mutex<BTreeMap<JobId, Damage>>>,
     /// Tasks that were started for each generation of a job.
     running: Arc<Mutex<HashMap<JobLife, Vec<AbortHandle>>>>,
     pub(super) clock: Clock,
@@ -82,12 +84,12 @@ impl EffectDispatcher {
     }
 
     /// Parks a job that cannot be used.
-    pub(super) fn mark_damaged(&self, job: &JobId, reason: String) {
-        lock(&self.damaged).insert(job.clone(), reason);
+    pub(super) fn mark_damaged(&self, job: &JobId, damage: Damage) {
+        lock(&self.damaged).insert(job.clone(), damage);
     }
 
     /// What is wrong with a job that is parked.
-    pub(super) fn damaged(&self, job: &JobId) -> Option<String> {
+    pub(super) fn damaged(&self, job: &JobId) -> Option<Damage> {
         lock(&self.damaged).get(job).cloned()
     }
 
@@ -140,15 +142,16 @@ impl EffectDispatcher {
         Ok(outcome)
     }
 
-    /// Asks the core something, between two turns of the decision loop.
+    /// Asks the core something, between two turns of the decision loop. A panic is that of whoever asks: the core was only
+    /// looked at.
     pub(super) async fn query<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Core) -> T + Send + 'static,
     ) -> Result<T, EngineFault> {
         let (reply, found) = oneshot::channel();
-        let query = Box::new(|core: &Core| drop(reply.send(look(core))));
+        let query = Box::new(|core: &Core| drop(reply.send(catch_unwind(AssertUnwindSafe(|| look(core))))));
         self.queue.send(Message::Query(query)).map_err(|_| loop_ended())?;
-        found.await.map_err(|_| loop_ended())
+        Ok(found.await.map_err(|_| loop_ended())?.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 
     /// Refuses at once what cannot be committed now, with the reason.
@@ -323,6 +326,15 @@ mod tests {
             drop(inbox.next().await);
         });
         assert_eq!(answer, Err(EngineFault::NotActive { why: InactiveReason::Changing }));
+    }
+
+    #[tokio::test]
+    async fn a_panic_at_a_look_at_the_core_is_that_of_whoever_looks() {
+        let (dispatcher, mut inbox) = dispatcher();
+        let asking = tokio::spawn(async move { dispatcher.query::<()>(|_| panic!("not there")).await });
+        let Message::Query(query) = inbox.next().await else { panic!("another message") };
+        query(&Core::new(1));
+        assert!(asking.await.unwrap_err().is_panic());
     }
 
     #[test]

@@ -1,20 +1,17 @@
 //! Taking over: every job is read from Redis, and what may not have been carried out is asked again. A job that cannot be
 //! read is parked; the others go on.
 
-use std::{
-    collections::BTreeMap,
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Instant,
-};
+use std::{collections::BTreeMap, time::Instant};
 
 use syncline_scheduler::{
-    core::{Core, Effect, Input, Job, Phase, StoredJob, TaskJob, Unreadable},
+    core::{Core, Effect, Input, Job, Phase, StoredJob, TaskJob, Unreadable, catch_panic},
     ids::{EngineEpoch, Incarnation, JobId},
 };
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::{
-    clock::Clock, decision_loop::DecisionLoop, dispatcher::EffectDispatcher, last_commit::LastCommit,
+    clock::Clock, damaged_jobs::Damage, decision_loop::DecisionLoop, dispatcher::EffectDispatcher,
+    last_commit::LastCommit,
 };
 use crate::store::{Claimed, RedisStore, StoreError};
 
@@ -22,7 +19,7 @@ use crate::store::{Claimed, RedisStore, StoreError};
 enum LoadedJob {
     Ready(AnyJob, u64),
     Absent,
-    Damaged(String),
+    Damaged(Damage),
 }
 
 /// A job of either kind.
@@ -37,6 +34,13 @@ impl AnyJob {
         match stored.holds_tasks() {
             true => TaskJob::load(stored).map(|job| Self::Tasks(job.into())),
             false => Job::load(stored).map(|job| Self::Training(job.into())),
+        }
+    }
+
+    fn id(&self) -> &JobId {
+        match self {
+            Self::Training(job) => job.name(),
+            Self::Tasks(job) => job.name(),
         }
     }
 
@@ -65,11 +69,11 @@ impl AnyJob {
     /// not come into it.
     fn is_usable(&self, shards: u32, now_us: u64) -> bool {
         let trial = self.clone();
-        let survives = catch_unwind(AssertUnwindSafe(|| {
+        let survives = catch_panic(|| {
             let mut core = Core::new(shards);
             trial.restore(&mut core);
             core.handle(now_us, Input::Tick).is_ok()
-        }));
+        });
         survives.unwrap_or(false)
     }
 }
@@ -92,7 +96,7 @@ impl DecisionLoop {
         let mut effects = Vec::new();
         let mut newest = Incarnation(0);
         let mut damaged = Vec::new();
-        for id in decision_loop.store.jobs().await? {
+        for id in decision_loop.listed_or_found().await? {
             let read = decision_loop.load_job(&id, &leads).await?;
             if !matches!(read, LoadedJob::Absent) {
                 decision_loop.listed.push(id.clone());
@@ -103,10 +107,11 @@ impl DecisionLoop {
                     decision_loop.store.unlist_job(&id, epoch).await?;
                     continue;
                 }
-                LoadedJob::Damaged(reason) => {
+                LoadedJob::Damaged(damage) => {
                     // One damaged job must not keep the others from running; its keys stay for inspection.
+                    let reason = damage.to_string();
                     error!(job = %id, reason, "job is damaged and left aside");
-                    decision_loop.dispatcher.mark_damaged(&id, reason.clone());
+                    decision_loop.dispatcher.mark_damaged(&id, damage);
                     damaged.push((id, reason));
                     continue;
                 }
@@ -137,33 +142,53 @@ impl DecisionLoop {
         Ok(decision_loop)
     }
 
+    /// The jobs that are listed. Where something has removed the list or taken its key, those that have keys, listed anew.
+    async fn listed_or_found(&self) -> Result<Vec<JobId>, StoreError> {
+        match self.store.jobs().await {
+            Ok(listed) if !listed.is_empty() => return Ok(listed),
+            Err(passing) if passing.is_passing() => return Err(passing),
+            _ => {}
+        }
+        let found = self.store.find_jobs().await?;
+        if let Some(first) = found.first() {
+            warn!(jobs = found.len(), %first, "the list of jobs was gone; those that have keys are listed anew");
+        }
+        self.store.relist_jobs(&found, self.epoch, self.clock.now_us() / 1000).await?;
+        Ok(found)
+    }
+
     async fn load_job<F: Future<Output = bool>>(
         &self,
         id: &JobId,
         leads: &impl Fn() -> F,
     ) -> Result<LoadedJob, StoreError> {
+        let records = |what: String| Ok(LoadedJob::Damaged(Damage::Records(what)));
         let (stored, seq) = match self.store.claim(id, self.epoch).await {
             Ok(Claimed::Job { stored, seq }) => (stored, seq),
             Ok(Claimed::Absent) => return Ok(LoadedJob::Absent),
-            Ok(Claimed::Damaged { what }) => return Ok(LoadedJob::Damaged(what)),
+            Ok(Claimed::Damaged { what }) => return records(what),
+            Ok(Claimed::Crashing { times, panic }) => {
+                return Ok(LoadedJob::Damaged(Damage::Crashes { times, panic }));
+            }
             Err(StoreError::Fenced { epoch, seq }) => {
                 return match leads().await {
-                    true => Ok(LoadedJob::Damaged(format!(
-                        "it belongs to epoch {epoch}, which no engine has had"
-                    ))),
+                    true => records(format!("it belongs to epoch {epoch}, which no engine has had")),
                     false => Err(StoreError::Fenced { epoch, seq }),
                 };
             }
             Err(passing) if passing.is_passing() => return Err(passing),
-            Err(other) => return Ok(LoadedJob::Damaged(other.to_string())),
+            Err(other) => return records(other.to_string()),
         };
         let job = match AnyJob::load(&stored) {
             Ok(job) => job,
-            Err(unreadable) => return Ok(LoadedJob::Damaged(unreadable.to_string())),
+            Err(unreadable) => return Ok(LoadedJob::Damaged(unreadable.into())),
         };
+        if job.id() != id {
+            return records(format!("its records are those of job {}", job.id()));
+        }
         Ok(match job.is_usable(self.dispatcher.shards.count(), self.clock.now_us()) {
             true => LoadedJob::Ready(job, seq),
-            false => LoadedJob::Damaged("its records contradict each other".into()),
+            false => LoadedJob::Damaged(Damage::Records("its records contradict each other".into())),
         })
     }
 }

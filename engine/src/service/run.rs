@@ -1,7 +1,6 @@
 //! Starts an engine, serves its connections, and stops it.
 
 use std::{
-    any::Any,
     collections::BTreeMap,
     net::SocketAddr,
     panic::AssertUnwindSafe,
@@ -35,8 +34,8 @@ use super::{
 };
 use crate::{
     rpc::{
-        ClientService, InactiveReason, ShardRegistry, WorkerService, accept, answer_calls, channel,
-        hello::Role,
+        ClientService, Guarded, InactiveReason, ShardRegistry, WorkerService, accept, answer_calls, channel,
+        describe, hello::Role,
     },
     store::{RedisStore, StoreError},
 };
@@ -165,22 +164,16 @@ fn about(options: &EngineOptions, address: SocketAddr) -> BTreeMap<String, Strin
     .into()
 }
 
-/// The message of a panic.
-fn describe(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".into())
-}
-
 async fn serve(context: ServiceContext, role: Role, stream: TcpStream) {
     match role {
-        Role::Client => answer_calls(channel(stream).execute(ClientHandler(context).serve())).await,
-        Role::Shard => answer_calls(channel(stream).execute(ShardHandler(context).serve())).await,
+        Role::Client => answer_calls(channel(stream).execute(Guarded(ClientHandler(context).serve()))).await,
+        Role::Shard => answer_calls(channel(stream).execute(Guarded(ShardHandler(context).serve()))).await,
         Role::Worker => {
             let last_worker = Arc::default();
             let connection = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
             let worker =
                 WorkerHandler { context: context.clone(), connection, last_worker: Arc::clone(&last_worker) };
-            answer_calls(channel(stream).execute(worker.serve())).await;
+            answer_calls(channel(stream).execute(Guarded(worker.serve()))).await;
             let last_worker: &Mutex<_> = &last_worker;
             let Some(worker) = *last_worker.lock().unwrap_or_else(PoisonError::into_inner) else { return };
             sleep(CLOSED_GRACE).await;

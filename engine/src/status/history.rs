@@ -75,6 +75,8 @@ pub enum EventKind {
     JobEnded,
     WeightsKept,
     WeightsLost,
+    /// Redis had lost some of the job's record, and with it some of these events.
+    WrittenAgain,
 }
 
 /// Something that happened to a job. Which fields there are depends on what it is.

@@ -59,7 +59,7 @@ pub(super) fn commit_call(
     let (names, mut positions, mut keys, mut kinds) = (job.all(), [0; KEYS], Vec::new(), String::new());
     for key in (0..KEYS).filter(|key| touched[*key]) {
         keys.push(names[key]);
-        kinds.push(if [EVENTS, METRICS, BARRIERS, RESULTS].contains(&key) { 's' } else { 'h' });
+        kinds.push(kind(key));
         positions[key] = keys.len();
     }
     let mut call = redis::cmd("EVALSHA");
@@ -72,6 +72,16 @@ pub(super) fn commit_call(
         }
     }
     operations.call
+}
+
+/// What a key holds, as the scripts are told it.
+fn kind(key: usize) -> char {
+    if [EVENTS, METRICS, BARRIERS, RESULTS].contains(&key) { 's' } else { 'h' }
+}
+
+/// The same of all keys of a job.
+pub(super) fn kinds() -> String {
+    (0..KEYS).map(kind).collect()
 }
 
 /// Which keys a commit writes. The script looks at each that it is given, so it is given no others.

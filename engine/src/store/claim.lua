@@ -1,7 +1,10 @@
 -- Makes a job belong to a newer engine: from now on commits of lower epochs are refused, also of a job that is listed
 -- and has no keys yet, so that an engine that was deposed meanwhile cannot bring it in.
--- KEYS  1 state  2 to 14 the other keys of the job   ARGV  1 epoch  2 seconds for which a fence without a job stays
--- Returns {'ok', seq}, {'none'}, {'fenced', epoch}, or {'damaged', what}.
+-- KEYS  1 state  2 to 15 the other keys of the job   ARGV  1 epoch  2 seconds for which a fence without a job stays
+--       3 kinds: a letter for each key, h for a hash and s for a stream
+--       4 crashes in a row after which a job is set aside
+-- Returns {'ok', seq}, {'none'}, {'fenced', epoch}, {'damaged', what}, or {'crashing', times,
+-- the last panic}.
 local found = redis.call('TYPE', KEYS[1]).ok
 if found ~= 'hash' and found ~= 'none' then return {'damaged', 'its state key holds a ' .. found} end
 local stored = redis.call('HMGET', KEYS[1], 'epoch', 'seq')
@@ -19,5 +22,15 @@ local epoch, seq = tonumber(stored[1] or ''), tonumber(stored[2])
 if not epoch then return {'damaged', 'its epoch is `' .. tostring(stored[1]) .. '`'} end
 if not seq then return {'damaged', 'its seq is `' .. stored[2] .. '`'} end
 if epoch > tonumber(ARGV[1]) then return {'fenced', stored[1]} end
+-- The first commit that writes such a key would be refused, and with it the whole engine.
+for i = 2, #KEYS do
+  found = redis.call('TYPE', KEYS[i]).ok
+  local wanted = string.sub(ARGV[3], i, i) == 's' and 'stream' or 'hash'
+  if found ~= 'none' and found ~= wanted then return {'damaged', KEYS[i] .. ' holds a ' .. found} end
+end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
+local crashes = redis.call('HMGET', KEYS[1], 'crashes', 'crash')
+if (tonumber(crashes[1] or '') or 0) >= tonumber(ARGV[4]) then
+  return {'crashing', crashes[1], crashes[2] or ''}
+end
 return {'ok', stored[2]}

@@ -3,7 +3,9 @@
 //! One fenced commit per job and turn, leadership, loading, the registry of live processes, and what people see.
 
 mod batch;
+mod crashes;
 mod error;
+mod found_jobs;
 pub mod keys;
 mod redis_store;
 mod registry;

@@ -14,7 +14,8 @@ use syncline_scheduler::{
 use tokio::time::timeout;
 
 use super::{
-    batch::{CommitMode, commit_call},
+    batch::{CommitMode, commit_call, kinds},
+    crashes::MAX_CRASHES,
     error::StoreError,
     keys::{self, JobKeys},
 };
@@ -46,6 +47,8 @@ pub enum Claimed {
     Absent,
     /// Its keys cannot be those of a job.
     Damaged { what: String },
+    /// Engines have ended with a bug while they handled it, so often in a row, the last one with this panic.
+    Crashing { times: u64, panic: String },
 }
 
 /// A cheap handle; clones share one multiplexed connection.
@@ -53,14 +56,15 @@ pub enum Claimed {
 pub struct RedisStore {
     pub(super) connection: ConnectionManager,
     /// Every call of a worker clones the store; a script holds its text.
-    scripts: Arc<Scripts>,
+    pub(super) scripts: Arc<Scripts>,
 }
 
-struct Scripts {
+pub(super) struct Scripts {
     commit: Script,
     lead: Script,
     claim: Script,
     list: Script,
+    pub(super) crash: Script,
 }
 
 impl RedisStore {
@@ -92,6 +96,7 @@ impl RedisStore {
             lead: Script::new(include_str!("lead.lua")),
             claim: Script::new(include_str!("claim.lua")),
             list: Script::new(include_str!("list.lua")),
+            crash: Script::new(include_str!("crash.lua")),
         };
         Ok(Self { connection, scripts: Arc::new(scripts) })
     }
@@ -216,12 +221,13 @@ impl RedisStore {
 
     /// Jobs in the order they were submitted, those whose keys have expired included.
     pub async fn jobs(&self) -> Result<Vec<JobId>, StoreError> {
-        let names: Vec<String> = Self::bounded("list jobs", || {
+        // Somebody may have put anything between them.
+        let names: Vec<Vec<u8>> = Self::bounded("list jobs", || {
             let mut c = self.connection.clone();
             async move { c.zrange(keys::JOBS, 0, -1).await }
         })
         .await?;
-        Ok(names.iter().filter_map(|n| n.parse().ok()).collect())
+        Ok(names.iter().filter_map(|name| str::from_utf8(name).ok()?.parse().ok()).collect())
     }
 
     /// Takes or renews the lead; `None` if another engine is active.
@@ -251,7 +257,7 @@ impl RedisStore {
         for key in names.all() {
             call.key(key);
         }
-        call.arg(epoch.0).arg(FENCE_EXPIRY_S);
+        call.arg(epoch.0).arg(FENCE_EXPIRY_S).arg(kinds()).arg(MAX_CRASHES);
         let answer: Vec<String> = Self::bounded("claim", || {
             let (call, mut connection) = (&call, self.connection.clone());
             async move { call.invoke_async(&mut connection).await }
@@ -267,17 +273,22 @@ impl RedisStore {
             // The caller checks its lease: if it still leads, no engine had that epoch and the record is damaged.
             ("fenced", epoch) => Err(StoreError::Fenced { epoch: epoch.parse().unwrap_or(u64::MAX), seq: 0 }),
             ("damaged", what) => Ok(Claimed::Damaged { what }),
+            ("crashing", times) => {
+                Ok(Claimed::Crashing { times: times.parse().unwrap_or_default(), panic: text(2) })
+            }
             _ => Err(StoreError::Refused { op: "claim", cause: format!("unexpected answer {answer:?}") }),
         }
     }
 
-    /// All fields of one of our bounded hashes.
+    /// All fields of one of our bounded hashes, for people: bytes that are no text are replaced.
     pub async fn hash(&self, op: &'static str, key: &str) -> Result<BTreeMap<String, String>, StoreError> {
-        Self::bounded(op, || {
+        let fields: Vec<(Vec<u8>, Vec<u8>)> = Self::bounded(op, || {
             let mut c = self.connection.clone();
             async move { c.hgetall(key).await }
         })
-        .await
+        .await?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(fields.into_iter().map(|(field, value)| (text(field), text(value))).collect())
     }
 
     /// Any command, for `doctor`.

@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use syncline_engine::{
-    rpc::{Activity, EngineFault, OrderCursor, ShardHello, within},
+    rpc::{Activity, EngineFault, JobStream, OrderCursor, ShardHello, within},
     store::{RedisStore, keys::JobKeys},
 };
 use syncline_scheduler::{
@@ -167,6 +167,10 @@ async fn a_job_that_waits_is_written_again_when_redis_has_lost_it_and_is_never_s
         }
     });
     assert_eq!(written_again.await.job["state"], "queued");
+    let events =
+        client.stream(within(TEST_TIMEOUT), job.clone(), JobStream::Events, None).await.unwrap().unwrap();
+    let told: Vec<&str> = events.iter().map(|entry| entry.fields["what"].as_str()).collect();
+    assert_eq!(told, ["written_again"], "the older ones are lost, and that is said");
     rig.crash().await;
     rig.announce(shard).await.unwrap();
     let kept = rig.client().await.job(within(TEST_TIMEOUT), job).await.unwrap().unwrap();

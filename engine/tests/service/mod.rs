@@ -1,6 +1,7 @@
 //! The engine as its callers meet it: clients, workers and a shard over real connections, and a real Redis.
 
 mod calls;
+mod damage;
 mod rig;
 mod scripted_worker;
 mod tasks;

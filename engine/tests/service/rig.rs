@@ -61,6 +61,11 @@ impl Rig {
         self.engine = Some(start_engine(&self.redis, &self.token, self.shards).await);
     }
 
+    /// Waits until the engine has ended with a bug, and gives its panic.
+    pub async fn panicked(&mut self) -> String {
+        timeout(TEST_TIMEOUT, self.engine.as_mut().unwrap().panicked()).await.unwrap()
+    }
+
     pub fn address(&self) -> String {
         self.engine.as_ref().unwrap().address().to_string()
     }

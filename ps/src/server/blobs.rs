@@ -2,8 +2,9 @@
 
 use std::{
     collections::HashSet,
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{
         Mutex, PoisonError,
@@ -230,9 +231,10 @@ pub(super) struct PendingFile {
 }
 
 impl PendingFile {
-    /// Makes its folder again if somebody has removed it.
+    /// Makes its folder again if somebody has removed it. What is in it is its owner's business alone, wherever it is moved.
     pub(super) fn create(path: PathBuf) -> Result<Self, ShardFault> {
-        match with_parent_dir(&path, || File::create(&path)) {
+        let create = || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        match with_parent_dir(&path, create) {
             Ok(file) => Ok(Self { path, file, hasher: blake3::Hasher::new(), bytes: 0 }),
             Err(e) => Err(disk_fault("create", &path, &e)),
         }

@@ -97,7 +97,7 @@ pub(super) fn load(
 ) -> Result<JobShard, ShardFault> {
     let path = folder_of(shared, &order.job, order.generation).join(format!("{number}.{ENDING}"));
     read_checked(&path, |from| JobShard::read_checkpoint(order, range, epoch, number, from)).map_err(|e| {
-        let cause = format!("{}: {e}", path.display());
+        let cause = format!("shard {}, {}: {e}", order.shard, path.display());
         ShardFault::NoCheckpoint { job: order.job.clone(), number, cause }
     })
 }

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use syncline_engine::rpc::{
-    BarrierOrder, ClockRoster, ClosedBarrier, Collected, HeldJob, OpenJob, PushProgress, Shard, ShardFault,
-    ShardState, SnapshotFile, answer_calls, channel,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, Guarded, HeldJob, OpenJob, PushProgress, Shard,
+    ShardFault, ShardState, SnapshotFile, answer_calls, channel,
 };
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 use tarpc::{context::Context, server::Channel};
@@ -21,7 +21,7 @@ pub(super) async fn serve(shared: Arc<Shared>, stream: TcpStream) {
     let hang_up = Arc::new(Notify::new());
     let control = Control { shared, hang_up: hang_up.clone() };
     tokio::select! {
-        () = answer_calls(channel(stream).execute(control.serve())) => {}
+        () = answer_calls(channel(stream).execute(Guarded(control.serve()))) => {}
         () = hang_up.notified() => {}
     }
 }

@@ -1,6 +1,6 @@
 //! Checkpoints: what a copy holds, and a new life that begins with one behind a crash.
 
-use std::{fs, path::PathBuf};
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, layout};
 use syncline_engine::rpc::{OpenJob, ShardFault, ShardState};
@@ -140,11 +140,16 @@ fn a_checkpoint_that_is_damaged_or_of_another_job_is_refused() {
     keep_as(&rig, 1);
     crash(&mut rig);
     let whole = fs::read(path_of(&rig, 0, 1)).unwrap();
+    let mode = fs::metadata(path_of(&rig, 0, 1)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     for harm in [0, 40, whole.len() / 2, whole.len() - 1] {
         let mut bytes = whole.clone();
         bytes[harm] ^= 1;
         fs::write(path_of(&rig, 0, 1), bytes).unwrap();
-        assert!(matches!(restore(&rig, 0, 1, &initial), Err(ShardFault::NoCheckpoint { .. })), "{harm}");
+        let refused = restore(&rig, 0, 1, &initial).unwrap_err();
+        assert!(matches!(refused, ShardFault::NoCheckpoint { .. }), "{harm}");
+        let (text, file) = (refused.to_string(), path_of(&rig, 0, 1).display().to_string());
+        assert!(text.contains("shard s0") && text.contains(&file), "{text}");
     }
     fs::write(path_of(&rig, 0, 1), &whole[..whole.len() - 100]).unwrap();
     assert!(matches!(restore(&rig, 0, 1, &initial), Err(ShardFault::NoCheckpoint { .. })));
@@ -248,6 +253,7 @@ fn file_of(parts: &[Vec<u8>], number: u64) -> std::io::Result<Vec<u8>> {
         iterations: 2,
         iterations_torn: 0,
         samples_torn: 0,
+        steps_by_round: false,
         steps: Vec::new(),
     };
     let mut file = std::io::Cursor::new(Vec::new());

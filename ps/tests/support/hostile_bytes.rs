@@ -106,6 +106,7 @@ fn resume() -> ResumeSpec {
         iterations: 0,
         iterations_torn: 0,
         samples_torn: 0,
+        steps_by_round: false,
         steps: Vec::new(),
     }
 }

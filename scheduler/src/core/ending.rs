@@ -5,6 +5,7 @@ use super::{
     effects::Effect,
     inputs::{Cancellation, Refused, TaskFault},
     job::Job,
+    panics::Handling,
     records::Phase,
     shard_protocol::SnapshotFile,
     state_machine::SHARD_LOST,
@@ -22,7 +23,8 @@ impl Core {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refused> {
-        let id = &cancellation.job;
+        let id = &cancellation.job.clone();
+        let _handling = Handling(id);
         let (is_over, state) = self.phase_of(id).ok_or(Refused::Unknown { job: id.clone() })?;
         if is_over {
             return Err(Refused::Over { job: id.clone(), state });

@@ -7,6 +7,7 @@ use super::{
     effects::Effect,
     inputs::{TaskFault, WorkerInfo},
     job::Job,
+    panics::Handling,
     records::Phase,
     state_machine::Core,
     worker_protocol::TaskKey,
@@ -21,6 +22,10 @@ const FIRST_US: u64 = 30_000_000;
 const LONGEST_US: u64 = 600_000_000;
 /// Exclusions that a job remembers.
 const KEPT: usize = 64;
+/// A fault of the computation itself: the machine may lack memory, but the model or its data may be to blame as well.
+const COMPUTATION_FAILED: &str = "E327";
+/// After so many such faults of each worker, between which the job has not come further, waiting is in vain.
+const MAX_IN_VAIN: u32 = 3;
 
 /// A worker that could not run a job, and when it is offered again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +40,11 @@ pub struct Exclusion {
     pub times: u32,
     /// Whether it may be offered the job again; what it lacked is kept in case it lacks it still.
     pub over: bool,
+    /// How often in a row it was excluded while the job came no further, and how many iterations were done then.
+    #[serde(default)]
+    pub in_vain: u32,
+    #[serde(default)]
+    pub iterations_done: u64,
 }
 
 impl WorkerInfo {
@@ -59,9 +69,10 @@ impl Core {
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         job.exclude(worker, &fault, now_us, effects);
         let able = self.workers.values().any(|about| !job.excludes(about));
-        // Training that has begun waits for a worker that can go on: what was trained is worth more than an early end.
+        // Training that has begun waits for a worker that can go on: what was trained is worth more than an early end. Its
+        // weights are kept where that is in vain.
         let begun = job.state.counters.done > 0 && matches!(key.task, TaskId::Iteration { .. });
-        if !able && !begun {
+        if !able && (!begun || job.is_beyond_everybody()) {
             let TaskFault { code, reason } = fault;
             let reason = format!("task {}: {reason}", key.task);
             job.end(Phase::Failed { code, reason }, now_us, effects);
@@ -71,7 +82,8 @@ impl Core {
     /// Ends exclusions whose time is over; whether there were any.
     pub(super) fn end_exclusions(&mut self, now_us: u64) -> bool {
         let mut any = false;
-        for job in self.jobs.values_mut().filter(|j| !j.state.phase.is_over()) {
+        for (id, job) in self.jobs.iter_mut().filter(|(_, j)| !j.state.phase.is_over()) {
+            let _handling = Handling(id);
             any |= job.end_exclusions(now_us);
         }
         any
@@ -92,7 +104,11 @@ impl Job {
             // One more of the tasks that it had in hand failed with the first: that is no further time.
             return;
         }
-        let times = self.state.excluded.get(&identity).map_or(1, |e| e.times.saturating_add(1));
+        let before = self.state.excluded.get(&identity);
+        let times = before.map_or(1, |e| e.times.saturating_add(1));
+        let iterations_done = self.state.counters.done;
+        let in_row = before.filter(|e| e.iterations_done == iterations_done && e.code == fault.code);
+        let in_vain = in_row.map_or(1, |e| e.in_vain.saturating_add(1));
         let pause_us = (FIRST_US << (times - 1).min(16)).min(LONGEST_US);
         let TaskFault { code, reason } = fault.clone();
         let mut fields = self.about_worker(worker);
@@ -114,8 +130,9 @@ impl Job {
         let (name, host) = (about.name, about.host);
         let until_us = now_us + pause_us;
         let left = format!("it cannot run this job: {reason}");
+        let (since_us, over) = (now_us, false);
         let exclusion =
-            Exclusion { name, host, code, reason, since_us: now_us, until_us, times, over: false };
+            Exclusion { name, host, code, reason, since_us, until_us, times, over, in_vain, iterations_done };
         self.state.excluded.insert(identity, exclusion);
         while self.state.excluded.len() > KEPT {
             let oldest = self.state.excluded.iter().min_by_key(|(_, e)| e.until_us).map(|(k, _)| k.clone());
@@ -123,6 +140,12 @@ impl Job {
         }
         self.worker_gone(worker, &left, now_us, effects);
         effects.push(Effect::DismissWorker { worker, reason: left });
+    }
+
+    /// Whether all that are excluded now have failed to compute it again and again, and nobody else came further meanwhile.
+    fn is_beyond_everybody(&self) -> bool {
+        let mut now = self.state.excluded.values().filter(|e| !e.over).peekable();
+        now.peek().is_some() && now.all(|e| e.code == COMPUTATION_FAILED && e.in_vain >= MAX_IN_VAIN)
     }
 
     fn end_exclusions(&mut self, now_us: u64) -> bool {

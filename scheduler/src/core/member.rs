@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::{inputs::WorkerInfo, shard_protocol::PushProgress, worker_protocol::Iterated};
+use super::{
+    inputs::WorkerInfo, shard_protocol::PushProgress, stragglers::SlowTold, worker_protocol::Iterated,
+};
 use crate::{
     balance::CurveFit,
     ids::ShardIndex,
@@ -73,6 +75,9 @@ pub struct Member {
     /// Set while it is much slower than most.
     #[serde(rename = "slow", default, skip_serializing_if = "Option::is_none")]
     pub straggler: Option<Straggler>,
+    /// What people were told of that.
+    #[serde(default, skip_serializing_if = "SlowTold::is_nothing")]
+    pub slow_told: SlowTold,
     pub spent: TimeTotals,
 }
 

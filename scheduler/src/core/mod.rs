@@ -22,6 +22,7 @@ mod job;
 mod member;
 mod nodes;
 mod opening;
+mod panics;
 mod pausing;
 mod placement;
 mod progress;
@@ -54,6 +55,7 @@ pub use explanation::{
 pub use inputs::{Cancellation, GraphSubmission, Input, Refused, Submission, TaskFault, WorkerInfo};
 pub use job::Job;
 pub use member::{Member, Membership, Straggler, TimeTotals};
+pub use panics::{CorePanic, catch_panic};
 pub use progress::KeptCheckpoint;
 pub use records::{Counters, CurveSampling, Phase, Retry};
 pub use recovery::{StoredGraph, StoredJob, Unreadable};
@@ -61,6 +63,7 @@ pub use shard_protocol::{
     BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile,
 };
 pub use state_machine::Core;
+pub use stragglers::SlowTold;
 pub use superstep::SuperstepState;
 pub use tasks::{InvalidGraph, MAX_TASKS, TaskJob, Trained};
 pub use worker_protocol::{

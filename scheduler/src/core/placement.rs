@@ -7,8 +7,10 @@ use super::{
     inputs::WorkerInfo,
     job::Job,
     member::{Member, Membership, StepTimes, TimeTotals},
+    panics::Handling,
     records::Phase,
     state_machine::Core,
+    stragglers::SlowTold,
     tasks::{TaskJob, WAITS_TO_BE_RESUMED},
     training_slots::TrainingSlots,
 };
@@ -80,6 +82,7 @@ impl Core {
         let mut order: Vec<(u64, u32, JobId)> = open.map(place).collect();
         order.sort();
         for (_, _, id) in &order {
+            let _handling = Handling(id);
             if self.is_held_back(id) {
                 continue;
             }
@@ -112,9 +115,10 @@ impl Core {
             }
         }
         let there = self.describe_workers();
-        for (_, _, id) in order {
-            let waits = self.waits_for_workers(&id, &there);
-            if let Some(job) = self.jobs.get_mut(&id).filter(|j| j.state.phase != Phase::Running) {
+        for (_, _, id) in &order {
+            let _handling = Handling(id);
+            let waits = self.waits_for_workers(id, &there);
+            if let Some(job) = self.jobs.get_mut(id).filter(|j| j.state.phase != Phase::Running) {
                 job.wait_for(waits);
             }
         }
@@ -239,6 +243,7 @@ impl Job {
             curve: train.policy.fits_curves().then(CurveFit::default),
             step_times: StepTimes::default(),
             straggler: None,
+            slow_told: SlowTold::default(),
             spent: TimeTotals::default(),
         };
         self.members.insert(worker, member);

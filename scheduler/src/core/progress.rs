@@ -92,6 +92,7 @@ impl Job {
             iterations: counters.done + counters.torn,
             iterations_torn: counters.torn,
             samples_torn: counters.samples_torn,
+            steps_by_round: train.steps_by_round(),
             steps: Vec::new(),
         };
         Some(KeptCheckpoint { generation: self.state.generation, resume })

@@ -7,6 +7,7 @@ use super::{
     effects::Effect,
     inputs::{Input, Refused, WorkerInfo},
     job::Job,
+    panics::Handling,
     records::Phase,
     shard_protocol::HeldJob,
     tasks::{TaskAssigner, TaskJob},
@@ -82,7 +83,8 @@ impl Core {
                 self.assign_workers(now_us, &mut effects);
             }
             seen = effects.len();
-            for job in self.jobs.values_mut() {
+            for (id, job) in &mut self.jobs {
+                let _handling = Handling(id);
                 job.advance(now_us, &mut effects);
             }
             self.release_paused(now_us, &mut effects);
@@ -176,7 +178,8 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) {
         self.forget_worker(worker);
-        for job in self.jobs.values_mut().filter(|j| !j.state.phase.is_over()) {
+        for (id, job) in self.jobs.iter_mut().filter(|(_, j)| !j.state.phase.is_over()) {
+            let _handling = Handling(id);
             job.worker_gone(worker, reason, now_us, effects);
         }
         self.tasks_worker_gone(worker, now_us, effects);
@@ -190,6 +193,7 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) {
         let key = report.key.clone();
+        let _handling = Handling(&key.job);
         effects.push(Effect::AckReport { worker, key: key.clone() });
         let fault = self
             .open_job(&key.job, key.generation)
@@ -200,7 +204,8 @@ impl Core {
     }
 
     fn tick(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        for job in self.jobs.values_mut().filter(|j| j.state.phase == Phase::Running) {
+        for (id, job) in self.jobs.iter_mut().filter(|(_, j)| j.state.phase == Phase::Running) {
+            let _handling = Handling(id);
             job.tick(now_us, effects);
         }
         self.end_queued(now_us, effects);
@@ -208,8 +213,9 @@ impl Core {
     }
 
     fn shard_lost(&mut self, shard: ShardIndex, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
-        let opened = |j: &&mut Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
-        for job in self.jobs.values_mut().filter(opened) {
+        let opened = |j: &Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
+        for (id, job) in self.jobs.iter_mut().filter(|(_, job)| opened(job)) {
+            let _handling = Handling(id);
             job.shard_gone(shard, reason, now_us, effects);
         }
     }
@@ -241,6 +247,7 @@ impl Core {
             }
         }
         for (id, job) in &mut self.jobs {
+            let _handling = Handling(id);
             let opened_us = job.state.opened_us.or(job.state.started_us);
             let opened_before = opened_us.is_some_and(|opened_us| opened_us < asked_us);
             let generation = job.state.generation;
@@ -264,6 +271,7 @@ impl Core {
 
     /// Does something with a job unless it is over or another life of it began: then the message is late.
     fn with_open_job(&mut self, id: &JobId, generation: Generation, act: impl FnOnce(&mut Job)) {
+        let _handling = Handling(id);
         if let Some(job) = self.open_job(id, generation) {
             act(job);
         }
@@ -273,12 +281,16 @@ impl Core {
     pub fn take_commits(&mut self, now_us: u64) -> Commits {
         let gone = self.deleted.drain(..).map(|id| (id, Commit { gone: true, ..Commit::default() }));
         let mut commits: Commits = gone.collect();
-        let changed =
-            self.jobs.iter_mut().filter_map(|(id, job)| Some((id.clone(), job.take_commit(now_us)?)));
+        let changed = self.jobs.iter_mut().filter_map(|(id, job)| {
+            let _handling = Handling(id);
+            Some((id.clone(), job.take_commit(now_us)?))
+        });
         // A job that took the place of one that was deleted in the same turn begins with nothing anyway.
         commits.extend(changed);
         for id in std::mem::take(&mut self.changed_tasks) {
+            let handling = Handling(&id);
             let commit = self.task_jobs.get_mut(&id).and_then(TaskJob::take_commit);
+            drop(handling);
             commits.extend(commit.map(|commit| (id, commit)));
         }
         commits
@@ -294,6 +306,7 @@ impl Core {
 
     /// Everything about one job as one commit: for a store that has lost some of it.
     pub fn full_commit(&mut self, id: &JobId, now_us: u64) -> Option<Commit> {
+        let _handling = Handling(id);
         if let Some(job) = self.task_jobs.get_mut(id) {
             job.mark_all_changed();
             return job.take_commit();
@@ -325,14 +338,16 @@ impl Core {
         effects
     }
 
-    /// Forgets a job that is over.
-    pub fn forget(&mut self, id: &JobId) {
+    /// Forgets a job that is over, whose keys expire. Its checkpoints go as well: without its record nobody can use them.
+    pub fn forget(&mut self, id: &JobId) -> Option<Effect> {
+        let mut checkpoints = None;
         if self.jobs.get(id).is_some_and(|j| j.state.phase.is_over()) {
-            self.jobs.remove(id);
+            checkpoints = self.jobs.remove(id).and_then(|job| job.remove_checkpoints());
         }
         if self.task_jobs.get(id).is_some_and(|job| job.phase().is_over()) {
             self.task_jobs.remove(id);
         }
+        checkpoints
     }
 
     /// Workers that take part in some job or wait for one.

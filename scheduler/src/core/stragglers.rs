@@ -1,5 +1,7 @@
 //! Names workers that are persistently much slower than the others.
 
+use serde::{Deserialize, Serialize};
+
 use super::job::Job;
 use crate::ids::Incarnation;
 
@@ -10,6 +12,46 @@ const NOT_SLOW: f64 = 1.3;
 const SLOW_AT_LEAST_US: u64 = 1_000_000;
 /// Iterations of each worker, on average, between two looks.
 const LOOK_EVERY: u64 = 4;
+
+/// So long nothing is told of a worker of which something was told first; then for twice as long each time.
+const TELL_PAUSE_US: u64 = 1_000_000;
+const LONGEST_TELL_PAUSE_US: u64 = 600_000_000;
+/// Behind so long a time without a change the pauses begin anew.
+const STEADY_US: u64 = 3_600_000_000;
+
+/// What people were told last of a worker that may be slow. A job keeps few events, and one whose speed is about the limit would fill
+/// them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct SlowTold {
+    pub slow: bool,
+    pub at_us: u64,
+    /// How often something was told.
+    pub times: u32,
+}
+
+impl SlowTold {
+    pub(super) fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether people are to be told now that a worker is slow, or is so no more.
+    fn is_news(&mut self, slow: bool, now_us: u64) -> bool {
+        let since_us = now_us.saturating_sub(self.at_us);
+        if slow == self.slow || since_us < self.pause_us() {
+            return false;
+        }
+        let times = if since_us > STEADY_US { 0 } else { self.times };
+        *self = Self { slow, at_us: now_us, times: times.saturating_add(1) };
+        true
+    }
+
+    fn pause_us(&self) -> u64 {
+        match self.times.checked_sub(1) {
+            None => 0,
+            Some(doubled) => (TELL_PAUSE_US << doubled.min(16)).min(LONGEST_TELL_PAUSE_US),
+        }
+    }
+}
 
 impl Job {
     /// Looks at the speeds now and then. Amortized cost per iteration O(log n).
@@ -24,22 +66,80 @@ impl Job {
         let Some(&(_, median)) = each.get((each.len().saturating_sub(1)) / 2) else { return };
         for (worker, us_per_sample) in each {
             let factor = us_per_sample / median;
-            let slow = self.members[&worker].straggler;
+            let (slow, mut told) = (self.members[&worker].straggler, self.members[&worker].slow_told);
             let now_slow = match slow {
                 Some(s) => factor >= NOT_SLOW || now_us < s.since_us + SLOW_AT_LEAST_US,
                 None => factor >= SLOW,
             };
-            if !now_slow && slow.is_none() {
+            let is_news = told.is_news(now_slow, now_us);
+            if !now_slow && slow.is_none() && !is_news {
                 continue;
             }
-            let since_us = slow.map_or(now_us, |s| s.since_us);
-            if now_slow != slow.is_some() {
+            if is_news {
                 let what = if now_slow { "worker_slow" } else { "worker_recovered" };
                 let mut fields = self.about_worker(worker);
                 fields.push(("factor", format!("{factor:.2}")));
                 self.event(what, now_us, fields);
             }
-            self.member_mut(worker).straggler = now_slow.then_some(super::Straggler { since_us, factor });
+            let since_us = slow.map_or(now_us, |s| s.since_us);
+            let member = self.member_mut(worker);
+            member.straggler = now_slow.then_some(super::Straggler { since_us, factor });
+            member.slow_told = told;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND_US: u64 = 1_000_000;
+
+    #[test]
+    fn what_is_told_of_a_worker_table() {
+        /// A second, and whether it is slow then.
+        type Look = (u64, bool);
+        #[rustfmt::skip]
+        let cases: &[(&str, &[Look], &[u64])] = &[
+            ("one that was never slow",     &[(0, false), (5, false)],                      &[]),
+            ("one that is slow",            &[(0, true), (5, true), (500, true)],           &[0]),
+            ("and recovers",                &[(0, true), (1, false), (9, false)],           &[0, 1]),
+            ("slow for a moment again",     &[(0, true), (1, false), (2, true), (2, false)], &[0, 1]),
+            ("slow again, and stays so",    &[(0, true), (1, false), (2, true), (3, true)], &[0, 1, 3]),
+            ("the next day once more",      &[(0, true), (1, false), (90_000, true), (90_001, false)],
+                                                                                            &[0, 1, 90_000, 90_001]),
+        ];
+        for (name, looks, want) in cases {
+            let mut told = SlowTold::default();
+            let told: Vec<u64> = looks
+                .iter()
+                .filter(|(at_s, slow)| told.is_news(*slow, 1_000_000 * SECOND_US + at_s * SECOND_US))
+                .map(|(at_s, _)| *at_s)
+                .collect();
+            assert_eq!(told, *want, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_worker_about_the_limit_is_told_of_seldom_and_in_the_end_as_it_is(
+            looks in prop::collection::vec((1_000u64..30_000_000, any::<bool>()), 1..3_000),
+        ) {
+            let (mut told, mut now_us, mut news) = (SlowTold::default(), 1, Vec::new());
+            for (later_us, slow) in looks {
+                now_us += later_us;
+                if told.is_news(slow, now_us) {
+                    news.push((now_us, slow));
+                }
+            }
+            // Ten doublings, and then once in ten minutes.
+            prop_assert!(news.len() as u64 <= 12 + now_us / LONGEST_TELL_PAUSE_US, "{} in {now_us} us", news.len());
+            prop_assert!(news.windows(2).all(|two| two[0].1 != two[1].1), "twice the same");
+            // Whatever it is at last is told at last.
+            let stays = !told.slow;
+            prop_assert!(told.is_news(stays, now_us + LONGEST_TELL_PAUSE_US));
         }
     }
 }

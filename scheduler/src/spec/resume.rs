@@ -27,6 +27,9 @@ pub struct ResumeSpec {
     pub iterations: u64,
     pub iterations_torn: u64,
     pub samples_torn: u64,
+    /// Whether the optimizer's state is that of steps with the changes of whole rounds (DiLoCo), not with gradients.
+    #[serde(default)]
+    pub steps_by_round: bool,
     /// Steps that the optimizer has done, run by run of the trained parameters.
     pub steps: Vec<StepRun>,
 }
@@ -61,6 +64,15 @@ impl ResumeSpec {
             let (there, here) = (self.seed, train.seed);
             return Some(format!("the order of the samples is another: seed {there} there, {here} here"));
         }
+        if self.steps_by_round != train.steps_by_round() && train.shard_optimizer().moments() > 0 {
+            return Some(match self.steps_by_round {
+                true => {
+                    "its momentum is that of diloco's rounds, and this policy steps with gradients".to_owned()
+                }
+                false => "its momentum is that of gradients, and diloco steps with the changes of rounds"
+                    .to_owned(),
+            });
+        }
         if self.position.returned.len() > MAX_RETURNED {
             return Some(format!("more than {MAX_RETURNED} ranges of samples have come back"));
         }
@@ -90,7 +102,7 @@ impl ResumeSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{samples::SampleRange, sim::training};
+    use crate::{samples::SampleRange, sim::training, spec::Optimizer};
 
     /// More than any training has: whether they lie in the epoch is asked later.
     fn many_ranges() -> Vec<SampleRange> {
@@ -111,6 +123,7 @@ mod tests {
             iterations: 9,
             iterations_torn: 1,
             samples_torn: 8,
+            steps_by_round: false,
             steps: vec![StepRun { elements, steps: 9 }],
         };
         assert_eq!((resume.fault(&train), resume.samples()), (None, samples + 8));
@@ -129,6 +142,18 @@ mod tests {
             (|r| r.position.returned = many_ranges(), "have come back"),
             (|r| r.steps[0].elements -= 1, "do not cover"),
         ];
+        for (policy, steps_by_round, expected) in [
+            ("diloco:8", true, None),
+            ("diloco:8", false, Some("diloco steps with")),
+            ("asp", true, Some("this policy steps with")),
+            ("local-sgd:8", false, None),
+        ] {
+            let (resume, policy) = (ResumeSpec { steps_by_round, ..resume.clone() }, policy.parse().unwrap());
+            let train = TrainSpec { policy, optimizer: Optimizer::momentum(), ..train.clone() };
+            let fault = resume.fault(&train);
+            assert_eq!(fault.is_some(), expected.is_some(), "{fault:?}");
+            assert!(fault.unwrap_or_default().contains(expected.unwrap_or_default()));
+        }
         for (change, expected) in cases {
             let mut changed = resume.clone();
             change(&mut changed);

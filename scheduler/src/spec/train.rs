@@ -128,6 +128,11 @@ fn all_workers() -> u32 {
 }
 
 impl TrainSpec {
+    /// Whether the parameter server steps with the changes of whole rounds, not with gradients.
+    pub(crate) fn steps_by_round(&self) -> bool {
+        matches!(self.policy.rule, PolicyRule::DiLoCo { .. })
+    }
+
     /// What the parameter server steps with: the job's optimizer, except under DiLoCo, where that one works on the
     /// workers and the server holds the outer Nesterov optimizer.
     pub fn shard_optimizer(&self) -> Optimizer {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use syncline_engine::{
     rpc::{
-        CheckpointParts, ClientServiceClient, Collected, EngineFault, InactiveReason, JobRecord, JobStream,
-        StreamCursor, StreamEntry, within,
+        CallError, CheckpointParts, ClientServiceClient, Collected, EngineFault, InactiveReason, JobRecord,
+        JobStream, StreamCursor, StreamEntry, within,
     },
     status::{EngineStatus, Entry, JobEvent, JobStatus, JobView, LiveWorker, MetricsPoint},
 };
@@ -41,8 +41,11 @@ impl Client {
         F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
     {
         let address = || self.link.addresses().to_string();
-        let unreachable = |source| ClientError::Unreachable { address: address(), source };
-        Ok(self.link.call(call).await.map_err(unreachable)??)
+        let failed = |source| match source {
+            CallError::Panicked { .. } => ClientError::Panicked(source),
+            source => ClientError::Unreachable { address: address(), source },
+        };
+        Ok(self.link.call(call).await.map_err(failed)??)
     }
 
     /// Asks each engine once at most, until one leads.

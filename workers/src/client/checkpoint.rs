@@ -113,6 +113,7 @@ mod tests {
             iterations: 0,
             iterations_torn: 0,
             samples_torn: 0,
+            steps_by_round: false,
             steps: Vec::new(),
         };
         let dir = tempfile::tempdir().unwrap();

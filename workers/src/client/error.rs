@@ -17,6 +17,9 @@ pub enum ClientError {
         #[source]
         source: CallError,
     },
+    /// The engine has a bug, at which the call failed.
+    #[error(transparent)]
+    Panicked(CallError),
     #[error(transparent)]
     Refused(#[from] EngineFault),
     #[error(transparent)]
@@ -98,6 +101,10 @@ impl ClientError {
             }
             Self::Refused(EngineFault::NotActive { why: InactiveReason::Standby { address, .. } }) => {
                 format!("name {address} as well, with a comma between: of all engines that --engine names, whoever leads is asked")
+            }
+            Self::Panicked(_) => {
+                "please report it, with what the log of the engine says at this moment; everything else goes on"
+                    .to_owned()
             }
             Self::Refused(fault) => fault.hint().to_owned(),
             Self::UnknownFields(_) => "use the same release everywhere".to_owned(),

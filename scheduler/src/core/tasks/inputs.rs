@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use super::{InvalidGraph, TaskJob, adding::ReferenceScope, leasing::Matching};
 use crate::{
-    core::{Core, Effect, GraphSubmission, Input, Job, Phase, Refused, WorkerInfo, submitting::is_same_job},
+    core::{
+        Core, Effect, GraphSubmission, Input, Job, Phase, Refused, WorkerInfo, panics::Handling,
+        submitting::is_same_job,
+    },
     ids::{Incarnation, JobId},
     tasks::{ClassIndex, NewTask, Outcome, ReportGroup, TaskEnd, TaskIndex},
 };
@@ -20,12 +23,15 @@ impl Core {
         match input {
             Input::SubmitGraph(submission) => self.submit_graph(submission, now_us, effects)?,
             Input::ExtendGraph { job, nonce, first, tasks } => {
+                let handling = Handling(&job);
                 let extended = self.submitted(&job, nonce)?.extend(first, &tasks)?;
+                drop(handling);
                 if extended {
                     self.changed_tasks.insert(job);
                 }
             }
             Input::StartGraph { job, nonce, count } => {
+                let _handling = Handling(&job);
                 if self.submitted(&job, nonce)?.begin(count, now_us)? {
                     self.note(&job, now_us, effects);
                 }
@@ -107,6 +113,7 @@ impl Core {
             self.fleet.progress(worker, now_us);
         }
         for ReportGroup { job: id, nonce, ended } in groups {
+            let _handling = Handling(&id);
             let Some(job) = self.task_jobs.get_mut(&id).filter(|job| job.state.nonce == nonce) else {
                 continue;
             };
@@ -178,6 +185,7 @@ impl Core {
     ) {
         let wanted = self.task_jobs.iter().filter(|(_, job)| wanted(job));
         for id in wanted.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+            let _handling = Handling(&id);
             if let Some(job) = self.task_jobs.get_mut(&id) {
                 change(job);
             }
@@ -187,6 +195,7 @@ impl Core {
 
     /// Sees to what happened to a job.
     pub(super) fn note(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) {
+        let _handling = Handling(id);
         let Some(job) = self.task_jobs.get_mut(id) else { return };
         job.limit_queued(now_us);
         self.fleet.take_note(job);
@@ -217,6 +226,7 @@ impl Core {
         let too_large_to_send: Vec<JobId> = touched.iter().filter(too_large_to_send).cloned().collect();
         changed_tasks.append(&mut touched);
         for id in too_large_to_send {
+            let _handling = Handling(&id);
             if let Some(job) = self.task_jobs.get_mut(&id) {
                 for (worker, task, bytes) in std::mem::take(&mut job.outbox.too_large_to_send) {
                     if job.is_running() {

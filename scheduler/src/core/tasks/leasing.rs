@@ -11,7 +11,7 @@ use std::{
 
 use super::{job::TaskJob, orders::push_order};
 use crate::{
-    core::{Effect, WorkerInfo},
+    core::{Effect, WorkerInfo, panics::Handling},
     ids::{Incarnation, JobId},
     tasks::{ClassIndex, MAX_ORDER_BYTES, Order, OrderArg, Resources, TaskState},
 };
@@ -220,6 +220,7 @@ impl TaskAssigner {
         // One waits for memory or a GPU here: what comes after it would take it away again and again.
         let mut is_saving = false;
         for offer in &self.offers {
+            let _handling = Handling(&offer.job);
             let Some(job) = jobs.get_mut(&offer.job).filter(|job| job.gives_out()) else {
                 exhausted.push(offer.clone());
                 continue;
@@ -296,6 +297,7 @@ impl LeaseBuilder<'_> {
     fn extend_chains(&mut self, jobs: &mut BTreeMap<JobId, TaskJob>) {
         for _ in 0..self.load.chain_ends.len() {
             let Some((id, task)) = self.load.chain_ends.pop_front() else { return };
+            let _handling = Handling(&id);
             let Some(job) = jobs.get_mut(&id).filter(|job| job.gives_out()) else { continue };
             if job.leases.get(&self.worker).is_some_and(|tasks| tasks.contains(&task)) {
                 self.follow_chain(job, task);

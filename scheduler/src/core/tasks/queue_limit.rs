@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::{TaskJob, job::RetryState};
 use crate::{
-    core::{Core, Effect, Job, Phase},
+    core::{Core, Effect, Job, Phase, panics::Handling},
     ids::JobId,
     tasks::{ClassIndex, Failure, FailureCause, TaskState},
 };
@@ -29,6 +29,7 @@ impl Core {
             |job: &TaskJob| job.gives_out() && job.queue.first().is_some_and(|(at, _)| *at <= now_us);
         let due = self.task_jobs.iter().filter(|(_, job)| is_due(job)).map(|(id, _)| id.clone());
         for id in due.collect::<Vec<JobId>>() {
+            let _handling = Handling(&id);
             for (task, reason) in self.overdue(&id, now_us) {
                 if let Some(job) = self.task_jobs.get_mut(&id) {
                     job.waited_too_long(task, reason, now_us);
@@ -43,10 +44,10 @@ impl Core {
 
     /// Fails trainings that were submitted on their own and have waited for their first worker for too long.
     pub(in crate::core) fn end_queued(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        let on_their_own = |job: &&mut Job| {
-            *job.phase() == Phase::Queued && job.state.trains_for.is_none() && !job.state.paused
-        };
-        for job in self.jobs.values_mut().filter(on_their_own) {
+        let on_their_own =
+            |job: &Job| *job.phase() == Phase::Queued && job.state.trains_for.is_none() && !job.state.paused;
+        for (id, job) in self.jobs.iter_mut().filter(|(_, job)| on_their_own(job)) {
+            let _handling = Handling(id);
             let Some(limit_ms) = job.train().queue_limit_ms else { continue };
             let until_us = job.queued_since_us().saturating_add(limit_ms.saturating_mul(1_000));
             if now_us < until_us {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{TaskJob, attempt_events::Holder, record::Argument, values::Given};
 use crate::{
-    core::{Core, Effect, Evaluation, Job, Phase, state_machine::SHARD_LOST},
+    core::{Core, Effect, Evaluation, Job, Phase, panics::Handling, state_machine::SHARD_LOST},
     ids::JobId,
     spec::JobSpec,
     tasks::{Failure, FailureCause, Preview, TaskState, TrainedWeights, TrainingChanges, Value, Work},
@@ -68,6 +68,7 @@ impl Core {
         }
         let mut begun = false;
         for id in self.with_trainings.clone() {
+            let _handling = Handling(&id);
             self.take_trained(&id, now_us, effects);
             begun |= self.begin_trainings(&id, now_us, effects);
             if !self.task_jobs.get(&id).is_some_and(TaskJob::has_trainings) {

@@ -1,0 +1,264 @@
+//! Keys of jobs that something else has overwritten: the jobs are shown as damaged, and all others go on.
+
+use std::collections::BTreeMap;
+
+use syncline_engine::{
+    rpc::{ClientServiceClient, EngineFault, JobStream, within},
+    store::{RedisStore, keys::JobKeys},
+};
+use syncline_scheduler::{
+    ids::{EngineEpoch, JobId},
+    sim::{training, training_job},
+    spec::JobSpec,
+};
+
+use super::{
+    rig::{Rig, TEST_TIMEOUT, until},
+    scripted_worker::{ScriptedWorker, call, graph, submit},
+};
+
+/// What something else may do to a key.
+const DAMAGES: [(&str, &str); 3] = [
+    ("text", "redis.call('SET', KEYS[1], 'text')"),
+    ("list", "redis.call('DEL', KEYS[1]) redis.call('RPUSH', KEYS[1], 'a', 'b')"),
+    (
+        "bytes",
+        "if redis.call('TYPE', KEYS[1]).ok == 'stream' then redis.call('XADD', KEYS[1], '*', '\\255', '\\254') \
+         else redis.call('HSET', KEYS[1], '\\255', '\\254') end",
+    ),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Training,
+    Graph,
+    Ended,
+}
+
+/// Submits a job that waits, or that is over.
+async fn begin(client: &ClientServiceClient, kind: Kind, name: &str) -> JobId {
+    if kind == Kind::Training {
+        let id: JobId = name.parse().unwrap();
+        let spec = JobSpec { id: id.clone(), ..training_job(training("bsp".parse().unwrap(), 64, 32)) };
+        client.submit(within(TEST_TIMEOUT), spec, 1, false).await.unwrap().unwrap();
+        return id;
+    }
+    let id = submit(client, graph(name, vec![call(b"1")])).await;
+    if kind == Kind::Ended {
+        client.cancel(within(TEST_TIMEOUT), id.clone(), String::new(), 0).await.unwrap().unwrap();
+    }
+    id
+}
+
+/// Repeats a call while the engine reads everything again.
+async fn asked<T>(mut call: impl AsyncFnMut() -> Result<T, EngineFault>) -> Result<T, EngineFault> {
+    until(async || match call().await {
+        Err(EngineFault::NotActive { .. }) => {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            None
+        }
+        answer => Some(answer),
+    })
+    .await
+}
+
+async fn states(client: &ClientServiceClient) -> BTreeMap<String, String> {
+    let jobs = asked(async || client.jobs(within(TEST_TIMEOUT)).await.unwrap()).await.unwrap();
+    jobs.into_iter().map(|mut job| (job.remove("id").unwrap(), job.remove("state").unwrap())).collect()
+}
+
+async fn end(client: &ClientServiceClient, job: &JobId) {
+    let over = asked(async || client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap()).await;
+    if matches!(over, Err(EngineFault::NotOver { .. })) {
+        let cancel =
+            async || client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap();
+        asked(cancel).await.unwrap();
+        // A damaged one is gone with that.
+        let deleted = asked(async || client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap()).await;
+        assert!(matches!(deleted, Ok(()) | Err(EngineFault::UnknownJob { .. })), "{job}: {deleted:?}");
+    }
+}
+
+/// Jobs of one kind, one for each of their keys.
+async fn spoiled(rig: &Rig, kind: Kind, (damage, script): (&str, &str)) -> Vec<JobId> {
+    let (client, store) = (rig.client().await, RedisStore::connect(&rig.redis.url()).await.unwrap());
+    let mut jobs = Vec::new();
+    for n in 0..15 {
+        jobs.push(begin(&client, kind, &format!("{damage}-{n}")).await);
+    }
+    for (n, job) in jobs.iter().enumerate() {
+        let names = JobKeys::new(job);
+        let words = ["EVAL", script, "1", names.all()[n]];
+        let _: () = store.query("spoil", &words).await.unwrap();
+    }
+    jobs
+}
+
+async fn check_that_others_go_on(kind: Kind) {
+    let mut rig = Rig::start(1).await;
+    let shard = rig.start_shard().await;
+    rig.announce(shard.clone()).await.unwrap();
+    let sound = submit(&rig.client().await, graph("sound", vec![call(b"1")])).await;
+    let mut jobs = Vec::new();
+    for damage in DAMAGES {
+        jobs.extend(spoiled(&rig, kind, damage).await);
+    }
+    for crashed in [false, true] {
+        if crashed {
+            rig.crash().await;
+            rig.announce(shard.clone()).await.unwrap();
+        }
+        let client = rig.client().await;
+        let states = states(&client).await;
+        assert_eq!(states.len(), jobs.len() + 1);
+        assert_eq!(states["sound"], "running");
+        for job in &jobs {
+            let is_typed = !job.as_str().starts_with("bytes");
+            let is_known = job.as_str().ends_with("-1");
+            if is_typed && (crashed || is_known) {
+                assert_eq!(states[job.as_str()], "damaged", "{job}");
+            }
+            // The record of the job, or why that job alone has none.
+            let read = asked(async || client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap()).await;
+            assert!(matches!(read, Ok(_) | Err(EngineFault::Unreadable { .. })), "{job}: {read:?}");
+            let events = async || {
+                client.stream(within(TEST_TIMEOUT), job.clone(), JobStream::Events, None).await.unwrap()
+            };
+            let read = asked(events).await;
+            assert!(matches!(read, Ok(_) | Err(EngineFault::Unreadable { .. })), "{job}: {read:?}");
+        }
+    }
+    let client = rig.client().await;
+    for job in &jobs {
+        end(&client, job).await;
+    }
+    assert_eq!(states(&client).await.into_keys().collect::<Vec<_>>(), ["sound"]);
+    let mut worker = ScriptedWorker::register(&rig, 1).await;
+    assert_eq!(worker.orders().await.len(), 1, "the other job goes on");
+    worker.finish(&sound, &[(0, b"1")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_holds_the_keys_of_trainings_that_wait_all_other_jobs_go_on() {
+    check_that_others_go_on(Kind::Training).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_holds_the_keys_of_graphs_that_wait_all_other_jobs_go_on() {
+    check_that_others_go_on(Kind::Graph).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_holds_the_keys_of_jobs_that_are_over_all_others_go_on() {
+    check_that_others_go_on(Kind::Ended).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_finds_the_key_of_a_job_that_runs_taken_parks_that_job_alone() {
+    let rig = Rig::start(1).await;
+    let client = rig.client().await;
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    for (n, taken) in ["job", "events", "states", "values", "leases"].into_iter().enumerate() {
+        let mut worker = ScriptedWorker::register(&rig, 1).await;
+        let job = submit(&client, graph(&format!("runs-{n}"), vec![call(b"1"), call(b"2")])).await;
+        worker.tasks().await;
+        let key = format!("syncline:{{{job}}}:{taken}");
+        let _: () = store.query("spoil", &["EVAL", DAMAGES[0].1, "1", &key]).await.unwrap();
+        let cancel =
+            async || client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap();
+        let sound = submit(&client, graph(&format!("sound-{n}"), vec![call(b"1")])).await;
+        // Its commit writes all of these keys; a job that is parked meanwhile is taken off the list.
+        assert_eq!(asked(cancel).await, Ok(()), "{taken}");
+        let states = states(&client).await;
+        assert_eq!(states[sound.as_str()], "running", "{taken}");
+        assert!(states.get(job.as_str()).is_none_or(|state| state == "canceled"), "{states:?}");
+        end(&client, &sound).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_at_which_engine_after_engine_ends_is_set_aside_and_the_others_go_on() {
+    let mut rig = Rig::start(1).await;
+    let shard = rig.start_shard().await;
+    rig.announce(shard.clone()).await.unwrap();
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let job = begin(&rig.client().await, Kind::Training, "poison").await;
+    let sound = submit(&rig.client().await, graph("sound", vec![call(b"1")])).await;
+    // Nothing is wrong with these records until a worker joins: the number that is counted up then has no next one.
+    let state = JobKeys::new(&job).state;
+    let job_state: String = store.query("read", &["HGET", &state, "job_state"]).await.unwrap();
+    let spoiled = job_state.replace("\"clock_revision\":0", &format!("\"clock_revision\":{}", u64::MAX));
+    assert_ne!(spoiled, job_state);
+    let _: u64 = store.query("spoil", &["HSET", &state, "job_state", &spoiled]).await.unwrap();
+    for times in 1..=3 {
+        rig.crash().await;
+        rig.announce(shard.clone()).await.unwrap();
+        assert_eq!(states(&rig.client().await).await["poison"], "queued");
+        let worker = rig.worker().await;
+        tokio::spawn(async move { worker.register(within(TEST_TIMEOUT), super::rig::hello()).await });
+        let panic = rig.panicked().await;
+        assert!(panic.contains("overflow"), "{panic}");
+        let counted: u64 = store.query("read", &["HGET", &state, "crashes"]).await.unwrap();
+        assert_eq!(counted, times);
+    }
+    rig.crash().await;
+    rig.announce(shard).await.unwrap();
+    let client = rig.client().await;
+    let mut worker = ScriptedWorker::register(&rig, 1).await;
+    assert_eq!(worker.orders().await.len(), 1, "the other job goes on");
+    worker.finish(&sound, &[(0, b"1")]).await;
+    rig.worker().await.register(within(TEST_TIMEOUT), super::rig::hello()).await.unwrap().unwrap();
+    let parked = client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap().job;
+    assert_eq!((parked["state"].as_str(), parked["code"].as_str()), ("damaged", "E147"));
+    assert!(parked["reason"].contains("3 times") && parked["reason"].contains("overflow"), "{parked:?}");
+    client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
+    assert!(!states(&client).await.contains_key("poison"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crashes_count_in_a_row_only_and_at_a_job_of_the_engine_that_ends() {
+    let rig = Rig::start(1).await;
+    let job = submit(&rig.client().await, graph("sum", vec![call(b"1")])).await;
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let epoch: u64 = store.query("read", &["HGET", &JobKeys::new(&job).state, "epoch"]).await.unwrap();
+    let crash = async |job: &JobId, epoch, now_ms| {
+        store.note_crash(job, EngineEpoch(epoch), now_ms, "a bug").await.unwrap()
+    };
+    assert_eq!(crash(&job, epoch, 1_000_000).await, 1);
+    assert_eq!(crash(&job, epoch, 1_600_000).await, 2, "ten minutes later");
+    assert_eq!(crash(&job, epoch, 2_200_001).await, 1, "more than that later");
+    assert_eq!(crash(&job, epoch - 1, 2_200_002).await, 0, "another engine has the job");
+    assert_eq!(crash(&"unknown".parse().unwrap(), epoch, 1_000).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_of_another_job_are_not_taken_for_those_of_this_one() {
+    let mut rig = Rig::start(1).await;
+    let [first, second] = ["first", "second"].map(|name| graph(name, vec![call(b"1")]));
+    let (first, second) =
+        (submit(&rig.client().await, first).await, submit(&rig.client().await, second).await);
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let [from, to] = [&first, &second].map(|job| JobKeys::new(job).state);
+    let _: i64 = store.query("spoil", &["COPY", &from, &to, "REPLACE"]).await.unwrap();
+    rig.crash().await;
+    let states = states(&rig.client().await).await;
+    assert_eq!((states["first"].as_str(), states["second"].as_str()), ("running", "damaged"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_finds_no_list_of_jobs_finds_the_jobs() {
+    let mut rig = Rig::start(1).await;
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let jobs = ["b", "a"].map(|name| graph(name, vec![call(b"1")]));
+    for job in jobs {
+        submit(&rig.client().await, job).await;
+    }
+    for script in ["redis.call('DEL', KEYS[1])", DAMAGES[0].1, "redis.call('ZADD', KEYS[1], 0, '\\255')"] {
+        let _: () = store.query("spoil", &["EVAL", script, "1", "syncline:jobs"]).await.unwrap();
+        rig.crash().await;
+        let states = states(&rig.client().await).await;
+        assert_eq!(states.into_keys().collect::<Vec<_>>(), ["a", "b"], "{script}");
+    }
+    let mut worker = ScriptedWorker::register(&rig, 2).await;
+    assert!(!worker.orders().await.is_empty(), "they go on");
+}
