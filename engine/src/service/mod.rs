@@ -7,6 +7,7 @@ mod blob_release;
 mod checkpoints;
 mod client_handler;
 mod clock;
+mod commits;
 mod context;
 mod damaged_jobs;
 mod decision_loop;
@@ -14,6 +15,7 @@ mod dispatcher;
 #[cfg(test)]
 mod fake_shard;
 mod job_ends;
+mod job_list;
 mod job_log;
 mod last_commit;
 mod leadership;

@@ -1,0 +1,161 @@
+//! Writes what the core has decided, again and again until Redis has it.
+
+use std::{future::Future, time::Duration};
+
+use futures::future::join_all;
+use syncline_scheduler::{
+    core::{Commit, Commits},
+    ids::JobId,
+};
+use tracing::{error, info, warn};
+
+use super::decision_loop::{DecisionLoop, LoopEnd};
+use crate::store::{CommitMode, Committed, StoreError};
+
+/// Pause between two tries of a commit while Redis is away.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+
+impl DecisionLoop {
+    /// Commits every touched job. While Redis is away the same commits are sent again; nothing is dropped. Where Redis
+    /// has lost commits of this engine, the whole job is written again: this engine knows all of it.
+    pub(super) async fn commit(&mut self, commits: &mut Commits) -> Result<(), LoopEnd> {
+        for (job, commit) in &mut *commits {
+            match self.written.get_mut(job) {
+                Some(written) => written.retain_changed_fields(commit),
+                None => self.written.entry(job.clone()).or_default().retain_changed_fields(commit),
+            }
+        }
+        // A training that has ended is written before the graph that takes note of it: after a crash in between, the graph
+        // finds what it has brought.
+        let is_first = |(job, commit): &(&JobId, &Commit)| job.is_made_by_engine() && commit.over;
+        let (first, rest): (Vec<_>, Vec<_>) = commits.iter().partition(is_first);
+        for commits in [first, rest] {
+            self.commit_all(&commits).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn commit_all(&mut self, commits: &[(&JobId, &Commit)]) -> Result<(), LoopEnd> {
+        let this: &Self = self;
+        let (store, epoch, written) = (&this.store, this.epoch, &this.written);
+        let each = commits.iter().map(|&(job, commit)| {
+            let seq = written.get(job).map_or(0, |written| written.seq) + 1;
+            let mode = if commit.spec.is_some() { CommitMode::New } else { CommitMode::Next };
+            let write = move || store.commit(job, epoch, seq, mode, commit);
+            async move { this.retry_write("commit", job, write).await.map(|done| (job, seq, done)) }
+        });
+        let done: Vec<_> = join_all(each).await.into_iter().collect::<Result<_, LoopEnd>>()?;
+        for ((job, seq, committed), (_, commit)) in done.into_iter().zip(commits) {
+            if let Committed::StoreBehind { seq: known } = committed {
+                self.rewrite_job(job, seq, known, commit).await?;
+            }
+            if let Some(written) = self.written.get_mut(job) {
+                written.seq = seq;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of a job in the place of a commit that follows on something that Redis has lost.
+    async fn rewrite_job(
+        &mut self,
+        job: &JobId,
+        seq: u64,
+        known: u64,
+        refused: &Commit,
+    ) -> Result<(), LoopEnd> {
+        let now_us = self.clock.now_us();
+        let lost = seq - 1 - known;
+        warn!(%job, seq, known, lost, "redis has lost acknowledged commits; writing the whole job again");
+        let whole = self.with_core(|core| core.full_commit(job, now_us)).await;
+        let Some(mut whole) = whole else { return Ok(()) };
+        append_streams(&mut whole, refused, lost, now_us);
+        self.list_job(job, now_us).await?;
+        let (store, epoch, whole) = (&self.store, self.epoch, &whole);
+        let write = || store.commit(job, epoch, seq, CommitMode::Whole, whole);
+        self.retry_write("commit", job, write).await.map(drop)
+    }
+
+    /// Repeats a write until Redis has taken it, or another engine owns what it writes. Meanwhile the cause is published in
+    /// [`StoreOutage`](super::store_outage::StoreOutage).
+    pub(super) async fn retry_write<T, F>(
+        &self,
+        what: &'static str,
+        job: &JobId,
+        write: impl Fn() -> F,
+    ) -> Result<T, LoopEnd>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let mut warned = false;
+        loop {
+            match write().await {
+                Ok(value) => {
+                    if warned {
+                        info!(what, %job, "redis takes writes again");
+                        self.dispatcher.store_outage.set_commit_failure(None);
+                    }
+                    return Ok(value);
+                }
+                Err(StoreError::Fenced { epoch, seq }) => {
+                    warn!(what, %job, epoch, seq, "fenced: another engine owns the job");
+                    return Err(LoopEnd::Deposed);
+                }
+                Err(passing) if passing.is_passing() => {
+                    if !warned {
+                        warn!(what, %job, error = %passing, "redis takes no writes; trying again until it does");
+                    }
+                    warned = true;
+                    self.dispatcher.store_outage.set_commit_failure(Some(passing.to_string()));
+                }
+                Err(refused) => {
+                    error!(what, %job, error = %refused, "redis refused a write; reading everything again");
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                    return Err(LoopEnd::Deposed);
+                }
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+}
+
+/// Adds to all of a job what only grows: what the refused commit held of that, and behind it that older entries may be missing.
+fn append_streams(whole: &mut Commit, refused: &Commit, lost: u64, now_us: u64) {
+    let reason = format!(
+        "Redis had lost {lost} {} of this job: what happened then may be missing here",
+        if lost == 1 { "commit" } else { "commits" },
+    );
+    let said = [("what", "written_again".to_owned()), ("at_ms", (now_us / 1000).to_string())];
+    let said = said.into_iter().chain([("reason", reason)]).collect();
+    whole.events.splice(0..0, refused.events.iter().cloned().chain([said]));
+    for (all, of_refused) in [
+        (&mut whole.metrics, &refused.metrics),
+        (&mut whole.barriers, &refused.barriers),
+        (&mut whole.results, &refused.results),
+    ] {
+        all.splice(0..0, of_refused.iter().cloned());
+    }
+    whole.halve_metrics |= refused.halve_metrics;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_refused_commit_tells_is_in_the_one_that_takes_its_place_with_what_was_lost() {
+        let entry = |name: &'static str| vec![("what", name.to_owned())];
+        let refused = Commit {
+            events: vec![entry("worker_joined")],
+            metrics: vec![entry("point")],
+            halve_metrics: true,
+            ..Commit::default()
+        };
+        let mut whole = Commit { events: vec![entry("later")], ..Commit::default() };
+        append_streams(&mut whole, &refused, 3, 5_000);
+        let told: Vec<&str> = whole.events.iter().map(|event| event[0].1.as_str()).collect();
+        assert_eq!(told, ["worker_joined", "written_again", "later"]);
+        assert!(whole.events[1][2].1.starts_with("Redis had lost 3 commits"), "{:?}", whole.events[1]);
+        assert_eq!((whole.metrics.len(), whole.halve_metrics), (1, true));
+    }
+}
