@@ -105,7 +105,7 @@ fn a_paused_training_ends_what_is_handed_out_and_goes_on_where_it_was() {
         assert_eq!(world.work(FIRST, 5), 5, "{policy}");
         world.pause("job", true);
         world.pause("job", true);
-        assert!(world.waits_for("job").contains("`syncline resume`"), "{policy}");
+        assert!(world.waits_for("job").contains("`syncline resume job`"), "{policy}");
         let rest = world.work(FIRST, 20);
         assert!(rest < 15, "{policy}: {rest} more after five");
         assert_eq!(world.plane.shell.dismissed, [FIRST], "{policy}");
@@ -160,7 +160,7 @@ fn a_training_that_is_paused_in_the_queue_begins_when_it_is_resumed() {
     world.pause("job", true);
     world.join(FIRST);
     assert_eq!((world.phase("job"), world.work(FIRST, 1)), ("queued", 0));
-    assert!(world.waits_for("job").contains("`syncline resume`"));
+    assert!(world.waits_for("job").contains("`syncline resume job`"));
     world.pause("job", false);
     assert_eq!((world.phase("job"), world.work(FIRST, 30)), ("running", 20));
 }

@@ -87,12 +87,13 @@ impl<C> Dialer<C> {
     }
 
     /// Whoever is connected first. `running` have begun; of the others the next begins whenever nobody has answered for a
-    /// while. Fails as the last one does of those that have begun.
+    /// while, and at once where nobody is left who might. Fails once all have: as one that is there and unwilling, if any was.
     async fn race(
         &self,
         mut running: Vec<Attempt<C>>,
         mut others: impl Iterator<Item = Attempt<C>>,
     ) -> Result<C, HelloError> {
+        let mut unwilling = None;
         loop {
             let openings = running.iter_mut().map(|attempt| attempt.opening.as_mut());
             let Ok((opened, first, _)) = timeout(HEAD_START, select_all(openings)).await else {
@@ -101,7 +102,17 @@ impl<C> Dialer<C> {
             };
             let Attempt { address, .. } = running.remove(first);
             match opened {
-                Err(_) if !running.is_empty() => {}
+                Err(error) => {
+                    let told = unwilling.take().unwrap_or(error);
+                    if running.is_empty() {
+                        running.extend(others.next());
+                    }
+                    if running.is_empty() {
+                        self.hint.called(&address);
+                        return Err(told);
+                    }
+                    unwilling = Some(told).filter(|error| !matches!(error, HelloError::Io(_)));
+                }
                 opened => {
                     self.hint.called(&address);
                     *self.lock() = running;
@@ -143,6 +154,8 @@ mod tests {
         Slow,
         /// Refuses, and releases who is slow.
         RefusesLater,
+        /// Belongs to another cluster.
+        Foreign,
     }
 
     /// Engines at 10.0.0.1:1, 10.0.0.1:2 and so on, here called by their port.
@@ -173,6 +186,7 @@ mod tests {
                             return Ok(port);
                         }
                         Engine::RefusesLater => release.notify_one(),
+                        Engine::Foreign => return Err(HelloError::Token),
                     }
                     Err(io::Error::other(port.to_string()).into())
                 }
@@ -192,20 +206,30 @@ mod tests {
 
     #[tokio::test]
     async fn the_next_is_greeted_beside_who_hangs_and_the_first_answer_is_taken() {
-        use Engine::{Answers, Hangs, Refuses, RefusesLater, Slow};
+        use Engine::{Answers, Foreign, Hangs, Refuses, RefusesLater, Slow};
         #[rustfmt::skip]
         let cases: &[(&[Engine], Option<usize>, &[usize])] = &[
             (&[Answers, Answers],        Some(1), &[1]),
             (&[Hangs, Answers],          Some(2), &[1, 2]),
             (&[Hangs, Hangs, Answers],   Some(3), &[1, 2, 3]),
             (&[Hangs, Refuses, Answers], Some(3), &[1, 2, 3]),
-            (&[Refuses, Answers],        None,    &[1]),
+            (&[Refuses, Answers],        Some(2), &[1, 2]),
+            (&[Refuses, Refuses],        None,    &[1, 2]),
+            (&[Foreign, Answers],        Some(2), &[1, 2]),
             (&[Slow, RefusesLater],      Some(1), &[1, 2]),
         ];
         for (engines, reached, greeted) in cases {
             let cluster = Engines::new(engines);
             assert_eq!(cluster.dial(0).await.ok(), *reached, "{engines:?}");
             assert_eq!(cluster.greeted(), *greeted, "{engines:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn where_nobody_lets_us_in_the_one_that_is_there_says_why() {
+        for engines in [[Engine::Foreign, Engine::Refuses], [Engine::Refuses, Engine::Foreign]] {
+            let refused = Engines::new(&engines).dial(0).await.unwrap_err();
+            assert!(refused.contains("[E123]"), "{engines:?}: {refused}");
         }
     }
 

@@ -237,6 +237,12 @@ impl ClientService for ClientHandler {
             match self.fields(&job).await {
                 Ok(fields) => all.push(fields),
                 Err(EngineFault::UnknownJob { .. }) => {}
+                // It concerns this one alone.
+                Err(EngineFault::Store { cause }) if self.0.dispatcher()?.store_outage.cause().is_none() => {
+                    let mut fields = damaged_fields(&Damage::Records(cause));
+                    fields.insert("id".to_owned(), job.to_string());
+                    all.push(fields);
+                }
                 Err(fault) => return Err(fault),
             }
         }

@@ -121,10 +121,12 @@ impl DecisionLoop {
 
 /// Adds to all of a job what only grows: what the refused commit held of that, and behind it that older entries may be missing.
 fn append_streams(whole: &mut Commit, refused: &Commit, lost: u64, now_us: u64) {
-    let reason = format!(
-        "Redis had lost {lost} {} of this job: what happened then may be missing here",
-        if lost == 1 { "commit" } else { "commits" },
-    );
+    let what = match lost {
+        0 => "records".to_owned(),
+        1 => "1 commit".to_owned(),
+        lost => format!("{lost} commits"),
+    };
+    let reason = format!("Redis had lost {what} of this job: what happened before may be missing here");
     let said = [("what", "written_again".to_owned()), ("at_ms", (now_us / 1000).to_string())];
     let said = said.into_iter().chain([("reason", reason)]).collect();
     whole.events.splice(0..0, refused.events.iter().cloned().chain([said]));

@@ -11,11 +11,13 @@
 -- Lua does not roll back, so everything is checked before the first write.
 local call, mode = redis.call, ARGV[3]
 local goes_on = mode == 'next' or mode == 'whole'
+local has_summary = true
 if goes_on then
   for i = 1, #KEYS do
     local found = call('TYPE', KEYS[i]).ok
     local wanted = string.sub(ARGV[4], i, i) == 's' and 'stream' or 'hash'
     if found ~= 'none' and found ~= wanted then return {'type', KEYS[i], found} end
+    if i == 2 then has_summary = found ~= 'none' end
   end
 end
 local my_epoch, my_seq = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -28,6 +30,8 @@ if mode == 'next' then
   -- An older epoch, or none: the claim of this engine is gone, and with it more.
   if epoch < my_epoch or seq < my_seq - 1 then return {'lost', tostring(seq)} end
   if seq >= my_seq then return {'fenced', tostring(epoch), tostring(seq)} end
+  -- Somebody removed what people see of it.
+  if not has_summary then return {'lost', tostring(seq)} end
 end
 
 if mode == 'gone' then

@@ -148,6 +148,16 @@ async fn a_job_and_its_blobs_survive_a_crash_of_the_engine_and_go_when_it_is_del
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_waits_is_written_again_when_redis_has_lost_it_and_is_never_said_to_be_unknown() {
+    written_again_without(|keys| keys.all().to_vec()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_waits_is_written_again_when_somebody_removed_what_people_see_of_it() {
+    written_again_without(|keys| vec![&keys.job, &keys.events]).await;
+}
+
+/// Removes some keys of a job that waits, and of no other one.
+async fn written_again_without(lost: fn(&JobKeys) -> Vec<&str>) {
     let mut rig = Rig::start(1).await;
     let shard = rig.start_shard().await;
     rig.announce(shard.clone()).await.unwrap();
@@ -156,7 +166,9 @@ async fn a_job_that_waits_is_written_again_when_redis_has_lost_it_and_is_never_s
     client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
     let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
     let names = JobKeys::new(&job);
-    let _: u64 = store.query("lose", &[&["DEL"], &names.all()[..]].concat()).await.unwrap();
+    let _: u64 = store.query("lose", &[&["DEL"], &lost(&names)[..]].concat()).await.unwrap();
+    let listed = client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+    assert_eq!(listed.iter().map(|job| job["id"].as_str()).collect::<Vec<_>>(), ["digits"], "{listed:?}");
     let written_again = until(async || match client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap() {
         Ok(record) => Some(record),
         Err(fault) => {

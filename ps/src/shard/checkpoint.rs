@@ -57,6 +57,13 @@ pub(super) struct Checkpoints {
     pinned: Option<(u64, Arc<CheckpointCopy>)>,
 }
 
+impl Checkpoints {
+    /// Whether an order to pin `number` was carried out before, or comes after a newer one.
+    fn is_late(&self, number: u64) -> bool {
+        self.newest.is_some_and(|newest| number <= newest)
+    }
+}
+
 impl JobShard {
     /// Copies everything as checkpoint `number`. The job must be at rest: an open round, or a push of which some is in, is a
     /// fault, and nothing is kept. Cost: the bytes of the parameters and the optimizer's state, in memory until they
@@ -65,18 +72,26 @@ impl JobShard {
         let _changing = self.replicas.enter();
         let mut state = self.lock_running()?;
         state.fence(epoch)?;
-        if state.checkpoints.newest.is_some_and(|newest| number <= newest) {
+        if state.checkpoints.is_late(number) {
             return Ok(());
         }
+        drop(state);
         self.check_rest()?;
+        let state = self.lock_running()?;
         self.settle_steps();
         let chunks = self.map_chunks(|chunk| lock(chunk).copy());
+        drop(state);
         let chunks = chunks.into_iter().collect::<Result<_, _>>().map_err(|e: TryReserveError| {
             let what = format!("cannot hold a copy of job {} for checkpoint {number}", self.job);
             ShardFault::Io { what, cause: e.to_string() }
         })?;
         // What began to come in meanwhile may be in some chunks of the copy.
         self.check_rest()?;
+        let mut state = self.lock_running()?;
+        state.fence(epoch)?;
+        if state.checkpoints.is_late(number) {
+            return Ok(());
+        }
         let copy = CheckpointCopy {
             job: self.job.clone(),
             nonce: self.generation().nonce(),
@@ -91,8 +106,9 @@ impl JobShard {
         Ok(())
     }
 
+    /// Takes the locks of filters: the caller must not hold that of the state.
     fn check_rest(&self) -> Result<(), ShardFault> {
-        let pushing = self.filters.iter().any(|filter| lock(&filter).is_receiving());
+        let pushing = self.all_filters().iter().any(|(_, filter)| lock(filter).is_receiving());
         if pushing || self.accumulated.load(Ordering::Acquire) {
             let what = format!("job {} is not at rest, which a checkpoint needs", self.job);
             return Err(ShardFault::Invalid { what });

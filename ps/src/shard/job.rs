@@ -1,6 +1,7 @@
 //! One job on one shard.
 
 use std::{
+    collections::BTreeMap,
     io::{self, Read},
     sync::{Arc, Condvar, Mutex, MutexGuard, atomic::AtomicBool},
 };
@@ -272,6 +273,12 @@ impl JobShard {
             return filter;
         }
         self.filters.entry(worker).or_insert(filter).clone()
+    }
+
+    /// All push filters, by worker. Where locks of several kinds are held, those of filters are taken first, in this order, and
+    /// that of the state after them.
+    pub(super) fn all_filters(&self) -> BTreeMap<Incarnation, Arc<Mutex<PushFilter>>> {
+        self.filters.iter().map(|filter| (*filter.key(), filter.value().clone())).collect()
     }
 
     /// The worker's push filter; one that is created here is not stored.

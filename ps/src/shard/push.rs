@@ -191,15 +191,15 @@ impl JobShard {
     /// Refuses everything of `worker` from now on. When this returns, no chunk of it is being applied.
     pub fn seal(&self, epoch: EngineEpoch, worker: Incarnation) -> Result<PushProgress, ShardFault> {
         let _changing = self.replicas.enter();
-        let filter = self.filter(worker);
-        let mut filter = lock(&filter);
+        let filter_of_worker = self.filter(worker);
+        let mut filter = lock(&filter_of_worker);
         let mut state = self.lock_running()?;
         state.fence(epoch)?;
         self.replicas.record(|| ReplicaOp::Seal { epoch, worker }.entry());
         let answer = filter.seal();
         let gone = state.seal(worker);
         state.clocks.remove(worker, answer.watermark);
-        drop(state);
+        drop((state, filter));
         for worker in gone {
             self.filters.remove(&worker);
         }

@@ -1,6 +1,10 @@
 //! A backup that gets the record of a job is the job: whatever happens, in whatever order, and whenever the copy is taken.
 
-use std::{sync::Barrier, thread, time::Duration};
+use std::{
+    sync::{Barrier, mpsc},
+    thread,
+    time::Duration,
+};
 
 use proptest::prelude::*;
 use syncline_engine::rpc::{BarrierOrder, ClockRoster, OpenJob};
@@ -259,7 +263,7 @@ fn followed() -> JobShard {
 /// Whether `confirm` waits until `release` is called, and what it says then.
 fn confirms_after(job: &JobShard, release: impl FnOnce()) -> bool {
     thread::scope(|scope| {
-        let (asked, times) = std::sync::mpsc::channel();
+        let (asked, times) = mpsc::channel();
         let waiting = scope.spawn(move || {
             job.confirm(|| {
                 let _ = asked.send(());
@@ -360,5 +364,26 @@ fn bytes_that_are_no_change_are_refused() {
         };
         assert!(job_with_table().replay(rows.clone(), &vec![0.0; elements as usize]).is_err(), "{rows:?}");
         assert!(job().replay(rows, &vec![0.0; elements as usize]).is_err());
+    }
+}
+
+#[test]
+fn workers_are_sealed_while_checkpoints_are_copied_and_the_job_is_saved() {
+    let shard: &'static JobShard = Box::leak(Box::new(job()));
+    let (ended, ends) = mpsc::channel();
+    let act = |act: fn(&JobShard, u64)| {
+        let ended = ended.clone();
+        thread::spawn(move || {
+            (1..=2_000).for_each(|n| act(shard, n));
+            ended.send(()).unwrap();
+        });
+    };
+    act(|shard, n| {
+        shard.seal(EPOCH, Incarnation(n)).unwrap();
+    });
+    act(|shard, n| shard.pin_checkpoint(EPOCH, n).unwrap());
+    act(|shard, _| shard.save(&mut std::io::sink()).unwrap());
+    for _ in 0..3 {
+        ends.recv_timeout(Duration::from_secs(300)).expect("each waits for a lock that another one holds");
     }
 }

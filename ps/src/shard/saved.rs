@@ -84,6 +84,8 @@ struct SavedRecord {
 impl JobShard {
     /// Writes the whole job. Nobody may push to it meanwhile.
     pub fn save(&self, out: &mut impl Write) -> io::Result<()> {
+        let filters = self.all_filters();
+        let filters: Vec<_> = filters.iter().map(|(worker, filter)| (*worker, lock(filter))).collect();
         let state = lock(&self.state);
         self.settle_steps();
         let head = SavedJob {
@@ -96,7 +98,7 @@ impl JobShard {
             shards: self.shards(),
             start: self.range().start,
             end: self.range().end,
-            filters: self.filters.iter().map(|filter| (*filter.key(), lock(&filter).clone())).collect(),
+            filters: filters.iter().map(|(worker, filter)| (*worker, PushFilter::clone(filter))).collect(),
             accumulated: self.accumulated.load(Ordering::Acquire),
             chunks: self.chunks.iter().map(|chunk| lock(chunk).head()).collect(),
             touched: self.touched(),

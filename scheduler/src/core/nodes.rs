@@ -6,7 +6,7 @@ use super::{
     job::Job,
     member::Membership,
     records::{Phase, Retry, TaskBody},
-    tasks::WAITS_TO_BE_RESUMED,
+    tasks::waits_to_be_resumed,
     worker_protocol::TaskKey,
 };
 use crate::{
@@ -105,7 +105,7 @@ impl Job {
     /// What a running job as a whole waits for, in words.
     fn describe_wait(&self) -> Option<String> {
         if self.state.paused {
-            return Some(WAITS_TO_BE_RESUMED.to_owned());
+            return Some(waits_to_be_resumed(self.id()));
         }
         if let Some((node, retry)) = self.state.retries.iter().next() {
             let pause_s = pause_us(retry.failures) / 1_000_000;
@@ -122,7 +122,7 @@ impl Job {
         }
         let excluded = self.exclusions();
         Some(match excluded.is_empty() {
-            true => "a worker: all have left".into(),
+            true => "a worker: it has none just now".into(),
             false => format!("a worker that can run it: {excluded}"),
         })
     }

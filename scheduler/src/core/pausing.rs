@@ -42,7 +42,9 @@ impl Job {
 
     /// Workers that a pause lets go.
     fn released(&self) -> Vec<Incarnation> {
-        let rests = self.state.paused && self.state.phase == Phase::Running && self.is_at_rest();
+        // The shards copy what is at rest before anybody is sealed.
+        let copied = !self.state.checkpoints.rests();
+        let rests = copied && self.state.paused && self.state.phase == Phase::Running && self.is_at_rest();
         let free = |worker: &Incarnation| rests && self.leased_to(*worker).is_empty();
         self.active().filter(free).collect()
     }

@@ -11,7 +11,7 @@ use super::{
     records::Phase,
     state_machine::Core,
     stragglers::SlowTold,
-    tasks::{TaskJob, WAITS_TO_BE_RESUMED},
+    tasks::{TaskJob, waits_to_be_resumed},
     training_slots::TrainingSlots,
 };
 use crate::{
@@ -139,7 +139,7 @@ impl Core {
     fn waits_for_workers(&self, id: &JobId, there: &str) -> Option<String> {
         let job = self.jobs.get(id)?;
         match job.state.phase {
-            Phase::Queued if job.state.paused => return Some(WAITS_TO_BE_RESUMED.to_owned()),
+            Phase::Queued if job.state.paused => return Some(waits_to_be_resumed(id)),
             Phase::Queued if self.is_held_back(id) => {
                 let graph = job.state.trains_for.as_ref().map(|of| of.job.to_string()).unwrap_or_default();
                 return Some(format!("its graph, which is paused: `syncline resume {graph}`"));

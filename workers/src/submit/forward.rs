@@ -107,7 +107,7 @@ fn untouched(names: &[String]) -> Option<String> {
     };
     let first = first.join(", ");
     (!names.is_empty()).then(|| {
-        format!("no gradient reaches {first}{more}: the loss does not depend on it, and it stays as it is")
+        format!("no gradient reaches {first}{more}: the loss does not depend on that, and nothing but weight decay moves it")
     })
 }
 

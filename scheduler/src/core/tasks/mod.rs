@@ -30,6 +30,6 @@ pub use graph::MAX_TASKS;
 pub use invalid::InvalidGraph;
 pub use job::TaskJob;
 pub(super) use leasing::TaskAssigner;
-pub(super) use summary::WAITS_TO_BE_RESUMED;
+pub(super) use summary::waits_to_be_resumed;
 pub(super) use training::ParentTask;
 pub use training::Trained;

@@ -1,10 +1,12 @@
 //! The summary of a job in the store: plain numbers and words, for people.
 
 use super::TaskJob;
-use crate::{core::Phase, tasks::TaskState};
+use crate::{core::Phase, ids::JobId, tasks::TaskState};
 
 /// What a job waits for that somebody has paused.
-pub(in crate::core) const WAITS_TO_BE_RESUMED: &str = "somebody who resumes it: `syncline resume`";
+pub(in crate::core) fn waits_to_be_resumed(job: &JobId) -> String {
+    format!("somebody who resumes it: `syncline resume {job}`")
+}
 
 /// Fields of a hash, by name.
 type Fields = Vec<(&'static str, String)>;
@@ -51,7 +53,7 @@ impl TaskJob {
             return format!("{} tasks that were told to stop", self.graph.count(TaskState::Leased));
         }
         if self.is_running() && self.state.paused {
-            return WAITS_TO_BE_RESUMED.to_owned();
+            return waits_to_be_resumed(&self.id);
         }
         let goes_on = self.graph.count(TaskState::Leased) + self.graph.count(TaskState::Training) > 0;
         if !self.is_running() || goes_on {

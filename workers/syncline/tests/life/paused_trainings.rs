@@ -1,5 +1,9 @@
 //! Trainings that somebody pauses: others have the workers meanwhile, and every sample is counted once in the end.
 
+use std::num::NonZeroU32;
+
+use syncline_scheduler::spec::{CheckpointSpec, TrainSpec};
+
 use crate::{
     cluster::{Cluster, number},
     jobs::{check_exact, check_next_job_runs, counting, submit},
@@ -14,7 +18,7 @@ async fn pause_in_the_middle(cluster: &Cluster, policy: &str) -> syncline::JobId
     cluster.until(&job, |summary| number(summary, "samples_applied") > SAMPLES / 5).await;
     cluster.client().pause(&job).await.unwrap();
     let rests = cluster.until(&job, |summary| number(summary, "workers") == 0).await;
-    assert!(rests["waiting_for"].contains("`syncline resume`"), "{rests:?}");
+    assert!(rests["waiting_for"].contains("`syncline resume paused`"), "{rests:?}");
     assert_eq!(rests["state"], "running", "{rests:?}");
     job
 }
@@ -43,4 +47,20 @@ async fn a_pause_outlives_the_engine_and_the_shards() {
     assert_eq!(number(&cluster.summary(&job).await, "workers"), 0, "it is still paused");
     cluster.client().resume(&job).await.unwrap();
     check_exact(&cluster.until_over(&job).await, SAMPLES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pauses_while_checkpoints_are_taken_lose_nothing() {
+    let cluster = Cluster::start(2, 2, WORKER).await;
+    let client = cluster.client();
+    let often = CheckpointSpec { every_s: None, every_epochs: NonZeroU32::new(1), keep: NonZeroU32::MIN };
+    let changed = |train: &mut TrainSpec| (train.epochs, train.checkpoint) = (30, Some(often));
+    let job = submit(&cluster, counting("stormy", "elastic-bsp:15", SAMPLES / 10, changed)).await;
+    for epoch in (2..30).step_by(3) {
+        cluster.until(&job, |summary| number(summary, "epochs_complete") >= epoch).await;
+        // About when the shards copy.
+        client.pause(&job).await.unwrap();
+        client.resume(&job).await.unwrap();
+    }
+    check_exact(&cluster.until_over(&job).await, 3 * SAMPLES);
 }

@@ -185,7 +185,7 @@ impl Report {
         let zero = match self.zero_gradients.as_slice() {
             [] => String::new(),
             zero => format!(
-                "no gradient reaches {} on this batch: what the loss does not depend on stays as it is in training\n",
+                "no gradient reaches {} on this batch: nothing but weight decay moves what the loss does not depend on\n",
                 zero.join(", ")
             ),
         };

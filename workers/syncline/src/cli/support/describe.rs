@@ -43,6 +43,9 @@ fn obstacles(view: &JobView) -> Vec<(&'static str, String)> {
 
 /// The same in one cell of a table.
 pub(crate) fn waits_for(job: &JobStatus) -> String {
+    if job.state == JobPhase::Damaged {
+        return job.reason.clone().unwrap_or_default();
+    }
     let told = job.waiting_for.iter().chain(&job.problem).filter(|_| !job.is_over());
     told.cloned().collect::<Vec<_>>().join("; ")
 }
