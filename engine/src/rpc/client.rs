@@ -148,7 +148,9 @@ impl EngineFault {
                 "a training keeps checkpoints with `checkpoint` in its settings, and drops them when it is done: `syncline status JOB` shows the newest"
             }
             Self::Shard { .. } => "see the log of that shard",
-            Self::Unreadable { .. } => "it was written by another release; use that one",
+            Self::Unreadable { .. } => {
+                "another release wrote it, then use that one; or something else wrote into its keys, then `syncline delete` removes it"
+            }
         }
     }
 }

@@ -159,7 +159,10 @@ impl Job {
                 reasons.push(format!("{} has it in hand", self.display_name(worker)))
             }
             (_, Holder::Shards) => reasons.push("the shards work on it".into()),
-            (_, Holder::Planner) => reasons.push("its rolling graph of iterations and barriers runs".into()),
+            (_, Holder::Planner) => reasons.push(match &self.state.waiting_for {
+                Some(what) => format!("waits for {what}"),
+                None => "its rolling graph of iterations and barriers runs".into(),
+            }),
         }
         reasons
     }

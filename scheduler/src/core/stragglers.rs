@@ -71,12 +71,14 @@ impl Job {
                 Some(s) => factor >= NOT_SLOW || now_us < s.since_us + SLOW_AT_LEAST_US,
                 None => factor >= SLOW,
             };
-            let is_news = told.is_news(now_slow, now_us);
+            // One that is as quick as the others again is not called slow because of the moment before.
+            let tells_slow = now_slow && (factor >= NOT_SLOW || told.slow);
+            let is_news = told.is_news(tells_slow, now_us);
             if !now_slow && slow.is_none() && !is_news {
                 continue;
             }
             if is_news {
-                let what = if now_slow { "worker_slow" } else { "worker_recovered" };
+                let what = if tells_slow { "worker_slow" } else { "worker_recovered" };
                 let mut fields = self.about_worker(worker);
                 fields.push(("factor", format!("{factor:.2}")));
                 self.event(what, now_us, fields);

@@ -16,7 +16,8 @@ pub fn log_as_service() {
 
 /// Starts logging of a command that a person typed: only what went wrong.
 pub fn log_as_command() {
-    start(Targets::new().with_default(LevelFilter::WARN));
+    // Calls that took too long are told in our own words.
+    start(Targets::new().with_default(LevelFilter::WARN).with_target("tarpc", LevelFilter::OFF));
 }
 
 /// `SYNCLINE_LOG`, else `RUST_LOG`, else `levels`.

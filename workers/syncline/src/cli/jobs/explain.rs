@@ -19,7 +19,10 @@ use crate::cli::{
 };
 
 #[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["task", "barrier"]))]
+#[command(
+    group = clap::ArgGroup::new("what").required(true).args(["task", "barrier"]),
+    override_usage = "syncline explain [OPTIONS] <JOB> <TASK|--barrier <N>>" // clap would name the job last
+)]
 pub struct ExplainArgs {
     /// Id of the job
     job: JobId,
