@@ -1,25 +1,18 @@
 //! What the core decides when something goes wrong outside: a worker that cannot, a shard that forgot, a store that went
 //! back, a disk that is full; and who gets the workers when a job ends.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    mem,
-};
-
 use syncline_scheduler::{
     core::{
-        Assignment, Blame, Cancellation, Core, Effect, HeldJob, Input, Iterated, Job, Outcome, Phase,
-        ProgressFloor, Refused, SnapshotFile, Submission, TaskFault, TaskReport, Work, WorkerInfo,
+        Blame, Cancellation, Effect, HeldJob, Input, Iterated, Outcome, ProgressFloor, Refused, SnapshotFile,
+        Submission, TaskFault, TaskReport, Work, WorkerInfo,
     },
     ids::{Generation, Incarnation, JobId, ShardIndex},
-    sim::{ControlPlane, Shell, graph_submission, new_task, training, training_job},
+    sim::{graph_submission, new_task, training, training_job},
     spec::{JobSpec, Node, NodeKind},
     tasks::{Capacity, FunctionId, TaskClass, TaskQuery, TaskState},
 };
 
-fn id(name: &str) -> JobId {
-    name.parse().unwrap()
-}
+use crate::world::{World, done, id};
 
 fn cancel(job: &str) -> Cancellation {
     Cancellation { job: id(job), reason: "enough".into(), grace_ms: 0 }
@@ -33,89 +26,6 @@ fn spec(name: &str, policy: &str, iterations: u64) -> JobSpec {
     let after = vec![name("train")];
     spec.nodes.push(Node { name: name("snapshot"), after, retries: 0, kind: NodeKind::Snapshot });
     spec
-}
-
-/// Writes down what the core decides, and leaves snapshots and the state of a shard to the test.
-#[derive(Default)]
-struct Recorder {
-    effects: Vec<Effect>,
-    /// What the events of all jobs are about.
-    events: Vec<String>,
-}
-
-impl Shell for Recorder {
-    fn handle(&mut self, core: &mut Core, now_us: u64, input: Input) -> Vec<Effect> {
-        let mut effects = core.handle(now_us, input).unwrap();
-        let events = core.take_commits(now_us).into_values().flat_map(|commit| commit.events);
-        self.events.extend(events.map(|event| event[0].1.clone()));
-        self.effects.extend(effects.iter().cloned());
-        effects.retain(|e| !matches!(e, Effect::Snapshot { .. } | Effect::Attach { .. }));
-        effects
-    }
-}
-
-/// A core, a shard, and workers that do what the test says.
-struct World {
-    plane: ControlPlane<Recorder>,
-    now_us: u64,
-    /// What workers were given and have not reported.
-    hands: BTreeMap<Incarnation, VecDeque<Assignment>>,
-}
-
-impl World {
-    fn new() -> Self {
-        let plane = ControlPlane::new(1, Recorder::default());
-        Self { plane, now_us: 1_000_000, hands: BTreeMap::new() }
-    }
-
-    /// Handles an input and what follows from it; returns all that was decided.
-    fn give(&mut self, input: Input) -> Vec<Effect> {
-        for (worker, assignment) in self.plane.settle(self.now_us, [input]) {
-            self.hands.entry(worker).or_default().push_back(assignment);
-        }
-        mem::take(&mut self.plane.shell.effects)
-    }
-
-    fn submit(&mut self, spec: JobSpec, nonce: u32) {
-        self.give(Input::Submit(Submission { spec: Box::new(spec), nonce, replace: false }));
-    }
-
-    fn join(&mut self, n: u64, name: &str) -> Incarnation {
-        self.join_with(n, name, Capacity::default())
-    }
-
-    fn join_with(&mut self, n: u64, name: &str, capacity: Capacity) -> Incarnation {
-        let about =
-            WorkerInfo { name: name.into(), host: "host".into(), pid: 7, capacity, ..WorkerInfo::default() };
-        self.give(Input::WorkerJoined { worker: Incarnation(n), about });
-        Incarnation(n)
-    }
-
-    /// A worker ends its next task so; an iteration that succeeds was pushed.
-    fn report(&mut self, worker: Incarnation, outcome: impl Fn(&Work) -> Outcome) -> Vec<Effect> {
-        let Assignment { key, work } = self.hands.get_mut(&worker).unwrap().pop_front().unwrap();
-        let outcome = outcome(&work);
-        if let (Work::Iterate { seq, .. }, Outcome::Iterated(_)) = (work, &outcome) {
-            assert!(self.plane.server.shards[0].finish_push(worker, seq, 1));
-        }
-        self.give(Input::Report { worker, report: TaskReport { key, ended_ago_us: 0, outcome } })
-    }
-
-    fn job(&self, name: &str) -> &Job {
-        self.plane.core.job(&id(name)).unwrap()
-    }
-
-    fn code(&self, name: &str) -> String {
-        match self.job(name).phase() {
-            Phase::Failed { code, .. } => code.clone(),
-            other => other.word().to_owned(),
-        }
-    }
-}
-
-fn done(work: &Work) -> Outcome {
-    let Work::Iterate { range, .. } = work else { panic!("{work:?}") };
-    Outcome::Iterated(Iterated { range: *range, loss: 1.0, compute_us: 1_000, ..Iterated::default() })
 }
 
 fn lacks(_: &Work) -> Outcome {

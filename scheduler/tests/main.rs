@@ -21,6 +21,7 @@ mod task_model;
 mod training_slots;
 mod training_tasks;
 mod work_in_hand;
+mod world;
 mod zipline_vectors;
 
 #[path = "../examples/replay/dssp.rs"]

@@ -1,93 +1,42 @@
 //! A training that is paused leaves its workers to others, and goes on exactly where it was.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use syncline_scheduler::{
-    core::{
-        Assignment, Core, Effect, Input, Iterated, Outcome, Phase, Refused, Submission, TaskReport, Work,
-        WorkerInfo,
-    },
-    ids::{Incarnation, JobId},
-    sim::{ControlPlane, Shell, training, training_job},
+    core::{Input, Phase, Refused},
+    ids::Incarnation,
+    sim::{training, training_job},
     spec::{JobSpec, NodeKind},
 };
 
+use crate::world::{World, done, id};
+
 const FIRST: Incarnation = Incarnation(1);
 const AGAIN: Incarnation = Incarnation(2);
-
-fn id(name: &str) -> JobId {
-    name.parse().unwrap()
-}
 
 fn spec(name: &str, policy: &str) -> JobSpec {
     JobSpec { id: id(name), ..training_job(training(policy.parse().unwrap(), 20, 1)) }
 }
 
-/// Keeps what workers are told, and who has to register again.
-#[derive(Default)]
-struct Recorder {
-    dismissed: Vec<Incarnation>,
-    events: Vec<String>,
-}
-
-impl Shell for Recorder {
-    fn handle(&mut self, core: &mut Core, now_us: u64, input: Input) -> Vec<Effect> {
-        let effects = core.handle(now_us, input).unwrap();
-        let events = core.take_commits(now_us).into_values().flat_map(|commit| commit.events);
-        self.events.extend(events.map(|event| event[0].1.clone()));
-        self.dismissed.extend(effects.iter().filter_map(|effect| match effect {
-            Effect::DismissWorker { worker, .. } => Some(*worker),
-            _ => None,
-        }));
-        effects
-    }
-}
-
-struct World {
-    plane: ControlPlane<Recorder>,
-    now_us: u64,
-    hands: BTreeMap<Incarnation, VecDeque<Assignment>>,
-}
-
 impl World {
-    fn new() -> Self {
-        let plane = ControlPlane::new(1, Recorder::default());
-        Self { plane, now_us: 1_000_000, hands: BTreeMap::new() }
-    }
-
-    fn give(&mut self, input: Input) {
-        for (worker, assignment) in self.plane.settle(self.now_us, [input]) {
-            self.hands.entry(worker).or_default().push_back(assignment);
-        }
-    }
-
-    fn submit(&mut self, spec: JobSpec, nonce: u32) {
-        self.give(Input::Submit(Submission { spec: Box::new(spec), nonce, replace: false }));
-    }
-
     fn pause(&mut self, name: &str, paused: bool) {
         self.give(Input::Pause { job: id(name), paused });
     }
 
-    fn join(&mut self, worker: Incarnation) {
-        self.give(Input::WorkerJoined { worker, about: WorkerInfo::default() });
-    }
-
     /// A worker does all that it is given, one iteration after the other; returns how many.
     fn work(&mut self, worker: Incarnation, at_most: usize) -> usize {
-        for done in 0..at_most {
-            let next = self.hands.get_mut(&worker).and_then(VecDeque::pop_front);
-            let Some(Assignment { key, work: Work::Iterate { range, seq, .. } }) = next else { return done };
+        for n in 0..at_most {
+            if self.hands.get(&worker).is_none_or(VecDeque::is_empty) {
+                return n;
+            }
             self.now_us += 1_000;
-            assert!(self.plane.server.shards[0].finish_push(worker, seq, 1));
-            let outcome = Outcome::Iterated(Iterated { range, compute_us: 1_000, ..Iterated::default() });
-            self.give(Input::Report { worker, report: TaskReport { key, ended_ago_us: 0, outcome } });
+            self.report(worker, done);
         }
         at_most
     }
 
     fn phase(&self, name: &str) -> &'static str {
-        self.plane.core.job(&id(name)).unwrap().phase().word()
+        self.job(name).phase().word()
     }
 
     fn waits_for(&mut self, name: &str) -> String {
@@ -101,7 +50,7 @@ fn a_paused_training_ends_what_is_handed_out_and_goes_on_where_it_was() {
     for policy in ["asp", "bsp", "ssp:3", "elastic-bsp:5", "local-sgd:4"] {
         let mut world = World::new();
         world.submit(spec("job", policy), 1);
-        world.join(FIRST);
+        world.join(1, "first");
         assert_eq!(world.work(FIRST, 5), 5, "{policy}");
         world.pause("job", true);
         world.pause("job", true);
@@ -110,7 +59,7 @@ fn a_paused_training_ends_what_is_handed_out_and_goes_on_where_it_was() {
         assert!(rest < 15, "{policy}: {rest} more after five");
         assert_eq!(world.plane.shell.dismissed, [FIRST], "{policy}");
 
-        world.join(AGAIN);
+        world.join(2, "first");
         assert_eq!((world.work(AGAIN, 1), world.phase("job")), (0, "running"), "{policy}");
         world.pause("job", false);
         assert_eq!(world.work(AGAIN, 30), 15 - rest, "{policy}: the samples that were left");
@@ -129,11 +78,11 @@ fn the_next_job_in_the_queue_has_the_workers_of_a_paused_one() {
     let mut world = World::new();
     world.submit(spec("first", "bsp"), 1);
     world.submit(spec("next", "bsp"), 2);
-    world.join(FIRST);
+    world.join(1, "first");
     world.pause("first", true);
     world.work(FIRST, 20);
     assert_eq!((world.phase("first"), world.phase("next")), ("running", "queued"));
-    world.join(AGAIN);
+    world.join(2, "first");
     assert_eq!((world.phase("first"), world.phase("next")), ("running", "running"));
     assert_eq!(world.plane.core.job(&id("next")).unwrap().active().collect::<Vec<_>>(), [AGAIN]);
 }
@@ -158,7 +107,7 @@ fn a_training_that_is_paused_in_the_queue_begins_when_it_is_resumed() {
     assert_eq!(world.phase("job"), "queued", "and begins anew");
 
     world.pause("job", true);
-    world.join(FIRST);
+    world.join(1, "first");
     assert_eq!((world.phase("job"), world.work(FIRST, 1)), ("queued", 0));
     assert!(world.waits_for("job").contains("`syncline resume job`"));
     world.pause("job", false);
@@ -169,7 +118,7 @@ fn a_training_that_is_paused_in_the_queue_begins_when_it_is_resumed() {
 fn what_is_over_or_unknown_is_not_paused() {
     let mut world = World::new();
     world.submit(spec("job", "bsp"), 1);
-    world.join(FIRST);
+    world.join(1, "first");
     world.work(FIRST, 20);
     assert_eq!(world.plane.core.job(&id("job")).unwrap().phase(), &Phase::Done);
     for (job, code) in [("job", "[E137]"), ("nobody", "[E131]")] {

@@ -25,10 +25,7 @@ impl Core {
     ) -> Result<(), Refused> {
         let id = &cancellation.job.clone();
         let _handling = Handling(id);
-        let (is_over, state) = self.phase_of(id).ok_or(Refused::Unknown { job: id.clone() })?;
-        if is_over {
-            return Err(Refused::Over { job: id.clone(), state });
-        }
+        self.check_goes_on(id)?;
         match self.jobs.get_mut(id) {
             Some(job) => job.cancel(cancellation.reason, now_us, effects),
             None => self.cancel_tasks(cancellation, now_us, effects),
@@ -40,6 +37,15 @@ impl Core {
     pub(super) fn phase_of(&self, id: &JobId) -> Option<(bool, &'static str)> {
         let training = self.jobs.get(id).map(|job| (job.phase().is_over(), job.phase().word()));
         training.or_else(|| self.task_jobs.get(id).map(|job| (job.phase().is_over(), job.word())))
+    }
+
+    /// Refuses what makes sense only as long as a job is not over.
+    pub(super) fn check_goes_on(&self, id: &JobId) -> Result<(), Refused> {
+        match self.phase_of(id) {
+            None => Err(Refused::Unknown { job: id.clone() }),
+            Some((true, state)) => Err(Refused::Over { job: id.clone(), state }),
+            Some((false, _)) => Ok(()),
+        }
     }
 
     /// Forgets a job that is over.

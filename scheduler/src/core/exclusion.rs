@@ -64,10 +64,11 @@ impl Core {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        self.forget_worker(worker);
-        self.tasks_worker_gone(worker, now_us, effects);
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
-        job.exclude(worker, &fault, now_us, effects);
+        if let Some(left) = job.exclude(worker, &fault, now_us, effects) {
+            self.let_go(worker, left, now_us, effects);
+        }
+        let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let able = self.workers.values().any(|about| !job.excludes(about));
         // Training that has begun waits for a worker that can go on: what was trained is worth more than an early end. Its
         // weights are kept where that is in vain.
@@ -97,12 +98,19 @@ impl Job {
         !excluded.is_empty() && excluded.get(&about.identity()).is_some_and(|e| !e.over)
     }
 
-    fn exclude(&mut self, worker: Incarnation, fault: &TaskFault, now_us: u64, effects: &mut Vec<Effect>) {
-        let Some(member) = self.members.get(&worker) else { return };
+    /// Returns why it has to go; `None` if it was excluded already.
+    fn exclude(
+        &mut self,
+        worker: Incarnation,
+        fault: &TaskFault,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Option<String> {
+        let member = self.members.get(&worker)?;
         let (identity, about) = (member.about.identity(), member.about.clone());
         if self.excludes(&about) {
             // One more of the tasks that it had in hand failed with the first: that is no further time.
-            return;
+            return None;
         }
         let before = self.state.excluded.get(&identity);
         let times = before.map_or(1, |e| e.times.saturating_add(1));
@@ -138,8 +146,7 @@ impl Job {
             let oldest = self.state.excluded.iter().min_by_key(|(_, e)| e.until_us).map(|(k, _)| k.clone());
             self.state.excluded.remove(&oldest.unwrap_or_default());
         }
-        self.worker_gone(worker, &left, now_us, effects);
-        effects.push(Effect::DismissWorker { worker, reason: left });
+        Some(left)
     }
 
     /// Whether all that are excluded now have failed to compute it again and again, and nobody else came further meanwhile.

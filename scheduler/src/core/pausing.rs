@@ -5,26 +5,43 @@ use super::{effects::Effect, inputs::Refused, job::Job, records::Phase, state_ma
 use crate::ids::{Incarnation, JobId};
 
 impl Core {
-    /// Pauses a training, or lets it go on.
-    pub(super) fn pause_training(&mut self, id: &JobId, paused: bool, now_us: u64) -> Result<(), Refused> {
-        let job = self.jobs.get_mut(id).ok_or_else(|| Refused::Unknown { job: id.clone() })?;
-        if job.state.phase.is_over() {
-            return Err(Refused::Over { job: id.clone(), state: job.state.phase.word() });
-        }
-        if job.state.paused != paused {
+    /// Pauses a job of either kind, or lets it go on.
+    pub(super) fn pause(
+        &mut self,
+        id: &JobId,
+        paused: bool,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refused> {
+        self.check_goes_on(id)?;
+        if let Some(job) = self.jobs.get_mut(id).filter(|job| job.state.paused != paused) {
             job.pause(paused, now_us);
+        }
+        if let Some(job) = self.task_jobs.get_mut(id).filter(|job| job.is_paused() != paused) {
+            job.pause(paused, now_us);
+            self.note(id, now_us, effects);
         }
         Ok(())
     }
 
-    /// Lets the workers of paused trainings go that have done what they were given. They register again, so that the seal of
-    /// the shards holds for what they did before.
+    /// Ends the session of a worker that goes on with nothing that it has. It registers again, and may serve other jobs then.
+    pub(super) fn let_go(
+        &mut self,
+        worker: Incarnation,
+        reason: String,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.worker_gone(worker, &reason, now_us, effects);
+        effects.push(Effect::DismissWorker { worker, reason });
+    }
+
+    /// Lets the workers of paused trainings go that have done what they were given: the seal of the shards holds for what they
+    /// did before.
     pub(super) fn release_paused(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let released: Vec<Incarnation> = self.jobs.values().flat_map(Job::released).collect();
         for worker in released {
-            let reason = "its job is paused".to_owned();
-            self.worker_gone(worker, &reason, now_us, effects);
-            effects.push(Effect::DismissWorker { worker, reason });
+            self.let_go(worker, "its job is paused".to_owned(), now_us, effects);
         }
     }
 }

@@ -36,7 +36,7 @@ impl Core {
                     self.note(&job, now_us, effects);
                 }
             }
-            Input::Pause { job, paused } => self.pause_tasks(&job, paused, now_us, effects)?,
+            Input::Pause { job, paused } => self.pause(&job, paused, now_us, effects)?,
             Input::TasksEnded { worker, groups } => self.tasks_ended(worker, groups, now_us, effects),
             _ => return Ok(()),
         }
@@ -124,26 +124,6 @@ impl Core {
         }
     }
 
-    fn pause_tasks(
-        &mut self,
-        id: &JobId,
-        paused: bool,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refused> {
-        let Some(job) = self.task_jobs.get_mut(id) else {
-            return self.pause_training(id, paused, now_us);
-        };
-        if job.phase().is_over() {
-            return Err(Refused::Over { job: id.clone(), state: job.phase().word() });
-        }
-        if job.state.paused != paused {
-            job.pause(paused, now_us);
-            self.note(id, now_us, effects);
-        }
-        Ok(())
-    }
-
     /// A worker came: it may have room for tasks.
     pub(in crate::core) fn tasks_worker_joined(&mut self, worker: Incarnation) {
         if let Some(about) = self.workers.get(&worker) {
@@ -194,7 +174,7 @@ impl Core {
     }
 
     /// Sees to what happened to a job.
-    pub(super) fn note(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(in crate::core) fn note(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) {
         let _handling = Handling(id);
         let Some(job) = self.task_jobs.get_mut(id) else { return };
         job.limit_queued(now_us);

@@ -308,7 +308,7 @@ impl TaskJob {
     }
 
     /// Stops giving out tasks, or goes on. What workers have already goes on.
-    pub(super) fn pause(&mut self, paused: bool, now_us: u64) {
+    pub(in crate::core) fn pause(&mut self, paused: bool, now_us: u64) {
         self.state.paused = paused;
         self.changes.job_state = true;
         self.event(if paused { "paused" } else { "resumed" }, now_us, vec![]);

@@ -1,0 +1,110 @@
+//! A core, a shard, and workers that do what a test says.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+};
+
+use syncline_scheduler::{
+    core::{
+        Assignment, Core, Effect, Input, Iterated, Job, Outcome, Phase, Submission, TaskReport, Work,
+        WorkerInfo,
+    },
+    ids::{Incarnation, JobId},
+    sim::{ControlPlane, Shell},
+    spec::JobSpec,
+    tasks::Capacity,
+};
+
+pub fn id(name: &str) -> JobId {
+    name.parse().unwrap()
+}
+
+/// Writes down what the core decides, and leaves snapshots and the state of a shard to the test.
+#[derive(Default)]
+pub struct Recorder {
+    pub effects: Vec<Effect>,
+    /// What the events of all jobs are about.
+    pub events: Vec<String>,
+    /// Who has to register again.
+    pub dismissed: Vec<Incarnation>,
+}
+
+impl Shell for Recorder {
+    fn handle(&mut self, core: &mut Core, now_us: u64, input: Input) -> Vec<Effect> {
+        let mut effects = core.handle(now_us, input).unwrap();
+        let events = core.take_commits(now_us).into_values().flat_map(|commit| commit.events);
+        self.events.extend(events.map(|event| event[0].1.clone()));
+        self.dismissed.extend(effects.iter().filter_map(|effect| match effect {
+            Effect::DismissWorker { worker, .. } => Some(*worker),
+            _ => None,
+        }));
+        self.effects.extend(effects.iter().cloned());
+        effects.retain(|e| !matches!(e, Effect::Snapshot { .. } | Effect::Attach { .. }));
+        effects
+    }
+}
+
+/// A core, a shard, and workers that do what the test says.
+pub struct World {
+    pub plane: ControlPlane<Recorder>,
+    pub now_us: u64,
+    /// What workers were given and have not reported.
+    pub hands: BTreeMap<Incarnation, VecDeque<Assignment>>,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let plane = ControlPlane::new(1, Recorder::default());
+        Self { plane, now_us: 1_000_000, hands: BTreeMap::new() }
+    }
+
+    /// Handles an input and what follows from it; returns all that was decided.
+    pub fn give(&mut self, input: Input) -> Vec<Effect> {
+        for (worker, assignment) in self.plane.settle(self.now_us, [input]) {
+            self.hands.entry(worker).or_default().push_back(assignment);
+        }
+        mem::take(&mut self.plane.shell.effects)
+    }
+
+    pub fn submit(&mut self, spec: JobSpec, nonce: u32) {
+        self.give(Input::Submit(Submission { spec: Box::new(spec), nonce, replace: false }));
+    }
+
+    pub fn join(&mut self, n: u64, name: &str) -> Incarnation {
+        self.join_with(n, name, Capacity::default())
+    }
+
+    pub fn join_with(&mut self, n: u64, name: &str, capacity: Capacity) -> Incarnation {
+        let about =
+            WorkerInfo { name: name.into(), host: "host".into(), pid: 7, capacity, ..WorkerInfo::default() };
+        self.give(Input::WorkerJoined { worker: Incarnation(n), about });
+        Incarnation(n)
+    }
+
+    /// A worker ends its next task so; an iteration that succeeds was pushed.
+    pub fn report(&mut self, worker: Incarnation, outcome: impl Fn(&Work) -> Outcome) -> Vec<Effect> {
+        let Assignment { key, work } = self.hands.get_mut(&worker).unwrap().pop_front().unwrap();
+        let outcome = outcome(&work);
+        if let (Work::Iterate { seq, .. }, Outcome::Iterated(_)) = (work, &outcome) {
+            assert!(self.plane.server.shards[0].finish_push(worker, seq, 1));
+        }
+        self.give(Input::Report { worker, report: TaskReport { key, ended_ago_us: 0, outcome } })
+    }
+
+    pub fn job(&self, name: &str) -> &Job {
+        self.plane.core.job(&id(name)).unwrap()
+    }
+
+    pub fn code(&self, name: &str) -> String {
+        match self.job(name).phase() {
+            Phase::Failed { code, .. } => code.clone(),
+            other => other.word().to_owned(),
+        }
+    }
+}
+
+pub fn done(work: &Work) -> Outcome {
+    let Work::Iterate { range, .. } = work else { panic!("{work:?}") };
+    Outcome::Iterated(Iterated { range: *range, loss: 1.0, compute_us: 1_000, ..Iterated::default() })
+}
