@@ -43,33 +43,44 @@ pub(super) struct ClientHandler(pub ServiceContext);
 impl ClientHandler {
     /// The fields of a job for people, with what hinders it.
     async fn fields(&self, job: &JobId) -> Result<JobFields, EngineFault> {
+        match self.stored_fields(job).await? {
+            Some(fields) => Ok(fields),
+            None if self.is_live(job).await? => Err(EngineFault::Store { cause: written_again(job) }),
+            None => Err(EngineFault::UnknownJob { job: job.clone() }),
+        }
+    }
+
+    /// Whether a job goes on, whatever Redis has of it.
+    async fn is_live(&self, job: &JobId) -> Result<bool, EngineFault> {
+        let name = job.clone();
+        self.0.query(move |core| core.is_live(&name)).await
+    }
+
+    /// The same, as far as Redis has any.
+    async fn stored_fields(&self, job: &JobId) -> Result<Option<JobFields>, EngineFault> {
         // On standby nobody knows what is wrong with a job, and whether anything is.
         let mut fields = match self.0.dispatcher()?.damaged(job) {
             // What its own record says may be anything: it is not even read.
-            Some(damage) => damaged_fields(&damage),
+            Some(damage) => damaged_fields(job, &damage),
             None => {
                 match self.0.read_of_job(job, self.0.store.hash("read job", &JobKeys::new(job).job)).await {
                     // What goes on here finds it with its next commit; what is over is left as it is.
-                    Err(EngineFault::Unreadable { cause, .. }) => damaged_fields(&Damage::Records(cause)),
+                    Err(EngineFault::Unreadable { cause, .. }) => {
+                        damaged_fields(job, &Damage::Records(cause))
+                    }
                     fields => fields?,
                 }
             }
         };
         if fields.is_empty() {
-            let name = job.clone();
-            return Err(match self.0.query(move |core| core.is_live(&name)).await? {
-                true => {
-                    EngineFault::Store { cause: format!("it has lost job {job}, which is written again") }
-                }
-                false => EngineFault::UnknownJob { job: job.clone() },
-            });
+            return Ok(None);
         }
         let problem = match fields.get("state").is_some_and(|state| is_over(state)) {
             true => String::new(),
             false => self.0.notes().join("; "),
         };
         fields.extend([("id".to_owned(), job.to_string()), ("problem".to_owned(), problem)]);
-        Ok(fields)
+        Ok(Some(fields))
     }
 
     /// A job that trains, as of its last commit; a job of general tasks has nothing of `what`.
@@ -95,9 +106,15 @@ impl ClientHandler {
     }
 }
 
+/// What is wrong with a job that goes on and that Redis does not have.
+fn written_again(job: &JobId) -> String {
+    format!("it has lost job {job}, which is written again")
+}
+
 /// What is shown of a job that cannot be read.
-fn damaged_fields(damage: &Damage) -> JobFields {
-    let fields = [("state", "damaged"), ("code", damage.code()), ("reason", &damage.to_string())];
+fn damaged_fields(job: &JobId, damage: &Damage) -> JobFields {
+    let (id, reason) = (job.to_string(), damage.to_string());
+    let fields = [("id", &*id), ("state", "damaged"), ("code", damage.code()), ("reason", &*reason)];
     fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
@@ -234,16 +251,12 @@ impl ClientService for ClientHandler {
     async fn jobs(self, _: Context) -> Result<Vec<JobFields>, EngineFault> {
         let mut all = Vec::new();
         for job in self.0.read_store(self.0.store.jobs()).await? {
-            match self.fields(&job).await {
-                Ok(fields) => all.push(fields),
-                Err(EngineFault::UnknownJob { .. }) => {}
-                // It concerns this one alone.
-                Err(EngineFault::Store { cause }) if self.0.dispatcher()?.store_outage.cause().is_none() => {
-                    let mut fields = damaged_fields(&Damage::Records(cause));
-                    fields.insert("id".to_owned(), job.to_string());
-                    all.push(fields);
+            match self.stored_fields(&job).await? {
+                Some(fields) => all.push(fields),
+                None if self.is_live(&job).await? => {
+                    all.push(damaged_fields(&job, &Damage::Records(written_again(&job))));
                 }
-                Err(fault) => return Err(fault),
+                None => {}
             }
         }
         Ok(all)

@@ -5,7 +5,7 @@
 use std::{
     collections::TryReserveError,
     io::{self, Read, Write},
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
 };
 
 use serde::{Deserialize, Serialize};
@@ -57,25 +57,15 @@ pub(super) struct Checkpoints {
     pinned: Option<(u64, Arc<CheckpointCopy>)>,
 }
 
-impl Checkpoints {
-    /// Whether an order to pin `number` was carried out before, or comes after a newer one.
-    fn is_late(&self, number: u64) -> bool {
-        self.newest.is_some_and(|newest| number <= newest)
-    }
-}
-
 impl JobShard {
     /// Copies everything as checkpoint `number`. The job must be at rest: an open round, or a push of which some is in, is a
     /// fault, and nothing is kept. Cost: the bytes of the parameters and the optimizer's state, in memory until they
     /// are written.
     pub fn pin_checkpoint(&self, epoch: EngineEpoch, number: u64) -> Result<(), ShardFault> {
         let _changing = self.replicas.enter();
-        let mut state = self.lock_running()?;
-        state.fence(epoch)?;
-        if state.checkpoints.is_late(number) {
+        if self.lock_to_pin(epoch, number)?.is_none() {
             return Ok(());
         }
-        drop(state);
         self.check_rest()?;
         let state = self.lock_running()?;
         self.settle_steps();
@@ -87,11 +77,7 @@ impl JobShard {
         })?;
         // What began to come in meanwhile may be in some chunks of the copy.
         self.check_rest()?;
-        let mut state = self.lock_running()?;
-        state.fence(epoch)?;
-        if state.checkpoints.is_late(number) {
-            return Ok(());
-        }
+        let Some(mut state) = self.lock_to_pin(epoch, number)? else { return Ok(()) };
         let copy = CheckpointCopy {
             job: self.job.clone(),
             nonce: self.generation().nonce(),
@@ -104,6 +90,18 @@ impl JobShard {
         self.replicas.record(|| ReplicaOp::PinCheckpoint { epoch, number }.entry());
         state.checkpoints = Checkpoints { newest: Some(number), pinned: Some((number, Arc::new(copy))) };
         Ok(())
+    }
+
+    /// Locks the state to pin `number`; `None` if that was done before, or comes after a newer one.
+    fn lock_to_pin(
+        &self,
+        epoch: EngineEpoch,
+        number: u64,
+    ) -> Result<Option<MutexGuard<'_, JobState>>, ShardFault> {
+        let mut state = self.lock_running()?;
+        state.fence(epoch)?;
+        let is_late = state.checkpoints.newest.is_some_and(|newest| number <= newest);
+        Ok((!is_late).then_some(state))
     }
 
     /// Takes the locks of filters: the caller must not hold that of the state.
