@@ -5,8 +5,8 @@ use syncline_scheduler::{
     ids::{Incarnation, JobId},
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Attempts, Capacity, FunctionId, Order, Outcome, Rules, TaskClass, TaskIndex, TaskQuery, TaskState,
-        TaskView, Value, Work,
+        Attempts, Capacity, FunctionId, Needs, Order, Outcome, Rules, TaskClass, TaskIndex, TaskQuery,
+        TaskState, TaskView, Value, Work,
     },
 };
 
@@ -17,6 +17,13 @@ const MS: u64 = 1_000;
 
 fn id() -> JobId {
     "graph".parse().unwrap()
+}
+
+/// Tasks that take so many slots.
+fn class(slots: u32) -> TaskClass {
+    let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1 });
+    let needs = Needs { slots, ..Needs::default() };
+    TaskClass { work, rules: Rules { needs, ..Rules::default() } }
 }
 
 struct World {
@@ -40,10 +47,26 @@ impl World {
     }
 
     fn join(&mut self, worker: Incarnation, function: &str) -> Vec<Told> {
+        self.join_with(worker, function, 1)
+    }
+
+    fn join_with(&mut self, worker: Incarnation, function: &str, slots: u32) -> Vec<Told> {
         let function = FunctionId { name: function.parse().unwrap(), signature: 1 };
-        let capacity = Capacity { slots: 1, functions: [function].into(), ..Capacity::default() };
+        let capacity = Capacity { slots, functions: [function].into(), ..Capacity::default() };
         let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
         self.give(Input::WorkerJoined { worker, about })
+    }
+
+    /// A worker of two slots with a task of one slot that has no end, and one of two slots that waits there for both.
+    fn with_wide_task_behind_long_one() -> Self {
+        let mut world = Self { core: Core::new(1), now_us: MS };
+        world.join_with(BUSY, "f", 2);
+        let tasks = vec![new_task(0), new_task(1)];
+        let submission = graph_submission(&id(), NONCE, vec![class(1), class(2)], tasks);
+        let given = world.give(Input::SubmitGraph(submission));
+        let tasks: Vec<_> = given.iter().flat_map(|(_, _, tasks)| tasks).collect();
+        assert_eq!(tasks, [&(0, 1), &(1, 1)]);
+        world
     }
 
     fn give(&mut self, input: Input) -> Vec<Told> {
@@ -112,6 +135,29 @@ fn what_waits_behind_a_long_task_goes_to_a_worker_that_is_idle_and_counts_as_no_
     world.end(OTHER, &again(9..10), &done());
     world.end(BUSY, &[(1, 1)], &done());
     assert!(world.views().iter().all(|view| view.state == TaskState::Done), "{:?}", world.views());
+}
+
+#[test]
+fn a_wide_task_does_not_come_back_to_where_it_cannot_begin() {
+    let mut world = World::with_wide_task_behind_long_one();
+    world.join_with(OTHER, "f", 2);
+    assert_eq!(world.tick_after(500 * MS), [(BUSY, 'g', vec![(0, 1), (1, 1)])]);
+    assert_eq!(world.end(BUSY, &[(1, 1)], &Outcome::NotBegun), [(OTHER, 'r', vec![(1, 2)])]);
+}
+
+#[test]
+fn a_wide_task_stays_where_it_waits_while_nobody_has_room_for_all_of_it() {
+    let mut world = World::with_wide_task_behind_long_one();
+    world.join_with(OTHER, "f", 2);
+    let narrow = graph_submission(&"narrow".parse().unwrap(), NONCE, vec![class(1)], vec![new_task(0)]);
+    assert_eq!(world.give(Input::SubmitGraph(narrow)), [(OTHER, 'r', vec![(0, 1)])]);
+    assert_eq!(world.tick_after(500 * MS), [], "one slot is not enough");
+    let end = task_end(0, 1, done());
+    world.give(tasks_ended(OTHER, &"narrow".parse().unwrap(), NONCE, vec![end]));
+    let both = [(BUSY, 'g', vec![(0, 1), (1, 1)])];
+    assert_eq!(world.tick_after(MS), both, "two are");
+    assert_eq!(world.tick_after(999 * MS), []);
+    assert_eq!(world.tick_after(2 * MS), both, "it may have heard nothing, or had begun nothing else then");
 }
 
 #[test]

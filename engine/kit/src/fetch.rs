@@ -8,6 +8,7 @@
 use crate::part::{Member, Wheel};
 use crate::program::{ask, on_path};
 use crate::{KitError, Origin};
+use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -214,7 +215,7 @@ fn check(path: &Path, expected: &'static str) -> Result<(), KitError> {
 
 fn sha256(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
-    let mut hash = hmac_sha256::Hash::new();
+    let mut hash = Sha256::new();
     let mut buffer = vec![0; 256 * 1024];
     loop {
         match file.read(&mut buffer)? {

@@ -13,6 +13,8 @@ use crate::{
 /// A worker of which nothing has ended for so long has something long, and what waits for a slot there may wait as long. Several
 /// times what a worker takes ahead, so that short tasks are left where they are.
 const KEEPS_WAITING_US: u64 = 100_000;
+/// One that still keeps some waiting is asked again: what nobody had room for then, somebody may have now.
+const ASK_AGAIN_US: u64 = 1_000_000;
 
 impl Core {
     /// A worker leaves in order, and names all that it has begun: what it has besides goes elsewhere as if it had never had it,
@@ -41,7 +43,9 @@ impl Core {
     /// they keep, and say nothing. Cost O(workers), and O(tasks that they have) of those that keep some waiting.
     pub(in crate::core) fn ask_back_waiting(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let slots = |worker| self.task_slots(worker);
-        let keeping: Vec<Incarnation> = self.fleet.keep_waiting(now_us, KEEPS_WAITING_US, slots).collect();
+        let asked_before_us = now_us.saturating_sub(ASK_AGAIN_US);
+        let keeping: Vec<Incarnation> =
+            self.fleet.keep_waiting(now_us, KEEPS_WAITING_US, asked_before_us, slots).collect();
         if keeping.is_empty() {
             return;
         }
@@ -50,7 +54,7 @@ impl Core {
         for worker in keeping {
             let waiting = self.waiting_at(worker, &idle);
             if !waiting.is_empty() {
-                self.fleet.asked_back(worker);
+                self.fleet.asked_back(worker, now_us);
                 effects.push(Effect::Orders { worker, orders: waiting });
             }
         }
@@ -75,10 +79,10 @@ impl Core {
                     continue;
                 }
                 let takes = job.class(slot.class).class.rules.needs.slots;
-                waits |= slots < takes;
-                slots = slots.saturating_sub(takes);
                 let fits =
                     *fits.entry(slot.class).or_insert_with(|| self.one_has_room(job, slot.class, idle));
+                waits |= fits && slots < takes;
+                slots = slots.saturating_sub(takes);
                 if fits {
                     tasks.push((TaskIndex(task), slot.attempts));
                 }
@@ -92,10 +96,13 @@ impl Core {
 
     fn one_has_room(&self, job: &TaskJob, class: ClassIndex, idle: &[Incarnation]) -> bool {
         let (class, each) = (&job.class(class).class, job.resources_of(class));
+        let slots = class.rules.needs.slots;
         idle.iter().any(|worker| {
             self.workers.get(worker).is_some_and(|about| {
                 let free = self.fleet.free(*worker, offered(about, self.training(*worker, about)));
-                about.capacity.can_run(class) && (each.is_none() || free.fits(each) > 0)
+                let has_slots =
+                    self.task_slots(*worker).saturating_sub(self.fleet.held_slots(*worker)) >= slots;
+                about.capacity.can_run(class) && has_slots && (each.is_none() || free.fits(each) > 0)
             })
         })
     }

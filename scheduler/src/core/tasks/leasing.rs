@@ -33,18 +33,23 @@ struct WorkerLoad {
     taken: Resources,
     /// When something of it ended, or it got something while it had nothing.
     progress_us: u64,
-    /// It was asked to give back what it has not begun, and nothing of it has ended since: it takes no more than it can run.
-    is_asked: bool,
+    /// When it was asked to give back what it has not begun, while nothing of it has ended since: it takes no more than it can
+    /// run.
+    asked_us: Option<u64>,
     /// Leased tasks whose follower could not be leased ahead because there was no room.
     chain_ends: VecDeque<(JobId, u32)>,
 }
 
 impl WorkerLoad {
     /// How many more tasks of such a length it takes, each of which takes up so many slots. One that needs more slots than are
-    /// free may wait for them here, so that smaller ones do not overtake it for ever.
+    /// free may wait for them here, so that smaller ones do not overtake it for ever; not where something long has them.
     fn room(&self, slots: u32, each_slots: u32, mean_run_us: Option<f32>) -> u32 {
-        let free = slots.saturating_sub(self.held_slots).div_ceil(each_slots.max(1));
-        let Some(mean_us) = mean_run_us.filter(|_| !self.is_asked) else { return free };
+        let (free, each_slots) = (slots.saturating_sub(self.held_slots), each_slots.max(1));
+        if self.asked_us.is_some() {
+            return free / each_slots;
+        }
+        let free = free.div_ceil(each_slots);
+        let Some(mean_us) = mean_run_us else { return free };
         let left_us = slots as f32 * AHEAD_US - self.held_us;
         let ahead = (left_us / mean_us.max(1.0)).max(0.0) as u32;
         free.max(ahead).min(MAX_HELD.saturating_sub(self.held))
@@ -113,29 +118,31 @@ impl TaskAssigner {
     /// Something of what a worker had has ended.
     pub(super) fn progress(&mut self, worker: Incarnation, now_us: u64) {
         if let Some(load) = self.loads.get_mut(&worker) {
-            (load.progress_us, load.is_asked) = (now_us, false);
+            (load.progress_us, load.asked_us) = (now_us, None);
         }
     }
 
-    /// Workers that have more than their slots can run, that nothing of has ended for so long, and that were not asked yet to
-    /// give it back.
+    /// Workers that have more than their slots can run, that nothing of has ended for so long, and that were not asked to give
+    /// it back since.
     pub(super) fn keep_waiting(
         &self,
         now_us: u64,
         longer_than_us: u64,
+        asked_before_us: u64,
         slots: impl Fn(Incarnation) -> u32,
     ) -> impl Iterator<Item = Incarnation> {
         let keeps = move |(worker, load): &(&Incarnation, &WorkerLoad)| {
             let is_long = now_us.saturating_sub(load.progress_us) > longer_than_us;
-            is_long && !load.is_asked && load.held_slots > slots(**worker)
+            let is_due = load.asked_us.is_none_or(|asked_us| asked_us < asked_before_us);
+            is_long && is_due && load.held_slots > slots(**worker)
         };
         self.loads.iter().filter(keeps).map(|(worker, _)| *worker)
     }
 
     /// A worker is asked to give back what it has not begun.
-    pub(super) fn asked_back(&mut self, worker: Incarnation) {
+    pub(super) fn asked_back(&mut self, worker: Incarnation, now_us: u64) {
         if let Some(load) = self.loads.get_mut(&worker) {
-            load.is_asked = true;
+            load.asked_us = Some(now_us);
         }
     }
 
@@ -212,7 +219,7 @@ impl TaskAssigner {
         let Some(load) = self.loads.get_mut(&worker) else { return Vec::new() };
         let touched = &mut matching.touched;
         if load.held == 0 {
-            (load.progress_us, load.is_asked) = (now_us, false);
+            (load.progress_us, load.asked_us) = (now_us, None);
         }
         let mut taker = LeaseBuilder { worker, about, slots, offered, load, orders: Vec::new(), touched };
         taker.extend_chains(jobs);

@@ -64,7 +64,7 @@ impl Process {
             .args(words)
             .args(args)
             .env("SYNCLINE_LOG", std::env::var("SYNCLINE_LOG").unwrap_or_else(|_| "error".into()))
-            // As `syncline up` does: to look for it takes each process half a second.
+            // As `syncline up` does: who looks for it reads all of it.
             .env("ORT_DYLIB_PATH", runtime().path())
             .stdin(Stdio::null())
             .stdout(if listens { Stdio::piped() } else { Stdio::null() })
@@ -106,10 +106,22 @@ impl Drop for Process {
     }
 }
 
-/// Sends a signal to any process, by name.
+/// Sends a signal to any process, by name. What gets `STOP` stands still when this returns.
 pub fn send_signal(pid: u32, name: &str) {
     let sent = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().unwrap();
     assert!(sent.success(), "no signal {name} to {pid}");
+    while name == "STOP" && !stands_still(pid) {
+        std::thread::yield_now();
+    }
+}
+
+/// Each thread of a process stops by itself, some time after the signal.
+fn stands_still(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    threads.map(|thread| std::fs::read_to_string(thread.path().join("stat"))).all(|stat| {
+        // The state comes behind the name in parentheses. A thread that has ended since does nothing any more.
+        stat.map_or(true, |stat| stat.rsplit(") ").next().unwrap().starts_with(['T', 'Z', 'X']))
+    })
 }
 
 fn words(text: &str) -> Vec<String> {

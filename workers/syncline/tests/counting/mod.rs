@@ -12,8 +12,8 @@ use syncline_workers::submit::{JobGraph, Model, Training};
 /// Two chunks on each of two shards. More would cost each of many thousand steps the time to move them.
 pub const WEIGHTS: usize = 140_000;
 
-/// Eight chunks over two shards: a push takes long enough to be torn between chunks and between shards.
-pub const WEIGHTS_TO_TEAR: usize = 400_000;
+/// Six chunks over two shards: a push takes long enough to be torn between chunks and between shards.
+pub const WEIGHTS_TO_TEAR: usize = 270_000;
 
 /// `samples` imaginary samples in batches of `batch`.
 pub fn job(id: &str, policy: PolicySpec, samples: u64, batch: u32, epochs: u32, seed: u64) -> JobGraph {

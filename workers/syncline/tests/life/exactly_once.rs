@@ -17,7 +17,7 @@ use crate::{
 };
 
 const KILLS: u64 = 30;
-const SAMPLES: u64 = 10_007; // prime: the last batch of each epoch is a short one
+const SAMPLES: u64 = 5_003; // prime: the last batch of each epoch is a short one
 const BATCH: u32 = 10;
 const EPOCHS: u32 = 2;
 const SHARDS: u32 = 2;
