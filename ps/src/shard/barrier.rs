@@ -37,11 +37,15 @@ impl JobShard {
         Ok(())
     }
 
-    /// Barriers closed beyond the first `seen`.
-    pub fn closed_since(&self, epoch: EngineEpoch, seen: u64) -> Result<Vec<ClosedBarrier>, ShardFault> {
+    /// Barriers closed beyond the first `seen`, and whether orders for further ones are here.
+    pub fn closed_since(
+        &self,
+        epoch: EngineEpoch,
+        seen: u64,
+    ) -> Result<(Vec<ClosedBarrier>, bool), ShardFault> {
         let mut state = self.lock_running()?;
         state.fence(epoch)?;
-        Ok(state.closed_since(seen))
+        Ok((state.closed_since(seen), !state.orders.is_empty()))
     }
 
     /// Tells when something has moved; subscribe before looking.

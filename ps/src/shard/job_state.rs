@@ -11,8 +11,8 @@ use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId, Super
 
 use super::{ReadCondition, checkpoint::Checkpoints, clip::RoundNorms, clocks::Clocks, sealed::SealedSet};
 
-/// Closed barriers that are remembered for `closed(seen)`.
-const MAX_RECORDS: usize = 64;
+/// Closed barriers that are remembered for `closed(seen)`: many more than close while an answer waits for further ones.
+const MAX_RECORDS: usize = 1_024;
 
 /// Everything of a job that is not in a chunk or in one incarnation's filter.
 #[derive(Default)]
@@ -233,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_64_closed_barriers_are_remembered() {
+    fn the_last_1024_closed_barriers_are_remembered() {
         let mut state = JobState::default();
-        for _ in 0..100 {
+        for _ in 0..2_000 {
             state.record_close();
         }
-        assert_eq!(state.closed_since(0).len(), 64);
-        let recent = state.closed_since(98);
-        assert_eq!(recent.iter().map(|r| r.superstep.0).collect::<Vec<_>>(), [98, 99]);
-        assert!(state.closed_since(100).is_empty());
+        assert_eq!(state.closed_since(0).len(), 1_024);
+        let recent = state.closed_since(1_998);
+        assert_eq!(recent.iter().map(|r| r.superstep.0).collect::<Vec<_>>(), [1_998, 1_999]);
+        assert!(state.closed_since(2_000).is_empty());
     }
 }

@@ -1,6 +1,9 @@
 //! Barriers close exactly when their roster is met, and a version is the same for everybody.
 
-use std::thread;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use super::rig::{EPOCH, FIRST, ROUND, Rig, SGD, UNIT, barrier, look};
 use syncline_engine::rpc::{BarrierOrder, ShardFault};
@@ -39,6 +42,19 @@ fn a_barrier_closes_when_its_roster_is_met_and_not_before() {
         assert_eq!(rig.closed(shard, 1, 0).unwrap().len(), 1);
         assert_eq!(rig.closed(shard, 2, 1).unwrap(), []);
     }
+}
+
+#[test]
+fn news_of_a_barrier_waits_for_that_of_others_while_orders_for_more_are_there() {
+    let rig = Rig::with_job(1, 100);
+    let mut worker = rig.worker(1, 100);
+    rig.barrier(0, 0, &[(1, 1)], false);
+    rig.barrier(1, 0, &[(1, 2)], false);
+    worker.push(1, ROUND, &[&[1.0; 100]]).unwrap();
+    let asked = Instant::now();
+    assert_eq!(rig.closed(0, 0, 5_000).unwrap().len(), 1);
+    assert!(asked.elapsed() >= Duration::from_millis(50), "{:?}", asked.elapsed());
+    assert_eq!(rig.closed(0, 0, 0).unwrap().len(), 1, "who would not wait is answered");
 }
 
 #[test]

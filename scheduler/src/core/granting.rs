@@ -23,6 +23,10 @@ const SHORT_STEP_US: u64 = 5_000;
 /// Work that a worker has in hand when nothing forbids it: it then reports many short steps at once, and nobody waits for that.
 const PIPELINE_US: u64 = 250_000;
 const PIPELINE_MAX: u64 = 256;
+/// Rounds that are opened ahead at most where they follow from nothing measured. Who joins comes in behind them.
+const ROUNDS_AHEAD: u64 = 32;
+/// The same, summed over the workers: each has an entry in each round.
+const ENTRIES_AHEAD: u64 = 1_024;
 /// What is left of the job is handed out in so many turns at least, so that all workers end at about the same time.
 const LAST_TURNS: u64 = 8;
 
@@ -61,7 +65,7 @@ impl Job {
                         return;
                     }
                 }
-                Slot::New if outstanding < self.ahead(worker) => self.open_superstep(now_us, effects),
+                Slot::New if outstanding < self.rounds_ahead(worker) => self.open_superstep(now_us, effects),
                 _ => return,
             }
         }
@@ -79,7 +83,7 @@ impl Job {
                         // The reports of a local round come together at its end.
                         (true, true) => u64::MAX,
                         (true, false) => self.pipeline(worker),
-                        (false, _) => self.ahead(worker),
+                        (false, _) => self.rounds_ahead(worker),
                     };
                     return Slot::In { superstep, ahead };
                 }
@@ -134,6 +138,17 @@ impl Job {
         let interval_us = self.members[&worker].interval_us;
         let default = if (1..SHORT_STEP_US).contains(&interval_us) { 2 } else { 1 };
         self.train().ahead.map_or(default, u64::from)
+    }
+
+    /// The same for iterations of rounds that have not begun.
+    fn rounds_ahead(&self, worker: Incarnation) -> u64 {
+        let ahead = self.ahead(worker);
+        let is_short = (1..SHORT_STEP_US).contains(&self.members[&worker].interval_us);
+        if !is_short || self.train().ahead.is_some() || !self.state.policy.as_dyn().is_planned_ahead() {
+            return ahead;
+        }
+        let most = ROUNDS_AHEAD.min(ENTRIES_AHEAD / self.members.len().max(1) as u64);
+        self.pipeline(worker).min(most).max(ahead)
     }
 
     /// The same where the end is known, or known never to come.

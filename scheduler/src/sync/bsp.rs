@@ -17,4 +17,8 @@ impl SyncPolicy for Bsp {
             Why::rule("one iteration of everybody"),
         )
     }
+
+    fn is_planned_ahead(&self) -> bool {
+        true
+    }
 }

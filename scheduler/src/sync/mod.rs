@@ -163,6 +163,11 @@ pub trait SyncPolicy {
         clocks.push(worker, at_us);
     }
 
+    /// Whether every superstep ends where it would without any measurement, so that many may be opened ahead.
+    fn is_planned_ahead(&self) -> bool {
+        false
+    }
+
     /// How far a worker may go.
     fn gate(&self, _worker: Incarnation, _clocks: &Clocks) -> Gate {
         Gate::default()

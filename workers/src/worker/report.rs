@@ -12,10 +12,11 @@ pub(super) struct Finished {
 }
 
 /// How long a report waits for others while the worker has enough in hand: one commit then serves many short steps.
-pub(super) const REPORT_BATCH_WINDOW: Duration = Duration::from_millis(100);
+pub(super) const REPORT_BATCH_WINDOW: Duration = Duration::from_millis(50);
 
-/// With work for less than this in hand, the engine should hear at once what is done, so that more comes in time.
-const LOW_WORK_US: u64 = 50_000;
+/// With work for less than this in hand, the engine should hear at once what is done, so that more comes in time: some ways there
+/// and back.
+const LOW_WORK_US: u64 = 5_000;
 
 /// Whether these reports, which may be sent together, must not wait for others. `queued`: tasks that are still to do.
 pub(super) fn is_urgent(reports: &[Finished], queued: u32) -> bool {
@@ -56,13 +57,13 @@ mod tests {
         #[rustfmt::skip]
         let cases: Vec<(&str, Vec<Outcome>, u32, bool)> = vec![
             ("nothing to say",           vec![],                               0,  false),
-            ("short steps, much to do",  vec![iterated(2_000)],                25, false),
-            ("short steps, little left", vec![iterated(2_000)],                24, true),
+            ("short steps, much to do",  vec![iterated(2_000)],                3,  false),
+            ("short steps, little left", vec![iterated(2_000)],                2,  true),
             ("the last one",             vec![iterated(2_000)],                0,  true),
-            ("a long step",              vec![iterated(100_000)],              10, true),
-            ("just below",               vec![iterated(99_999)],               10, false),
-            ("a round of short steps",   vec![iterated(2_000), iterated(2_000)], 25, false),
-            ("a long round",             vec![iterated(50_000), iterated(50_000)], 10, true),
+            ("a long step",              vec![iterated(50_000)],               10, true),
+            ("just below",               vec![iterated(49_999)],               10, false),
+            ("a round of short steps",   vec![iterated(2_000), iterated(2_000)], 3, false),
+            ("a long round",             vec![iterated(25_000), iterated(25_000)], 10, true),
             ("a failure",                vec![failed()],                       10, true),
         ];
         for (name, outcomes, queued, want) in cases {

@@ -2,8 +2,10 @@
 //! own. Values that are small need no parameter server: there is one only where it is asked for.
 
 use std::{
+    collections::BTreeMap,
     env,
     ffi::OsString,
+    fs,
     io::{self, BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
@@ -126,6 +128,23 @@ impl BenchCluster {
         found.extend(all("worker", &self.workers));
         found
     }
+
+    /// Processor time of each role so far.
+    pub(super) fn cpu_us_by_role(&self) -> BTreeMap<&'static str, u64> {
+        let mut all = BTreeMap::new();
+        for (role, pid) in self.processes() {
+            *all.entry(role).or_default() += cpu_us(pid);
+        }
+        all
+    }
+}
+
+/// Processor time of a process, threads that have ended included. Linux counts in hundredths of a second.
+fn cpu_us(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything: field 3 on; user and system time are 14 and 15.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    fields.skip(11).take(2).filter_map(|f| f.parse::<u64>().ok()).sum::<u64>() * 10_000
 }
 
 /// Two workers that run functions of this program.

@@ -3,10 +3,10 @@
 
 mod bare;
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use serde::Serialize;
-use syncline::{Client, Entry, MetricsPoint, PolicySpec};
+use syncline::{Entry, MetricsPoint, PolicySpec};
 use syncline_ps::transport::TransportChoice;
 use syncline_runtime::Runtime;
 use syncline_scheduler::spec::DataSpec;
@@ -67,6 +67,14 @@ struct PolicyMeasured {
     policy: String,
     samples_per_s: f64,
     share_of_bare: f64,
+    /// Processor time of each role for one step of one worker.
+    cpu_ms: BTreeMap<&'static str, f64>,
+}
+
+/// One run under one policy.
+struct Run {
+    samples_per_s: f64,
+    cpu_ms: BTreeMap<&'static str, f64>,
 }
 
 pub(super) fn scaling(args: &ScalingArgs) -> Result<(), Failure> {
@@ -92,25 +100,26 @@ async fn measure(args: &ScalingArgs, runtime: &Runtime, data: &DataSpec) -> Resu
     let bare_job = job("bare", first, 1)?;
     let samples = bare_job.spec.train().map_or(1, |(_, train)| train.data.train_samples.max(1));
     let cluster = BenchCluster::start_training(&args.slow, args.transport, 1).await?;
-    let mut rounds: Vec<(f64, Vec<f64>)> = Vec::new();
+    let mut rounds: Vec<(f64, Vec<Run>)> = Vec::new();
     for round in 1..=args.rounds {
         let bare = bare::samples_per_s(runtime, &bare_job, &args.slow, args.seconds)?;
         let epochs = (bare * f64::from(args.seconds) / samples as f64).ceil().max(1.0) as u32;
         let mut each = Vec::with_capacity(args.policies.len());
         for (index, policy) in args.policies.iter().enumerate() {
             let prepared = job(&format!("scaling-{round}-{index}"), *policy, epochs)?;
-            each.push(train(&cluster.client, prepared).await?);
+            each.push(train(&cluster, prepared).await?);
             say(&format!(
                 "round {round} of {}: {policy} {:.0}, bare {bare:.0} samples/s",
-                args.rounds, each[index]
+                args.rounds, each[index].samples_per_s
             ));
         }
         rounds.push((bare, each));
     }
     let policies = args.policies.iter().enumerate().map(|(index, policy)| PolicyMeasured {
         policy: policy.to_string(),
-        samples_per_s: median(rounds.iter().map(|(_, each)| each[index])),
-        share_of_bare: median(rounds.iter().map(|(bare, each)| each[index] / bare)),
+        samples_per_s: median(rounds.iter().map(|(_, each)| each[index].samples_per_s)),
+        share_of_bare: median(rounds.iter().map(|(bare, each)| each[index].samples_per_s / bare)),
+        cpu_ms: medians(rounds.iter().map(|(_, each)| &each[index].cpu_ms)),
     });
     Ok(ScalingMeasured {
         model: args.model,
@@ -123,15 +132,27 @@ async fn measure(args: &ScalingArgs, runtime: &Runtime, data: &DataSpec) -> Resu
     })
 }
 
-/// Trains one job and says how many samples all its workers counted per second, once they were at it.
-async fn train(client: &Client, job: PreparedJob) -> Result<f64, Failure> {
-    let id = job.spec.id.clone();
+/// Trains one job and says how many samples all its workers counted per second, once they were at it, and what that took.
+async fn train(cluster: &BenchCluster, job: PreparedJob) -> Result<Run, Failure> {
+    let (client, id, before) = (&cluster.client, job.spec.id.clone(), cluster.cpu_us_by_role());
     client.submit_prepared(job).await?;
-    client.wait(&id, |_| ()).await?;
+    let view = client.wait(&id, |_| ()).await?;
+    let after = cluster.cpu_us_by_role();
+    let steps = view.workers.iter().map(|worker| worker.iterations).sum::<u64>().max(1) as f64;
     let points = client.metrics(&id, None).await?;
-    steady_samples_per_s(&points).ok_or_else(|| {
-        CliError::Setting { what: "the runs are too short to measure: raise --seconds".into() }.into()
-    })
+    let samples_per_s = steady_samples_per_s(&points).ok_or_else(|| CliError::Setting {
+        what: "the runs are too short to measure: raise --seconds".into(),
+    })?;
+    let each_ms = |(role, us): (&&'static str, &u64)| (*role, (us - before[role]) as f64 / 1e3 / steps);
+    Ok(Run { samples_per_s, cpu_ms: after.iter().map(each_ms).collect() })
+}
+
+/// The median of each role.
+fn medians<'a>(
+    rounds: impl Iterator<Item = &'a BTreeMap<&'static str, f64>> + Clone,
+) -> BTreeMap<&'static str, f64> {
+    let roles = rounds.clone().next().into_iter().flat_map(BTreeMap::keys);
+    roles.map(|role| (*role, median(rounds.clone().map(|round| round[role])))).collect()
 }
 
 fn steady_samples_per_s(points: &[Entry<MetricsPoint>]) -> Option<f64> {
@@ -152,8 +173,12 @@ fn describe(m: &ScalingMeasured) -> String {
         m.bare_samples_per_s
     );
     let line = |policy: &PolicyMeasured| {
-        let PolicyMeasured { policy, samples_per_s, share_of_bare } = policy;
-        format!("{policy:<20} {samples_per_s:>9.0} samples/s  {:>5.1} %", 100.0 * share_of_bare)
+        let PolicyMeasured { policy, samples_per_s, share_of_bare, cpu_ms } = policy;
+        let cpu: Vec<String> = cpu_ms.iter().map(|(role, ms)| format!("{role} {ms:.3}")).collect();
+        let (share, cpu) = (100.0 * share_of_bare, cpu.join(", "));
+        format!(
+            "{policy:<20} {samples_per_s:>9.0} samples/s  {share:>5.1} %   processor time per step: {cpu} ms"
+        )
     };
     std::iter::once(head).chain(m.policies.iter().map(line)).collect::<Vec<_>>().join("\n")
 }

@@ -1,7 +1,5 @@
 //! Syncline for real: Redis, the engine, shards and one worker, each a process of its own.
 
-use std::{collections::BTreeMap, fs};
-
 use syncline::{Entry, MetricsPoint};
 use syncline_workers::submit::PreparedJob;
 
@@ -25,10 +23,10 @@ struct Beat {
 /// Trains one job and reads from Redis what its worker reported.
 pub(super) async fn train(cluster: &BenchCluster, case: &Case, job: PreparedJob) -> Result<Sample, Failure> {
     let id = job.spec.id.clone();
-    let before = cpu_us_by_role(cluster);
+    let before = cluster.cpu_us_by_role();
     cluster.client.submit_prepared(job).await?;
     let view = cluster.client.wait(&id, |_| ()).await?;
-    let after = cpu_us_by_role(cluster);
+    let after = cluster.cpu_us_by_role();
     let points = cluster.client.metrics(&id, None).await?;
     let beat = |point: &Entry<MetricsPoint>| Beat {
         at_ms: point.value.at_ms as f64,
@@ -52,23 +50,6 @@ pub(super) async fn train(cluster: &BenchCluster, case: &Case, job: PreparedJob)
         steps,
         cpu_ms: after.iter().map(|(role, us)| (*role, each(us - before[role]))).collect(),
     })
-}
-
-/// Processor time of each role so far.
-fn cpu_us_by_role(cluster: &BenchCluster) -> BTreeMap<&'static str, u64> {
-    let mut all = BTreeMap::new();
-    for (role, pid) in cluster.processes() {
-        *all.entry(role).or_default() += cpu_us(pid);
-    }
-    all
-}
-
-/// Processor time of a process, threads that have ended included. Linux counts in hundredths of a second.
-fn cpu_us(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything: field 3 on; user and system time are 14 and 15.
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-    fields.skip(11).take(2).filter_map(|f| f.parse::<u64>().ok()).sum::<u64>() * 10_000
 }
 
 /// Time of one step and of its compute part, in ms, between the first kept report behind the start-up and the last.
