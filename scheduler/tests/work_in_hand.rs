@@ -101,6 +101,13 @@ fn of_rounds_that_follow_from_no_measurement_short_ones_are_in_hand_32_at_a_time
 }
 
 #[test]
+fn few_rounds_are_in_hand_while_one_worker_needs_long_for_each() {
+    let workers = run("bsp", 600, &[500, 500, 50_000]);
+    let most: Vec<usize> = workers.iter().map(|worker| worker.most_in_hand).collect();
+    assert_eq!(most, [2, 2, 1]);
+}
+
+#[test]
 fn workers_of_different_speeds_end_at_about_the_same_time() {
     for intervals_us in [vec![1_000, 1_000], vec![1_000, 2_500], vec![1_000, 1_000, 1_000, 10_000]] {
         let workers = run("asp", 4_000, &intervals_us);

@@ -140,15 +140,16 @@ impl Job {
         self.train().ahead.map_or(default, u64::from)
     }
 
-    /// The same for iterations of rounds that have not begun.
+    /// The same for iterations of rounds that have not begun. A round lasts as long as its slowest worker needs.
     fn rounds_ahead(&self, worker: Incarnation) -> u64 {
         let ahead = self.ahead(worker);
-        let is_short = (1..SHORT_STEP_US).contains(&self.members[&worker].interval_us);
-        if !is_short || self.train().ahead.is_some() || !self.state.policy.as_dyn().is_planned_ahead() {
+        let most = ROUNDS_AHEAD.min(ENTRIES_AHEAD / self.members.len().max(1) as u64);
+        if most <= ahead || self.train().ahead.is_some() || !self.state.policy.as_dyn().is_planned_ahead() {
             return ahead;
         }
-        let most = ROUNDS_AHEAD.min(ENTRIES_AHEAD / self.members.len().max(1) as u64);
-        self.pipeline(worker).min(most).max(ahead)
+        let are_short =
+            self.active().all(|worker| (1..SHORT_STEP_US).contains(&self.members[&worker].interval_us));
+        if are_short { self.pipeline(worker).min(most).max(ahead) } else { ahead }
     }
 
     /// The same where the end is known, or known never to come.
