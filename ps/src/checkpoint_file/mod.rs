@@ -6,7 +6,8 @@
 //! | `optimizer.first/NAME` | velocity, or first moment | of trained ones, with momentum and Adam |
 //! | `optimizer.second/NAME` | second moment | of trained ones, with Adam |
 //!
-//! What else another training has to know is JSON under `syncline.checkpoint` in the file's metadata: [`CheckpointAbout`].
+//! What else another training has to know is JSON under `syncline.checkpoint` in the file's metadata: [`CheckpointAbout`]. It has the
+//! BLAKE3 of each of the three sections, so that no flipped bit becomes a weight. Who changes numbers on purpose takes `digests` out.
 
 mod sections;
 mod write;
@@ -33,10 +34,13 @@ pub struct CheckpointAbout {
     pub optimizer: Optimizer,
     pub layout: Layout,
     pub resume: ResumeSpec,
+    /// Of the values, and of each of the optimizer's moments, in hex. Not checked where there are none.
+    #[serde(default)]
+    digests: Vec<String>,
 }
 
 impl CheckpointAbout {
-    /// Reads and checks the head of a file, and that its numbers are there.
+    /// Reads and checks the head of a file, and that its numbers are those that were written. Cost: a pass over the file.
     ///
     /// # Errors
     /// Invalid data, with what is wrong in words.
@@ -54,9 +58,18 @@ impl CheckpointAbout {
             return Err(damaged(format!("it has format {}, this release reads {FORMAT}", about.format)));
         }
         let sections = Sections::new(8 + header as u64, &about.layout, &about.optimizer);
-        match sections.map(|sections| sections.end()) {
-            Some(end) if end == file.len() as u64 => Ok(about),
-            _ => Err(damaged(format!("its parameters do not make up its {} bytes", file.len()))),
+        let Some(sections) = sections.filter(|sections| sections.end() == file.len() as u64) else {
+            return Err(damaged(format!("its parameters do not make up its {} bytes", file.len())));
+        };
+        let digest = |piece: Piece| {
+            let (start, end) = (piece.offset as usize, (piece.offset + piece.bytes) as usize);
+            blake3::hash(&file[start..end]).to_hex().to_string()
+        };
+        if !about.digests.is_empty() && !sections.whole().map(digest).eq(about.digests.iter().cloned()) {
+            return Err(damaged(
+                "its numbers are not those that were written: it was damaged or changed".into(),
+            ));
         }
+        Ok(about)
     }
 }

@@ -26,6 +26,13 @@ impl Sections {
         self.data + (self.elements + self.moments * self.trained) * WIDTH
     }
 
+    /// Each section as a whole: the values, and each of the moments.
+    pub(crate) fn whole(&self) -> impl Iterator<Item = Piece> {
+        let all = ElementRange { start: 0, end: self.elements };
+        let moments = (0..self.moments).map(move |index| self.moment(index, all));
+        std::iter::once(self.values(all)).chain(moments)
+    }
+
     /// Where the values of a range lie.
     pub(crate) fn values(&self, range: ElementRange) -> Piece {
         Piece { offset: self.data + range.start * WIDTH, bytes: range.len() * WIDTH }

@@ -5,6 +5,7 @@ use std::{
     io::{self, Seek, SeekFrom, Write},
 };
 
+use blake3::Hasher;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use syncline_scheduler::spec::{ElementRange, Layout, Parameter, ResumeSpec, StepRun};
 
@@ -25,6 +26,7 @@ pub fn write_checkpoint_file(
     out: &mut (impl Write + Seek),
 ) -> io::Result<()> {
     let mut about: Option<(CheckpointAbout, Sections)> = None;
+    let mut hashers: [Hasher; 3] = Default::default();
     let (mut at, count) = (0, parts.len() as u64);
     for bytes in parts {
         let bytes = bytes?;
@@ -39,11 +41,12 @@ pub fn write_checkpoint_file(
         if part.layout() != &about.layout {
             return Err(damaged("its parts are of different models"));
         }
-        at = write_part(part, at, about, sections, out)?;
+        at = write_part(part, at, (about, sections), &mut hashers, out)?;
     }
-    let Some((about, sections)) = about.filter(|(about, _)| about.layout.elements() == Some(at)) else {
+    let Some((mut about, sections)) = about.filter(|(about, _)| about.layout.elements() == Some(at)) else {
         return Err(damaged("its parts do not make up the whole"));
     };
+    about.digests = hex(&hashers[..about.digests.len()]);
     let head = header(&about)?;
     let room = sections.values(ElementRange { start: 0, end: 0 }).offset - 8;
     if head.len() as u64 > room {
@@ -64,7 +67,9 @@ fn begin(
     parts: u64,
 ) -> io::Result<(CheckpointAbout, Sections)> {
     let (layout, optimizer) = (part.layout().clone(), part.optimizer());
-    let about = CheckpointAbout { format: FORMAT, optimizer, layout, resume: resume.clone() };
+    // All as long as they will be.
+    let digests = hex(&vec![Hasher::new(); 1 + optimizer.moments() as usize]);
+    let about = CheckpointAbout { format: FORMAT, optimizer, layout, resume: resume.clone(), digests };
     let elements = about.layout.elements().ok_or_else(|| damaged("it has too many parameters"))?;
     // A run is one chunk or more, and the last chunk of a part may be shorter.
     let runs = elements / CHUNK_ELEMENTS as u64 + parts;
@@ -77,8 +82,8 @@ fn begin(
 fn write_part(
     mut part: CheckpointPart<'_>,
     mut at: u64,
-    about: &mut CheckpointAbout,
-    sections: &Sections,
+    (about, sections): (&mut CheckpointAbout, &Sections),
+    hashers: &mut [Hasher; 3],
     out: &mut (impl Write + Seek),
 ) -> io::Result<u64> {
     while let Some(chunk) = part.next_chunk()? {
@@ -89,17 +94,24 @@ fn write_part(
             (sections.moment(0, range), first),
             (sections.moment(1, range), second),
         ];
-        for (piece, numbers) in pieces.into_iter().filter(|(_, numbers)| !numbers.is_empty()) {
+        let all = pieces.into_iter().zip(&mut *hashers);
+        for ((piece, numbers), hasher) in all.filter(|((_, numbers), _)| !numbers.is_empty()) {
             if piece.bytes != size_of_val(numbers) as u64 {
                 return Err(damaged("it holds another number of moments than its optimizer has"));
             }
             out.seek(SeekFrom::Start(piece.offset))?;
-            out.write_all(bytemuck::cast_slice(numbers))?;
+            let bytes = bytemuck::cast_slice(numbers);
+            hasher.update(bytes);
+            out.write_all(bytes)?;
         }
         add_steps(&mut about.resume.steps, chunk.trained() as u64, chunk.optimizer_state().steps());
         at = range.end;
     }
     Ok(at)
+}
+
+fn hex(hashers: &[Hasher]) -> Vec<String> {
+    hashers.iter().map(|hasher| hasher.finalize().to_hex().to_string()).collect()
 }
 
 fn add_steps(runs: &mut Vec<StepRun>, elements: u64, steps: u64) {

@@ -236,6 +236,13 @@ fn a_job_that_goes_on_from_a_file_on_other_shards_ends_in_the_same_bits_as_what_
         push_all(&other, FIRST, &[3, 4]);
         assert!(values(&other, FIRST) == values(&unbroken, FIRST), "{shards} shards");
     }
+    // One bit of the values, of the first moment, of the second.
+    for bit in [8 * file.len() - 1, 8 * (file.len() / 2), 8 * (file.len() - ELEMENTS as usize * 4 * 3) + 3] {
+        let mut flipped = file.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let refused = CheckpointAbout::read(&flipped).unwrap_err().to_string();
+        assert!(refused.contains("not those that were written"), "bit {bit}: {refused}");
+    }
     for (what, parts) in [("one part alone", &parts[..1]), ("in another order", &[parts[1].clone()])] {
         assert!(file_of(parts, 7).is_err(), "{what}");
     }
