@@ -17,7 +17,10 @@ use std::{
 use syncline::Client;
 use syncline_engine::{
     rpc::{EngineAddresses, Token},
-    store::{RedisStore, keys::JobKeys},
+    store::{
+        RedisStore,
+        keys::{self, JobKeys},
+    },
 };
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_runtime::Runtime;
@@ -178,6 +181,8 @@ impl Cluster {
         cluster.start_engine();
         cluster.engines.clone_from(&cluster.engine_address);
         if standby {
+            // Of two that start at once either may come first.
+            cluster.until_led_by("test").await;
             let (process, address) = cluster.spawn_engine("127.0.0.1:0", "standby");
             cluster.standby = Some(process);
             cluster.engines = format!("{},{address}", cluster.engine_address);
@@ -202,6 +207,19 @@ impl Cluster {
         let (process, address) = self.spawn_engine(&self.engine_address, "test");
         self.engine = Some(process);
         self.engine_address = address;
+    }
+
+    /// Waits until the engine of this name leads.
+    pub async fn until_led_by(&self, instance: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let lead = self.store.hash("look", keys::ENGINE).await.unwrap();
+            if lead.get("instance").is_some_and(|leads| leads == instance) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{instance} does not lead: {lead:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// An engine on the same Redis server, and where it listens.

@@ -18,7 +18,6 @@ use crate::{
     graphs::{ATTEMPT, Expected, HOLD, STEP, STEPS, SUM, function_worker, function_worker_of},
     network::Network,
     store::cut_tail,
-    two_engines::until_led_by,
 };
 
 /// Returns when there is this file.
@@ -151,7 +150,6 @@ async fn a_redis_that_is_full_forgets_scripts_closes_connections_or_lost_its_las
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_slept_while_another_led_stores_no_job_and_no_end() {
     let cluster = Cluster::start_with_standby(1, 0, "").await;
-    until_led_by(&cluster, "test").await;
     let _function = function_worker(&cluster);
     let task = Attempted::submit(&cluster, "slept").await;
     task.until_begun(1).await;
@@ -175,7 +173,7 @@ async fn a_leader_that_slept_while_another_led_stores_no_job_and_no_end() {
         complete: true,
     };
     let submitted = tokio::spawn(async move { old.submit_graph(within(PATIENCE), graph, 1, false).await });
-    until_led_by(&cluster, "standby").await;
+    cluster.until_led_by("standby").await;
     task.end(1);
     engine.signal("CONT");
     let refused = submitted.await.unwrap().unwrap().unwrap_err().to_string();

@@ -1,44 +1,27 @@
 //! Two engines on one Redis server: whoever leads is found by everybody, however often the lead changes.
 
-use std::{collections::BTreeMap, process::Output, time::Duration};
+use std::process::Output;
 
 use syncline::{Client, EngineAddresses, JobPhase, TaskGraph};
-use syncline_engine::store::keys;
 
 use crate::{
-    cluster::{Cluster, PATIENCE, Process, number},
+    cluster::{Cluster, Process, number},
     graphs::{STEP, function_worker_of},
     jobs::{check_exact, check_next_job_runs, counting, submit},
 };
 
 const SAMPLES: u64 = 6_000;
-/// How often somebody looks.
-const LOOK: Duration = Duration::from_millis(20);
-
-/// Waits until the engine of this name leads.
-pub async fn until_led_by(cluster: &Cluster, instance: &str) {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    loop {
-        let lead: BTreeMap<String, String> = cluster.store.hash("look", keys::ENGINE).await.unwrap();
-        if lead["instance"] == instance {
-            return;
-        }
-        assert!(std::time::Instant::now() < deadline, "{instance} does not lead: {lead:?}");
-        tokio::time::sleep(LOOK).await;
-    }
-}
 
 /// Stops an engine until the other one leads, then lets it go on.
 async fn depose(cluster: &Cluster, engine: &Process, other: &str) {
     engine.signal("STOP");
-    until_led_by(cluster, other).await;
+    cluster.until_led_by(other).await;
     engine.signal("CONT");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lead_that_goes_to_the_standby_and_back_takes_shards_workers_and_clients_along() {
     let cluster = Cluster::start_with_standby(2, 2, "--step-ms 10 --slowdown 1").await;
-    until_led_by(&cluster, "test").await;
     let job = submit(&cluster, counting("led", "bsp", SAMPLES, |_| {})).await;
     let engines = [(&cluster.engine, "standby"), (&cluster.standby, "test")];
     for (n, (engine, other)) in (1..).zip(engines) {
@@ -58,7 +41,6 @@ async fn a_lead_that_goes_to_the_standby_and_back_takes_shards_workers_and_clien
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_hangs_for_ever_costs_its_jobs_nothing() {
     let cluster = Cluster::start_with_standby(2, 2, "--step-ms 10 --slowdown 1").await;
-    until_led_by(&cluster, "test").await;
     let job = submit(&cluster, counting("left", "asp", SAMPLES, |_| {})).await;
     cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
     cluster.engine.as_ref().unwrap().signal("STOP");
@@ -73,7 +55,6 @@ fn text(output: &Output) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_knows_the_standby_alone_is_led_to_the_leader_and_finds_it_when_the_lead_has_changed() {
     let mut cluster = Cluster::start_with_standby(1, 1, "").await;
-    until_led_by(&cluster, "test").await;
     let job = submit(&cluster, counting("seen", "asp", 100, |_| {})).await;
     cluster.until_over(&job).await;
     let named = cluster.engines.clone();
@@ -98,7 +79,7 @@ async fn who_knows_the_standby_alone_is_led_to_the_leader_and_finds_it_when_the_
     let alone = Client::new(standby.parse::<EngineAddresses>().unwrap(), cluster.token.clone());
     run_steps(&alone, "before").await;
     cluster.kill_engine();
-    until_led_by(&cluster, "standby").await;
+    cluster.until_led_by("standby").await;
     run_steps(&alone, "after").await;
 }
 
