@@ -21,7 +21,7 @@ use crate::{
     rig::{Up, folder, kill, syncline, wait_until},
 };
 
-const SAMPLES: u64 = 6_000;
+const SAMPLES: u64 = 12_000;
 const BATCH: u32 = 10;
 const CLUSTER: &[&str] = &["--workers", "2", "--shards", "2", "--step-ms", "4"];
 
