@@ -11,6 +11,8 @@ mod transports;
 mod tcp {
     /// How workers of these tests are connected.
     const TRANSPORT: syncline_ps::transport::Transport = syncline_ps::transport::Transport::Tcp;
+    /// Whether shards lend them parameters.
+    const IN_PLACE: bool = false;
     /// How their gradients travel.
     const CODEC: syncline_ps::codec::Codec = syncline_ps::codec::Codec::Plain;
 
@@ -22,6 +24,8 @@ mod tcp {
 mod unix {
     /// How workers of these tests are connected.
     const TRANSPORT: syncline_ps::transport::Transport = syncline_ps::transport::Transport::Unix;
+    /// Whether shards lend them parameters.
+    const IN_PLACE: bool = false;
     /// How their gradients travel.
     const CODEC: syncline_ps::codec::Codec = syncline_ps::codec::Codec::Plain;
 
@@ -33,6 +37,21 @@ mod unix {
 mod shm {
     /// How workers of these tests are connected.
     const TRANSPORT: syncline_ps::transport::Transport = syncline_ps::transport::Transport::Shm;
+    /// Whether shards lend them parameters.
+    const IN_PLACE: bool = false;
+    /// How their gradients travel.
+    const CODEC: syncline_ps::codec::Codec = syncline_ps::codec::Codec::Plain;
+
+    #[path = "contract/mod.rs"]
+    mod contract;
+}
+
+#[path = "."]
+mod lent {
+    /// How workers of these tests are connected.
+    const TRANSPORT: syncline_ps::transport::Transport = syncline_ps::transport::Transport::Shm;
+    /// Whether shards lend them parameters.
+    const IN_PLACE: bool = true;
     /// How their gradients travel.
     const CODEC: syncline_ps::codec::Codec = syncline_ps::codec::Codec::Plain;
 
@@ -44,6 +63,8 @@ mod shm {
 mod compressed {
     /// How workers of these tests are connected.
     const TRANSPORT: syncline_ps::transport::Transport = syncline_ps::transport::Transport::Tcp;
+    /// Whether shards lend them parameters.
+    const IN_PLACE: bool = false;
     /// How their gradients travel.
     const CODEC: syncline_ps::codec::Codec = syncline_ps::codec::Codec::Bf16;
 

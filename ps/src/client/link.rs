@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Read, Write},
+    sync::Arc,
     time::Duration,
 };
 
@@ -10,6 +11,7 @@ use syncline_engine::rpc::{
     hello::{self, HelloError, Role},
 };
 
+use super::lending::LentSlots;
 use crate::{
     PsError,
     transport::{Channel, Socket, Transport, connect_tcp},
@@ -22,6 +24,10 @@ pub(crate) struct Link {
     /// Head of the frame being read or written.
     scratch: Vec<u8>,
     read_limit: Option<Duration>,
+    /// Where the shard lends parameters.
+    pub(super) lent: Option<Arc<LentSlots>>,
+    /// The shard maps the gradients of this caller.
+    pub(super) takes_gradients: bool,
 }
 
 /// What went wrong on one connection.
@@ -82,7 +88,13 @@ impl Link {
         let read_limit = Some(limit.min(GREETING_TIMEOUT));
         socket.set_read_timeout(read_limit)?;
         match hello::greet_blocking(&mut socket, Role::Tensor, token) {
-            Ok(()) => Ok(Self { channel: Channel::Socket(socket), scratch: Vec::new(), read_limit }),
+            Ok(()) => Ok(Self {
+                channel: Channel::Socket(socket),
+                scratch: Vec::new(),
+                read_limit,
+                lent: None,
+                takes_gradients: false,
+            }),
             Err(HelloError::Io(error)) => Err(LinkError::Broken(error)),
             Err(refused) => Err(LinkError::Greeting(refused)),
         }

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use super::{LinkError, ShardSet, retry::RetryBudget, unexpected_reply};
+use super::{LinkError, ShardSet, lending::LentValues, retry::RetryBudget, unexpected_reply};
 use crate::{
     PsError,
     rows::RowSelection,
     shard::ReadCondition,
-    wire::{Reply, Request},
+    wire::{Reply, Request, WireError},
 };
 
 /// Bytes read from one shard in its turn.
@@ -70,12 +70,15 @@ impl ShardSet {
     ///
     /// No barrier that applied a round lies between any two of them; single pushes may, chunk by chunk.
     pub fn pull(&mut self, condition: ReadCondition, into: &mut [f32]) -> Result<PullStats, PsError> {
-        self.pull_wanted(Wanted { condition, rows: None }, into)
+        let pulled = self.pull_wanted(Wanted { condition, rows: None }, into)?;
+        self.copy_lent(into);
+        Ok(pulled)
     }
 
     /// Waits for what is `wanted` on every shard and reads it into `into`, which is as long.
     pub(super) fn pull_wanted(&mut self, wanted: Wanted<'_>, into: &mut [f32]) -> Result<PullStats, PsError> {
         self.cancel_token.check()?;
+        self.conns.iter_mut().for_each(|conn| conn.lent = None);
         let expected = self.elements_of(wanted.rows)?;
         if into.len() as u64 != expected {
             return Err(PsError::Length { what: "buffer", got: into.len() as u64, expected });
@@ -190,6 +193,18 @@ impl ShardSet {
         match link.answer()? {
             (Reply::Pulled { version, pushes, waited_us }, body) if body == range.len() * 4 => {
                 Ok(PullState::Reading { got: Answer { version, pushes, waited_us, round_version: 0 }, at: 0 })
+            }
+            (Reply::Lent { version, pushes, waited_us, round_version, slot }, 0) if rows.is_none() => {
+                let lent = link.lent.as_ref().and_then(|slots| LentValues::new(slots, slot, range));
+                let conn = &mut self.conns[index];
+                conn.requested = None;
+                let unknown = || LinkError::Protocol(WireError::Unexpected(format!("slot {slot}")));
+                conn.lent = Some(lent.ok_or_else(unknown)?);
+                // If a round was applied while the values were copied: ask again.
+                Ok(match round_version <= version {
+                    true => PullState::Done(Answer { version, pushes, waited_us, round_version }),
+                    false => PullState::NotRequested,
+                })
             }
             (reply, _) => Err(unexpected_reply(&reply)),
         }

@@ -52,6 +52,8 @@ struct Push<'a> {
     rows: Option<&'a RowSelection>,
     /// What is asked for behind it.
     next: Option<Wanted<'a>>,
+    /// It lies where shards that map it need not be sent it.
+    in_place: bool,
 }
 
 /// How far the push to one shard has come.
@@ -106,13 +108,15 @@ impl ShardSet {
     ) -> Result<PushStats, PsError> {
         self.cancel_token.check()?;
         self.drop_requested();
+        self.conns.iter_mut().for_each(|conn| conn.lent = None);
         let started = Instant::now();
         let gather = Gather::new(gradients);
         let expected = self.elements_of(rows)?;
         if !header.skip && gather.elements() != expected {
             return Err(PsError::Length { what: "gradient", got: gather.elements(), expected });
         }
-        let mut push = Push { seq, header, gather, scale: 1.0, rows, next };
+        let in_place = !header.skip && !self.compresses() && rows.is_none() && self.lie_in_area(gradients);
+        let mut push = Push { seq, header, gather, scale: 1.0, rows, next, in_place };
         if self.compresses() {
             // The shards will not see what is wrong with a factor that is in the numbers already.
             if let Some(what) = header.fault() {
@@ -208,6 +212,10 @@ impl ShardSet {
             Request::PushRows { session, seq, first_chunk, header }.encode(bytes, &mut head);
             rows.encode(&mut head);
             return Ok(PushState::Sending { head, head_sent: 0, at: first_byte, end });
+        }
+        if push.in_place && self.conns[index].link.as_ref().is_some_and(|link| link.takes_gradients) {
+            Request::PushInPlace { session, seq, first_chunk, header }.encode(0, &mut head);
+            return Ok(PushState::Sending { head, head_sent: 0, at: end, end });
         }
         let (codec, at, end) = match &mut self.conns[index].encoder {
             _ if header.skip => (Codec::Plain, end, end),

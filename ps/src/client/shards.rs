@@ -1,6 +1,9 @@
 //! All shards of one job, as one worker sees them.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use syncline_engine::rpc::Token;
 use syncline_scheduler::{
@@ -9,8 +12,9 @@ use syncline_scheduler::{
 };
 
 use super::{
-    Addresses, CancelToken, Link, LinkError,
+    Addresses, CancelToken, GradientArea, Link, LinkError,
     encoder::PushEncoder,
+    lending::{LendingWish, LentValues},
     pull::Requested,
     retry::RetryBudget,
     transport_upgrade::{self, ConnectOptions},
@@ -33,6 +37,9 @@ pub struct ClientOptions {
     pub silence_limit: Duration,
     /// How the bytes travel.
     pub transport: TransportChoice,
+    /// Shards on this machine lend their parameters and take gradients where they lie, see [`ShardSet::pull_in_place`] and
+    /// [`ShardSet::gradient_area`].
+    pub in_place: bool,
 }
 
 impl Default for ClientOptions {
@@ -41,6 +48,7 @@ impl Default for ClientOptions {
             retry_limit: Duration::from_secs(10),
             silence_limit: Duration::from_secs(5),
             transport: TransportChoice::Auto,
+            in_place: false,
         }
     }
 }
@@ -56,6 +64,8 @@ pub struct ShardSet {
     pub(super) cancel_token: CancelToken,
     /// Where only rows of some parameters travel.
     pub(super) tables: Option<RowTables>,
+    /// Made when the first shard may take it.
+    pub(super) area: OnceLock<Option<Arc<GradientArea>>>,
     addresses: Addresses,
     token: Token,
 }
@@ -67,6 +77,8 @@ pub(super) struct ShardConn {
     pub link: Option<Link>,
     /// The pull whose answer is still to come over `link`.
     pub requested: Option<Requested>,
+    /// What the shard lends, until the next push or pull.
+    pub lent: Option<LentValues>,
     /// Where pushes are compressed.
     pub encoder: Option<PushEncoder>,
 }
@@ -103,6 +115,7 @@ impl ShardSet {
             range: ElementRange::of_shard(elements, index, count),
             link: None,
             requested: None,
+            lent: None,
             encoder: None,
         };
         let conns = (0..).zip(now).map(conn).collect();
@@ -113,6 +126,7 @@ impl ShardSet {
             options,
             cancel_token,
             tables: None,
+            area: OnceLock::new(),
             addresses: addresses.clone(),
             token,
         };
@@ -160,8 +174,15 @@ impl ShardSet {
                 if let Some(address) = self.addresses.of(index) {
                     conn.address = address;
                 }
-                let ClientOptions { silence_limit: limit, transport: choice, .. } = self.options;
-                let wish = ConnectOptions { token: &self.token, limit, choice, bytes: conn.range.len() * 4 };
+                let ClientOptions { silence_limit: limit, transport: choice, in_place, .. } = self.options;
+                let (session, area) = (&self.session, &self.area);
+                let lending = (in_place && !conn.range.is_empty()).then_some(LendingWish {
+                    session,
+                    elements: self.elements,
+                    area,
+                });
+                let bytes = conn.range.len() * 4;
+                let wish = ConnectOptions { token: &self.token, limit, choice, bytes, lending };
                 let link = transport_upgrade::open(&conn.address, wish)?;
                 self.cancel_token.register(index, Some(link.socket()));
                 self.addresses.register(index, Some((&conn.address, &link)));

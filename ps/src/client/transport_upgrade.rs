@@ -9,7 +9,7 @@ use std::{
 use syncline_engine::rpc::Token;
 use tracing::{debug, warn};
 
-use super::{Link, LinkError, unexpected_reply};
+use super::{Link, LinkError, lending::LendingWish, unexpected_reply};
 use crate::{
     PsError,
     transport::{Channel, Transport, TransportChoice, connect_unix},
@@ -24,6 +24,8 @@ pub(super) struct ConnectOptions<'a> {
     pub choice: TransportChoice,
     /// Length of a usual message.
     pub bytes: u64,
+    /// What is to be read and written where it lies.
+    pub lending: Option<LendingWish<'a>>,
 }
 
 /// Why a transport cannot be had from a shard that answers.
@@ -44,7 +46,7 @@ pub fn connect(
     choice: TransportChoice,
     bytes: u64,
 ) -> Result<Channel, PsError> {
-    let link = open(address, ConnectOptions { token, limit, choice, bytes });
+    let link = open(address, ConnectOptions { token, limit, choice, bytes, lending: None });
     link.map(Link::into_body).map_err(|error| error.into_error(address))
 }
 
@@ -62,7 +64,8 @@ pub(super) fn open(address: &str, wish: ConnectOptions<'_>) -> Result<Link, Link
         return Ok(unix);
     }
     let mut shared = unix;
-    let obstacle = match shared.share_memory(wish.bytes, wish.limit) {
+    let lent = wish.lending.map_or(Ok(()), |lending| shared.lend(lending));
+    let obstacle = match lent.and_then(|()| shared.share_memory(wish.bytes, wish.limit)) {
         Ok(()) => return Ok(shared),
         Err(LinkError::Fault(fault)) => UpgradeError::Refused(fault.to_string()),
         Err(error) => UpgradeError::Failed(error),

@@ -4,6 +4,7 @@ use std::io::{self, IoSlice};
 
 use syncline_engine::rpc::ShardFault;
 
+use super::lending::Lending;
 use crate::{
     codec::{Codec, CodecFault},
     shard::CHUNK_ELEMENTS,
@@ -20,12 +21,13 @@ pub(super) struct Connection<'a, D> {
     pub chunk: Box<[f32]>,
     /// One chunk as it was encoded; empty until one comes.
     encoded: Vec<u8>,
+    pub lending: Lending<'a>,
 }
 
 impl<'a, D: Duplex> Connection<'a, D> {
     pub fn new(duplex: &'a mut D) -> Self {
         let chunk = vec![0.0; CHUNK_ELEMENTS].into_boxed_slice();
-        Self { duplex, out: Vec::new(), chunk, encoded: Vec::new() }
+        Self { duplex, out: Vec::new(), chunk, encoded: Vec::new(), lending: Lending::default() }
     }
 
     /// Sends an answer whose body of `body` bytes will follow.

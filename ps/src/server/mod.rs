@@ -17,6 +17,7 @@ mod checkpoints;
 mod connection;
 mod connections;
 mod control;
+mod lending;
 mod listen;
 mod local;
 mod norms;

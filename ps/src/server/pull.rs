@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IoSlice},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -46,6 +47,7 @@ pub(super) fn serve<D: Duplex>(
     session: &SessionKey,
     condition: ReadCondition,
 ) -> io::Result<()> {
+    connection.lending.give_back();
     let mut presence = PresenceCheck::default();
     let grant = jobs.find(&session.job, session.generation).and_then(|job| {
         let grant = job.wait_readable(session.incarnation, condition, || presence.is_there(connection))?;
@@ -61,8 +63,18 @@ pub(super) fn serve<D: Duplex>(
     }
 }
 
-fn send<D: Duplex>(job: &JobShard, connection: &mut Connection<'_, D>, grant: &ReadGrant) -> io::Result<()> {
+fn send<D: Duplex>(
+    job: &Arc<JobShard>,
+    connection: &mut Connection<'_, D>,
+    grant: &ReadGrant,
+) -> io::Result<()> {
     let ReadGrant { version, pushes, waited_us, .. } = *grant;
+    if grant.pinned.is_none()
+        && let Some(slot) = connection.lending.lend(job)
+    {
+        let round_version = job.round_version();
+        return connection.reply(&Reply::Lent { version, pushes, waited_us, round_version, slot }, 0);
+    }
     connection.reply_corked(&Reply::Pulled { version, pushes, waited_us }, job.range().len() * 4)?;
     let round_version = match &grant.pinned {
         Some(values) => {
@@ -115,7 +127,7 @@ fn send_chunks<D: Duplex>(job: &JobShard, connection: &mut Connection<'_, D>, fi
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
     use syncline_engine::rpc::{BarrierOrder, OpenJob};
     use syncline_scheduler::{
@@ -214,7 +226,7 @@ mod tests {
     }
 
     /// A shard that holds `values`.
-    fn shard(values: &[f32]) -> JobShard {
+    pub(in crate::server) fn shard(values: &[f32]) -> JobShard {
         let elements = values.len() as u64;
         let order = OpenJob {
             job: "digits".parse().unwrap(),
@@ -235,7 +247,7 @@ mod tests {
     #[test]
     fn an_answer_ends_with_the_round_that_was_applied_while_it_was_sent() {
         for (mode, want) in [(PushMode::Apply, 0), (PushMode::Accumulate, 1)] {
-            let (job, worker) = (shard(&[0.0; 3]), Incarnation(1));
+            let (job, worker) = (Arc::new(shard(&[0.0; 3])), Incarnation(1));
             let header =
                 PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false, mode, covers: 1 };
             let happens = || {
@@ -278,8 +290,7 @@ mod tests {
             let values: Vec<f32> = (0..chunks * CHUNK_ELEMENTS + tail).map(|i| i as f32).collect();
             let (job, bytes): (_, &[u8]) = (shard(&values), bytemuck::cast_slice(&values));
             let mut socket = Narrow { takes, got: Vec::new() };
-            let mut connection = Connection::new(&mut socket);
-            send_all(&job, &mut connection).unwrap();
+            send_all(&job, &mut Connection::new(&mut socket)).unwrap();
             prop_assert!(socket.got == bytes);
         }
     }

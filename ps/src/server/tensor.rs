@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use syncline_engine::rpc::{GREETING_TIMEOUT, ShardFault};
 
 use super::{
-    Shared, blob_mirror, blobs, blobs::Durability, connection::Connection, local, norms, pull, push,
+    Shared, blob_mirror, blobs, blobs::Durability, connection::Connection, lending, local, norms, pull, push,
     replicas, rows,
 };
 use crate::{
@@ -39,6 +39,7 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
         }
         match request {
             Request::Push { session, seq, first_chunk, header, codec } => {
+                connection.lending.give_back();
                 let order = push::PushRequest { session: &session, seq, first_chunk, header: &header, codec };
                 push::serve(&shared.jobs, &mut connection, order, body)?;
             }
@@ -66,6 +67,17 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
                     blob_mirror::fetch_from_standby(shared, digest);
                 }
                 blobs::serve_get(&shared.blobs, &mut connection, digest, offset, length)?;
+            }
+            Request::PushInPlace { session, seq, first_chunk, header } => {
+                connection.lending.give_back();
+                let order = lending::PushInPlace { session: &session, seq, first_chunk, header: &header };
+                lending::serve_push(&shared.jobs, &mut connection, &order)?;
+            }
+            Request::LendParameters { session } => {
+                lending::lend_parameters(&shared.jobs, &mut connection, &session)?;
+            }
+            Request::TakeGradients { session } => {
+                lending::take_gradients(&shared.jobs, &shared.connections, &mut connection, &session)?;
             }
             Request::LocalSocket => {
                 let path = shared.local_socket.clone();

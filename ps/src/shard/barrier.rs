@@ -80,7 +80,12 @@ impl JobShard {
         if self.tables.is_some() {
             self.close_rows(state, rule, rate, clip);
         } else {
-            self.map_chunks(|chunk| lock(chunk).close_round(&self.optimizer, rule, rate, clip));
+            self.prepare_change();
+            self.map_chunks(|index, chunk| {
+                self.change(index, &mut lock(chunk), |chunk, to| {
+                    chunk.close_round(&self.optimizer, rule, rate, clip, to);
+                });
+            });
         }
     }
 
@@ -94,8 +99,9 @@ impl JobShard {
     }
 
     /// What `work` makes of every chunk, in their order; on several threads if there are enough of them.
-    pub(super) fn map_chunks<T: Send>(&self, work: impl Fn(&Mutex<Chunk>) -> T + Sync) -> Vec<T> {
-        map_parallel(&self.chunks, self.chunks.len(), work)
+    pub(super) fn map_chunks<T: Send>(&self, work: impl Fn(usize, &Mutex<Chunk>) -> T + Sync) -> Vec<T> {
+        let chunks: Vec<(usize, &Mutex<Chunk>)> = self.chunks.iter().enumerate().collect();
+        map_parallel(&chunks, chunks.len(), |(index, chunk)| work(*index, chunk))
     }
 }
 

@@ -69,7 +69,7 @@ impl JobShard {
         self.check_rest()?;
         let state = self.lock_running()?;
         self.settle_steps();
-        let chunks = self.map_chunks(|chunk| lock(chunk).copy());
+        let chunks = self.map_chunks(|_, chunk| lock(chunk).copy());
         drop(state);
         let chunks = chunks.into_iter().collect::<Result<_, _>>().map_err(|e: TryReserveError| {
             let what = format!("cannot hold a copy of job {} for checkpoint {number}", self.job);

@@ -111,7 +111,7 @@ impl JobShard {
         if self.tables.is_some() {
             return self.touched_squares(weight);
         }
-        self.map_chunks(|chunk| lock(chunk).round_squares()).iter().sum()
+        self.map_chunks(|_, chunk| lock(chunk).round_squares()).iter().sum()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::{self, Read},
-    sync::{Arc, Condvar, Mutex, MutexGuard, atomic::AtomicBool},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, atomic::AtomicBool},
 };
 
 use dashmap::DashMap;
@@ -18,6 +18,7 @@ use super::{
     chunk::{CHUNK_ELEMENTS, Chunk},
     framed::read_numbers,
     job_state::{JobEnd, JobState},
+    lent::LentSlots,
     lock,
     push_filter::PushFilter,
     replica_log::ReplicaLog,
@@ -49,6 +50,8 @@ pub struct JobShard {
     pub(super) tables: Option<RowTables>,
     /// What a job with tables counts beside its chunks.
     pub(super) rows: RowCounts,
+    /// Copies of the values that workers on this machine map, once one has asked.
+    pub(super) lent: OnceLock<LentSlots>,
     range: ElementRange,
     /// Elements of the range that the optimizer moves; buffers lie behind them.
     trained: u64,
@@ -125,6 +128,7 @@ impl JobShard {
             index,
             tables,
             rows,
+            lent: OnceLock::new(),
             chunks,
             filters: DashMap::new(),
             state: Mutex::new(state),

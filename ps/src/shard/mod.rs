@@ -12,12 +12,13 @@
 //! | version | number of closed barriers; pulls wait for it without spinning |
 //! | clock | base + watermark of each worker on the engine's roster; pulls may wait for the lowest |
 //! | table | a push brings the rows of its batch; nothing else of a table is read, stepped or walked over |
+//! | lending | a worker on this machine reads values where they lie; nobody writes there until it gives them back |
 //! | stop | what was acknowledged is in the saved job, filter by filter and chunk by chunk; a saved job is read once |
 //! | end | a cancel, a newer generation or a seal wakes those who wait, with a typed fault |
 //! | backup | gets every change in its order, and nobody is told of one that it lacks |
 //!
 //! Locks are taken in this order and never held across I/O that can block: the gate of changes, filter (one incarnation),
-//! state (one job), chunk (256 KiB), record of changes.
+//! state (one job), readers of lent values, chunk (256 KiB), record of changes.
 
 mod barrier;
 mod checkpoint;
@@ -29,6 +30,7 @@ mod framed;
 mod job;
 mod job_state;
 mod job_table;
+mod lent;
 mod position;
 mod pull;
 mod push;
@@ -49,6 +51,7 @@ pub use chunk::{CHUNK_BYTES, CHUNK_ELEMENTS};
 pub use fence::EpochFence;
 pub use job::JobShard;
 pub use job_table::{JobTable, Opened};
+pub use lent::SlotShape;
 pub use position::ShardPosition;
 pub use pull::{ReadCondition, ReadGrant};
 pub use push::{Admission, PushAck, PushCursor, PushHeader};

@@ -9,7 +9,7 @@ use syncline_scheduler::{
     sync::PushMode,
 };
 
-use super::{JobShard, lock, replica_log::Entry, replica_op::ReplicaOp};
+use super::{JobShard, chunk::Chunk, lock, replica_log::Entry, replica_op::ReplicaOp};
 
 /// What travels in front of a gradient.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -123,9 +123,18 @@ impl JobShard {
         let mut filter = lock(&filter);
         filter.check_seal(&self.job, worker)?;
         filter.apply_chunk(seq, header.covers, index, || {
+            let changes = header.mode == PushMode::Apply && !header.is_empty();
+            if changes {
+                self.prepare_change();
+            }
             let share = if self.holds_buffers(index) { self.share_of(worker)? } else { 1.0 };
             let mut chunk = lock(&self.chunks[index as usize]);
-            chunk.apply_push(&self.optimizer, header, share, pushed).map_err(|e| ShardFault::Io {
+            let apply = |chunk: &mut Chunk, to| chunk.apply_push(&self.optimizer, header, share, to, pushed);
+            let applied = match changes {
+                true => self.change(index as usize, &mut chunk, apply),
+                false => apply(&mut chunk, None),
+            };
+            applied.map_err(|e| ShardFault::Io {
                 what: format!("cannot hold the round of job {}", self.job),
                 cause: e.to_string(),
             })?;

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, ErrorKind, IoSlice, Read, Write},
+    os::fd::OwnedFd,
     time::Duration,
 };
 
@@ -55,20 +56,35 @@ impl Channel {
         }
     }
 
+    /// Hands out memory over a unix socket. Nothing else may be on its way to the other end.
+    pub(crate) fn send_memory(&self, memory: &OwnedFd) -> io::Result<()> {
+        send_descriptor(self.unix_socket()?.raw(), memory)
+    }
+
+    /// Receives what the other end hands out next.
+    pub(crate) fn receive_memory(&self) -> io::Result<OwnedFd> {
+        receive_descriptor(self.unix_socket()?.raw())
+    }
+
+    fn unix_socket(&self) -> io::Result<&Socket> {
+        match self {
+            Self::Socket(socket) if socket.transport() == Transport::Unix => Ok(socket),
+            _ => Err(ErrorKind::InvalidInput.into()),
+        }
+    }
+
     /// The shard's side of going over to shared memory: hands out memory for messages of about so many bytes. Nothing else
     /// may be on its way to the client.
-    pub fn upgrade_server(&mut self, memory: Memory, descriptor: &std::os::fd::OwnedFd) -> io::Result<()> {
-        let Self::Socket(socket) = self else { return Err(ErrorKind::InvalidInput.into()) };
-        send_descriptor(socket.raw(), descriptor)?;
-        *self = Self::Shm(Shm::new(socket.clone(), memory, MemorySide::Shard)?);
+    pub fn upgrade_server(&mut self, memory: Memory, descriptor: &OwnedFd) -> io::Result<()> {
+        self.send_memory(descriptor)?;
+        *self = Self::Shm(Shm::new(self.unix_socket()?.clone(), memory, MemorySide::Shard)?);
         Ok(())
     }
 
     /// The client's side: receives what the shard hands out next. The limits have to be set anew.
     pub fn upgrade_client(&mut self) -> io::Result<()> {
-        let Self::Socket(socket) = self else { return Err(ErrorKind::InvalidInput.into()) };
-        let memory = Memory::open(receive_descriptor(socket.raw())?)?;
-        *self = Self::Shm(Shm::new(socket.clone(), memory, MemorySide::Client)?);
+        let memory = Memory::open(self.receive_memory()?)?;
+        *self = Self::Shm(Shm::new(self.unix_socket()?.clone(), memory, MemorySide::Client)?);
         Ok(())
     }
 }

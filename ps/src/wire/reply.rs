@@ -9,7 +9,7 @@ use super::{
     fields::{FieldReader, FieldWriter},
     frame::{self, Frame},
 };
-use crate::shard::{PushAck, PushCursor};
+use crate::shard::{PushAck, PushCursor, SlotShape};
 
 /// Longest text of a fault that travels; the rest is cut off.
 const MAX_FAULT_TEXT_BYTES: usize = 4096;
@@ -23,6 +23,15 @@ pub enum Reply {
         version: u64,
         pushes: u64,
         waited_us: u64,
+    },
+    /// The values lie in this slot of the memory that was lent, until the next push or pull.
+    Lent {
+        version: u64,
+        pushes: u64,
+        waited_us: u64,
+        /// As in [`Reply::PullEnd`].
+        round_version: u64,
+        slot: u32,
     },
     PullEnd {
         /// Newest version that the mean of a round went into, 0 for a pinned one. If it is newer than what was pulled,
@@ -56,6 +65,10 @@ pub enum Reply {
     LocalSocket {
         path: Option<String>,
     },
+    /// The descriptor of the memory in which values will be lent follows.
+    ParametersLent(SlotShape),
+    /// Gradients that lie in the memory that was handed over can be pushed from there.
+    GradientsTaken,
     /// The memory's descriptor follows, and then everything goes through it.
     SharedMemory,
     Fault(ShardFault),
@@ -75,6 +88,9 @@ const LOCAL_SOCKET: u8 = 75;
 const SHARED_MEMORY: u8 = 76;
 const REPLICATED: u8 = 77;
 const BLOB_LIST: u8 = 78;
+const LENT: u8 = 79;
+const PARAMETERS_LENT: u8 = 80;
+const GRADIENTS_TAKEN: u8 = 81;
 
 impl Reply {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
@@ -86,6 +102,11 @@ impl Reply {
                 Self::Pulled { version, pushes, waited_us } => {
                     head.u64(*version).u64(*pushes).u64(*waited_us)
                 }
+                Self::Lent { version, pushes, waited_us, round_version, slot } => {
+                    head.u64(*version).u64(*pushes).u64(*waited_us).u64(*round_version).u32(*slot)
+                }
+                Self::ParametersLent(shape) => head.u64(shape.slot_bytes).u32(shape.slots),
+                Self::GradientsTaken => head,
                 Self::PullEnd { round_version } => head.u64(*round_version),
                 Self::Waiting => head,
                 Self::Norm { squares } => head.u64(squares.to_bits()),
@@ -114,7 +135,7 @@ impl Reply {
         let bound = match kind {
             PULLED | BLOB | BLOB_LIST => MAX_TENSOR_BYTES,
             PUSHED | PULL_END | WAITING | NORM | PUSH_CURSOR | BLOB_STORED | BLOB_STAT | LOCAL_SOCKET
-            | SHARED_MEMORY | REPLICATED | FAULT => 0,
+            | SHARED_MEMORY | REPLICATED | FAULT | LENT | PARAMETERS_LENT | GRADIENTS_TAKEN => 0,
             _ => return Err(WireError::Kind(kind)),
         };
         if body > bound {
@@ -130,6 +151,17 @@ impl Reply {
                 Self::Pushed(PushAck { watermark: head.u64()?, pushes: head.u64()?, lead: head.u64()? })
             }
             PULLED => Self::Pulled { version: head.u64()?, pushes: head.u64()?, waited_us: head.u64()? },
+            LENT => Self::Lent {
+                version: head.u64()?,
+                pushes: head.u64()?,
+                waited_us: head.u64()?,
+                round_version: head.u64()?,
+                slot: head.u32()?,
+            },
+            PARAMETERS_LENT => {
+                Self::ParametersLent(SlotShape { slot_bytes: head.u64()?, slots: head.u32()? })
+            }
+            GRADIENTS_TAKEN => Self::GradientsTaken,
             PULL_END => Self::PullEnd { round_version: head.u64()? },
             WAITING => Self::Waiting,
             NORM => Self::Norm { squares: f64::from_bits(head.u64()?) },
@@ -165,6 +197,9 @@ impl Reply {
         match self {
             Self::Pushed(_) => PUSHED,
             Self::Pulled { .. } => PULLED,
+            Self::Lent { .. } => LENT,
+            Self::ParametersLent(_) => PARAMETERS_LENT,
+            Self::GradientsTaken => GRADIENTS_TAKEN,
             Self::PullEnd { .. } => PULL_END,
             Self::Waiting => WAITING,
             Self::Norm { .. } => NORM,
@@ -204,6 +239,9 @@ mod tests {
             (Reply::Pushed(PushAck { watermark: 1, pushes: 2, lead: 3 }), 0),
             (Reply::Pulled { version: 1, pushes: 2, waited_us: 3 }, 64),
             (Reply::PullEnd { round_version: 1 }, 0),
+            (Reply::Lent { version: 1, pushes: 2, waited_us: 3, round_version: 4, slot: 5 }, 0),
+            (Reply::ParametersLent(SlotShape { slot_bytes: 65536, slots: 3 }), 0),
+            (Reply::GradientsTaken, 0),
             (Reply::PushCursor(PushCursor { watermark: 5, next_chunk: 6, pushes: 7 }), 0),
             (Reply::Waiting, 0),
             (Reply::Norm { squares: 0.1 }, 0),

@@ -35,6 +35,8 @@ pub enum Request {
     PullRows { session: SessionKey, condition: ReadCondition },
     /// Values of the shard's range, as soon as `condition` can be served.
     Pull { session: SessionKey, condition: ReadCondition },
+    /// A push without a body: the gradient lies where the caller has given it, see [`Request::TakeGradients`].
+    PushInPlace { session: SessionKey, seq: u64, first_chunk: u32, header: PushHeader },
     /// Between shards: the sum of squares of the round that barrier `round` ends, as soon as it is known.
     Norm { session: SessionKey, round: u64 },
     /// From the process that serves a shard to the one that follows it: a copy of the job comes behind this, and then every
@@ -54,6 +56,12 @@ pub enum Request {
     ListBlobs,
     /// Where callers on the same machine are served.
     LocalSocket,
+    /// Over a unix socket: lend the parameters of a job. From here on pulls may be answered with [`Reply::Lent`].
+    ///
+    /// [`Reply::Lent`]: super::Reply::Lent
+    LendParameters { session: SessionKey },
+    /// Over a unix socket: the descriptor of memory follows, in which the caller has its gradients for the whole job.
+    TakeGradients { session: SessionKey },
     /// Over a unix socket: go on in shared memory, for messages of about so many bytes.
     ShareMemory { bytes: u64 },
 }
@@ -72,6 +80,9 @@ const REPLICATE: u8 = 11;
 const LIST_BLOBS: u8 = 12;
 const PULL_ROWS: u8 = 13;
 const PUSH_ROWS: u8 = 14;
+const PUSH_IN_PLACE: u8 = 15;
+const LEND_PARAMETERS: u8 = 16;
+const TAKE_GRADIENTS: u8 = 17;
 
 impl Request {
     /// Whether only the process that serves a shard may answer it, not the one that follows.
@@ -81,6 +92,9 @@ impl Request {
             Self::Push { .. }
                 | Self::Pull { .. }
                 | Self::PushRows { .. }
+                | Self::PushInPlace { .. }
+                | Self::LendParameters { .. }
+                | Self::TakeGradients { .. }
                 | Self::PullRows { .. }
                 | Self::Norm { .. }
                 | Self::PushCursor { .. }
@@ -95,7 +109,8 @@ impl Request {
                 Self::Push { session, seq, first_chunk, header, codec } => {
                     put_codec(*codec, put_push(session.put(head), *seq, *first_chunk, header))
                 }
-                Self::PushRows { session, seq, first_chunk, header } => {
+                Self::PushRows { session, seq, first_chunk, header }
+                | Self::PushInPlace { session, seq, first_chunk, header } => {
                     put_push(session.put(head), *seq, *first_chunk, header)
                 }
                 Self::Pull { session, condition } | Self::PullRows { session, condition } => {
@@ -103,7 +118,9 @@ impl Request {
                 }
                 Self::Norm { session, round } => session.put(head).u64(*round),
                 Self::Replicate { session, term } => session.put(head).u64(*term),
-                Self::PushCursor { session } => session.put(head),
+                Self::PushCursor { session }
+                | Self::LendParameters { session }
+                | Self::TakeGradients { session } => session.put(head),
                 Self::PutBlob { digest } | Self::PutValue { digest } | Self::StatBlob { digest } => {
                     head.bytes(digest)
                 }
@@ -121,7 +138,7 @@ impl Request {
             PUSH | PUSH_ROWS | PULL_ROWS => MAX_TENSOR_BYTES,
             PUT_BLOB | PUT_VALUE => MAX_BLOB_BYTES,
             PULL | NORM | PUSH_CURSOR | GET_BLOB | STAT_BLOB | LOCAL_SOCKET | SHARE_MEMORY | REPLICATE
-            | LIST_BLOBS => 0,
+            | LIST_BLOBS | PUSH_IN_PLACE | LEND_PARAMETERS | TAKE_GRADIENTS => 0,
             _ => return Err(WireError::Kind(kind)),
         };
         if body > bound {
@@ -144,6 +161,13 @@ impl Request {
                 let (seq, first_chunk, header) = take_push(&mut head)?;
                 Self::PushRows { session, seq, first_chunk, header }
             }
+            PUSH_IN_PLACE => {
+                let session = SessionKey::take(&mut head)?;
+                let (seq, first_chunk, header) = take_push(&mut head)?;
+                Self::PushInPlace { session, seq, first_chunk, header }
+            }
+            LEND_PARAMETERS => Self::LendParameters { session: SessionKey::take(&mut head)? },
+            TAKE_GRADIENTS => Self::TakeGradients { session: SessionKey::take(&mut head)? },
             PULL => {
                 Self::Pull { session: SessionKey::take(&mut head)?, condition: take_condition(&mut head)? }
             }
@@ -172,6 +196,9 @@ impl Request {
             Self::Pull { .. } => PULL,
             Self::PushRows { .. } => PUSH_ROWS,
             Self::PullRows { .. } => PULL_ROWS,
+            Self::PushInPlace { .. } => PUSH_IN_PLACE,
+            Self::LendParameters { .. } => LEND_PARAMETERS,
+            Self::TakeGradients { .. } => TAKE_GRADIENTS,
             Self::Norm { .. } => NORM,
             Self::PushCursor { .. } => PUSH_CURSOR,
             Self::Replicate { .. } => REPLICATE,
@@ -230,6 +257,9 @@ mod tests {
             (Request::Pull { session: session(), condition: ReadCondition::Pinned(4) }, 0),
             (Request::PushRows { session: session(), seq: 9, first_chunk: 3, header: step }, 4096),
             (Request::PullRows { session: session(), condition: ReadCondition::version(4) }, 24),
+            (Request::PushInPlace { session: session(), seq: 9, first_chunk: 3, header: step }, 0),
+            (Request::LendParameters { session: session() }, 0),
+            (Request::TakeGradients { session: session() }, 0),
             (Request::Norm { session: session(), round: 7 }, 0),
             (Request::Replicate { session: session(), term: 8 }, 0),
             (Request::ListBlobs, 0),

@@ -7,6 +7,7 @@ mod clocks;
 mod compression;
 mod hostile;
 mod interleavings;
+mod lent;
 mod outside;
 mod push;
 mod rig;

@@ -1,5 +1,7 @@
 //! One model, ready to run on one thread.
 
+use std::sync::Arc;
+
 use ort::session::{RunOptions, Session, SessionInputValue};
 use syncline_kit::Device;
 use syncline_onnx::proto::NodeProto;
@@ -13,6 +15,7 @@ use crate::interrupt::Interrupt;
 use crate::nchwc;
 use crate::outputs::Outputs;
 use crate::pinned::Pinned;
+use crate::placed::{OutputMemory, OutputPlace, Placed};
 use crate::placement::Placement;
 use crate::runtime::Runtime;
 use crate::scatter_add::{is_scatter_add, sequential_scatter_adds};
@@ -27,6 +30,8 @@ const MANY_NODES: usize = 2500;
 pub struct Executable {
     /// Before the session, which must outlive it. `None` on the CPU, which reads inputs where they are.
     pinned: Option<Pinned>,
+    /// Outputs that are written where the caller wants them.
+    placed: Option<Placed>,
     session: Session,
     placement: Placement,
     input_names: Vec<String>,
@@ -69,7 +74,7 @@ impl Executable {
         };
         let input_names = session.inputs().iter().map(|input| input.name().to_owned()).collect();
         let output_names = session.outputs().iter().map(|output| output.name().to_owned()).collect();
-        Ok(Self { pinned, session, placement, input_names, output_names })
+        Ok(Self { pinned, placed: None, session, placement, input_names, output_names })
     }
 
     /// A model that is run once or twice, loaded in the least time: as it is written, and if it has many nodes without
@@ -84,6 +89,21 @@ impl Executable {
         }
         let options = ExecOptions { intra_threads, optimize: Optimize::Off, ..ExecOptions::default() };
         Self::new(runtime, &model.to_bytes(), &options)
+    }
+
+    /// Has these float32 outputs written to `memory` from here on, unless a device or an interrupt is in the way. What lies
+    /// there is theirs as long as the [`Outputs`] of a run are lent, and changes with the next run.
+    ///
+    /// # Errors
+    /// E327 where a place is outside of the memory.
+    pub fn place_outputs(
+        &mut self,
+        memory: Arc<dyn OutputMemory>,
+        places: &[OutputPlace<'_>],
+    ) -> Result<(), BackendError> {
+        let placed = Placed::new(memory, places);
+        self.placed = Some(placed.map_err(|source| run_error(&source))?);
+        Ok(())
     }
 
     /// Which execution provider runs how much of the model.
@@ -161,7 +181,10 @@ impl Executable {
             return Err(self.surplus(inputs));
         }
         let values = match (&mut self.pinned, options) {
-            (None, None) => self.session.run(&bound[..]),
+            (None, None) => match &self.placed {
+                None => self.session.run(&bound[..]),
+                Some(placed) => self.session.run_with_options(&bound[..], placed.options()),
+            },
             (None, Some(options)) => self.session.run_with_options(&bound[..], options),
             (Some(pinned), options) => pinned.run(&mut self.session, options),
         };
@@ -205,7 +228,7 @@ fn run_error(source: &ort::Error) -> BackendError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::OnceLock;
+    use std::{ptr::NonNull, sync::OnceLock};
 
     use ort::memory::MemoryType;
 
@@ -313,6 +336,53 @@ mod tests {
             assert!(matches!(rest, TensorView::Bool { data: [false, true, false], .. }), "{rest:?}");
             assert_eq!(outputs.view_at(2, &mut Vec::new()).unwrap_err().code(), "E328");
         }
+    }
+
+    /// Floats that stay where they are.
+    #[derive(Debug)]
+    struct Fixed(NonNull<f32>, usize);
+
+    // SAFETY: made of leaked memory, which only the executable of one test writes.
+    #[expect(unsafe_code, reason = "a place for outputs")]
+    unsafe impl Send for Fixed {}
+    // SAFETY: as above.
+    #[expect(unsafe_code, reason = "a place for outputs")]
+    unsafe impl Sync for Fixed {}
+    // SAFETY: as above.
+    #[expect(unsafe_code, reason = "a place for outputs")]
+    unsafe impl OutputMemory for Fixed {
+        fn base(&self) -> NonNull<f32> {
+            self.0
+        }
+
+        fn elements(&self) -> usize {
+            self.1
+        }
+    }
+
+    #[test]
+    fn an_output_is_written_where_it_was_placed_in_every_run_and_the_others_as_before() {
+        let floats = Box::leak(vec![7.0f32; 8].into_boxed_slice());
+        let memory = Arc::new(Fixed(NonNull::from(&mut floats[0]), 8));
+        let mut executable = Executable::new(&runtime(), &adder(), &ExecOptions::default()).unwrap();
+        let beyond = [OutputPlace { name: "total", shape: &[2, 2], start: 5 }];
+        assert_eq!(executable.place_outputs(memory.clone(), &beyond).unwrap_err().code(), "E327");
+        let place = [OutputPlace { name: "total", shape: &[2, 2], start: 3 }];
+        executable.place_outputs(memory.clone(), &place).unwrap();
+        for step in [0.0, 10.0, 20.0] {
+            let a = TensorView::F32 { shape: &[2, 2], data: &[1.0, 2.0, 3.0, 4.0] };
+            let b = TensorView::F32 { shape: &[2], data: &[step, 0.5] };
+            let outputs = executable.run(&[("a", a), ("b", b)]).unwrap();
+            let total = outputs.f32("total").unwrap();
+            assert_eq!(
+                (total, total.as_ptr()),
+                (&[1.0 + step, 2.5, 3.0 + step, 4.5][..], memory.0.as_ptr().wrapping_add(3).cast_const())
+            );
+            assert_eq!(outputs.i64("shape").unwrap(), [2, 2]);
+        }
+        let a = TensorView::F32 { shape: &[1, 2], data: &[1.0, 2.0] };
+        let b = TensorView::F32 { shape: &[2], data: &[0.0, 0.0] };
+        assert_eq!(executable.run(&[("a", a), ("b", b)]).unwrap_err().code(), "E327", "another shape");
     }
 
     #[test]

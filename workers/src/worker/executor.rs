@@ -161,12 +161,13 @@ pub(super) fn execute(
         let ran = run_one(context, &mut open, &assignment, next_pull, shared, &setup);
         shared.timer.end();
         *lock(&shared.running) = None;
+        if ran.is_err() {
+            // A shard may still read a gradient where it lies: the next step writes somewhere else.
+            open.remove(&(key.job.clone(), key.generation));
+        }
         let outcome = match outcome(context, &key, ran, shared) {
             Ok(Some(outcome)) => outcome,
-            Ok(None) => {
-                open.remove(&(key.job, key.generation));
-                continue;
-            }
+            Ok(None) => continue,
             Err(end) => return end,
         };
         let job = open.get_mut(&(key.job.clone(), key.generation));

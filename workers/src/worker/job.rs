@@ -102,17 +102,23 @@ impl JobRun {
         let (graph, scale) = LossScale::take(graph)?;
         let rows = BatchRows::of(&train.model);
         let params = Parameters::new(&train.model.layout, rows.as_ref());
-        let replicas = Replicas::new(&context.runtime, &graph, &context.exec, context.split_batch, &params)?;
+        let mut replicas =
+            Replicas::new(&context.runtime, &graph, &context.exec, context.split_batch, &params)?;
         let elements = train.model.layout.elements().unwrap_or(0);
         let at =
             SessionKey { job: key.job.clone(), generation: key.generation, incarnation: context.incarnation };
         let transport = context.transport;
-        let options = ClientOptions { retry_limit: SHARD_TIMEOUT, transport, ..ClientOptions::default() };
+        let in_place = rows.is_none();
+        let options =
+            ClientOptions { retry_limit: SHARD_TIMEOUT, transport, in_place, ..ClientOptions::default() };
         let connect =
             || ShardSet::connect_with(&addresses, context.token.clone(), at, elements, options, cancel_token);
         let mut shards = timer.waiting(connect)?;
         shards.compress_pushes(train.compression.into(), train.model.layout.trained_elements());
         shards.set_tables(&train.model.layout);
+        if let Some(area) = shards.gradient_area() {
+            replicas.write_into(area, &params)?;
+        }
         let data = DataLoader::open(&train)?;
         let transport = addresses.transport_words().unwrap_or_default();
         let compression = train.compression;
@@ -166,7 +172,15 @@ impl JobRun {
         if self.rows.is_some() {
             return self.pull_rows(it.range, want);
         }
-        let pulled = self.timer.waiting(|| self.shards.pull(want, &mut self.params.values))?;
+        let (shards, params) = (&mut self.shards, &mut self.params);
+        // A round of local steps moves the parameters, and so needs its own.
+        let pulled = self.timer.waiting(|| match opens {
+            Some(_) => shards.pull(want, &mut params.values),
+            None => {
+                let Parameters { values, tensors, .. } = params;
+                shards.pull_in_place(want, values, tensors.iter().map(|(.., range)| *range))
+            }
+        })?;
         if let Some(first) = opens {
             self.local.begin(first, &self.params, pulled.pushes);
         }
@@ -198,7 +212,7 @@ impl JobRun {
         }
         let scale = self.scale.clone();
         let samples = selected_samples(self.data.as_ref(), self.rows.as_ref(), &self.train);
-        let rest = self.params.inputs().chain(scale.iter().map(LossScale::input)).collect();
+        let rest = self.params.inputs_lent(&self.shards).chain(scale.iter().map(LossScale::input)).collect();
         let step = self.replicas.run(&samples, &rest)?;
         let values = step.pushed()?;
         let health = StepHealth::of(&step, &values, self.params.trained);

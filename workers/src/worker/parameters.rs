@@ -1,12 +1,14 @@
 //! The parameters of a job on one worker.
 
 use syncline_onnx::TensorView;
+use syncline_ps::client::ShardSet;
 use syncline_scheduler::spec::{ElementRange, Layout};
 
 use super::batch_rows::BatchRows;
 
 /// The parameters to compute on: one flat array and the tensors in it.
 pub(super) struct Parameters {
+    /// What was received; what shards lend stays with them, see [`Parameters::inputs_lent`].
     pub values: Vec<f32>,
     pub tensors: Vec<(String, Vec<usize>, ElementRange)>,
     /// How many of the tensors an optimizer moves; those behind are buffers.
@@ -23,7 +25,8 @@ impl Parameters {
         let mut params = Self { values: Vec::new(), tensors, trained };
         match rows {
             Some(rows) => params.resize(layout, rows),
-            None => params.values.resize(params.elements(), 0.0),
+            // Without a pass over it: where shards lend all parameters, it is never touched.
+            None => params.values = vec![0.0; params.elements()],
         }
         params
     }
@@ -53,10 +56,25 @@ impl Parameters {
 
     /// All of them as inputs of a graph. Nothing is copied.
     pub(super) fn inputs(&self) -> impl Iterator<Item = (&str, TensorView<'_>)> {
-        self.tensors.iter().map(|(name, shape, range)| {
-            let data = &self.values[range.start as usize..range.end as usize];
-            (name.as_str(), TensorView::F32 { shape, data })
-        })
+        self.inputs_from(|range| &self.values[range.start as usize..range.end as usize])
+    }
+
+    /// The same; what `shards` lend is read where it lies.
+    pub(super) fn inputs_lent<'a>(
+        &'a self,
+        shards: &'a ShardSet,
+    ) -> impl Iterator<Item = (&'a str, TensorView<'a>)> {
+        self.inputs_from(|range| shards.values(range, &self.values))
+    }
+
+    fn inputs_from<'a>(
+        &'a self,
+        values: impl Fn(ElementRange) -> &'a [f32],
+    ) -> impl Iterator<Item = (&'a str, TensorView<'a>)> {
+        let input = move |(name, shape, range): &'a (String, Vec<usize>, ElementRange)| {
+            (name.as_str(), TensorView::F32 { shape, data: values(*range) })
+        };
+        self.tensors.iter().map(input)
     }
 
     /// Whether a value of this name is one of them.

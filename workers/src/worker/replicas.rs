@@ -8,10 +8,14 @@
 //! Cost of N parts: N - 1 threads that start and end, and one pass over N sets of gradients. One execution lends what
 //! ONNX Runtime has written: nothing is copied.
 
-use std::{ops::Range, panic::resume_unwind, thread};
+use std::{ops::Range, panic::resume_unwind, ptr::NonNull, sync::Arc, thread};
 
 use syncline_autodiff::{GRAD_SUFFIX, LOSS, LOSS_WEIGHT, NEXT_SUFFIX};
-use syncline_runtime::{Device, ExecOptions, Executable, Outputs, Runtime, TensorView};
+use syncline_onnx::ElementType;
+use syncline_ps::client::GradientArea;
+use syncline_runtime::{
+    Device, ExecOptions, Executable, OutputMemory, OutputPlace, Outputs, Runtime, TensorView,
+};
 use syncline_scheduler::spec::ElementRange;
 
 use super::{
@@ -29,6 +33,23 @@ pub(super) struct Replicas {
     pushed: Vec<Pushed>,
     /// What is pushed, one after the other, of a batch in parts.
     merged: Vec<f32>,
+}
+
+/// Memory that shards map, to which ONNX Runtime writes gradients.
+#[derive(Debug)]
+struct SharedGradients(Arc<GradientArea>);
+
+// SAFETY: the area gives the same floats as long as it lives. It is given to the one session of a job, and to nobody else; a
+// push from there has been acknowledged before the next step begins, or its job is given up. Shards only read.
+#[expect(unsafe_code, reason = "ONNX Runtime writes through a pointer that no borrow protects")]
+unsafe impl OutputMemory for SharedGradients {
+    fn base(&self) -> NonNull<f32> {
+        self.0.base()
+    }
+
+    fn elements(&self) -> usize {
+        self.0.elements()
+    }
 }
 
 /// An output that is pushed.
@@ -72,6 +93,31 @@ impl Replicas {
             sessions.push(Executable::new(runtime, graph, &exec)?);
         }
         Ok(Self { sessions, pushed, merged: Vec::new() })
+    }
+
+    /// Has what is pushed written to memory that shards read, one behind the other: nothing of it is copied then. Batches in
+    /// parts stay where they are, and so does what has no shape of its own or is computed by a device.
+    pub(super) fn write_into(
+        &mut self,
+        area: Arc<GradientArea>,
+        params: &Parameters,
+    ) -> Result<(), WorkerError> {
+        let ([session], false) = (&mut self.sessions[..], self.pushed.is_empty()) else { return Ok(()) };
+        let (names, types) = (session.output_names().to_vec(), session.types());
+        let place = |(pushed, (_, shape, range)): (&Pushed, &'_ (String, Vec<usize>, ElementRange))| {
+            let name = &names[pushed.output];
+            let ty = types.get(name).filter(|ty| ty.element == ElementType::F32)?;
+            (ty.fixed_shape()? == *shape).then(|| (name.clone(), range.start as usize))
+        };
+        let places: Option<Vec<(String, usize)>> =
+            self.pushed.iter().zip(&params.tensors).map(place).collect();
+        let Some(places) = places else { return Ok(()) };
+        let places: Vec<OutputPlace<'_>> = places
+            .iter()
+            .zip(&params.tensors)
+            .map(|((name, start), (_, shape, _))| OutputPlace { name, shape, start: *start })
+            .collect();
+        Ok(session.place_outputs(Arc::new(SharedGradients(area)), &places)?)
     }
 
     /// The parameters have other sizes from here on: other rows of tables.

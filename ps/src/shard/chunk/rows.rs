@@ -65,7 +65,7 @@ impl Chunk {
         for piece in pieces {
             let Some(brought) = rest.split_off(..piece.len as usize) else { return };
             let (start, trained) = (piece.start as usize, self.trained_of(*piece));
-            let values = &mut self.values[start..start + brought.len()];
+            let values = &mut self.values.at_home()[start..start + brought.len()];
             let (gradient, computed) = brought.split_at(trained);
             step.run(&mut values[..trained], &mut self.optimizer_state, start, gradient);
             optim::lerp(&mut values[trained..], computed, share);
@@ -141,12 +141,16 @@ impl Chunk {
         for (start, len) in touched {
             let (start, end) = (start as usize, (start + len) as usize);
             let bound = self.trained.clamp(start, end);
-            let (values, round) = (&mut self.values[start..bound], &self.round[start..bound]);
+            let (values, round) = (&mut self.values.at_home()[start..bound], &self.round[start..bound]);
             match &step {
                 Some(step) => step.run(values, &mut self.optimizer_state, start, round),
                 None => optim::axpy(values, round, -scale),
             }
-            optim::scale_into(&mut self.values[bound..end], &self.round[bound..end], (1.0 / weight) as f32);
+            optim::scale_into(
+                &mut self.values.at_home()[bound..end],
+                &self.round[bound..end],
+                (1.0 / weight) as f32,
+            );
         }
     }
 }
@@ -175,9 +179,9 @@ mod tests {
         let mut chunk = Chunk::new(vec![1.0; 8], 8, &ADAM);
         let step = header(PushMode::Apply, 1.0);
         chunk.apply_pieces(&ADAM, &step, 1.0, 0, &[row(2)], &[1.0; 2]).unwrap();
-        let (values, state) = (chunk.values.clone(), chunk.optimizer_state.clone());
+        let (values, state) = (chunk.values().to_vec(), chunk.optimizer_state.clone());
         chunk.apply_pieces(&ADAM, &step, 1.0, 1, &[row(6)], &[1.0; 2]).unwrap();
-        assert_eq!((&chunk.values[..6], &values[4..]), (&values[..6], &[1.0; 4][..]));
+        assert_eq!((&chunk.values()[..6], &values[4..]), (&values[..6], &[1.0; 4][..]));
         assert_eq!(chunk.optimizer_state.moments().0[..6], state.moments().0[..6]);
         assert_eq!(chunk.optimizer_state.steps(), 2);
     }
@@ -187,12 +191,12 @@ mod tests {
         let dense = {
             let mut chunk = Chunk::new(vec![1.0; 2], 2, &ADAM);
             chunk.catch_up(9);
-            chunk.apply_push(&ADAM, &header(PushMode::Apply, 1.0), 1.0, &[0.5, -1.0]).unwrap();
-            chunk.values
+            chunk.apply_push(&ADAM, &header(PushMode::Apply, 1.0), 1.0, None, &[0.5, -1.0]).unwrap();
+            chunk.values().to_vec()
         };
         let mut chunk = Chunk::new(vec![1.0; 4], 4, &ADAM);
         chunk.apply_pieces(&ADAM, &header(PushMode::Apply, 1.0), 1.0, 9, &[row(2)], &[0.5, -1.0]).unwrap();
-        assert_eq!((&chunk.values[2..], chunk.optimizer_state.steps()), (&dense[..], 10));
+        assert_eq!((&chunk.values()[2..], chunk.optimizer_state.steps()), (&dense[..], 10));
     }
 
     #[test]
@@ -207,8 +211,8 @@ mod tests {
             assert_eq!(norm, (2.0 * 9.0 + 2.0 * 25.0f64).sqrt());
             chunk.close_touched(&sgd, &end(RoundRule::Optimizer, 4.0, round - 1));
             let moved = round as f32 * -0.1;
-            for (value, mean) in chunk.values.iter().zip([3.0, 3.0, 0.0, 0.0, 5.0, 5.0]) {
-                assert!((value - moved * mean).abs() < 1e-6, "{:?}", chunk.values);
+            for (value, mean) in chunk.values().iter().zip([3.0, 3.0, 0.0, 0.0, 5.0, 5.0]) {
+                assert!((value - moved * mean).abs() < 1e-6, "{:?}", chunk.values());
             }
             assert_eq!(chunk.optimizer_state.steps(), round);
         }
@@ -223,12 +227,12 @@ mod tests {
         let whole = [Piece { chunk: 0, start: 0, len: 4 }];
         let push = PushHeader { scale: 0.5, ..header(PushMode::Apply, 2.0) };
         chunk.apply_pieces(&sgd, &push, 0.25, 0, &whole, &[1.0, 1.0, 4.0, 4.0]).unwrap();
-        assert_eq!(chunk.values, [0.95, 0.95, 7.0, 7.0]);
+        assert_eq!(chunk.values(), [0.95, 0.95, 7.0, 7.0]);
         for weight in [3.0, 1.0] {
             let push = header(PushMode::Accumulate, weight);
             chunk.apply_pieces(&sgd, &push, 1.0, 1, &whole, &[0.0, 0.0, weight, weight]).unwrap();
         }
         chunk.close_touched(&sgd, &end(RoundRule::Average, 4.0, 1));
-        assert_eq!(chunk.values[2..], [2.5, 2.5]);
+        assert_eq!(chunk.values()[2..], [2.5, 2.5]);
     }
 }

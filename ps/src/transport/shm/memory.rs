@@ -1,15 +1,16 @@
 //! The memory that both ends map.
 
 use std::{
-    fs::File,
     io::{self, ErrorKind},
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
-    ptr::{self, NonNull},
+    os::fd::OwnedFd,
+    ptr::NonNull,
     sync::{
         Arc,
         atomic::{AtomicU32, AtomicU64},
     },
 };
+
+use super::mapping::{Access, Mapping, Pages, sealed_bytes, sealed_memory, take_pages};
 
 /// Indices of both rings.
 const HEAD_BYTES: usize = 4096;
@@ -39,23 +40,13 @@ pub(super) struct Indices {
     pub writer_sleeps: CachePadded<AtomicU32>,
 }
 
-/// Mapped memory with two rings. Clones are the same.
+/// Mapped memory with two rings, of which only atomics are ever borrowed, and which is otherwise copied from and to by the one
+/// reader and the one writer of each ring. Clones are the same.
 #[derive(Debug, Clone)]
-pub struct Memory(Arc<Mapping>);
-
-#[derive(Debug)]
-struct Mapping {
-    base: NonNull<u8>,
+pub struct Memory {
+    mapping: Arc<Mapping>,
     ring_bytes: usize,
 }
-
-// SAFETY: the pointer is to memory of which only atomics are ever borrowed, and which is otherwise copied from and to by the
-// one reader and the one writer of each ring.
-#[expect(unsafe_code, reason = "a mapping belongs to no thread")]
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-#[expect(unsafe_code, reason = "a mapping belongs to no thread")]
-unsafe impl Sync for Mapping {}
 
 impl Memory {
     /// Makes memory for a connection whose messages have about so many bytes, and takes all its pages: later there is
@@ -63,15 +54,14 @@ impl Memory {
     pub fn create(message_bytes: u64) -> io::Result<(Self, OwnedFd)> {
         let ring_bytes = ring_bytes(message_bytes);
         let descriptor = sealed_memory(total(ring_bytes))?;
+        take_pages(&descriptor, 0..total(ring_bytes))?;
         Ok((Self::map(&descriptor, ring_bytes)?, descriptor))
     }
 
     /// Maps what the other end made, if it is of a size that we use and cannot shrink under us.
     pub fn open(descriptor: OwnedFd) -> io::Result<Self> {
-        require_seals(&descriptor)?;
-        let file = File::from(descriptor);
-        let bytes = file.metadata()?.len();
-        let rings = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_sub(HEAD_BYTES);
+        let (descriptor, bytes) = sealed_bytes(descriptor)?;
+        let rings = bytes.saturating_sub(HEAD_BYTES);
         let ring_bytes = rings / 2;
         if !RING_BYTES.contains(&ring_bytes) || !ring_bytes.is_power_of_two() || rings % 2 != 0 {
             return Err(io::Error::new(
@@ -79,7 +69,7 @@ impl Memory {
                 format!("{bytes} bytes are no memory for two rings"),
             ));
         }
-        Self::map(&file.into(), ring_bytes)
+        Self::map(&descriptor, ring_bytes)
     }
 
     /// Bytes that [`Memory::create`] takes, with both rings.
@@ -90,11 +80,11 @@ impl Memory {
     /// Bytes that it takes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        total(self.0.ring_bytes)
+        total(self.ring_bytes)
     }
 
     pub(super) fn ring_bytes(&self) -> usize {
-        self.0.ring_bytes
+        self.ring_bytes
     }
 
     /// Indices of the ring that `writer` writes.
@@ -112,7 +102,7 @@ impl Memory {
         // SAFETY: the mapping begins at a page and is longer than the head, in which both structures lie, aligned. It is
         // mapped as long as `self` lives. They hold atomics only, of which every value is valid, and which another
         // process may change at any time.
-        unsafe { self.0.base.add(offset).cast().as_ref() }
+        unsafe { self.mapping.base().add(offset).cast().as_ref() }
     }
 
     /// First byte of the ring that `writer` writes; [`Memory::ring_bytes`] of them follow.
@@ -120,32 +110,15 @@ impl Memory {
     pub(super) fn ring(&self, writer: MemorySide) -> NonNull<u8> {
         let before = match writer {
             MemorySide::Client => 0,
-            MemorySide::Shard => self.0.ring_bytes,
+            MemorySide::Shard => self.ring_bytes,
         };
         // SAFETY: the mapping has `HEAD_BYTES` and two times `ring_bytes` behind it.
-        unsafe { self.0.base.add(HEAD_BYTES + before) }
+        unsafe { self.mapping.base().add(HEAD_BYTES + before) }
     }
 
-    #[expect(unsafe_code, reason = "the standard library maps no memory")]
     fn map(descriptor: &OwnedFd, ring_bytes: usize) -> io::Result<Self> {
-        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | POPULATE);
-        // SAFETY: a new mapping at an address that the kernel picks touches nothing that is there.
-        let base = unsafe {
-            libc::mmap(ptr::null_mut(), total(ring_bytes), access, flags, descriptor.as_raw_fd(), 0)
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast()).ok_or(ErrorKind::OutOfMemory)?;
-        Ok(Self(Arc::new(Mapping { base, ring_bytes })))
-    }
-}
-
-impl Drop for Mapping {
-    #[expect(unsafe_code, reason = "the standard library maps no memory")]
-    fn drop(&mut self) {
-        // SAFETY: this is what `map` got, of the same length, and nothing borrows from it any more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), total(self.ring_bytes)) };
+        let mapping = Mapping::new(descriptor, 0..total(ring_bytes), Access::Write, Pages::Now)?;
+        Ok(Self { mapping: Arc::new(mapping), ring_bytes })
     }
 }
 
@@ -156,60 +129,4 @@ fn ring_bytes(message_bytes: u64) -> usize {
 
 fn total(ring_bytes: usize) -> usize {
     HEAD_BYTES + 2 * ring_bytes
-}
-
-#[cfg(target_os = "linux")]
-const POPULATE: libc::c_int = libc::MAP_POPULATE;
-#[cfg(not(target_os = "linux"))]
-const POPULATE: libc::c_int = 0;
-
-/// Nobody may make it smaller, which would kill who reads it, or larger, or take a seal off.
-#[cfg(target_os = "linux")]
-const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-
-#[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "the standard library makes no memory that can be shared")]
-fn sealed_memory(bytes: usize) -> io::Result<OwnedFd> {
-    // SAFETY: the name is a C string that lives as long as the program.
-    let descriptor =
-        unsafe { libc::memfd_create(c"syncline".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-    check(descriptor)?;
-    // SAFETY: the descriptor is new, and nobody else has it.
-    let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
-    // SAFETY: plain calls on an open descriptor. The second takes the pages: memory that is short is an error here, and
-    // not a signal when they are touched.
-    check(unsafe { libc::ftruncate(descriptor.as_raw_fd(), length) })?;
-    // SAFETY: as above.
-    check(unsafe { libc::fallocate(descriptor.as_raw_fd(), 0, 0, length) })?;
-    // SAFETY: as above.
-    check(unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
-    Ok(descriptor)
-}
-
-#[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "the standard library knows no seals")]
-fn require_seals(descriptor: &OwnedFd) -> io::Result<()> {
-    // SAFETY: a plain call on an open descriptor.
-    let seals = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GET_SEALS) };
-    check(seals)?;
-    if seals & SEALS == SEALS {
-        return Ok(());
-    }
-    Err(io::Error::new(ErrorKind::InvalidData, "the memory that was handed over can change its size"))
-}
-
-#[cfg(target_os = "linux")]
-fn check(outcome: libc::c_int) -> io::Result<()> {
-    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn sealed_memory(_: usize) -> io::Result<OwnedFd> {
-    Err(ErrorKind::Unsupported.into())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn require_seals(_: &OwnedFd) -> io::Result<()> {
-    Err(ErrorKind::Unsupported.into())
 }

@@ -20,6 +20,7 @@
 
 mod descriptor;
 mod endpoint;
+mod mapping;
 mod memory;
 mod ring;
 #[cfg(test)]
@@ -27,4 +28,5 @@ mod tests;
 
 pub use descriptor::{receive as receive_descriptor, send as send_descriptor};
 pub use endpoint::Shm;
+pub(crate) use mapping::{Access, Mapping, PAGE_BYTES, Pages, sealed_bytes, sealed_memory, take_pages};
 pub use memory::{Memory, MemorySide};

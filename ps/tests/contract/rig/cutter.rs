@@ -10,7 +10,7 @@ use std::{
 };
 
 use syncline_engine::rpc::{
-    Token,
+    ShardFault, Token,
     hello::{self, Role},
 };
 use syncline_ps::{
@@ -105,8 +105,17 @@ fn connect_both(mut client: Socket, target: &str, token: &Token) -> Option<(Chan
     }
     hello::receive_blocking(&mut client, token, &[Role::Tensor]).ok()?;
     let (mut client, mut scratch) = (Channel::Socket(client), Vec::new());
-    let Ok(Some((Request::ShareMemory { bytes }, 0))) = Request::read(&mut client, &mut scratch) else {
-        return None;
+    let bytes = loop {
+        match Request::read(&mut client, &mut scratch) {
+            Ok(Some((Request::ShareMemory { bytes }, 0))) => break bytes,
+            // Nothing is lent through a proxy: the values travel.
+            Ok(Some((Request::LendParameters { .. }, 0))) => {}
+            Ok(Some((Request::TakeGradients { .. }, 0))) => client.read_exact(&mut [0]).ok()?,
+            _ => return None,
+        }
+        let what = "a proxy lends nothing".into();
+        Reply::Fault(ShardFault::Invalid { what }).encode(0, &mut scratch);
+        client.write_all(&scratch).ok()?;
     };
     Reply::SharedMemory.encode(0, &mut scratch);
     client.write_all(&scratch).ok()?;

@@ -42,7 +42,11 @@ pub const ROUND: PushHeader = PushHeader { mode: PushMode::Accumulate, ..UNIT };
 
 /// A client over the transport of these tests, or an error.
 pub fn client_options() -> ClientOptions {
-    ClientOptions { transport: TransportChoice::Only(super::super::TRANSPORT), ..ClientOptions::default() }
+    ClientOptions {
+        transport: TransportChoice::Only(super::super::TRANSPORT),
+        in_place: super::super::IN_PLACE,
+        ..ClientOptions::default()
+    }
 }
 
 pub fn session(incarnation: u64) -> SessionKey {

@@ -1,0 +1,234 @@
+//! Parameters and gradients that lie where both a worker and a shard on its machine read them.
+
+use std::{
+    io::{self, ErrorKind},
+    os::fd::OwnedFd,
+    ptr::NonNull,
+    slice,
+    sync::{Arc, OnceLock},
+};
+
+use syncline_scheduler::spec::ElementRange;
+use tracing::warn;
+
+use super::{Link, LinkError, PullStats, ShardSet, pull::Wanted, unexpected_reply};
+use crate::{
+    PsError,
+    shard::{ReadCondition, SlotShape},
+    transport::{Access, Mapping, PAGE_BYTES, Pages, sealed_bytes, sealed_memory, take_pages},
+    wire::{Reply, Request, SessionKey},
+};
+
+/// Memory for the gradients of a whole job, in layout order, which shards on this machine map: what is pushed from here is
+/// not copied.
+///
+/// It may be written only while no push from here is under way; one is until [`ShardSet::push`] returns.
+#[derive(Debug)]
+pub struct GradientArea {
+    memory: OwnedFd,
+    mapping: Mapping,
+    elements: usize,
+}
+
+impl GradientArea {
+    fn create(elements: u64) -> io::Result<Self> {
+        let elements = usize::try_from(elements).map_err(io::Error::other)?;
+        let bytes = elements.checked_mul(size_of::<f32>()).ok_or(ErrorKind::OutOfMemory)?;
+        let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
+        let memory = sealed_memory(bytes)?;
+        take_pages(&memory, 0..bytes)?;
+        let mapping = Mapping::new(&memory, 0..bytes, Access::Write, Pages::Now)?;
+        Ok(Self { memory, mapping, elements })
+    }
+
+    /// The first of [`GradientArea::elements`] floats, which are there as long as `self` is.
+    pub fn base(&self) -> NonNull<f32> {
+        self.mapping.base().cast()
+    }
+
+    /// Floats that it holds: those of the whole job.
+    pub fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// Whether the slices, one behind the other, are all that it holds.
+    fn is(&self, slices: &[&[f32]]) -> bool {
+        let mut next = self.base().as_ptr().cast_const();
+        let follows = |slice: &&[f32]| {
+            let at = slice.as_ptr();
+            let fits = at == next || slice.is_empty();
+            next = next.wrapping_add(slice.len());
+            fits
+        };
+        slices.iter().map(|slice| slice.len()).sum::<usize>() == self.elements && slices.iter().all(follows)
+    }
+}
+
+/// What a caller asks of shards on its machine.
+#[derive(Clone, Copy)]
+pub(super) struct LendingWish<'a> {
+    pub session: &'a SessionKey,
+    /// Elements of the whole job.
+    pub elements: u64,
+    /// Made for the first shard that may take it.
+    pub area: &'a OnceLock<Option<Arc<GradientArea>>>,
+}
+
+impl LendingWish<'_> {
+    fn area(&self) -> Option<&Arc<GradientArea>> {
+        let create = || {
+            let made = GradientArea::create(self.elements);
+            made.map(Arc::new)
+                .inspect_err(|error| warn!(%error, "no memory to share for gradients: they are sent"))
+                .ok()
+        };
+        self.area.get_or_init(create).as_ref()
+    }
+}
+
+/// The slots in which one shard lends its part of the parameters.
+#[derive(Debug)]
+pub(super) struct LentSlots {
+    mapping: Mapping,
+    shape: SlotShape,
+}
+
+/// Parameters that a shard has lent.
+#[derive(Debug, Clone)]
+pub(super) struct LentValues {
+    slots: Arc<LentSlots>,
+    slot: u32,
+    /// What of the whole job it is.
+    range: ElementRange,
+}
+
+impl LentSlots {
+    fn map(memory: OwnedFd, shape: SlotShape) -> io::Result<Self> {
+        let (memory, bytes) = sealed_bytes(memory)?;
+        if shape.slot_bytes.checked_mul(shape.slots.into()) != Some(bytes as u64) {
+            let what = format!("{bytes} bytes are not {} slots of {}", shape.slots, shape.slot_bytes);
+            return Err(io::Error::new(ErrorKind::InvalidData, what));
+        }
+        let mapping = Mapping::new(&memory, 0..bytes, Access::Read, Pages::WhenTouched)?;
+        Ok(Self { mapping, shape })
+    }
+}
+
+impl LentValues {
+    /// The values of `slot`, if there is such a one and it holds a range.
+    pub(super) fn new(slots: &Arc<LentSlots>, slot: u32, range: ElementRange) -> Option<Self> {
+        let SlotShape { slot_bytes, slots: count } = slots.shape;
+        let fits = slot < count && range.len() * size_of::<f32>() as u64 <= slot_bytes;
+        fits.then(|| Self { slots: slots.clone(), slot, range })
+    }
+
+    #[expect(unsafe_code, reason = "the numbers lie in memory that the shard maps")]
+    fn values(&self) -> &[f32] {
+        let at = self.slot as usize * self.slots.shape.slot_bytes as usize;
+        // SAFETY: the slot lies within the mapping and holds the range, as `new` and `map` have checked; it is aligned to a
+        // page and cannot shrink, and every bit pattern is a float. The shard, which belongs to our user and has shown that
+        // it knows the cluster's token, writes there only when we have given the slot back: with the next push or pull,
+        // which need `&mut ShardSet` and so end this borrow.
+        unsafe {
+            let first = self.slots.mapping.base().as_ptr().add(at);
+            slice::from_raw_parts(first.cast::<f32>(), self.range.len() as usize)
+        }
+    }
+
+    /// The part of them that `range` of the whole job is.
+    fn part(&self, range: ElementRange) -> Option<&[f32]> {
+        let (start, end) =
+            (range.start.checked_sub(self.range.start)?, range.end.checked_sub(self.range.start)?);
+        self.values().get(start as usize..end as usize)
+    }
+}
+
+impl Link {
+    /// Asks a shard on this machine to lend its parameters and to take gradients where they lie. Without them, values travel
+    /// through the connection: no fault of the shard is an error here.
+    pub(super) fn lend(&mut self, wish: LendingWish<'_>) -> Result<(), LinkError> {
+        let session = wish.session.clone();
+        self.ask(&Request::LendParameters { session: session.clone() })?;
+        match self.answer() {
+            Ok((Reply::ParametersLent(shape), 0)) => {
+                let slots = LentSlots::map(self.channel().receive_memory()?, shape)?;
+                self.lent = Some(Arc::new(slots));
+            }
+            Ok((reply, _)) => return Err(unexpected_reply(&reply)),
+            Err(LinkError::Fault(fault)) => warn!(%fault, "parameters are received, not lent"),
+            Err(error) => return Err(error),
+        }
+        let Some(area) = wish.area() else { return Ok(()) };
+        self.ask(&Request::TakeGradients { session })?;
+        self.channel().send_memory(&area.memory)?;
+        match self.answer() {
+            Ok((Reply::GradientsTaken, 0)) => self.takes_gradients = true,
+            Ok((reply, _)) => return Err(unexpected_reply(&reply)),
+            Err(LinkError::Fault(fault)) => warn!(%fault, "gradients are sent, not taken where they lie"),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+impl ShardSet {
+    /// Where gradients lie that shards on this machine need not be sent; `None` if no shard takes them so.
+    pub fn gradient_area(&self) -> Option<Arc<GradientArea>> {
+        let takes = |link: &Link| link.takes_gradients;
+        let any = self.conns.iter().any(|conn| conn.link.as_ref().is_some_and(takes));
+        self.area.get().cloned().flatten().filter(|_| any)
+    }
+
+    /// Whether these are the gradients of the whole job, where they need not be sent.
+    pub(super) fn lie_in_area(&self, gradients: &[&[f32]]) -> bool {
+        matches!(self.area.get(), Some(Some(area)) if area.is(gradients))
+    }
+
+    /// As [`ShardSet::pull`], but what shards on this machine lend stays where it is: [`ShardSet::values`] finds it until the
+    /// next push or pull. `tensors`: the ranges that will be asked for. One that no shard lends as a whole is copied.
+    pub fn pull_in_place(
+        &mut self,
+        condition: ReadCondition,
+        into: &mut [f32],
+        tensors: impl IntoIterator<Item = ElementRange>,
+    ) -> Result<PullStats, PsError> {
+        let pulled = self.pull_wanted(Wanted { condition, rows: None }, into)?;
+        for tensor in tensors {
+            let lent = self.conns.iter().filter_map(|conn| conn.lent.as_ref());
+            for lent in lent.filter(|lent| lent.part(tensor).is_none()) {
+                copy_common(lent, tensor, into);
+            }
+        }
+        Ok(pulled)
+    }
+
+    /// Copies what was lent, so that all values are in `into`.
+    pub(super) fn copy_lent(&mut self, into: &mut [f32]) {
+        for conn in &mut self.conns {
+            if let Some(lent) = conn.lent.take() {
+                copy_common(&lent, lent.range, into);
+            }
+        }
+    }
+
+    /// The values of `range`, one of those that [`ShardSet::pull_in_place`] was told of: where a shard lends them, or else from
+    /// `own`, into which was pulled.
+    ///
+    /// # Panics
+    /// If `own` has no such range.
+    pub fn values<'a>(&'a self, range: ElementRange, own: &'a [f32]) -> &'a [f32] {
+        let lent = self.conns.iter().filter_map(|conn| conn.lent.as_ref()).find_map(|lent| lent.part(range));
+        lent.unwrap_or_else(|| &own[range.start as usize..range.end as usize])
+    }
+}
+
+/// Copies to where it belongs what both have of the whole job.
+fn copy_common(lent: &LentValues, tensor: ElementRange, into: &mut [f32]) {
+    let common =
+        ElementRange { start: tensor.start.max(lent.range.start), end: tensor.end.min(lent.range.end) };
+    if common.start < common.end
+        && let Some(values) = lent.part(common)
+    {
+        into[common.start as usize..common.end as usize].copy_from_slice(values);
+    }
+}

@@ -1,0 +1,225 @@
+//! What a worker on this machine reads and writes where it lies: the job's parameters in our memory, its gradients in its own.
+
+use std::{io, os::fd::OwnedFd, slice, sync::Arc};
+
+use syncline_engine::rpc::ShardFault;
+
+use super::{
+    connection::Connection,
+    connections::{Connections, CountedMemory},
+    push::answer_push,
+};
+use crate::{
+    shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushAck, PushHeader},
+    transport::{Access, Channel, Mapping, PAGE_BYTES, Pages, Transport, sealed_bytes},
+    wire::{Reply, SessionKey},
+};
+
+/// What one connection was lent, and what it has given.
+#[derive(Default)]
+pub(super) struct Lending<'c> {
+    loan: Option<Loan>,
+    gradients: Option<Gradients<'c>>,
+}
+
+/// Parameters that the caller maps. Given back when the connection ends.
+struct Loan {
+    job: Arc<JobShard>,
+    slot: Option<u32>,
+}
+
+/// The part of the caller's gradients that this shard's range is.
+struct Gradients<'c> {
+    job: Arc<JobShard>,
+    mapping: Mapping,
+    /// From the mapping's start to the first gradient.
+    offset: usize,
+    _counted: CountedMemory<'c>,
+}
+
+impl Lending<'_> {
+    /// The caller reads the slot no more that it was lent last.
+    pub(super) fn give_back(&mut self) {
+        if let Some(loan) = &mut self.loan {
+            loan.give_back();
+        }
+    }
+
+    /// Lends a slot with the latest values, if the caller maps them and one is free.
+    pub(super) fn lend(&mut self, job: &Arc<JobShard>) -> Option<u32> {
+        let loan = self.loan.as_mut().filter(|loan| Arc::ptr_eq(&loan.job, job))?;
+        loan.give_back();
+        loan.slot = job.lend();
+        loan.slot
+    }
+}
+
+impl Loan {
+    fn give_back(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.job.give_back(slot);
+        }
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+impl<'c> Gradients<'c> {
+    fn map(job: Arc<JobShard>, memory: OwnedFd, connections: &'c Connections) -> Result<Self, ShardFault> {
+        let refuse = |cause: String| ShardFault::Io { what: "cannot take gradients".into(), cause };
+        let range = job.range();
+        let (memory, bytes) = sealed_bytes(memory).map_err(|error| refuse(error.to_string()))?;
+        let [start, end] = [range.start, range.end].map(|at| at as usize * size_of::<f32>());
+        if bytes < end {
+            return Err(refuse(format!("{bytes} bytes of memory, expected {end}")));
+        }
+        let first_page = start - start % PAGE_BYTES;
+        let _counted = connections
+            .count_shared(end - first_page)
+            .ok_or_else(|| refuse("too many connections share memory".into()))?;
+        let mapping = Mapping::new(&memory, first_page..end, Access::Read, Pages::Now)
+            .map_err(|error| refuse(error.to_string()))?;
+        Ok(Self { job, mapping, offset: start - first_page, _counted })
+    }
+
+    #[expect(unsafe_code, reason = "the numbers lie in memory that the caller maps")]
+    fn values(&self) -> &[f32] {
+        let elements = self.job.range().len() as usize;
+        // SAFETY: the mapping reaches from the page before the range to its end, is aligned to a page and the range to f32,
+        // and lives as long as `self`; it cannot shrink. Every bit pattern is a float. The caller, who holds the cluster's
+        // token, keeps to writing there only while none of its pushes is under way; if it did otherwise, each element would
+        // be one of the numbers it wrote, as if it had pushed them: they are only computed with, once each, and no length or
+        // place depends on them.
+        unsafe {
+            let first = self.mapping.base().as_ptr().add(self.offset);
+            slice::from_raw_parts(first.cast::<f32>(), elements)
+        }
+    }
+}
+
+/// Hands out the memory in which parameters of a job are lent.
+pub(super) fn lend_parameters(
+    jobs: &JobTable,
+    connection: &mut Connection<'_, Channel>,
+    session: &SessionKey,
+) -> io::Result<()> {
+    let job = match over_unix(connection).and_then(|()| jobs.find(&session.job, session.generation)) {
+        Ok(job) => job,
+        Err(fault) => return connection.answer(Err(fault)),
+    };
+    let refuse = |cause: String| ShardFault::Io { what: "cannot lend parameters".into(), cause };
+    let (memory, shape) = match job.lent_memory() {
+        Ok(Some(lent)) => lent,
+        Ok(None) => return connection.answer(Err(refuse("rows of tables are sent".into()))),
+        Err(error) => return connection.answer(Err(refuse(error.to_string()))),
+    };
+    connection.answer(Ok(Reply::ParametersLent(shape)))?;
+    connection.duplex.send_memory(memory)?;
+    connection.lending.loan = Some(Loan { job: job.clone(), slot: None });
+    Ok(())
+}
+
+/// Takes the memory in which the caller has its gradients.
+pub(super) fn take_gradients<'c>(
+    jobs: &JobTable,
+    connections: &'c Connections,
+    connection: &mut Connection<'c, Channel>,
+    session: &SessionKey,
+) -> io::Result<()> {
+    if let Err(fault) = over_unix(connection) {
+        return connection.answer(Err(fault));
+    }
+    // It comes behind the question, whatever is answered.
+    let memory = connection.duplex.receive_memory()?;
+    let job = jobs.find(&session.job, session.generation);
+    let taken = job.and_then(|job| Gradients::map(job, memory, connections));
+    let answer = taken.map(|gradients| {
+        connection.lending.gradients = Some(gradients);
+        Reply::GradientsTaken
+    });
+    connection.answer(answer)
+}
+
+fn over_unix(connection: &Connection<'_, Channel>) -> Result<(), ShardFault> {
+    match connection.duplex.transport() {
+        Transport::Unix => Ok(()),
+        other => Err(ShardFault::Invalid { what: format!("memory cannot be handed over by {other}") }),
+    }
+}
+
+/// A push whose numbers lie in the caller's memory.
+pub(super) struct PushInPlace<'a> {
+    pub session: &'a SessionKey,
+    pub seq: u64,
+    pub first_chunk: u32,
+    pub header: &'a PushHeader,
+}
+
+/// Answers one push. An error leaves what was applied so far resumable.
+pub(super) fn serve_push(
+    jobs: &JobTable,
+    connection: &mut Connection<'_, Channel>,
+    order: &PushInPlace<'_>,
+) -> io::Result<()> {
+    let PushInPlace { session, seq, first_chunk, header } = *order;
+    let job = match jobs.find(&session.job, session.generation) {
+        Ok(job) => job,
+        Err(fault) => return connection.answer(Err(fault)),
+    };
+    let ack = match job.admit(session.incarnation, seq, first_chunk, header) {
+        Ok(Admission::Fresh) => apply(&job, &connection.lending, order),
+        Ok(Admission::Duplicate) => job.duplicate_ack(session.incarnation),
+        Err(fault) => Err(fault),
+    };
+    answer_push(&job, connection, ack)
+}
+
+fn apply(job: &Arc<JobShard>, lending: &Lending<'_>, order: &PushInPlace<'_>) -> Result<PushAck, ShardFault> {
+    let PushInPlace { session, seq, first_chunk, header } = *order;
+    let given = lending.gradients.as_ref().filter(|gradients| Arc::ptr_eq(&gradients.job, job));
+    let Some(gradients) = given else {
+        let what = format!("push {seq} of job {} lies in no memory that was handed over", session.job);
+        return Err(ShardFault::Invalid { what });
+    };
+    let chunks = gradients.values().chunks(CHUNK_ELEMENTS);
+    for (index, gradient) in (0..).zip(chunks).skip(first_chunk as usize) {
+        job.apply(session.incarnation, seq, index, header, gradient)?;
+    }
+    job.complete(session.incarnation, seq, header)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::transport::{sealed_memory, take_pages};
+
+    #[test]
+    fn only_memory_that_holds_the_range_and_cannot_shrink_is_taken_and_counted() {
+        let (connections, job) =
+            (Connections::default(), Arc::new(crate::server::pull::tests::shard(&[0.0; 100_000])));
+        let bytes = 100_000 * size_of::<f32>();
+        let map = |memory| Gradients::map(job.clone(), memory, &connections);
+        let dir = tempfile::tempdir().unwrap();
+        let file = File::create_new(dir.path().join("unsealed")).unwrap();
+        file.set_len(bytes as u64).unwrap();
+        for (memory, says) in
+            [(file.into(), "cannot take gradients"), (sealed_memory(bytes - 1).unwrap(), "expected 400000")]
+        {
+            let fault = map(memory).err().unwrap().to_string();
+            assert!(fault.contains(says), "{fault}");
+        }
+        assert_eq!(connections.shared_bytes(), 0);
+        let memory = sealed_memory(bytes).unwrap();
+        take_pages(&memory, 0..bytes).unwrap();
+        let taken = map(memory).unwrap();
+        assert_eq!((taken.values(), connections.shared_bytes()), (&[0.0; 100_000][..], bytes));
+        drop(taken);
+        assert_eq!(connections.shared_bytes(), 0);
+    }
+}
