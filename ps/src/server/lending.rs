@@ -1,6 +1,11 @@
 //! What a worker on this machine reads and writes where it lies: the job's parameters in our memory, its gradients in its own.
 
-use std::{io, os::fd::OwnedFd, slice, sync::Arc};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    ptr, slice,
+    sync::{Arc, Weak},
+};
 
 use syncline_engine::rpc::ShardFault;
 
@@ -22,16 +27,17 @@ pub(super) struct Lending<'c> {
     gradients: Option<Gradients<'c>>,
 }
 
-/// Parameters that the caller maps. Given back when the connection ends.
+/// Parameters that the caller maps. Given back when the connection ends. A caller that stays does not keep a job that has ended.
 struct Loan {
-    job: Arc<JobShard>,
+    job: Weak<JobShard>,
     slot: Option<u32>,
 }
 
 /// The part of the caller's gradients that this shard's range is.
 struct Gradients<'c> {
-    job: Arc<JobShard>,
+    job: Weak<JobShard>,
     mapping: Mapping,
+    elements: usize,
     /// From the mapping's start to the first gradient.
     offset: usize,
     _counted: CountedMemory<'c>,
@@ -47,7 +53,7 @@ impl Lending<'_> {
 
     /// Lends a slot with the latest values, if the caller maps them and one is free.
     pub(super) fn lend(&mut self, job: &Arc<JobShard>) -> Option<u32> {
-        let loan = self.loan.as_mut().filter(|loan| Arc::ptr_eq(&loan.job, job))?;
+        let loan = self.loan.as_mut().filter(|loan| is(&loan.job, job))?;
         loan.give_back();
         loan.slot = job.lend();
         loan.slot
@@ -56,8 +62,10 @@ impl Lending<'_> {
 
 impl Loan {
     fn give_back(&mut self) {
-        if let Some(slot) = self.slot.take() {
-            self.job.give_back(slot);
+        if let Some(slot) = self.slot.take()
+            && let Some(job) = self.job.upgrade()
+        {
+            job.give_back(slot);
         }
     }
 }
@@ -69,7 +77,7 @@ impl Drop for Loan {
 }
 
 impl<'c> Gradients<'c> {
-    fn map(job: Arc<JobShard>, memory: OwnedFd, connections: &'c Connections) -> Result<Self, ShardFault> {
+    fn map(job: &Arc<JobShard>, memory: OwnedFd, connections: &'c Connections) -> Result<Self, ShardFault> {
         let refuse = |cause: String| ShardFault::Io { what: "cannot take gradients".into(), cause };
         let range = job.range();
         let (memory, bytes) = sealed_bytes(memory).map_err(|error| refuse(error.to_string()))?;
@@ -83,12 +91,12 @@ impl<'c> Gradients<'c> {
             .ok_or_else(|| refuse("too many connections share memory".into()))?;
         let mapping = Mapping::new(&memory, first_page..end, Access::Read, Pages::Now)
             .map_err(|error| refuse(error.to_string()))?;
-        Ok(Self { job, mapping, offset: start - first_page, _counted })
+        let (job, elements) = (Arc::downgrade(job), range.len() as usize);
+        Ok(Self { job, mapping, elements, offset: start - first_page, _counted })
     }
 
     #[expect(unsafe_code, reason = "the numbers lie in memory that the caller maps")]
     fn values(&self) -> &[f32] {
-        let elements = self.job.range().len() as usize;
         // SAFETY: the mapping reaches from the page before the range to its end, is aligned to a page and the range to f32,
         // and lives as long as `self`; it cannot shrink. Every bit pattern is a float. The caller, who holds the cluster's
         // token, keeps to writing there only while none of its pushes is under way; if it did otherwise, each element would
@@ -96,9 +104,13 @@ impl<'c> Gradients<'c> {
         // place depends on them.
         unsafe {
             let first = self.mapping.base().as_ptr().add(self.offset);
-            slice::from_raw_parts(first.cast::<f32>(), elements)
+            slice::from_raw_parts(first.cast::<f32>(), self.elements)
         }
     }
+}
+
+fn is(weak: &Weak<JobShard>, job: &Arc<JobShard>) -> bool {
+    ptr::eq(weak.as_ptr(), Arc::as_ptr(job))
 }
 
 /// Hands out the memory in which parameters of a job are lent.
@@ -119,7 +131,7 @@ pub(super) fn lend_parameters(
     };
     connection.answer(Ok(Reply::ParametersLent(shape)))?;
     connection.duplex.send_memory(memory)?;
-    connection.lending.loan = Some(Loan { job: job.clone(), slot: None });
+    connection.lending.loan = Some(Loan { job: Arc::downgrade(&job), slot: None });
     Ok(())
 }
 
@@ -136,7 +148,7 @@ pub(super) fn take_gradients<'c>(
     // It comes behind the question, whatever is answered.
     let memory = connection.duplex.receive_memory()?;
     let job = jobs.find(&session.job, session.generation);
-    let taken = job.and_then(|job| Gradients::map(job, memory, connections));
+    let taken = job.and_then(|job| Gradients::map(&job, memory, connections));
     let answer = taken.map(|gradients| {
         connection.lending.gradients = Some(gradients);
         Reply::GradientsTaken
@@ -180,7 +192,7 @@ pub(super) fn serve_push(
 
 fn apply(job: &Arc<JobShard>, lending: &Lending<'_>, order: &PushInPlace<'_>) -> Result<PushAck, ShardFault> {
     let PushInPlace { session, seq, first_chunk, header } = *order;
-    let given = lending.gradients.as_ref().filter(|gradients| Arc::ptr_eq(&gradients.job, job));
+    let given = lending.gradients.as_ref().filter(|gradients| is(&gradients.job, job));
     let Some(gradients) = given else {
         let what = format!("push {seq} of job {} lies in no memory that was handed over", session.job);
         return Err(ShardFault::Invalid { what });
@@ -204,7 +216,7 @@ mod tests {
         let (connections, job) =
             (Connections::default(), Arc::new(crate::server::pull::tests::shard(&[0.0; 100_000])));
         let bytes = 100_000 * size_of::<f32>();
-        let map = |memory| Gradients::map(job.clone(), memory, &connections);
+        let map = |memory| Gradients::map(&job, memory, &connections);
         let dir = tempfile::tempdir().unwrap();
         let file = File::create_new(dir.path().join("unsealed")).unwrap();
         file.set_len(bytes as u64).unwrap();
@@ -219,6 +231,9 @@ mod tests {
         take_pages(&memory, 0..bytes).unwrap();
         let taken = map(memory).unwrap();
         assert_eq!((taken.values(), connections.shared_bytes()), (&[0.0; 100_000][..], bytes));
+        let ended = Arc::downgrade(&job);
+        drop(job);
+        assert!(ended.upgrade().is_none(), "a caller that stays keeps no job");
         drop(taken);
         assert_eq!(connections.shared_bytes(), 0);
     }
