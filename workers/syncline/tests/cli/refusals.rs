@@ -78,6 +78,26 @@ fn mistakes_at_the_keyboard_are_usage_errors() {
 }
 
 #[test]
+fn what_is_no_number_is_refused_with_the_unit_and_an_example() {
+    #[rustfmt::skip]
+    let cases = [
+        (&["simulate", "--jitter", "5%"][..],                 "a share of the interval, such as 0.05 for 5 %"),
+        (&["simulate", "--network-ms", "20ms"],               "milliseconds, such as 20 or 0.5"),
+        (&["simulate", "--duration-s", "10m"],                "seconds, such as 600 or 0.5"),
+        (&["chaos", "--minutes", "1m"],                       "minutes, such as 1, or 0.5 for half a minute"),
+        (&["up", "--step-ms", "10ms"],                        "whole milliseconds, such as 10"),
+        (&["worker", "--step-ms", "0.5"],                     "whole milliseconds, such as 10"),
+        (&["worker", "--slowdown", "2x"],                     "a factor, such as 2.5"),
+        (&["engine", "--redis", "u", "--silence-ms", "5s"],   "whole milliseconds from 100, such as 5000"),
+        (&["gc", "--older-than-s", "1h"],                     "whole seconds, such as 3600 for an hour"),
+    ];
+    for (args, expected) in cases {
+        let said = syncline(args).refused(2, "E500").err;
+        assert!(said.contains(&format!(": expected {expected}\n")), "{args:?}: {said}");
+    }
+}
+
+#[test]
 fn a_command_line_without_a_command_shows_what_there_is() {
     for (args, shown) in [(&[][..], "Usage: syncline"), (&["model"], "Usage: syncline model")] {
         let ended = syncline(args);

@@ -9,7 +9,7 @@ use syncline_engine::{
 
 use crate::cli::{
     CliError, Failure, TokenArgs, block_on_one_thread, check_open_bind, listen_for_stop, log_as_service,
-    print,
+    number_from, print,
 };
 
 /// Where an engine listens unless told otherwise.
@@ -33,13 +33,13 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4096))]
     shards: u32,
     /// A worker that is not heard of for this long is dropped
-    #[arg(long, value_name = "MS", default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(100..))]
+    #[arg(long, value_name = "MS", default_value_t = 5_000, value_parser = number_from(100_u64, "whole milliseconds from 100, such as 5000"))]
     silence_ms: u64,
     /// A parameter shard that is not heard of for this long is lost, and the running jobs that it holds end
-    #[arg(long, value_name = "MS", default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(100..))]
+    #[arg(long, value_name = "MS", default_value_t = 30_000, value_parser = number_from(100_u64, "whole milliseconds from 100, such as 5000"))]
     shard_silence_ms: u64,
     /// A worker that is busy with one task for this long, and for 20 times its longest so far, is dropped
-    #[arg(long, value_name = "MS", default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    #[arg(long, value_name = "MS", default_value_t = 300_000, value_parser = number_from(1_000_u64, "whole milliseconds from 1000, such as 300000"))]
     stall_ms: u64,
     /// End when the pipe at stdin closes
     #[arg(long, hide = true)]
