@@ -1,8 +1,15 @@
 //! Exit codes, error codes and hints.
 
-use std::{fs, io, net::TcpListener, path::Path, process::Command, time::Instant};
+use std::{
+    fs, io,
+    net::TcpListener,
+    path::Path,
+    process::{Command, Stdio},
+    time::Instant,
+};
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::rig::{Ended, Up, command, folder, syncline};
 
@@ -207,6 +214,43 @@ fn an_engine_that_is_not_there_is_said_at_once() {
     fs::write(dir.path().join("token"), "secret").unwrap();
     let damaged = syncline(&["jobs", "--state-dir", state_dir, "--engine", &nobody()]).refused(2, "E505");
     assert!(damaged.err.contains("[E120]") && !damaged.err.contains("secret"), "{}", damaged.err);
+}
+
+/// Two engines that greet nobody, with what the command line says of them.
+fn mute_engines(dir: &TempDir) -> ([TcpListener; 2], [String; 4]) {
+    fs::write(dir.path().join("token"), "0".repeat(64)).unwrap();
+    let engines = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let addresses = engines.each_ref().map(|engine| engine.local_addr().unwrap().to_string());
+    let state_dir = dir.path().to_str().unwrap().to_owned();
+    (engines, ["--state-dir".to_owned(), state_dir, "--engine".to_owned(), addresses.join(",")])
+}
+
+#[test]
+fn of_several_engines_of_which_none_answers_each_is_asked_once() {
+    let dir = folder();
+    let (engines, named) = mute_engines(&dir);
+    let jobs = command(&["jobs"]).args(named).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    for engine in &engines {
+        drop(engine.accept().unwrap());
+    }
+    Ended::from(jobs.wait_with_output().unwrap()).refused(3, "E300");
+    for engine in engines {
+        engine.set_nonblocking(true).unwrap();
+        assert_eq!(engine.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+}
+
+#[test]
+fn doctor_asks_all_engines_side_by_side() {
+    let dir = folder();
+    let (engines, named) = mute_engines(&dir);
+    let doctor = command(&["doctor"]).args(named).stderr(Stdio::null()).stdout(Stdio::null()).spawn();
+    let mut callers = engines.each_ref().map(|engine| engine.accept().unwrap().0);
+    callers[0].set_nonblocking(true).unwrap();
+    let heard = io::copy(&mut callers[0], &mut io::sink());
+    assert_eq!(heard.unwrap_err().kind(), io::ErrorKind::WouldBlock, "the first one is still waited for");
+    drop(callers);
+    assert_eq!(doctor.unwrap().wait().unwrap().code(), Some(3));
 }
 
 #[test]

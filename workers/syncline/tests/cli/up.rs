@@ -153,7 +153,9 @@ fn nothing_outlives_a_killed_one_and_its_successor_takes_the_same_ports() {
     }
     let state_dir = dir.path().to_str().unwrap();
     let doctor = syncline(&["doctor", "--state-dir", state_dir]).ok();
-    assert!(doctor.out.contains("on standby"), "{doctor:#?}");
+    for part in ["it leads", "on standby"] {
+        assert_eq!(doctor.out.matches(part).count(), 1, "{part}: {doctor:#?}");
+    }
     assert_eq!(token, fs::read_to_string(dir.path().join("token")).unwrap());
 }
 

@@ -49,9 +49,7 @@ async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
         }
     };
     let (mut answers, mut leading) = (Vec::new(), None);
-    for engines in cluster.engines.each() {
-        let one = Cluster { engines, token: cluster.token.clone() };
-        let answer = Client::connect(&one).await.map_err(Failure::from);
+    for answer in ask_each(&cluster).await {
         answers.push(answer.map(|(client, about)| {
             if about.epoch.is_some() {
                 leading = Some(client);
@@ -73,6 +71,22 @@ async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
     findings
 }
 
+/// Asks all engines side by side: one that hangs costs seconds.
+async fn ask_each(cluster: &Cluster) -> Vec<Result<(Client, EngineStatus), Failure>> {
+    let ask = |engines| {
+        let one = Cluster { engines, token: cluster.token.clone() };
+        tokio::spawn(async move { Client::connect(&one).await })
+    };
+    let asked: Vec<_> = cluster.engines.each().map(ask).collect();
+    let mut answers = Vec::new();
+    for answer in asked {
+        // A panic of ours is one here, too.
+        let answer = answer.await.unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic()));
+        answers.push(answer.map_err(Failure::from));
+    }
+    answers
+}
+
 /// One engine of those that were named. Where another of them leads, one that stands by is as it should be.
 fn engine(answers: &Result<EngineStatus, Failure>, named: &EngineAddresses, led: bool) -> Finding {
     let about = match answers {
@@ -88,7 +102,10 @@ fn engine(answers: &Result<EngineStatus, Failure>, named: &EngineAddresses, led:
     if theirs != ours {
         return Finding::warn("engine", found, format!("this is {ours}; use the same release everywhere"));
     }
-    let Some(idle) = &about.idle else { return Finding::ok("engine", found) };
+    let Some(idle) = &about.idle else {
+        let leads = if named.count() > 1 { ": it leads" } else { "" };
+        return Finding::ok("engine", format!("{found}{leads}"));
+    };
     let idles = format!("{found}: {idle}");
     match &about.leader {
         Some(_) if led => Finding::ok("engine", idles),
@@ -240,19 +257,33 @@ mod tests {
     use super::*;
     use crate::cli::doctor::Verdict;
 
-    #[test]
-    fn whoever_names_the_standby_alone_is_told_what_to_type() {
+    const STANDBY: [(&str, &str); 2] = [("idle", "it is on standby"), ("leader", "10.0.0.2:7461")];
+
+    /// What an engine says about itself.
+    fn status(more: &[(&str, &str)]) -> EngineStatus {
         let about = [
             ("version", env!("CARGO_PKG_VERSION")),
             ("address", "10.0.0.1:7461"),
             ("instance", "b"),
             ("redis", "redis://r"),
             ("shards", "2"),
-            ("idle", "it is on standby"),
-            ("leader", "10.0.0.2:7461"),
         ];
-        let standby = EngineStatus::read(&about.map(|(n, v)| (n.to_owned(), v.to_owned())).into()).unwrap();
-        let finding = engine(&Ok(standby), &"10.0.0.1:7461".parse().unwrap(), false);
+        let fields = about.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        EngineStatus::read(&fields.collect()).unwrap()
+    }
+
+    #[test]
+    fn of_two_engines_it_is_said_which_leads() {
+        let said = |more: &[_], named: &str| engine(&Ok(status(more)), &named.parse().unwrap(), true).found;
+        let both = "10.0.0.1:7461,10.0.0.2:7461";
+        assert!(said(&[("epoch", "7")], both).ends_with("instance b: it leads"));
+        assert!(said(&STANDBY, both).ends_with("instance b: it is on standby"));
+        assert!(said(&[("epoch", "7")], "10.0.0.1:7461").ends_with("instance b"));
+    }
+
+    #[test]
+    fn whoever_names_the_standby_alone_is_told_what_to_type() {
+        let finding = engine(&Ok(status(&STANDBY)), &"10.0.0.1:7461".parse().unwrap(), false);
         assert_eq!(finding.verdict, Verdict::Warn);
         assert!(finding.hint.ends_with(" --engine 10.0.0.1:7461,10.0.0.2:7461"), "{}", finding.hint);
     }
