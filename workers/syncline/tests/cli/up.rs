@@ -181,6 +181,25 @@ fn a_dead_child_is_started_again() {
 }
 
 #[test]
+fn it_says_that_the_lead_has_moved_to_the_other_engine() {
+    let dir = folder();
+    let up = Up::start(&dir, &["--workers", "0", "--shards", "1", "--engines", "2"]);
+    let pid = |of: &str| processes(dir.path()).into_iter().find(|(name, _)| name == of).unwrap().1;
+    let leads = |name, other| {
+        wait_until("the lead has moved", || {
+            up.said().contains(&format!("{name} leads now, in place of {other}"))
+        });
+    };
+    assert!(!up.said().contains("leads now"), "{}", up.said());
+    kill("STOP", pid("engine"));
+    leads("engine-b", "engine");
+    kill("CONT", pid("engine"));
+    kill("STOP", pid("engine-b"));
+    leads("engine", "engine-b");
+    kill("CONT", pid("engine-b"));
+}
+
+#[test]
 fn a_child_that_cannot_start_ends_it_with_the_reason() {
     let dir = folder();
     let state_dir = dir.path().to_str().unwrap();

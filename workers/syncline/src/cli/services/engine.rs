@@ -76,10 +76,15 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
             () = stop.requested() => return Ok(()),
         };
         print(&format!("listening {}", engine.address()))?;
-        tokio::select! {
-            () = stop.requested() => Ok(()),
-            // Its lease expires: a standby takes over, or this engine itself when its supervisor starts it again.
-            reason = engine.panicked() => Err(CliError::Bug { reason }.into()),
+        let mut lead = engine.lead_watch();
+        loop {
+            tokio::select! {
+                () = stop.requested() => return Ok(()),
+                // Its lease expires: a standby takes over, or this engine itself when its supervisor starts it again.
+                reason = engine.panicked() => return Err(CliError::Bug { reason }.into()),
+                // For `up`, which tells that the lead has moved.
+                () = lead.taken(), if args.exit_with_parent => print("leading")?,
+            }
         }
     })
 }

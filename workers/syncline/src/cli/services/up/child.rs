@@ -53,9 +53,23 @@ pub(crate) struct Program {
 /// What happened to a child.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Started { name: String, pid: u32 },
-    Listening { name: String, address: SocketAddr },
-    Ended { name: String, how: HowEnded, again_in: Duration },
+    Started {
+        name: String,
+        pid: u32,
+    },
+    Listening {
+        name: String,
+        address: SocketAddr,
+    },
+    /// An engine has taken the lead.
+    Leading {
+        name: String,
+    },
+    Ended {
+        name: String,
+        how: HowEnded,
+        again_in: Duration,
+    },
 }
 
 /// How a child ended.
@@ -200,6 +214,9 @@ impl Program {
     fn handle_line(&mut self, line: &str, events: &mpsc::UnboundedSender<Event>) {
         if let Some(problem) = line.strip_prefix("problem ") {
             say(&format!("{}: {problem}", self.name));
+        }
+        if line == "leading" {
+            let _ = events.send(Event::Leading { name: self.name.clone() });
         }
         let Some(address) = line.strip_prefix("listening ").and_then(|a| a.parse().ok()) else { return };
         self.listen = Some(address);

@@ -67,7 +67,7 @@ async fn serve(
     events: &mut mpsc::UnboundedReceiver<Event>,
     stop: &mut StopSignal,
 ) -> Result<(), Failure> {
-    let Started { mut running, leader } = tokio::select! {
+    let Started { mut running, leader, mut leader_name } = tokio::select! {
         started = startup::start(plan, shards, state_dir, native, children, events) => started?,
         () = stop.requested() => return Ok(()),
     };
@@ -86,6 +86,11 @@ async fn serve(
                     }
                 }
                 Event::Listening { .. } => {}
+                Event::Leading { name } if name == leader_name => {}
+                Event::Leading { name } => {
+                    say(&format!("{name} leads now, in place of {leader_name}"));
+                    leader_name = name;
+                }
                 Event::Ended { name, how, again_in } => say_ended(&name, &how.status, running.replicas, again_in),
             },
         }
