@@ -182,12 +182,12 @@ impl Client {
                 async move { c.job(within(POLL_TIMEOUT), job).await }
             })
             .await?;
-        Ok(JobView::read(&record)?)
+        Ok(JobView::read_or_damaged(&record)?)
     }
 
-    /// One job with its workers.
+    /// One job with its workers. One of which something cannot be read is damaged, as in [`jobs`](Self::jobs).
     pub async fn status(&self, job: &JobId) -> Result<JobView, ClientError> {
-        Ok(JobView::read(&self.record(job).await?)?)
+        Ok(JobView::read_or_damaged(&self.record(job).await?)?)
     }
 
     /// The same as the engine answers it, with every number as text: this is what loses nothing when it is kept.
