@@ -5,9 +5,10 @@ use syncline_engine::{
     status::EngineStatus,
     store::{RedisStore, StoreError, redacted},
 };
+use syncline_ps::transport::TransportChoice;
 use syncline_workers::client::{Client, Cluster};
 
-use super::{Exit, Finding, transports};
+use super::{DoctorArgs, Exit, Finding, transports};
 use crate::cli::{ConnectionArgs, Failure};
 
 /// Redis counts as nearly full from this share of its memory limit.
@@ -15,7 +16,8 @@ const NEARLY_FULL: f64 = 0.9;
 /// The command floor of the store.
 const MIN_REDIS_VERSION: (u32, u32) = (6, 2);
 
-pub(crate) async fn check(connection: &ConnectionArgs, redis: Option<&str>) -> Vec<Finding> {
+pub(crate) async fn check(args: &DoctorArgs) -> Vec<Finding> {
+    let (connection, redis) = (&args.connection, args.redis.as_deref());
     let running = connection.running();
     let url = redis.map(str::to_owned).or_else(|| running.as_ref()?.redis_url());
     let nothing_runs = running.is_none() && connection.engine.is_none();
@@ -35,13 +37,13 @@ pub(crate) async fn check(connection: &ConnectionArgs, redis: Option<&str>) -> V
         let hint = "start a cluster with `syncline up`, or name an engine with --engine";
         findings.push(Finding::warn("engine", "no cluster runs on this state directory", hint));
     } else {
-        findings.extend(engines(connection).await);
+        findings.extend(engines(connection, args.transport).await);
     }
     findings
 }
 
 /// Each engine that was named, and what the one that leads knows. Causes come before what follows from them.
-async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
+async fn engines(connection: &ConnectionArgs, transport: TransportChoice) -> Vec<Finding> {
     let cluster = match connection.find() {
         Ok(cluster) => cluster,
         Err(failure) => {
@@ -64,7 +66,7 @@ async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
         findings.splice(0..0, store_problem(active));
         findings.push(shards(active));
         if let Some(client) = leading.filter(|_| active.shards_present == active.shards) {
-            findings.push(transports::check(&client, cluster.token).await);
+            findings.push(transports::check(&client, cluster.token, transport).await);
         }
         findings.push(workers(active));
     }
