@@ -85,6 +85,22 @@ fn mistakes_at_the_keyboard_are_usage_errors() {
 }
 
 #[test]
+fn usage_is_that_of_the_command_whatever_the_environment_says() {
+    for (words, usage) in [
+        (&["status"][..], "syncline status [OPTIONS] <JOB>"),
+        (&["jobs", "--nope"], "syncline jobs [OPTIONS]"),
+        (&["worker", "--state-dirs", "d"], "syncline worker [OPTIONS]"),
+        (&["model", "show"], "syncline model show [OPTIONS] <FILE>"),
+        (&["nope"], "syncline <COMMAND>"),
+    ] {
+        let ended =
+            command(words).env("SYNCLINE_STATE_DIR", "d").env("SYNCLINE_ENGINE", "a:1").output().unwrap();
+        let said = Ended::from(ended).refused(2, "E500").err;
+        assert!(said.contains(&format!("\nUsage: {usage}\n")), "{said}");
+    }
+}
+
+#[test]
 fn what_is_no_number_is_refused_with_the_unit_and_an_example() {
     #[rustfmt::skip]
     let cases = [
