@@ -137,6 +137,22 @@ fn sigterm_stops_every_process() {
 }
 
 #[test]
+fn a_second_stop_kills_the_children_that_cannot_end() {
+    let dir = folder();
+    let mut up = Up::start(&dir, SMALL);
+    let all = processes(dir.path());
+    let of = |name: &str| all.iter().find(|(other, _)| other == name).unwrap().1;
+    kill("STOP", of("ps-0"));
+    kill("TERM", up.pid());
+    wait_until("the engine has ended", || !runs(of("engine")));
+    assert!(runs(of("ps-0")));
+    kill("TERM", up.pid());
+    assert_eq!(up.wait().code(), Some(130), "{}", up.said());
+    let left: Vec<_> = all.iter().filter(|(_, pid)| runs(*pid)).collect();
+    assert!(left.is_empty(), "still there: {left:?}");
+}
+
+#[test]
 fn nothing_outlives_a_killed_one_and_its_successor_takes_the_same_ports() {
     let dir = folder();
     let mut first = Up::start(&dir, &[SMALL, &["--engines", "2"]].concat());
