@@ -4,7 +4,10 @@ use std::{
     future::Future,
     io,
     pin::Pin,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -32,6 +35,8 @@ pub(super) struct Dialer<C> {
     open: Box<dyn Fn(String) -> Opening<C> + Send + Sync>,
     /// Who was still to answer when another one did.
     outrun: Mutex<Vec<Attempt<C>>>,
+    /// Whether the last connection was tried with every engine, and none let us in.
+    all_failed: AtomicBool,
 }
 
 impl<C> Dialer<C> {
@@ -44,7 +49,13 @@ impl<C> Dialer<C> {
         F: Future<Output = Result<C, HelloError>> + Send + 'static,
     {
         let open = Box::new(move |address| Box::pin(open(address)) as Opening<C>);
-        Self { addresses, hint: LeaderHint::default(), open, outrun: Mutex::default() }
+        Self {
+            addresses,
+            hint: LeaderHint::default(),
+            open,
+            outrun: Mutex::default(),
+            all_failed: AtomicBool::default(),
+        }
     }
 
     pub(super) fn addresses(&self) -> &EngineAddresses {
@@ -55,6 +66,11 @@ impl<C> Dialer<C> {
         &self.hint
     }
 
+    /// Whether the last connection was tried with every engine, and none let us in: to ask again at once is of no use.
+    pub(super) fn all_failed(&self) -> bool {
+        self.all_failed.load(Ordering::Relaxed)
+    }
+
     /// An engine that leads has answered: nobody else is waited for.
     pub(super) fn forget_outrun(&self) {
         self.lock().clear();
@@ -62,6 +78,7 @@ impl<C> Dialer<C> {
 
     /// Connection `number`: to whom the last one has named as the leader, else to who was outrun, else in rotation.
     pub(super) async fn dial(&self, number: usize) -> Result<C, HelloError> {
+        self.all_failed.store(false, Ordering::Relaxed);
         let outrun = std::mem::take(&mut *self.lock());
         if let Some(leader) = self.hint.take() {
             return self.follow(leader, outrun).await;
@@ -71,7 +88,9 @@ impl<C> Dialer<C> {
         match outrun.is_empty() {
             true => {
                 let first = rotation.next().into_iter().collect();
-                self.race(first, rotation).await
+                let opened = self.race(first, rotation).await;
+                self.all_failed.store(opened.is_err(), Ordering::Relaxed);
+                opened
             }
             false => self.race(outrun, std::iter::empty()).await,
         }
@@ -231,6 +250,22 @@ mod tests {
             let refused = Engines::new(&engines).dial(0).await.unwrap_err();
             assert!(refused.contains("[E123]"), "{engines:?}: {refused}");
         }
+    }
+
+    #[tokio::test]
+    async fn all_have_failed_only_where_every_engine_was_greeted() {
+        use Engine::{Answers, Refuses, RefusesLater, Slow};
+        let refusing = Engines::new(&[Refuses, Refuses]);
+        assert!(refusing.dial(0).await.is_err() && refusing.dialer.all_failed());
+        assert_eq!(refusing.greeted(), [1, 2]);
+        let misleading = Engines::new(&[Refuses, Answers]);
+        misleading.dialer.hint().note("10.0.0.1:1");
+        assert!(
+            misleading.dial(0).await.is_err() && !misleading.dialer.all_failed(),
+            "the other one was not asked"
+        );
+        let slow = Engines::new(&[Slow, RefusesLater]);
+        assert!(slow.dial(0).await.is_ok() && !slow.dialer.all_failed());
     }
 
     #[tokio::test]

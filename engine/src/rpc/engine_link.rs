@@ -56,6 +56,11 @@ impl<C: Clone> EngineLink<C> {
         self.dialer.hint().is_there()
     }
 
+    /// Whether the last connection was tried with every engine, and none let us in.
+    pub fn all_failed(&self) -> bool {
+        self.dialer.all_failed()
+    }
+
     /// All addresses.
     pub fn addresses(&self) -> &EngineAddresses {
         self.dialer.addresses()

@@ -1,6 +1,9 @@
 //! Answers the calls of clients.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use syncline_scheduler::{
     core::{
@@ -48,6 +51,22 @@ impl ClientHandler {
             None if self.is_live(job).await? => Err(EngineFault::Store { cause: written_again(job) }),
             None => Err(EngineFault::UnknownJob { job: job.clone() }),
         }
+    }
+
+    /// All jobs: those that Redis lists, and those that somebody has taken off its list, which are listed again soon.
+    async fn listed(&self) -> Result<Vec<JobId>, EngineFault> {
+        let known = self.0.dispatcher()?.listed();
+        let read = async {
+            match self.0.store.jobs().await {
+                // Something else in the place of the list is no reason not to show the jobs.
+                Err(error) if !error.is_passing() => Ok(Vec::new()),
+                read => read,
+            }
+        };
+        let mut listed = self.0.read_store(read).await?;
+        let seen: BTreeSet<JobId> = listed.iter().cloned().collect();
+        listed.extend(known.into_iter().filter(|job| !seen.contains(job)));
+        Ok(listed)
     }
 
     /// Whether a job goes on, whatever Redis has of it.
@@ -250,7 +269,7 @@ impl ClientService for ClientHandler {
 
     async fn jobs(self, _: Context) -> Result<Vec<JobFields>, EngineFault> {
         let mut all = Vec::new();
-        for job in self.0.read_store(self.0.store.jobs()).await? {
+        for job in self.listed().await? {
             match self.stored_fields(&job).await? {
                 Some(fields) => all.push(fields),
                 None if self.is_live(&job).await? => {

@@ -75,7 +75,7 @@ impl DecisionLoop {
             return Ok(None);
         }
         self.retry_write("unlist job", id, || store.unlist_job(id, epoch)).await?;
-        self.listed.retain(|listed| listed != id);
+        self.dispatcher.unlist(id);
         Ok(Some(Ok(())))
     }
 }

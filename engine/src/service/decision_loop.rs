@@ -48,8 +48,6 @@ pub(super) struct DecisionLoop {
     pub(super) clock: Clock,
     /// The last commit of each job.
     pub(super) written: BTreeMap<JobId, LastCommit>,
-    /// Jobs that are to be listed, in their order.
-    pub(super) listed: Vec<JobId>,
     /// When they were made sure to be.
     pub(super) listed_at: Instant,
     /// Jobs that are over, oldest first, with the time when they may be forgotten.

@@ -52,6 +52,8 @@ pub(super) struct EffectDispatcher {
     pub released: Arc<Mutex<Vec<String>>>,
     /// Training settings of the jobs that are not over.
     specs: Arc<Mutex<BTreeMap<JobId, Arc<TrainSpec>>>>,
+    /// Jobs that are to be listed, in their order.
+    listed: Arc<Mutex<Vec<JobId>>>,
     /// Jobs whose records cannot be used, with what is wrong with them.
     damaged: Arc<Mutex<BTreeMap<JobId, Damage>>>,
     /// Tasks that were started for each generation of a job.
@@ -67,7 +69,7 @@ impl EffectDispatcher {
         queue: mpsc::UnboundedSender<Message>,
         clock: Clock,
     ) -> Self {
-        let (job_ends, released, specs, damaged, running) = Default::default();
+        let (job_ends, released, specs, listed, damaged, running) = Default::default();
         Self {
             epoch,
             sessions,
@@ -77,10 +79,27 @@ impl EffectDispatcher {
             job_ends,
             released,
             specs,
+            listed,
             damaged,
             running,
             clock,
         }
+    }
+
+    /// Puts a job at the end of the list.
+    pub(super) fn list(&self, job: &JobId) {
+        let mut listed = lock(&self.listed);
+        listed.retain(|other| other != job);
+        listed.push(job.clone());
+    }
+
+    pub(super) fn unlist(&self, job: &JobId) {
+        lock(&self.listed).retain(|other| other != job);
+    }
+
+    /// The jobs that are to be listed, in their order.
+    pub(super) fn listed(&self) -> Vec<JobId> {
+        lock(&self.listed).clone()
     }
 
     /// Parks a job that cannot be used.

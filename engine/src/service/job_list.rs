@@ -22,11 +22,13 @@ impl DecisionLoop {
 
     /// Lists all jobs again, now and then, and lets their summaries be written whole.
     pub(super) async fn relist_jobs(&mut self) -> Result<(), LoopEnd> {
-        let (Some(first), true) = (self.listed.first(), self.listed_at.elapsed() > RELIST_INTERVAL) else {
+        if self.listed_at.elapsed() <= RELIST_INTERVAL {
             return Ok(());
-        };
+        }
+        let listed = self.dispatcher.listed();
+        let Some(first) = listed.first() else { return Ok(()) };
         let (store, epoch, now_ms) = (&self.store, self.epoch, self.clock.now_us() / 1000);
-        self.retry_write("list jobs", first, || store.relist_jobs(&self.listed, epoch, now_ms)).await?;
+        self.retry_write("list jobs", first, || store.relist_jobs(&listed, epoch, now_ms)).await?;
         self.listed_at = Instant::now();
         self.written.values_mut().for_each(LastCommit::forget_summary);
         self.verify_jobs().await
@@ -36,7 +38,8 @@ impl DecisionLoop {
     /// where it follows on something that is lost. A job that waits for hours, for workers say, would else be missed by the next
     /// engine.
     async fn verify_jobs(&mut self) -> Result<(), LoopEnd> {
-        let live: Vec<JobId> = self.listed.iter().filter(|job| self.core.is_live(job)).cloned().collect();
+        let mut live = self.dispatcher.listed();
+        live.retain(|job| self.core.is_live(job));
         let nothing = Commit::default();
         let commits: Vec<(&JobId, &Commit)> = live.iter().map(|job| (job, &nothing)).collect();
         self.commit_all(&commits).await
@@ -44,8 +47,7 @@ impl DecisionLoop {
 
     /// Lists a job, before its first commit.
     pub(super) async fn list_job(&mut self, job: &JobId, now_us: u64) -> Result<(), LoopEnd> {
-        self.listed.retain(|listed| listed != job);
-        self.listed.push(job.clone());
+        self.dispatcher.list(job);
         let (store, epoch) = (&self.store, self.epoch);
         self.retry_write("list job", job, || store.list_job(job, epoch, now_us / 1000)).await
     }
@@ -56,7 +58,7 @@ impl DecisionLoop {
         self.dispatcher.forget_spec(job);
         self.written.remove(job);
         self.forget_at.remove(job);
-        self.listed.retain(|listed| listed != job);
+        self.dispatcher.unlist(job);
         Ok(())
     }
 
@@ -74,7 +76,7 @@ impl DecisionLoop {
             checkpoints.into_iter().for_each(|effect| self.dispatcher.dispatch(effect));
             self.dispatcher.forget_spec(&job);
             self.written.remove(&job);
-            self.listed.retain(|listed| *listed != job);
+            self.dispatcher.unlist(&job);
         }
     }
 }
@@ -120,7 +122,6 @@ mod tests {
             dispatcher,
             clock,
             written: BTreeMap::new(),
-            listed: Vec::new(),
             listed_at: Instant::now(),
             forget_at: BTreeMap::new(),
         };
@@ -142,7 +143,7 @@ mod tests {
             (
                 decisions.core.job(job).is_some(),
                 decisions.written.contains_key(job),
-                decisions.listed.contains(job),
+                decisions.dispatcher.listed().contains(job),
             )
         };
         assert_eq!(known(&past), (false, false, false));

@@ -90,16 +90,15 @@ impl DecisionLoop {
     ) -> Result<Self, StoreError> {
         let core = Core::new(dispatcher.shards.count());
         let (written, forget_at) = (BTreeMap::new(), BTreeMap::new());
-        let (listed, listed_at) = (Vec::new(), Instant::now());
-        let mut decision_loop =
-            Self { core, store, epoch, dispatcher, clock, written, listed, listed_at, forget_at };
+        let listed_at = Instant::now();
+        let mut decision_loop = Self { core, store, epoch, dispatcher, clock, written, listed_at, forget_at };
         let mut effects = Vec::new();
         let mut newest = Incarnation(0);
         let mut damaged = Vec::new();
         for id in decision_loop.listed_or_found().await? {
             let read = decision_loop.load_job(&id, &leads).await?;
             if !matches!(read, LoadedJob::Absent) {
-                decision_loop.listed.push(id.clone());
+                decision_loop.dispatcher.list(&id);
             }
             let (job, seq) = match read {
                 LoadedJob::Ready(job, seq) => (job, seq),

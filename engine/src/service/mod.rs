@@ -38,4 +38,4 @@ mod worker_handler;
 mod worker_status;
 
 pub use options::{EngineOptions, Limits};
-pub use run::{Engine, EngineError, EngineHandle};
+pub use run::{Engine, EngineError, EngineHandle, LeadWatch};

@@ -62,6 +62,26 @@ pub enum EngineError {
 /// A running engine.
 pub struct Engine;
 
+/// Tells each time that an engine takes the lead.
+#[derive(Clone)]
+pub struct LeadWatch {
+    active: watch::Receiver<Result<EffectDispatcher, InactiveReason>>,
+    leads: bool,
+}
+
+impl LeadWatch {
+    /// Waits until the engine takes the lead, after it has lost the one that was told of last; for ever, once it has stopped.
+    pub async fn taken(&mut self) {
+        while self.active.wait_for(|active| active.is_ok() != self.leads).await.is_ok() {
+            self.leads = !self.leads;
+            if self.leads {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+}
+
 /// Holds an engine; dropping it stops the engine at once, as a crash would.
 pub struct EngineHandle {
     address: SocketAddr,
@@ -80,6 +100,11 @@ impl EngineHandle {
     pub async fn active(&mut self) {
         // The sender lives as long as the engine's own task.
         let _ = self.active.wait_for(Result::is_ok).await;
+    }
+
+    /// Tells when this engine takes the lead: the first time, too, unless somebody has waited for that here.
+    pub fn lead_watch(&self) -> LeadWatch {
+        LeadWatch { active: self.active.clone(), leads: false }
     }
 
     /// Waits until this engine has a bug, and says which: it decides nothing any more and should end as a process, so that

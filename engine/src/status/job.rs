@@ -201,13 +201,16 @@ impl JobStatus {
 
     /// The same; one that cannot be read is damaged, so that it hides no other.
     pub fn read_or_damaged(fields: &JobFields) -> Result<Self, UnknownFields> {
-        Self::read(fields).or_else(|error| {
-            let known = fields.iter().filter(|(name, _)| ["id", "problem"].contains(&name.as_str()));
-            let known = known.map(|(name, value)| (name.clone(), value.clone()));
-            let said = [("state", "damaged"), ("code", "E143"), ("reason", &error.to_string())]
-                .map(|(name, value)| (name.to_owned(), value.to_owned()));
-            Self::read(&known.chain(said).collect())
-        })
+        Self::read(fields).or_else(|error| Self::damaged(fields, &error))
+    }
+
+    /// What is known of a job of which something cannot be read.
+    pub(super) fn damaged(fields: &JobFields, error: &UnknownFields) -> Result<Self, UnknownFields> {
+        let known = fields.iter().filter(|(name, _)| ["id", "problem"].contains(&name.as_str()));
+        let known = known.map(|(name, value)| (name.clone(), value.clone()));
+        let said = [("state", "damaged"), ("code", "E143"), ("reason", &error.to_string())]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Self::read(&known.chain(said).collect())
     }
 
     /// Whether nothing follows unless somebody mends it.

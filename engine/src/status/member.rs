@@ -6,7 +6,10 @@ use syncline_scheduler::{
     ids::{Incarnation, as_text},
 };
 
-use super::{job::JobStatus, text::UnknownFields};
+use super::{
+    job::{JobPhase, JobStatus},
+    text::UnknownFields,
+};
 use crate::rpc::JobRecord;
 
 /// One job with the workers that take part in it, or did.
@@ -27,6 +30,17 @@ pub enum MemberState {
     /// Dropped; the shards are asked how far its pushes came.
     Sealing,
     Gone,
+}
+
+impl MemberState {
+    /// Nobody waits for what a worker had pushed any more once the job is over.
+    fn of(membership: &Membership, over: bool) -> Self {
+        match membership {
+            Membership::Active => Self::Active,
+            Membership::Sealing { .. } if !over => Self::Sealing,
+            Membership::Sealing { .. } | Membership::Gone => Self::Gone,
+        }
+    }
 }
 
 /// One worker in one job, and where its time went.
@@ -63,8 +77,20 @@ pub struct MemberStatus {
 impl JobView {
     /// From what stands in Redis.
     pub fn read(record: &JobRecord) -> Result<Self, UnknownFields> {
-        let job = JobStatus::read(&record.job)?;
-        if job.tasks.is_some() {
+        Self::of(JobStatus::read(&record.job)?, record)
+    }
+
+    /// The same; a job of which something cannot be read is damaged, as in the list of jobs.
+    pub fn read_or_damaged(record: &JobRecord) -> Result<Self, UnknownFields> {
+        Self::of(JobStatus::read_or_damaged(&record.job)?, record).or_else(|error| {
+            let job = JobStatus::damaged(&record.job, &error)?;
+            Ok(Self { job, workers: Vec::new(), notes: record.notes.clone() })
+        })
+    }
+
+    fn of(job: JobStatus, record: &JobRecord) -> Result<Self, UnknownFields> {
+        let none = job.tasks.is_some() || job.state == JobPhase::Damaged;
+        if none {
             return Ok(Self { job, workers: Vec::new(), notes: record.notes.clone() });
         }
         let members = record.workers.iter().map(|(id, json)| {
@@ -72,7 +98,7 @@ impl JobView {
                 |cause: String| UnknownFields { what: format!("worker {id} of job {}", job.id), cause };
             let id: Incarnation = id.parse().map_err(|_| unknown("its id is no number".to_owned()))?;
             let member: Member = serde_json::from_str(json).map_err(|cause| unknown(cause.to_string()))?;
-            Ok((id, MemberStatus::of(id, member)))
+            Ok((id, MemberStatus::of(id, member, job.is_over())))
         });
         let mut members = members.collect::<Result<Vec<_>, UnknownFields>>()?;
         members.sort_by_key(|(id, _)| *id);
@@ -82,12 +108,8 @@ impl JobView {
 }
 
 impl MemberStatus {
-    fn of(id: Incarnation, member: Member) -> Self {
-        let state = match member.membership {
-            Membership::Active => MemberState::Active,
-            Membership::Sealing { .. } => MemberState::Sealing,
-            Membership::Gone => MemberState::Gone,
-        };
+    fn of(id: Incarnation, member: Member, over: bool) -> Self {
+        let state = MemberState::of(&member.membership, over);
         let spent = &member.spent;
         Self {
             id,
@@ -110,5 +132,39 @@ impl MemberStatus {
             host: member.about.host,
             device: member.about.device,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::rpc::JobFields;
+
+    fn record(fields: &[(&str, &str)], worker: &str) -> JobRecord {
+        let job: JobFields =
+            fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        JobRecord { job, workers: [("w1".to_owned(), worker.to_owned())].into(), notes: Vec::new() }
+    }
+
+    #[test]
+    fn a_job_of_which_something_cannot_be_read_is_damaged_and_says_what() {
+        for (loss, what) in [("x\u{fffd}", "job a"), ("0.5", "worker w1 of job a")] {
+            let record = record(&[("id", "a"), ("state", "running"), ("loss", loss)], "{");
+            assert!(JobView::read(&record).is_err());
+            let view = JobView::read_or_damaged(&record).unwrap();
+            assert_eq!((view.job.state, view.job.code.as_deref()), (JobPhase::Damaged, Some("E143")));
+            let reason = view.job.reason.unwrap();
+            assert!(reason.contains(&format!("says of {what} what")), "{reason}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_being_sealed_in_a_job_that_is_over() {
+        let sealing = Membership::Sealing { answers: BTreeMap::new() };
+        assert_eq!(MemberState::of(&sealing, false), MemberState::Sealing);
+        assert_eq!(MemberState::of(&sealing, true), MemberState::Gone);
+        assert_eq!(MemberState::of(&Membership::Active, true), MemberState::Active);
     }
 }

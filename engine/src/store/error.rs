@@ -1,6 +1,6 @@
 //! Why the store refused or failed.
 
-use redis::RedisError;
+use redis::{ErrorKind, RedisError};
 use syncline_scheduler::core::Unreadable;
 
 /// Why the store refused or failed. Codes are stable, see docs/errors.md.
@@ -22,6 +22,8 @@ pub enum StoreError {
     Refused { op: &'static str, cause: String },
     #[error("[E204] key {key} holds a {found}; something else uses Syncline's keys")]
     WrongType { key: String, found: String },
+    #[error("[E205] `{op}` met bytes in Redis that Syncline does not write: {cause}")]
+    NotText { op: &'static str, cause: String },
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
 }
@@ -42,15 +44,26 @@ impl StoreError {
             || error.is_connection_dropped()
             || error.is_connection_refusal()
             || matches!(error.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "MISCONF" | "OOM" | "READONLY"));
-        if passing { Self::Unavailable { op, cause } } else { Self::Refused { op, cause } }
+        match error.kind() {
+            _ if passing => Self::Unavailable { op, cause },
+            ErrorKind::Parse => Self::NotText { op, cause },
+            _ => Self::Refused { op, cause },
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use redis::{ErrorKind, ServerErrorKind};
+    use redis::ServerErrorKind;
 
     use super::*;
+
+    #[test]
+    fn bytes_that_are_no_text_are_no_refusal_of_redis() {
+        let no_text = String::from_utf8(vec![255]).unwrap_err();
+        let error = RedisError::from(redis::ParsingError::from(no_text));
+        assert!(matches!(StoreError::of("read", &error), StoreError::NotText { .. }), "{error}");
+    }
 
     #[test]
     fn what_redis_refuses_for_a_while_inside_a_script_is_tried_again() {

@@ -262,3 +262,23 @@ async fn an_engine_that_finds_no_list_of_jobs_finds_the_jobs() {
     let mut worker = ScriptedWorker::register(&rig, 2).await;
     assert!(!worker.orders().await.is_empty(), "they go on");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_shown_at_once_where_something_has_taken_them_off_the_list() {
+    let rig = Rig::start(1).await;
+    let client = rig.client().await;
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    for name in ["over", "b", "a"] {
+        submit(&client, graph(name, vec![call(b"1")])).await;
+    }
+    let over: JobId = "over".parse().unwrap();
+    client.cancel(within(TEST_TIMEOUT), over, String::new(), 0).await.unwrap().unwrap();
+    for script in
+        ["redis.call('DEL', KEYS[1])", "redis.call('ZADD', KEYS[1], 0, 'b', 1, 'gone')", DAMAGES[0].1]
+    {
+        let _: () = store.query("spoil", &["EVAL", script, "1", "syncline:jobs"]).await.unwrap();
+        let states = states(&client).await;
+        let want = [("a", "running"), ("b", "running"), ("over", "canceled")];
+        assert_eq!(states, want.map(|(id, state)| (id.to_owned(), state.to_owned())).into(), "{script}");
+    }
+}

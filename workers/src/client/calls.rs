@@ -55,6 +55,8 @@ impl Client {
     {
         for left in (1..=self.link.addresses().count()).rev() {
             match self.ask(&call).await {
+                // All were tried beside each other: those that hang would be waited for once more.
+                Err(error) if error.was_not_asked() && self.link.all_failed() => return Err(error),
                 // The last one may know who leads.
                 Err(error) if error.was_not_asked() && (left > 1 || self.link.has_hint()) => {}
                 answered => return answered,
@@ -180,12 +182,12 @@ impl Client {
                 async move { c.job(within(POLL_TIMEOUT), job).await }
             })
             .await?;
-        Ok(JobView::read(&record)?)
+        Ok(JobView::read_or_damaged(&record)?)
     }
 
-    /// One job with its workers.
+    /// One job with its workers. One of which something cannot be read is damaged, as in [`jobs`](Self::jobs).
     pub async fn status(&self, job: &JobId) -> Result<JobView, ClientError> {
-        Ok(JobView::read(&self.record(job).await?)?)
+        Ok(JobView::read_or_damaged(&self.record(job).await?)?)
     }
 
     /// The same as the engine answers it, with every number as text: this is what loses nothing when it is kept.

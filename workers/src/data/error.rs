@@ -123,9 +123,17 @@ impl DataError {
                 "split the data into files of their own, or reduce it before; every worker holds it in memory",
             ),
             Self::Digest { .. } => Some("copy the same file to every machine, or submit the job again"),
-            Self::NotANumber { line, text, .. } => csv::hint(*line, text),
-            Self::LabelOutOfRange { .. } => {
-                Some("classes count from 0; does the model have an output for each of them?")
+            Self::NotANumber { line, text, .. } => Some(csv::hint(*line, text)),
+            Self::LabelOutOfRange { .. } => Some(
+                "classes count from 0, and the model needs an output for each; the loss option `ignore_index` names one label \
+                 that counts nothing, such as -100",
+            ),
+            Self::Shape { .. } => Some(
+                "correct `sample_shape`, `label_columns` or `label_names` under `data`, or the model; for images whose channels \
+                 come last set `layout = \"nhwc\"`; docs/data.md says what shape labels have",
+            ),
+            Self::InvalidSetting { .. } => {
+                Some("correct the setting under `data`; docs/data.md shows the settings of each source")
             }
             Self::IdOutOfRange { found: ..0, .. } => Some(
                 "ids count from 0, and as in PyTorch's Embedding none counts from the end; pad with an id that has a row",

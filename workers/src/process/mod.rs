@@ -4,4 +4,4 @@ mod logs;
 mod stop;
 
 pub use logs::{log_as_command, log_as_service};
-pub use stop::StopSignal;
+pub use stop::{INTERRUPTED, SecondStop, StopSignal};

@@ -14,13 +14,25 @@ use tokio::{
 /// A process whose parent has gone ends by itself within this time, however busy it is.
 const PARENT_GONE_LIMIT: Duration = Duration::from_secs(5);
 /// What a shell reports for a process that Ctrl-C ended.
-const INTERRUPTED: i32 = 130;
+pub const INTERRUPTED: i32 = 130;
 
 /// Becomes true when the process should end: Ctrl-C, SIGTERM, SIGHUP, or the parent closed the pipe at our stdin.
 ///
-/// The second request ends the process at once.
+/// The second request ends the process at once, unless somebody [hears it](Self::hearing_a_second).
 #[derive(Debug, Clone)]
 pub struct StopSignal(watch::Receiver<bool>);
+
+/// The second request to end, which a process that has others to end hears. The third ends it at once.
+#[derive(Debug, Clone)]
+pub struct SecondStop(watch::Receiver<u32>);
+
+impl SecondStop {
+    /// Waits for the second request.
+    pub async fn requested(&mut self) {
+        // A sender that is gone belongs to a runtime that ends.
+        let _ = self.0.wait_for(|asked| *asked > 1).await;
+    }
+}
 
 impl StopSignal {
     /// Begins to listen; call it early, inside a runtime. `with_parent`: stdin is a pipe that a supervisor holds open.
@@ -28,6 +40,19 @@ impl StopSignal {
     /// # Errors
     /// If the system gives no handlers or threads.
     pub fn listen(with_parent: bool) -> io::Result<Self> {
+        Self::listen_until(2, with_parent).map(|(first, _)| first)
+    }
+
+    /// The same for a process that has others to end: at the second request it is told, and the third ends it at once.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    pub fn hearing_a_second() -> io::Result<(Self, SecondStop)> {
+        Self::listen_until(3, false)
+    }
+
+    /// Request number `last` ends the process.
+    fn listen_until(last: u32, with_parent: bool) -> io::Result<(Self, SecondStop)> {
         let (ask, mut asked) = mpsc::unbounded_channel();
         for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
             let mut signals = signal(kind)?;
@@ -45,14 +70,20 @@ impl StopSignal {
             std::thread::Builder::new().name("parent".into()).spawn(watch)?;
         }
         let (tell, told) = watch::channel(false);
+        let (count, counted) = watch::channel(0);
         tokio::spawn(async move {
-            while asked.recv().await.is_some() {
-                if tell.send_replace(true) {
+            for number in 1.. {
+                if asked.recv().await.is_none() {
+                    return;
+                }
+                if number >= last {
                     process::exit(INTERRUPTED);
                 }
+                tell.send_replace(true);
+                count.send_replace(number);
             }
         });
-        Ok(Self(told))
+        Ok((Self(told), SecondStop(counted)))
     }
 
     /// Waits for the request.

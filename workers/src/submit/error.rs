@@ -89,9 +89,8 @@ impl SubmitError {
                 e.hint().unwrap_or("correct the data file, or the settings under `data`").to_owned()
             }
             Self::Read { .. } => {
-                "paths in a job file are relative to the file itself, those on the command line to the current folder"
-                    .to_owned()
-            },
+                "paths in a job file are relative to the file itself, all others to the current folder".to_owned()
+            }
             Self::File { .. } => {
                 "docs/job-file.md lists every field with its default and an example".to_owned()
             }

@@ -83,6 +83,9 @@ fn derive_graph<'a>(
             .iter()
             .map(|(pattern, why)| format!("`{pattern}` of `sparse` trains no table by rows: {why}")),
     );
+    said.extend(derived.graph.row_tables.untrained.iter().map(|(table, why)| {
+        format!("`{table}`, which `sparse` means, is not trained ({why}): it does not travel at all")
+    }));
     let onnx = match derived.dynamic_batch {
         Some(DynamicBatch { exported_size, onnx }) => {
             said.push(format!(

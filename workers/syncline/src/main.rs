@@ -2,7 +2,7 @@
 
 use std::{env, ffi::OsString, process::ExitCode};
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use syncline_workers::isolation::serve_if_asked;
 
 mod cli;
@@ -52,6 +52,6 @@ fn main() -> ExitCode {
     let json = cli::json_asked(env::args_os());
     match Line::try_parse() {
         Ok(line) => cli::finish(line.command.run(), json),
-        Err(error) => cli::refuse_usage(&error, json),
+        Err(error) => cli::refuse_usage(error, Line::command(), env::args_os().skip(1), json),
     }
 }

@@ -175,7 +175,7 @@ async fn an_exported_model_predicts_at_batch_one_what_the_job_measured() {
         fs::write(&plain, submit::read_model(&case.model).unwrap()).unwrap();
         let out = dir.path().join("out.onnx");
         let command = Command::new(env!("CARGO_BIN_EXE_syncline"))
-            .args(["model", "export", "--snapshot", &view.job.snapshot.unwrap(), "--model"])
+            .args(["model", "export", "--force", "--snapshot", &view.job.snapshot.unwrap(), "--model"])
             .args([&plain, &out])
             .output()
             .unwrap();

@@ -202,5 +202,8 @@ async fn a_table_that_all_of_is_read_trains_as_a_whole_and_is_refused_by_name() 
     let idle = job("idle", &data, false, |s| s.sparse = vec!["head.*".into()]);
     let said = submit::prepare(cluster.runtime(), &idle).unwrap().warnings.join("\n");
     assert!(said.contains("`head.*` of `sparse` trains no table by rows"), "{said}");
+    let frozen = job("frozen", &data, false, |s| (s.sparse, s.freeze) = (all(), vec!["users.*".into()]));
+    let said = submit::prepare(cluster.runtime(), &frozen).unwrap().warnings.join("\n");
+    assert!(said.contains("`users.weight`, which `sparse` means, is not trained ("), "{said}");
     cluster.stop().await;
 }

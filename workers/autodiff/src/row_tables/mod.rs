@@ -33,6 +33,8 @@ pub struct RowTables {
     pub inputs: Vec<(String, u32)>,
     /// Tables that a pattern meant and that are trained as a whole, and why.
     pub whole: Vec<(String, String)>,
+    /// Tables that a pattern meant beside others and that are not trained, and why.
+    pub untrained: Vec<(String, String)>,
     /// Patterns that meant no table that is trained, and why.
     pub idle: Vec<(String, String)>,
 }
@@ -70,7 +72,12 @@ impl RowTables {
             return Err(AutodiffError::NotByRows { name: name.clone(), reason: reason.clone() });
         }
         let chosen = Self { whole, ..Self::numbered(&found) };
-        Ok(Self { idle: chosen.idle(wanted, untrained, &lookups), ..chosen })
+        let idle = chosen.idle(wanted, untrained, &lookups);
+        let works = |pattern: &&String| idle.iter().all(|(other, _)| other != *pattern);
+        let meant = |name: &str| wanted.iter().filter(works).any(|pattern| matches(pattern, name));
+        let untrained = untrained.iter().filter(|(name, _)| meant(name) && lookups.reads_rows(name));
+        let untrained = untrained.map(|(name, why)| (name.to_string(), why.to_string())).collect();
+        Ok(Self { idle, untrained, ..chosen })
     }
 
     /// The patterns of `wanted` of which nobody would learn otherwise that they mean nothing.
@@ -274,6 +281,14 @@ mod tests {
             "[E264] `frozen` cannot be trained by rows: it is not trained (frozen)"
         );
         assert_eq!(frozen("froz").unwrap_err().code(), "E317");
+        let beside = choose(&["*"], |graph| {
+            let rows = graph.op("Gather", &["frozen", "ids"], &[]);
+            let more = graph.op("Gather", &["a", "ids"], &[]);
+            graph.op("MatMul", &[&rows, &more], &[])
+        });
+        let beside = beside.unwrap();
+        assert_eq!(beside.untrained, [("frozen".to_owned(), "frozen".to_owned())]);
+        assert!(beside.idle.is_empty(), "{beside:?}");
         let told = choose(&["*", "b*"], |graph| graph.op("Gather", &["a", "ids"], &[])).unwrap();
         assert_eq!(told.idle.iter().map(|(pattern, _)| pattern.as_str()).collect::<Vec<_>>(), ["b*"]);
     }

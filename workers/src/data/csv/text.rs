@@ -10,18 +10,23 @@ pub(super) fn shown(field: &[u8]) -> String {
     String::from_utf8_lossy(field).chars().take(40).collect()
 }
 
-/// What to do about a field that is not a number.
-pub(in crate::data) fn hint(line: u64, field: &str) -> Option<&'static str> {
+/// What to do about a field that is not a number; docs/data.md says the same.
+pub(in crate::data) fn hint(line: u64, field: &str) -> &'static str {
     let bare = field.trim_matches(['"', '\'']);
     if field.contains([';', '\t']) {
-        return Some(
-            "columns are separated by commas, and decimals have a point: write the file again with those",
-        );
+        return "columns are separated by commas, and decimals have a point: write the file again with those";
     }
     if bare.len() < field.len() && number(bare.as_bytes()).is_some() {
-        return Some(
-            "numbers stand without quotes, or in double ones next to the commas: write the file again so",
-        );
+        return "numbers stand without quotes, or in double ones next to the commas: write the file again so";
     }
-    (line == 1).then_some("if the first line is a header, set skip_lines = 1")
+    match line {
+        1 => {
+            "a first record without any number is a header; leave out one that has numbers, and lines above it, with \
+             `skip_lines`, and replace the names of classes by 0, 1, 2 before"
+        }
+        _ => {
+            "every field but those of the header has to be a number: replace the names of classes by 0, 1, 2 before, and \
+             leave out lines above the header or the first sample with `skip_lines`"
+        }
+    }
 }

@@ -118,6 +118,21 @@ fn refused(spec: &DataSpec, wanted: &ModelSignature, code: &str, words: &str) {
     assert!(error.to_string().contains(words), "`{words}` is not in: {error}");
 }
 
+#[test]
+fn hints_name_what_the_page_on_data_allows() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "data.csv", b"1,2,9\n");
+    let hint = |spec: &DataSpec, code| {
+        let error = Dataset::open(spec, &wants(CLASSES)).unwrap_err();
+        assert_eq!(error.code(), code);
+        error.hint().unwrap()
+    };
+    let spec = csv_spec(&path, 1, 0);
+    assert!(hint(&spec, "E337").contains("`ignore_index`"));
+    assert!(hint(&DataSpec { sample_shape: vec![3], ..spec.clone() }, "E338").contains("`sample_shape`"));
+    assert!(hint(&DataSpec { scale: f32::NAN, ..spec }, "E480").contains("docs/data.md"));
+}
+
 fn digest(spec: &DataSpec) -> Result<String, DataError> {
     Dataset::open_hashed(spec, &wants(CLASSES)).map(|(_, digest)| digest)
 }

@@ -201,7 +201,7 @@ fn what_is_doubtful_is_said_wherever_a_model_is_looked_at_and_a_list_settles_it(
 }
 
 #[test]
-fn a_snapshot_goes_back_into_the_forward_model() {
+fn a_snapshot_goes_back_into_the_forward_model_and_replaces_a_file_by_force_only() {
     let dir = folder();
     let forward = mlp(&[2, 2], 1);
     let model = save(dir.path(), "m.onnx", &forward.to_bytes());
@@ -218,7 +218,13 @@ fn a_snapshot_goes_back_into_the_forward_model() {
     assert_eq!(trained.node, forward.graph.unwrap().node);
 
     let other = save(dir.path(), "other.onnx", &mlp(&[3, 2], 1).to_bytes());
-    syncline(&["model", "export", "--snapshot", &snapshot, "--model", &other, out]).refused(2, "E247");
+    let args = ["model", "export", "--snapshot", &snapshot, "--model", &other, out];
+    let written = fs::read(out).unwrap();
+    syncline(&args).refused(2, "E536");
+    syncline(&[&args[..], &["--force"]].concat()).refused(2, "E247");
+    assert_eq!(fs::read(out).unwrap(), written);
+    let args = ["model", "export", "--force", "--snapshot", &snapshot, "--model", &model, out];
+    syncline(&args).ok();
 }
 
 #[test]

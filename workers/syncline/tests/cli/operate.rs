@@ -240,6 +240,22 @@ fn a_stuck_redis_ends_nobody_who_follows_and_is_said_at_once() {
 }
 
 #[test]
+fn a_job_whose_numbers_somebody_has_overwritten_is_damaged_in_status_as_in_jobs() {
+    let cluster = RunningCluster::start();
+    cluster.submit(1, &["--watch"]).ok();
+    assert!(cluster.redis("HSET syncline:{points}:job samples_applied many").contains(":0"));
+    let row = |ended: Ended| ended.ok().json()[0]["reason"].as_str().unwrap().to_owned();
+    let reason = row(cluster.run(&["jobs", "--json"]));
+    let status = cluster.run(&["status", "points"]).ok().out;
+    for part in ["points (damaged)", &reason, "`syncline delete points`"] {
+        assert!(status.contains(part), "{part} is not in {status}");
+    }
+    assert!(cluster.redis("XADD syncline:{points}:events * what \"\\xff\"").contains('$'));
+    cluster.run(&["events", "points"]).ok();
+    cluster.run(&["delete", "points"]).ok();
+}
+
+#[test]
 fn a_password_of_redis_that_was_changed_is_named_as_the_cause_and_nothing_else_is_claimed() {
     let cluster = RunningCluster::start();
     cluster.submit(5_000, &[]).ok();

@@ -1,8 +1,15 @@
 //! Exit codes, error codes and hints.
 
-use std::{fs, io, net::TcpListener, path::Path, process::Command, time::Instant};
+use std::{
+    fs, io,
+    net::TcpListener,
+    path::Path,
+    process::{Command, Stdio},
+    time::Instant,
+};
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::rig::{Ended, Up, command, folder, syncline};
 
@@ -74,6 +81,42 @@ fn mistakes_at_the_keyboard_are_usage_errors() {
     for few in [&[][..], &["--threads", "1"], &["--threads", "2", "--device", "cuda:0"]] {
         let args = ["worker", "--state-dir", state_dir, "--split-batch"];
         syncline(&[&args, few].concat()).refused(2, "E509");
+    }
+}
+
+#[test]
+fn usage_is_that_of_the_command_whatever_the_environment_says() {
+    for (words, usage) in [
+        (&["status"][..], "syncline status [OPTIONS] <JOB>"),
+        (&["jobs", "--nope"], "syncline jobs [OPTIONS]"),
+        (&["worker", "--state-dirs", "d"], "syncline worker [OPTIONS]"),
+        (&["model", "show"], "syncline model show [OPTIONS] <FILE>"),
+        (&["nope"], "syncline <COMMAND>"),
+    ] {
+        let ended =
+            command(words).env("SYNCLINE_STATE_DIR", "d").env("SYNCLINE_ENGINE", "a:1").output().unwrap();
+        let said = Ended::from(ended).refused(2, "E500").err;
+        assert!(said.contains(&format!("\nUsage: {usage}\n")), "{said}");
+    }
+}
+
+#[test]
+fn what_is_no_number_is_refused_with_the_unit_and_an_example() {
+    #[rustfmt::skip]
+    let cases = [
+        (&["simulate", "--jitter", "5%"][..],                 "a share of the interval, such as 0.05 for 5 %"),
+        (&["simulate", "--network-ms", "20ms"],               "milliseconds, such as 20 or 0.5"),
+        (&["simulate", "--duration-s", "10m"],                "seconds, such as 600 or 0.5"),
+        (&["chaos", "--minutes", "1m"],                       "minutes, such as 1, or 0.5 for half a minute"),
+        (&["up", "--step-ms", "10ms"],                        "whole milliseconds, such as 10"),
+        (&["worker", "--step-ms", "0.5"],                     "whole milliseconds, such as 10"),
+        (&["worker", "--slowdown", "2x"],                     "a factor, such as 2.5"),
+        (&["engine", "--redis", "u", "--silence-ms", "5s"],   "whole milliseconds from 100, such as 5000"),
+        (&["gc", "--older-than-s", "1h"],                     "whole seconds, such as 3600 for an hour"),
+    ];
+    for (args, expected) in cases {
+        let said = syncline(args).refused(2, "E500").err;
+        assert!(said.contains(&format!(": expected {expected}\n")), "{args:?}: {said}");
     }
 }
 
@@ -187,6 +230,43 @@ fn an_engine_that_is_not_there_is_said_at_once() {
     fs::write(dir.path().join("token"), "secret").unwrap();
     let damaged = syncline(&["jobs", "--state-dir", state_dir, "--engine", &nobody()]).refused(2, "E505");
     assert!(damaged.err.contains("[E120]") && !damaged.err.contains("secret"), "{}", damaged.err);
+}
+
+/// Two engines that greet nobody, with what the command line says of them.
+fn mute_engines(dir: &TempDir) -> ([TcpListener; 2], [String; 4]) {
+    fs::write(dir.path().join("token"), "0".repeat(64)).unwrap();
+    let engines = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let addresses = engines.each_ref().map(|engine| engine.local_addr().unwrap().to_string());
+    let state_dir = dir.path().to_str().unwrap().to_owned();
+    (engines, ["--state-dir".to_owned(), state_dir, "--engine".to_owned(), addresses.join(",")])
+}
+
+#[test]
+fn of_several_engines_of_which_none_answers_each_is_asked_once() {
+    let dir = folder();
+    let (engines, named) = mute_engines(&dir);
+    let jobs = command(&["jobs"]).args(named).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    for engine in &engines {
+        drop(engine.accept().unwrap());
+    }
+    Ended::from(jobs.wait_with_output().unwrap()).refused(3, "E300");
+    for engine in engines {
+        engine.set_nonblocking(true).unwrap();
+        assert_eq!(engine.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+}
+
+#[test]
+fn doctor_asks_all_engines_side_by_side() {
+    let dir = folder();
+    let (engines, named) = mute_engines(&dir);
+    let doctor = command(&["doctor"]).args(named).stderr(Stdio::null()).stdout(Stdio::null()).spawn();
+    let mut callers = engines.each_ref().map(|engine| engine.accept().unwrap().0);
+    callers[0].set_nonblocking(true).unwrap();
+    let heard = io::copy(&mut callers[0], &mut io::sink());
+    assert_eq!(heard.unwrap_err().kind(), io::ErrorKind::WouldBlock, "the first one is still waited for");
+    drop(callers);
+    assert_eq!(doctor.unwrap().wait().unwrap().code(), Some(3));
 }
 
 #[test]

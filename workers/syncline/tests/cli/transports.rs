@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::{
     job::write_job,
-    rig::{Up, folder, syncline, wait_until},
+    rig::{Ended, Up, command, folder, syncline, wait_until},
 };
 
 #[test]
@@ -25,6 +25,10 @@ fn workers_share_memory_with_shards_here_unless_they_are_told_otherwise() {
         assert!(log.contains(&format!("transport=\"{used}\"")), "{log}");
         let doctor = syncline(&["doctor", "--state-dir", state]).ok();
         assert!(doctor.out.contains("shm to s0, shm to s1"), "{doctor:#?}");
+        let told =
+            command(&["doctor", "--state-dir", state]).env("SYNCLINE_TRANSPORT", used).output().unwrap();
+        let told = Ended::from(told).ok();
+        assert!(told.out.contains(&format!("{used} to s0, {used} to s1")), "{told:#?}");
     }
 }
 
@@ -32,4 +36,9 @@ fn workers_share_memory_with_shards_here_unless_they_are_told_otherwise() {
 fn a_transport_that_is_none_is_refused() {
     let refused = syncline(&["worker", "--transport", "udp"]);
     assert!(refused.code == 2 && refused.err.contains("[E437] `udp` is no transport"), "{refused:#?}");
+    for name in ["doctor", "worker", "up"] {
+        let told = command(&[name]).env("SYNCLINE_TRANSPORT", "udp").output().unwrap();
+        let refused = Ended::from(told).refused(2, "E437");
+        assert!(refused.err.contains("`udp` is no transport"), "{name}: {refused:#?}");
+    }
 }

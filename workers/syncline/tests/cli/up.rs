@@ -137,6 +137,22 @@ fn sigterm_stops_every_process() {
 }
 
 #[test]
+fn a_second_stop_kills_the_children_that_cannot_end() {
+    let dir = folder();
+    let mut up = Up::start(&dir, SMALL);
+    let all = processes(dir.path());
+    let of = |name: &str| all.iter().find(|(other, _)| other == name).unwrap().1;
+    kill("STOP", of("ps-0"));
+    kill("TERM", up.pid());
+    wait_until("the engine has ended", || !runs(of("engine")));
+    assert!(runs(of("ps-0")));
+    kill("TERM", up.pid());
+    assert_eq!(up.wait().code(), Some(130), "{}", up.said());
+    let left: Vec<_> = all.iter().filter(|(_, pid)| runs(*pid)).collect();
+    assert!(left.is_empty(), "still there: {left:?}");
+}
+
+#[test]
 fn nothing_outlives_a_killed_one_and_its_successor_takes_the_same_ports() {
     let dir = folder();
     let mut first = Up::start(&dir, &[SMALL, &["--engines", "2"]].concat());
@@ -153,7 +169,9 @@ fn nothing_outlives_a_killed_one_and_its_successor_takes_the_same_ports() {
     }
     let state_dir = dir.path().to_str().unwrap();
     let doctor = syncline(&["doctor", "--state-dir", state_dir]).ok();
-    assert!(doctor.out.contains("on standby"), "{doctor:#?}");
+    for part in ["it leads", "on standby"] {
+        assert_eq!(doctor.out.matches(part).count(), 1, "{part}: {doctor:#?}");
+    }
     assert_eq!(token, fs::read_to_string(dir.path().join("token")).unwrap());
 }
 
@@ -176,6 +194,25 @@ fn a_dead_child_is_started_again() {
         let report = syncline(&["doctor", "--state-dir", state_dir]);
         report.code == 0 && report.out.contains("workers       2")
     });
+}
+
+#[test]
+fn it_says_that_the_lead_has_moved_to_the_other_engine() {
+    let dir = folder();
+    let up = Up::start(&dir, &["--workers", "0", "--shards", "1", "--engines", "2"]);
+    let pid = |of: &str| processes(dir.path()).into_iter().find(|(name, _)| name == of).unwrap().1;
+    let leads = |name, other| {
+        wait_until("the lead has moved", || {
+            up.said().contains(&format!("{name} leads now, in place of {other}"))
+        });
+    };
+    assert!(!up.said().contains("leads now"), "{}", up.said());
+    kill("STOP", pid("engine"));
+    leads("engine-b", "engine");
+    kill("CONT", pid("engine"));
+    kill("STOP", pid("engine-b"));
+    leads("engine", "engine-b");
+    kill("CONT", pid("engine-b"));
 }
 
 #[test]

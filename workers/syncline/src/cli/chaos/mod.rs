@@ -26,12 +26,12 @@ pub(crate) use functions::{ChaosWorkerArgs, run_worker};
 use resume::ResumeTimes;
 use rounds::{Checked, Rounds};
 
-use crate::cli::{CliError, Exit, Failure, block_on, log_as_command, print, say};
+use crate::cli::{CliError, Exit, Failure, block_on, log_as_command, number, print, say};
 
 #[derive(Debug, clap::Args)]
 pub struct ChaosArgs {
     /// How long accidents happen; what runs then may end in peace
-    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = number::<f64>("minutes, such as 1, or 0.5 for half a minute"))]
     minutes: f64,
     /// Draws the graphs and the accidents; which accident meets what is up to the machine [default: another each time]
     #[arg(long, value_name = "N")]

@@ -5,9 +5,10 @@ use syncline_engine::{
     status::EngineStatus,
     store::{RedisStore, StoreError, redacted},
 };
+use syncline_ps::transport::TransportChoice;
 use syncline_workers::client::{Client, Cluster};
 
-use super::{Exit, Finding, transports};
+use super::{DoctorArgs, Exit, Finding, transports};
 use crate::cli::{ConnectionArgs, Failure};
 
 /// Redis counts as nearly full from this share of its memory limit.
@@ -15,7 +16,8 @@ const NEARLY_FULL: f64 = 0.9;
 /// The command floor of the store.
 const MIN_REDIS_VERSION: (u32, u32) = (6, 2);
 
-pub(crate) async fn check(connection: &ConnectionArgs, redis: Option<&str>) -> Vec<Finding> {
+pub(crate) async fn check(args: &DoctorArgs) -> Vec<Finding> {
+    let (connection, redis) = (&args.connection, args.redis.as_deref());
     let running = connection.running();
     let url = redis.map(str::to_owned).or_else(|| running.as_ref()?.redis_url());
     let nothing_runs = running.is_none() && connection.engine.is_none();
@@ -35,13 +37,13 @@ pub(crate) async fn check(connection: &ConnectionArgs, redis: Option<&str>) -> V
         let hint = "start a cluster with `syncline up`, or name an engine with --engine";
         findings.push(Finding::warn("engine", "no cluster runs on this state directory", hint));
     } else {
-        findings.extend(engines(connection).await);
+        findings.extend(engines(connection, args.transport).await);
     }
     findings
 }
 
 /// Each engine that was named, and what the one that leads knows. Causes come before what follows from them.
-async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
+async fn engines(connection: &ConnectionArgs, transport: TransportChoice) -> Vec<Finding> {
     let cluster = match connection.find() {
         Ok(cluster) => cluster,
         Err(failure) => {
@@ -49,9 +51,7 @@ async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
         }
     };
     let (mut answers, mut leading) = (Vec::new(), None);
-    for engines in cluster.engines.each() {
-        let one = Cluster { engines, token: cluster.token.clone() };
-        let answer = Client::connect(&one).await.map_err(Failure::from);
+    for answer in ask_each(&cluster).await {
         answers.push(answer.map(|(client, about)| {
             if about.epoch.is_some() {
                 leading = Some(client);
@@ -66,11 +66,27 @@ async fn engines(connection: &ConnectionArgs) -> Vec<Finding> {
         findings.splice(0..0, store_problem(active));
         findings.push(shards(active));
         if let Some(client) = leading.filter(|_| active.shards_present == active.shards) {
-            findings.push(transports::check(&client, cluster.token).await);
+            findings.push(transports::check(&client, cluster.token, transport).await);
         }
         findings.push(workers(active));
     }
     findings
+}
+
+/// Asks all engines side by side: one that hangs costs seconds.
+async fn ask_each(cluster: &Cluster) -> Vec<Result<(Client, EngineStatus), Failure>> {
+    let ask = |engines| {
+        let one = Cluster { engines, token: cluster.token.clone() };
+        tokio::spawn(async move { Client::connect(&one).await })
+    };
+    let asked: Vec<_> = cluster.engines.each().map(ask).collect();
+    let mut answers = Vec::new();
+    for answer in asked {
+        // A panic of ours is one here, too.
+        let answer = answer.await.unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic()));
+        answers.push(answer.map_err(Failure::from));
+    }
+    answers
 }
 
 /// One engine of those that were named. Where another of them leads, one that stands by is as it should be.
@@ -88,7 +104,10 @@ fn engine(answers: &Result<EngineStatus, Failure>, named: &EngineAddresses, led:
     if theirs != ours {
         return Finding::warn("engine", found, format!("this is {ours}; use the same release everywhere"));
     }
-    let Some(idle) = &about.idle else { return Finding::ok("engine", found) };
+    let Some(idle) = &about.idle else {
+        let leads = if named.count() > 1 { ": it leads" } else { "" };
+        return Finding::ok("engine", format!("{found}{leads}"));
+    };
     let idles = format!("{found}: {idle}");
     match &about.leader {
         Some(_) if led => Finding::ok("engine", idles),
@@ -240,19 +259,33 @@ mod tests {
     use super::*;
     use crate::cli::doctor::Verdict;
 
-    #[test]
-    fn whoever_names_the_standby_alone_is_told_what_to_type() {
+    const STANDBY: [(&str, &str); 2] = [("idle", "it is on standby"), ("leader", "10.0.0.2:7461")];
+
+    /// What an engine says about itself.
+    fn status(more: &[(&str, &str)]) -> EngineStatus {
         let about = [
             ("version", env!("CARGO_PKG_VERSION")),
             ("address", "10.0.0.1:7461"),
             ("instance", "b"),
             ("redis", "redis://r"),
             ("shards", "2"),
-            ("idle", "it is on standby"),
-            ("leader", "10.0.0.2:7461"),
         ];
-        let standby = EngineStatus::read(&about.map(|(n, v)| (n.to_owned(), v.to_owned())).into()).unwrap();
-        let finding = engine(&Ok(standby), &"10.0.0.1:7461".parse().unwrap(), false);
+        let fields = about.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        EngineStatus::read(&fields.collect()).unwrap()
+    }
+
+    #[test]
+    fn of_two_engines_it_is_said_which_leads() {
+        let said = |more: &[_], named: &str| engine(&Ok(status(more)), &named.parse().unwrap(), true).found;
+        let both = "10.0.0.1:7461,10.0.0.2:7461";
+        assert!(said(&[("epoch", "7")], both).ends_with("instance b: it leads"));
+        assert!(said(&STANDBY, both).ends_with("instance b: it is on standby"));
+        assert!(said(&[("epoch", "7")], "10.0.0.1:7461").ends_with("instance b"));
+    }
+
+    #[test]
+    fn whoever_names_the_standby_alone_is_told_what_to_type() {
+        let finding = engine(&Ok(status(&STANDBY)), &"10.0.0.1:7461".parse().unwrap(), false);
         assert_eq!(finding.verdict, Verdict::Warn);
         assert!(finding.hint.ends_with(" --engine 10.0.0.1:7461,10.0.0.2:7461"), "{}", finding.hint);
     }

@@ -7,6 +7,7 @@ mod transports;
 use serde::Serialize;
 
 use syncline_kit::Device;
+use syncline_ps::transport::TransportChoice;
 
 use crate::cli::{CliError, ConnectionArgs, Exit, Failure, block_on, log_as_command, print, print_json};
 
@@ -17,6 +18,10 @@ pub struct DoctorArgs {
     /// What workers shall compute on here: cpu, or cuda:N for an NVIDIA GPU, counted from 0
     #[arg(long, value_name = "DEVICE", default_value_t)]
     device: Device,
+    /// How parameters and gradients shall travel to and from the shards: shm for shared memory, unix or tcp; auto takes the
+    /// fastest that works
+    #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
+    transport: TransportChoice,
     /// Address of the Redis server, if it is not the one that `syncline up` started
     #[arg(long, value_name = "URL", env = "SYNCLINE_REDIS", hide_env_values = true)]
     redis: Option<String>,
@@ -73,7 +78,7 @@ impl Finding {
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     log_as_command();
     let mut findings = machine::check(&args.connection, args.device);
-    findings.extend(block_on(async { Ok(cluster::check(&args.connection, args.redis.as_deref()).await) })?);
+    findings.extend(block_on(async { Ok(cluster::check(args).await) })?);
     if args.json {
         print_json(&findings)?;
     } else {

@@ -13,18 +13,18 @@ const CHECK: &str = "transport";
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Connects to each shard as a worker does.
-pub(super) async fn check(client: &Client, token: Token) -> Finding {
+pub(super) async fn check(client: &Client, token: Token, wanted: TransportChoice) -> Finding {
     let addresses = match client.shards().await {
         Ok(addresses) => addresses,
         Err(error) => return Finding::warn(CHECK, error.to_string(), "ask again in a few seconds"),
     };
-    blocking(move || try_all(&addresses, &token)).await
+    blocking(move || try_all(&addresses, &token, wanted)).await
 }
 
-fn try_all(addresses: &[String], token: &Token) -> Finding {
+fn try_all(addresses: &[String], token: &Token, wanted: TransportChoice) -> Finding {
     let mut found = Vec::new();
     for (index, address) in addresses.iter().enumerate() {
-        match client::connect(address, token, LIMIT, TransportChoice::Auto, 0) {
+        match client::connect(address, token, LIMIT, wanted, 0) {
             Ok(channel) => found.push(format!("{} to s{index}", channel.transport())),
             Err(error) => return Finding::fail(CHECK, Exit::Unreachable, error.to_string(), error.hint()),
         }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 use syncline_workers::client::Client;
 
-use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print_json, say};
+use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, number, print_json, say};
 
 #[derive(Debug, clap::Args)]
 pub struct GcArgs {
     /// Spare what was uploaded or asked for within this time: a submission uploads first
-    #[arg(long, value_name = "S", default_value_t = 3_600)]
+    #[arg(long, value_name = "S", default_value_t = 3_600, value_parser = number::<u64>("whole seconds, such as 3600 for an hour"))]
     older_than_s: u64,
     #[command(flatten)]
     connection: ConnectionArgs,

@@ -6,7 +6,7 @@ use syncline_scheduler::ids::JobId;
 use syncline_workers::{client::Client, export::fill};
 
 use super::{read, write};
-use crate::cli::{ConnectionArgs, Exit, Failure, block_on, print};
+use crate::cli::{ConnectionArgs, Exit, Failure, block_on, exported::ExportError::Exists, print};
 
 #[derive(Debug, clap::Args)]
 #[command(allow_missing_positional = true)]
@@ -23,11 +23,17 @@ pub struct ExportArgs {
     /// The forward model that was trained, with --snapshot
     #[arg(long, value_name = "FILE", requires = "snapshot")]
     model: Option<PathBuf>,
+    /// Replace a file that is there
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
 
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
+    if args.out.symlink_metadata().is_ok() && !args.force {
+        return Err(Exists { path: args.out.clone() }.into());
+    }
     let (source, trained) = match (&args.job, &args.snapshot, &args.model) {
         (Some(job), ..) => {
             let cluster = args.connection.find()?;

@@ -9,7 +9,7 @@ use syncline_engine::{
 
 use crate::cli::{
     CliError, Failure, TokenArgs, block_on_one_thread, check_open_bind, listen_for_stop, log_as_service,
-    print,
+    number_from, print,
 };
 
 /// Where an engine listens unless told otherwise.
@@ -33,13 +33,13 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4096))]
     shards: u32,
     /// A worker that is not heard of for this long is dropped
-    #[arg(long, value_name = "MS", default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(100..))]
+    #[arg(long, value_name = "MS", default_value_t = 5_000, value_parser = number_from(100_u64, "whole milliseconds from 100, such as 5000"))]
     silence_ms: u64,
     /// A parameter shard that is not heard of for this long is lost, and the running jobs that it holds end
-    #[arg(long, value_name = "MS", default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(100..))]
+    #[arg(long, value_name = "MS", default_value_t = 30_000, value_parser = number_from(100_u64, "whole milliseconds from 100, such as 5000"))]
     shard_silence_ms: u64,
     /// A worker that is busy with one task for this long, and for 20 times its longest so far, is dropped
-    #[arg(long, value_name = "MS", default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    #[arg(long, value_name = "MS", default_value_t = 300_000, value_parser = number_from(1_000_u64, "whole milliseconds from 1000, such as 300000"))]
     stall_ms: u64,
     /// End when the pipe at stdin closes
     #[arg(long, hide = true)]
@@ -76,10 +76,15 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
             () = stop.requested() => return Ok(()),
         };
         print(&format!("listening {}", engine.address()))?;
-        tokio::select! {
-            () = stop.requested() => Ok(()),
-            // Its lease expires: a standby takes over, or this engine itself when its supervisor starts it again.
-            reason = engine.panicked() => Err(CliError::Bug { reason }.into()),
+        let mut lead = engine.lead_watch();
+        loop {
+            tokio::select! {
+                () = stop.requested() => return Ok(()),
+                // Its lease expires: a standby takes over, or this engine itself when its supervisor starts it again.
+                reason = engine.panicked() => return Err(CliError::Bug { reason }.into()),
+                // For `up`, which tells that the lead has moved.
+                () = lead.taken(), if args.exit_with_parent => print("leading")?,
+            }
         }
     })
 }

@@ -8,7 +8,9 @@ use syncline_scheduler::tasks::MemorySize;
 use syncline_workers::blocking;
 use syncline_workers::worker::{Throttle, WorkerOptions, load_runtime, offered_memory, run as work};
 
-use crate::cli::{ConnectionArgs, Exit, Failure, block_on_one_thread, listen_for_stop, log_as_service, say};
+use crate::cli::{
+    ConnectionArgs, Exit, Failure, block_on_one_thread, listen_for_stop, log_as_service, number, say,
+};
 
 #[derive(Debug, clap::Args)]
 pub struct WorkerArgs {
@@ -18,11 +20,11 @@ pub struct WorkerArgs {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Emulate a machine that is so many times slower, by sleeping
-    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    #[arg(long, value_name = "F", default_value_t = 1.0, value_parser = number::<f64>("a factor, such as 2.5"))]
     slowdown: f64,
     /// Shortest duration of an iteration on a whole batch, times the slowdown; one on fewer samples is shorter in
     /// proportion. 0: each lasts as long as it computes, times the slowdown
-    #[arg(long, value_name = "MS", default_value_t = 0)]
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = number::<u64>("whole milliseconds, such as 10"))]
     step_ms: u64,
     /// Most samples that fit into this machine's memory at once: no policy gives it a larger batch
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

@@ -8,7 +8,10 @@ use std::{
     process::ExitCode,
 };
 
-use clap::error::ErrorKind;
+use clap::{
+    builder::StyledStr,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
 use crate::cli::say;
 
@@ -125,8 +128,27 @@ pub fn finish(result: Result<(), Failure>, json: bool) -> ExitCode {
     ExitCode::from(failure.exit as u8)
 }
 
-/// Ends a command line that clap did not accept. Help and version are no errors.
-pub fn refuse_usage(error: &clap::Error, json: bool) -> ExitCode {
+/// How the command that `words` begin with is used: `Usage: syncline status [OPTIONS] <JOB>`.
+fn usage(mut line: clap::Command, mut words: impl Iterator<Item = OsString>) -> StyledStr {
+    line.build();
+    let mut command = line;
+    while let Some(inner) = words.next().and_then(|word| command.find_subcommand(word).cloned()) {
+        command = inner;
+    }
+    command.render_usage()
+}
+
+/// Ends a command line that clap did not accept, whose `words` come after the program's name. Help and version are no errors.
+pub fn refuse_usage(
+    mut error: clap::Error,
+    line: clap::Command,
+    words: impl Iterator<Item = OsString>,
+    json: bool,
+) -> ExitCode {
+    // clap's own lists what the environment has set as if it had to be typed, and leaves out the rest.
+    if error.get(ContextKind::Usage).is_some() {
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage(line, words)));
+    }
     let text = error.render().to_string();
     if !error.use_stderr() {
         // A reader that has gone away is no error either.

@@ -54,14 +54,15 @@ pub(super) fn push(args: &PushArgs) -> Result<(), Failure> {
     let gradient = vec![1e-3; elements];
     let setting = |source| CliError::Setting { what: format!("the lean loop does not start: {source}") };
     let mut lean = Lean::start(transport, elements).map_err(setting)?;
-    let mut ours = TensorPath::start(&vec![0.0; elements], TransportChoice::Only(transport))?;
+    let only = TransportChoice::Only(transport);
+    let mut ours = TensorPath::start_in_place(&vec![0.0; elements], only, gradient.clone())?;
     let mut times = Vec::with_capacity(rounds as usize);
     for round in 0..rounds as usize + WARM_ROUNDS {
         let since = Instant::now();
         lean.push(&gradient).map_err(setting)?;
         let lean_s = since.elapsed().as_secs_f64();
         let since = Instant::now();
-        ours.push(&[&gradient])?;
+        ours.push_placed()?;
         if round >= WARM_ROUNDS {
             times.push((lean_s, since.elapsed().as_secs_f64()));
         }

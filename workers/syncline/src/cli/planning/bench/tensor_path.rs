@@ -3,6 +3,9 @@
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
+    ptr::NonNull,
+    slice,
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,7 +14,7 @@ use syncline_engine::rpc::{
 };
 use syncline_ps::{
     PsError,
-    client::{BlobClient, CancelToken, ClientOptions, PushHeader, ReadCondition, ShardSet},
+    client::{BlobClient, CancelToken, ClientOptions, GradientArea, PushHeader, ReadCondition, ShardSet},
     rows::RowSelection,
     server::{Handle, Options, Server},
     transport::{Transport, TransportChoice},
@@ -45,6 +48,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) struct TensorPath {
     shards: ShardSet,
     seq: u64,
+    placed: PlacedGradient,
     link: Option<SlowLink>,
     _server: Handle,
     _dir: TempDir,
@@ -54,6 +58,23 @@ impl TensorPath {
     /// Parameters that begin as `values`, all of them one tensor.
     pub(super) fn start(values: &[f32], transport: TransportChoice) -> Result<Self, Failure> {
         Self::start_through(values, transport, |_| Ok(None))
+    }
+
+    /// The same; where the shard reads gradients in the memory of who pushes, as those of workers, `gradient` lies there, and
+    /// [`TensorPath::push_placed`] pushes it.
+    pub(super) fn start_in_place(
+        values: &[f32],
+        transport: TransportChoice,
+        gradient: Vec<f32>,
+    ) -> Result<Self, Failure> {
+        let layout = Layout(vec![Parameter::trained("w", vec![values.len() as u64])]);
+        let options = ClientOptions { transport, in_place: true, ..ClientOptions::default() };
+        let mut path = Self::start_job(values, layout, RULE, options, |_| Ok(None))?;
+        path.placed = match path.shards.gradient_area() {
+            Some(area) => PlacedGradient::copy(area, &gradient),
+            None => PlacedGradient::Own(gradient),
+        };
+        Ok(path)
     }
 
     /// The same over TCP through a link of this speed, with gradients that travel so.
@@ -70,7 +91,8 @@ impl TensorPath {
 
     /// Parameters that lie so, and that this optimizer moves.
     pub(super) fn start_with(values: &[f32], layout: &Layout, rule: Optimizer) -> Result<Self, Failure> {
-        let mut path = Self::start_job(values, layout.clone(), rule, TransportChoice::Auto, |_| Ok(None))?;
+        let options = ClientOptions::default();
+        let mut path = Self::start_job(values, layout.clone(), rule, options, |_| Ok(None))?;
         path.shards.set_tables(layout);
         Ok(path)
     }
@@ -81,14 +103,15 @@ impl TensorPath {
         link: impl FnOnce(SocketAddr) -> io::Result<Option<SlowLink>>,
     ) -> Result<Self, Failure> {
         let layout = Layout(vec![Parameter::trained("w", vec![values.len() as u64])]);
-        Self::start_job(values, layout, RULE, transport, link)
+        let options = ClientOptions { transport, ..ClientOptions::default() };
+        Self::start_job(values, layout, RULE, options, link)
     }
 
     fn start_job(
         values: &[f32],
         layout: Layout,
         optimizer: Optimizer,
-        transport: TransportChoice,
+        options: ClientOptions,
         link: impl FnOnce(SocketAddr) -> io::Result<Option<SlowLink>>,
     ) -> Result<Self, Failure> {
         let token = Token::generate();
@@ -121,14 +144,14 @@ impl TensorPath {
         };
         block_on(open(&address, &token, order))?;
         let session = SessionKey { job, generation: Generation(1), incarnation: Incarnation(1) };
-        let options = ClientOptions { transport, ..ClientOptions::default() };
         let cannot = |source| CliError::Setting { what: format!("the slow link does not start: {source}") };
         let link = link(server.address()).map_err(cannot)?;
         let address = link.as_ref().map_or(address, |link| link.address.to_string());
         let (addresses, cancel_token) = ([address].as_slice().into(), CancelToken::default());
         let shards =
             ShardSet::connect_with(&addresses, token, session, values.len() as u64, options, cancel_token)?;
-        Ok(Self { shards, seq: 0, link, _server: server, _dir: dir })
+        let placed = PlacedGradient::Own(Vec::new());
+        Ok(Self { shards, seq: 0, placed, link, _server: server, _dir: dir })
     }
 
     /// How the bytes are sent.
@@ -144,6 +167,12 @@ impl TensorPath {
     pub(super) fn push(&mut self, gradients: &[&[f32]]) -> Result<(), PsError> {
         self.seq += 1;
         self.shards.push(self.seq, HEADER, gradients).map(drop)
+    }
+
+    /// Pushes the gradient that was given at the start.
+    pub(super) fn push_placed(&mut self) -> Result<(), PsError> {
+        self.seq += 1;
+        self.shards.push(self.seq, HEADER, &[self.placed.values()]).map(drop)
     }
 
     pub(super) fn pull(&mut self, values: &mut [f32]) -> Result<(), PsError> {
@@ -164,6 +193,32 @@ impl TensorPath {
         self.seq += 1;
         self.shards.push_and_request(self.seq, HEADER, gradients, Some(NOW))?;
         self.pull(values)
+    }
+}
+
+/// A gradient that is pushed again and again.
+enum PlacedGradient {
+    Own(Vec<f32>),
+    /// Where shards read it.
+    Shared(Arc<GradientArea>),
+}
+
+impl PlacedGradient {
+    #[expect(unsafe_code, reason = "an area is written through a pointer")]
+    fn copy(area: Arc<GradientArea>, gradient: &[f32]) -> Self {
+        assert_eq!(area.elements(), gradient.len(), "a gradient has the length of the parameters");
+        // SAFETY: the area has as many floats, and nothing was pushed from there yet.
+        unsafe { area.base().copy_from_nonoverlapping(NonNull::from(gradient).cast(), gradient.len()) };
+        Self::Shared(area)
+    }
+
+    #[expect(unsafe_code, reason = "an area is read through a pointer")]
+    fn values(&self) -> &[f32] {
+        match self {
+            Self::Own(gradient) => gradient,
+            // SAFETY: the floats are there as long as the area is, and nobody writes them any more.
+            Self::Shared(area) => unsafe { slice::from_raw_parts(area.base().as_ptr(), area.elements()) },
+        }
     }
 }
 

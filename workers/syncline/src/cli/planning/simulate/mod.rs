@@ -12,7 +12,7 @@ use syncline_scheduler::{
     spec::PolicySpec,
 };
 
-use crate::cli::{Exit, Failure, log_as_command, print, print_json, say};
+use crate::cli::{Exit, Failure, log_as_command, number, print, print_json, say};
 
 /// What is drawn unless the user says otherwise: this many of the slowest worker's iterations.
 const PLOT_ITERATIONS: u64 = 15;
@@ -40,16 +40,16 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "MS,MS,...", value_delimiter = ',')]
     intervals_ms: Vec<String>,
     /// Standard deviation of the factor on each interval
-    #[arg(long, value_name = "SIGMA")]
+    #[arg(long, value_name = "SIGMA", value_parser = number::<f64>("a share of the interval, such as 0.05 for 5 %"))]
     jitter: Option<f64>,
     /// Slow stretches: the probability that one begins with an iteration, the factor, and its iterations, as 0.02:5:3
     #[arg(long, value_name = "P:F:N", value_parser = scenario::burst)]
     burst: Option<Burst>,
     /// Relative change of every interval per second
-    #[arg(long, value_name = "PER_S", allow_negative_numbers = true)]
+    #[arg(long, value_name = "PER_S", allow_negative_numbers = true, value_parser = number::<f64>("a share of the interval per second, such as 0.01 for 1 %"))]
     drift: Option<f64>,
     /// Milliseconds of one pull and one push together
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = number::<f64>("milliseconds, such as 20 or 0.5"))]
     network_ms: Option<f64>,
     /// A worker that comes later: number of the worker @ seconds
     #[arg(long, value_name = "W@S", value_parser = scenario::moment)]
@@ -61,7 +61,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "N")]
     batch: Option<u32>,
     /// Simulated seconds [default: 600]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = number::<f64>("seconds, such as 600 or 0.5"))]
     duration_s: Option<f64>,
     /// Seed of all draws [default: 0]
     #[arg(long, value_name = "N")]
@@ -73,7 +73,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     /// Seconds to draw [default: 15 iterations of the slowest worker]
-    #[arg(long, value_name = "S", requires = "plot")]
+    #[arg(long, value_name = "S", requires = "plot", value_parser = number::<f64>("seconds, such as 2 or 0.5"))]
     plot_s: Option<f64>,
     /// JSON on stdout: one object, or an array with --compare
     #[arg(long)]

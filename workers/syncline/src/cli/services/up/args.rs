@@ -7,7 +7,7 @@ use syncline_ps::transport::TransportChoice;
 use syncline_workers::client::state_dir;
 
 use super::DEFAULT_LISTEN;
-use crate::cli::{CliError, check_open_bind};
+use crate::cli::{CliError, check_open_bind, number};
 
 /// Default duration of an iteration when machines of different speed are emulated.
 const EMULATED_STEP_MS: u64 = 10;
@@ -29,11 +29,11 @@ pub struct UpArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2))]
     engines: Option<u32>,
     /// How many times slower each worker is than the fastest, such as 1,1,1,2.5; emulated by sleeping
-    #[arg(long, value_name = "F,F,...", value_delimiter = ',')]
+    #[arg(long, value_name = "F,F,...", value_delimiter = ',', value_parser = number::<f64>("factors, such as 1,1,1,2.5"))]
     slowdown: Vec<f64>,
     /// Shortest duration of an iteration on a whole batch, times the worker's slowdown; one on fewer samples is shorter
     /// in proportion. 0: each lasts as long as it computes, times the slowdown [default: 10 with --slowdown, else 0]
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = number::<u64>("whole milliseconds, such as 10"))]
     step_ms: Option<u64>,
     /// Jobs that each worker trains for at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]

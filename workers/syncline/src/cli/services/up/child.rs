@@ -27,6 +27,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// Time from the request to stop until SIGKILL, unless the program has another.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(6);
+/// Time that a child has left once nobody waits any more: enough to write down that it gives something up.
+const GIVE_UP_TIMEOUT: Duration = Duration::from_secs(2);
 /// A log longer than this is begun anew.
 const MAX_LOG_BYTES: u64 = 8 << 20;
 
@@ -53,9 +55,23 @@ pub(crate) struct Program {
 /// What happened to a child.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Started { name: String, pid: u32 },
-    Listening { name: String, address: SocketAddr },
-    Ended { name: String, how: HowEnded, again_in: Duration },
+    Started {
+        name: String,
+        pid: u32,
+    },
+    Listening {
+        name: String,
+        address: SocketAddr,
+    },
+    /// An engine has taken the lead.
+    Leading {
+        name: String,
+    },
+    Ended {
+        name: String,
+        how: HowEnded,
+        again_in: Duration,
+    },
 }
 
 /// How a child ended.
@@ -71,36 +87,56 @@ pub(crate) struct HowEnded {
 
 /// A child that is started again whenever it ends, until [`stop`](Self::stop).
 pub(crate) struct SupervisedChild {
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Stop>,
     task: JoinHandle<()>,
+}
+
+/// What was asked of a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stop {
+    No,
+    /// To end in order.
+    Asked,
+    /// To end now: nobody waits any more.
+    AtOnce,
 }
 
 impl SupervisedChild {
     /// Must be called inside a runtime.
     pub(crate) fn start(program: Program, events: mpsc::UnboundedSender<Event>) -> Self {
-        let (stop, stopped) = watch::channel(false);
+        let (stop, stopped) = watch::channel(Stop::No);
         Self { stop, task: tokio::spawn(supervise(program, events, stopped)) }
     }
 
     /// Asks it to stop.
     pub(crate) fn request_stop(&self) {
-        self.stop.send_replace(true);
+        self.stop.send_if_modified(|stop| std::mem::replace(stop, (*stop).max(Stop::Asked)) < Stop::Asked);
+    }
+
+    /// Makes it end at once, however hard it is.
+    pub(crate) fn give_up(&self) {
+        self.stop.send_replace(Stop::AtOnce);
     }
 
     /// Waits until it has ended.
-    pub(crate) async fn wait(self) {
-        let _ = self.task.await;
+    pub(crate) async fn ended(&mut self) {
+        let _ = (&mut self.task).await;
     }
 }
 
-async fn stop_requested(stop: &mut watch::Receiver<bool>) {
-    let _ = stop.wait_for(|s| *s).await;
+async fn stop_requested(stop: &mut watch::Receiver<Stop>) {
+    let _ = stop.wait_for(|stop| *stop >= Stop::Asked).await;
+}
+
+/// Returns once the child was given up.
+async fn given_up(stop: &mut watch::Receiver<Stop>) {
+    let _ = stop.wait_for(|stop| *stop >= Stop::AtOnce).await;
 }
 
 async fn supervise(
     mut program: Program,
     events: mpsc::UnboundedSender<Event>,
-    mut stop: watch::Receiver<bool>,
+    mut stop: watch::Receiver<Stop>,
 ) {
     let first_pause = FIRST_PAUSE.min(program.longest_pause);
     let mut pause = first_pause;
@@ -151,7 +187,7 @@ impl Program {
         &mut self,
         mut child: Child,
         events: &mpsc::UnboundedSender<Event>,
-        stop: &mut watch::Receiver<bool>,
+        stop: &mut watch::Receiver<Stop>,
     ) -> Option<ExitStatus> {
         // Out of `child`, because its `wait` closes what it finds there.
         let mut pipe = child.stdin.take();
@@ -172,18 +208,30 @@ impl Program {
             _ => drop(pipe.take()),
         }
         let limit = self.stop_timeout;
-        let ended = async {
-            loop {
-                tokio::select! {
-                    line = next(&mut lines) => match line {
-                        Some(line) => self.handle_line(&line, events),
-                        None => lines = None,
-                    },
-                    status = child.wait() => return status.unwrap_or_default(),
+        let (ended, limit) = {
+            let ended = async {
+                loop {
+                    tokio::select! {
+                        line = next(&mut lines) => match line {
+                            Some(line) => self.handle_line(&line, events),
+                            None => lines = None,
+                        },
+                        status = child.wait() => return status.unwrap_or_default(),
+                    }
                 }
+            };
+            tokio::pin!(ended);
+            let in_order = tokio::select! {
+                in_order = timeout(limit, &mut ended) => Some(in_order),
+                () = given_up(stop) => None,
+            };
+            // What saves state gives up at the end of its stdin what it cannot save.
+            drop(pipe);
+            match in_order {
+                Some(in_order) => (in_order, limit),
+                None => (timeout(GIVE_UP_TIMEOUT, ended).await, GIVE_UP_TIMEOUT),
             }
         };
-        let ended = timeout(limit, ended).await;
         match ended {
             Ok(status) if self.saves_state && !status.success() => {
                 say(&format!("{} ended with {status}; see {}", self.name, self.log.display()));
@@ -200,6 +248,9 @@ impl Program {
     fn handle_line(&mut self, line: &str, events: &mpsc::UnboundedSender<Event>) {
         if let Some(problem) = line.strip_prefix("problem ") {
             say(&format!("{}: {problem}", self.name));
+        }
+        if line == "leading" {
+            let _ = events.send(Event::Leading { name: self.name.clone() });
         }
         let Some(address) = line.strip_prefix("listening ").and_then(|a| a.parse().ok()) else { return };
         self.listen = Some(address);

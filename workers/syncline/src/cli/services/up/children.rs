@@ -29,14 +29,29 @@ impl Children {
 
     /// Workers sign off while engine and shards still run. Shards stop last: they save their jobs for the next start, and
     /// an engine that still ran would count them as lost meanwhile.
-    pub(crate) async fn stop(mut self) {
+    ///
+    /// Whether they ended in order. Once `at_once` returns, none is waited for any longer: each has a moment, and is killed.
+    pub(crate) async fn stop(mut self, at_once: impl Future<Output = ()>) -> bool {
+        tokio::pin!(at_once);
         for kind in [ChildKind::Worker, ChildKind::Engine, ChildKind::Shard] {
             let (these, others): (Vec<_>, Vec<_>) = self.running.into_iter().partition(|(r, _)| *r == kind);
             self.running = others;
             these.iter().for_each(|(_, child)| child.request_stop());
-            for (_, child) in these {
-                child.wait().await;
+            let mut these: Vec<SupervisedChild> = these.into_iter().map(|(_, child)| child).collect();
+            while let Some(child) = these.last_mut() {
+                tokio::select! {
+                    () = child.ended() => drop(these.pop()),
+                    () = &mut at_once => {
+                        these.extend(self.running.into_iter().map(|(_, child)| child));
+                        these.iter().for_each(SupervisedChild::give_up);
+                        for mut child in these {
+                            child.ended().await;
+                        }
+                        return false;
+                    }
+                }
             }
         }
+        true
     }
 }

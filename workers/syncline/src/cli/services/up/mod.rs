@@ -23,10 +23,10 @@ use native::Native;
 use startup::Started;
 use state_dir::StateDir;
 use syncline_engine::rpc::EngineAddresses;
-use syncline_workers::client::RunningCluster;
+use syncline_workers::{client::RunningCluster, process::INTERRUPTED};
 
 use crate::cli::{
-    Failure, StopSignal, block_on, listen_for_stop, log_as_command, print, print_json, say,
+    CliError, Failure, StopSignal, block_on, log_as_command, print, print_json, say,
     support::connection::redis_cli,
 };
 
@@ -39,7 +39,8 @@ pub(crate) fn run(args: UpArgs) -> Result<(), Failure> {
     let state_dir = StateDir::open(&plan.state_dir)?;
     let shards = state_dir.shard_count(plan.shards)?;
     block_on(async move {
-        let mut stop = listen_for_stop(false)?;
+        let (mut stop, mut second) =
+            StopSignal::hearing_a_second().map_err(|source| CliError::Runtime { source })?;
         let (sender, mut events) = mpsc::unbounded_channel();
         let native = tokio::select! {
             native = Native::start(&plan, &state_dir, sender.clone()) => native?,
@@ -51,8 +52,12 @@ pub(crate) fn run(args: UpArgs) -> Result<(), Failure> {
         if outcome.is_ok() {
             say("stopping");
         }
-        children.stop().await;
+        let in_order = children.stop(second.requested()).await;
         native.stop().await;
+        if !in_order {
+            say("stopped at once: what could not be saved is lost");
+            std::process::exit(INTERRUPTED);
+        }
         outcome
     })
 }
@@ -67,7 +72,7 @@ async fn serve(
     events: &mut mpsc::UnboundedReceiver<Event>,
     stop: &mut StopSignal,
 ) -> Result<(), Failure> {
-    let Started { mut running, leader } = tokio::select! {
+    let Started { mut running, leader, mut leader_name } = tokio::select! {
         started = startup::start(plan, shards, state_dir, native, children, events) => started?,
         () = stop.requested() => return Ok(()),
     };
@@ -86,6 +91,11 @@ async fn serve(
                     }
                 }
                 Event::Listening { .. } => {}
+                Event::Leading { name } if name == leader_name => {}
+                Event::Leading { name } => {
+                    say(&format!("{name} leads now, in place of {leader_name}"));
+                    leader_name = name;
+                }
                 Event::Ended { name, how, again_in } => say_ended(&name, &how.status, running.replicas, again_in),
             },
         }

@@ -57,6 +57,8 @@ pub(crate) struct Started {
     pub running: RunningCluster,
     /// Address of the engine that leads now.
     pub leader: String,
+    /// Its name among the processes.
+    pub leader_name: String,
 }
 
 /// Starts engine, shards and workers, and waits until all are registered.
@@ -114,7 +116,8 @@ pub(crate) async fn start(
         workers: plan.slowdowns.len() as u32,
         processes: progress.pids,
     };
-    Ok(Started { running, leader })
+    let leader_name = if leader == engine.to_string() { FIRST_ENGINE } else { SECOND_ENGINE }.to_owned();
+    Ok(Started { running, leader, leader_name })
 }
 
 /// The token file, named or in the state directory, and its token; the latter file is created if it is missing.
@@ -191,6 +194,7 @@ impl Progress {
             Event::Listening { name, address } => {
                 self.addresses.insert(name, address);
             }
+            Event::Leading { .. } => {}
             Event::Ended { name, how: HowEnded { status, exit, log, tail }, .. } => {
                 let ends = self.ends.entry(name.clone()).or_default();
                 *ends += 1;
