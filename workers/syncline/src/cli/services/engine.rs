@@ -82,8 +82,9 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
                 () = stop.requested() => return Ok(()),
                 // Its lease expires: a standby takes over, or this engine itself when its supervisor starts it again.
                 reason = engine.panicked() => return Err(CliError::Bug { reason }.into()),
-                // For `up`, which tells that the lead has moved.
-                () = lead.taken(), if args.exit_with_parent => print("leading")?,
+                // For `up`, which tells that the lead has moved. Who has heard enough may have closed the pipe: that is no
+                // reason to end.
+                () = lead.taken(), if args.exit_with_parent => drop(print("leading")),
             }
         }
     })
