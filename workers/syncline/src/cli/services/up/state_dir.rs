@@ -74,7 +74,14 @@ const DEFAULT_SHARDS: u32 = 2;
 pub(crate) struct StateDir {
     dir: PathBuf,
     /// The kernel releases it when this process ends, in whatever way.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for StateDir {
+    fn drop(&mut self) {
+        // A child that is just being started has the file as well, until it is the other program.
+        let _ = self.lock.unlock();
+    }
 }
 
 fn path_error(path: &Path) -> impl FnOnce(io::Error) -> CliError {
@@ -99,7 +106,7 @@ impl StateDir {
             Err(TryLockError::Error(e)) => return Err(path_error(&path)(e)),
         }
         lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(path_error(&path))?;
-        Ok(Self { dir, _lock: lock })
+        Ok(Self { dir, lock })
     }
 
     pub(crate) fn dir(&self) -> &Path {
