@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use syncline_engine::rpc::ShardFault;
 use syncline_scheduler::spec::ElementRange;
 use tracing::warn;
 
@@ -155,6 +156,7 @@ impl Link {
                 self.lent = Some(Arc::new(slots));
             }
             Ok((reply, _)) => return Err(unexpected_reply(&reply)),
+            Err(LinkError::Fault(fault)) if is_over(&fault) => return Ok(()),
             Err(LinkError::Fault(fault)) => warn!(%fault, "parameters are received, not lent"),
             Err(error) => return Err(error),
         }
@@ -164,6 +166,7 @@ impl Link {
         match self.answer() {
             Ok((Reply::GradientsTaken, 0)) => self.takes_gradients = true,
             Ok((reply, _)) => return Err(unexpected_reply(&reply)),
+            Err(LinkError::Fault(fault)) if is_over(&fault) => {}
             Err(LinkError::Fault(fault)) => warn!(%fault, "gradients are sent, not taken where they lie"),
             Err(error) => return Err(error),
         }
@@ -220,6 +223,14 @@ impl ShardSet {
         let lent = self.conns.iter().filter_map(|conn| conn.lent.as_ref()).find_map(|lent| lent.part(range));
         lent.unwrap_or_else(|| &own[range.start as usize..range.end as usize])
     }
+}
+
+/// Whether the shard has nothing to lend because the job is over or restored, which the first pull will say.
+fn is_over(fault: &ShardFault) -> bool {
+    matches!(
+        fault,
+        ShardFault::Closed { .. } | ShardFault::WrongGeneration { .. } | ShardFault::UnknownJob { .. }
+    )
 }
 
 /// Copies to where it belongs what both have of the whole job.

@@ -30,7 +30,7 @@ use super::{
     chunk::{CHUNK_BYTES, Chunk, SlotPart},
     lock,
 };
-use crate::transport::{Access, Mapping, PAGE_BYTES, Pages, sealed_memory, take_pages};
+use crate::transport::{Mapping, PAGE_BYTES, readable_memory, take_pages};
 
 /// Bytes that the slots of one job on one shard may take together, if they are more than one.
 const MAX_LENT_BYTES: usize = 64 << 20;
@@ -89,8 +89,7 @@ impl LentSlots {
         let slot_bytes = range_bytes.next_multiple_of(PAGE_BYTES);
         let slots = (MAX_LENT_BYTES / slot_bytes).clamp(1, MAX_SLOTS);
         let bytes = slot_bytes.checked_mul(slots).ok_or(ErrorKind::OutOfMemory)?;
-        let memory = sealed_memory(bytes)?;
-        let mapping = Mapping::new(&memory, 0..bytes, Access::Write, Pages::WhenTouched)?;
+        let (memory, mapping) = readable_memory(bytes)?;
         let states = || ChunkStates {
             latest: AtomicU64::new(1),
             in_slot: (0..slots).map(|_| AtomicU64::new(0)).collect(),

@@ -25,7 +25,9 @@ pub use channel::Channel;
 pub use duplex::Duplex;
 pub use kind::{Transport, TransportChoice, UnknownTransport};
 pub(crate) use peer::is_same_user_or_root;
-pub(crate) use shm::{Access, Mapping, PAGE_BYTES, Pages, sealed_bytes, sealed_memory, take_pages};
+pub(crate) use shm::{
+    Access, Mapping, PAGE_BYTES, Pages, readable_memory, sealed_bytes, sealed_memory, take_pages,
+};
 pub use shm::{Memory, MemorySide};
 pub use socket::Socket;
 pub use tcp::connect as connect_tcp;

@@ -105,8 +105,33 @@ const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEA
 
 /// Makes memory of a size that stays. It has no pages yet, see [`take_pages`].
 #[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "the standard library makes no memory that can be shared")]
 pub(crate) fn sealed_memory(bytes: usize) -> io::Result<OwnedFd> {
+    let memory = unsealed_memory(bytes)?;
+    add_seals(&memory, SEALS)?;
+    Ok(memory)
+}
+
+/// The same, mapped: nobody else can map it for writing, where the kernel knows such a seal (Linux 5.1).
+#[cfg(target_os = "linux")]
+pub(crate) fn readable_memory(bytes: usize) -> io::Result<(OwnedFd, Mapping)> {
+    let memory = unsealed_memory(bytes)?;
+    let mapping = Mapping::new(&memory, 0..bytes, Access::Write, Pages::WhenTouched)?;
+    if add_seals(&memory, SEALS | libc::F_SEAL_FUTURE_WRITE).is_err() {
+        add_seals(&memory, SEALS)?;
+    }
+    Ok((memory, mapping))
+}
+
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "the standard library knows no seals")]
+fn add_seals(memory: &OwnedFd, seals: libc::c_int) -> io::Result<()> {
+    // SAFETY: a plain call on an open descriptor.
+    check(unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, seals) })
+}
+
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "the standard library makes no memory that can be shared")]
+fn unsealed_memory(bytes: usize) -> io::Result<OwnedFd> {
     // SAFETY: the name is a C string that lives as long as the program.
     let memory =
         unsafe { libc::memfd_create(c"syncline".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
@@ -114,10 +139,8 @@ pub(crate) fn sealed_memory(bytes: usize) -> io::Result<OwnedFd> {
     // SAFETY: the descriptor is new, and nobody else has it.
     let memory = unsafe { OwnedFd::from_raw_fd(memory) };
     let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
-    // SAFETY: plain calls on an open descriptor.
+    // SAFETY: a plain call on an open descriptor.
     check(unsafe { libc::ftruncate(memory.as_raw_fd(), length) })?;
-    // SAFETY: as above.
-    check(unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
     Ok(memory)
 }
 
@@ -154,6 +177,11 @@ pub(crate) fn sealed_memory(_: usize) -> io::Result<OwnedFd> {
 }
 
 #[cfg(not(target_os = "linux"))]
+pub(crate) fn readable_memory(_: usize) -> io::Result<(OwnedFd, Mapping)> {
+    Err(ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(target_os = "linux"))]
 pub(crate) fn take_pages(_: &OwnedFd, _: Range<usize>) -> io::Result<()> {
     Err(ErrorKind::Unsupported.into())
 }
@@ -161,4 +189,26 @@ pub(crate) fn take_pages(_: &OwnedFd, _: Range<usize>) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn require_seals(_: &OwnedFd) -> io::Result<()> {
     Err(ErrorKind::Unsupported.into())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lent_can_be_read_by_others_and_written_by_its_maker_alone() {
+        let bytes = 2 * PAGE_BYTES;
+        let (memory, ours) = readable_memory(bytes).unwrap();
+        take_pages(&memory, PAGE_BYTES..bytes).unwrap();
+        let (memory, found) = sealed_bytes(memory).unwrap();
+        assert_eq!((found, ours.bytes()), (bytes, bytes));
+        assert!(Mapping::new(&memory, 0..bytes, Access::Write, Pages::WhenTouched).is_err());
+        let others = Mapping::new(&memory, 0..bytes, Access::Read, Pages::WhenTouched).unwrap();
+        #[expect(unsafe_code, reason = "mapped memory is read and written through pointers")]
+        // SAFETY: both map as many bytes, and nobody else does.
+        unsafe {
+            ours.base().add(PAGE_BYTES).write(7);
+            assert_eq!(others.base().add(PAGE_BYTES).read(), 7);
+        }
+    }
 }

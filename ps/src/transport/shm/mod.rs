@@ -28,5 +28,7 @@ mod tests;
 
 pub use descriptor::{receive as receive_descriptor, send as send_descriptor};
 pub use endpoint::Shm;
-pub(crate) use mapping::{Access, Mapping, PAGE_BYTES, Pages, sealed_bytes, sealed_memory, take_pages};
+pub(crate) use mapping::{
+    Access, Mapping, PAGE_BYTES, Pages, readable_memory, sealed_bytes, sealed_memory, take_pages,
+};
 pub use memory::{Memory, MemorySide};
