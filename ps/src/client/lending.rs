@@ -4,7 +4,6 @@ use std::{
     io::{self, ErrorKind},
     os::fd::OwnedFd,
     ptr::NonNull,
-    slice,
     sync::{Arc, OnceLock},
 };
 
@@ -126,14 +125,10 @@ impl LentValues {
     #[expect(unsafe_code, reason = "the numbers lie in memory that the shard maps")]
     fn values(&self) -> &[f32] {
         let at = self.slot as usize * self.slots.shape.slot_bytes as usize;
-        // SAFETY: the slot lies within the mapping and holds the range, as `new` and `map` have checked; it is aligned to a
-        // page and cannot shrink, and every bit pattern is a float. The shard, which belongs to our user and has shown that
-        // it knows the cluster's token, writes there only when we have given the slot back: with the next push or pull,
-        // which need `&mut ShardSet` and so end this borrow.
-        unsafe {
-            let first = self.slots.mapping.base().as_ptr().add(at);
-            slice::from_raw_parts(first.cast::<f32>(), self.range.len() as usize)
-        }
+        // SAFETY: the memory cannot shrink. The shard, which belongs to our user and has shown that it knows the cluster's
+        // token, writes there only when we have given the slot back: with the next push or pull, which need `&mut ShardSet`
+        // and so end this borrow.
+        unsafe { self.slots.mapping.floats(at, self.range.len() as usize) }
     }
 
     /// The part of them that `range` of the whole job is.

@@ -78,7 +78,6 @@ impl ShardSet {
     /// Waits for what is `wanted` on every shard and reads it into `into`, which is as long.
     pub(super) fn pull_wanted(&mut self, wanted: Wanted<'_>, into: &mut [f32]) -> Result<PullStats, PsError> {
         self.cancel_token.check()?;
-        self.conns.iter_mut().for_each(|conn| conn.lent = None);
         let expected = self.elements_of(wanted.rows)?;
         if into.len() as u64 != expected {
             return Err(PsError::Length { what: "buffer", got: into.len() as u64, expected });
@@ -172,6 +171,8 @@ impl ShardSet {
 
     pub(super) fn request_pull(&mut self, index: usize, wanted: Wanted<'_>) -> Result<(), LinkError> {
         let (session, condition) = (self.session.clone(), wanted.condition);
+        // The shard takes back what it had lent when it reads this, whatever it answers.
+        self.conns[index].lent = None;
         let (link, _) = self.link(index)?;
         match wanted.rows {
             None => link.ask(&Request::Pull { session, condition })?,

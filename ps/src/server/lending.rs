@@ -3,7 +3,7 @@
 use std::{
     io,
     os::fd::OwnedFd,
-    ptr, slice,
+    ptr,
     sync::{Arc, Weak},
 };
 
@@ -13,9 +13,10 @@ use super::{
     connection::Connection,
     connections::{Connections, CountedMemory},
     push::answer_push,
+    rows::PushRequest,
 };
 use crate::{
-    shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushAck, PushHeader},
+    shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushAck},
     transport::{Access, Channel, Mapping, PAGE_BYTES, Pages, Transport, sealed_bytes},
     wire::{Reply, SessionKey},
 };
@@ -97,15 +98,10 @@ impl<'c> Gradients<'c> {
 
     #[expect(unsafe_code, reason = "the numbers lie in memory that the caller maps")]
     fn values(&self) -> &[f32] {
-        // SAFETY: the mapping reaches from the page before the range to its end, is aligned to a page and the range to f32,
-        // and lives as long as `self`; it cannot shrink. Every bit pattern is a float. The caller, who holds the cluster's
-        // token, keeps to writing there only while none of its pushes is under way; if it did otherwise, each element would
-        // be one of the numbers it wrote, as if it had pushed them: they are only computed with, once each, and no length or
-        // place depends on them.
-        unsafe {
-            let first = self.mapping.base().as_ptr().add(self.offset);
-            slice::from_raw_parts(first.cast::<f32>(), self.elements)
-        }
+        // SAFETY: the memory cannot shrink. The caller, who holds the cluster's token, keeps to writing there only while none of
+        // its pushes is under way; if it did otherwise, each element would be one of the numbers it wrote, as if it had pushed
+        // them: they are only computed with, once each, and no length or place depends on them.
+        unsafe { self.mapping.floats(self.offset, self.elements) }
     }
 }
 
@@ -163,21 +159,13 @@ fn over_unix(connection: &Connection<'_, Channel>) -> Result<(), ShardFault> {
     }
 }
 
-/// A push whose numbers lie in the caller's memory.
-pub(super) struct PushInPlace<'a> {
-    pub session: &'a SessionKey,
-    pub seq: u64,
-    pub first_chunk: u32,
-    pub header: &'a PushHeader,
-}
-
-/// Answers one push. An error leaves what was applied so far resumable.
+/// Answers one push whose numbers lie in the caller's memory. An error leaves what was applied so far resumable.
 pub(super) fn serve_push(
     jobs: &JobTable,
     connection: &mut Connection<'_, Channel>,
-    order: &PushInPlace<'_>,
+    order: PushRequest<'_>,
 ) -> io::Result<()> {
-    let PushInPlace { session, seq, first_chunk, header } = *order;
+    let PushRequest { session, seq, first_chunk, header } = order;
     let job = match jobs.find(&session.job, session.generation) {
         Ok(job) => job,
         Err(fault) => return connection.answer(Err(fault)),
@@ -190,8 +178,8 @@ pub(super) fn serve_push(
     answer_push(&job, connection, ack)
 }
 
-fn apply(job: &Arc<JobShard>, lending: &Lending<'_>, order: &PushInPlace<'_>) -> Result<PushAck, ShardFault> {
-    let PushInPlace { session, seq, first_chunk, header } = *order;
+fn apply(job: &Arc<JobShard>, lending: &Lending<'_>, order: PushRequest<'_>) -> Result<PushAck, ShardFault> {
+    let PushRequest { session, seq, first_chunk, header } = order;
     let given = lending.gradients.as_ref().filter(|gradients| is(&gradients.job, job));
     let Some(gradients) = given else {
         let what = format!("push {seq} of job {} lies in no memory that was handed over", session.job);

@@ -47,7 +47,6 @@ pub(super) fn serve<D: Duplex>(
     session: &SessionKey,
     condition: ReadCondition,
 ) -> io::Result<()> {
-    connection.lending.give_back();
     let mut presence = PresenceCheck::default();
     let grant = jobs.find(&session.job, session.generation).and_then(|job| {
         let grant = job.wait_readable(session.incarnation, condition, || presence.is_there(connection))?;

@@ -37,9 +37,11 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
             // Whoever asks here asks the process that serves once it knows where that is.
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
+        if request.gives_back_parameters() {
+            connection.lending.give_back();
+        }
         match request {
             Request::Push { session, seq, first_chunk, header, codec } => {
-                connection.lending.give_back();
                 let order = push::PushRequest { session: &session, seq, first_chunk, header: &header, codec };
                 push::serve(&shared.jobs, &mut connection, order, body)?;
             }
@@ -69,9 +71,8 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
                 blobs::serve_get(&shared.blobs, &mut connection, digest, offset, length)?;
             }
             Request::PushInPlace { session, seq, first_chunk, header } => {
-                connection.lending.give_back();
-                let order = lending::PushInPlace { session: &session, seq, first_chunk, header: &header };
-                lending::serve_push(&shared.jobs, &mut connection, &order)?;
+                let order = rows::PushRequest { session: &session, seq, first_chunk, header: &header };
+                lending::serve_push(&shared.jobs, &mut connection, order)?;
             }
             Request::LendParameters { session } => {
                 lending::lend_parameters(&shared.jobs, &mut connection, &session)?;

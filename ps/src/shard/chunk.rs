@@ -13,7 +13,6 @@ mod values;
 use std::{
     collections::{BTreeMap, TryReserveError},
     io::{self, Read, Write},
-    ops::Range,
 };
 
 use serde::{Deserialize, Serialize};
@@ -179,9 +178,7 @@ impl Chunk {
             PushMode::Apply => {
                 let step = StepKernel::next(optimizer, &mut self.optimizer_state, learning_rate, scale);
                 let (trained, state) = (self.trained, &mut self.optimizer_state);
-                self.values.rewrite(to, |start, block| {
-                    let cut = Cut::of(trained, start, block.len());
-                    let (values, buffers) = block.split_at_mut(cut.trained.len());
+                self.values.rewrite(to, trained, |cut, values, buffers| {
                     step.run(values, state, cut.trained.start, &gradient[cut.trained]);
                     optim::lerp(buffers, &computed[cut.buffers], share);
                 });
@@ -234,9 +231,7 @@ impl Chunk {
                 RoundRule::Optimizer => Some(StepKernel::next(optimizer, state, learning_rate, scale)),
                 RoundRule::Average => None,
             };
-            self.values.rewrite(to, |start, block| {
-                let cut = Cut::of(trained, start, block.len());
-                let (values, buffers) = block.split_at_mut(cut.trained.len());
+            self.values.rewrite(to, trained, |cut, values, buffers| {
                 let round = &round[cut.trained.clone()];
                 match &step {
                     Some(step) => step.run(values, state, cut.trained.start, round),
@@ -245,22 +240,6 @@ impl Chunk {
                 optim::scale_into(buffers, &computed[cut.buffers], of_buffers);
             });
             self.weight = 0.0;
-        }
-    }
-}
-
-/// What of the trained elements of a chunk, and of its buffers behind them, lies in a block of it.
-struct Cut {
-    trained: Range<usize>,
-    buffers: Range<usize>,
-}
-
-impl Cut {
-    fn of(trained: usize, start: usize, elements: usize) -> Self {
-        let end = start + elements;
-        Self {
-            trained: start.min(trained)..end.min(trained),
-            buffers: start.saturating_sub(trained)..end.saturating_sub(trained),
         }
     }
 }

@@ -101,6 +101,11 @@ impl Request {
         )
     }
 
+    /// Whether the caller reads no more what it was lent.
+    pub fn gives_back_parameters(&self) -> bool {
+        matches!(self, Self::Push { .. } | Self::PushInPlace { .. } | Self::Pull { .. })
+    }
+
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
     pub fn encode(&self, body: u64, out: &mut Vec<u8>) {
         frame::encode(out, self.kind(), body, |head| {

@@ -104,19 +104,13 @@ impl Replicas {
     ) -> Result<(), WorkerError> {
         let ([session], false) = (&mut self.sessions[..], self.pushed.is_empty()) else { return Ok(()) };
         let (names, types) = (session.output_names().to_vec(), session.types());
-        let place = |(pushed, (_, shape, range)): (&Pushed, &'_ (String, Vec<usize>, ElementRange))| {
+        let fixed = self.pushed.iter().zip(&params.tensors).map(|(pushed, (_, shape, range))| {
             let name = &names[pushed.output];
             let ty = types.get(name).filter(|ty| ty.element == ElementType::F32)?;
-            (ty.fixed_shape()? == *shape).then(|| (name.clone(), range.start as usize))
-        };
-        let places: Option<Vec<(String, usize)>> =
-            self.pushed.iter().zip(&params.tensors).map(place).collect();
-        let Some(places) = places else { return Ok(()) };
-        let places: Vec<OutputPlace<'_>> = places
-            .iter()
-            .zip(&params.tensors)
-            .map(|((name, start), (_, shape, _))| OutputPlace { name, shape, start: *start })
-            .collect();
+            let place = OutputPlace { name, shape, start: range.start as usize };
+            (ty.fixed_shape()? == *shape).then_some(place)
+        });
+        let Some(places) = fixed.collect::<Option<Vec<_>>>() else { return Ok(()) };
         Ok(session.place_outputs(Arc::new(SharedGradients(area)), &places)?)
     }
 

@@ -1,6 +1,6 @@
 //! Where the values of a chunk lie: in memory of the chunk's own, or in a slot that is lent.
 
-use std::{ptr, slice, sync::Arc};
+use std::{ops::Range, ptr, slice, sync::Arc};
 
 use crate::transport::Mapping;
 
@@ -45,10 +45,9 @@ impl SlotPart {
 
     #[expect(unsafe_code, reason = "a slot lies in memory that other processes map")]
     pub(super) fn values(&self) -> &[f32] {
-        // SAFETY: `new` has checked that the floats lie within the mapping, which lives as long as `self`; every bit pattern
-        // is a float. Other processes map them for reading only, and this one writes there through `ChunkValues` alone,
-        // which has `&mut` then.
-        unsafe { slice::from_raw_parts(self.first(), self.elements) }
+        // SAFETY: the memory cannot shrink. Other processes map it for reading only, and this one writes there through
+        // `ChunkValues` alone, which has `&mut` then.
+        unsafe { self.mapping.floats(self.at, self.elements) }
     }
 
     /// Copies `values` there. The caller holds the lock of the chunk, and nobody reads the slot.
@@ -64,6 +63,22 @@ impl SlotPart {
 
     fn is(&self, other: &Self) -> bool {
         self.first() == other.first()
+    }
+}
+
+/// What of the trained elements of a chunk, and of its buffers behind them, lies in a block of it.
+pub(super) struct Cut {
+    pub trained: Range<usize>,
+    pub buffers: Range<usize>,
+}
+
+impl Cut {
+    fn of(trained: usize, start: usize, elements: usize) -> Self {
+        let end = start + elements;
+        Self {
+            trained: start.min(trained)..end.min(trained),
+            buffers: start.saturating_sub(trained)..end.saturating_sub(trained),
+        }
     }
 }
 
@@ -93,10 +108,15 @@ impl ChunkValues {
     }
 
     /// Changes all values, block by block, and moves them to the slot `to`, or home: whoever reads them where they were goes on
-    /// reading what they were. `change` gets each block and the number of its first element. A slot is written only where
-    /// nobody reads it.
+    /// reading what they were. The optimizer moves the first `trained` of them, buffers lie behind those: `change` gets what of
+    /// both lies in each block, and which of the chunk's it is. A slot is written only where nobody reads it.
     #[expect(unsafe_code, reason = "a slot lies in memory that other processes map")]
-    pub(super) fn rewrite(&mut self, to: Option<SlotPart>, mut change: impl FnMut(usize, &mut [f32])) {
+    pub(super) fn rewrite(
+        &mut self,
+        to: Option<SlotPart>,
+        trained: usize,
+        mut change: impl FnMut(Cut, &mut [f32], &mut [f32]),
+    ) {
         let elements = self.home.len();
         let stays = match (&self.slot, &to) {
             (None, None) => true,
@@ -117,7 +137,9 @@ impl ChunkValues {
                 }
                 slice::from_raw_parts_mut(target, count)
             };
-            change(start, block);
+            let cut = Cut::of(trained, start, count);
+            let (values, buffers) = block.split_at_mut(cut.trained.len());
+            change(cut, values, buffers);
         }
         self.slot = to;
     }

@@ -6,6 +6,7 @@ use std::{
     ops::Range,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     ptr::{self, NonNull},
+    slice,
 };
 
 /// What the kernel maps at once; offsets of a mapping are multiples of it. No system that we run on has larger ones.
@@ -75,6 +76,25 @@ impl Mapping {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// `elements` floats from byte `at` on.
+    ///
+    /// # Safety
+    /// The memory keeps its size as long as the slice lives, and nobody writes there, or nothing but numbers hangs on it.
+    ///
+    /// # Panics
+    /// If the mapping does not have them, or `at` is no multiple of four.
+    #[expect(unsafe_code, reason = "mapped memory is read through a pointer")]
+    pub(crate) unsafe fn floats(&self, at: usize, elements: usize) -> &[f32] {
+        let end = elements.checked_mul(size_of::<f32>()).and_then(|bytes| bytes.checked_add(at));
+        assert!(
+            at.is_multiple_of(align_of::<f32>()) && end.is_some_and(|end| end <= self.bytes),
+            "floats lie within the mapping"
+        );
+        // SAFETY: the mapping begins at a page, and they lie within it, aligned; every bit pattern is a float. The caller has
+        // promised the rest.
+        unsafe { slice::from_raw_parts(self.base.as_ptr().add(at).cast(), elements) }
     }
 }
 
