@@ -23,7 +23,8 @@ pub enum PsError {
     /// Everything else that a shard refuses.
     #[error("{fault}")]
     Refused { fault: ShardFault },
-    #[error("[E410] shard {address} could not be reached for {after_ms} ms: {cause}")]
+    /// `after_ms`: how long it was tried; 0 for a single try.
+    #[error("[E410] shard {address} could not be reached{}: {cause}", for_time(*after_ms))]
     Unreachable { address: String, after_ms: u64, cause: String },
     #[error("[E411] shard {address} turned the connection away: {source}")]
     Greeting { address: String, source: HelloError },
@@ -73,6 +74,11 @@ pub enum PsError {
     NoTransport { address: String, wanted: Transport, cause: String },
     #[error("[E418] listening on {listen} would serve other machines, which needs a token named on purpose")]
     BindWithoutToken { listen: std::net::SocketAddr },
+}
+
+/// ` for 1200 ms`, or nothing where there was a single try.
+fn for_time(after_ms: u64) -> String {
+    if after_ms == 0 { String::new() } else { format!(" for {after_ms} ms") }
 }
 
 impl PsError {
@@ -184,6 +190,14 @@ impl From<ShardFault> for PsError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shard_that_was_tried_once_was_not_away_for_any_time() {
+        let error =
+            |after_ms| PsError::Unreachable { address: "a:1".into(), after_ms, cause: "refused".into() };
+        assert_eq!(error(0).to_string(), "[E410] shard a:1 could not be reached: refused");
+        assert_eq!(error(1_200).to_string(), "[E410] shard a:1 could not be reached for 1200 ms: refused");
+    }
 
     #[test]
     fn the_code_is_the_one_in_the_text() {
