@@ -1,6 +1,10 @@
 //! One run on a cluster in this process.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    io::{IsTerminal, stderr},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
 use syncline::{JobGraph, LocalCluster, LocalOptions, worker::Throttle};
@@ -22,7 +26,7 @@ pub fn show(
 ) -> ExitCode {
     let wanted = std::env::var("SYNCLINE_LOG").ok().and_then(|levels| levels.parse().ok());
     let levels = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
-    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines = fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal());
     tracing_subscriber::registry().with(lines).with(levels).init();
     let done = tokio::runtime::Runtime::new()
         .context("cannot start the runtime")

@@ -63,7 +63,9 @@ impl Session {
                     is_taken
                 }
                 Some(Ok(Err(EngineFault::Dropped))) => {
-                    warn!(worker = %self.who.incarnation, "dropped by the engine");
+                    if !self.is_leaving() {
+                        warn!(worker = %self.who.incarnation, "dropped by the engine");
+                    }
                     return;
                 }
                 Some(Ok(Err(fault))) => {

@@ -1,6 +1,14 @@
 //! What a worker and the engine say to each other under one incarnation.
 
-use std::{error::Error, fmt, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use syncline_engine::rpc::{
     CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, RegisterReply, WorkerKey,
@@ -62,6 +70,8 @@ pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
     /// `None`: this worker has no functions.
     pub(super) calls: Option<Pool>,
+    /// It has asked to be dropped.
+    is_leaving: AtomicBool,
     /// The highest epoch seen; answers of lower ones come from an engine that was deposed.
     epoch: Mutex<EngineEpoch>,
 }
@@ -75,7 +85,8 @@ impl Session {
         calls: Option<Pool>,
     ) -> Self {
         let (who, epoch) = (registered.key(), Mutex::new(registered.epoch));
-        Self { link, who, holding: Mutex::default(), shared, calls, epoch }
+        let is_leaving = AtomicBool::default();
+        Self { link, who, holding: Mutex::default(), shared, calls, is_leaving, epoch }
     }
 
     /// Sends every report until it is acknowledged, in order.
@@ -174,7 +185,13 @@ impl Session {
         }
     }
 
+    /// Whether being dropped is what it asked for.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
+    }
+
     pub(super) async fn leave(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
         let begun = self.calls.as_ref().map(Pool::begun).unwrap_or_default();
         let limit = Duration::from_secs(2);
         let call = self.link.call(|c| async move { c.leave(within(limit), self.who, begun).await });

@@ -1,6 +1,7 @@
 //! A worker with two functions, and an engine that gives it tasks and takes their ends as a test says.
 
 use std::{
+    io,
     net::Ipv4Addr,
     sync::{Arc, Mutex, mpsc},
 };
@@ -16,7 +17,12 @@ use syncline_scheduler::{
     tasks::{Attempts, BlobValue, Bytes, FunctionId, OrderGroup, ReportGroup, TaskIndex, TaskOrder},
 };
 use tarpc::{context::Context, server::Channel};
-use tokio::{net::TcpListener, runtime::Handle, sync::mpsc as async_mpsc};
+use tokio::{
+    net::TcpListener,
+    runtime::Handle,
+    sync::{Notify, mpsc as async_mpsc},
+    task::JoinHandle,
+};
 
 use super::*;
 use crate::{
@@ -51,6 +57,8 @@ struct Engine {
     /// So often ends are not taken.
     refusals: Arc<Mutex<u32>>,
     heard: async_mpsc::UnboundedSender<Heard>,
+    /// It drops the worker.
+    drops: Arc<Notify>,
 }
 
 impl Engine {
@@ -73,7 +81,7 @@ impl WorkerService for Engine {
         Err(EngineFault::Dropped)
     }
 
-    /// With nothing to say it waits for ever if it may.
+    /// With nothing to say it waits until it drops the worker, if it may.
     async fn poll(
         self,
         _: Context,
@@ -86,7 +94,8 @@ impl WorkerService for Engine {
         let ends_taken = self.hear(Heard::Poll(numbers(&ended)));
         let orders = std::mem::take(&mut *lock(&self.orders));
         if ends_taken && orders.is_empty() && wait_ms > 0 {
-            pending().await
+            self.drops.notified().await;
+            return Err(EngineFault::Dropped);
         }
         let (epoch, assignments, revoked, shards) = (EngineEpoch(1), Vec::new(), Vec::new(), Vec::new());
         Ok(PollReply { epoch, assignments, revoked, shards, first_order: 0, orders, ends_taken })
@@ -113,6 +122,7 @@ impl WorkerService for Engine {
     }
 
     async fn leave(self, _: Context, _: WorkerKey, _: Vec<Attempts>) -> Result<(), EngineFault> {
+        self.drops.notify_one();
         Ok(())
     }
 }
@@ -139,6 +149,9 @@ fn run(function: FunctionId, task: u32) -> Order {
 
 /// A worker that polls, and what one sees of it.
 struct Rig {
+    session: Arc<Session>,
+    polls: JoinHandle<()>,
+    drops: Arc<Notify>,
     pool: Pool,
     heard: async_mpsc::UnboundedReceiver<Heard>,
     end_long: mpsc::Sender<()>,
@@ -148,7 +161,8 @@ impl Rig {
     async fn start(orders: Vec<Order>, refusals: u32) -> Self {
         let (hear, heard) = async_mpsc::unbounded_channel();
         let (orders, refusals) = (Arc::new(Mutex::new(orders)), Arc::new(Mutex::new(refusals)));
-        let engine = Engine { orders, refusals, heard: hear };
+        let drops = Arc::<Notify>::default();
+        let engine = Engine { orders, refusals, heard: hear, drops: drops.clone() };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address: EngineAddresses = listener.local_addr().unwrap().to_string().parse().unwrap();
         let token = Token::generate();
@@ -168,10 +182,11 @@ impl Rig {
         let pool =
             Pool::start(registry, 2, CallEnvironment::new(NoStore, client, Handle::current())).unwrap();
         let registered = RegisterReply { epoch: EngineEpoch(1), incarnation: Incarnation(1), silence_ms: 1 };
-        let session = Session::new(link, &registered, Arc::<Shared>::default(), Some(pool.clone()));
+        let session = Arc::new(Session::new(link, &registered, Arc::<Shared>::default(), Some(pool.clone())));
         let (assignments, _) = mpsc::channel();
-        tokio::spawn(async move { session.poll(&assignments).await });
-        Self { pool, heard, end_long }
+        let polling = session.clone();
+        let polls = tokio::spawn(async move { polling.poll(&assignments).await });
+        Self { session, polls, drops, pool, heard, end_long }
     }
 
     /// The next call that is as `wanted`.
@@ -214,5 +229,39 @@ async fn a_worker_that_is_to_stop_hears_at_once_that_its_last_end_is_taken() {
     rig.pool.close();
     while !rig.pool.is_done() {
         tokio::task::yield_now().await;
+    }
+}
+
+/// The lines of a log.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        lock(&self.0).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn being_dropped_is_a_warning_unless_the_worker_has_left() {
+    for (has_left, warnings) in [(false, 1), (true, 0)] {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+        // Everything here runs on this thread.
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let rig = Rig::start(Vec::new(), 0).await;
+        match has_left {
+            true => rig.session.leave().await,
+            false => rig.drops.notify_one(),
+        }
+        rig.polls.await.unwrap();
+        let log = String::from_utf8(lock(&lines.0).clone()).unwrap();
+        assert_eq!(log.matches("dropped by the engine").count(), warnings, "{log}");
     }
 }
