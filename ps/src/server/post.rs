@@ -8,7 +8,7 @@
 //! | not told yet, with `replicas` 2 | as a standby | |
 //!
 //! The role is kept in the state directory: who followed must not serve after a start of the whole cluster because it came
-//! first.
+//! first, nor who served before another one did alone.
 
 use std::{
     fmt, fs,
@@ -54,6 +54,8 @@ struct State {
     before: Role,
     /// What the file says.
     kept: Option<Role>,
+    /// The last try to write the file failed.
+    unwritten: bool,
     /// Under this term it has had every blob of the primary.
     mirrored: Option<Term>,
     /// The other process of the shard.
@@ -108,6 +110,7 @@ impl PostKeeper {
             post: None,
             before,
             kept,
+            unwritten: false,
             mirrored: None,
             peer: None,
             lost: None,
@@ -200,25 +203,33 @@ impl PostKeeper {
 
     /// Notes the present role in the state directory.
     fn keep_role(&self) {
-        let mut state = lock(&self.state);
+        let state = lock(&self.state);
         let last = state.kept.unwrap_or(state.before);
         let role = match state.post {
             Some(ShardPost::Primary { term }) => Role { follows: false, served_term: term, ..last },
             Some(ShardPost::Standby { .. }) => Role { follows: true, ..last },
             None | Some(ShardPost::Undecided) => return,
         };
-        if self.replicas == 1 || state.kept == Some(role) {
+        if state.kept == Some(role) {
             return;
         }
-        state.kept = Some(role);
         drop(state);
         let write = || -> Result<(), ShardFault> {
             let mut file = PendingFile::create(self.role_file.with_extension(UNFINISHED))?;
             file.write(role.to_string().as_bytes())?;
             file.finish(&self.role_file)
         };
-        if let Err(error) = write() {
-            warn!(path = %self.role_file.display(), %error, "cannot note which role this process has");
+        let written = write();
+        let mut state = lock(&self.state);
+        if let Err(error) = &written
+            && !state.unwritten
+        {
+            let path = self.role_file.display();
+            warn!(%path, %error, "cannot note which role this process has; trying again with each word of the engine");
+        }
+        state.unwritten = written.is_err();
+        if written.is_ok() {
+            state.kept = Some(role);
         }
     }
 }
@@ -323,4 +334,48 @@ pub(super) fn promote(shared: &Arc<Shared>, epoch: EngineEpoch, term: Term) -> R
     info!(jobs = count, term, "serves this shard now");
     keeper.urgent.notify_one();
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role_file(dir: &tempfile::TempDir) -> String {
+        fs::read_to_string(dir.path().join(ROLE_FILE)).unwrap()
+    }
+
+    fn keeper_with_post(dir: &tempfile::TempDir, replicas: u32, post: ShardPost) -> PostKeeper {
+        let keeper = PostKeeper::open(dir.path(), replicas);
+        lock(&keeper.state).post = Some(post);
+        keeper.keep_role();
+        keeper
+    }
+
+    /// A start with two processes after it would let the other one serve, without what this one saved last.
+    #[test]
+    fn a_former_standby_that_serves_alone_is_known_as_primary_afterwards() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(ROLE_FILE), "standby 7 0\n").unwrap();
+        keeper_with_post(&dir, 1, ShardPost::Primary { term: 5 });
+        assert_eq!(role_file(&dir), "primary 7 5\n");
+    }
+
+    #[test]
+    fn a_standby_keeps_the_last_term_under_which_it_served() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(ROLE_FILE), "primary 7 5\n").unwrap();
+        keeper_with_post(&dir, 2, ShardPost::Standby { term: 9 });
+        assert_eq!(role_file(&dir), "standby 7 5\n");
+    }
+
+    #[test]
+    fn a_role_that_could_not_be_written_is_written_by_a_later_try() {
+        let dir = tempfile::tempdir().unwrap();
+        // A folder in the place of the file: no rename succeeds, as on a disk that is full.
+        fs::create_dir(dir.path().join(ROLE_FILE)).unwrap();
+        let keeper = keeper_with_post(&dir, 1, ShardPost::Primary { term: 3 });
+        fs::remove_dir(dir.path().join(ROLE_FILE)).unwrap();
+        keeper.keep_role();
+        assert!(role_file(&dir).starts_with("primary "));
+    }
 }

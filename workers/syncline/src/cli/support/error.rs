@@ -45,6 +45,12 @@ pub enum CliError {
     Unhealthy { failed: usize, checks: usize, exit: Exit },
     #[error("[E516] {dir} holds saved jobs of {before} shards ({jobs}), and --shards says {told}")]
     SavedJobs { dir: PathBuf, jobs: String, before: u32, told: u32 },
+    #[error("[E518] {path} cannot be understood")]
+    DamagedAddresses {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
     #[error("[E515] the engine has a bug: {reason}")]
     Bug { reason: String },
 }
@@ -60,6 +66,7 @@ impl CliError {
             Self::Running { .. } | Self::SavedJobs { .. } => Exit::Usage,
             Self::Unhealthy { exit, .. } | Self::ChildEnded { exit, .. } => *exit,
             Self::Path { .. }
+            | Self::DamagedAddresses { .. }
             | Self::NotReady { .. }
             | Self::Output { .. }
             | Self::Runtime { .. }
@@ -84,6 +91,7 @@ impl CliError {
             Self::SavedJobs { before, told, .. } => {
                 format!("start it with --shards {before}, or without, and the jobs go on; to go on with {told}, write a checkpoint then, `syncline checkpoint JOB FILE`, cancel and delete the job, and use `submit --resume FILE` here")
             }
+            Self::DamagedAddresses { .. } => "it says where each process listened: move it away, and give --shards, --replicas and --engines as they were if you had given them; this start then takes new addresses".into(),
             Self::Bug { .. } => "start it again: jobs go on from Redis; please report the lines above it in the log".into(),
             Self::Unhealthy { .. } => "do what the lines marked `fail` say".into(),
         }

@@ -88,7 +88,7 @@ impl Native {
 
 /// On the port that it had before, if that is free.
 async fn own_redis(program: &Path, state_dir: &StateDir) -> Result<RedisServer, Failure> {
-    let mut saved = state_dir.saved_addresses();
+    let mut saved = state_dir.saved_addresses()?;
     let options = RedisOptions { port: saved.redis_port, ..RedisOptions::new(state_dir.dir().join("redis")) };
     let (start, file) = (options.clone(), program.to_owned());
     let first = blocking(move || RedisServer::start(&file, start)).await;

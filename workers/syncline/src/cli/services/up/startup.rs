@@ -70,7 +70,7 @@ pub(crate) async fn start(
     children: &mut Children,
     events: &mut Events,
 ) -> Result<Started, Failure> {
-    let mut saved = state_dir.saved_addresses();
+    let mut saved = state_dir.saved_addresses()?;
     let (token_file, token) = token(plan, state_dir)?;
     let listen = engine_address(plan, &saved).await?;
     let engine_count = plan.engines.unwrap_or(1 + u32::from(saved.second_engine.is_some()));

@@ -30,6 +30,8 @@ pub(crate) struct SavedAddresses {
     pub shards: BTreeMap<String, SocketAddr>,
 }
 
+/// Beginning of the name of a shard process's folder.
+const SHARD_DIR: &str = "shard-";
 /// Ending of the name of a shard's second process.
 const SECOND: &str = "b";
 
@@ -122,23 +124,35 @@ impl StateDir {
     }
 
     /// What an earlier start saved; a new instance name if there is none.
-    pub(crate) fn saved_addresses(&self) -> SavedAddresses {
-        let read = || serde_json::from_slice(&fs::read(self.dir.join("kept.json")).ok()?).ok();
-        let mut saved: SavedAddresses = read().unwrap_or_default();
+    ///
+    /// # Errors
+    /// The file is there and cannot be read: without it this start would leave out processes that hold jobs.
+    pub(crate) fn saved_addresses(&self) -> Result<SavedAddresses, CliError> {
+        let path = self.saved_addresses_file();
+        let mut saved = match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text)
+                .map_err(|source| CliError::DamagedAddresses { path, source })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => SavedAddresses::default(),
+            Err(error) => return Err(path_error(&path)(error)),
+        };
         if saved.instance.is_empty() {
             saved.instance = format!("up-{:016x}", rand::random::<u64>());
         }
-        saved
+        Ok(saved)
     }
 
     pub(crate) fn save_addresses(&self, saved: &SavedAddresses) -> Result<(), CliError> {
-        self.write(&self.dir.join("kept.json"), saved)
+        self.write(&self.saved_addresses_file(), saved)
+    }
+
+    fn saved_addresses_file(&self) -> PathBuf {
+        self.dir.join("kept.json")
     }
 
     /// Number of shards: the given one, the saved one, or the default. Refuses another number than before while shards have
     /// saved jobs, which only as many shards can restore.
     pub(crate) fn shard_count(&self, told: Option<u32>) -> Result<u32, CliError> {
-        let before = self.saved_processes(false);
+        let before = self.saved_processes(false)?;
         let told = match (told, before) {
             (None, 0) => return Ok(DEFAULT_SHARDS),
             (None, before) => return Ok(before),
@@ -154,7 +168,7 @@ impl StateDir {
     /// Number of processes of each shard: the given one, the saved one, or one. Refuses to leave out processes that have saved
     /// jobs.
     pub(crate) fn replica_count(&self, told: Option<u32>, shards: u32) -> Result<u32, CliError> {
-        let before = if self.saved_processes(true) > 0 { 2 } else { 1 };
+        let before = if self.saved_processes(true)? > 0 { 2 } else { 1 };
         let told = told.unwrap_or(before);
         let second = ShardProcess::all(shards, 2).filter(|shard| shard.second);
         let saved: BTreeSet<String> = second.flat_map(|shard| job_files(&self.shard_dir(shard))).collect();
@@ -169,17 +183,28 @@ impl StateDir {
         Ok(told)
     }
 
-    /// How many first, or second, processes of shards there were.
-    fn saved_processes(&self, second: bool) -> u32 {
-        let saved = self.saved_addresses();
-        let is = |name: &&String| name.ends_with(SECOND) == second;
-        u32::try_from(saved.shards.keys().filter(is).count()).unwrap_or(u32::MAX)
+    /// How many first, or second, processes of shards there were: those with an address, and where no address was saved those
+    /// that have saved something.
+    fn saved_processes(&self, second: bool) -> Result<u32, CliError> {
+        let saved = self.saved_addresses()?.shards;
+        if !saved.is_empty() {
+            let is = |name: &&String| name.ends_with(SECOND) == second;
+            return Ok(u32::try_from(saved.keys().filter(is).count()).unwrap_or(u32::MAX));
+        }
+        let process = |path: &Path| -> Option<ShardProcess> {
+            let name = path.file_name()?.to_str()?.strip_prefix(SHARD_DIR)?;
+            let index = name.strip_suffix(SECOND).unwrap_or(name).parse().ok()?;
+            Some(ShardProcess { index, second: name.ends_with(SECOND) })
+        };
+        let there = entries(&self.dir).filter_map(|path| process(&path));
+        let is_used = |shard: &ShardProcess| shard.second == second && !self.saved_jobs([*shard]).is_empty();
+        Ok(there.filter(is_used).map(|shard| shard.index.saturating_add(1)).max().unwrap_or(0))
     }
 
     /// Jobs that these processes saved at the last stop, and folders of checkpoints.
-    fn saved_jobs(&self, shards: impl Iterator<Item = ShardProcess>) -> Vec<String> {
+    fn saved_jobs(&self, shards: impl IntoIterator<Item = ShardProcess>) -> Vec<String> {
         let mut names = BTreeSet::new();
-        for dir in shards.map(|shard| self.shard_dir(shard)) {
+        for dir in shards.into_iter().map(|shard| self.shard_dir(shard)) {
             names.extend(job_files(&dir));
             let checkpoints = entries(&dir.join("checkpoints")).filter(|path| path.is_dir());
             names.extend(checkpoints.filter_map(|path| stem(&path)));
@@ -189,7 +214,7 @@ impl StateDir {
 
     /// The state directory of a process of a shard.
     pub(crate) fn shard_dir(&self, shard: ShardProcess) -> PathBuf {
-        self.dir.join(format!("shard-{shard}"))
+        self.dir.join(format!("{SHARD_DIR}{shard}"))
     }
 
     /// Writes down for other commands where the cluster is.
@@ -225,7 +250,7 @@ fn restrict_permissions(dir: &Path) -> io::Result<()> {
     folder::make_or_close(&dir.join("logs"))?;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with("shard-") && entry.file_type()?.is_dir() {
+        if entry.file_name().to_string_lossy().starts_with(SHARD_DIR) && entry.file_type()?.is_dir() {
             folder::make_or_close(&entry.path())?;
         }
     }
@@ -241,7 +266,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state_dir = StateDir::open(dir.path()).unwrap();
         assert_eq!(state_dir.shard_count(None).unwrap(), DEFAULT_SHARDS);
-        let mut saved = state_dir.saved_addresses();
+        let mut saved = state_dir.saved_addresses().unwrap();
         saved.shards = (0..4).map(|i| (format!("ps-{i}"), ([127, 0, 0, 1], 1).into())).collect();
         state_dir.save_addresses(&saved).unwrap();
         let counts =
@@ -265,18 +290,41 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_file_of_addresses_is_refused_and_a_lost_one_forgets_no_process_that_holds_jobs() {
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = StateDir::open(dir.path()).unwrap();
+        let file = dir.path().join("kept.json");
+        let jobs = state_dir.shard_dir(ShardProcess { index: 2, second: true }).join("jobs");
+        fs::create_dir_all(&jobs).unwrap();
+        fs::write(jobs.join("digits.job"), "").unwrap();
+        fs::write(&file, r#"{"inst"#).unwrap();
+        let refused = [state_dir.shard_count(None), state_dir.replica_count(Some(1), 3)];
+        for refused in refused.map(|count| count.unwrap_err().to_string()) {
+            assert!(refused.starts_with("[E518]") && refused.contains("kept.json"), "{refused}");
+        }
+        fs::remove_file(&file).unwrap();
+        assert_eq!(state_dir.replica_count(None, 3).unwrap(), 2);
+        assert!(state_dir.replica_count(Some(1), 3).unwrap_err().to_string().contains("hold jobs (digits)"));
+        // A folder of this name that no shard has made says nothing.
+        fs::create_dir_all(dir.path().join("shard-of-glass/jobs")).unwrap();
+        assert_eq!(state_dir.shard_count(None).unwrap(), DEFAULT_SHARDS);
+        fs::create_dir_all(state_dir.dir().join("shard-2/checkpoints/digits-00000001")).unwrap();
+        assert_eq!(state_dir.shard_count(None).unwrap(), 3);
+    }
+
+    #[test]
     fn one_at_a_time_and_ports_stay() {
         let dir = tempfile::tempdir().unwrap();
         let state_dir = StateDir::open(dir.path()).unwrap();
-        let mut saved = state_dir.saved_addresses();
+        let mut saved = state_dir.saved_addresses().unwrap();
         saved.redis_port = Some(7);
         state_dir.save_addresses(&saved).unwrap();
-        assert_eq!(state_dir.saved_addresses(), saved);
+        assert_eq!(state_dir.saved_addresses().unwrap(), saved);
         match StateDir::open(dir.path()).map(|_| ()) {
             Err(CliError::Running { pid, .. }) => assert_eq!(pid, std::process::id().to_string()),
             other => panic!("{other:?}"),
         }
         drop(state_dir);
-        assert_eq!(StateDir::open(dir.path()).unwrap().saved_addresses(), saved);
+        assert_eq!(StateDir::open(dir.path()).unwrap().saved_addresses().unwrap(), saved);
     }
 }
