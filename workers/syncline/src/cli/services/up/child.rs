@@ -274,6 +274,14 @@ fn open_log(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// The last line of a log; a long one is cut.
+pub(super) fn last_line(log: &Path) -> Option<String> {
+    const LONGEST_CHARS: usize = 400;
+    let text = tail(log, 0);
+    let line = text.lines().rfind(|line| !line.trim().is_empty())?;
+    Some(line.chars().take(LONGEST_CHARS).collect())
+}
+
 /// The last lines that were logged since `start`.
 fn tail(log: &Path, start: u64) -> String {
     let read = || -> io::Result<String> {
@@ -287,4 +295,22 @@ fn tail(log: &Path, start: u64) -> String {
         Ok(lines[lines.len().saturating_sub(8)..].join("\n"))
     };
     read().unwrap_or_else(|e| format!("({e})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_of_a_log_is_the_last_that_says_something() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("worker-0.log");
+        assert!(last_line(&log).is_some_and(|why| why.contains("No such file")));
+        std::fs::write(&log, "").unwrap();
+        assert_eq!(last_line(&log), None);
+        std::fs::write(&log, "first\nsecond\n\n").unwrap();
+        assert_eq!(last_line(&log).as_deref(), Some("second"));
+        std::fs::write(&log, "long ".repeat(1000)).unwrap();
+        assert_eq!(last_line(&log).unwrap().len(), 400);
+    }
 }

@@ -8,12 +8,16 @@ mod args;
 mod child;
 mod children;
 mod native;
+mod programs;
 mod startup;
 mod state_dir;
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::{
+    sync::mpsc,
+    time::{MissedTickBehavior, interval, timeout},
+};
 
 use args::Plan;
 pub use args::UpArgs;
@@ -30,6 +34,10 @@ use crate::cli::{
     support::connection::redis_cli,
 };
 
+/// A stop that takes longer is told why it is one.
+const QUICK_STOP: Duration = Duration::from_secs(2);
+/// Between two tries to write `up.json`, on a disk that was full.
+const PUBLISH_AGAIN: Duration = Duration::from_secs(2);
 /// Where a cluster listens unless told otherwise.
 const DEFAULT_LISTEN: &str = super::engine::DEFAULT_LISTEN;
 
@@ -52,7 +60,18 @@ pub(crate) fn run(args: UpArgs) -> Result<(), Failure> {
         if outcome.is_ok() {
             say("stopping");
         }
-        let in_order = children.stop(second.requested()).await;
+        let stopping = children.stop(second.requested());
+        tokio::pin!(stopping);
+        let in_order = match timeout(QUICK_STOP, &mut stopping).await {
+            Ok(in_order) => in_order,
+            Err(_) => {
+                // What ends this command is printed at its end, which may be minutes away.
+                if let Err(failure) = &outcome {
+                    say(&format!("stopping, since {failure}"));
+                }
+                stopping.await
+            }
+        };
         native.stop().await;
         if !in_order {
             say("stopped at once: what could not be saved is lost");
@@ -78,16 +97,23 @@ async fn serve(
     };
     state_dir.publish(&running)?;
     announce(plan, &running, &leader)?;
+    let mut unpublished = false;
+    let mut publish_again = interval(PUBLISH_AGAIN);
+    publish_again.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.requested() => return Ok(()),
+            _ = publish_again.tick(), if unpublished => unpublished = state_dir.publish(&running).is_err(),
             Some(event) = events.recv() => match event {
                 Event::Started { name, pid } => {
                     say(&format!("{name} runs again (process {pid})"));
                     running.processes.insert(name, pid);
-                    // A full disk is no reason to end what runs; the next start of a child tries again.
-                    if let Err(error) = state_dir.publish(&running) {
-                        say(&format!("warning: other commands see old process numbers: {}", Failure::from(error)));
+                    // A full disk is no reason to end what runs.
+                    let published = state_dir.publish(&running);
+                    unpublished = published.is_err();
+                    if let Err(error) = published {
+                        let failure = Failure::from(error);
+                        say(&format!("warning: other commands see old process numbers until it can be written: {failure}"));
                     }
                 }
                 Event::Listening { .. } => {}

@@ -2,9 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsString,
-    net::{IpAddr, SocketAddr, TcpListener},
-    path::{Path, PathBuf},
+    net::{SocketAddr, TcpListener},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -14,31 +13,30 @@ use syncline_engine::{
     rpc::{EngineAddresses, Token},
     service::EngineError,
 };
-use syncline_kit::Device;
-use syncline_workers::{
-    client::{Client, Cluster, FindError, RunningCluster},
-    worker::machine_memory_bytes,
-};
+use syncline_workers::client::{Client, Cluster, FindError, RunningCluster};
 
 use super::{
     args::{Plan, default_listen},
-    child::{Event, HowEnded, Program, STOP_TIMEOUT},
+    child::{self, Event, HowEnded},
     children::{ChildKind, Children},
     native::Native,
+    programs::{ChildPrograms, is_free},
     state_dir::{SavedAddresses, ShardProcess, StateDir},
 };
-use crate::cli::{CliError, Failure};
+use crate::cli::{CliError, Failure, say};
 
 /// Everything must be there within this time.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Who waits longer is told for what.
+const SILENCE: Duration = Duration::from_secs(10);
 /// A shard writes down the jobs that it holds before it ends; large ones on a slow disk take a while.
-const SAVE_TIMEOUT: Duration = Duration::from_secs(600);
+pub(super) const SAVE_TIMEOUT: Duration = Duration::from_secs(600);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The children of an earlier `up` that was killed need a moment until their ports are free.
 const PORT_FREE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Names of the engines. Which of them leads is between them.
-const FIRST_ENGINE: &str = "engine";
-const SECOND_ENGINE: &str = "engine-b";
+pub(super) const FIRST_ENGINE: &str = "engine";
+pub(super) const SECOND_ENGINE: &str = "engine-b";
 /// A child that ends so often before everything is ready will not come up.
 const MAX_ENDS_BEFORE_READY: u32 = 3;
 
@@ -50,6 +48,29 @@ struct Progress {
     pids: BTreeMap<String, u32>,
     addresses: BTreeMap<String, SocketAddr>,
     ends: BTreeMap<String, u32>,
+}
+
+/// What is not there yet.
+#[derive(Debug, PartialEq, Eq)]
+struct Missing {
+    what: String,
+    /// The process whose log says why.
+    process: String,
+}
+
+impl Missing {
+    fn new(process: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { what: what.into(), process: process.into() }
+    }
+
+    /// In words, with the last that its process has logged.
+    fn describe(&self, state_dir: &StateDir) -> String {
+        let Self { what, process } = self;
+        match child::last_line(&state_dir.log_file(process)) {
+            Some(line) => format!("{what}; the log of {process} ends with: {line}"),
+            None => what.clone(),
+        }
+    }
 }
 
 /// A cluster that is ready.
@@ -99,7 +120,7 @@ pub(crate) async fn start(
         children.start(ChildKind::Worker, programs.worker(native, &engines, index, *slowdown, *device));
     }
     let cluster = Cluster { engines, token };
-    let leader = progress.wait_until_ready(&cluster, plan, shards, events, deadline).await?;
+    let leader = progress.wait_until_ready(&cluster, plan, shards, state_dir, events, deadline).await?;
     let of_shards = progress.addresses.iter().filter(|(name, _)| name.starts_with("ps-"));
     saved.shards = of_shards.map(|(name, address)| (name.clone(), *address)).collect();
     state_dir.save_addresses(&saved)?;
@@ -148,7 +169,7 @@ impl Progress {
             if let Some(address) = self.addresses.get(name) {
                 return Ok(*address);
             }
-            self.next(events, deadline, "the engine does not listen").await?;
+            self.next(events, deadline, || format!("{name} does not listen")).await?;
         }
     }
 
@@ -158,17 +179,23 @@ impl Progress {
         cluster: &Cluster,
         plan: &Plan,
         shards: u32,
+        state_dir: &StateDir,
         events: &mut Events,
         deadline: Instant,
     ) -> Result<String, CliError> {
+        let mut said_at = Instant::now();
         let leader = loop {
             let missing = match leader_when_ready(cluster, plan, shards, self).await {
                 Ok(leader) => break leader,
                 Err(missing) => missing,
             };
+            if said_at.elapsed() > SILENCE {
+                said_at = Instant::now();
+                say(&format!("still waiting: {}", missing.describe(state_dir)));
+            }
             tokio::select! {
                 () = sleep(POLL_INTERVAL) => {}
-                event = self.next(events, deadline, &missing) => event?,
+                event = self.next(events, deadline, || missing.describe(state_dir)) => event?,
             }
         };
         while let Ok(event) = events.try_recv() {
@@ -178,11 +205,16 @@ impl Progress {
     }
 
     /// Waits for something to happen.
-    async fn next(&mut self, events: &mut Events, deadline: Instant, missing: &str) -> Result<(), CliError> {
+    async fn next(
+        &mut self,
+        events: &mut Events,
+        deadline: Instant,
+        missing: impl Fn() -> String,
+    ) -> Result<(), CliError> {
         let left = deadline.saturating_duration_since(Instant::now());
         match tokio::time::timeout(left, events.recv()).await {
             Ok(Some(event)) => self.record(event),
-            _ => Err(CliError::NotReady { after_s: READY_TIMEOUT.as_secs(), missing: missing.to_owned() }),
+            _ => Err(CliError::NotReady { after_s: READY_TIMEOUT.as_secs(), missing: missing() }),
         }
     }
 
@@ -207,28 +239,33 @@ impl Progress {
     }
 }
 
-/// The address of the engine that leads, when everything is there; else what is still missing, in words.
+/// The address of the engine that leads, when everything is there; else what is still missing.
 async fn leader_when_ready(
     cluster: &Cluster,
     plan: &Plan,
     shards: u32,
     progress: &Progress,
-) -> Result<String, String> {
-    let (_, about) = Client::connect(cluster).await.map_err(|_| "the engine does not answer")?;
+) -> Result<String, Missing> {
+    let (_, about) = Client::connect(cluster)
+        .await
+        .map_err(|_| Missing::new(FIRST_ENGINE, "the engine does not answer"))?;
     if let Some(idle) = about.idle {
-        return Err(format!("the engine is not active: {idle}"));
+        return Err(Missing::new(FIRST_ENGINE, format!("the engine is not active: {idle}")));
     }
     let present = about.shards_present;
     if present < shards {
-        return Err(format!("{present} of {shards} shards are there"));
+        return Err(Missing::new(FIRST_ENGINE, format!("{present} of {shards} shards are there")));
     }
     let slots_of = |pid: u32| about.worker_pids.iter().filter(|registered| **registered == pid).count();
     let ours = progress.pids.iter().filter(|(name, _)| name.starts_with("worker-"));
-    let there = ours.filter(|(_, pid)| slots_of(**pid) >= plan.trainings as usize).count();
-    match there == plan.slowdowns.len() {
-        true => Ok(about.address),
-        false => Err(format!("{there} of {} workers are registered", plan.slowdowns.len())),
+    let (there, not_there): (Vec<_>, Vec<_>) =
+        ours.partition(|(_, pid)| slots_of(**pid) >= plan.trainings as usize);
+    if there.len() == plan.slowdowns.len() {
+        return Ok(about.address);
     }
+    let process = not_there.first().map_or("worker-0", |(name, _)| name.as_str());
+    let what = format!("{} of {} workers are registered", there.len(), plan.slowdowns.len());
+    Err(Missing::new(process, what))
 }
 
 /// Where the engine listens: the given address, the saved one, or the default.
@@ -248,120 +285,5 @@ async fn engine_address(plan: &Plan, saved: &SavedAddresses) -> Result<SocketAdd
             Err(_) if since.elapsed() < PORT_FREE_TIMEOUT => sleep(POLL_INTERVAL).await,
             Err(source) => return Err(EngineError::Listen { address, source }.into()),
         }
-    }
-}
-
-fn is_free(address: SocketAddr) -> bool {
-    TcpListener::bind(address).is_ok()
-}
-
-/// The address where a process listened before, if it is one of `ip` and free; else any port there.
-fn again_or_any(before: Option<SocketAddr>, ip: IpAddr) -> SocketAddr {
-    before.filter(|address| address.ip() == ip && is_free(*address)).unwrap_or(SocketAddr::new(ip, 0))
-}
-
-/// Makes the command line of each kind of child.
-struct ChildPrograms<'a> {
-    plan: &'a Plan,
-    state_dir: &'a StateDir,
-    shards: u32,
-    replicas: u32,
-    token_file: &'a Path,
-    bin: &'a Path,
-}
-
-impl ChildPrograms<'_> {
-    fn program(&self, name: String, bin: &Path, args: Vec<OsString>) -> Program {
-        let log = self.state_dir.log_file(&name);
-        Program {
-            name,
-            bin: bin.to_owned(),
-            args,
-            env: Vec::new(),
-            log,
-            listen: None,
-            stop_timeout: STOP_TIMEOUT,
-            longest_pause: self.plan.longest_pause,
-            saves_state: false,
-        }
-    }
-
-    fn args(&self, command: &str, rest: &[(&str, String)]) -> Vec<OsString> {
-        let mut args: Vec<OsString> = vec![command.into(), "--token-file".into(), self.token_file.into()];
-        args.extend(rest.iter().flat_map(|(flag, value)| [OsString::from(flag), OsString::from(value)]));
-        args
-    }
-
-    fn engine(&self, native: &Native, saved: &SavedAddresses, listen: SocketAddr) -> Program {
-        self.engine_named(FIRST_ENGINE, &saved.instance, native, listen)
-    }
-
-    /// Where it listened before, if that is free.
-    fn second_engine(&self, native: &Native, saved: &SavedAddresses, first: SocketAddr) -> Program {
-        let listen = again_or_any(saved.second_engine, first.ip());
-        self.engine_named(SECOND_ENGINE, &format!("{}-b", saved.instance), native, listen)
-    }
-
-    fn engine_named(&self, name: &str, instance: &str, native: &Native, listen: SocketAddr) -> Program {
-        let args = [("--instance", instance.to_owned()), ("--shards", self.shards.to_string())];
-        let mut program = self.program(name.to_owned(), self.bin, self.args("engine", &args));
-        // Not as an argument: everybody on this machine can read those, and the address may hold a password.
-        program.env.push(("SYNCLINE_REDIS", native.redis_url.clone().into()));
-        program.listen = Some(listen);
-        program
-    }
-
-    fn shard(
-        &self,
-        saved: &SavedAddresses,
-        engines: &EngineAddresses,
-        ip: IpAddr,
-        shard: ShardProcess,
-    ) -> Program {
-        let (name, index) = (format!("ps-{shard}"), shard.index);
-        let before = saved.shards.get(&name).copied();
-        let position = format!("{index}/{}", self.shards);
-        let replicas = self.replicas.to_string();
-        let named = [("--engine", engines.to_string()), ("--shard", position), ("--replicas", replicas)];
-        let mut args = self.args("ps", &named);
-        args.extend(["--state-dir".into(), self.state_dir.shard_dir(shard).into()]);
-        let mut program = self.program(name, self.bin, args);
-        program.listen = Some(again_or_any(before, ip));
-        program.stop_timeout = SAVE_TIMEOUT;
-        program.saves_state = true;
-        program
-    }
-
-    fn worker(
-        &self,
-        native: &Native,
-        engines: &EngineAddresses,
-        index: usize,
-        slowdown: f64,
-        device: Device,
-    ) -> Program {
-        let (name, plan) = (format!("worker-{index}"), self.plan);
-        // They share the machine.
-        let memory_bytes = machine_memory_bytes() / plan.slowdowns.len().max(1) as u64;
-        let mut args = self.args(
-            "worker",
-            &[
-                ("--engine", engines.to_string()),
-                ("--name", name.clone()),
-                ("--device", device.to_string()),
-                ("--slowdown", slowdown.to_string()),
-                ("--step-ms", plan.step_ms.to_string()),
-                ("--trainings", plan.trainings.to_string()),
-                ("--transport", plan.transport.to_string()),
-            ],
-        );
-        // Where nobody can say what there is, none is offered.
-        if memory_bytes > 0 {
-            args.extend(["--memory".into(), format!("{memory_bytes}B").into()]);
-        }
-        let bin: PathBuf = plan.worker_bin.clone().unwrap_or_else(|| self.bin.to_owned());
-        let mut program = self.program(name, &bin, args);
-        program.env.push(("ORT_DYLIB_PATH", native.onnxruntime.clone().into()));
-        program
     }
 }

@@ -130,8 +130,9 @@ impl StateDir {
     pub(crate) fn saved_addresses(&self) -> Result<SavedAddresses, CliError> {
         let path = self.saved_addresses_file();
         let mut saved = match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text)
-                .map_err(|source| CliError::DamagedAddresses { path, source })?,
+            Ok(text) => {
+                serde_json::from_slice(&text).map_err(|source| CliError::DamagedAddresses { path, source })?
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => SavedAddresses::default(),
             Err(error) => return Err(path_error(&path)(error)),
         };

@@ -1,0 +1,139 @@
+//! The command line of each child.
+
+use std::{
+    ffi::OsString,
+    net::{IpAddr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+};
+
+use syncline_engine::rpc::EngineAddresses;
+use syncline_kit::Device;
+use syncline_workers::worker::machine_memory_bytes;
+
+use super::{
+    args::Plan,
+    child::{Program, STOP_TIMEOUT},
+    native::Native,
+    startup::{FIRST_ENGINE, SAVE_TIMEOUT, SECOND_ENGINE},
+    state_dir::{SavedAddresses, ShardProcess, StateDir},
+};
+
+/// Makes the command line of each kind of child.
+pub(super) struct ChildPrograms<'a> {
+    pub plan: &'a Plan,
+    pub state_dir: &'a StateDir,
+    pub shards: u32,
+    pub replicas: u32,
+    pub token_file: &'a Path,
+    pub bin: &'a Path,
+}
+
+impl ChildPrograms<'_> {
+    fn program(&self, name: String, bin: &Path, args: Vec<OsString>) -> Program {
+        let log = self.state_dir.log_file(&name);
+        Program {
+            name,
+            bin: bin.to_owned(),
+            args,
+            env: Vec::new(),
+            log,
+            listen: None,
+            stop_timeout: STOP_TIMEOUT,
+            longest_pause: self.plan.longest_pause,
+            saves_state: false,
+        }
+    }
+
+    fn args(&self, command: &str, rest: &[(&str, String)]) -> Vec<OsString> {
+        let mut args: Vec<OsString> = vec![command.into(), "--token-file".into(), self.token_file.into()];
+        args.extend(rest.iter().flat_map(|(flag, value)| [OsString::from(flag), OsString::from(value)]));
+        args
+    }
+
+    pub(super) fn engine(&self, native: &Native, saved: &SavedAddresses, listen: SocketAddr) -> Program {
+        self.engine_named(FIRST_ENGINE, &saved.instance, native, listen)
+    }
+
+    /// Where it listened before, if that is free.
+    pub(super) fn second_engine(
+        &self,
+        native: &Native,
+        saved: &SavedAddresses,
+        first: SocketAddr,
+    ) -> Program {
+        let listen = again_or_any(saved.second_engine, first.ip());
+        self.engine_named(SECOND_ENGINE, &format!("{}-b", saved.instance), native, listen)
+    }
+
+    fn engine_named(&self, name: &str, instance: &str, native: &Native, listen: SocketAddr) -> Program {
+        let args = [("--instance", instance.to_owned()), ("--shards", self.shards.to_string())];
+        let mut program = self.program(name.to_owned(), self.bin, self.args("engine", &args));
+        // Not as an argument: everybody on this machine can read those, and the address may hold a password.
+        program.env.push(("SYNCLINE_REDIS", native.redis_url.clone().into()));
+        program.listen = Some(listen);
+        program
+    }
+
+    pub(super) fn shard(
+        &self,
+        saved: &SavedAddresses,
+        engines: &EngineAddresses,
+        ip: IpAddr,
+        shard: ShardProcess,
+    ) -> Program {
+        let (name, index) = (format!("ps-{shard}"), shard.index);
+        let before = saved.shards.get(&name).copied();
+        let position = format!("{index}/{}", self.shards);
+        let replicas = self.replicas.to_string();
+        let named = [("--engine", engines.to_string()), ("--shard", position), ("--replicas", replicas)];
+        let mut args = self.args("ps", &named);
+        args.extend(["--state-dir".into(), self.state_dir.shard_dir(shard).into()]);
+        let mut program = self.program(name, self.bin, args);
+        program.listen = Some(again_or_any(before, ip));
+        program.stop_timeout = SAVE_TIMEOUT;
+        program.saves_state = true;
+        program
+    }
+
+    pub(super) fn worker(
+        &self,
+        native: &Native,
+        engines: &EngineAddresses,
+        index: usize,
+        slowdown: f64,
+        device: Device,
+    ) -> Program {
+        let (name, plan) = (format!("worker-{index}"), self.plan);
+        // They share the machine.
+        let memory_bytes = machine_memory_bytes() / plan.slowdowns.len().max(1) as u64;
+        let mut args = self.args(
+            "worker",
+            &[
+                ("--engine", engines.to_string()),
+                ("--name", name.clone()),
+                ("--device", device.to_string()),
+                ("--slowdown", slowdown.to_string()),
+                ("--step-ms", plan.step_ms.to_string()),
+                ("--trainings", plan.trainings.to_string()),
+                ("--transport", plan.transport.to_string()),
+            ],
+        );
+        // Where nobody can say what there is, none is offered.
+        if memory_bytes > 0 {
+            args.extend(["--memory".into(), format!("{memory_bytes}B").into()]);
+        }
+        let bin: PathBuf = plan.worker_bin.clone().unwrap_or_else(|| self.bin.to_owned());
+        let mut program = self.program(name, &bin, args);
+        program.env.push(("ORT_DYLIB_PATH", native.onnxruntime.clone().into()));
+        program
+    }
+}
+
+pub(super) fn is_free(address: SocketAddr) -> bool {
+    TcpListener::bind(address).is_ok()
+}
+
+/// The address where a process listened before, if it is one of `ip` and free; else any port there.
+fn again_or_any(before: Option<SocketAddr>, ip: IpAddr) -> SocketAddr {
+    before.filter(|address| address.ip() == ip && is_free(*address)).unwrap_or(SocketAddr::new(ip, 0))
+}
