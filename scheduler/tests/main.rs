@@ -20,6 +20,7 @@ mod stepping;
 mod task_model;
 mod training_slots;
 mod training_tasks;
+mod waiting;
 mod work_in_hand;
 mod world;
 mod zipline_vectors;

@@ -101,6 +101,23 @@ fn of_rounds_that_follow_from_no_measurement_short_ones_are_in_hand_32_at_a_time
 }
 
 #[test]
+fn elastic_supersteps_of_short_steps_are_in_hand_for_160_ms_and_long_ones_are_watched() {
+    let cases: [(&str, &[u64], &[usize]); 6] = [
+        ("elastic-bsp:15", &[3_000, 3_000], &[32, 32]),
+        ("elastic-bsp:15", &[4_000, 16_000], &[32, 10]),
+        ("elastic-lb:15", &[3_000, 3_000], &[32, 32]),
+        ("elastic-bsp:15", &[40_000, 40_000], &[1, 1]),
+        ("elastic-bsp:15+max-lead=6", &[3_000, 3_000], &[2, 2]),
+        ("elastic-lb:15+rule=step", &[3_000, 3_000], &[2, 2]),
+    ];
+    for (policy, intervals_us, most) in cases {
+        let workers = run(policy, 2_000, intervals_us);
+        let in_hand: Vec<usize> = workers.iter().map(|worker| worker.most_in_hand).collect();
+        assert_eq!(in_hand, most, "{policy}, {intervals_us:?} us");
+    }
+}
+
+#[test]
 fn few_rounds_are_in_hand_while_one_worker_needs_long_for_each() {
     let workers = run("bsp", 600, &[500, 500, 50_000]);
     let most: Vec<usize> = workers.iter().map(|worker| worker.most_in_hand).collect();

@@ -1,4 +1,4 @@
-//! Barriers: planned, leased to the shards in advance, amended when somebody leaves, closed by the shards.
+//! Barriers: planned, leased to the shards in advance, amended when somebody leaves.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use super::{
     effects::Effect,
     job::Job,
     records::{Task, TaskBody},
-    shard_protocol::{BarrierOrder, ClosedBarrier},
+    shard_protocol::BarrierOrder,
     superstep::{RosterEntry, SuperstepPhase},
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId},
-    ids::{Incarnation, ShardIndex, Superstep},
+    ids::{Incarnation, Superstep},
     sync::{EndRule, Plan, PlanRequest, PlanRow, WorkerProgress},
 };
 
@@ -30,6 +30,7 @@ impl Job {
         task.version = record.iterations();
         self.tasks.insert(id.clone(), task);
         self.apply(&id, &TaskEvent::Leased { holder: Holder::Shards }, now_us);
+        self.note_arrivals(superstep);
         effects.push(self.barrier_order(superstep));
     }
 
@@ -61,6 +62,7 @@ impl Job {
             task.version = iterations;
             self.changes.tasks.insert(TaskId::Barrier(superstep));
         }
+        self.note_arrivals(superstep);
         effects.push(self.barrier_order(superstep));
     }
 
@@ -173,7 +175,7 @@ impl Job {
     }
 
     /// Reserves the samples that a plan needs and leases the barrier.
-    fn apply_first_plan(
+    pub(super) fn apply_first_plan(
         &mut self,
         superstep: Superstep,
         rows: Vec<PlanRow>,
@@ -186,7 +188,7 @@ impl Job {
         let wanted: Vec<(Incarnation, u64)> = self.supersteps[&superstep]
             .roster
             .keys()
-            .map(|w| (*w, last.get(w).map_or(0, |l| l.saturating_sub(self.members[w].granted))))
+            .map(|w| (*w, last.get(w).map_or(0, |l| l.saturating_sub(self.members[w].planned))))
             .collect();
         self.reserve(superstep, &wanted);
         let record = self.superstep_mut(superstep);
@@ -198,60 +200,5 @@ impl Job {
             record.sync_at_us = Some(plan.sync_at_us);
         }
         self.order_barrier(superstep, now_us, effects);
-    }
-
-    /// A shard has closed a barrier, and all before it.
-    pub(super) fn shard_closed(&mut self, shard: ShardIndex, barrier: ClosedBarrier, now_us: u64) {
-        let ClosedBarrier { superstep: newest, closed_ago_us, pushes } = barrier;
-        let at_us = now_us.saturating_sub(closed_ago_us);
-        let open: Vec<Superstep> = self
-            .supersteps
-            .iter()
-            .filter(|(n, s)| **n <= newest && s.phase == SuperstepPhase::Ordered)
-            .map(|(n, _)| *n)
-            .collect();
-        for superstep in open {
-            self.superstep_mut(superstep).closed_by.insert(shard, pushes);
-            if self.supersteps[&superstep].closed_by.len() as u64 >= u64::from(self.state.shards) {
-                self.close_superstep(superstep, at_us, now_us);
-            }
-        }
-    }
-
-    fn close_superstep(&mut self, superstep: Superstep, at_us: u64, now_us: u64) {
-        let Self { supersteps, members, .. } = self;
-        let Some(record) = supersteps.get_mut(&superstep) else { return };
-        let (mut actual_wait_us, mut least, mut most) = (0, u64::MAX, 0);
-        for (worker, entry) in &mut record.roster {
-            let Some(member) = members.get(worker) else { continue };
-            let done = entry.last.unwrap_or(entry.base) - entry.base;
-            (least, most) = (least.min(done), most.max(done));
-            // A worker whose last report is still on its way arrived last or nearly so.
-            if entry.last == Some(member.finished) && done > 0 {
-                entry.arrived_us = Some(member.last_end_us);
-                actual_wait_us += at_us.saturating_sub(member.last_end_us);
-            }
-        }
-        let predicted_wait_us = record.predicted_wait_us;
-        let fields = vec![
-            ("barrier", superstep.to_string()),
-            ("at_ms", (at_us / 1000).to_string()),
-            ("rule", record.why.rule.clone()),
-            ("workers", record.roster.len().to_string()),
-            ("iterations_least", least.min(most).to_string()),
-            ("iterations_most", most.to_string()),
-            ("predicted_wait_us", predicted_wait_us.map(|us| us.to_string()).unwrap_or_default()),
-            ("actual_wait_us", actual_wait_us.to_string()),
-        ];
-        self.superstep_mut(superstep).phase = SuperstepPhase::Closed { closed_us: at_us, actual_wait_us };
-        self.state.closed = self.state.closed.max(superstep.0 + 1);
-        let counters = &mut self.state.counters;
-        counters.barriers += 1;
-        counters.predicted_wait_us += predicted_wait_us.unwrap_or(0);
-        counters.actual_wait_us += actual_wait_us;
-        self.changes.barriers.push(fields);
-        let id = TaskId::Barrier(superstep);
-        let attempt = self.tasks.get(&id).map_or(1, |t| t.attempts);
-        self.apply(&id, &TaskEvent::Finished { attempt }, now_us);
     }
 }

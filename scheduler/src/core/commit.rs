@@ -15,6 +15,8 @@ use crate::ids::{Incarnation, JobId};
 pub const FINISHED_TASKS_KEPT: usize = 128;
 /// Closed supersteps that stay.
 pub const CLOSED_SUPERSTEPS_KEPT: usize = 16;
+/// The same, where it is not yet known how long everybody waited: as many as are opened ahead, twice.
+const UNTOLD_SUPERSTEPS_KEPT: usize = 64;
 /// Points of the curve that are never exceeded; with the last of them every second one goes.
 pub const CURVE_POINTS: u64 = 400;
 /// Workers that left and stay listed.
@@ -136,11 +138,16 @@ impl Job {
             self.tasks.remove(&id);
             self.changes.tasks.insert(id);
         }
-        let closed = self.supersteps.iter().filter(|(_, s)| s.is_closed()).count();
-        for _ in CLOSED_SUPERSTEPS_KEPT..closed {
-            let Some((&oldest, _)) = self.supersteps.iter().find(|(_, s)| s.is_closed()) else { break };
+        let mut closed = self.supersteps.values().filter(|s| s.is_closed()).count();
+        while closed > CLOSED_SUPERSTEPS_KEPT {
+            let Some((&oldest, record)) = self.supersteps.iter().find(|(_, s)| s.is_closed()) else { break };
+            if record.awaits_reports && closed <= UNTOLD_SUPERSTEPS_KEPT {
+                break;
+            }
+            self.tell_barrier(oldest);
             self.supersteps.remove(&oldest);
             self.changes.supersteps.insert(oldest);
+            closed -= 1;
         }
         let gone = self.members.values().filter(|m| m.is_gone()).count();
         for _ in GONE_WORKERS_KEPT..gone {

@@ -27,6 +27,7 @@ impl Job {
         }
         self.member_mut(worker).membership = Membership::Sealing { answers: Default::default() };
         self.stop_clock(worker, now_us);
+        self.expect_no_report_of(worker);
         let mut fields = self.about_worker(worker);
         fields.push(("reason", reason.to_owned()));
         self.event("worker_lost", now_us, fields);
@@ -83,6 +84,7 @@ impl Job {
         member.membership = Membership::Gone;
         member.finished = member.granted;
         member.planned = member.granted;
+        member.arrivals_us.clear();
         self.remove_from_rosters(worker, effects);
         let mut fields = self.about_worker(worker);
         fields.push(("applied", applied.to_string()));

@@ -19,14 +19,10 @@ use crate::{
 };
 
 /// A step shorter than this is shorter than a control round trip with some noise.
-const SHORT_STEP_US: u64 = 5_000;
+pub(super) const SHORT_STEP_US: u64 = 5_000;
 /// Work that a worker has in hand when nothing forbids it: it then reports many short steps at once, and nobody waits for that.
 const PIPELINE_US: u64 = 250_000;
 const PIPELINE_MAX: u64 = 256;
-/// Rounds that are opened ahead at most where they follow from nothing measured. Who joins comes in behind them.
-const ROUNDS_AHEAD: u64 = 32;
-/// The same, summed over the workers: each has an entry in each round.
-const ENTRIES_AHEAD: u64 = 1_024;
 /// What is left of the job is handed out in so many turns at least, so that all workers end at about the same time.
 const LAST_TURNS: u64 = 8;
 
@@ -65,7 +61,7 @@ impl Job {
                         return;
                     }
                 }
-                Slot::New if outstanding < self.rounds_ahead(worker) => self.open_superstep(now_us, effects),
+                Slot::New if outstanding < self.opened_ahead(worker) => self.open_superstep(now_us, effects),
                 _ => return,
             }
         }
@@ -83,7 +79,7 @@ impl Job {
                         // The reports of a local round come together at its end.
                         (true, true) => u64::MAX,
                         (true, false) => self.pipeline(worker),
-                        (false, _) => self.rounds_ahead(worker),
+                        (false, _) => self.opened_ahead(worker),
                     };
                     return Slot::In { superstep, ahead };
                 }
@@ -134,26 +130,14 @@ impl Job {
     }
 
     /// Iterations granted beyond the last finished one while no plan exists.
-    fn ahead(&self, worker: Incarnation) -> u64 {
+    pub(super) fn ahead(&self, worker: Incarnation) -> u64 {
         let interval_us = self.members[&worker].interval_us;
         let default = if (1..SHORT_STEP_US).contains(&interval_us) { 2 } else { 1 };
         self.train().ahead.map_or(default, u64::from)
     }
 
-    /// The same for iterations of rounds that have not begun. A round lasts as long as its slowest worker needs.
-    fn rounds_ahead(&self, worker: Incarnation) -> u64 {
-        let ahead = self.ahead(worker);
-        let most = ROUNDS_AHEAD.min(ENTRIES_AHEAD / self.members.len().max(1) as u64);
-        if most <= ahead || self.train().ahead.is_some() || !self.state.policy.as_dyn().is_planned_ahead() {
-            return ahead;
-        }
-        let are_short =
-            self.active().all(|worker| (1..SHORT_STEP_US).contains(&self.members[&worker].interval_us));
-        if are_short { self.pipeline(worker).min(most).max(ahead) } else { ahead }
-    }
-
     /// The same where the end is known, or known never to come.
-    fn pipeline(&self, worker: Incarnation) -> u64 {
+    pub(super) fn pipeline(&self, worker: Incarnation) -> u64 {
         let ahead = self.ahead(worker);
         let Some(run) = PIPELINE_US.checked_div(self.members[&worker].interval_us) else { return ahead };
         let turn = self.members.len() as u64 * u64::from(self.train().batch) * LAST_TURNS;

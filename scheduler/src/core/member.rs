@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     balance::CurveFit,
-    ids::ShardIndex,
+    ids::{ShardIndex, Superstep},
     predict::{IntervalEstimator, PredictionErrors},
     samples::SampleRange,
     sync::Clock,
@@ -79,6 +79,9 @@ pub struct Member {
     #[serde(default, skip_serializing_if = "SlowTold::is_nothing")]
     pub slow_told: SlowTold,
     pub spent: TimeTotals,
+    /// When it ended its last iterations of supersteps whose barriers have not closed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub arrivals_us: BTreeMap<Superstep, u64>,
 }
 
 /// A member as it is stored: with its clock, if it takes part, and with how well its speed was predicted.

@@ -18,8 +18,15 @@ impl Job {
         let superstep = self.state.next_superstep;
         self.state.next_superstep = Superstep(superstep.0 + 1);
         let workers: Vec<Incarnation> = self.active().collect();
-        let estimates: Vec<SpeedEstimate> =
-            workers.iter().map(|w| self.members[w].speed_estimate(*w)).collect();
+        let begins_us = self.begins_unwatched_us(superstep, now_us);
+        let estimate = |w: &Incarnation| {
+            let member = &self.members[w];
+            // A single short step says little, and what it says would hold for all that opens ahead.
+            let mean_us = begins_us.and_then(|_| member.speed.mean_us_per_sample());
+            let predicted_us = || member.speed.samples_per_s().map(|speed| 1e6 / speed);
+            member.speed_estimate(*w, mean_us.or_else(predicted_us))
+        };
+        let estimates: Vec<SpeedEstimate> = workers.iter().map(estimate).collect();
         let batch = self.train().batch;
         let local_rounds = !self.train().model.layout.has_tables();
         let context = Context { batch, workers: &estimates, local_rounds };
@@ -55,6 +62,8 @@ impl Job {
                 EndRule::Quota(_) | EndRule::Free => Default::default(),
             },
             progress: Default::default(),
+            awaits_reports: false,
+            unreported: Default::default(),
             why,
             closed_by: Default::default(),
             predicted: Vec::new(),
@@ -74,12 +83,14 @@ impl Job {
             self.reserve(superstep, &wanted);
             self.order_barrier(superstep, now_us, effects);
         }
+        if let (EndRule::Monitor { .. }, Some(begins_us)) = (ending, begins_us) {
+            self.plan_unwatched(superstep, begins_us, now_us, effects);
+        }
     }
 }
 
 impl Member {
-    fn speed_estimate(&self, worker: Incarnation) -> SpeedEstimate {
-        let us_per_sample = self.speed.samples_per_s().map(|speed| 1e6 / speed);
+    fn speed_estimate(&self, worker: Incarnation, us_per_sample: Option<f64>) -> SpeedEstimate {
         let proportional = us_per_sample.map(|us_per_sample| Cost::Proportional { us_per_sample });
         SpeedEstimate {
             worker,

@@ -245,6 +245,7 @@ impl Job {
             straggler: None,
             slow_told: SlowTold::default(),
             spent: TimeTotals::default(),
+            arrivals_us: BTreeMap::new(),
         };
         self.members.insert(worker, member);
         self.changes.job_state = true;

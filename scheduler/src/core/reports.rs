@@ -124,6 +124,9 @@ impl Job {
         }
         member.step_times.add(it);
         member.spent.add(it, samples);
+        if let TaskId::Iteration { seq, .. } = key.task {
+            self.arrived(worker, superstep, seq, end_us);
+        }
         self.detect_stragglers(now_us);
         self.plan_if_all_observed(worker, superstep, now_us, effects);
     }

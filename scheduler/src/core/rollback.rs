@@ -139,6 +139,7 @@ impl Job {
 
     /// Forgets what the planner made, and begins the user's nodes anew.
     fn forget_graph(&mut self, now_us: u64) {
+        self.tell_all_barriers();
         self.changes.supersteps.extend(self.supersteps.keys().copied());
         self.supersteps.clear();
         self.changes.tasks.extend(self.tasks.keys().cloned());
@@ -179,6 +180,7 @@ impl Member {
         }
         (self.planned, self.granted, self.finished) = (0, 0, 0);
         self.reserved.clear();
+        self.arrivals_us.clear();
         self.clock_base = 0;
         self.batch = batch;
         self.last_end_us = now_us;

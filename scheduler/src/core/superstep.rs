@@ -33,9 +33,16 @@ pub struct RosterEntry {
     pub last: Option<u64>,
     /// Samples per iteration.
     pub batch: u32,
-    /// When its last iteration ended, as far as it was reported when the barrier closed.
+    /// When its last iteration ended; known once the barrier has closed and it has reported that iteration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived_us: Option<u64>,
+}
+
+impl RosterEntry {
+    /// Whether it does any iteration of the superstep.
+    pub(super) fn has_part(&self) -> bool {
+        self.last.is_some_and(|last| last > self.base)
+    }
 }
 
 /// The work between two barriers, and the barrier that ends it.
@@ -63,6 +70,12 @@ pub struct SuperstepState {
     /// Iterations of each worker that are over, fewest first: while it is open, where the lead is bounded.
     #[serde(skip)]
     pub progress: BTreeSet<(u64, Incarnation)>,
+    /// Its barrier has closed before all had reported their last iterations: how long they waited is not known yet.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub awaits_reports: bool,
+    /// Those who have not.
+    #[serde(skip)]
+    pub unreported: BTreeSet<Incarnation>,
     /// Why it is as it is.
     pub why: Why,
     /// Shards that have closed it, with the pushes each had applied by then.
@@ -75,6 +88,10 @@ pub struct SuperstepState {
     pub span_us: Option<u64>,
     pub predicted_wait_us: Option<u64>,
     pub sync_at_us: Option<u64>,
+}
+
+fn is_false(is: &bool) -> bool {
+    !*is
 }
 
 impl SuperstepState {

@@ -108,6 +108,12 @@ impl IntervalEstimator {
         speed.is_finite().then_some(speed)
     }
 
+    /// Moving mean of the time per sample, whatever the predictor; the newest of many measurements weighs a tenth.
+    /// `None` before the first one.
+    pub fn mean_us_per_sample(&self) -> Option<f64> {
+        (self.moving.seen > 0).then_some(self.moving.mean_us)
+    }
+
     /// How wrong the predictions were.
     pub fn errors(&self) -> PredictionErrors {
         self.errors.summary()

@@ -14,8 +14,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Aggregation, Bsp, Clocks, Context, ElasticBsp, ElasticLb, Gate, LocalRounds, PlanRow, SearchOptions,
-    SuperstepRules, SyncPolicy, WorkerProgress,
+    Aggregation, Bsp, Clocks, Context, ElasticBsp, ElasticLb, Foresight, Gate, LocalRounds, PlanRow,
+    SearchOptions, SuperstepRules, SyncPolicy, WorkerProgress,
 };
 use crate::{
     ids::Incarnation,
@@ -157,6 +157,18 @@ impl SyncPolicy for Auto {
 
     fn rows(&self, now_us: u64, seen: &[WorkerProgress]) -> Vec<PlanRow> {
         self.planner().rows(now_us, seen)
+    }
+
+    fn foresight(&self) -> Foresight {
+        match self.choice {
+            Some(Choice::Bsp) => Bsp.foresight(),
+            Some(Choice::ElasticBsp | Choice::ElasticLb) => self.planner().foresight(),
+            None | Some(Choice::LocalSgd) => Foresight::Watching,
+        }
+    }
+
+    fn rows_ahead(&self, begin_us: u64, workers: &[WorkerProgress]) -> Vec<PlanRow> {
+        self.planner().rows_ahead(begin_us, workers)
     }
 
     fn search_options(&self) -> SearchOptions {

@@ -11,7 +11,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Aggregation, Context, EndRule, PlanRow, SearchOptions, SuperstepRules, SyncPolicy, Why, WorkerProgress,
+    Aggregation, Context, EndRule, Foresight, PlanRow, SearchOptions, SuperstepRules, SyncPolicy, Why,
+    WorkerProgress,
 };
 use crate::{spec::ElasticOptions, sync::search::Row};
 
@@ -75,6 +76,25 @@ impl SyncPolicy for ElasticBsp {
         let behind = seen.iter().map(|s| s.in_superstep).min().unwrap_or(0);
         let most = self.options.max_lead.map_or(u64::MAX - 1, |lead| behind + u64::from(lead));
         seen.iter().map(|s| self.row(now_us, s, most)).collect()
+    }
+
+    fn foresight(&self) -> Foresight {
+        // How far the lead would have come while everybody was watched is not known without watching.
+        if self.options.max_lead.is_some() { Foresight::Watching } else { Foresight::Speeds }
+    }
+
+    fn rows_ahead(&self, begin_us: u64, workers: &[WorkerProgress]) -> Vec<PlanRow> {
+        // Watching would end with the slowest worker's second push; whoever is faster has pushed more often by then.
+        let slowest_us = workers.iter().map(|s| s.interval_us).max().unwrap_or(0);
+        let watched_us = slowest_us.saturating_mul(MONITORED_PUSHES);
+        let row = |s: &WorkerProgress| {
+            let pushes = watched_us.checked_div(s.interval_us).unwrap_or(MONITORED_PUSHES);
+            let steps = pushes.max(MONITORED_PUSHES) + u64::from(self.options.first);
+            let first_us = begin_us.saturating_add(s.interval_us.saturating_mul(steps));
+            let points = Row { first_us, interval_us: s.interval_us, count: self.options.lookahead };
+            PlanRow { worker: s.worker, first_seq: s.granted + steps, points }
+        };
+        workers.iter().map(row).collect()
     }
 
     fn search_options(&self) -> SearchOptions {
@@ -143,6 +163,18 @@ mod tests {
         let rows = elastic(1).rows(0, &[seen(1, 4, 6, 400, 100), seen(2, 2, 2, 400, 100)]);
         assert_eq!((rows[0].first_seq, rows[0].points.first_us, rows[0].points.count), (6, 600, 1));
         assert_eq!((rows[1].first_seq, rows[1].points.first_us), (3, 500));
+    }
+
+    #[test]
+    fn before_it_begins_a_superstep_is_planned_as_if_everybody_were_watched_at_its_speed() {
+        // From 1000 on. fast: 1100 1200 | 1300 .. until the slow one has pushed twice, at 1500, it does 5.
+        //               slow: 1250 1500 | 1750
+        let rows = elastic(15).rows_ahead(1000, &[seen(1, 7, 7, 0, 100), seen(2, 4, 4, 0, 250)]);
+        let first = |i: usize| (rows[i].first_seq, rows[i].points.first_us, rows[i].points.count);
+        assert_eq!((first(0), first(1)), ((7 + 6, 1600, 15), (4 + 3, 1750, 15)));
+        let equal = elastic(15).rows_ahead(0, &[seen(1, 0, 0, 0, 100), seen(2, 0, 0, 0, 100)]);
+        let plan = plan(&equal, SearchOptions::default()).unwrap();
+        assert_eq!((plan.last, plan.span_us), ([(Incarnation(1), 3), (Incarnation(2), 3)].into(), 0));
     }
 
     #[test]

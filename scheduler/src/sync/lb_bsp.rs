@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Aggregation, Context, ElasticBsp, EndRule, PlanRow, SearchOptions, SpeedEstimate, SuperstepRules,
-    SyncPolicy, Why, WorkerProgress,
+    Aggregation, Context, ElasticBsp, EndRule, Foresight, PlanRow, SearchOptions, SpeedEstimate,
+    SuperstepRules, SyncPolicy, Why, WorkerProgress,
 };
 use crate::{
     balance::{Bounds, Cost, RoundTime, Stepping, assign},
@@ -136,6 +136,18 @@ impl SyncPolicy for ElasticLb {
 
     fn rows(&self, now_us: u64, seen: &[WorkerProgress]) -> Vec<PlanRow> {
         self.elastic.rows(now_us, seen)
+    }
+
+    fn foresight(&self) -> Foresight {
+        // Moving samples step by step means to see what each step has brought.
+        match self.balancer.options.rule {
+            BalanceRule::Step => Foresight::Watching,
+            BalanceRule::Proportional | BalanceRule::Curve => self.elastic.foresight(),
+        }
+    }
+
+    fn rows_ahead(&self, begin_us: u64, workers: &[WorkerProgress]) -> Vec<PlanRow> {
+        self.elastic.rows_ahead(begin_us, workers)
     }
 
     fn search_options(&self) -> SearchOptions {

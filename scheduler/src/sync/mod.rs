@@ -51,6 +51,17 @@ pub enum EndRule {
     Free,
 }
 
+/// What it takes to know where a superstep ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Foresight {
+    /// It has to be watched first, or never ends by plan.
+    Watching,
+    /// It ends where it would without any measurement.
+    Nothing,
+    /// The speeds that were measured before it opens can stand for watching.
+    Speeds,
+}
+
 /// How a superstep begins, with the reasons.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SuperstepRules {
@@ -163,9 +174,9 @@ pub trait SyncPolicy {
         clocks.push(worker, at_us);
     }
 
-    /// Whether every superstep ends where it would without any measurement, so that many may be opened ahead.
-    fn is_planned_ahead(&self) -> bool {
-        false
+    /// What it takes to know the end of a superstep that has not begun.
+    fn foresight(&self) -> Foresight {
+        Foresight::Watching
     }
 
     /// How far a worker may go.
@@ -176,6 +187,12 @@ pub trait SyncPolicy {
     /// Every worker of a monitored superstep has been seen, or has overrun its prediction; `seen` holds all of them.
     /// What to plan from.
     fn rows(&self, _now_us: u64, _seen: &[WorkerProgress]) -> Vec<PlanRow> {
+        Vec::new()
+    }
+
+    /// What to plan a monitored superstep from before it begins: at `begin_us` everybody sets out from its last
+    /// granted iteration. Only where [`Foresight::Speeds`] suffices.
+    fn rows_ahead(&self, _begin_us: u64, _workers: &[WorkerProgress]) -> Vec<PlanRow> {
         Vec::new()
     }
 

@@ -1,0 +1,93 @@
+//! How long workers waited at a barrier, whoever is heard of first: they or the shards.
+
+use syncline_scheduler::{
+    core::{Assignment, BarrierExplanation, Input, Iterated, Outcome, TaskReport, Work},
+    ids::{Incarnation, Superstep},
+    sim::{training, training_job},
+};
+
+use crate::world::{World, done};
+
+const STEP_US: u64 = 1_000;
+
+/// Two workers under `policy` that have done their first iterations together, and one of them its next two.
+fn world(policy: &str) -> (World, [Incarnation; 2]) {
+    let mut world = World::new();
+    let workers = [world.join(1, "a"), world.join(2, "b")];
+    world.submit(training_job(training(policy.parse().unwrap(), 1_000, 1)), 1);
+    for _ in 0..4 {
+        world.now_us += STEP_US;
+        for worker in workers {
+            world.report(worker, done);
+        }
+    }
+    (world, workers)
+}
+
+/// The next iteration in a worker's hand is pushed; it is reported later.
+fn push(world: &mut World, worker: Incarnation, nth: usize) {
+    let Work::Iterate { seq, .. } = world.hands[&worker][nth].work else { panic!() };
+    assert!(world.plane.server.shards[0].finish_push(worker, seq, 1));
+}
+
+fn report(world: &mut World, worker: Incarnation, ended_ago_us: u64) {
+    let Assignment { key, work } = world.hands.get_mut(&worker).unwrap().pop_front().unwrap();
+    let Work::Iterate { range, .. } = work else { panic!() };
+    let outcome = Outcome::Iterated(Iterated { range, compute_us: STEP_US, ..Iterated::default() });
+    world.give(Input::Report { worker, report: TaskReport { key, ended_ago_us, outcome } });
+}
+
+fn barrier(world: &World, number: u64) -> BarrierExplanation {
+    world.job("job").explain_barrier(Superstep(number)).unwrap()
+}
+
+#[test]
+fn rounds_that_close_before_anybody_reports_them_tell_how_long_everybody_waited() {
+    let (mut world, [a, b]) = world("bsp");
+    // Three rounds of which nobody hears; in each the second worker comes 300 us after the first.
+    for nth in 0..3 {
+        push(&mut world, a, nth);
+        push(&mut world, b, nth);
+    }
+    world.now_us += 10_000;
+    world.give(Input::Tick);
+    assert_eq!(barrier(&world, 6).state, "closed");
+    for round in 0..3 {
+        report(&mut world, a, 1_300 * (3 - round));
+        assert_eq!(barrier(&world, 4 + round).actual_wait_us, Some(0), "nobody knows yet");
+        report(&mut world, b, 1_300 * (3 - round) - 300);
+    }
+    // The shards told of all three 10 ms later than they closed, which this model does not say.
+    let waits: Vec<_> = (4..7).map(|n| barrier(&world, n).actual_wait_us.unwrap()).collect();
+    assert_eq!(waits, [3_900 + 3_600, 2_600 + 2_300, 1_300 + 1_000]);
+}
+
+#[test]
+fn a_worker_that_is_rounds_further_when_a_barrier_is_told_of_has_waited_there_too() {
+    let (mut world, [a, b]) = world("bsp");
+    for nth in 0..2 {
+        world.now_us += STEP_US;
+        push(&mut world, a, 0);
+        report(&mut world, a, 0);
+        assert_eq!(barrier(&world, 4 + nth).state, "ordered", "it waits for the other");
+    }
+    world.now_us += 500;
+    push(&mut world, b, 0);
+    report(&mut world, b, 0);
+    let closed = barrier(&world, 4);
+    assert_eq!((closed.state.as_str(), closed.actual_wait_us), ("closed", Some(1_500)));
+    assert!(closed.workers.iter().all(|w| w.arrived_us.is_some()));
+}
+
+#[test]
+fn nobody_waits_for_the_report_of_a_worker_that_has_left() {
+    let (mut world, [a, b]) = world("bsp");
+    push(&mut world, a, 0);
+    push(&mut world, b, 0);
+    world.now_us += 2_000;
+    world.give(Input::Tick);
+    report(&mut world, a, 500);
+    assert_eq!(barrier(&world, 4).actual_wait_us, Some(0));
+    world.give(Input::WorkerGone { worker: b, reason: "it was killed".into() });
+    assert_eq!(barrier(&world, 4).actual_wait_us, Some(500));
+}
