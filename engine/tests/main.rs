@@ -5,5 +5,6 @@
 
 mod bounded;
 mod lead;
+mod lead_and_numbers;
 mod service;
 mod store;

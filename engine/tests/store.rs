@@ -69,12 +69,14 @@ async fn a_deposed_engine_cannot_bring_in_a_new_job() {
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let lease = Duration::from_millis(1);
-    let old = store.lead("a", lease, None, "127.0.0.1:1").await.unwrap().unwrap();
+    let old = store.take_lead("a", lease, EngineEpoch(0), "127.0.0.1:1").await.unwrap().unwrap();
     let (early, late): (JobId, JobId) = ("early".parse().unwrap(), "late".parse().unwrap());
     store.list_job(&early, old, 1).await.unwrap();
     // Its lease is over before the next engine looks.
     let new = loop {
-        if let Some(epoch) = store.lead("b", Duration::from_secs(60), None, "127.0.0.1:2").await.unwrap() {
+        if let Some(epoch) =
+            store.take_lead("b", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:2").await.unwrap()
+        {
             break epoch;
         }
     };
@@ -93,7 +95,8 @@ async fn a_store_that_has_gone_back_is_written_again_by_the_engine_that_knows_al
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "back".parse().unwrap();
-    let epoch = store.lead("a", Duration::from_secs(60), None, "127.0.0.1:1").await.unwrap().unwrap();
+    let epoch =
+        store.take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1").await.unwrap().unwrap();
     let number = store.next_incarnation().await.unwrap();
     store.commit(&job, epoch, 1, CommitMode::New, &commit("a")).await.unwrap();
     let _: String = store.query("lose", &["FLUSHALL"]).await.unwrap();
@@ -108,9 +111,12 @@ async fn a_store_that_has_gone_back_is_written_again_by_the_engine_that_knows_al
         Committed::Applied
     );
     // The lead is renewed, and neither its number nor a worker's comes a second time.
-    let again = store.lead("a", Duration::from_secs(60), Some(epoch), "127.0.0.1:1").await.unwrap();
+    let again = store.renew_lead("a", Duration::from_secs(60), epoch, "127.0.0.1:1").await.unwrap();
     assert_eq!(again, Some(epoch));
-    assert!(store.lead("a", Duration::from_secs(60), None, "127.0.0.1:1").await.unwrap() > Some(epoch));
+    assert!(
+        store.take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1").await.unwrap()
+            > Some(epoch)
+    );
     store.skip_incarnations(number).await.unwrap();
     assert!(store.next_incarnation().await.unwrap() > number);
 }
@@ -158,7 +164,8 @@ async fn jobs_are_listed_again_in_their_order_by_the_engine_that_leads_and_no_ot
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
-    let lead = store.lead("a", Duration::from_secs(60), None, "127.0.0.1:1").await.unwrap().unwrap();
+    let lead =
+        store.take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1").await.unwrap().unwrap();
     let jobs = ["zebra", "ape", "mouse"].map(|name| name.parse::<JobId>().unwrap());
     for words in [&["LPUSH", keys::JOBS, "text"][..], &["DEL", keys::JOBS]] {
         let _: u64 = store.query("spoil", words).await.unwrap();
@@ -333,16 +340,15 @@ async fn one_engine_leads_and_its_own_restart_takes_over_at_once() {
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let lease = Duration::from_secs(60);
-    let lead = |instance: &'static str, held| {
-        let store = store.clone();
-        async move { store.lead(instance, lease, held, "127.0.0.1:1").await.unwrap() }
-    };
-    let first = lead("a", None).await;
-    assert!(first.is_some());
-    assert_eq!(lead("b", None).await, None, "the lease is held");
-    assert_eq!(lead("a", first).await, first, "renewed");
-    assert!(lead("a", None).await > first, "the same instance after a crash");
-    assert_eq!(lead("a", first).await, None, "its former life is over");
+    let take =
+        async |instance| store.take_lead(instance, lease, EngineEpoch(0), "127.0.0.1:1").await.unwrap();
+    let renew =
+        async |instance, epoch| store.renew_lead(instance, lease, epoch, "127.0.0.1:1").await.unwrap();
+    let first = take("a").await.unwrap();
+    assert_eq!(take("b").await, None, "the lease is held");
+    assert_eq!(renew("a", first).await, Some(first));
+    assert!(take("a").await.unwrap() > first, "the same instance after a crash");
+    assert_eq!(renew("a", first).await, None, "its former life is over");
 }
 
 #[tokio::test(flavor = "multi_thread")]

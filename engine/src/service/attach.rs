@@ -7,10 +7,7 @@ use syncline_scheduler::{
 };
 use tracing::warn;
 
-use super::{
-    dispatcher::{CALL_TIMEOUT, EffectDispatcher},
-    message::Message,
-};
+use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher};
 use crate::rpc::{ShardFault, ShardState, within};
 
 impl EffectDispatcher {
@@ -98,9 +95,7 @@ impl EffectDispatcher {
                 .await;
             match held {
                 Ok(held) => dispatcher.send(Input::ShardHolds { shard, asked_us, held }),
-                Err(ShardFault::Fenced { .. }) => {
-                    let _ = dispatcher.queue.send(Message::Deposed);
-                }
+                Err(ShardFault::Fenced { highest, .. }) => dispatcher.deposed_by(highest),
                 Err(fault) => warn!(%shard, %fault, "the shard does not say what it holds"),
             }
         });

@@ -8,7 +8,6 @@ use tracing::{debug, warn};
 
 use super::{
     dispatcher::{CALL_TIMEOUT, EffectDispatcher},
-    message::Message,
     sessions::lock,
 };
 use crate::rpc::{ShardClient, ShardFault, within};
@@ -47,10 +46,7 @@ impl EffectDispatcher {
             });
             match call.await {
                 Some(Ok(Ok(()))) => {}
-                Some(Ok(Err(ShardFault::Fenced { .. }))) => {
-                    let _ = self.queue.send(Message::Deposed);
-                    return;
-                }
+                Some(Ok(Err(ShardFault::Fenced { highest, .. }))) => return self.deposed_by(highest),
                 Some(Ok(Err(fault))) => warn!(%shard, %fault, "the shard keeps values that nobody needs"),
                 Some(Err(error)) => warn!(%shard, %error, "the shard keeps values that nobody needs"),
                 None => warn!(%shard, "the shard is not there and keeps values that nobody needs"),

@@ -254,12 +254,17 @@ impl EffectDispatcher {
         }
     }
 
+    /// A shard follows an engine of a higher epoch.
+    pub(super) fn deposed_by(&self, highest: EngineEpoch) {
+        self.shards.note_epoch(highest);
+        let _ = self.queue.send(Message::Deposed);
+    }
+
     /// Tells the loop that a shard refused an order of a job; or that another engine leads, if that is why.
     pub(super) fn report_failure(&self, job: &JobId, generation: Generation, fault: &ShardFault) {
         // A newer engine owns the shard: this one is about to find out, and the job is not to blame.
-        if matches!(fault, ShardFault::Fenced { .. }) {
-            let _ = self.queue.send(Message::Deposed);
-            return;
+        if let ShardFault::Fenced { highest, .. } = fault {
+            return self.deposed_by(*highest);
         }
         let (code, reason) = match fault {
             // A running job is open everywhere: a shard that does not know it was started again.

@@ -74,7 +74,10 @@ impl Leadership {
 
     /// Tries to take the lease; `None` if another engine holds it or Redis fails; the reason is published.
     async fn acquire(&self, outage: &mut OutageLogger) -> Option<EngineEpoch> {
-        match self.take(None).await {
+        let Lease { instance, address, duration, .. } = &self.lease;
+        // An epoch that shards would refuse would be over before it has begun.
+        let above = self.shards.highest_epoch();
+        match self.store.take_lead(instance, *duration, above, address).await {
             Ok(Some(epoch)) => {
                 outage.resolve("Redis answers");
                 Some(epoch)
@@ -104,7 +107,9 @@ impl Leadership {
         let _renewal = LeaseRenewal::start(self.lease.clone(), epoch, dispatcher.clone())
             .map_err(|e| StoreError::Unavailable { op: "renew the lease", cause: e.to_string() })?;
         let mut background = JoinSet::new();
-        let leads = || async { matches!(self.take(Some(epoch)).await, Ok(Some(_))) };
+        let Lease { instance, address, duration, .. } = &self.lease;
+        let leads =
+            || async { matches!(store.renew_lead(instance, *duration, epoch, address).await, Ok(Some(_))) };
         let loading = DecisionLoop::load(store.clone(), epoch, dispatcher.clone(), self.clock, leads).await;
         let decision_loop = loading.inspect_err(|_| dispatcher.stop())?;
         info!(%epoch, "this engine is active");
@@ -123,12 +128,6 @@ impl Leadership {
 
     fn set_inactive(&self, why: InactiveReason) {
         drop(self.activate.send_replace(Err(why)));
-    }
-
-    /// Takes the lease, or renews the one that is held.
-    async fn take(&self, held: Option<EngineEpoch>) -> Result<Option<EngineEpoch>, StoreError> {
-        let Lease { instance, address, duration, .. } = &self.lease;
-        self.store.lead(instance, *duration, held, address).await
     }
 }
 

@@ -74,7 +74,7 @@ async fn renew(
         Some(store) => store,
         None => connected.insert(RedisStore::connect(&lease.redis).await?),
     };
-    store.lead(&lease.instance, lease.duration, Some(epoch), &lease.address).await
+    store.renew_lead(&lease.instance, lease.duration, epoch, &lease.address).await
 }
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ mod tests {
         let store = RedisStore::connect(&server.url()).await.unwrap();
         let (redis, instance, address) = (server.url(), "a".to_owned(), "127.0.0.1:1".to_owned());
         let lease = Lease { redis, instance, address, duration: Duration::from_millis(300) };
-        let taken = store.lead(&lease.instance, lease.duration, None, &lease.address).await;
+        let taken = store.take_lead(&lease.instance, lease.duration, EngineEpoch(0), &lease.address).await;
         let epoch = taken.unwrap().unwrap();
         let (queue, _inbox) = mpsc::unbounded_channel();
         let shards = ShardDirectory::new(1, "0123456789abcdef".repeat(4).parse().unwrap());

@@ -1,7 +1,10 @@
 //! The parameter shards as the engine reaches them.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -39,7 +42,12 @@ pub(super) struct ShardDirectory {
     /// One announcement at a time is decided that changes who serves.
     deciding: Arc<tokio::sync::Mutex<()>>,
     changed: watch::Sender<u64>,
+    /// The highest epoch in whose name a shard has refused this engine.
+    refused_by: Arc<AtomicU64>,
 }
+
+/// Epochs are counted exactly up to here in scripts of Redis. One above it is no epoch of an engine.
+const MAX_EPOCH: u64 = (1 << 53) - 1;
 
 /// How long a shard has to answer when another process announces the same index.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
@@ -53,7 +61,26 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 impl ShardDirectory {
     pub(super) fn new(count: u32, token: Token) -> Self {
         let known = Arc::new(Mutex::new(ShardSlots::new(EngineEpoch(0))));
-        Self { count, token, known, deciding: Arc::default(), changed: watch::Sender::new(0) }
+        Self {
+            count,
+            token,
+            known,
+            deciding: Arc::default(),
+            changed: watch::Sender::new(0),
+            refused_by: Arc::default(),
+        }
+    }
+
+    /// A shard follows an engine of this epoch.
+    pub(super) fn note_epoch(&self, highest: EngineEpoch) {
+        if highest.0 < MAX_EPOCH {
+            self.refused_by.fetch_max(highest.0, Ordering::Relaxed);
+        }
+    }
+
+    /// An epoch that shards would refuse; those above it they take.
+    pub(super) fn highest_epoch(&self) -> EngineEpoch {
+        EngineEpoch(self.refused_by.load(Ordering::Relaxed))
     }
 
     fn lock(&self) -> MutexGuard<'_, ShardSlots<Reconnecting<ShardClient>>> {

@@ -27,7 +27,7 @@ impl RedisStore {
         call.key(JobKeys::new(job).state).arg(epoch.0).arg(now_ms);
         call.arg(IN_A_ROW.as_millis() as u64).arg(panic);
         // Once: what is sent again would be counted twice.
-        let (call, mut connection) = (&call, self.connection.clone());
+        let (call, mut connection) = (&call, self.connection());
         let counted =
             tokio::time::timeout(super::redis_store::CALL_TIMEOUT, call.invoke_async(&mut connection));
         let no_answer =

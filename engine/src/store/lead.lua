@@ -1,21 +1,27 @@
 -- Takes or renews the right to be the active engine.
--- KEYS  1 engine   ARGV  1 instance  2 length of the lease in ms  3 my epoch (0: take)  4 address
+-- KEYS  1 engine   ARGV  1 instance  2 length of the lease in ms  3 my epoch (0: take)  4 address  5 epoch to exceed
 -- Returns the epoch as text, or '0' if somebody else is active.
 -- Epochs never repeat, also not after the store has gone back by a moment: a new one is at least the time in ms.
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local length_ms, mine, floor = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[5])
+-- What is no record of a lease holds nobody back: it would for ever, as nobody else ever writes one.
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind ~= 'hash' and kind ~= 'none' then redis.call('DEL', KEYS[1]) end
 local stored = redis.call('HMGET', KEYS[1], 'instance', 'epoch', 'until_ms')
-local epoch, until_ms = tonumber(stored[2] or '0'), tonumber(stored[3] or '0')
-local mine = tonumber(ARGV[3])
+local epoch, until_ms = tonumber(stored[2] or '0') or 0, tonumber(stored[3] or '0') or 0
+if not (epoch >= 0 and epoch < 2^53 - 1) then epoch = 0 end
 if mine > 0 then
   -- A lower one than mine, or none, means that the store has lost mine: nobody has led since.
   if epoch > mine then return '0' end
   epoch = mine
 else
-  if until_ms > now_ms and stored[1] ~= ARGV[1] then return '0' end
-  epoch = math.max(epoch + 1, now_ms)
+  -- Nobody holds a lease for longer than it lasts: one that says so was taken before the clock was set back.
+  local held = until_ms > now_ms and until_ms <= now_ms + 2 * length_ms
+  if held and stored[1] ~= ARGV[1] then return '0' end
+  epoch = math.max(epoch + 1, now_ms, floor + 1)
 end
 local text = string.format('%.0f', epoch)
 redis.call('HSET', KEYS[1], 'instance', ARGV[1], 'epoch', text,
-  'until_ms', string.format('%.0f', now_ms + tonumber(ARGV[2])), 'address', ARGV[4])
+  'until_ms', string.format('%.0f', now_ms + length_ms), 'address', ARGV[4])
 return text

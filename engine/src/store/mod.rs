@@ -3,6 +3,7 @@
 //! One fenced commit per job and turn, leadership, loading, the registry of live processes, and what people see.
 
 mod batch;
+mod connection;
 mod crashes;
 mod error;
 mod found_jobs;

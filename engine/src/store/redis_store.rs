@@ -1,11 +1,14 @@
 //! Commits, leadership and the list of jobs.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use redis::{
     AsyncCommands, ErrorKind, FromRedisValue, IntoConnectionInfo, Script, ServerErrorKind,
-    aio::{ConnectionManager, ConnectionManagerConfig},
-    io::tcp::TcpSettings,
+    aio::ConnectionManager, io::tcp::TcpSettings,
 };
 use syncline_scheduler::{
     core::{Commit, StoredJob},
@@ -15,6 +18,7 @@ use tokio::time::timeout;
 
 use super::{
     batch::{CommitMode, commit_call, kinds},
+    connection::SharedConnection,
     crashes::MAX_CRASHES,
     error::StoreError,
     keys::{self, JobKeys},
@@ -54,7 +58,9 @@ pub enum Claimed {
 /// A cheap handle; clones share one multiplexed connection.
 #[derive(Clone)]
 pub struct RedisStore {
-    pub(super) connection: ConnectionManager,
+    connection: Arc<SharedConnection>,
+    /// The highest number of a worker that this process knows of.
+    pub(super) highest_incarnation: Arc<AtomicU64>,
     /// Every call of a worker clones the store; a script holds its text.
     pub(super) scripts: Arc<Scripts>,
 }
@@ -65,6 +71,7 @@ pub(super) struct Scripts {
     claim: Script,
     list: Script,
     pub(super) crash: Script,
+    pub(super) incarnations: Script,
 }
 
 impl RedisStore {
@@ -75,41 +82,41 @@ impl RedisStore {
         let at_once = TcpSettings::default().set_nodelay(true);
         let info = url.into_connection_info().map_err(address)?.set_tcp_settings(at_once);
         let client = redis::Client::open(info).map_err(address)?;
-        let config = ConnectionManagerConfig::new()
-            .set_number_of_retries(1)
-            .set_max_delay(Duration::from_millis(500))
-            .set_connection_timeout(Some(Duration::from_secs(2)))
-            .set_response_timeout(None);
-        let connect = ConnectionManager::new_with_config(client, config);
-        let connection = timeout(CALL_TIMEOUT, connect)
+        let unavailable = |cause: String| StoreError::Unavailable { op: "connect", cause };
+        let connection = timeout(CALL_TIMEOUT, SharedConnection::open(client))
             .await
-            .map_err(|_| StoreError::Unavailable {
-                op: "connect",
-                cause: format!("{} did not answer", redacted(url)),
-            })?
-            .map_err(|e| StoreError::Unavailable {
-                op: "connect",
-                cause: format!("{}: {e}", redacted(url)),
-            })?;
+            .map_err(|_| unavailable(format!("{} did not answer", redacted(url))))?
+            .map_err(|e| unavailable(format!("{}: {e}", redacted(url))))?;
         let scripts = Scripts {
             commit: Script::new(include_str!("commit.lua")),
             lead: Script::new(include_str!("lead.lua")),
             claim: Script::new(include_str!("claim.lua")),
             list: Script::new(include_str!("list.lua")),
             crash: Script::new(include_str!("crash.lua")),
+            incarnations: Script::new(include_str!("incarnations.lua")),
         };
-        Ok(Self { connection, scripts: Arc::new(scripts) })
+        Ok(Self {
+            connection: Arc::new(connection),
+            highest_incarnation: Arc::default(),
+            scripts: Arc::new(scripts),
+        })
     }
 
-    /// Bounds a call in time; its first failure after a lost connection is repeated once.
-    pub(super) async fn bounded<T, F>(op: &'static str, call: impl Fn() -> F) -> Result<T, StoreError>
+    pub(super) fn connection(&self) -> ConnectionManager {
+        self.connection.get().0
+    }
+
+    /// Bounds a call in time; its first failure after a lost connection is repeated once, and where no answer comes, those
+    /// that follow go over another connection.
+    pub(super) async fn bounded<T, F>(&self, op: &'static str, call: impl Fn() -> F) -> Result<T, StoreError>
     where
         F: Future<Output = redis::RedisResult<T>>,
     {
-        Self::bounded_by(CALL_TIMEOUT, op, call).await
+        self.bounded_by(CALL_TIMEOUT, op, call).await
     }
 
     pub(super) async fn bounded_by<T, F>(
+        &self,
         limit: Duration,
         op: &'static str,
         call: impl Fn() -> F,
@@ -119,10 +126,14 @@ impl RedisStore {
     {
         let mut last = StoreError::Unavailable { op, cause: format!("no answer within {limit:?}") };
         for _ in 0..2 {
+            let (_, number) = self.connection.get();
             match timeout(limit, call()).await {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(e)) => last = StoreError::of(op, &e),
-                Err(_) => return Err(last),
+                Err(_) => {
+                    self.connection.replace(number);
+                    return Err(last);
+                }
             }
             if !last.is_passing() {
                 break;
@@ -142,19 +153,20 @@ impl RedisStore {
     ) -> Result<Committed, StoreError> {
         let call =
             commit_call(self.scripts.commit.get_hash(), &JobKeys::new(job), (epoch, seq, mode), commit);
-        let answer: Vec<String> = Self::bounded("commit", || {
-            let (call, mut connection) = (&call, self.connection.clone());
-            async move {
-                match call.query_async(&mut connection).await {
-                    Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                        self.scripts.commit.load_async(&mut connection).await?;
-                        call.query_async(&mut connection).await
+        let answer: Vec<String> = self
+            .bounded("commit", || {
+                let (call, mut connection) = (&call, self.connection());
+                async move {
+                    match call.query_async(&mut connection).await {
+                        Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                            self.scripts.commit.load_async(&mut connection).await?;
+                            call.query_async(&mut connection).await
+                        }
+                        answer => answer,
                     }
-                    answer => answer,
                 }
-            }
-        })
-        .await?;
+            })
+            .await?;
         let text = |i: usize| answer.get(i).cloned().unwrap_or_default();
         match answer.first().map(String::as_str) {
             Some("ok") => Ok(Committed::Applied),
@@ -202,18 +214,19 @@ impl RedisStore {
     ) -> Result<(), StoreError> {
         let mut call = self.scripts.list.prepare_invoke();
         call.key(keys::ENGINE).key(keys::JOBS).arg(epoch.0).arg(words);
-        let done: u64 = Self::bounded(op, || {
-            let (call, mut connection) = (&call, self.connection.clone());
-            async move { call.invoke_async(&mut connection).await }
-        })
-        .await?;
+        let done: u64 = self
+            .bounded(op, || {
+                let (call, mut connection) = (&call, self.connection());
+                async move { call.invoke_async(&mut connection).await }
+            })
+            .await?;
         if done == 1 { Ok(()) } else { Err(StoreError::Fenced { epoch: 0, seq: 0 }) }
     }
 
     /// Removes every key of a job, whatever is in them and whoever owns it.
     pub async fn erase(&self, job: &JobId) -> Result<(), StoreError> {
-        Self::bounded("erase job", || {
-            let (mut c, names) = (self.connection.clone(), JobKeys::new(job));
+        self.bounded("erase job", || {
+            let (mut c, names) = (self.connection(), JobKeys::new(job));
             async move { c.unlink(&names.all()[..]).await }
         })
         .await
@@ -222,30 +235,55 @@ impl RedisStore {
     /// Jobs in the order they were submitted, those whose keys have expired included.
     pub async fn jobs(&self) -> Result<Vec<JobId>, StoreError> {
         // Somebody may have put anything between them.
-        let names: Vec<Vec<u8>> = Self::bounded("list jobs", || {
-            let mut c = self.connection.clone();
-            async move { c.zrange(keys::JOBS, 0, -1).await }
-        })
-        .await?;
+        let names: Vec<Vec<u8>> = self
+            .bounded("list jobs", || {
+                let mut c = self.connection();
+                async move { c.zrange(keys::JOBS, 0, -1).await }
+            })
+            .await?;
         Ok(names.iter().filter_map(|name| str::from_utf8(name).ok()?.parse().ok()).collect())
     }
 
-    /// Takes or renews the lead; `None` if another engine is active.
-    pub async fn lead(
+    /// Takes the lead; `None` if another engine is active. The epoch lies above `above`, too: Redis may have forgotten one that
+    /// shards know.
+    pub async fn take_lead(
         &self,
         instance: &str,
         lease: Duration,
-        held: Option<EngineEpoch>,
+        above: EngineEpoch,
+        address: &str,
+    ) -> Result<Option<EngineEpoch>, StoreError> {
+        self.lead(instance, lease, 0, above, address).await
+    }
+
+    /// Renews the lead of `epoch`; `None` if another engine has taken it.
+    pub async fn renew_lead(
+        &self,
+        instance: &str,
+        lease: Duration,
+        epoch: EngineEpoch,
+        address: &str,
+    ) -> Result<Option<EngineEpoch>, StoreError> {
+        self.lead(instance, lease, epoch.0, EngineEpoch(0), address).await
+    }
+
+    async fn lead(
+        &self,
+        instance: &str,
+        lease: Duration,
+        held: u64,
+        above: EngineEpoch,
         address: &str,
     ) -> Result<Option<EngineEpoch>, StoreError> {
         let mut call = self.scripts.lead.prepare_invoke();
         call.key(keys::ENGINE).arg(instance).arg(lease.as_millis() as u64);
-        call.arg(held.map_or(0, |e| e.0)).arg(address);
-        let epoch: String = Self::bounded("lead", || {
-            let (call, mut connection) = (&call, self.connection.clone());
-            async move { call.invoke_async(&mut connection).await }
-        })
-        .await?;
+        call.arg(held).arg(address).arg(above.0);
+        let epoch: String = self
+            .bounded("lead", || {
+                let (call, mut connection) = (&call, self.connection());
+                async move { call.invoke_async(&mut connection).await }
+            })
+            .await?;
         let epoch: u64 = epoch.parse().unwrap_or(0);
         Ok((epoch > 0).then_some(EngineEpoch(epoch)))
     }
@@ -258,11 +296,12 @@ impl RedisStore {
             call.key(key);
         }
         call.arg(epoch.0).arg(FENCE_EXPIRY_S).arg(kinds()).arg(MAX_CRASHES);
-        let answer: Vec<String> = Self::bounded("claim", || {
-            let (call, mut connection) = (&call, self.connection.clone());
-            async move { call.invoke_async(&mut connection).await }
-        })
-        .await?;
+        let answer: Vec<String> = self
+            .bounded("claim", || {
+                let (call, mut connection) = (&call, self.connection());
+                async move { call.invoke_async(&mut connection).await }
+            })
+            .await?;
         let text = |i: usize| answer.get(i).cloned().unwrap_or_default();
         match (text(0).as_str(), text(1)) {
             ("none", _) => Ok(Claimed::Absent),
@@ -282,19 +321,20 @@ impl RedisStore {
 
     /// All fields of one of our bounded hashes, for people: bytes that are no text are replaced.
     pub async fn hash(&self, op: &'static str, key: &str) -> Result<BTreeMap<String, String>, StoreError> {
-        let fields: Vec<(Vec<u8>, Vec<u8>)> = Self::bounded(op, || {
-            let mut c = self.connection.clone();
-            async move { c.hgetall(key).await }
-        })
-        .await?;
+        let fields: Vec<(Vec<u8>, Vec<u8>)> = self
+            .bounded(op, || {
+                let mut c = self.connection();
+                async move { c.hgetall(key).await }
+            })
+            .await?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok(fields.into_iter().map(|(field, value)| (text(field), text(value))).collect())
     }
 
     /// Any command, for `doctor`.
     pub async fn query<T: FromRedisValue>(&self, op: &'static str, words: &[&str]) -> Result<T, StoreError> {
-        Self::bounded(op, || {
-            let mut connection = self.connection.clone();
+        self.bounded(op, || {
+            let mut connection = self.connection();
             async move {
                 let mut command = redis::cmd(words[0]);
                 words[1..].iter().for_each(|w| {

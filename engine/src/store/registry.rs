@@ -1,5 +1,7 @@
 //! Soft state: who is alive. Kept with expiry, outside the commits, for people and for incarnation numbers.
 
+use std::sync::atomic::Ordering;
+
 use redis::AsyncCommands;
 use syncline_scheduler::ids::Incarnation;
 
@@ -13,32 +15,31 @@ const ALIVE_EXPIRY_S: i64 = 10;
 const GAP: u64 = 100;
 
 impl RedisStore {
-    /// A number that no worker has had before.
+    /// A number that no worker has had before, whatever Redis has forgotten since this engine began.
     pub async fn next_incarnation(&self) -> Result<Incarnation, StoreError> {
-        let n: u64 = Self::bounded("next incarnation", || {
-            let mut c = self.connection.clone();
-            async move { c.incr(keys::INCARNATIONS, 1).await }
-        })
-        .await?;
-        Ok(Incarnation(n))
+        self.take_incarnations("next incarnation", 1).await
     }
 
     /// Leaves a gap in the numbers of workers: those that Redis may have given away and forgotten never come again.
     pub async fn skip_incarnations(&self, highest_known: Incarnation) -> Result<(), StoreError> {
-        let n: u64 = Self::bounded("skip incarnations", || {
-            let mut c = self.connection.clone();
-            async move { c.incr(keys::INCARNATIONS, GAP).await }
-        })
-        .await?;
-        let short = (highest_known.0 + GAP).saturating_sub(n);
-        if short > 0 {
-            Self::bounded("skip incarnations", || {
-                let mut c = self.connection.clone();
-                async move { c.incr::<_, _, u64>(keys::INCARNATIONS, short).await }
+        self.highest_incarnation.fetch_max(highest_known.0, Ordering::Relaxed);
+        self.take_incarnations("skip incarnations", GAP).await.map(drop)
+    }
+
+    async fn take_incarnations(&self, op: &'static str, count: u64) -> Result<Incarnation, StoreError> {
+        let known = self.highest_incarnation.load(Ordering::Relaxed);
+        let mut call = self.scripts.incarnations.prepare_invoke();
+        call.key(keys::INCARNATIONS).arg(known).arg(GAP).arg(count);
+        let last: String = self
+            .bounded(op, || {
+                let (call, mut connection) = (&call, self.connection());
+                async move { call.invoke_async(&mut connection).await }
             })
             .await?;
-        }
-        Ok(())
+        let last =
+            last.parse().map_err(|_| StoreError::Refused { op, cause: format!("it answered `{last}`") })?;
+        self.highest_incarnation.fetch_max(last, Ordering::Relaxed);
+        Ok(Incarnation(last))
     }
 
     /// Refreshes the records of live processes: key and fields each.
@@ -50,8 +51,8 @@ impl RedisStore {
         for (key, fields) in records {
             pipe.hset_multiple(key, fields).ignore().expire(key, ALIVE_EXPIRY_S).ignore();
         }
-        Self::bounded("refresh registry", || {
-            let (pipe, mut c) = (&pipe, self.connection.clone());
+        self.bounded("refresh registry", || {
+            let (pipe, mut c) = (&pipe, self.connection());
             async move { pipe.query_async(&mut c).await }
         })
         .await
@@ -59,8 +60,8 @@ impl RedisStore {
 
     /// Removes the record of a process that is gone.
     pub async fn remove(&self, key: &str) -> Result<(), StoreError> {
-        Self::bounded("remove from registry", || {
-            let mut c = self.connection.clone();
+        self.bounded("remove from registry", || {
+            let mut c = self.connection();
             async move { c.unlink(key).await }
         })
         .await

@@ -27,8 +27,8 @@ impl RedisStore {
         type Fields = BTreeMap<String, String>;
         type Values = BTreeMap<String, Vec<u8>>;
         type Hashes = (Fields, Fields, Fields, Fields, Fields, Fields, Fields, Values, Fields, Fields);
-        let read = Self::bounded_by(READ_TIMEOUT, "read job", || {
-            let (pipe, mut connection) = (&pipe, self.connection.clone());
+        let read = self.bounded_by(READ_TIMEOUT, "read job", || {
+            let (pipe, mut connection) = (&pipe, self.connection());
             async move { pipe.query_async(&mut connection).await }
         });
         let hashes: Hashes = read.await?;

@@ -15,11 +15,12 @@ impl RedisStore {
     ) -> Result<Vec<StreamEntry>, StoreError> {
         type Raw = Vec<(String, BTreeMap<Vec<u8>, Vec<u8>>)>;
         let from = after.map_or_else(|| "-".to_owned(), |after| format!("({after}"));
-        let entries: Raw = Self::bounded(op, || {
-            let (from, mut c) = (from.clone(), self.connection.clone());
-            async move { redis::cmd("XRANGE").arg(key).arg(from).arg("+").query_async(&mut c).await }
-        })
-        .await?;
+        let entries: Raw = self
+            .bounded(op, || {
+                let (from, mut c) = (from.clone(), self.connection());
+                async move { redis::cmd("XRANGE").arg(key).arg(from).arg("+").query_async(&mut c).await }
+            })
+            .await?;
         // For people: bytes that are no text are replaced.
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let entry = |(id, fields): (String, BTreeMap<Vec<u8>, Vec<u8>>)| {

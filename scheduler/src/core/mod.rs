@@ -20,6 +20,7 @@ mod explanation;
 mod granting;
 mod inputs;
 mod job;
+mod json_number;
 mod member;
 mod nodes;
 mod opening;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::json_number;
 use crate::{
     graph::TaskId,
     ids::{Generation, JobId, Superstep},
@@ -84,15 +85,17 @@ pub enum Blame {
 /// What a model is worth on the test samples. A metric that its graph does not compute is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// Weighted mean.
+    /// Weighted mean. Not finite where the training has come to nothing.
+    #[serde(with = "json_number")]
     pub loss: f64,
     /// Share of the predictions that are right.
+    #[serde(default, with = "json_number::option")]
     pub accuracy: Option<f64>,
     /// Share of the labels that are among the k best scores.
-    #[serde(default)]
+    #[serde(default, with = "json_number::option")]
     pub top_k_accuracy: Option<f64>,
     /// exp of the mean negative log-likelihood.
-    #[serde(default)]
+    #[serde(default, with = "json_number::option")]
     pub perplexity: Option<f64>,
     pub samples: u64,
 }

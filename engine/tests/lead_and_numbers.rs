@@ -1,0 +1,124 @@
+//! Who leads, and which numbers workers get, whatever has become of the keys of that; and a Redis that falls silent.
+
+use std::{path::Path, time::Duration};
+
+use syncline_engine::store::{RedisStore, keys};
+use syncline_kit::{RedisOptions, RedisServer};
+use syncline_scheduler::ids::{EngineEpoch, Incarnation};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+};
+
+const LEASE: Duration = Duration::from_secs(60);
+
+async fn store(dir: &Path) -> (RedisServer, RedisStore) {
+    let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+    let server = RedisServer::start(&program.path, RedisOptions::new(dir)).unwrap();
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    (server, store)
+}
+
+async fn take(store: &RedisStore, instance: &str, above: u64) -> Option<EngineEpoch> {
+    store.take_lead(instance, LEASE, EngineEpoch(above), "127.0.0.1:1").await.unwrap()
+}
+
+async fn query(store: &RedisStore, words: &[&str]) {
+    store.query::<()>("prepare", words).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_record_of_a_lease_holds_nobody_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, store) = store(dir.path()).await;
+    let first = take(&store, "a", 0).await.unwrap();
+    let damages: [&[&str]; 6] = [
+        &["HSET", keys::ENGINE, "epoch", "abc", "until_ms", "xyz"],
+        &["HSET", keys::ENGINE, "epoch", "-1", "until_ms", "nan"],
+        &["HSET", keys::ENGINE, "epoch", "1e300", "until_ms", "inf"],
+        &["HDEL", keys::ENGINE, "epoch", "until_ms"],
+        &["SET", keys::ENGINE, "text"],
+        // Taken before the clock was set back by an hour.
+        &["HSET", keys::ENGINE, "until_ms", "9000000000000000"],
+    ];
+    let mut before = first;
+    for damage in damages {
+        query(&store, damage).await;
+        let next = take(&store, "b", 0).await.unwrap_or_else(|| panic!("{damage:?}"));
+        assert!(next >= before, "{damage:?}: {next} after {before}");
+        assert_eq!(take(&store, "a", 0).await, None, "{damage:?}: now it is held");
+        before = next;
+    }
+}
+
+#[tokio::test]
+async fn an_epoch_that_shards_know_and_redis_has_forgotten_is_exceeded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, store) = store(dir.path()).await;
+    let first = take(&store, "a", 0).await.unwrap();
+    let known = first.0 + 7_200_000;
+    assert_eq!(take(&store, "a", known).await, Some(EngineEpoch(known + 1)));
+    assert_eq!(take(&store, "b", known + 9).await, None, "the lease is held all the same");
+}
+
+#[tokio::test]
+async fn no_number_of_a_worker_comes_twice_whatever_becomes_of_the_counter() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, store) = store(dir.path()).await;
+    store.skip_incarnations(Incarnation(7)).await.unwrap();
+    let mut before = store.next_incarnation().await.unwrap();
+    assert!(before.0 > 107, "those that another engine may have given away are left out");
+    let damages: [&[&str]; 6] = [
+        &["FLUSHALL"],
+        &["SET", keys::INCARNATIONS, "3"],
+        &["SET", keys::INCARNATIONS, "9223372036854775807"],
+        &["SET", keys::INCARNATIONS, "-5"],
+        &["SET", keys::INCARNATIONS, "text"],
+        &["EVAL", "redis.call('DEL', KEYS[1]) redis.call('RPUSH', KEYS[1], 'x')", "1", keys::INCARNATIONS],
+    ];
+    for damage in damages {
+        query(&store, damage).await;
+        let next = store.clone().next_incarnation().await.unwrap();
+        assert!(next > before && next.0 < before.0 + 200, "{damage:?}: {next} after {before}");
+        before = next;
+    }
+    assert_eq!(store.next_incarnation().await.unwrap(), Incarnation(before.0 + 1), "no gap where nothing is wrong");
+}
+
+#[tokio::test]
+async fn a_connection_on_which_no_answers_come_is_left_for_another_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, _) = store(dir.path()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (at, redis) = (listener.local_addr().unwrap(), server.url());
+    let proxied = redis.replacen(
+        redis.rsplit('@').next().unwrap().trim_start_matches("redis://").trim_end_matches('/'),
+        &at.to_string(),
+        1,
+    );
+    let target = redis.rsplit('@').next().unwrap().trim_start_matches("redis://").trim_end_matches('/').to_owned();
+    // The first connection is swallowed once its greeting is over; all others are passed on.
+    let (swallow, swallowed) = tokio::sync::watch::channel(false);
+    let proxy = tokio::spawn(async move {
+        let mut first = true;
+        loop {
+            let (mut from, _) = listener.accept().await.unwrap();
+            let (target, mut swallowed, is_first) = (target.clone(), swallowed.clone(), std::mem::take(&mut first));
+            tokio::spawn(async move {
+                let mut to = TcpStream::connect(target).await.unwrap();
+                let cut = async { drop(swallowed.wait_for(|&on| on).await.map(drop)) };
+                tokio::select! {
+                    _ = copy_bidirectional(&mut from, &mut to) => {}
+                    () = cut, if is_first => std::future::pending().await,
+                }
+            });
+        }
+    });
+    let store = RedisStore::connect(&proxied).await.unwrap();
+    assert!(take(&store, "a", 0).await.is_some());
+    swallow.send_replace(true);
+    let silent = store.jobs().await.unwrap_err();
+    assert!(silent.is_passing(), "{silent}");
+    assert_eq!(store.jobs().await.unwrap(), []);
+    proxy.abort();
+}
