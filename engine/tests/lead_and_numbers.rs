@@ -82,7 +82,11 @@ async fn no_number_of_a_worker_comes_twice_whatever_becomes_of_the_counter() {
         assert!(next > before && next.0 < before.0 + 200, "{damage:?}: {next} after {before}");
         before = next;
     }
-    assert_eq!(store.next_incarnation().await.unwrap(), Incarnation(before.0 + 1), "no gap where nothing is wrong");
+    assert_eq!(
+        store.next_incarnation().await.unwrap(),
+        Incarnation(before.0 + 1),
+        "no gap where nothing is wrong"
+    );
 }
 
 #[tokio::test]
@@ -96,14 +100,16 @@ async fn a_connection_on_which_no_answers_come_is_left_for_another_one() {
         &at.to_string(),
         1,
     );
-    let target = redis.rsplit('@').next().unwrap().trim_start_matches("redis://").trim_end_matches('/').to_owned();
+    let target =
+        redis.rsplit('@').next().unwrap().trim_start_matches("redis://").trim_end_matches('/').to_owned();
     // The first connection is swallowed once its greeting is over; all others are passed on.
     let (swallow, swallowed) = tokio::sync::watch::channel(false);
     let proxy = tokio::spawn(async move {
         let mut first = true;
         loop {
             let (mut from, _) = listener.accept().await.unwrap();
-            let (target, mut swallowed, is_first) = (target.clone(), swallowed.clone(), std::mem::take(&mut first));
+            let (target, mut swallowed, is_first) =
+                (target.clone(), swallowed.clone(), std::mem::take(&mut first));
             tokio::spawn(async move {
                 let mut to = TcpStream::connect(target).await.unwrap();
                 let cut = async { drop(swallowed.wait_for(|&on| on).await.map(drop)) };

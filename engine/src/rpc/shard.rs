@@ -83,6 +83,9 @@ pub enum ShardFault {
         "[E429] the initial parameters {digest} may be on the shard at {address}, which cannot be reached: {cause}"
     )]
     PeerAway { digest: String, address: String, cause: String },
+    /// The connection is of no use any more; the same may be asked over another one.
+    #[error("[E453] what came over the connection cannot be read: {what}")]
+    Garbled { what: String },
 }
 
 impl ShardFault {
@@ -101,6 +104,7 @@ impl ShardFault {
             Self::NotFollowing { .. } => "E452",
             Self::NoCheckpoint { .. } => "E439",
             Self::PeerAway { .. } => "E429",
+            Self::Garbled { .. } => "E453",
         }
     }
 }

@@ -57,6 +57,7 @@ impl From<WireError> for LinkError {
     fn from(error: WireError) -> Self {
         match error {
             WireError::Io(error) => Self::Broken(error),
+            garbled if garbled.is_garbled() => Self::Broken(garbled.into()),
             other => Self::Protocol(other),
         }
     }
@@ -158,6 +159,10 @@ impl Link {
         loop {
             match Reply::read(&mut self.channel, &mut self.scratch)? {
                 (Reply::Waiting, _) => {}
+                // The question, not what it asks for, was refused: it is asked again over another connection.
+                (Reply::Fault(fault @ ShardFault::Garbled { .. }), _) => {
+                    return Err(LinkError::Broken(io::Error::new(io::ErrorKind::InvalidData, fault)));
+                }
                 (Reply::Fault(fault), _) => return Err(LinkError::Fault(fault)),
                 reply => return Ok(reply),
             }

@@ -115,7 +115,7 @@ fn next_request<D: Duplex>(
         Ok(next) => Ok(next),
         Err(WireError::Io(error)) => Err(error),
         Err(broken) => {
-            connection.reply(&Reply::Fault(ShardFault::Invalid { what: broken.to_string() }), 0)?;
+            connection.reply(&Reply::Fault(ShardFault::Garbled { what: broken.to_string() }), 0)?;
             Err(broken.into())
         }
     }

@@ -16,8 +16,17 @@ pub enum WireError {
     TooLong { kind: u8, bytes: u64 },
     #[error("[E433] a frame of kind {kind} has a damaged header")]
     Head { kind: u8 },
+    #[error("[E435] a frame of kind {kind} was changed on its way")]
+    Check { kind: u8 },
     #[error("[E434] the answer does not belong to the question: {0}")]
     Unexpected(String),
+}
+
+impl WireError {
+    /// Whether bytes came that nobody sent so: the same may go well over another connection.
+    pub(crate) fn is_garbled(&self) -> bool {
+        !matches!(self, Self::Io(_) | Self::Unexpected(_))
+    }
 }
 
 impl From<WireError> for io::Error {

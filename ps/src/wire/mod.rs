@@ -4,10 +4,11 @@
 //! answer at a time:
 //!
 //! ```text
-//! "SL" | kind u8 | 0 | head length u32 le | body length u64 le | head ... | body ...
+//! "SL" | kind u8 | 0 | head length u16 le | check u16 le | body length u64 le | head ... | body ...
 //! ```
 //!
-//! The head holds the fields of one message in fixed little-endian form; the body is the memory of f32 values, a gradient
+//! The check tells whether everything but the body is as it was sent; what is not ends the connection, and the caller goes on
+//! over another one. The head holds the fields of one message in fixed little-endian form; the body is the memory of f32 values, a gradient
 //! as its [`codec`](crate::codec) writes it, or a piece of a blob, and is never held whole. A pull's answer ends with a second frame that says whether a round was
 //! applied while its values were read. Every length is bounded before anything is allocated, and everything here
 //! works on any `Read` and `Write`; only [`Duplex`](crate::transport::Duplex) knows what a transport can do beyond that.
@@ -20,7 +21,7 @@ mod request;
 mod request_fields;
 
 pub use error::WireError;
-pub use frame::MAX_HEAD_BYTES;
+pub use frame::{MAX_HEAD_BYTES, seal_frame};
 pub use reply::Reply;
 pub use request::{Digest, MAX_BLOB_BYTES, MAX_TENSOR_BYTES, Request};
 pub use request_fields::SessionKey;

@@ -230,6 +230,7 @@ fn encode_fault(fault: &ShardFault) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::seal_frame;
     use syncline_scheduler::ids::Incarnation;
 
     #[test]
@@ -265,6 +266,7 @@ mod tests {
             }
             let mut huge = out.clone();
             huge[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+            seal_frame(&mut huge);
             assert!(matches!(Reply::read(&mut &huge[..], &mut scratch), Err(WireError::TooLong { .. })));
         }
     }

@@ -226,7 +226,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::shard::CHUNK_ELEMENTS;
+    use crate::{shard::CHUNK_ELEMENTS, wire::seal_frame};
 
     fn session() -> SessionKey {
         SessionKey { job: "digits".parse().unwrap(), generation: Generation(2), incarnation: Incarnation(17) }
@@ -294,7 +294,7 @@ mod tests {
         let codec = Codec::TopK { of_full_chunk: 0x0201 };
         Request::Push { session: session(), seq: 9, first_chunk: 3, header, codec }.encode(0, &mut out);
         let want =
-            b"SL\x01\0\x3a\0\0\0\0\0\0\0\0\0\0\0\x06digits\x02\0\0\0\0\0\0\0\x11\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\
+            b"SL\x01\0\x3a\0\x67\x31\0\0\0\0\0\0\0\0\x06digits\x02\0\0\0\0\0\0\0\x11\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\
             \x03\0\0\0\0\0\x80\x3f\0\0\0\x40\0\0\0\x3f\x01\x01\x05\0\0\0\x04\x01\x02\0\0";
         assert_eq!(out, want);
     }
@@ -318,6 +318,7 @@ mod tests {
         let codec = Codec::Int8;
         Request::Push { session: session(), seq: 9, first_chunk: 3, header, codec }.encode(0, &mut out);
         *out.last_mut().unwrap() = 5;
+        seal_frame(&mut out);
         assert!(matches!(Request::read(&mut &out[..], &mut scratch), Err(WireError::Head { .. })));
     }
 
@@ -333,12 +334,15 @@ mod tests {
             let mut long = out.clone();
             long.push(0);
             long[4] += 1;
+            seal_frame(&mut long);
             assert!(matches!(Request::read(&mut &long[..], &mut scratch), Err(WireError::Head { .. })));
             let mut huge = out.clone();
             huge[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+            seal_frame(&mut huge);
             assert!(matches!(Request::read(&mut &huge[..], &mut scratch), Err(WireError::TooLong { .. })));
             let mut strange = out.clone();
             strange[2] = 200;
+            seal_frame(&mut strange);
             assert!(matches!(Request::read(&mut &strange[..], &mut scratch), Err(WireError::Kind(200))));
         }
     }
@@ -348,6 +352,7 @@ mod tests {
         let (mut out, mut scratch) = (Vec::new(), Vec::new());
         Request::PushCursor { session: session() }.encode(0, &mut out);
         out[17..20].copy_from_slice(b"../");
+        seal_frame(&mut out);
         assert!(matches!(Request::read(&mut &out[..], &mut scratch), Err(WireError::Head { .. })));
     }
 }

@@ -15,7 +15,7 @@ use syncline_ps::{
     client::ReadCondition,
     codec::Codec,
     transport::Channel,
-    wire::{Reply, Request, SessionKey},
+    wire::{Reply, Request, SessionKey, seal_frame},
 };
 use syncline_scheduler::ids::Incarnation;
 
@@ -108,6 +108,9 @@ proptest! {
             bytes.extend_from_slice(&0u64.to_le_bytes());
         }
         bytes.extend_from_slice(&noise);
+        if framed {
+            seal_frame(&mut bytes);
+        }
         let _ = stream.write_all(&bytes);
         let _ = stream.socket().raw().shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());

@@ -5,6 +5,7 @@ mod checkpoint;
 mod clip;
 mod clocks;
 mod compression;
+mod garbled;
 mod hostile;
 mod interleavings;
 mod lent;

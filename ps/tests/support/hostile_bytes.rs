@@ -8,7 +8,7 @@ use syncline_ps::{
     codec::Codec,
     rows::{RowSelection, RowTables},
     shard::{CHUNK_ELEMENTS, read_op},
-    wire::{Reply, Request},
+    wire::{Reply, Request, seal_frame},
 };
 use syncline_scheduler::{
     samples::SamplePosition,
@@ -19,8 +19,14 @@ use syncline_scheduler::{
 pub fn read(bytes: &[u8]) {
     let Some((&what, bytes)) = bytes.split_first() else { return };
     match what % 7 {
-        0 => requests(bytes),
-        1 => replies(bytes),
+        0 => {
+            requests(bytes);
+            requests(&sealed(bytes));
+        }
+        1 => {
+            replies(bytes);
+            replies(&sealed(bytes));
+        }
         2 => changes(bytes),
         3 => drop(CheckpointAbout::read(bytes)),
         4 => drop(write_checkpoint_file(
@@ -31,6 +37,17 @@ pub fn read(bytes: &[u8]) {
         5 => chunk(bytes),
         _ => rows(bytes),
     }
+}
+
+/// With a first frame whose check is right, as an attacker would send it.
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if bytes.len() >= 16 {
+        let head = usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
+        let end = bytes.len().min(16 + head);
+        seal_frame(&mut bytes[..end]);
+    }
+    bytes
 }
 
 /// Questions, one behind the other; a body is not read.
