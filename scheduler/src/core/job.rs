@@ -132,6 +132,8 @@ impl Job {
         self.state.phase = Phase::Running;
         self.grant_queue.everybody = true;
         self.state.opened_us = Some(now_us);
+        let counted = self.counted();
+        self.state.recent_rate.begin_anew(now_us, counted);
         self.changes.job_state = true;
         if self.state.started_us.is_none() {
             self.state.started_us = Some(now_us);

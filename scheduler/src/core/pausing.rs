@@ -52,6 +52,8 @@ impl Job {
         if !paused {
             self.state.resumed_us = Some(now_us);
             self.grant_queue.everybody = true;
+            let counted = self.counted();
+            self.state.recent_rate.begin_anew(now_us, counted);
         }
         self.event(if paused { "paused" } else { "resumed" }, now_us, vec![]);
         self.changes.job_state = true;

@@ -21,10 +21,11 @@ pub struct RecentRate {
 }
 
 impl RecentRate {
-    /// Notes how many samples are counted now. Time before the first of them does not count.
+    /// Notes how many samples are counted now. Time before the first that are counted since it began does not count.
     pub(super) fn note(&mut self, now_us: u64, samples: u64) {
         let now = RatePoint { at_us: now_us, samples };
-        if samples == 0 {
+        let has_begun = self.from != self.next || self.from != self.newest;
+        if !has_begun && samples == self.from.samples {
             self.begin_anew(now_us, samples);
         } else if samples != self.newest.samples {
             self.newest = now;
@@ -34,7 +35,8 @@ impl RecentRate {
         }
     }
 
-    /// Begins with `samples` that are counted: the count has gone back.
+    /// Begins with `samples` that are counted: by the job from which it goes on, before it was paused, or the count has gone
+    /// back.
     pub(super) fn begin_anew(&mut self, now_us: u64, samples: u64) {
         let now = RatePoint { at_us: now_us, samples };
         *self = Self { from: now, next: now, newest: now };
@@ -82,5 +84,18 @@ mod tests {
         }
         recent_rate.note(60_000_000, 500);
         assert_eq!(recent_rate.samples_per_s(60_000_000, 500), 500.0);
+    }
+
+    #[test]
+    fn what_was_counted_before_it_began_anew_and_the_wait_for_the_next_sample_do_not_count() {
+        let mut recent_rate = RecentRate::default();
+        recent_rate.begin_anew(1_000_000_000, 90_000);
+        for s in 0..20 {
+            recent_rate.note(1_000_000_000 + s * 1_000_000, 90_000);
+        }
+        recent_rate.note(1_020_000_000, 90_700);
+        assert_eq!(recent_rate.samples_per_s(1_020_000_000, 90_700), 700.0);
+        recent_rate.note(1_030_000_000, 97_700);
+        assert_eq!(recent_rate.samples_per_s(1_030_000_000, 97_700), 700.0);
     }
 }

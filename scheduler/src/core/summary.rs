@@ -57,7 +57,8 @@ impl Job {
         // What another job did before this one goes on with it is no speed of this one.
         let own = counted.saturating_sub(train.resume.as_ref().map_or(0, ResumeSpec::samples));
         let trains = state.phase == Phase::Running && state.trained_us.is_none();
-        let recent = trains.then(|| format!("{:.1}", state.recent_rate.samples_per_s(now_us, counted)));
+        let lately = if state.paused { 0.0 } else { state.recent_rate.samples_per_s(now_us, counted) };
+        let recent = trains.then(|| format!("{lately:.1}"));
         vec![
             ("epoch", epoch.to_string()),
             ("epochs_complete", state.epochs_complete.to_string()),

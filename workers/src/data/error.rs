@@ -77,6 +77,8 @@ pub enum DataError {
 pub enum Remedy {
     /// Their channels come last.
     Transpose,
+    /// Their channels come first, and `layout = "nhwc"` says otherwise.
+    NoTranspose,
     /// They are flat.
     SampleShape,
     None,
@@ -143,6 +145,9 @@ impl DataError {
             ),
             Self::SampleShape { remedy: Remedy::Transpose, .. } => Some(
                 "the channels come last: set `layout = \"nhwc\"` under `data`, which transposes every sample",
+            ),
+            Self::SampleShape { remedy: Remedy::NoTranspose, .. } => Some(
+                "that is how `layout = \"nhwc\"` reads the data; as they are, the samples fit: leave `layout` out",
             ),
             Self::SampleShape { remedy: Remedy::SampleShape, .. } => Some(
                 "set `sample_shape` under `data` to the shape of a sample, or export the model for this data",

@@ -23,6 +23,17 @@ pub(super) fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) 
                 format!("`layout = \"nhwc\"` is for samples of three axes, those of `{input}` are {found:?}");
             DataError::InvalidSetting { what }
         })?;
+        // What the user says of the axes is taken at its word: none of length 1 may stand for another one.
+        let same = |(wanted, axis): (&Option<usize>, &usize)| wanted.is_none_or(|wanted| wanted == *axis);
+        if wanted.shape.len() == 3 && !wanted.shape.iter().zip(&array.shape).all(same) {
+            let fits = common_shape(&wanted.shape, &found).is_some();
+            return Err(DataError::SampleShape {
+                input: wanted.name.clone(),
+                model: display_shape(&wanted.shape),
+                data: array.shape.clone(),
+                remedy: if fits { Remedy::NoTranspose } else { Remedy::None },
+            });
+        }
     }
     let shape = common_shape(&wanted.shape, &array.shape).ok_or_else(|| DataError::SampleShape {
         input: wanted.name.clone(),

@@ -1,10 +1,12 @@
 //! What a model wants of the data, and whether the data has it.
 
+use std::path::Path;
+
 use syncline_autodiff::{AutodiffError, Io, TrainingGraph, rows_of_table};
 use syncline_onnx::{self as onnx, Dim, ElementType};
 use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
 
-use super::{SubmitError, model::Model};
+use super::{SubmitError, model::Model, paths::absolute};
 use crate::data::{DataError, Dataset, InputSignature, LabelSignature, ModelSignature, Target, is_url};
 
 /// The data as workers are told of it, and the shapes that model and data agree on.
@@ -58,9 +60,7 @@ pub(super) fn inspect(data: &DataSpec, wanted: &ModelSignature) -> Result<Inspec
     let mut spec = data.clone();
     // Workers run in other folders.
     for path in spec.paths_mut().into_iter().filter(|path| !is_url(path)) {
-        if let Ok(absolute) = std::path::absolute(&*path) {
-            *path = absolute.to_string_lossy().into_owned();
-        }
+        *path = absolute(Path::new(path)).to_string_lossy().into_owned();
     }
     if wanted.is_empty() {
         return Ok(InspectedData { spec, inputs: Vec::new(), label_shape: Vec::new() });

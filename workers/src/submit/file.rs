@@ -11,6 +11,7 @@ use super::{
     SubmitError,
     graph::{GraphNode, JobGraph, NODE_RETRIES, NodeWork},
     model::Model,
+    paths::absolute,
     training::{ParamList, Settings, Training},
 };
 use crate::data::is_url;
@@ -152,7 +153,7 @@ fn loss<'de, D: Deserializer<'de>>(from: D) -> Result<Loss, D::Error> {
 
 fn resolve_data(mut data: DataSpec, folder: &Path) -> DataSpec {
     for path in data.paths_mut().into_iter().filter(|path| !is_url(path)) {
-        *path = absolute(&folder.join(&*path));
+        *path = absolute(&folder.join(&*path)).to_string_lossy().into_owned();
     }
     data
 }
@@ -165,11 +166,6 @@ fn resolve_settings(mut settings: Settings, folder: &Path) -> Settings {
         *path = folder.join(&*path);
     }
     settings
-}
-
-/// Workers run in other folders, so the path must not depend on this one.
-fn absolute(path: &Path) -> String {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod graph;
 mod model;
 mod model_file;
 mod optimizer;
+mod paths;
 mod prepare;
 mod read;
 mod ready;

@@ -157,6 +157,12 @@ fn the_hint_for_a_shape_that_does_not_fit_never_reads_the_numbers_in_another_ord
     }
     let mixed = DataSpec { sample_shape: vec![3, 4, 5], ..images(&[4, 5, 3]) };
     refused(&mixed, &wants_input(DataElement::F32, &fixed), "E338", "would mix up the numbers");
+    // One channel, which comes first: transposed, the axis of length 1 could stand for any other.
+    let one_channel = DataSpec { layout: Some(AxisOrder::Nhwc), ..images(&[1, 4, 4]) };
+    let wanted = wants_input(DataElement::F32, &[Some(1), Some(4), Some(4)]);
+    let error = Dataset::open(&one_channel, &wanted).unwrap_err();
+    assert_eq!(error.code(), "E362");
+    assert!(error.hint().unwrap().contains("leave `layout` out"), "{:?}", error.hint());
     let flat = DataSpec { layout: Some(AxisOrder::Nhwc), ..images(&[60]) };
     refused(&flat, &wants_input(DataElement::F32, &fixed), "E480", "samples of three axes");
 }

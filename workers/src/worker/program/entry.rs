@@ -5,6 +5,7 @@ use std::{
     error::Error,
     io::{self, Write},
     process::ExitCode,
+    time::Duration,
 };
 
 use tokio::runtime::Builder;
@@ -83,6 +84,8 @@ fn work(builder: WorkerBuilder, flags: Flags) -> Result<(), Failure> {
     options.trainings = flags.trainings.unwrap_or(options.trainings);
     options.memory_bytes = flags.memory.map_or(options.memory_bytes, |memory| memory.0);
     options.labels.extend(flags.labels);
+    options.throttle.slowdown = flags.slowdown.unwrap_or(options.throttle.slowdown);
+    options.throttle.step = flags.step_ms.map_or(options.throttle.step, Duration::from_millis);
     // One thread talks; the functions have theirs.
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {

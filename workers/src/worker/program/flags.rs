@@ -31,10 +31,12 @@ Options:
   --device DEVICE     Run ONNX models and take part in training, too, on cpu, or on cuda:N for an NVIDIA GPU
   --transport NAME    How parameters travel to and from shards in training: shm, unix or tcp, or auto for the fastest
                       that works [default: auto] [env: SYNCLINE_TRANSPORT]
+  --slowdown X        Train as if it were X times slower [default: 1]
+  --step-ms N         Shortest duration of an iteration in training, times the slowdown [default: 0]
   --help              Print this";
 
 /// What the command line says.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Flags {
     engine: Option<EngineAddresses>,
     token_file: Option<PathBuf>,
@@ -46,15 +48,19 @@ pub(super) struct Flags {
     pub memory: Option<MemorySize>,
     pub device: Option<Device>,
     transport: Option<TransportChoice>,
+    pub slowdown: Option<f64>,
+    pub step_ms: Option<u64>,
     /// End when the pipe at stdin closes.
     pub exit_with_parent: bool,
     pub help: bool,
 }
 
-/// Reads a command line, without the program's name. The error says what is wrong with it.
+/// Reads a command line, without the program's name. `syncline up --worker-bin` says `worker` in front, as to the command of
+/// that name. The error says what is wrong with it.
 pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, String> {
     let mut flags = Flags::default();
-    let mut words = words.into_iter();
+    let mut words = words.into_iter().peekable();
+    words.next_if(|word| word == "worker");
     while let Some(word) = words.next() {
         let text = word.to_str().ok_or_else(|| format!("{} is no text", word.display()))?;
         let (flag, inline) = match text.split_once('=') {
@@ -65,7 +71,7 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, 
             "--help" | "-h" if inline.is_none() => flags.help = true,
             "--exit-with-parent" if inline.is_none() => flags.exit_with_parent = true,
             "--engine" | "--token-file" | "--state-dir" | "--name" | "--slots" | "--trainings"
-            | "--label" | "--memory" | "--device" | "--transport" => {
+            | "--label" | "--memory" | "--device" | "--transport" | "--slowdown" | "--step-ms" => {
                 let value = inline.or_else(|| words.next()).ok_or_else(|| format!("{flag} needs a value"))?;
                 flags.set(flag, value)?;
             }
@@ -96,6 +102,15 @@ impl Flags {
             "--memory" => self.memory = Some(offered_memory(&text)?),
             "--name" => self.name = Some(text),
             "--slots" => self.slots = Some(from_one(flag, &text)?),
+            "--slowdown" => {
+                let factor = text.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
+                self.slowdown =
+                    Some(factor.ok_or_else(|| format!("--slowdown takes a positive number, not `{text}`"))?);
+            }
+            "--step-ms" => {
+                let ms = text.parse().map_err(|_| format!("--step-ms takes milliseconds, not `{text}`"))?;
+                self.step_ms = Some(ms);
+            }
             "--trainings" => self.trainings = Some(from_one(flag, &text)?),
             _ => match text.split_once('=') {
                 Some((name, value)) if !name.is_empty() => self.labels.push((name.into(), value.into())),
@@ -151,7 +166,7 @@ mod tests {
     #[test]
     fn every_flag_is_read() {
         let line = "--engine 127.0.0.1:7,127.0.0.1:8 --token-file t --state-dir=s --name n --slots 3 --trainings 2 --label zone=a \
-                    --label=b=c=d --memory 1.5GiB --device cuda:1 --transport unix --exit-with-parent";
+                    --label=b=c=d --memory 1.5GiB --device cuda:1 --transport unix --slowdown 2.5 --step-ms 10 --exit-with-parent";
         let want = Flags {
             engine: Some("127.0.0.1:7,127.0.0.1:8".parse().unwrap()),
             token_file: Some("t".into()),
@@ -163,9 +178,12 @@ mod tests {
             memory: Some(MemorySize(3 << 29)),
             device: Some(Device::Cuda(1)),
             transport: Some(TransportChoice::Only(Transport::Unix)),
+            slowdown: Some(2.5),
+            step_ms: Some(10),
             exit_with_parent: true,
             help: false,
         };
+        assert_eq!(flags(&format!("worker {line}")), flags(line), "as `syncline up` starts it");
         assert_eq!(flags(line), Ok(want));
         assert_eq!(flags(""), Ok(Flags::default()));
         assert!(flags("-h").unwrap().help);
@@ -186,6 +204,8 @@ mod tests {
                 "--memory 0B",
                 "[E509] a worker cannot offer 0B: without --memory it offers what the machine has",
             ),
+            ("--slowdown 0", "--slowdown takes a positive number, not `0`"),
+            ("--slots 1 worker", "worker is not known; --help lists the options"),
             ("work", "work is not known; --help lists the options"),
             ("--transport udp", "[E437] `udp` is no transport: auto, shm, unix or tcp"),
             ("--help=1", "--help=1 is not known; --help lists the options"),

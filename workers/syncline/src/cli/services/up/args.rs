@@ -57,7 +57,8 @@ pub struct UpArgs {
     /// fastest that works
     #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
     transport: TransportChoice,
-    /// Program to start as `PROGRAM worker ...` for each worker, instead of this one
+    /// Program to start for each worker instead of this one, as `PROGRAM worker ...`: one whose main is that of
+    /// `Worker::builder()`
     #[arg(long, value_name = "PROGRAM")]
     worker_bin: Option<PathBuf>,
     /// The longest pause before what has ended is started again: for those who end it themselves
