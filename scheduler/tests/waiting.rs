@@ -91,3 +91,25 @@ fn nobody_waits_for_the_report_of_a_worker_that_has_left() {
     world.give(Input::WorkerGone { worker: b, reason: "it was killed".into() });
     assert_eq!(barrier(&world, 4).actual_wait_us, Some(500));
 }
+
+#[test]
+fn a_job_that_stands_says_for_whom_until_it_goes_on() {
+    let (mut world, [a, b]) = world("bsp");
+    push(&mut world, a, 0);
+    report(&mut world, a, 0);
+    let waits_for = |world: &World| world.job("job").waits_for().map(str::to_owned);
+    world.now_us += 9_000_000;
+    world.give(Input::Tick);
+    assert_eq!(waits_for(&world), None, "a pause of some seconds may be anything");
+    world.now_us += 2_000_000;
+    world.give(Input::Tick);
+    let said = waits_for(&world).unwrap();
+    assert!(said.starts_with("b (w2): nothing was heard of an iteration for 10 s"), "{said}");
+    world.now_us += 60_000_000;
+    world.give(Input::Tick);
+    assert_eq!(waits_for(&world), Some(said), "the same words: nothing is written again");
+    push(&mut world, b, 0);
+    report(&mut world, b, 0);
+    world.give(Input::Tick);
+    assert_eq!(waits_for(&world), None);
+}

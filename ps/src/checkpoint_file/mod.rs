@@ -7,7 +7,8 @@
 //! | `optimizer.second/NAME` | second moment | of trained ones, with Adam |
 //!
 //! What else another training has to know is JSON under `syncline.checkpoint` in the file's metadata: [`CheckpointAbout`]. It has the
-//! BLAKE3 of each of the three sections, so that no flipped bit becomes a weight. Who changes numbers on purpose takes `digests` out.
+//! BLAKE3 of each of the three sections, and under `syncline.checkpoint.digest` stands its own, so that no flipped bit becomes a weight or a
+//! sample that counts twice. Who changes numbers on purpose takes `digests` out, and that entry.
 
 mod sections;
 mod write;
@@ -23,6 +24,8 @@ use syncline_scheduler::spec::{Layout, Optimizer, ResumeSpec};
 
 /// Name of the entry in the metadata.
 const ABOUT: &str = "syncline.checkpoint";
+/// The entry with the digest of that one's text.
+const ABOUT_DIGEST: &str = "syncline.checkpoint.digest";
 /// Of the entry.
 const FORMAT: u32 = 1;
 
@@ -48,10 +51,15 @@ impl CheckpointAbout {
         let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
         let (header, metadata) = SafeTensors::read_metadata(file)
             .map_err(|e| damaged(format!("it is no safetensors file: {e}")))?;
-        let about = metadata.metadata().as_ref().and_then(|entries| entries.get(ABOUT));
-        let Some(about) = about else {
+        let entry = |name: &str| metadata.metadata().as_ref().and_then(|entries| entries.get(name));
+        let Some(about) = entry(ABOUT) else {
             return Err(damaged("it holds weights and no checkpoint".into()));
         };
+        if entry(ABOUT_DIGEST).is_some_and(|digest| *digest != digest_of(about)) {
+            return Err(damaged(
+                "what it says of the training is not what was written: it was damaged or changed".into(),
+            ));
+        }
         let about: Self = serde_json::from_str(about)
             .map_err(|e| damaged(format!("it was written by another release, or changed: {e}")))?;
         if about.format != FORMAT {
@@ -63,7 +71,7 @@ impl CheckpointAbout {
         };
         let digest = |piece: Piece| {
             let (start, end) = (piece.offset as usize, (piece.offset + piece.bytes) as usize);
-            blake3::hash(&file[start..end]).to_hex().to_string()
+            digest_of(&file[start..end])
         };
         if !about.digests.is_empty() && !sections.whole().map(digest).eq(about.digests.iter().cloned()) {
             return Err(damaged(
@@ -72,4 +80,8 @@ impl CheckpointAbout {
         }
         Ok(about)
     }
+}
+
+fn digest_of(bytes: impl AsRef<[u8]>) -> String {
+    blake3::hash(bytes.as_ref()).to_hex().to_string()
 }

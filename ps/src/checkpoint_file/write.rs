@@ -9,7 +9,7 @@ use blake3::Hasher;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use syncline_scheduler::spec::{ElementRange, Layout, Parameter, ResumeSpec, StepRun};
 
-use super::{ABOUT, CheckpointAbout, FORMAT, Sections};
+use super::{ABOUT, ABOUT_DIGEST, CheckpointAbout, FORMAT, Sections, digest_of};
 use crate::shard::{CHUNK_ELEMENTS, CheckpointPart};
 
 /// Most characters of one run of steps in the head, as JSON.
@@ -125,7 +125,9 @@ fn add_steps(runs: &mut Vec<StepRun>, elements: u64, steps: u64) {
 /// Names, shapes and places of all tensors, and what the file is about, as JSON.
 fn header(about: &CheckpointAbout) -> io::Result<Vec<u8>> {
     let CheckpointAbout { layout, optimizer, .. } = about;
-    let metadata = HashMap::from([(ABOUT.to_owned(), serde_json::to_string(about)?)]);
+    let text = serde_json::to_string(about)?;
+    let digest = digest_of(&text);
+    let metadata = HashMap::from([(ABOUT.to_owned(), text), (ABOUT_DIGEST.to_owned(), digest)]);
     let sections =
         Sections::new(0, layout, optimizer).ok_or_else(|| damaged("it has too many parameters"))?;
     let values = layout.ranges().map(|(p, range)| (p.name.clone(), p, sections.values(range)));

@@ -243,6 +243,16 @@ fn a_job_that_goes_on_from_a_file_on_other_shards_ends_in_the_same_bits_as_what_
         let refused = CheckpointAbout::read(&flipped).unwrap_err().to_string();
         assert!(refused.contains("not those that were written"), "bit {bit}: {refused}");
     }
+    // One bit of each byte of what it says of the training: steps, position, rates.
+    let key = b"\"syncline.checkpoint\":\"";
+    let start = file.windows(key.len()).position(|window| window == key).unwrap() + key.len();
+    let end = (start..).find(|&at| file[at] == b'"' && file[at - 1] != b'\\').unwrap();
+    assert!(end - start > 300, "{start} to {end}");
+    for at in start..end {
+        let mut flipped = file.clone();
+        flipped[at] ^= 1;
+        assert!(CheckpointAbout::read(&flipped).is_err(), "byte {at}: {}", file[at] as char);
+    }
     for (what, parts) in [("one part alone", &parts[..1]), ("in another order", &[parts[1].clone()])] {
         assert!(file_of(parts, 7).is_err(), "{what}");
     }

@@ -146,6 +146,11 @@ impl Job {
         &self.spec.id
     }
 
+    /// What it waits for as a whole, in words.
+    pub fn waits_for(&self) -> Option<&str> {
+        self.state.waiting_for.as_deref()
+    }
+
     /// How it trains.
     pub fn train(&self) -> &TrainSpec {
         self.spec.train().expect("a validated job has a training node").1

@@ -36,6 +36,7 @@ mod replanning;
 mod reports;
 mod rollback;
 mod shard_protocol;
+mod standstill;
 mod state_machine;
 mod stragglers;
 mod submitting;

@@ -27,7 +27,7 @@ impl Job {
         if !matches!(self.state.phase, Phase::Running) {
             return;
         }
-        let waits = self.describe_wait();
+        let waits = self.describe_wait(now_us);
         self.wait_for(waits);
         let train = TaskId::Node(self.train_node().clone());
         match self.tasks.get(&train).map(|t| &t.state) {
@@ -103,7 +103,7 @@ impl Job {
     }
 
     /// What a running job as a whole waits for, in words.
-    fn describe_wait(&self) -> Option<String> {
+    fn describe_wait(&self, now_us: u64) -> Option<String> {
         if self.state.paused {
             return Some(waits_to_be_resumed(self.id()));
         }
@@ -115,10 +115,12 @@ impl Job {
             ));
         }
         if self.state.checkpoints.rests() {
-            return Some("a checkpoint: all come to rest, and the shards copy the parameters".into());
+            let late = self.describe_standstill(now_us).map(|late| format!("; it waits for {late}"));
+            let what = "a checkpoint: all come to rest, and the shards copy the parameters";
+            return Some(format!("{what}{}", late.unwrap_or_default()));
         }
         if self.members.values().any(|m| !m.is_gone()) {
-            return None;
+            return self.describe_standstill(now_us);
         }
         let excluded = self.exclusions();
         Some(match excluded.is_empty() {

@@ -1,7 +1,7 @@
 //! A training's checkpoint as a file: for another job, another cluster, or people.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
     io::{self, BufWriter},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
@@ -59,6 +59,15 @@ fn unfinished(path: &Path) -> PathBuf {
     path.with_added_extension(format!("{}-{number}.partial", std::process::id()))
 }
 
+/// A new file that its owner alone can read: weights and moments tell much about the data.
+fn private_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
 fn write(
     path: &Path,
     resume: ResumeSpec,
@@ -80,7 +89,7 @@ fn write(
     });
     let finish = || -> io::Result<u64> {
         input::check_replaceable(path)?;
-        let mut out = BufWriter::with_capacity(1 << 20, File::create_new(&unfinished)?);
+        let mut out = BufWriter::with_capacity(1 << 20, private_file(&unfinished)?);
         write_checkpoint_file(resume, parts, &mut out)?;
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
