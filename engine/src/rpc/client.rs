@@ -131,6 +131,9 @@ impl EngineFault {
             Self::MissingShards { .. } => "start the missing `syncline ps` processes, or wait for them",
             Self::Dropped => "restart the worker; it takes part again under a new incarnation",
             Self::Store { .. } => "look at the Redis server; `syncline doctor` checks it",
+            Self::NotActive { why: InactiveReason::Store { .. } } => {
+                "look at the Redis server: it is what keeps the engine from leading; `syncline doctor` checks it"
+            }
             Self::NotActive { .. } => {
                 "name all engines, --engine A,B: whoever is active is asked; a standby takes over seconds after the active one is gone"
             }

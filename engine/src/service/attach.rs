@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::{
         rpc::{HeldJob, ShardRequest, ShardResponse},
-        service::fake_shard::dispatcher_with,
+        service::{fake_shard::dispatcher_with, message::Message},
     };
 
     const LIFE: Generation = Generation(1);
@@ -204,5 +204,6 @@ mod tests {
         let (dispatcher, mut inbox) = dispatcher_with(0, fenced).await;
         dispatcher.query_held_jobs(ShardIndex(0));
         assert!(matches!(inbox.next().await, Message::Deposed));
+        assert_eq!(dispatcher.shards.highest_epoch(), EngineEpoch(4), "the next one lies above it");
     }
 }

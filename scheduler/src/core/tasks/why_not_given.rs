@@ -38,13 +38,16 @@ impl Core {
         have_it: &[(Incarnation, &WorkerInfo)],
     ) -> String {
         let name = &function.name;
-        let labels = needs.labels.iter().map(|(k, v)| format!(" label {k}={v}")).collect::<String>();
+        let labels = needs.labels.iter().map(|(k, v)| format!(" and label {k}={v}")).collect::<String>();
         let asked = &needs.resources;
         if asked.is_none() {
             return format!("no worker that has `{name}` has {} slots{labels}", needs.slots);
         }
         let has = |(worker, about): &(Incarnation, &WorkerInfo)| {
-            format!("{} has {}", self.worker_name(*worker), about.capacity.resources.in_words(asked))
+            let offers = &about.capacity.labels;
+            let own = needs.labels.keys().filter_map(|k| Some(format!(" and label {k}={}", offers.get(k)?)));
+            let own: String = own.collect();
+            format!("{} has {}{own}", self.worker_name(*worker), about.capacity.resources.in_words(asked))
         };
         let they_have: Vec<String> = have_it.iter().take(NAMED_IN_A_SENTENCE).map(has).collect();
         let slots = if needs.slots > 1 { format!(" with {} slots", needs.slots) } else { String::new() };

@@ -55,12 +55,19 @@ impl Columns {
         let mut after = fields.look_ahead();
         let first = First::read(&mut after, names)?;
         if !first.has_text {
-            return Err(format("it has no samples".to_owned()));
+            let line = first.line;
+            let is_over = after.rest().trim_ascii().is_empty();
+            return Err(format(match is_over {
+                true => "it has no samples".to_owned(),
+                false => format!(
+                    "line {line} is empty, where the header or the first sample should be: `skip_lines = {line}`"
+                ),
+            }));
         }
         if first.columns <= label_count && names.is_empty() {
             return Err(format(no_feature(&first, label_count, start)));
         }
-        let mut labels = first.columns_of(path, names)?;
+        let mut labels = first.columns_of(path, names, start)?;
         if names.is_empty() {
             labels = (first.columns - label_count..first.columns).zip(0..).collect();
         }
@@ -107,9 +114,14 @@ impl First {
     }
 
     /// The column of each name, ascending. Each name has to be there once.
-    fn columns_of(&self, path: &Path, names: &[String]) -> Result<Vec<(usize, usize)>, DataError> {
-        let setting = |name: &str, what: String| {
-            let what = format!("`label_names`: {} {what} `{name}`", path.display());
+    fn columns_of(
+        &self,
+        path: &Path,
+        names: &[String],
+        start: &[u8],
+    ) -> Result<Vec<(usize, usize)>, DataError> {
+        let setting = |name: &str, what: String, cause: String| {
+            let what = format!("`label_names`: {} {what} `{name}`{cause}", path.display());
             DataError::InvalidSetting { what }
         };
         let mut labels = Vec::with_capacity(names.len());
@@ -120,11 +132,12 @@ impl First {
                     let more = if self.columns > self.names.len() { ", ..." } else { "" };
                     let listed = self.names.join(", ");
                     let line = self.line;
-                    return Err(setting(name, format!("names {listed}{more} in line {line}, and no")));
+                    let cause = if self.columns == 1 { other_separator(start) } else { String::new() };
+                    return Err(setting(name, format!("names {listed}{more} in line {line}, and no"), cause));
                 }
                 several => {
                     let count = several.len();
-                    return Err(setting(name, format!("has {count} columns of the name")));
+                    return Err(setting(name, format!("has {count} columns of the name"), String::new()));
                 }
             }
         }
@@ -144,16 +157,21 @@ fn no_feature(first: &First, label_count: usize, start: &[u8]) -> String {
     let mut lines = start.split(|&byte| byte == b'\n');
     let comments = lines.clone().take_while(|line| line.starts_with(b"#")).count() as u64 + line - 1;
     let text = lines.next().unwrap_or_default().trim_ascii();
-    let separators = [(b';', "semicolons"), (b'\t', "tabs"), (b' ', "spaces")];
-    let separator = separators.iter().find(|(byte, _)| text.contains(byte));
-    let cause = match (text.starts_with(b"#"), separator) {
-        (true, _) => format!("; it looks like a comment: set `skip_lines = {comments}`"),
-        (false, Some((_, name))) => {
-            format!("; it looks as if {name} separate its columns: only commas do")
-        }
-        (false, None) => String::new(),
+    let cause = match text.starts_with(b"#") {
+        true => format!("; it looks like a comment: set `skip_lines = {comments}`"),
+        false => other_separator(start),
     };
     format!("line {line} has {found}, which leaves no feature beside {label} of the label{cause}")
+}
+
+/// What may separate the columns of the first line of `start` instead of commas, as the end of a sentence.
+fn other_separator(start: &[u8]) -> String {
+    let text = start.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii();
+    let separators = [(b';', "semicolons"), (b'\t', "tabs"), (b' ', "spaces")];
+    let found = separators.iter().find(|(byte, _)| text.contains(byte));
+    found.map_or_else(String::new, |(_, name)| {
+        format!("; it looks as if {name} separate its columns: only commas do")
+    })
 }
 
 fn counted(columns: usize) -> String {

@@ -5,9 +5,17 @@ pub(super) fn number(field: &[u8]) -> Option<f64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
+/// Characters of a field that a message repeats.
+const SHOWN_CHARS: usize = 40;
+
 /// The beginning of a field, for a message.
 pub(super) fn shown(field: &[u8]) -> String {
-    String::from_utf8_lossy(field).chars().take(40).collect()
+    let text = String::from_utf8_lossy(field);
+    let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
 }
 
 /// What to do about a field that is not a number; docs/data.md says the same.

@@ -50,6 +50,7 @@ fn csv_refusals_say_where() {
         ("tabs",             "1\t2\t0\n",        "E333", "it looks as if tabs separate its columns: only commas do"),
         ("empty",            "",                 "E333", "it has no samples"),
         ("only newlines",    "\n\n\n",           "E333", "it has no samples"),
+        ("empty first line", "\n1,2,0\n",        "E333", "line 1 is empty, where the header or the first sample should be: `skip_lines = 1`"),
     ];
     for (name, text, code, message) in cases {
         let error = open_csv(text, CLASSES).unwrap_err();
@@ -134,6 +135,10 @@ fn a_named_label_that_is_not_there_once_is_refused() {
     refused(&named_csv_spec(&narrow, &["a", "b"]), &wants(CLASSES), "E333", "leaves no feature");
     let wide = write(&folder, "wide.csv", &[vec![b'x'], b",x".repeat(30)].concat());
     refused(&named_csv_spec(&wide, &["y"]), &wants(CLASSES), "E480", "x, x, ... in line 1, and no `y`");
+    let semicolons =
+        write(&folder, "semicolons.csv", b"width;height;sugar;weight;acid;color;fruit\n1;2;3;4;5;6;0\n");
+    let said = "names width;height;sugar;weight;acid;color;fru… in line 1, and no `fruit`; it looks as if semicolons separate its columns";
+    refused(&named_csv_spec(&semicolons, &["fruit"]), &wants(CLASSES), "E480", said);
     let source =
         Source::Csv { path: text(&path), label_columns: 2, label_names: vec!["c".into()], skip_lines: 0 };
     refused(&DataSpec::new(source), &wants(CLASSES), "E480", "`label_columns` must be left out");

@@ -8,7 +8,7 @@ use syncline_onnx::TensorType;
 use syncline_workers::isolation::ModelChecks;
 
 use super::{loss::LossArgs, read, warn, write};
-use crate::cli::{Failure, print, print_json, say, support::native::models};
+use crate::cli::{Exit, Failure, print, print_json, say, support::native::models};
 
 #[derive(Debug, clap::Args)]
 pub struct TrainGraphArgs {
@@ -40,6 +40,10 @@ pub(crate) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
     let (loss, options) = args.how.options(&args.loss)?;
     let precision = args.precision.parse()?;
     let options = DeriveOptions { precision, recompute: args.recompute, ..options };
+    if args.out.canonicalize().is_ok_and(|out| args.file.canonicalize().is_ok_and(|file| file == out)) {
+        let text = format!("[E244] cannot write {}: it is the forward model itself", args.out.display());
+        return Err(Failure::new(Exit::Usage, text, "name another file with --out"));
+    }
     let forward = read(&args.file)?;
     let mut warnings = warn(&forward, &options)?;
     let checks = ModelChecks { gradients: !args.no_check, batch_axis: false };
