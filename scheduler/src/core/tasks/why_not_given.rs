@@ -41,7 +41,8 @@ impl Core {
         let labels = needs.labels.iter().map(|(k, v)| format!(" and label {k}={v}")).collect::<String>();
         let asked = &needs.resources;
         if asked.is_none() {
-            return format!("no worker that has `{name}` has {} slots{labels}", needs.slots);
+            let slots = if needs.slots == 1 { "1 slot".to_owned() } else { format!("{} slots", needs.slots) };
+            return format!("no worker that has `{name}` has {slots}{labels}");
         }
         let has = |(worker, about): &(Incarnation, &WorkerInfo)| {
             let offers = &about.capacity.labels;

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+// Tests run in the order of their names, and this one takes as long as all others together.
+mod another_workspace;
 mod chaos;
 mod checks;
 mod data;
@@ -12,7 +14,6 @@ mod json;
 mod model;
 mod model_tasks;
 mod operate;
-mod outside;
 mod planning;
 mod refusals;
 mod rig;

@@ -9,7 +9,7 @@ use std::{
 
 use crate::rig::{Up, folder};
 
-const PROGRAM: &str = include_str!("outside/main.rs");
+const PROGRAM: &str = include_str!("another_workspace/main.rs");
 const MAX_LINES: usize = 25;
 const MAX_PACKAGES: usize = 120;
 
