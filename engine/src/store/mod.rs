@@ -8,6 +8,7 @@ mod crashes;
 mod error;
 mod found_jobs;
 pub mod keys;
+mod leadership;
 mod redis_store;
 mod registry;
 mod stored_job;

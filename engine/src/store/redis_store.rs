@@ -1,4 +1,4 @@
-//! Commits, leadership and the list of jobs.
+//! Commits and the list of jobs.
 
 use std::{
     collections::BTreeMap,
@@ -67,7 +67,7 @@ pub struct RedisStore {
 
 pub(super) struct Scripts {
     commit: Script,
-    lead: Script,
+    pub(super) lead: Script,
     claim: Script,
     list: Script,
     pub(super) crash: Script,
@@ -242,50 +242,6 @@ impl RedisStore {
             })
             .await?;
         Ok(names.iter().filter_map(|name| str::from_utf8(name).ok()?.parse().ok()).collect())
-    }
-
-    /// Takes the lead; `None` if another engine is active. The epoch lies above `above`, too: Redis may have forgotten one that
-    /// shards know.
-    pub async fn take_lead(
-        &self,
-        instance: &str,
-        lease: Duration,
-        above: EngineEpoch,
-        address: &str,
-    ) -> Result<Option<EngineEpoch>, StoreError> {
-        self.lead(instance, lease, 0, above, address).await
-    }
-
-    /// Renews the lead of `epoch`; `None` if another engine has taken it.
-    pub async fn renew_lead(
-        &self,
-        instance: &str,
-        lease: Duration,
-        epoch: EngineEpoch,
-        address: &str,
-    ) -> Result<Option<EngineEpoch>, StoreError> {
-        self.lead(instance, lease, epoch.0, EngineEpoch(0), address).await
-    }
-
-    async fn lead(
-        &self,
-        instance: &str,
-        lease: Duration,
-        held: u64,
-        above: EngineEpoch,
-        address: &str,
-    ) -> Result<Option<EngineEpoch>, StoreError> {
-        let mut call = self.scripts.lead.prepare_invoke();
-        call.key(keys::ENGINE).arg(instance).arg(lease.as_millis() as u64);
-        call.arg(held).arg(address).arg(above.0);
-        let epoch: String = self
-            .bounded("lead", || {
-                let (call, mut connection) = (&call, self.connection());
-                async move { call.invoke_async(&mut connection).await }
-            })
-            .await?;
-        let epoch: u64 = epoch.parse().unwrap_or(0);
-        Ok((epoch > 0).then_some(EngineEpoch(epoch)))
     }
 
     /// Claims a job for `epoch` and reads it.
