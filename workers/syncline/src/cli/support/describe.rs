@@ -169,10 +169,7 @@ pub(super) type Line = (&'static str, String);
 
 /// Policy and counters of a job.
 fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
-    let iterations = format!(
-        "{} done, {} lost, {} torn, {} skipped",
-        job.iterations_done, job.iterations_lost, job.iterations_torn, job.iterations_skipped
-    );
+    let iterations = iterations(job);
     let barriers = format!(
         "{}, waited {} ms (predicted {} ms), {} planned again",
         job.barriers, job.actual_wait_ms, job.predicted_wait_ms, job.replanned
@@ -199,6 +196,18 @@ fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
         lines.push(("rolled back", format!("{iterations} iterations, {samples} samples")));
     }
     lines
+}
+
+/// What became of a job's iterations. One that ends well although most of them counted nothing has come to nothing itself.
+fn iterations(job: &JobStatus) -> String {
+    let (done, skipped) = (job.iterations_done, job.iterations_skipped);
+    let why = match skipped {
+        0 => "",
+        few if few.saturating_mul(10) < done => ": their loss or gradient was not finite",
+        _ => ": their loss or gradient was not finite; a smaller learning rate or `clip_norm` may help",
+    };
+    let (lost, torn) = (job.iterations_lost, job.iterations_torn);
+    format!("{done} done, {lost} lost, {torn} torn, {skipped} skipped{why}")
 }
 
 /// The newest checkpoint of a job.
@@ -356,6 +365,19 @@ mod tests {
         let held = [("checkpoint_samples", "640"), ("checkpoint_bytes", "8192")];
         let told = checkpoint(&job(&[&made[..], &held].concat()), 10_000);
         assert_eq!(told.as_deref(), Some("3, 4 s old, 640 samples, 8192 bytes"));
+    }
+
+    #[test]
+    fn iterations_that_counted_nothing_say_why_and_many_what_to_do() {
+        let told =
+            |skipped: &str| iterations(&job(&[("iterations_done", "2400"), ("iterations_skipped", skipped)]));
+        assert_eq!(told("0"), "2400 done, 0 lost, 0 torn, 0 skipped");
+        assert!(told("3").ends_with("3 skipped: their loss or gradient was not finite"), "{}", told("3"));
+        assert!(
+            told("2397").ends_with("a smaller learning rate or `clip_norm` may help"),
+            "{}",
+            told("2397")
+        );
     }
 
     #[test]
