@@ -3,18 +3,19 @@
 use std::{path::Path, time::Duration};
 
 use syncline_engine::store::{RedisStore, keys};
-use syncline_kit::{RedisOptions, RedisServer};
+use syncline_kit::RedisServer;
 use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
 };
 
+use super::store::server;
+
 const LEASE: Duration = Duration::from_secs(60);
 
 async fn store(dir: &Path) -> (RedisServer, RedisStore) {
-    let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
-    let server = RedisServer::start(&program.path, RedisOptions::new(dir)).unwrap();
+    let server = server(dir);
     let store = RedisStore::connect(&server.url()).await.unwrap();
     (server, store)
 }
@@ -95,13 +96,8 @@ async fn a_connection_on_which_no_answers_come_is_left_for_another_one() {
     let (server, _) = store(dir.path()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (at, redis) = (listener.local_addr().unwrap(), server.url());
-    let proxied = redis.replacen(
-        redis.rsplit('@').next().unwrap().trim_start_matches("redis://").trim_end_matches('/'),
-        &at.to_string(),
-        1,
-    );
-    let target =
-        redis.rsplit('@').next().unwrap().trim_start_matches("redis://").trim_end_matches('/').to_owned();
+    let target = redis.rsplit(['@', '/']).find(|part| part.contains(':')).unwrap().to_owned();
+    let proxied = redis.replacen(&target, &at.to_string(), 1);
     // The first connection is swallowed once its greeting is over; all others are passed on.
     let (swallow, swallowed) = tokio::sync::watch::channel(false);
     let proxy = tokio::spawn(async move {

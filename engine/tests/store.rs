@@ -12,7 +12,7 @@ use syncline_scheduler::{
     ids::{EngineEpoch, JobId},
 };
 
-fn server(dir: &Path) -> RedisServer {
+pub fn server(dir: &Path) -> RedisServer {
     let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
     RedisServer::start(&program.path, RedisOptions::new(dir)).unwrap()
 }

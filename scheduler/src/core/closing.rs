@@ -7,7 +7,7 @@ use super::{
     job::Job,
     member::Membership,
     shard_protocol::ClosedBarrier,
-    superstep::{RosterEntry, SuperstepPhase},
+    superstep::{RosterEntry, SuperstepPhase, SuperstepState},
 };
 use crate::{
     graph::{TaskEvent, TaskId},
@@ -26,7 +26,7 @@ impl Job {
         } else if record.unreported.remove(&worker) {
             entry.arrived_us = Some(end_us);
             self.changes.supersteps.insert(superstep);
-            self.tell_barrier_if_all_reported(superstep);
+            self.tell_if_all_reported(superstep);
         }
     }
 
@@ -77,7 +77,6 @@ impl Job {
                 None => {}
             }
         }
-        record.awaits_reports = true;
         let predicted_wait_us = record.predicted_wait_us;
         self.superstep_mut(superstep).phase = SuperstepPhase::Closed { closed_us: at_us, actual_wait_us: 0 };
         self.state.closed = self.state.closed.max(superstep.0 + 1);
@@ -87,23 +86,20 @@ impl Job {
         let id = TaskId::Barrier(superstep);
         let attempt = self.tasks.get(&id).map_or(1, |t| t.attempts);
         self.apply(&id, &TaskEvent::Finished { attempt }, now_us);
-        self.tell_barrier_if_all_reported(superstep);
+        self.tell_if_all_reported(superstep);
     }
 
-    fn tell_barrier_if_all_reported(&mut self, superstep: Superstep) {
+    fn tell_if_all_reported(&mut self, superstep: Superstep) {
         if self.supersteps.get(&superstep).is_some_and(|record| record.unreported.is_empty()) {
             self.tell_barrier(superstep);
         }
     }
 
-    /// Counts how long everybody waited at a closed barrier, as far as that is known, and says so.
-    pub(super) fn tell_barrier(&mut self, superstep: Superstep) {
+    /// Counts how long everybody waited at a barrier that has just closed, or of which nothing more will be heard, and says
+    /// so.
+    fn tell_barrier(&mut self, superstep: Superstep) {
         let Some(record) = self.supersteps.get_mut(&superstep) else { return };
         let SuperstepPhase::Closed { closed_us, actual_wait_us } = &mut record.phase else { return };
-        if !std::mem::take(&mut record.awaits_reports) {
-            return;
-        }
-        record.unreported.clear();
         let (mut least, mut most) = (u64::MAX, 0);
         for entry in record.roster.values() {
             let done = entry.last.unwrap_or(entry.base) - entry.base;
@@ -127,20 +123,28 @@ impl Job {
         self.changes.barriers.push(fields);
     }
 
+    /// Does not wait any longer for those who have not reported when they came to a barrier.
+    pub(super) fn tell_unreported(&mut self, superstep: Superstep) {
+        let Some(record) = self.supersteps.get_mut(&superstep) else { return };
+        if !std::mem::take(&mut record.unreported).is_empty() {
+            self.tell_barrier(superstep);
+        }
+    }
+
     /// A worker has left: nobody hears any more when it came to a barrier.
     pub(super) fn expect_no_report_of(&mut self, worker: Incarnation) {
-        let late: Vec<Superstep> = self
-            .supersteps
-            .iter_mut()
-            .filter_map(|(n, s)| s.unreported.remove(&worker).then_some(*n))
-            .collect();
-        late.into_iter().for_each(|superstep| self.tell_barrier_if_all_reported(superstep));
+        let removed =
+            |(n, record): (&Superstep, &mut SuperstepState)| record.unreported.remove(&worker).then_some(*n);
+        let late: Vec<Superstep> = self.supersteps.iter_mut().filter_map(removed).collect();
+        for superstep in late {
+            self.changes.supersteps.insert(superstep);
+            self.tell_if_all_reported(superstep);
+        }
     }
 
     /// No more reports are to come.
     pub(super) fn tell_all_barriers(&mut self) {
-        let untold: Vec<Superstep> =
-            self.supersteps.iter().filter(|(_, s)| s.awaits_reports).map(|(n, _)| *n).collect();
-        untold.into_iter().for_each(|superstep| self.tell_barrier(superstep));
+        let closed: Vec<Superstep> = self.supersteps.keys().copied().collect();
+        closed.into_iter().for_each(|superstep| self.tell_unreported(superstep));
     }
 }

@@ -141,10 +141,10 @@ impl Job {
         let mut closed = self.supersteps.values().filter(|s| s.is_closed()).count();
         while closed > CLOSED_SUPERSTEPS_KEPT {
             let Some((&oldest, record)) = self.supersteps.iter().find(|(_, s)| s.is_closed()) else { break };
-            if record.awaits_reports && closed <= UNTOLD_SUPERSTEPS_KEPT {
+            if !record.unreported.is_empty() && closed <= UNTOLD_SUPERSTEPS_KEPT {
                 break;
             }
-            self.tell_barrier(oldest);
+            self.tell_unreported(oldest);
             self.supersteps.remove(&oldest);
             self.changes.supersteps.insert(oldest);
             closed -= 1;

@@ -62,7 +62,6 @@ impl Job {
                 EndRule::Quota(_) | EndRule::Free => Default::default(),
             },
             progress: Default::default(),
-            awaits_reports: false,
             unreported: Default::default(),
             why,
             closed_by: Default::default(),

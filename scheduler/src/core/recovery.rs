@@ -117,13 +117,6 @@ impl Job {
                     |(w, entry): (&Incarnation, &RosterEntry)| (finished(w).saturating_sub(entry.base), *w);
                 record.progress = record.roster.iter().map(inside).collect();
             }
-            if record.awaits_reports {
-                let is_late = |(w, entry): &(&Incarnation, &RosterEntry)| {
-                    let is_active = job.members.get(w).is_some_and(|m| m.membership == Membership::Active);
-                    entry.has_part() && entry.arrived_us.is_none() && is_active
-                };
-                record.unreported = record.roster.iter().filter(is_late).map(|(w, _)| *w).collect();
-            }
             if let SuperstepPhase::Open(EndRule::Monitor { pushes }) = record.phase {
                 let unobserved = |(w, entry): &(&Incarnation, &RosterEntry)| {
                     job.members.get(w).is_some_and(|m| m.finished < entry.base + pushes)

@@ -20,6 +20,14 @@ impl Job {
         if since_us < longest_us.saturating_mul(STEPS) {
             return None;
         }
+        // Those that are being sealed hold everybody, too, until all shards have answered.
+        let sealing = |w: &Incarnation| matches!(self.members[w].membership, Membership::Sealing { .. });
+        if let Some(worker) = self.members.keys().find(|w| sealing(w)) {
+            return Some(format!(
+                "the shards, which have not all said how far {} came",
+                self.display_name(*worker)
+            ));
+        }
         let open = self.supersteps.iter().find(|(_, record)| !record.is_closed());
         let awaited: Vec<Incarnation> = match open {
             Some((_, record)) if !matches!(record.phase, SuperstepPhase::Open(EndRule::Free)) => {
@@ -32,14 +40,6 @@ impl Job {
             }
             _ => self.active().filter(|w| self.members[w].outstanding() > 0).collect(),
         };
-        // Those that are being sealed hold everybody, too, until all shards have answered.
-        let sealing = |w: &Incarnation| matches!(self.members[w].membership, Membership::Sealing { .. });
-        if let Some(worker) = self.members.keys().find(|w| sealing(w)) {
-            return Some(format!(
-                "the shards, which have not all said how far {} came",
-                self.display_name(*worker)
-            ));
-        }
         let named: Vec<String> = awaited.iter().take(NAMED).map(|w| self.display_name(*w)).collect();
         match (named.is_empty(), open) {
             (true, Some((barrier, record))) if record.phase == SuperstepPhase::Ordered => {

@@ -70,11 +70,9 @@ pub struct SuperstepState {
     /// Iterations of each worker that are over, fewest first: while it is open, where the lead is bounded.
     #[serde(skip)]
     pub progress: BTreeSet<(u64, Incarnation)>,
-    /// Its barrier has closed before all had reported their last iterations: how long they waited is not known yet.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub awaits_reports: bool,
-    /// Those who have not.
-    #[serde(skip)]
+    /// Who had not reported its last iteration when the barrier closed: until nobody is left, it is not known how long all
+    /// waited.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unreported: BTreeSet<Incarnation>,
     /// Why it is as it is.
     pub why: Why,
@@ -88,10 +86,6 @@ pub struct SuperstepState {
     pub span_us: Option<u64>,
     pub predicted_wait_us: Option<u64>,
     pub sync_at_us: Option<u64>,
-}
-
-fn is_false(is: &bool) -> bool {
-    !*is
 }
 
 impl SuperstepState {
