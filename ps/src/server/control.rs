@@ -8,7 +8,12 @@ use syncline_engine::rpc::{
 };
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 use tarpc::{context::Context, server::Channel};
-use tokio::{net::TcpStream, sync::Notify, task, time};
+use tokio::{
+    net::TcpStream,
+    sync::Notify,
+    task::{self, JoinHandle},
+    time,
+};
 
 use super::{Shared, checkpoints, norms, open, post, replication, snapshot};
 use crate::{PsError, client::digest_from_hex, shard::ReplicaOp};
@@ -58,9 +63,17 @@ impl Control {
         self,
         work: impl FnOnce(&Arc<Shared>) -> Result<T, ShardFault> + Send + 'static,
     ) -> Result<T, ShardFault> {
-        task::spawn_blocking(move || work(&self.shared)).await.unwrap_or_else(|e| {
-            Err(ShardFault::Invalid { what: format!("the shard stops or has a bug: {e}") })
-        })
+        answer_of(task::spawn_blocking(move || work(&self.shared))).await
+    }
+}
+
+/// What a finished order answers. One that was cancelled, as the shard stops, answers nothing: it was never begun, the
+/// connection ends with the runtime, and the caller asks whoever serves next.
+async fn answer_of<T>(order: JoinHandle<Result<T, ShardFault>>) -> Result<T, ShardFault> {
+    match order.await {
+        Ok(answer) => answer,
+        Err(e) if e.is_cancelled() => std::future::pending().await,
+        Err(e) => Err(ShardFault::Invalid { what: format!("the shard has a bug: {e}") }),
     }
 }
 
@@ -320,5 +333,27 @@ impl Shard for Control {
             Ok(digests.iter().map(has).collect())
         });
         look.await.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::Future as _, pin::pin, task::Waker};
+
+    use tokio::runtime::Runtime;
+
+    use super::*;
+
+    #[test]
+    fn an_order_that_a_stop_has_cancelled_answers_nothing_and_one_that_panics_is_a_fault() {
+        let runtime = Runtime::new().unwrap();
+        let panicked =
+            runtime.block_on(async { answer_of::<()>(task::spawn_blocking(|| panic!("on purpose"))).await });
+        assert_eq!(panicked.unwrap_err().code(), "E405");
+        let handle = runtime.handle().clone();
+        runtime.shutdown_background();
+        let cancelled = handle.spawn_blocking(|| Ok(()));
+        let answer = pin!(answer_of(cancelled)).poll(&mut std::task::Context::from_waker(Waker::noop()));
+        assert!(answer.is_pending());
     }
 }
