@@ -367,3 +367,14 @@ async fn an_ended_job_expires_and_a_dead_server_is_a_passing_error() {
     assert!(store.commit(&job, FIRST, 2, CommitMode::Next, &commit("y")).await.unwrap_err().is_passing());
     assert!(RedisStore::connect(&url).await.is_err());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_wants_another_password_or_any_is_told_at_once_and_without_the_password() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    for url in [redis.address(), format!("redis://:secret@127.0.0.1:{}/", redis.port())] {
+        let refused = RedisStore::connect(&url).await.err().unwrap();
+        let text = refused.to_string();
+        assert!(matches!(refused, StoreError::Locked { .. }) && !text.contains("secret"), "{text}");
+    }
+}

@@ -44,10 +44,23 @@ pub enum HelloError {
     Version { theirs: u16 },
     #[error("[E123] the token was refused; use the token file that `syncline up` printed")]
     Token,
-    #[error("[E124] this address does not serve the role {0}")]
+    #[error("[E124] this address does not serve the role {}", role_name(*.0))]
     Role(u8),
     #[error("[E125] the connection broke during the greeting")]
     Io(#[from] io::Error),
+}
+
+/// What a person calls a role.
+fn role_name(role: u8) -> String {
+    let known = [
+        (Role::Client, "client"),
+        (Role::Worker, "worker"),
+        (Role::Shard, "shard"),
+        (Role::Control, "engine of a shard"),
+        (Role::Tensor, "worker of a shard"),
+    ];
+    let name = known.into_iter().find(|(known, _)| *known as u8 == role).map(|(_, name)| name.to_owned());
+    name.unwrap_or_else(|| role.to_string())
 }
 
 const OK: u8 = 0;
@@ -165,7 +178,7 @@ mod tests {
             assert!(end.unwrap().contains("E123"));
         }
         for end in meet(&good, &good, Role::Tensor, &[Role::Worker]).await {
-            assert!(end.unwrap().contains("E124"));
+            assert!(end.unwrap().ends_with("[E124] this address does not serve the role worker of a shard"));
         }
     }
 

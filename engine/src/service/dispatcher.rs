@@ -14,7 +14,7 @@ use syncline_scheduler::{
     sync::{self, PlanRequest},
 };
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Semaphore, mpsc, oneshot},
     task::AbortHandle,
 };
 
@@ -25,6 +25,7 @@ use super::{
     message::Message,
     sessions::{Sessions, lock},
     shards::ShardDirectory,
+    snapshots::SNAPSHOTS_AT_ONCE,
     store_outage::StoreOutage,
 };
 use crate::rpc::{EngineFault, InactiveReason, ShardFault};
@@ -48,6 +49,8 @@ pub(super) struct EffectDispatcher {
     pub queue: mpsc::UnboundedSender<Message>,
     pub store_outage: StoreOutage,
     pub job_ends: JobEnds,
+    /// A place for each snapshot that is being written.
+    pub(super) snapshot_slots: Arc<Semaphore>,
     /// Blobs that are to be removed, and that no shard was told of.
     pub released: Arc<Mutex<Vec<String>>>,
     /// Training settings of the jobs that are not over.
@@ -77,6 +80,7 @@ impl EffectDispatcher {
             queue,
             store_outage: StoreOutage::default(),
             job_ends,
+            snapshot_slots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
             released,
             specs,
             listed,

@@ -11,6 +11,9 @@ use tracing::warn;
 use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher, LONG_CALL_TIMEOUT};
 use crate::rpc::{ShardFault, within};
 
+/// Snapshots of all jobs that are written at a time: shard 0 fetches the parts of the others for each, over connections of its
+/// own.
+pub(super) const SNAPSHOTS_AT_ONCE: usize = 8;
 /// Name of the snapshot of a job that ended without one.
 const LAST_WEIGHTS: &str = "last";
 /// Longest pause between two tries to write it.
@@ -25,6 +28,8 @@ impl EffectDispatcher {
     pub(super) fn write_snapshot(&self, key: TaskKey, version: u64) {
         let dispatcher = self.clone();
         self.spawn_for(&key.job.clone(), key.generation, async move {
+            // It is never closed.
+            let _slot = dispatcher.snapshot_slots.acquire().await;
             let answer = dispatcher
                 .shards
                 .call(ShardIndex(0), |c| {
@@ -145,6 +150,29 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_waits_for_its_place_and_holds_up_nothing_else() {
+        let (requests, mut asked) = tokio::sync::mpsc::unbounded_channel();
+        let answer = move |request: ShardRequest| match request {
+            ShardRequest::Snapshot { name, .. } => {
+                let _ = requests.send(name);
+                ShardResponse::Snapshot(Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: "d".into() }))
+            }
+            _ => {
+                let _ = requests.send("close".into());
+                ShardResponse::Close(Ok(()))
+            }
+        };
+        let (dispatcher, _inbox) = dispatcher_with(0, answer).await;
+        let all = dispatcher.snapshot_slots.acquire_many(SNAPSHOTS_AT_ONCE as u32).await.unwrap();
+        let key = TaskKey { job: job(), generation: LIFE, task: "save".parse().unwrap(), attempt: 0 };
+        dispatcher.write_snapshot(key, 4);
+        dispatcher.close_shards(&"other".parse().unwrap(), LIFE, false);
+        assert_eq!(asked.recv().await.as_deref(), Some("close"));
+        drop(all);
+        assert_eq!(asked.recv().await.as_deref(), Some("save"));
     }
 
     #[tokio::test]

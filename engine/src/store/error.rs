@@ -24,6 +24,9 @@ pub enum StoreError {
     WrongType { key: String, found: String },
     #[error("[E205] `{op}` met bytes in Redis that Syncline does not write: {cause}")]
     NotText { op: &'static str, cause: String },
+    /// Before anything was asked.
+    #[error("[E206] the redis server at {url} does not let us in: {refusal}")]
+    Locked { url: String, refusal: String },
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
 }

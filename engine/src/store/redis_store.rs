@@ -75,7 +75,8 @@ pub(super) struct Scripts {
 }
 
 impl RedisStore {
-    /// Connects to `url`, for example `redis://127.0.0.1:6379/`. Fails at once if nothing answers there.
+    /// Connects to `url`, for example `redis://127.0.0.1:6379/`. Fails at once if nothing answers there, or the server lets
+    /// nobody in without a password.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let address = |source| StoreError::Address { url: redacted(url), source };
         // The end of a large commit must not wait until its beginning is acknowledged.
@@ -86,7 +87,15 @@ impl RedisStore {
         let connection = timeout(CALL_TIMEOUT, SharedConnection::open(client))
             .await
             .map_err(|_| unavailable(format!("{} did not answer", redacted(url))))?
-            .map_err(|e| unavailable(format!("{}: {e}", redacted(url))))?;
+            .map_err(|e| match e.kind() {
+                ErrorKind::AuthenticationFailed => {
+                    StoreError::Locked { url: redacted(url), refusal: e.to_string() }
+                }
+                _ => unavailable(format!("{}: {e}", redacted(url))),
+            })?;
+        if let Some(refusal) = refusal_without_password(connection.get().0).await {
+            return Err(StoreError::Locked { url: redacted(url), refusal });
+        }
         let scripts = Scripts {
             commit: Script::new(include_str!("commit.lua")),
             lead: Script::new(include_str!("lead.lua")),
@@ -309,6 +318,12 @@ pub fn redacted(url: &str) -> String {
         (Some(scheme), Some(at)) if at > scheme => format!("{}://***@{}", &url[..scheme], &url[at + 1..]),
         _ => url.to_owned(),
     }
+}
+
+/// What a server says that wants a password and was given none. Whatever else fails here is told by the first call.
+async fn refusal_without_password(mut connection: ConnectionManager) -> Option<String> {
+    let asked = timeout(CALL_TIMEOUT, connection.ping::<()>()).await.ok()?;
+    asked.err().filter(|error| error.code() == Some("NOAUTH")).map(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use syncline_onnx::{CompileError, OnnxError};
 
-use crate::catalogue::way_around;
+use crate::{catalogue::way_around, forward::HOLDS_NAN};
 
 /// Why no training graph could be made. Codes are stable.
 #[derive(Debug, thiserror::Error)]
@@ -27,8 +27,16 @@ pub enum AutodiffError {
     #[error("[E252] loss {loss} looks at scores, but node `{node}` makes output `{output}` of probabilities")]
     Probabilities { loss: &'static str, node: String, output: String },
     /// Nothing to train.
-    #[error("[E315] model has no trainable float32 weight{held}")]
-    NoParameters { held: String },
+    #[error("[E315] model has no trainable float32 weight")]
+    NoParameters,
+    /// As the operators of classical models do.
+    #[error(
+        "[E315] model has no trainable float32 weight; node `{node}` ({op}) keeps its numbers in attributes"
+    )]
+    NumbersInAttributes { node: String, op: String },
+    /// What it holds does not look like a weight.
+    #[error("[E315] model has no trainable float32 weight; left alone: `{name}` ({reason}){}", and_others(*.others))]
+    AllLeftAlone { name: String, reason: &'static str, others: usize },
     /// Nothing is left to train.
     #[error("[E315] model has no trainable float32 weight: the settings freeze all {count}")]
     AllFrozen { count: usize },
@@ -91,7 +99,10 @@ impl AutodiffError {
             Self::NoOutput { .. } => "E313",
             Self::LossShape { .. } => "E314",
             Self::Probabilities { .. } => "E252",
-            Self::NoParameters { .. } | Self::AllFrozen { .. } => "E315",
+            Self::NoParameters
+            | Self::NumbersInAttributes { .. }
+            | Self::AllLeftAlone { .. }
+            | Self::AllFrozen { .. } => "E315",
             Self::ReservedName { .. } => "E316",
             Self::NoSuchParameter { .. } => "E317",
             Self::NotByRows { .. } => "E264",
@@ -125,10 +136,16 @@ impl AutodiffError {
             Self::ReservedName { .. } => {
                 Some("rename the value in the model, or give the label another name")
             }
-            Self::NoParameters { held } if !held.is_empty() => {
+            Self::NumbersInAttributes { .. } => {
                 Some("train it in its own framework, or export a model whose weights are tensors")
             }
-            Self::NoParameters { .. } => Some("export the model with its weights, and not as float16"),
+            Self::AllLeftAlone { reason: HOLDS_NAN, .. } => {
+                Some("its training has diverged before it was exported: export it with other weights")
+            }
+            Self::AllLeftAlone { .. } => Some(
+                "`train` names weights that are to be trained all the same; `syncline model show` lists all",
+            ),
+            Self::NoParameters => Some("export the model with its weights, and not as float16"),
             Self::AllFrozen { .. } => {
                 Some("let `freeze` name fewer of them, or `train` or the list of parameters more")
             }
@@ -158,4 +175,8 @@ impl AutodiffError {
             _ => None,
         }
     }
+}
+
+fn and_others(others: usize) -> String {
+    if others == 0 { String::new() } else { format!(" and {others} more") }
 }

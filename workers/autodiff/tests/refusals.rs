@@ -108,6 +108,19 @@ fn refusals() {
 }
 
 #[test]
+fn weights_of_nan_are_named_where_nothing_is_left_to_train() {
+    let mut graph = GraphBuilder::new("diverged");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+    let (w, b) = (graph.weight("w", &[2, 2], &[f32::NAN; 4]), graph.weight("b", &[2], &[f32::NAN; 2]));
+    let y = graph.op("Gemm", &[&x, &w, &b], &[]);
+    graph.output(&y);
+    let error = refused(&graph.finish(), Loss::SoftmaxCrossEntropy, &DeriveOptions::default());
+    let text = "[E315] model has no trainable float32 weight; left alone: `w` (holds NaN) and 1 more";
+    assert_eq!(error.to_string(), text);
+    assert!(error.hint().unwrap().contains("diverged"), "{error}");
+}
+
+#[test]
 fn a_model_that_onnx_runtime_refuses_is_refused() {
     let mut graph = GraphBuilder::new("ill-typed");
     let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);

@@ -49,7 +49,8 @@ fn constants_that_are_no_weights_are_left_alone() {
     let mut graph = GraphBuilder::new("constants");
     let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
     let w = graph.weight("w", &[2, 2], &[1.0; 4]);
-    let mask = graph.weight("mask", &[2], &[0.0, -3.4e38]);
+    let mask = graph.weight("mask", &[2], &[0.0, f32::NEG_INFINITY]);
+    graph.weight("diverged", &[2], &[0.0, f32::NAN]);
     let mean = graph.weight("mean", &[2], &[0.0; 2]);
     let bound = graph.weight("bound", &[2], &[0.5; 2]);
     graph.weight("scalar", &[], &[2.0]);
@@ -72,6 +73,7 @@ fn constants_that_are_no_weights_are_left_alone() {
     assert!(reason("mean").is_some(), "a running statistic is no weight");
     assert_eq!(reason("bound"), Some("read only where no gradient flows"));
     assert_eq!(reason("mask"), Some("holds numbers of a mask"));
+    assert_eq!(reason("diverged"), Some("holds NaN"));
     assert_eq!(reason("scalar"), Some("a single number"));
     assert_eq!(reason("shape"), Some("not float32"));
 }

@@ -27,6 +27,7 @@ pub(crate) use self::glob::{Patterns, matches};
 pub use self::inference_form::inference_form;
 pub use self::matvec::with_columns;
 pub(crate) use self::padding_idx::trained_padding;
+pub(crate) use self::select::HOLDS_NAN;
 pub use self::select::{Selected, select};
 pub(crate) use self::shared_weights::{Shared, shared};
 pub use self::training_form::{NEXT_SUFFIX, Statistic};
@@ -115,7 +116,7 @@ struct Weights {
 fn lift_weights(model: &mut ModelProto, options: &DeriveOptions) -> Result<Weights, AutodiffError> {
     let selected = select(model, options)?;
     let frozen = selected.iter().filter(|weight| weight.by_settings()).count();
-    let untrained =
+    let untrained: Vec<_> =
         selected.iter().filter_map(|weight| Some((weight.name.clone(), weight.reason?))).collect();
     let trained = trained_of(selected);
     let graph = model.graph.get_or_insert_default();
@@ -130,10 +131,7 @@ fn lift_weights(model: &mut ModelProto, options: &DeriveOptions) -> Result<Weigh
     }
     let params = lift(graph, &trained)?;
     if params.is_empty() {
-        return Err(match frozen {
-            0 => AutodiffError::NoParameters { held: numbers_in_attributes(graph) },
-            count => AutodiffError::AllFrozen { count },
-        });
+        return Err(nothing_to_train(graph, frozen, &untrained));
     }
     let state = if options.eval_mode { HashSet::new() } else { statistics(graph) };
     let state = lift(graph, &state)?;
@@ -226,14 +224,26 @@ fn lift(graph: &mut GraphProto, names: &HashSet<String>) -> Result<Vec<Param>, A
     Ok(params)
 }
 
-/// Which node keeps what it has learned in its attributes, as the operators of classical models do.
-fn numbers_in_attributes(graph: &GraphProto) -> String {
+/// Why a model has no weights to train.
+fn nothing_to_train(graph: &GraphProto, frozen: usize, untrained: &[Untrained]) -> AutodiffError {
+    if frozen > 0 {
+        return AutodiffError::AllFrozen { count: frozen };
+    }
     let classical = graph.node.iter().find(|node| {
         node.domain == "ai.onnx.ml" && node.attribute.iter().any(|attribute| attribute.floats.len() > 1)
     });
-    classical.map_or_else(String::new, |node| {
-        format!("; node `{}` ({}) keeps its numbers in attributes", node.label(), node.op_type)
-    })
+    if let Some(node) = classical {
+        return AutodiffError::NumbersInAttributes {
+            node: node.label().to_owned(),
+            op: node.op_type.clone(),
+        };
+    }
+    match untrained.first() {
+        Some((name, reason)) => {
+            AutodiffError::AllLeftAlone { name: name.clone(), reason, others: untrained.len() - 1 }
+        }
+        None => AutodiffError::NoParameters,
+    }
 }
 
 /// Names the first axis of each data input `batch` where the model leaves it open; returns the data inputs' names.

@@ -46,6 +46,8 @@ impl Selected {
     }
 }
 
+/// What no weight and no mask holds unless something went wrong.
+pub const HOLDS_NAN: &str = "holds NaN";
 const FROZEN: &str = "frozen";
 const NOT_LISTED: &str = "not among those to train";
 
@@ -152,9 +154,13 @@ impl File<'_> {
         if uses.constant > 0 && uses.smooth == 0 {
             return sure("read only where no gradient flows");
         }
-        let wild = |number: &f32| !number.is_finite() || number.abs() > LARGEST_WEIGHT;
-        if tensor.to_f32().is_ok_and(|numbers| numbers.iter().any(wild)) {
-            return sure("holds numbers of a mask");
+        if let Ok(numbers) = tensor.to_f32() {
+            if numbers.iter().any(|number| number.is_nan()) {
+                return sure(HOLDS_NAN);
+            }
+            if numbers.iter().any(|number| number.abs() > LARGEST_WEIGHT) {
+                return sure("holds numbers of a mask");
+            }
         }
         match self.metadata.kind(&tensor.name) {
             // A frozen position table is a parameter as well, and `requires_grad` is not in the file.

@@ -13,6 +13,7 @@ use std::{
 
 use syncline_workers::client::{Client, RunningCluster, load_token};
 
+use super::network::Network;
 use crate::cli::{CliError, Failure};
 
 /// Workers with functions.
@@ -33,13 +34,15 @@ pub(super) struct ChaosCluster {
     pub client: Client,
     /// `None` only while one is replaced.
     function_workers: Mutex<Vec<Option<Child>>>,
+    /// The way of each of them to the engines.
+    networks: Vec<Network>,
     first: RunningCluster,
     up: Child,
 }
 
 impl ChaosCluster {
     /// Starts everything in this folder, and waits until it is ready.
-    pub(super) fn start(dir: &Path, size: ClusterSize) -> Result<Self, Failure> {
+    pub(super) async fn start(dir: &Path, size: ClusterSize) -> Result<Self, Failure> {
         let cannot_start = |source| CliError::Path { path: "this program".into(), source };
         let logs = fs::File::create(dir.join("up.log"))
             .map_err(|source| CliError::Path { path: dir.to_owned(), source })?;
@@ -70,9 +73,13 @@ impl ChaosCluster {
             return Err(CliError::NotReady { after_s: 0, missing }.into());
         };
         let client = Client::new(first.engines(), load_token(&first.token_file)?);
-        let cluster = Self { client, function_workers: Mutex::default(), first, up };
-        for _ in 0..FUNCTION_WORKERS {
-            let worker = cluster.start_worker().map_err(cannot_start)?;
+        let mut cluster =
+            Self { client, function_workers: Mutex::default(), networks: Vec::new(), first, up };
+        for number in 0..FUNCTION_WORKERS {
+            let network = Network::to(&cluster.first.engines()).await;
+            let unbound = |source| CliError::Path { path: "a port of 127.0.0.1".into(), source };
+            cluster.networks.push(network.map_err(unbound)?);
+            let worker = cluster.start_worker(number).map_err(cannot_start)?;
             cluster.workers().push(Some(worker));
         }
         Ok(cluster)
@@ -89,7 +96,7 @@ impl ChaosCluster {
             if let Some(worker) = worker
                 && matches!(worker.try_wait(), Ok(None))
             {
-                all.insert(format!("functions-{number}"), worker.id());
+                all.insert(function_worker(number), worker.id());
             }
         }
         all
@@ -108,17 +115,27 @@ impl ChaosCluster {
 
     /// Starts those workers again that have ended: what `syncline up` does for all others.
     pub(super) fn restart_workers(&self) {
-        for worker in self.workers().iter_mut() {
+        for (number, worker) in self.workers().iter_mut().enumerate() {
             let has_ended = worker.as_mut().is_none_or(|worker| !matches!(worker.try_wait(), Ok(None)));
             if has_ended {
-                *worker = self.start_worker().ok();
+                *worker = self.start_worker(number).ok();
             }
         }
     }
 
-    fn start_worker(&self) -> std::io::Result<Child> {
+    /// The way of the worker of this name to the engines, if it can be cut.
+    pub(super) fn network_of(&self, name: &str) -> Option<&Network> {
+        self.networks
+            .iter()
+            .enumerate()
+            .find(|(number, _)| function_worker(*number) == name)
+            .map(|(_, way)| way)
+    }
+
+    fn start_worker(&self, number: usize) -> std::io::Result<Child> {
         let mut worker = this_program()?;
-        worker.args(["chaos-worker", "--exit-with-parent", "--engine", &self.first.engines().to_string()]);
+        let engines = self.networks[number].engines.to_string();
+        worker.args(["chaos-worker", "--exit-with-parent", "--engine", &engines]);
         worker.arg("--token-file").arg(&self.first.token_file).stderr(Stdio::null());
         worker.stdin(Stdio::piped()).spawn()
     }
@@ -141,6 +158,11 @@ impl Drop for ChaosCluster {
         signal(self.up.id(), "TERM");
         let _ = self.up.wait();
     }
+}
+
+/// How a worker with functions is called.
+fn function_worker(number: usize) -> String {
+    format!("functions-{number}")
 }
 
 /// Another process of this program, without anything on its stdin.

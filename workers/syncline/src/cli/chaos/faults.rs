@@ -1,4 +1,4 @@
-//! What is done to the processes of a chaos run.
+//! What is done to the processes of a chaos run, and to the network between them.
 
 use std::{
     collections::BTreeMap,
@@ -30,6 +30,8 @@ enum Fault {
     Kill(String),
     /// Stands still for so long, and goes on.
     Stop(String, Duration),
+    /// Hears nothing of the engines for so long, nor they of it; what was sent arrives then.
+    Cut(String, Duration),
     /// Redis forgets the scripts of the engine.
     FlushScripts,
     /// Redis closes all connections.
@@ -41,6 +43,7 @@ impl fmt::Display for Fault {
         match self {
             Self::Kill(name) => write!(f, "kill {name}"),
             Self::Stop(name, time) => write!(f, "stop {name} for {} ms", time.as_millis()),
+            Self::Cut(name, time) => write!(f, "cut {name} off for {} ms", time.as_millis()),
             Self::FlushScripts => write!(f, "flush the scripts of redis"),
             Self::KillConnections => write!(f, "kill the connections of redis"),
         }
@@ -56,6 +59,7 @@ impl FaultCounts {
         let what = match fault {
             Fault::Kill(name) => format!("kill {}", kind(name)),
             Fault::Stop(name, _) => format!("stop {}", kind(name)),
+            Fault::Cut(name, _) => format!("cut {} off", kind(name)),
             other => other.to_string(),
         };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
@@ -131,9 +135,13 @@ fn any_fault(name: String, draw: &mut impl FnMut(u64) -> u64) -> Fault {
         1 => Fault::KillConnections,
         2..11 => Fault::Kill(name),
         // Most are short.
-        _ => {
+        which => {
             let longest = STANDSTILL_MS.start + draw(STANDSTILL_MS.end - STANDSTILL_MS.start);
-            Fault::Stop(name, Duration::from_millis(STANDSTILL_MS.start + draw(longest)))
+            let time = Duration::from_millis(STANDSTILL_MS.start + draw(longest));
+            match which {
+                11..16 if ProcessKind::Functions.has(&name) => Fault::Cut(name, time),
+                _ => Fault::Stop(name, time),
+            }
         }
     }
 }
@@ -149,7 +157,7 @@ pub(super) async fn cause_faults(
 ) -> Result<(), String> {
     let begin = Instant::now();
     let mut draw = |below: u64| splitmix64(&mut seed) % below;
-    let mut stopped = JoinSet::new();
+    let mut lasting = JoinSet::new();
     while begin.elapsed() < plan.time {
         sleep(plan.draw_pause(&mut draw)).await;
         if cluster.has_ended() {
@@ -164,12 +172,20 @@ pub(super) async fn cause_faults(
             Fault::Stop(name, time) => {
                 let (pid, time) = (processes[name], *time);
                 let is_stopped = signal(pid, "STOP");
-                stopped.spawn(async move {
+                lasting.spawn(async move {
                     sleep(time).await;
                     signal(pid, "CONT");
                 });
                 is_stopped
             }
+            Fault::Cut(name, time) => cluster.network_of(name).is_some_and(|network| {
+                let (cut, time) = (network.cut(), *time);
+                lasting.spawn(async move {
+                    sleep(time).await;
+                    drop(cut);
+                });
+                true
+            }),
             Fault::FlushScripts => ask_redis(cluster, &["SCRIPT", "FLUSH"]).await,
             Fault::KillConnections => ask_redis(cluster, &["CLIENT", "KILL", "TYPE", "normal"]).await,
         };
@@ -181,7 +197,7 @@ pub(super) async fn cause_faults(
             counts.add(&fault);
         }
     }
-    while stopped.join_next().await.is_some() {}
+    while lasting.join_next().await.is_some() {}
     cluster.restart_workers();
     Ok(())
 }

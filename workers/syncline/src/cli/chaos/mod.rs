@@ -5,6 +5,7 @@ mod cluster;
 mod faults;
 mod functions;
 mod graph;
+mod network;
 mod resume;
 mod rounds;
 mod training;
@@ -137,7 +138,7 @@ async fn chaos(
 ) -> Result<Checked, Failure> {
     let mut stop =
         StopSignal::listen(false).map_err(|source| CliError::Path { path: "signals".into(), source })?;
-    let cluster = ChaosCluster::start(dir, size)?;
+    let cluster = ChaosCluster::start(dir, size).await?;
     let training = cluster.client.prepare_training(&training::counting_job()).await?;
     let (graphs_seed, faults_seed) = (splitmix64(&mut seed), splitmix64(&mut seed));
     let rounds = Rounds {

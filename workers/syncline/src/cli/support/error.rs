@@ -51,6 +51,8 @@ pub enum CliError {
         #[source]
         source: serde_json::Error,
     },
+    #[error("[E519] cannot measure PyTorch with {python}: {what}")]
+    Torch { python: PathBuf, what: String },
     #[error("[E515] the engine has a bug: {reason}")]
     Bug { reason: String },
 }
@@ -64,6 +66,7 @@ impl CliError {
             Self::Find(FindError::Path { .. }) => Exit::Internal,
             Self::Find(_) => Exit::Usage,
             Self::Running { .. } | Self::SavedJobs { .. } => Exit::Usage,
+            Self::Torch { .. } => Exit::Usage,
             Self::Unhealthy { exit, .. } | Self::ChildEnded { exit, .. } => *exit,
             Self::Path { .. }
             | Self::DamagedAddresses { .. }
@@ -92,6 +95,7 @@ impl CliError {
                 format!("start it with --shards {before}, or without, and the jobs go on; to go on with {told}, write a checkpoint then, `syncline checkpoint JOB FILE`, cancel and delete the job, and use `submit --resume FILE` here")
             }
             Self::DamagedAddresses { .. } => "it says where each process listened: move it away, and give --shards, --replicas and --engines as they were if you had given them; this start then takes new addresses".into(),
+            Self::Torch { .. } => "name a Python that has torch: `python3 -m venv DIR`, `DIR/bin/pip install torch`, then --python DIR/bin/python".into(),
             Self::Bug { .. } => "start it again: jobs go on from Redis; please report the lines above it in the log".into(),
             Self::Unhealthy { .. } => "do what the lines marked `fail` say".into(),
         }

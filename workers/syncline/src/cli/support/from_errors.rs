@@ -103,11 +103,13 @@ fn exit_of(fault: &EngineFault) -> Exit {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let exit = if matches!(error, StoreError::Address { .. }) { Exit::Usage } else { Exit::Redis };
-        Self::new(
-            exit,
-            error,
-            "see whether a Redis server runs there: `redis-cli -u URL ping`; --redis names another",
-        )
+        let hint = match error {
+            StoreError::Locked { .. } => {
+                "write the password into the address, redis://:PASSWORD@HOST:PORT/, best as SYNCLINE_REDIS in the environment"
+            }
+            _ => "see whether a Redis server runs there: `redis-cli -u URL ping`; --redis names another",
+        };
+        Self::new(exit, error, hint)
     }
 }
 

@@ -2,8 +2,12 @@
 //! at the same time.
 
 mod bare;
+mod ddp;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use serde::Serialize;
 use syncline::{Entry, MetricsPoint, PolicySpec};
@@ -12,6 +16,7 @@ use syncline_runtime::Runtime;
 use syncline_scheduler::spec::DataSpec;
 use syncline_workers::submit::PreparedJob;
 
+use self::ddp::{DdpOrder, DdpRun};
 use super::{cluster::BenchCluster, median, model::BenchModel};
 use crate::cli::{CliError, Failure, block_on, print, print_json, say};
 
@@ -38,6 +43,9 @@ pub(super) struct ScalingArgs {
     /// Rounds, in each of which the bare loops and every policy run in turn
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
+    /// A Python with torch, to run PyTorch's DistributedDataParallel on the same model beside
+    #[arg(long, value_name = "PROGRAM")]
+    python: Option<PathBuf>,
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
@@ -60,6 +68,18 @@ struct ScalingMeasured {
     rounds: u32,
     bare_samples_per_s: f64,
     policies: Vec<PolicyMeasured>,
+    ddp: Option<DdpMeasured>,
+}
+
+/// PyTorch's DistributedDataParallel over gloo.
+#[derive(Debug, Serialize)]
+struct DdpMeasured {
+    torch: String,
+    /// Of PyTorch's own bare loops, running at the same time.
+    bare_samples_per_s: f64,
+    samples_per_s: f64,
+    /// Of those.
+    share_of_bare: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -69,6 +89,13 @@ struct PolicyMeasured {
     share_of_bare: f64,
     /// Processor time of each role for one step of one worker.
     cpu_ms: BTreeMap<&'static str, f64>,
+}
+
+/// What ran in turn, once.
+struct Round {
+    bare_samples_per_s: f64,
+    policies: Vec<Run>,
+    ddp: Option<DdpRun>,
 }
 
 /// One run under one policy.
@@ -100,35 +127,64 @@ async fn measure(args: &ScalingArgs, runtime: &Runtime, data: &DataSpec) -> Resu
     let bare_job = job("bare", first, 1)?;
     let samples = bare_job.spec.train().map_or(1, |(_, train)| train.data.train_samples.max(1));
     let cluster = BenchCluster::start_training(&args.slow, args.transport, 1).await?;
-    let mut rounds: Vec<(f64, Vec<Run>)> = Vec::new();
+    let mut rounds: Vec<Round> = Vec::new();
     for round in 1..=args.rounds {
         let bare = bare::samples_per_s(runtime, &bare_job, &args.slow, args.seconds)?;
+        let of = format!("round {round} of {}", args.rounds);
         let epochs = (bare * f64::from(args.seconds) / samples as f64).ceil().max(1.0) as u32;
         let mut each = Vec::with_capacity(args.policies.len());
         for (index, policy) in args.policies.iter().enumerate() {
             let prepared = job(&format!("scaling-{round}-{index}"), *policy, epochs)?;
             each.push(train(&cluster, prepared).await?);
+            say(&format!("{of}: {policy} {:.0}, bare {bare:.0} samples/s", each[index].samples_per_s));
+        }
+        let ddp = args.python.as_deref().map(|python| ddp::run(python, &args.ddp_order())).transpose()?;
+        if let Some(DdpRun { torch, bare_samples_per_s, ddp_samples_per_s }) = &ddp {
             say(&format!(
-                "round {round} of {}: {policy} {:.0}, bare {bare:.0} samples/s",
-                args.rounds, each[index].samples_per_s
+                "{of}: PyTorch {torch} DDP {ddp_samples_per_s:.0}, its bare loops {bare_samples_per_s:.0} samples/s"
             ));
         }
-        rounds.push((bare, each));
+        rounds.push(Round { bare_samples_per_s: bare, policies: each, ddp });
     }
-    let policies = args.policies.iter().enumerate().map(|(index, policy)| PolicyMeasured {
-        policy: policy.to_string(),
-        samples_per_s: median(rounds.iter().map(|(_, each)| each[index].samples_per_s)),
-        share_of_bare: median(rounds.iter().map(|(bare, each)| each[index].samples_per_s / bare)),
-        cpu_ms: medians(rounds.iter().map(|(_, each)| &each[index].cpu_ms)),
+    Ok(summarize(args, &rounds))
+}
+
+impl ScalingArgs {
+    fn ddp_order(&self) -> DdpOrder<'_> {
+        DdpOrder { model: self.model, batch: self.model.batch(), slow: &self.slow, seconds: self.seconds }
+    }
+}
+
+/// Medians over all rounds.
+fn summarize(args: &ScalingArgs, rounds: &[Round]) -> ScalingMeasured {
+    let policies = args.policies.iter().enumerate().map(|(index, policy)| {
+        let share = |round: &Round| round.policies[index].samples_per_s / round.bare_samples_per_s;
+        PolicyMeasured {
+            policy: policy.to_string(),
+            samples_per_s: median(rounds.iter().map(|round| round.policies[index].samples_per_s)),
+            share_of_bare: median(rounds.iter().map(share)),
+            cpu_ms: medians(rounds.iter().map(|round| &round.policies[index].cpu_ms)),
+        }
     });
-    Ok(ScalingMeasured {
+    ScalingMeasured {
         model: args.model,
         batch: args.model.batch(),
         slow: args.slow.clone(),
         transport: args.transport.to_string(),
         rounds: args.rounds,
-        bare_samples_per_s: median(rounds.iter().map(|(bare, _)| *bare)),
+        bare_samples_per_s: median(rounds.iter().map(|round| round.bare_samples_per_s)),
         policies: policies.collect(),
+        ddp: summarize_ddp(rounds.iter().filter_map(|round| round.ddp.as_ref())),
+    }
+}
+
+fn summarize_ddp<'a>(runs: impl Iterator<Item = &'a DdpRun> + Clone) -> Option<DdpMeasured> {
+    let torch = runs.clone().next()?.torch.clone();
+    Some(DdpMeasured {
+        torch,
+        bare_samples_per_s: median(runs.clone().map(|run| run.bare_samples_per_s)),
+        samples_per_s: median(runs.clone().map(|run| run.ddp_samples_per_s)),
+        share_of_bare: median(runs.map(|run| run.ddp_samples_per_s / run.bare_samples_per_s)),
     })
 }
 
@@ -180,7 +236,14 @@ fn describe(m: &ScalingMeasured) -> String {
             "{policy:<20} {samples_per_s:>9.0} samples/s  {share:>5.1} %   processor time per step: {cpu} ms"
         )
     };
-    std::iter::once(head).chain(m.policies.iter().map(line)).collect::<Vec<_>>().join("\n")
+    let ddp = m.ddp.as_ref().map(|ddp| {
+        let DdpMeasured { torch, bare_samples_per_s, samples_per_s, share_of_bare } = ddp;
+        let (name, share) = (format!("PyTorch {torch} DDP"), 100.0 * share_of_bare);
+        format!(
+            "{name:<20} {samples_per_s:>9.0} samples/s  {share:>5.1} % of its own bare loops ({bare_samples_per_s:.0} samples/s)"
+        )
+    });
+    std::iter::once(head).chain(m.policies.iter().map(line)).chain(ddp).collect::<Vec<_>>().join("\n")
 }
 
 fn cannot_use(path: &Path, source: std::io::Error) -> CliError {
