@@ -1,7 +1,7 @@
 """What PyTorch reaches with the same model: bare loops that run at the same time, then DistributedDataParallel over gloo.
 
-Reads one JSON object in a line of stdin: model, batch, slow (how many times slower each worker is), seconds. It ends when
-stdin does. Prints one JSON object: torch, bare_samples_per_s, ddp_samples_per_s. The workers meet in the current folder.
+Takes the folder in which the workers meet, and reads one JSON object in a line of stdin: model, batch, slow (how many times
+slower each worker is), seconds. It ends when stdin does. Prints one JSON object: torch, bare_samples_per_s, ddp_samples_per_s.
 """
 
 import json
@@ -131,6 +131,7 @@ def end_with_stdin():
 
 
 def main():
+    os.chdir(sys.argv[1])
     order = json.loads(sys.stdin.readline())
     threading.Thread(target=end_with_stdin, daemon=True).start()
     measured = processes.get_context("spawn").SimpleQueue()

@@ -120,6 +120,9 @@ pub(super) fn scaling(args: &ScalingArgs) -> Result<(), Failure> {
 }
 
 async fn measure(args: &ScalingArgs, runtime: &Runtime, data: &DataSpec) -> Result<ScalingMeasured, Failure> {
+    if let Some(python) = &args.python {
+        ddp::check(python).await?;
+    }
     let job = |id: &str, policy, epochs| {
         args.model.job(runtime, id, data, |settings| (settings.policy, settings.epochs) = (policy, epochs))
     };
@@ -138,7 +141,10 @@ async fn measure(args: &ScalingArgs, runtime: &Runtime, data: &DataSpec) -> Resu
             each.push(train(&cluster, prepared).await?);
             say(&format!("{of}: {policy} {:.0}, bare {bare:.0} samples/s", each[index].samples_per_s));
         }
-        let ddp = args.python.as_deref().map(|python| ddp::run(python, &args.ddp_order())).transpose()?;
+        let ddp = match &args.python {
+            Some(python) => Some(ddp::run(python, &args.ddp_order()).await?),
+            None => None,
+        };
         if let Some(DdpRun { torch, bare_samples_per_s, ddp_samples_per_s }) = &ddp {
             say(&format!(
                 "{of}: PyTorch {torch} DDP {ddp_samples_per_s:.0}, its bare loops {bare_samples_per_s:.0} samples/s"
