@@ -1,7 +1,8 @@
 //! The connection to Redis that all clones of a store share.
 //!
 //! One that is lost reconnects by itself. One that is silent does not: the answer that it waits for may have been lost on the
-//! way, with all that were to follow. So it is replaced as soon as a call was answered too late.
+//! way, with all that were to follow. So it is replaced as soon as a call was answered too late. Nor does one whose password was
+//! refused: it repeats that for ever.
 
 use std::{
     sync::{PoisonError, RwLock},
@@ -12,7 +13,7 @@ use redis::{
     Client, RedisResult,
     aio::{ConnectionManager, ConnectionManagerConfig},
 };
-use tracing::warn;
+use tracing::{debug, warn};
 
 pub(super) struct SharedConnection {
     client: Client,
@@ -33,14 +34,14 @@ impl SharedConnection {
     }
 
     /// Leaves the connection of this number, unless somebody has before. The next call connects anew.
-    pub(super) fn replace(&self, number: u64) {
+    pub(super) fn replace(&self, number: u64, why: &str) {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if current.1 != number {
             return;
         }
         match ConnectionManager::new_lazy_with_config(self.client.clone(), config()) {
             Ok(next) => {
-                warn!(number, "redis gave no answer; connecting anew");
+                debug!(number, why, "connecting to redis anew");
                 *current = (next, number + 1);
             }
             Err(error) => warn!(%error, "cannot connect to redis anew"),

@@ -55,6 +55,11 @@ impl StoreError {
     }
 }
 
+/// Whether the server wants another password, or one at all. Nothing is said of what was asked.
+pub(super) fn is_locked_out(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::AuthenticationFailed || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
+}
+
 #[cfg(test)]
 mod tests {
     use redis::ServerErrorKind;

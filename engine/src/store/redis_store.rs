@@ -20,7 +20,7 @@ use super::{
     batch::{CommitMode, commit_call, kinds},
     connection::SharedConnection,
     crashes::MAX_CRASHES,
-    error::StoreError,
+    error::{StoreError, is_locked_out},
     keys::{self, JobKeys},
 };
 
@@ -87,11 +87,9 @@ impl RedisStore {
         let connection = timeout(CALL_TIMEOUT, SharedConnection::open(client))
             .await
             .map_err(|_| unavailable(format!("{} did not answer", redacted(url))))?
-            .map_err(|e| match e.kind() {
-                ErrorKind::AuthenticationFailed => {
-                    StoreError::Locked { url: redacted(url), refusal: e.to_string() }
-                }
-                _ => unavailable(format!("{}: {e}", redacted(url))),
+            .map_err(|e| match is_locked_out(&e) {
+                true => StoreError::Locked { url: redacted(url), refusal: e.to_string() },
+                false => unavailable(format!("{}: {e}", redacted(url))),
             })?;
         if let Some(refusal) = refusal_without_password(connection.get().0).await {
             return Err(StoreError::Locked { url: redacted(url), refusal });
@@ -138,9 +136,15 @@ impl RedisStore {
             let (_, number) = self.connection.get();
             match timeout(limit, call()).await {
                 Ok(Ok(value)) => return Ok(value),
-                Ok(Err(e)) => last = StoreError::of(op, &e),
+                Ok(Err(e)) => {
+                    // One that was refused once would be refused for ever, whatever the password has become.
+                    if is_locked_out(&e) {
+                        self.connection.replace(number, "redis does not accept the password");
+                    }
+                    last = StoreError::of(op, &e);
+                }
                 Err(_) => {
-                    self.connection.replace(number);
+                    self.connection.replace(number, "redis gave no answer");
                     return Err(last);
                 }
             }
@@ -323,7 +327,7 @@ pub fn redacted(url: &str) -> String {
 /// What a server says that wants a password and was given none. Whatever else fails here is told by the first call.
 async fn refusal_without_password(mut connection: ConnectionManager) -> Option<String> {
     let asked = timeout(CALL_TIMEOUT, connection.ping::<()>()).await.ok()?;
-    asked.err().filter(|error| error.code() == Some("NOAUTH")).map(|error| error.to_string())
+    asked.err().filter(is_locked_out).map(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -39,7 +39,9 @@ impl<'a> Options<'a> {
         name: &str,
         range: RangeInclusive<u32>,
     ) -> Result<u32, PolicySyntaxError> {
-        self.optional_argument(name, range)?.ok_or_else(|| PolicySyntaxError(format!("{name} is missing")))
+        let example = 3.clamp(*range.start(), *range.end());
+        let missing = format!("{name} is missing, as in `{}:{example}`", self.name);
+        self.optional_argument(name, range)?.ok_or(PolicySyntaxError(missing))
     }
 
     /// The next argument.

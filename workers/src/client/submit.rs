@@ -1,11 +1,23 @@
 //! Uploads and submits what [`submit`](crate::submit) has derived and checked.
 
-use syncline_ps::client::BlobClient;
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use syncline_ps::{PsError, client::BlobClient};
 use syncline_scheduler::{ids::JobId, spec::JobSpec, tasks::PreparedTraining};
+use tokio::time::sleep;
+use tracing::warn;
 
 use super::Client;
 use crate::blocking;
 use crate::submit::{JobGraph, MissingKernel, PreparedJob, SubmitError};
+
+/// How long a shard may be away, as one that is started again is, before an upload gives up.
+const SHARD_AWAY_LIMIT: Duration = Duration::from_secs(20);
+const SHARD_PAUSE: Duration = Duration::from_millis(200);
 
 /// A job that is committed in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,9 +101,29 @@ impl Client {
                 return Err(SubmitError::MissingKernel { worker: worker.name, op, precision });
             }
         }
+        let (blobs, deadline) = (Arc::new(blobs), Instant::now() + SHARD_AWAY_LIMIT);
+        let mut has_waited = false;
+        loop {
+            match self.upload_blobs(blobs.clone()).await {
+                // One that is started again is back soon, at another address or in another process.
+                Err(SubmitError::Upload(error @ PsError::Unreachable { .. }))
+                    if Instant::now() < deadline =>
+                {
+                    if !std::mem::replace(&mut has_waited, true) {
+                        warn!(%error, "waiting for a shard");
+                    }
+                    sleep(SHARD_PAUSE).await;
+                }
+                done => return done.map(|()| spec),
+            }
+        }
+    }
+
+    /// Uploads what the parameter server lacks, to where the engine says that the shards are now.
+    async fn upload_blobs(&self, blobs: Arc<BTreeMap<String, Vec<u8>>>) -> Result<(), SubmitError> {
         let shards = self.shards().await?;
         let blob_client = BlobClient::new(self.token.clone());
-        blocking(move || -> Result<(), SubmitError> {
+        blocking(move || {
             // Blobs are spread over the shards; workers look on all of them.
             for ((digest, bytes), address) in blobs.iter().zip(shards.iter().cycle()) {
                 if !blob_client.has(address, digest)? {
@@ -100,8 +132,7 @@ impl Client {
             }
             Ok(())
         })
-        .await?;
-        Ok(spec)
+        .await
     }
 }
 

@@ -42,9 +42,10 @@ impl FetchError {
         match self {
             Self::Engine(error) => error.hint(),
             Self::Shard(error) => error.hint().to_owned(),
-            Self::NoSnapshot { .. } => {
-                "wait until the job is over, or give its graph a node `do = \"snapshot\"`".to_owned()
-            }
+            Self::NoSnapshot { job } => format!(
+                "while it runs, wait until it is over, or give its graph a node `do = \"snapshot\"`; one that has failed may have lost its \
+                 weights with a shard: `syncline status {job}` says why"
+            ),
             Self::Export(error) => error.hint().to_owned(),
             Self::Write { .. } => "correct what the system names, or choose another place".to_owned(),
         }

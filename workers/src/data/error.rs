@@ -35,6 +35,9 @@ pub enum DataError {
     /// A label that is no class of the model; rows count from 1.
     #[error("[E337] {} row {row}: label {found} is not one of the classes 0 to {}", path.display(), classes.saturating_sub(1))]
     LabelOutOfRange { path: PathBuf, row: usize, found: String, classes: usize },
+    /// A label that the loss cannot take for a probability; rows count from 1.
+    #[error("[E356] {} row {row}: label {value} is no probability from 0 to 1, which `bce-with-logits` takes", path.display())]
+    NoProbability { path: PathBuf, row: usize, value: f32 },
     /// Shapes that do not fit together.
     #[error("[E338] {reason}")]
     Shape { reason: String },
@@ -97,6 +100,7 @@ impl DataError {
             Self::NotANumber { .. } => "E335",
             Self::NotFinite { .. } => "E336",
             Self::LabelOutOfRange { .. } => "E337",
+            Self::NoProbability { .. } => "E356",
             Self::Shape { .. } => "E338",
             Self::NoSuchRow { .. } => "E339",
             Self::SampleShape { .. } => "E362",
@@ -129,6 +133,9 @@ impl DataError {
             Self::LabelOutOfRange { .. } => Some(
                 "classes count from 0, and the model needs an output for each; the loss option `ignore_index` names one label \
                  that counts nothing, such as -100",
+            ),
+            Self::NoProbability { .. } => Some(
+                "write 0 and 1, or probabilities between; for labels of any size use `mse`, `l1` or `huber`",
             ),
             Self::Shape { .. } => Some(
                 "correct `sample_shape`, `label_columns` or `label_names` under `data`, or the model; for images whose channels \

@@ -72,8 +72,12 @@ pub(super) fn label(mut array: Array, wanted: &LabelSignature) -> Result<Column,
             check_classes(&array, count, ignored)?;
             (DataElement::I64, integers(&mut array, DataElement::I64)?)
         }
-        Target::Values => {
-            (DataElement::F32, ColumnData::F32(normalized(&mut array, &[Normalization::NONE])?))
+        Target::Values | Target::Probabilities => {
+            let values = normalized(&mut array, &[Normalization::NONE])?;
+            if wanted.target == Target::Probabilities {
+                check_probabilities(&array, &values)?;
+            }
+            (DataElement::F32, ColumnData::F32(values))
         }
     };
     Ok(Column { element, shape, offset: array.offset, stride: array.stride, store })
@@ -246,6 +250,14 @@ fn check_classes(array: &Array, count: usize, ignored: Option<i64>) -> Result<()
         return Err(DataError::LabelOutOfRange { path: array.path.clone(), row, found, classes: count });
     }
     Ok(())
+}
+
+fn check_probabilities(array: &Array, values: &[f32]) -> Result<(), DataError> {
+    let outside = values.iter().enumerate().find(|(_, value)| !(0.0..=1.0).contains(*value));
+    outside.map_or(Ok(()), |(index, &value)| {
+        let (path, row) = (array.path.clone(), array.coordinates(index).0);
+        Err(DataError::NoProbability { path, row, value })
+    })
 }
 
 #[cfg(test)]

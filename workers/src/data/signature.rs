@@ -35,6 +35,8 @@ pub enum Target {
     Classes { count: usize, ignored: Option<i64> },
     /// Float targets.
     Values,
+    /// Floats from 0 to 1. Looked at where a job is submitted; workers take them as values.
+    Probabilities,
 }
 
 impl ModelSignature {
@@ -63,7 +65,7 @@ impl ModelSignature {
     pub fn classes(&self) -> Option<u32> {
         match self.label.as_ref()?.target {
             Target::Classes { count, .. } => u32::try_from(count).ok(),
-            Target::Values => None,
+            Target::Values | Target::Probabilities => None,
         }
     }
 
@@ -71,7 +73,7 @@ impl ModelSignature {
     pub fn ignored_label(&self) -> Option<i64> {
         match self.label.as_ref()?.target {
             Target::Classes { ignored, .. } => ignored,
-            Target::Values => None,
+            Target::Values | Target::Probabilities => None,
         }
     }
 

@@ -51,7 +51,7 @@ pub(super) fn read(
 fn distinguishable_characters(wanted: &ModelSignature) -> Option<usize> {
     let classes = wanted.label.as_ref().and_then(|label| match label.target {
         Target::Classes { count, .. } => Some(count),
-        Target::Values => None,
+        Target::Values | Target::Probabilities => None,
     });
     wanted.inputs.iter().filter_map(|input| input.rows).chain(classes).min()
 }

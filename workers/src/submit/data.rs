@@ -34,6 +34,7 @@ pub(super) fn signature(graph: &TrainingGraph, model: &Model) -> Result<ModelSig
                 let count = graph.classes.ok_or(SubmitError::Classes)?;
                 Target::Classes { count, ignored: model.ignored_label() }
             }
+            _ if model.wants_probabilities() => Target::Probabilities,
             _ => Target::Values,
         };
         Ok(LabelSignature { name: label.name.clone(), target, shape: sample_shape(&label.dims) })

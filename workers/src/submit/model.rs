@@ -83,6 +83,11 @@ impl Model {
         }
     }
 
+    /// Whether the loss takes labels for probabilities.
+    pub(super) fn wants_probabilities(&self) -> bool {
+        matches!(self, Self::Forward { loss: Loss::BinaryCrossEntropy, .. })
+    }
+
     /// A training graph from elsewhere.
     pub fn ready(onnx: impl Into<ByteSource>) -> Self {
         Self::Ready { onnx: onnx.into(), weights: None }

@@ -46,6 +46,14 @@ impl<C> Holder<C> {
         (self.hello.boot, &self.hello.address) == (hello.boot, &hello.address)
     }
 
+    /// Takes note of what this standby says. What it held before it was told to follow, it drops: until it says that it follows, it
+    /// has nothing of what the primary has.
+    fn hear(&mut self, hello: &ShardHello, now: Instant) {
+        let follows = matches!(hello.post, Some(ShardPost::Standby { .. }));
+        let (jobs, mirrored) = if follows { (hello.jobs, hello.mirrored) } else { (0, false) };
+        (self.hello, self.seen) = (ShardHello { jobs, mirrored, ..hello.clone() }, now);
+    }
+
     /// Whether it could serve.
     fn is_ready(&self) -> bool {
         self.hello.jobs > 0 || self.hello.mirrored
@@ -137,7 +145,9 @@ impl<C: Clone> ShardSlots<C> {
                     Some(ShardPost::Standby { term }) if slot.lost != Some(term) => Some(term),
                     _ => None,
                 };
-                slot.standby = Some(enter(claimed));
+                let mut standby = enter(claimed);
+                standby.hear(hello, now);
+                slot.standby = Some(standby);
                 slot.undecided.clear();
                 slot.post_of_standby(true)
             }
@@ -261,7 +271,7 @@ impl<C> Slot<C> {
             self.standby.take_if(|standby| standby.is(hello));
         }
         if let Some(standby) = self.standby.as_mut().filter(same) {
-            (standby.hello, standby.seen) = (hello.clone(), now);
+            standby.hear(hello, now);
             return Some(self.post_of_standby(false));
         }
         None

@@ -57,6 +57,11 @@ fn as_standby(term: u64, hello: ShardHello) -> ShardHello {
     ShardHello { post: Some(ShardPost::Standby { term }), ..hello }
 }
 
+/// What a standby says once it follows.
+fn following(hello: ShardHello) -> ShardHello {
+    as_standby(2, hello)
+}
+
 /// A primary 1 and its standby 2, which follows so many jobs.
 fn pair(jobs: u64) -> Shard {
     let mut shard = Shard::new();
@@ -64,7 +69,7 @@ fn pair(jobs: u64) -> Shard {
         assert_eq!(shard.role(&fresh(n)), role, "{n}");
     }
     assert_eq!(shard.role(&with_jobs(jobs, fresh(1))), "primary");
-    assert_eq!(shard.role(&with_jobs(jobs, fresh(2))), "standby");
+    assert_eq!(shard.role(&following(with_jobs(jobs, fresh(2)))), "standby");
     shard
 }
 
@@ -115,13 +120,13 @@ fn a_primary_that_is_silent_makes_way_where_the_standby_has_all_jobs() {
         shard.role(&with_jobs(jobs, fresh(1)));
         let silence = Duration::from_secs(30);
         shard.wait(FAILOVER_SILENCE);
-        shard.role(&with_jobs(1, fresh(2)));
+        shard.role(&following(with_jobs(1, fresh(2))));
         assert_eq!(shard.slots.failover_due(shard.now, silence), None);
         shard.wait(Duration::from_millis(1));
         assert_eq!(shard.slots.failover_due(shard.now, silence), due, "{jobs} jobs");
         shard.wait(silence);
         assert_eq!(shard.slots.failover_due(shard.now, silence), None, "the standby is silent as well");
-        shard.role(&with_jobs(1, fresh(2)));
+        shard.role(&following(with_jobs(1, fresh(2))));
         assert_eq!(shard.slots.failover_due(shard.now, silence), Some(ShardIndex(0)));
     }
 }
@@ -206,14 +211,14 @@ fn a_promotion_whose_answer_was_lost_is_found_out() {
 fn a_standby_without_jobs_that_has_all_blobs_serves_before_whoever_is_new() {
     for address in ["here:1", "here:9"] {
         let mut shard = pair(0);
-        shard.role(&ShardHello { mirrored: true, ..fresh(2) });
+        shard.role(&following(ShardHello { mirrored: true, ..fresh(2) }));
         let empty = ShardHello { address: address.into(), ..fresh(9) };
         assert_eq!(shard.announce(&empty, false), Decision::PromoteStandby, "{address}");
     }
     // And by itself, as quickly as with jobs.
     let mut shard = pair(0);
     shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
-    shard.role(&ShardHello { mirrored: true, ..fresh(2) });
+    shard.role(&following(ShardHello { mirrored: true, ..fresh(2) }));
     assert_eq!(shard.slots.failover_due(shard.now, Duration::from_secs(30)), Some(ShardIndex(0)));
 }
 
@@ -222,7 +227,7 @@ fn a_standby_that_has_some_of_the_jobs_serves_before_the_shard_counts_as_lost() 
     let (mut shard, silence) = (pair(1), Duration::from_secs(30));
     shard.role(&with_jobs(2, fresh(1)));
     shard.wait(silence / 2 + Duration::from_millis(1));
-    shard.role(&with_jobs(1, fresh(2)));
+    shard.role(&following(with_jobs(1, fresh(2))));
     assert_eq!(shard.slots.failover_due(shard.now, silence), Some(ShardIndex(0)));
 }
 
@@ -263,4 +268,18 @@ fn one_with_an_older_state_waits_for_the_one_that_served_last() {
     assert_eq!(shard.role(&old), "undecided");
     shard.wait(PARTNER_SILENCE);
     assert_eq!(shard.role(&old), "primary");
+}
+
+/// Both were stopped in order, one soon after the other: the second one had no time to get anything of the first.
+#[test]
+fn what_a_process_kept_before_it_was_told_to_follow_does_not_count_as_the_primarys() {
+    let mut shard = Shard::new();
+    assert_eq!(shard.role(&as_primary(5, with_jobs(1, fresh(1)))), "primary");
+    assert_eq!(shard.role(&with_jobs(1, fresh(2))), "standby");
+    let back = ShardHello { identity: 1, ..with_jobs(1, fresh(3)) };
+    let decision = shard.announce(&back, false);
+    assert!(
+        matches!(decision, Decision::Post { post: ShardPost::Primary { .. }, .. }),
+        "it alone has the job: {decision:?}"
+    );
 }

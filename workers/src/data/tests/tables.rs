@@ -28,6 +28,15 @@ fn targets_that_do_not_fit_are_refused() {
     refused(&spec, &wanted, "E338", "labels of shape [1] do not go with `label`, which wants [2] a sample");
     let infinite = open_csv("1,2,inf\n", Target::Values).unwrap_err();
     assert_eq!(infinite.code(), "E336");
+    for (text, found) in [("1,2,1\n1,2,-0.13\n", "-0.13"), ("1,2,0\n1,2,4.2\n", "4.2")] {
+        let outside = open_csv(text, Target::Probabilities).unwrap_err();
+        assert_eq!(outside.code(), "E356");
+        assert!(
+            outside.to_string().contains(&format!("row 2: label {found} is no probability")),
+            "{outside}"
+        );
+    }
+    assert!(open_csv("1,2,0\n1,2,1\n1,2,0.5\n", Target::Probabilities).is_ok());
 }
 
 #[test]

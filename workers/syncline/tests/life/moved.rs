@@ -36,6 +36,20 @@ async fn shards_that_clip_rounds_together_find_each_other_again() {
     moves("bsp", Some(1e9)).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_submitted_while_a_shard_is_away_begins_when_it_is_back() {
+    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let client = cluster.client();
+    client.shards().await.unwrap();
+    cluster.shards[1].kill();
+    let prepared = counting("early", "bsp", SAMPLES, |_| {});
+    let job = prepared.spec.id.clone();
+    let submitting = tokio::spawn(async move { client.submit_prepared(prepared).await });
+    cluster.start_shard(1);
+    assert!(submitting.await.unwrap().unwrap().is_new);
+    check_exact(&cluster.until_over(&job).await, SAMPLES);
+}
+
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {

@@ -113,7 +113,7 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
         }
         print(id.as_str())?;
         if is_new {
-            say(&format!("submitted; follow it with `syncline watch {id}`"));
+            say(&format!("submitted; follow it with `syncline watch {id}{}`", args.connection.to_repeat()));
             return Ok(());
         }
         let there = client.status(&id).await?.job.state;
@@ -122,7 +122,10 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
                 "the same job was submitted before and is {}; --replace does it once more",
                 there.word()
             ),
-            false => format!("the same job was submitted before; `syncline status {id}` shows it"),
+            false => format!(
+                "the same job was submitted before; `syncline status {id}{}` shows it",
+                args.connection.to_repeat()
+            ),
         });
         Ok(())
     })

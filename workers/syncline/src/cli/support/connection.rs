@@ -1,6 +1,6 @@
 //! Which cluster a command talks to.
 
-use std::path::PathBuf;
+use std::{env, path::PathBuf};
 
 use syncline_engine::rpc::EngineAddresses;
 use syncline_workers::client::{Cluster, RunningCluster, state_dir};
@@ -26,6 +26,23 @@ impl ConnectionArgs {
     /// The cluster that the flags, the environment or the state directory name. Reads files, does not connect.
     pub(crate) fn find(&self) -> Result<Cluster, Failure> {
         Ok(Cluster::of(self.engine.clone(), self.token_file.as_deref(), self.state_dir.as_deref())?)
+    }
+
+    /// The flags that lead another command to the same cluster, with a space in front; those that the environment sets lead it there
+    /// anyway.
+    pub(crate) fn to_repeat(&self) -> String {
+        let by_env = |name: &str, value: &str| env::var(name).is_ok_and(|set| set == value);
+        let path = |path: &PathBuf| path.display().to_string();
+        let flags = [
+            ("--engine", "SYNCLINE_ENGINE", self.engine.as_ref().map(ToString::to_string)),
+            ("--token-file", "SYNCLINE_TOKEN_FILE", self.token_file.as_ref().map(path)),
+            ("--state-dir", "SYNCLINE_STATE_DIR", self.state_dir.as_ref().map(path)),
+        ];
+        let named = flags.into_iter().filter_map(|(flag, env, value)| {
+            let value = value.filter(|value| !by_env(env, value))?;
+            Some(format!(" {flag} {value}"))
+        });
+        named.collect()
     }
 
     /// What `syncline up` wrote in the state directory, if it runs there.

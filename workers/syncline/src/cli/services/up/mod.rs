@@ -131,6 +131,8 @@ async fn serve(
 fn say_ended(name: &str, status: &str, replicas: u32, again_in: Duration) {
     let lost = match (name.starts_with("ps-"), replicas) {
         (false, _) => "",
+        // It has saved them, unless its log says otherwise.
+        (true, 1) if status.ends_with("status: 0") => "; running jobs go on where they were",
         (true, 1) => "; running jobs go back to their last checkpoint, or fail",
         (true, _) => "; if it served its shard, the other process does so now",
     };

@@ -69,6 +69,12 @@ fn stem(path: &Path) -> Option<String> {
     Some(path.file_stem()?.to_string_lossy().into_owned())
 }
 
+/// The job whose checkpoints lie in a folder: it has the name of the job, and that of its life behind it.
+fn job_of_checkpoints(folder: &Path) -> Option<String> {
+    let name = folder.file_name()?.to_str()?;
+    Some(name.rsplit_once('-').map_or(name, |(job, _)| job).to_owned())
+}
+
 /// Number of shards if none was given.
 const DEFAULT_SHARDS: u32 = 2;
 
@@ -202,13 +208,13 @@ impl StateDir {
         Ok(there.filter(is_used).map(|shard| shard.index.saturating_add(1)).max().unwrap_or(0))
     }
 
-    /// Jobs that these processes saved at the last stop, and folders of checkpoints.
+    /// Jobs that these processes saved at the last stop, or keep checkpoints of.
     fn saved_jobs(&self, shards: impl IntoIterator<Item = ShardProcess>) -> Vec<String> {
         let mut names = BTreeSet::new();
         for dir in shards.into_iter().map(|shard| self.shard_dir(shard)) {
             names.extend(job_files(&dir));
             let checkpoints = entries(&dir.join("checkpoints")).filter(|path| path.is_dir());
-            names.extend(checkpoints.filter_map(|path| stem(&path)));
+            names.extend(checkpoints.filter_map(|path| job_of_checkpoints(&path)));
         }
         names.into_iter().collect()
     }
@@ -283,11 +289,13 @@ mod tests {
         assert!(other.unwrap_err().contains("of 4 shards (digits), and --shards says 3"));
         fs::remove_dir_all(&jobs).unwrap();
         fs::create_dir_all(
-            state_dir.shard_dir(ShardProcess { index: 1, second: true }).join("checkpoints/mnist-00000007"),
+            state_dir
+                .shard_dir(ShardProcess { index: 1, second: true })
+                .join("checkpoints/my.mnist-00000007"),
         )
         .unwrap();
         let [.., other] = counts();
-        assert!(other.unwrap_err().contains("of 4 shards (mnist-00000007), and --shards says 3"));
+        assert!(other.unwrap_err().contains("of 4 shards (my.mnist), and --shards says 3"));
     }
 
     #[test]
