@@ -262,6 +262,17 @@ impl Cluster {
         self.shards[slot] = self.spawn_shard(index);
     }
 
+    /// What starts a shard that is stopped, and stops it in order so long after its process has begun.
+    pub fn shard_stopper(&self, index: u32) -> impl Fn(Duration) + use<> {
+        let args = self.shard_args(&self.shard_folder(index), index, 1);
+        move |after| {
+            let mut shard = Process::spawn(&args, false).0;
+            std::thread::sleep(after);
+            shard.signal("TERM");
+            shard.0.wait().unwrap();
+        }
+    }
+
     pub fn spawn_worker(&self, flags: &str) -> Process {
         self.spawn_worker_by(&[], flags)
     }

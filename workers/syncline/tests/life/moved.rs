@@ -1,6 +1,6 @@
 //! A shard that is stopped in order and comes back: at another address, or with the state of an earlier day.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use crate::{
     cluster::{Cluster, number},
@@ -34,6 +34,21 @@ async fn workers_find_a_shard_that_came_back_at_another_address_and_so_does_the_
 async fn shards_that_clip_rounds_together_find_each_other_again() {
     // So large that nothing is scaled: the counts stay whole.
     moves("bsp", Some(1e9)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_is_stopped_while_it_starts_keeps_its_jobs() {
+    let mut cluster = Cluster::start_with(1, 1, WORKER, "").await;
+    let job = submit(&cluster, counting("kept", "asp", SAMPLES, |_| {})).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > 500).await;
+    let (saved, start_and_stop) = (cluster.shard_folder(0).join("jobs/kept.job"), cluster.shard_stopper(0));
+    cluster.restart_shard(0, || {
+        for us in (0..15_000).step_by(250) {
+            start_and_stop(Duration::from_micros(us));
+            assert!(saved.exists(), "stopped {us} us after its start");
+        }
+    });
+    check_exact(&cluster.until_over(&job).await, SAMPLES);
 }
 
 #[tokio::test(flavor = "multi_thread")]

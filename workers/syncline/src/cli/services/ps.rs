@@ -77,6 +77,15 @@ pub(crate) fn run(args: &PsArgs) -> Result<(), Failure> {
 fn serve(args: &PsArgs) -> Result<(), PsError> {
     let io = |what: String| move |source| PsError::Io { what, source };
     let token = token(args)?;
+    let waiting = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(io("cannot wait for signals".into()))?;
+    // Before a start takes saved jobs off the disk: a process that a signal ends then would take them along.
+    let signals = {
+        let _waiting = waiting.enter();
+        [SignalKind::terminate(), SignalKind::interrupt()].map(signal)
+    };
     let mut handle = Server::start(Options {
         listen: args.listen,
         token,
@@ -87,16 +96,11 @@ fn serve(args: &PsArgs) -> Result<(), PsError> {
         advertise: args.advertise.clone(),
         replicas: args.replicas,
     })?;
-    let waiting = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(io("cannot wait for signals".into()))?;
     let (ask, mut asked) = mpsc::unbounded_channel();
     let refused = waiting
         .block_on(async {
-            // Before the line that says that the shard is ready: its reader may stop the shard at once.
-            for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-                let (mut signals, ask) = (signal(kind)?, ask.clone());
+            for signals in signals {
+                let (mut signals, ask) = (signals?, ask.clone());
                 tokio::spawn(async move {
                     while signals.recv().await.is_some() && ask.send(StopRequest::GiveUpUnsaved).is_ok() {}
                 });
