@@ -13,7 +13,7 @@ use redis::{
     Client, RedisResult,
     aio::{ConnectionManager, ConnectionManagerConfig},
 };
-use tracing::{debug, warn};
+use tracing::warn;
 
 pub(super) struct SharedConnection {
     client: Client,
@@ -33,18 +33,21 @@ impl SharedConnection {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Leaves the connection of this number, unless somebody has before. The next call connects anew.
-    pub(super) fn replace(&self, number: u64, why: &str) {
+    /// Leaves the connection of this number, unless somebody has before. The next call connects anew. Whether it was left now.
+    pub(super) fn replace(&self, number: u64) -> bool {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if current.1 != number {
-            return;
+            return false;
         }
         match ConnectionManager::new_lazy_with_config(self.client.clone(), config()) {
             Ok(next) => {
-                debug!(number, why, "connecting to redis anew");
                 *current = (next, number + 1);
+                true
             }
-            Err(error) => warn!(%error, "cannot connect to redis anew"),
+            Err(error) => {
+                warn!(%error, "cannot connect to redis anew");
+                false
+            }
         }
     }
 }

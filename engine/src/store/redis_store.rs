@@ -15,6 +15,7 @@ use syncline_scheduler::{
     ids::{EngineEpoch, JobId},
 };
 use tokio::time::timeout;
+use tracing::warn;
 
 use super::{
     batch::{CommitMode, commit_call, kinds},
@@ -139,12 +140,14 @@ impl RedisStore {
                 Ok(Err(e)) => {
                     // One that was refused once would be refused for ever, whatever the password has become.
                     if is_locked_out(&e) {
-                        self.connection.replace(number, "redis does not accept the password");
+                        self.connection.replace(number);
                     }
                     last = StoreError::of(op, &e);
                 }
                 Err(_) => {
-                    self.connection.replace(number, "redis gave no answer");
+                    if self.connection.replace(number) {
+                        warn!(number, "redis gave no answer; connecting anew");
+                    }
                     return Err(last);
                 }
             }

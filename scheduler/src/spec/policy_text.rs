@@ -39,9 +39,9 @@ impl<'a> Options<'a> {
         name: &str,
         range: RangeInclusive<u32>,
     ) -> Result<u32, PolicySyntaxError> {
-        let example = 3.clamp(*range.start(), *range.end());
-        let missing = format!("{name} is missing, as in `{}:{example}`", self.name);
-        self.optional_argument(name, range)?.ok_or(PolicySyntaxError(missing))
+        let (policy, example) = (self.name, 3.clamp(*range.start(), *range.end()));
+        let missing = || PolicySyntaxError(format!("{name} is missing, as in `{policy}:{example}`"));
+        self.optional_argument(name, range)?.ok_or_else(missing)
     }
 
     /// The next argument.

@@ -74,11 +74,11 @@ impl Attempted {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_worker_had_that_hangs_or_is_cut_off_runs_elsewhere_and_its_late_report_changes_nothing() {
     let cluster = Cluster::start(1, 0, "").await;
-    let network = Network::to(&cluster.engine_address).await;
+    let network = Network::to(&cluster.engine_address.parse().unwrap()).await.unwrap();
     let hung = function_worker(&cluster);
     let of_hung = Attempted::submit(&cluster, "hung").await;
     of_hung.until_begun(1).await;
-    let _cut = function_worker_of(&cluster, &network.address);
+    let _behind = function_worker_of(&cluster, &network.engines.to_string());
     let of_cut = Attempted::submit(&cluster, "cut").await;
     of_cut.until_begun(1).await;
     // They are there before the accidents: a worker that is cut off and not yet missed could get the second attempt otherwise.
@@ -86,7 +86,7 @@ async fn what_a_worker_had_that_hangs_or_is_cut_off_runs_elsewhere_and_its_late_
     cluster.until_there(|ids| ids.len() == 4).await;
 
     hung.signal("STOP");
-    network.cut();
+    let cut = network.cut();
     // The function behind the cut ends; the other one ends when its process goes on. The next attempts end at once.
     for task in [&of_hung, &of_cut] {
         (1..=NEXT_ATTEMPTS as u16).for_each(|attempt| task.end(attempt));
@@ -95,7 +95,7 @@ async fn what_a_worker_had_that_hangs_or_is_cut_off_runs_elsewhere_and_its_late_
         cluster.until(&task.job, |summary| number(summary, "tasks_done") == 1).await;
     }
     hung.signal("CONT");
-    network.mend();
+    drop(cut);
     // Both have said what they had to say when they are there under another number.
     cluster.until_there(|ids| ids.len() == 4).await;
     for task in [&of_hung, &of_cut] {

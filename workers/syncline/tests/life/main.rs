@@ -5,8 +5,11 @@
 
 #[path = "../cluster/mod.rs"]
 mod cluster;
+// What `syncline chaos` cuts.
 #[path = "../counting/mod.rs"]
 mod counting;
+#[path = "../../src/cli/chaos/network.rs"]
+mod network;
 #[path = "../cli/rig.rs"]
 #[allow(dead_code, reason = "each test binary uses its own part")]
 mod rig;
@@ -23,7 +26,6 @@ mod jobs;
 mod membership;
 mod mistakes;
 mod moved;
-mod network;
 mod other_machine;
 mod paused_trainings;
 mod pauses;

@@ -82,10 +82,11 @@ fn serve(args: &PsArgs) -> Result<(), PsError> {
         .build()
         .map_err(io("cannot wait for signals".into()))?;
     // Before a start takes saved jobs off the disk: a process that a signal ends then would take them along.
-    let signals = {
+    let listen = |kind| {
         let _waiting = waiting.enter();
-        [SignalKind::terminate(), SignalKind::interrupt()].map(signal)
+        signal(kind).map_err(io("cannot wait for signals".into()))
     };
+    let signals = [listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?];
     let mut handle = Server::start(Options {
         listen: args.listen,
         token,
@@ -99,8 +100,8 @@ fn serve(args: &PsArgs) -> Result<(), PsError> {
     let (ask, mut asked) = mpsc::unbounded_channel();
     let refused = waiting
         .block_on(async {
-            for signals in signals {
-                let (mut signals, ask) = (signals?, ask.clone());
+            for mut signals in signals {
+                let ask = ask.clone();
                 tokio::spawn(async move {
                     while signals.recv().await.is_some() && ask.send(StopRequest::GiveUpUnsaved).is_ok() {}
                 });

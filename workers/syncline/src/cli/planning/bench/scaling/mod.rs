@@ -130,6 +130,8 @@ async fn measure(args: &ScalingArgs, runtime: &Runtime, data: &DataSpec) -> Resu
     let bare_job = job("bare", first, 1)?;
     let samples = bare_job.spec.train().map_or(1, |(_, train)| train.data.train_samples.max(1));
     let cluster = BenchCluster::start_training(&args.slow, args.transport, 1).await?;
+    let order =
+        DdpOrder { model: args.model, batch: args.model.batch(), slow: &args.slow, seconds: args.seconds };
     let mut rounds: Vec<Round> = Vec::new();
     for round in 1..=args.rounds {
         let bare = bare::samples_per_s(runtime, &bare_job, &args.slow, args.seconds)?;
@@ -142,7 +144,7 @@ async fn measure(args: &ScalingArgs, runtime: &Runtime, data: &DataSpec) -> Resu
             say(&format!("{of}: {policy} {:.0}, bare {bare:.0} samples/s", each[index].samples_per_s));
         }
         let ddp = match &args.python {
-            Some(python) => Some(ddp::run(python, &args.ddp_order()).await?),
+            Some(python) => Some(ddp::run(python, &order).await?),
             None => None,
         };
         if let Some(DdpRun { torch, bare_samples_per_s, ddp_samples_per_s }) = &ddp {
@@ -153,12 +155,6 @@ async fn measure(args: &ScalingArgs, runtime: &Runtime, data: &DataSpec) -> Resu
         rounds.push(Round { bare_samples_per_s: bare, policies: each, ddp });
     }
     Ok(summarize(args, &rounds))
-}
-
-impl ScalingArgs {
-    fn ddp_order(&self) -> DdpOrder<'_> {
-        DdpOrder { model: self.model, batch: self.model.batch(), slow: &self.slow, seconds: self.seconds }
-    }
 }
 
 /// Medians over all rounds.
