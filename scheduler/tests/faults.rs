@@ -218,8 +218,9 @@ fn the_same_submission_again_is_the_same_job_and_another_one_of_its_name_is_not(
         world.give(Input::Submit(again));
         assert_eq!(world.job("job").generation(), Generation::first(1));
     }
+    let taken = Refused::Duplicate { job: id("job"), differs: ", and differs in data".to_owned() };
     let refuse = |world: &mut World, s| world.plane.core.handle(2_000_000, Input::Submit(s)).unwrap_err();
-    assert_eq!(refuse(&mut world, submit(6, 1, false)), Refused::Duplicate { job: id("job") });
+    assert_eq!(refuse(&mut world, submit(6, 1, false)), taken);
     let running = Refused::NotOver { job: id("job"), state: "queued" };
     assert_eq!(refuse(&mut world, submit(6, 2, true)), running);
     assert_eq!(world.plane.core.handle(2_000_000, Input::Delete(id("job"))).unwrap_err(), running);
@@ -249,6 +250,20 @@ fn a_job_that_is_canceled_says_why_in_its_summary_its_events_and_of_its_nodes() 
     assert!(commit.summary.contains(&("state", "canceled".to_owned())) && commit.summary.contains(&reason));
     assert!(commit.events.iter().any(|event| event.contains(&reason)), "{:?}", commit.events);
     assert!(commit.job_state.unwrap().contains(r#""cancel_reason":"enough""#), "the next engine knows");
+}
+
+#[test]
+fn iterations_of_somebody_who_has_left_are_not_planned() {
+    let mut world = World::new();
+    let (_, leaves) = (world.join(1, "stays"), world.join(2, "leaves"));
+    world.submit(spec("job", "asp", 100), 1);
+    let never = "it/w2/9999".parse().unwrap();
+    assert_eq!(world.job("job").explain_task(&never).unwrap().state, "planned");
+    world.report(leaves, lacks);
+    let job = world.job("job");
+    assert_eq!(job.explain_task(&never), None);
+    let why = job.why_absent(&never);
+    assert!(why.starts_with("; leaves (w2) has left after ") && why.ends_with(" iterations"), "{why}");
 }
 
 #[test]

@@ -86,8 +86,9 @@ pub enum EngineFault {
     /// The graph or a setting is wrong; the text carries its own code.
     #[error("{0}")]
     InvalidJob(String),
-    #[error("[E130] job {job} exists already")]
-    DuplicateJob { job: JobId },
+    /// `differs`: in what, as far as that can be said.
+    #[error("[E130] job {job} exists already{differs}")]
+    DuplicateJob { job: JobId, differs: String },
     #[error("[E131] there is no job {job}")]
     UnknownJob { job: JobId },
     #[error("[E132] blob {digest} is on none of the shards; upload it before submitting")]

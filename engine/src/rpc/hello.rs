@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::Token;
 
 /// Raised with every change of any message. postcard is not self-describing, so both ends must agree.
-pub const PROTOCOL_VERSION: u16 = 23;
+pub const PROTOCOL_VERSION: u16 = 24;
 
 const MAGIC: [u8; 4] = *b"SYNC";
 const CALL_BYTES: usize = 8 + Token::BYTES;
@@ -46,7 +46,7 @@ pub enum HelloError {
     Token,
     #[error("[E124] this address does not serve the role {}", role_name(*.0))]
     Role(u8),
-    #[error("[E125] the connection broke during the greeting")]
+    #[error("[E125] there is no connection, or it broke during the greeting")]
     Io(#[from] io::Error),
 }
 

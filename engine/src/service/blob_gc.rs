@@ -78,7 +78,7 @@ async fn referenced_blobs(store: &RedisStore) -> Result<BTreeSet<String>, Engine
     let mut named = BTreeSet::new();
     for id in store.jobs().await.map_err(store_fault)? {
         let stored = match store.read(&id).await {
-            Err(error) if !error.is_passing() => {
+            Err(error) if error.is_of_keys() => {
                 return Err(EngineFault::Unreadable { job: id, cause: error.to_string() });
             }
             read => read.map_err(store_fault)?,

@@ -59,7 +59,7 @@ impl ClientHandler {
         let read = async {
             match self.0.store.jobs().await {
                 // Something else in the place of the list is no reason not to show the jobs.
-                Err(error) if !error.is_passing() => Ok(Vec::new()),
+                Err(error) if error.is_of_keys() => Ok(Vec::new()),
                 read => read,
             }
         };
@@ -346,7 +346,10 @@ impl ClientService for ClientHandler {
     ) -> Result<TaskExplanation, EngineFault> {
         let what = format!("task {task}");
         let read = self.read(&job, &what).await?;
-        read.explain_task(&task).ok_or_else(|| nothing_known(&job, what))
+        read.explain_task(&task).ok_or_else(|| {
+            let kept = read.why_absent(&task);
+            EngineFault::NothingKnown { job, what, kept }
+        })
     }
 
     async fn explain_kept(self, _: Context, job: JobId) -> Result<KeptExplanations, EngineFault> {

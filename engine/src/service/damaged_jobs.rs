@@ -58,7 +58,10 @@ impl DecisionLoop {
         };
         let Some(damage) = self.dispatcher.damaged(id) else { return Ok(None) };
         if submitted.is_some_and(|(_, replace)| !replace) {
-            return Ok(Some(Err(EngineFault::DuplicateJob { job: id.clone() })));
+            return Ok(Some(Err(EngineFault::DuplicateJob {
+                job: id.clone(),
+                differs: ", and is damaged".into(),
+            })));
         }
         let (store, epoch) = (&self.store, self.epoch);
         self.retry_write("erase job", id, || store.erase(id)).await?;

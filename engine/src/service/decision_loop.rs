@@ -158,7 +158,7 @@ impl DecisionLoop {
 fn fault(refused: Refused) -> EngineFault {
     match refused {
         Refused::Invalid(invalid) => EngineFault::InvalidJob(invalid.to_string()),
-        Refused::Duplicate { job } => EngineFault::DuplicateJob { job },
+        Refused::Duplicate { job, differs } => EngineFault::DuplicateJob { job, differs },
         Refused::Unknown { job } => EngineFault::UnknownJob { job },
         Refused::Over { job, state } => EngineFault::Over { job, state: state.to_owned() },
         Refused::NotOver { job, state } => EngineFault::NotOver { job, state: state.to_owned() },

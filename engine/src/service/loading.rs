@@ -145,7 +145,7 @@ impl DecisionLoop {
     async fn listed_or_found(&self) -> Result<Vec<JobId>, StoreError> {
         match self.store.jobs().await {
             Ok(listed) if !listed.is_empty() => return Ok(listed),
-            Err(passing) if passing.is_passing() => return Err(passing),
+            Err(error) if !error.is_of_keys() => return Err(error),
             _ => {}
         }
         let found = self.store.find_jobs().await?;
@@ -175,7 +175,7 @@ impl DecisionLoop {
                     false => Err(StoreError::Fenced { epoch, seq }),
                 };
             }
-            Err(passing) if passing.is_passing() => return Err(passing),
+            Err(error) if !error.is_of_keys() => return Err(error),
             Err(other) => return records(other.to_string()),
         };
         let job = match AnyJob::load(&stored) {

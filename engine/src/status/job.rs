@@ -18,6 +18,8 @@ pub enum JobPhase {
     /// The shards load the initial parameters.
     Opening,
     Running,
+    /// Nothing more of it is given out until somebody resumes it.
+    Paused,
     /// Somebody has canceled it, and what runs has some time to end.
     Canceling,
     Done,
@@ -39,6 +41,7 @@ impl JobPhase {
             Self::Queued => "queued",
             Self::Opening => "opening",
             Self::Running => "running",
+            Self::Paused => "paused",
             Self::Canceling => "canceling",
             Self::Done => "done",
             Self::Failed => "failed",
@@ -237,7 +240,9 @@ mod tests {
 
     #[test]
     fn phases_are_called_the_same_in_redis_json_and_words() {
-        for phase in ["queued", "opening", "running", "canceling", "done", "failed", "canceled", "damaged"] {
+        for phase in
+            ["queued", "opening", "running", "paused", "canceling", "done", "failed", "canceled", "damaged"]
+        {
             let job = JobStatus::read(&fields(&[("id", "a"), ("state", phase)])).unwrap();
             assert_eq!(job.state.word(), phase);
         }

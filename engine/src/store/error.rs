@@ -20,6 +20,9 @@ pub enum StoreError {
     Fenced { epoch: u64, seq: u64 },
     #[error("[E203] redis refused `{op}`: {cause}")]
     Refused { op: &'static str, cause: String },
+    /// For now: the server wants another password, or one at all.
+    #[error("[E203] redis refused `{op}`: {cause}")]
+    LockedOut { op: &'static str, cause: String },
     #[error("[E204] key {key} holds a {found}; something else uses Syncline's keys")]
     WrongType { key: String, found: String },
     #[error("[E205] `{op}` met bytes in Redis that Syncline does not write: {cause}")]
@@ -37,6 +40,11 @@ impl StoreError {
         matches!(self, Self::Unavailable { .. })
     }
 
+    /// Whether the reason lies in what the keys hold that were asked for: everything else can still be read.
+    pub fn is_of_keys(&self) -> bool {
+        !matches!(self, Self::Unavailable { .. } | Self::LockedOut { .. } | Self::Locked { .. })
+    }
+
     pub(super) fn of(op: &'static str, error: &RedisError) -> Self {
         let cause = error.to_string();
         // Before Redis 7, what a script was refused is told in the text of another error.
@@ -49,6 +57,7 @@ impl StoreError {
             || matches!(error.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "MISCONF" | "OOM" | "READONLY"));
         match error.kind() {
             _ if passing => Self::Unavailable { op, cause },
+            _ if is_locked_out(error) => Self::LockedOut { op, cause },
             ErrorKind::Parse => Self::NotText { op, cause },
             _ => Self::Refused { op, cause },
         }
@@ -71,6 +80,26 @@ mod tests {
         let no_text = String::from_utf8(vec![255]).unwrap_err();
         let error = RedisError::from(redis::ParsingError::from(no_text));
         assert!(matches!(StoreError::of("read", &error), StoreError::NotText { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_password_that_was_changed_is_no_fault_of_the_keys() {
+        for told in ["NOAUTH", "WRONGPASS"] {
+            let error = redis::Value::ServerError(
+                redis::parse_redis_value(format!("-{told} sorry\r\n").as_bytes())
+                    .ok()
+                    .and_then(|value| match value {
+                        redis::Value::ServerError(error) => Some(error),
+                        _ => None,
+                    })
+                    .unwrap(),
+            )
+            .extract_error()
+            .unwrap_err();
+            let error = StoreError::of("read job", &error);
+            assert!(matches!(error, StoreError::LockedOut { .. }) && !error.is_of_keys(), "{error:?}");
+            assert!(error.to_string().starts_with("[E203] redis refused `read job`"), "{error}");
+        }
     }
 
     #[test]

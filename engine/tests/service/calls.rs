@@ -124,8 +124,9 @@ async fn a_job_and_its_blobs_survive_a_crash_of_the_engine_and_go_when_it_is_del
         assert_eq!(submitted, Ok(1), "the same spec is the same job");
     }
     let other = JobSpec { id: job.clone(), ..training_job(training("asp".parse().unwrap(), 64, 32)) };
+    let taken = EngineFault::DuplicateJob { job: job.clone(), differs: ", and differs in policy".into() };
     let other = client.submit(within(TEST_TIMEOUT), other, 2, false).await.unwrap();
-    assert_eq!(other, Err(EngineFault::DuplicateJob { job: job.clone() }), "another spec is another job");
+    assert_eq!(other, Err(taken), "another spec is another job");
 
     rig.crash().await;
     rig.announce(shard).await.unwrap();

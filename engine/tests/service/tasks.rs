@@ -231,7 +231,7 @@ async fn whoever_submits_a_graph_again_gets_the_job_that_is_there_and_what_it_la
     client.start_graph(within(TEST_TIMEOUT), job.clone(), 1, 2).await.unwrap().unwrap();
     assert_eq!(submit(&rig, &first, 4, false).await, there(1, 2, true));
     let other = GraphSpec { digest: digest(2), ..first.clone() };
-    let taken = Err(EngineFault::DuplicateJob { job: job.clone() });
+    let taken = Err(EngineFault::DuplicateJob { job: job.clone(), differs: ", with another graph".into() });
     assert_eq!(submit(&rig, &other, 1, false).await, taken, "another graph, whatever its nonce");
 
     // Over, it is the same job until somebody deletes it or wants it done once more.
@@ -335,7 +335,10 @@ async fn a_damaged_graph_is_over_for_those_who_wait_and_makes_room_for_the_next_
 
     let next = || graph("sum", vec![call(b"2")]);
     let taken = client.submit_graph(within(TEST_TIMEOUT), next(), 8, false).await.unwrap();
-    assert_eq!(taken, Err(EngineFault::DuplicateJob { job: job.clone() }));
+    assert_eq!(
+        taken,
+        Err(EngineFault::DuplicateJob { job: job.clone(), differs: ", and is damaged".into() })
+    );
     client.submit_graph(within(TEST_TIMEOUT), next(), 8, true).await.unwrap().unwrap();
     let views = client.tasks(within(TEST_TIMEOUT), job, all()).await.unwrap().unwrap();
     assert_eq!(views.len(), 1);

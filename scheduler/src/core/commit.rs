@@ -8,6 +8,7 @@ use super::{
     change_set::{ChangeSet, MetricsWindow},
     job::Job,
     member::{Member, MemberRecord},
+    summary::six_decimals,
 };
 use crate::ids::{Incarnation, JobId};
 
@@ -170,7 +171,7 @@ impl Job {
             ("at_ms", (now_us / 1000).to_string()),
             ("samples", (self.state.counters.samples_done).to_string()),
             ("iterations", n.to_string()),
-            ("loss", format!("{:.6}", metrics.loss_sum / metrics.samples.max(1) as f64)),
+            ("loss", six_decimals(metrics.loss_sum / metrics.samples.max(1) as f64)),
             ("step_us", (metrics.busy_us / n).to_string()),
             ("compute_us", (metrics.compute_us / n).to_string()),
             ("wait_us", (metrics.wait_us / n).to_string()),

@@ -89,6 +89,16 @@ impl Job {
         Some((*self.supersteps.keys().next()?, *self.supersteps.keys().next_back()?))
     }
 
+    /// Why there is no task of that name, in words; empty where nothing more is known.
+    pub fn why_absent(&self, id: &TaskId) -> String {
+        match id {
+            TaskId::Iteration { worker, .. } => self.members.get(worker).map_or_else(String::new, |member| {
+                format!("; {} has left after {} iterations", self.display_name(*worker), member.granted)
+            }),
+            _ => String::new(),
+        }
+    }
+
     /// The explanation of a task; `None` if the graph never had or will not have it.
     pub fn explain_task(&self, id: &TaskId) -> Option<TaskExplanation> {
         let Some(task) = self.tasks.get(id) else { return self.absent(id) };
@@ -235,10 +245,11 @@ impl Job {
             },
             TaskId::Iteration { worker, seq } => {
                 let member = self.members.get(&worker)?;
-                if seq <= member.granted {
-                    return explained("done", forgotten);
+                match member.membership {
+                    _ if seq <= member.granted => explained("done", forgotten),
+                    Membership::Active => explained("planned", self.not_granted(worker, seq)),
+                    _ => None,
                 }
-                explained("planned", self.not_granted(worker, seq))
             }
             _ => None,
         }
@@ -246,9 +257,6 @@ impl Job {
 
     fn not_granted(&self, worker: Incarnation, seq: u64) -> String {
         let member = &self.members[&worker];
-        if member.membership != Membership::Active {
-            return format!("{} has left", self.display_name(worker));
-        }
         if self.state.cursor.is_exhausted() && member.reserved.is_empty() {
             return "all samples are handed out".into();
         }

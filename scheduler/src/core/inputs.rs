@@ -264,8 +264,8 @@ pub enum Refused {
     Invalid(#[from] InvalidJob),
     #[error(transparent)]
     InvalidGraph(#[from] InvalidGraph),
-    #[error("[E130] job {job} exists already")]
-    Duplicate { job: JobId },
+    #[error("[E130] job {job} exists already{differs}")]
+    Duplicate { job: JobId, differs: String },
     #[error("[E145] only the engine gives names such as {job}, to trainings of tasks")]
     Reserved { job: JobId },
     #[error("[E131] there is no job {job}")]

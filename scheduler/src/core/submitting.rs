@@ -7,12 +7,27 @@ use super::{
     job::Job,
     records::Phase,
 };
-use crate::ids::JobId;
+use crate::{ids::JobId, spec::JobSpec};
 
 /// Whether a submission is answered with the job of its name that is there and was submitted with the same content. One
 /// that is to be replaced is done once more when it is over, unless the very submission that made it comes again.
 pub(super) fn is_same_job(there: &Phase, has_same_nonce: bool, replace: bool) -> bool {
     has_same_nonce || !replace || !there.is_over()
+}
+
+/// In which settings a job that is there differs from one that is submitted, in words.
+fn differences(there: &JobSpec, submitted: &JobSpec) -> String {
+    let settings = |spec: &JobSpec| {
+        let train = spec.train().and_then(|(_, train)| serde_json::to_value(train).ok());
+        train.and_then(|train| train.as_object().cloned()).unwrap_or_default()
+    };
+    let (there, submitted) = (settings(there), settings(submitted));
+    let differing = submitted.iter().filter(|(name, value)| there.get(*name) != Some(value));
+    let names: Vec<&str> = differing.map(|(name, _)| name.as_str()).collect();
+    match names.is_empty() {
+        true => ", with another graph".to_owned(),
+        false => format!(", and differs in {}", names.join(", ")),
+    }
 }
 
 impl Core {
@@ -35,7 +50,10 @@ impl Core {
         if known.is_some_and(|job| is_same_job(job.phase(), job.generation().nonce() == nonce, replace)) {
             return Ok(());
         }
-        self.check_name(&spec.id, replace)?;
+        self.check_name(&spec.id, replace, || match self.jobs.get(&spec.id) {
+            Some(there) => differences(&there.spec, &spec),
+            None => ", as a graph of tasks".to_owned(),
+        })?;
         self.remove_task_job(&spec.id, effects);
         let id = spec.id.clone();
         let old = self.jobs.insert(id, Job::new(*spec, nonce, self.shards, now_us));
@@ -44,14 +62,19 @@ impl Core {
     }
 
     /// Refuses a name that another job has, unless that one is over and may be replaced.
-    pub(super) fn check_name(&self, id: &JobId, replace: bool) -> Result<(), Refused> {
+    pub(super) fn check_name(
+        &self,
+        id: &JobId,
+        replace: bool,
+        differs: impl FnOnce() -> String,
+    ) -> Result<(), Refused> {
         if id.is_made_by_engine() {
             return Err(Refused::Reserved { job: id.clone() });
         }
         match (replace, self.phase_of(id)) {
             (_, None) | (true, Some((true, _))) => Ok(()),
             (true, Some((false, state))) => Err(Refused::NotOver { job: id.clone(), state }),
-            (false, Some(_)) => Err(Refused::Duplicate { job: id.clone() }),
+            (false, Some(_)) => Err(Refused::Duplicate { job: id.clone(), differs: differs() }),
         }
     }
 }
@@ -59,6 +82,29 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        sim::{training, training_job},
+        spec::NodeKind,
+    };
+
+    #[test]
+    fn a_taken_name_says_which_settings_differ() {
+        let spec = training_job(training("bsp".parse().unwrap(), 64, 32));
+        let changed = |change: fn(&mut crate::spec::TrainSpec)| {
+            let mut other = spec.clone();
+            for node in &mut other.nodes {
+                if let NodeKind::Train(train) = &mut node.kind {
+                    change(train);
+                }
+            }
+            differences(&spec, &other)
+        };
+        assert_eq!(changed(|train| train.epochs += 1), ", and differs in epochs");
+        assert_eq!(changed(|train| (train.seed, train.batch) = (77, 5)), ", and differs in batch, seed");
+        let mut renamed = spec.clone();
+        renamed.nodes[0].retries += 1;
+        assert_eq!(differences(&spec, &renamed), ", with another graph");
+    }
 
     #[test]
     fn a_submission_that_comes_again_is_the_same_job_table() {

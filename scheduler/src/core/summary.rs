@@ -6,6 +6,12 @@ use crate::spec::ResumeSpec;
 /// Fields of a hash, by name.
 type Fields = Vec<(&'static str, String)>;
 
+/// A number as people see it. What rounds to nothing has no sign: a loss of -1e-9 is an error of rounding.
+pub(super) fn six_decimals(value: f64) -> String {
+    let shown = if value.abs() < 5e-7 { 0.0 } else { value };
+    format!("{shown:.6}")
+}
+
 impl Job {
     /// The job as people see it; the fields are those of docs/redis-schema.md.
     pub(super) fn summary(&self, now_us: u64) -> Fields {
@@ -31,7 +37,7 @@ impl Job {
         let (code, reason) = state.phase.why_ended(&state.cancel_reason);
         let active = if state.phase.is_over() { 0 } else { self.active().count() };
         vec![
-            ("state", state.phase.word().to_owned()),
+            ("state", self.word().to_owned()),
             ("code", code.to_owned()),
             ("reason", reason.to_owned()),
             ("waiting_for", state.waiting_for.clone().unwrap_or_default()),
@@ -46,6 +52,14 @@ impl Job {
             ("workers", active.to_string()),
             ("shards", state.shards.to_string()),
         ]
+    }
+
+    /// Where it stands, in a word.
+    fn word(&self) -> &'static str {
+        match self.state.paused && !self.state.phase.is_over() {
+            true => "paused",
+            false => self.state.phase.word(),
+        }
     }
 
     /// How far it is, and how fast.
@@ -74,7 +88,7 @@ impl Job {
             ("iterations_skipped", state.counters.skipped.to_string()),
             ("iterations_rolled_back", state.counters.rolled_back.to_string()),
             ("samples_rolled_back", state.counters.samples_rolled_back.to_string()),
-            ("loss", state.loss.map(|loss| format!("{loss:.6}")).unwrap_or_default()),
+            ("loss", state.loss.map(|loss| six_decimals(f64::from(loss))).unwrap_or_default()),
         ]
     }
 
@@ -109,15 +123,14 @@ impl Job {
     fn results(&self) -> Fields {
         let mut fields = Vec::new();
         if let Some(result) = &self.state.evaluation {
-            fields.push(("test_loss", format!("{:.6}", result.loss)));
+            fields.push(("test_loss", six_decimals(result.loss)));
             fields.push(("test_samples", result.samples.to_string()));
             let metrics = [
                 ("test_accuracy", result.accuracy),
                 ("test_top_k_accuracy", result.top_k_accuracy),
                 ("test_perplexity", result.perplexity),
             ];
-            let known =
-                metrics.into_iter().filter_map(|(name, value)| Some((name, format!("{:.6}", value?))));
+            let known = metrics.into_iter().filter_map(|(name, value)| Some((name, six_decimals(value?))));
             fields.extend(known);
         }
         if let Some(file) = &self.state.snapshot {
@@ -125,5 +138,24 @@ impl Job {
             fields.push(("snapshot_digest", file.digest.clone()));
         }
         fields
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rounds_to_nothing_has_no_sign() {
+        let cases = [
+            (-4e-7, "0.000000"),
+            (-0.0, "0.000000"),
+            (-6e-7, "-0.000001"),
+            (2.302_585_1, "2.302585"),
+            (f64::NAN, "NaN"),
+        ];
+        for (value, shown) in cases {
+            assert_eq!(six_decimals(value), shown);
+        }
     }
 }

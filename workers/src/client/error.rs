@@ -10,7 +10,7 @@ use syncline_scheduler::ids::JobId;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    #[error("[E300] the engine at {address} cannot be reached")]
+    #[error("[E300] no connection to the engine at {address}")]
     Unreachable {
         /// With several engines all their addresses.
         address: String,
@@ -57,6 +57,7 @@ impl ClientError {
             | JobPhase::Queued
             | JobPhase::Opening
             | JobPhase::Running
+            | JobPhase::Paused
             | JobPhase::Canceling => Ok(()),
         }
     }

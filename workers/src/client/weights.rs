@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use safetensors::{Dtype, SafeTensors};
@@ -28,8 +28,9 @@ pub enum FetchError {
     Engine(#[from] ClientError),
     #[error(transparent)]
     Shard(#[from] PsError),
-    #[error("[E246] job {job} has no snapshot")]
-    NoSnapshot { job: JobId },
+    /// `because`: how the job ended, where it has.
+    #[error("[E246] job {job} has no snapshot{because}")]
+    NoSnapshot { job: JobId, because: String },
     #[error(transparent)]
     Export(#[from] ExportError),
     #[error("[E244] cannot write {path}: {source}")]
@@ -42,10 +43,12 @@ impl FetchError {
         match self {
             Self::Engine(error) => error.hint(),
             Self::Shard(error) => error.hint().to_owned(),
-            Self::NoSnapshot { job } => format!(
-                "while it runs, wait until it is over, or give its graph a node `do = \"snapshot\"`; one that has failed may have lost its \
-                 weights with a shard: `syncline status {job}` says why"
-            ),
+            Self::NoSnapshot { because, .. } if because.is_empty() => {
+                "wait until it is over, or give its graph a node `do = \"snapshot\"`".to_owned()
+            }
+            Self::NoSnapshot { job, .. } => {
+                format!("there is none to come: mend what ended {job}, and submit it again with `--replace`")
+            }
             Self::Export(error) => error.hint().to_owned(),
             Self::Write { .. } => "correct what the system names, or choose another place".to_owned(),
         }
@@ -92,6 +95,11 @@ impl Weights {
     }
 }
 
+/// Now, on this machine's clock.
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
 impl Client {
     /// The parameters of a job that has written a snapshot, or is over.
     pub async fn weights(&self, job: &JobId) -> Result<Weights, FetchError> {
@@ -110,11 +118,18 @@ impl Client {
         let deadline = Instant::now() + LAST_WEIGHTS_LIMIT;
         loop {
             let status = self.status(job).await?.job;
-            let over = status.is_over() && status.trained_ms.or(status.started_ms).is_some();
+            let began = status.trained_ms.or(status.started_ms).is_some();
+            let ended_ago_ms = status.ended_ms.map(|at_ms| now_ms().abs_diff(at_ms));
+            let is_fresh = ended_ago_ms.is_some_and(|ago| u128::from(ago) < LAST_WEIGHTS_LIMIT.as_millis());
+            let reason = status.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+            let because = match status.is_over() {
+                true => format!(", and is {}{reason}", status.state.word()),
+                false => String::new(),
+            };
             match (status.model_digest, status.snapshot_digest) {
                 (Some(model), Some(snapshot)) => return Ok((model, snapshot)),
-                _ if over && Instant::now() < deadline => sleep(POLL_INTERVAL).await,
-                _ => return Err(FetchError::NoSnapshot { job: job.clone() }),
+                _ if began && is_fresh && Instant::now() < deadline => sleep(POLL_INTERVAL).await,
+                _ => return Err(FetchError::NoSnapshot { job: job.clone(), because }),
             }
         }
     }

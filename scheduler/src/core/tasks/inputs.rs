@@ -55,7 +55,10 @@ impl Core {
         if known.is_some_and(|job| is_same_job(job.phase(), job.state.nonce == nonce, replace)) {
             return Ok(());
         }
-        self.check_name(&spec.id, replace)?;
+        self.check_name(&spec.id, replace, || match self.task_jobs.contains_key(&spec.id) {
+            true => ", with another graph".to_owned(),
+            false => ", as a training".to_owned(),
+        })?;
         let mut job = TaskJob::new(spec.id.clone(), spec.digest, nonce, now_us);
         let classes = job.intern(&spec.classes)?;
         let records = job.check(&spec.tasks, &classes, ReferenceScope::Anywhere, None)?;

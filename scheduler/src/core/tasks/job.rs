@@ -230,7 +230,11 @@ impl TaskJob {
 
     /// Where it stands, in a word.
     pub fn word(&self) -> &'static str {
-        if self.is_canceling() { "canceling" } else { self.state.phase.word() }
+        match &self.state.phase {
+            _ if self.is_canceling() => "canceling",
+            Phase::Queued | Phase::Opening | Phase::Running if self.is_paused() => "paused",
+            phase => phase.word(),
+        }
     }
 
     /// The worker that came last.

@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-// Tests run in the order of their names, and this one takes as long as all others together.
-mod another_workspace;
 mod chaos;
 mod checks;
 mod data;
@@ -19,3 +17,5 @@ mod refusals;
 mod rig;
 mod transports;
 mod up;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_syncline");

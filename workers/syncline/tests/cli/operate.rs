@@ -102,6 +102,7 @@ fn an_id_is_free_again_once_its_job_is_over_and_the_log_tells_the_story() {
     cluster.submit(1, &["--watch"]).ok();
     let taken = cluster.submit(2, &[]).refused(1, "E130");
     assert!(taken.err.contains("--replace") && taken.err.contains("syncline delete"), "{taken:#?}");
+    assert!(taken.err.contains("exists already, and differs in epochs\n"), "{taken:#?}");
     cluster.submit(1, &["--replace", "--watch"]).ok();
     assert_eq!(cluster.field("epochs"), "1");
     let status = cluster.run(&["status", "points"]).ok().out;
@@ -263,8 +264,16 @@ fn a_password_of_redis_that_was_changed_is_named_as_the_cause_and_nothing_else_i
     let password = cluster.redis_password();
     let engine = || processes(cluster.dir.path()).into_iter().find(|(name, _)| name == "engine").unwrap().1;
     let before = engine();
+    let (mut watch, out) = cluster.watch();
+    let (mut events, told) = cluster.begin(&["events", "points", "--follow"]);
     assert!(cluster.redis("CONFIG SET requirepass changed").contains("+OK"));
     cluster.redis_as("changed", "CLIENT KILL TYPE normal SKIPME yes");
+    wait_until("Redis lets nobody in", || {
+        let jobs = cluster.run(&["jobs"]);
+        let status = cluster.run(&["status", "points"]);
+        assert!(!jobs.out.contains("damaged") && !status.out.contains("damaged"), "{jobs:#?}{status:#?}");
+        status.code == 4
+    });
     let mut said = String::new();
     wait_until("the engine has noticed", || {
         said = cluster.run(&["doctor"]).out;
@@ -288,5 +297,9 @@ fn a_password_of_redis_that_was_changed_is_named_as_the_cause_and_nothing_else_i
     });
     wait_until("all is well", || cluster.run(&["doctor"]).code == 0);
     assert_eq!(engine(), before);
+    let [said, told] = [&out, &told].map(|said| fs::read_to_string(said).unwrap());
+    assert!(watch.try_wait().unwrap().is_none(), "watch gave up: {said}");
+    assert!(events.try_wait().unwrap().is_none(), "events gave up: {told}");
     cluster.run(&["cancel", "points"]).ok();
+    assert_eq!((watch.wait().unwrap().code(), events.wait().unwrap().code()), (Some(1), Some(0)));
 }

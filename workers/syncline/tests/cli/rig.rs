@@ -22,7 +22,7 @@ pub fn command(args: &[&str]) -> Command {
 }
 
 fn command_by(starter: &[&str], args: &[&str]) -> Command {
-    let mut words = starter.iter().copied().chain([env!("CARGO_BIN_EXE_syncline")]);
+    let mut words = starter.iter().copied().chain([crate::BINARY]);
     let mut command = Command::new(words.next().unwrap());
     command.args(words);
     for name in ["ENGINE", "TOKEN_FILE", "STATE_DIR", "REDIS", "LOG"] {

@@ -98,33 +98,35 @@ fn serve(args: &PsArgs) -> Result<(), PsError> {
         replicas: args.replicas,
     })?;
     let (ask, mut asked) = mpsc::unbounded_channel();
-    let refused = waiting
-        .block_on(async {
-            for mut signals in signals {
-                let ask = ask.clone();
-                tokio::spawn(async move {
-                    while signals.recv().await.is_some() && ask.send(StopRequest::GiveUpUnsaved).is_ok() {}
-                });
-            }
-            if args.exit_with_parent {
-                watch_parent(ask.clone())?;
-            }
-            let mut out = io::stdout().lock();
-            writeln!(out, "listening {}", handle.address())?;
-            out.flush()?;
-            drop(out);
-            tokio::select! {
-                _ = asked.recv() => {}
-                refused = handle.refused() => return Ok(Some(refused)),
-            }
-            Ok(None)
-        })
-        .map_err(io("cannot wait for signals".into()))?;
+    let ended = waiting.block_on(async {
+        for mut signals in signals {
+            let ask = ask.clone();
+            tokio::spawn(async move {
+                while signals.recv().await.is_some() && ask.send(StopRequest::GiveUpUnsaved).is_ok() {}
+            });
+        }
+        if args.exit_with_parent {
+            watch_parent(ask.clone()).map_err(io("cannot wait for the parent".into()))?;
+        }
+        tell_address(handle.address()).map_err(io("cannot write to stdout where it listens".into()))?;
+        tokio::select! {
+            _ = asked.recv() => Ok(()),
+            refused = handle.refused() => Err(refused),
+        }
+    });
+    // However it ended: the disk has no copy of these jobs while they run.
     let mut retry = SaveRetry { waiting, asked, tells_parent: args.exit_with_parent, last_warning: None };
     for job in handle.stop_and_save(|error| retry.wait_and_retry(error))? {
         info!(%job, "kept until the next start");
     }
-    refused.map_or(Ok(()), Err)
+    ended
+}
+
+/// Prints where it listens, for whoever has started it.
+fn tell_address(address: SocketAddr) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "listening {address}")?;
+    out.flush()
 }
 
 /// The token: named, or kept in the state directory where only this machine is served.

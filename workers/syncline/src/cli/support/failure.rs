@@ -184,14 +184,13 @@ mod tests {
         assert_eq!(failure.exit(), Exit::Unreachable);
         let text = failure.describe(false).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "error: [E300] the engine at a:1 cannot be reached");
-        assert_eq!(lines[1], "  caused by: [E125] the connection broke during the greeting");
+        assert_eq!(lines[0], "error: [E300] no connection to the engine at a:1");
+        assert_eq!(lines[1], "  caused by: [E125] there is no connection, or it broke during the greeting");
         assert_eq!(lines[2], "  caused by: refused");
         assert!(lines[3].starts_with("hint: "));
         let json: serde_json::Value = serde_json::from_str(&failure.describe(true).unwrap()).unwrap();
         assert_eq!(json["code"], "E300");
-        let message =
-            "the engine at a:1 cannot be reached: [E125] the connection broke during the greeting: refused";
+        let message = "no connection to the engine at a:1: [E125] there is no connection, or it broke during the greeting: refused";
         assert_eq!(json["message"], message);
         assert!(json["hint"].as_str().unwrap().contains("syncline up"));
     }

@@ -14,7 +14,7 @@ const MAX_LINES: usize = 25;
 const MAX_PACKAGES: usize = 120;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
 /// Runs cargo on the program; whatever it needs has been fetched for the workspace.

@@ -28,7 +28,7 @@ use syncline_scheduler::ids::JobId;
 
 pub use replicated::ShardProcess;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_syncline");
+pub const BINARY: &str = env!("CARGO_BIN_EXE_syncline-under-test");
 /// Longest wait for anything to happen; generous, because test machines are busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -271,6 +271,13 @@ impl Cluster {
             shard.signal("TERM");
             shard.0.wait().unwrap();
         }
+    }
+
+    /// What starts a shard that is stopped, on stdout and stdin of the test's choice.
+    pub fn shard_command(&self, index: u32) -> Command {
+        let mut command = Command::new(BINARY);
+        command.args(self.shard_args(&self.shard_folder(index), index, 1)).stderr(Stdio::null());
+        command
     }
 
     pub fn spawn_worker(&self, flags: &str) -> Process {

@@ -78,7 +78,7 @@ async fn train(policy: &str, learning_rate: f32, compression: &str) -> Trained {
         let worker = cluster.spawn_worker(&format!("--name w{i} --step-ms {step_ms}"));
         cluster.workers.push(worker);
     }
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").canonicalize().unwrap();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples").canonicalize().unwrap();
     let text = fs::read_to_string(examples.join("jobs/digits.toml")).unwrap();
     let text = text
         .replace("\"../", &format!("\"{}/", examples.display()))

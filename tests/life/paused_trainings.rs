@@ -19,7 +19,7 @@ async fn pause_in_the_middle(cluster: &Cluster, policy: &str) -> syncline::JobId
     cluster.client().pause(&job).await.unwrap();
     let rests = cluster.until(&job, |summary| number(summary, "workers") == 0).await;
     assert!(rests["waiting_for"].contains("`syncline resume paused`"), "{rests:?}");
-    assert_eq!(rests["state"], "running", "{rests:?}");
+    assert_eq!(rests["state"], "paused", "{rests:?}");
     job
 }
 

@@ -1,5 +1,5 @@
-//! A cluster's life: many jobs, stops and starts in the middle, workers that come and go, faults of machines
-//! and disks. Each test asserts exact counts, and that nobody waits for ever.
+//! A cluster's life: a program of somebody else, many jobs, stops and starts in the middle, workers that come and go,
+//! faults of machines and disks. Each test asserts exact counts, and that nobody waits for ever.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -8,12 +8,14 @@ mod cluster;
 // What `syncline chaos` cuts.
 #[path = "../counting/mod.rs"]
 mod counting;
-#[path = "../../src/cli/chaos/network.rs"]
+#[path = "../../workers/syncline/src/cli/chaos/network.rs"]
 mod network;
-#[path = "../cli/rig.rs"]
+#[path = "../../workers/syncline/tests/cli/rig.rs"]
 #[allow(dead_code, reason = "each test binary uses its own part")]
 mod rig;
 
+// Tests run in the order of their names, and this one compiles a program.
+mod another_workspace;
 mod checkpoints;
 mod detached;
 mod disk;
@@ -37,3 +39,5 @@ mod stop;
 mod store;
 mod training_slots;
 mod two_engines;
+
+use cluster::BINARY;

@@ -42,11 +42,15 @@ async fn a_shard_that_is_stopped_while_it_starts_keeps_its_jobs() {
     let job = submit(&cluster, counting("kept", "asp", SAMPLES, |_| {})).await;
     cluster.until(&job, |s| number(s, "samples_applied") > 500).await;
     let (saved, start_and_stop) = (cluster.shard_folder(0).join("jobs/kept.job"), cluster.shard_stopper(0));
+    let mut unheard = cluster.shard_command(0);
+    unheard.stdout(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
     cluster.restart_shard(0, || {
         for us in (0..15_000).step_by(250) {
             start_and_stop(Duration::from_micros(us));
             assert!(saved.exists(), "stopped {us} us after its start");
         }
+        let ended = unheard.status().unwrap();
+        assert!(!ended.success() && saved.exists(), "{ended}: it cannot say where it listens");
     });
     check_exact(&cluster.until_over(&job).await, SAMPLES);
 }

@@ -1,0 +1,58 @@
+//! The command line of the process: read, run, and turned into its exit code.
+
+use std::{env, ffi::OsString, process::ExitCode};
+
+use clap::{CommandFactory, Parser};
+use syncline_workers::isolation::serve_if_asked;
+
+use super::{Command, finish, json_asked, refuse_usage};
+
+/// Trains models on many machines, without waiting for the slow ones.
+///
+/// Exit codes: 0 ok, 1 the job failed or the engine refused, 2 usage, 3 engine or shard unreachable, 4 Redis, 5 internal.
+#[derive(Debug, Parser)]
+#[command(name = "syncline", version)]
+struct Line {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Turned off when ONNX Runtime is loaded, its telemetry sends nothing. Without this variable it still collects, in a file of
+/// the user's cache.
+const DISABLE_TELEMETRY: &str = "ORT_DISABLE_TELEMETRY";
+
+/// Variables of ours that are empty count as not set, here and in every process that we start.
+fn unset_empty_variables() {
+    let ours = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("SYNCLINE_"));
+    let empty = env::vars_os().filter(|(name, value)| value.is_empty() && ours(name));
+    for (name, _) in empty.collect::<Vec<_>>() {
+        // SAFETY: no other thread is there yet that could read the environment.
+        #[expect(
+            unsafe_code,
+            reason = "options are read from the environment, where empty ones are values, too"
+        )]
+        unsafe {
+            env::remove_var(name);
+        }
+    }
+}
+
+/// Runs the command that this process was started with, to its end. To be called before any other thread is there.
+pub fn run_command_line() -> ExitCode {
+    if env::var_os(DISABLE_TELEMETRY).is_none() {
+        // SAFETY: no other thread is there yet that could read the environment.
+        #[expect(unsafe_code, reason = "there is no other way to tell a library that is loaded later")]
+        unsafe {
+            env::set_var(DISABLE_TELEMETRY, "1");
+        }
+    }
+    unset_empty_variables();
+    if let Some(ended) = serve_if_asked() {
+        return ended;
+    }
+    let json = json_asked(env::args_os());
+    match Line::try_parse() {
+        Ok(line) => finish(line.command.run(), json),
+        Err(error) => refuse_usage(error, Line::command(), env::args_os().skip(1), json),
+    }
+}
