@@ -260,7 +260,13 @@ impl ClientService for ClientHandler {
         let Some(kept) = read.kept_checkpoint(number) else {
             let wanted = number.map(|number| format!(" {number}")).unwrap_or_default();
             let all = read.checkpoint_numbers().iter().map(u64::to_string).collect::<Vec<_>>();
-            let kept = if all.is_empty() { String::new() } else { format!("; it has {}", all.join(", ")) };
+            let keeps = read.spec().train().is_some_and(|(_, train)| train.checkpoint.is_some());
+            let kept = match (all.is_empty(), keeps) {
+                (false, _) => format!("; it has {}", all.join(", ")),
+                (true, false) => "; its settings have no `checkpoint`".to_owned(),
+                (true, true) if read.phase().is_over() => format!("; it is {}", read.phase().word()),
+                (true, true) => "; the first is still to come".to_owned(),
+            };
             return Err(EngineFault::NoCheckpoint { job, wanted, kept });
         };
         let parts = dispatcher.share_checkpoint(&job, kept.generation, kept.resume.checkpoint).await?;

@@ -13,6 +13,8 @@ use tokio::{
 
 /// A process whose parent has gone ends by itself within this time, however busy it is.
 const PARENT_GONE_LIMIT: Duration = Duration::from_secs(5);
+/// The same of a process that has others to end, which may have much to save: then it is asked a second time.
+const SAVING_LIMIT: Duration = Duration::from_secs(30);
 /// What a shell reports for a process that Ctrl-C ended.
 pub const INTERRUPTED: i32 = 130;
 
@@ -47,8 +49,8 @@ impl StopSignal {
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
-    pub fn hearing_a_second() -> io::Result<(Self, SecondStop)> {
-        Self::listen_until(3, false)
+    pub fn hearing_a_second(with_parent: bool) -> io::Result<(Self, SecondStop)> {
+        Self::listen_until(3, with_parent)
     }
 
     /// Request number `last` ends the process.
@@ -64,6 +66,11 @@ impl StopSignal {
             let watch = move || {
                 wait_for_end(&mut io::stdin().lock());
                 let _ = ask.send(());
+                if last > 2 {
+                    std::thread::sleep(SAVING_LIMIT);
+                    let _ = ask.send(());
+                    return;
+                }
                 std::thread::sleep(PARENT_GONE_LIMIT);
                 process::exit(INTERRUPTED);
             };

@@ -51,6 +51,23 @@ fn what_is_not_as_it_has_to_be_ends_the_run_with_its_seed_and_the_state_kept() {
 }
 
 #[test]
+fn a_run_that_is_killed_takes_its_cluster_along() {
+    let dir = folder();
+    let place = dir.path().to_str().unwrap();
+    // No accident happens before it is killed.
+    let chaos = command(&["chaos", "--minutes", "30", "--every", "20min", "--state-dir", place]).spawn();
+    let (mut chaos, running) = (chaos.unwrap(), dir.path().join("up.json"));
+    wait_until("the cluster runs", || running.exists());
+    let up: serde_json::Value = serde_json::from_slice(&std::fs::read(&running).unwrap()).unwrap();
+    let children = up["processes"].as_object().unwrap().values();
+    let pids: Vec<u64> = children.chain([&up["pid"]]).map(|pid| pid.as_u64().unwrap()).collect();
+    kill("KILL", chaos.id());
+    chaos.wait().unwrap();
+    let is_there = |pid: &&u64| std::path::Path::new(&format!("/proc/{pid}")).exists();
+    wait_until("nothing of it runs", || !pids.iter().any(|pid| is_there(&pid)));
+}
+
+#[test]
 fn a_run_that_is_told_to_stop_takes_its_cluster_along() {
     let dir = folder();
     let place = dir.path().to_str().unwrap();

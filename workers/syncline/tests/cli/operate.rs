@@ -103,6 +103,9 @@ fn an_id_is_free_again_once_its_job_is_over_and_the_log_tells_the_story() {
     let taken = cluster.submit(2, &[]).refused(1, "E130");
     assert!(taken.err.contains("--replace") && taken.err.contains("syncline delete"), "{taken:#?}");
     assert!(taken.err.contains("exists already, and differs in epochs\n"), "{taken:#?}");
+    let file = cluster.dir.path().join("points.checkpoint");
+    let none = cluster.run(&["checkpoint", "points", file.to_str().unwrap()]).refused(1, "E146");
+    assert!(none.err.contains("no complete checkpoint; its settings have no `checkpoint`\n"), "{none:#?}");
     cluster.submit(1, &["--replace", "--watch"]).ok();
     assert_eq!(cluster.field("epochs"), "1");
     let status = cluster.run(&["status", "points"]).ok().out;

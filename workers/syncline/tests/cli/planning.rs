@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::Write,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -107,6 +108,26 @@ fn plan_reads_both_forms_from_stdin() {
 fn bench_plan_measures() {
     let bench = syncline(&["bench", "plan", "--workers", "20", "--lookahead", "15", "--json"]).ok().json();
     assert!(bench["median_us"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn a_measurement_that_is_interrupted_takes_along_what_it_has_started() {
+    let dir = folder();
+    let (python, told) = (dir.path().join("python"), dir.path().join("pid"));
+    let body = format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", told.display());
+    fs::write(&python, body).unwrap();
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    let args = "bench scaling --rounds 1 --seconds 1 --policies bsp --python";
+    let args: Vec<&str> = args.split(' ').chain([python.to_str().unwrap()]).collect();
+    let mut bench = command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = || fs::read_to_string(&told).unwrap_or_default().trim().to_owned();
+    wait_until("the program runs", || !pid().is_empty());
+    kill("TERM", bench.id());
+    assert_eq!(bench.wait().unwrap().code(), Some(130));
+    let stat = format!("/proc/{}/stat", pid());
+    wait_until("the program has ended", || {
+        fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
+    });
 }
 
 #[test]

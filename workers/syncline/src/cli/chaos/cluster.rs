@@ -14,7 +14,10 @@ use std::{
 use syncline_workers::client::{Client, RunningCluster, load_token};
 
 use super::network::Network;
-use crate::cli::{CliError, Failure};
+use crate::cli::{
+    CliError, Failure,
+    support::processes::{parent_of, signal},
+};
 
 /// Workers with functions.
 const FUNCTION_WORKERS: usize = 2;
@@ -60,7 +63,8 @@ impl ChaosCluster {
         // What happens to the Redis server must not happen to that of anybody else.
         up.env_remove("SYNCLINE_REDIS").env_remove("SYNCLINE_TOKEN_FILE");
         up.args(["--slowdown", "1,2", "--state-dir"]).arg(dir).stdout(Stdio::piped()).stderr(logs);
-        // Ctrl-C is ours: we stop everything, in order.
+        // Ctrl-C is ours: we stop everything, in order. Where we are killed, the end of its stdin stops it.
+        up.arg("--exit-with-parent").stdin(Stdio::piped());
         let mut up = up.process_group(0).spawn().map_err(cannot_start)?;
         // It says where everything is when everything is ready. One that nobody listens to would end.
         let said = up.stdout.take().map(BufReader::new);
@@ -156,6 +160,8 @@ impl Drop for ChaosCluster {
             let _ = worker.wait();
         }
         signal(self.up.id(), "TERM");
+        // Its end is one more reason to stop, and there is time.
+        let _stdin = self.up.stdin.take();
         let _ = self.up.wait();
     }
 }
@@ -170,17 +176,4 @@ fn this_program() -> std::io::Result<Command> {
     let mut command = Command::new(env::current_exe()?);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     Ok(command)
-}
-
-/// The parent of a process that is there.
-fn parent_of(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
-}
-
-/// Sends a signal, by name; `false` if the process is gone.
-pub(super) fn signal(pid: u32, name: &str) -> bool {
-    let sent =
-        Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null()).status();
-    sent.is_ok_and(|status| status.success())
 }

@@ -13,11 +13,8 @@ use tokio::{task::JoinSet, time::sleep};
 
 use clap::ValueEnum;
 
-use super::{
-    cluster::{ChaosCluster, signal},
-    resume::ResumeTimes,
-};
-use crate::cli::say;
+use super::{cluster::ChaosCluster, resume::ResumeTimes};
+use crate::cli::{say, support::processes::signal};
 
 /// How long a process stands still, in milliseconds. The longest are longer than the silence after which a worker, and the
 /// lease after which an engine, counts as lost.

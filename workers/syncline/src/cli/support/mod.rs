@@ -9,6 +9,7 @@ mod failure;
 mod from_errors;
 pub(crate) mod native;
 mod output;
+pub(crate) mod processes;
 mod quantity;
 pub(crate) mod state_files;
 

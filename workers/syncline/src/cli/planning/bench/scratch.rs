@@ -3,13 +3,13 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    process, thread,
+    thread,
 };
 
 use syncline_workers::process::StopSignal;
 use tempfile::TempDir;
 
-use crate::cli::CliError;
+use crate::cli::{CliError, support::processes::kill_children};
 
 /// What a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
@@ -39,8 +39,19 @@ fn end_when_told(folder: PathBuf) {
     });
     // Without a way to listen the process ends as the system ends it.
     if listening.is_ok() {
+        // They would go on writing there, and what stands in the place of Python need not notice that nobody listens.
+        kill_children();
         remove(&folder);
-        process::exit(INTERRUPTED);
+        end_at_once();
+    }
+}
+
+/// Ends the process without what is done at an orderly end: ONNX Runtime must not be taken down under threads that compute.
+fn end_at_once() -> ! {
+    // SAFETY: nothing is left to do; everything else of this process ends where it is.
+    #[expect(unsafe_code, reason = "the standard library ends a process in order only, or with a core dump")]
+    unsafe {
+        libc::_exit(INTERRUPTED)
     }
 }
 

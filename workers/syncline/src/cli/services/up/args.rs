@@ -64,6 +64,9 @@ pub struct UpArgs {
     /// The longest pause before what has ended is started again: for those who end it themselves
     #[arg(long, value_name = "MS", default_value_t = 5_000, hide = true)]
     longest_pause_ms: u64,
+    /// Stop when stdin closes: for a program that starts a cluster of its own, however that program ends
+    #[arg(long)]
+    exit_with_parent: bool,
     /// One JSON object on stdout when everything is ready
     #[arg(long)]
     json: bool,
@@ -96,6 +99,7 @@ pub(crate) struct Plan {
     pub token_file: Option<PathBuf>,
     pub worker_bin: Option<PathBuf>,
     pub transport: TransportChoice,
+    pub exit_with_parent: bool,
     pub json: bool,
 }
 
@@ -141,6 +145,7 @@ impl UpArgs {
             token_file: self.token_file,
             worker_bin: self.worker_bin,
             transport: self.transport,
+            exit_with_parent: self.exit_with_parent,
             json: self.json,
         })
     }

@@ -47,8 +47,8 @@ pub(crate) fn run(args: UpArgs) -> Result<(), Failure> {
     let state_dir = StateDir::open(&plan.state_dir)?;
     let shards = state_dir.shard_count(plan.shards)?;
     block_on(async move {
-        let (mut stop, mut second) =
-            StopSignal::hearing_a_second().map_err(|source| CliError::Runtime { source })?;
+        let (mut stop, mut second) = StopSignal::hearing_a_second(plan.exit_with_parent)
+            .map_err(|source| CliError::Runtime { source })?;
         let (sender, mut events) = mpsc::unbounded_channel();
         let native = tokio::select! {
             native = Native::start(&plan, &state_dir, sender.clone()) => native?,
@@ -154,14 +154,19 @@ fn announce(plan: &Plan, running: &RunningCluster, leader: &str) -> Result<(), F
         format!("state       {dir}"),
         format!("logs        {dir}/logs"),
         format!(
-            "running     {} workers, {} shards{}; Ctrl-C stops all",
-            running.workers,
-            running.shards,
+            "running     {}, {}{}; Ctrl-C stops all",
+            count(running.workers, "worker"),
+            count(running.shards, "shard"),
             if running.replicas > 1 { " of two processes each" } else { "" }
         ),
         format!("next        syncline submit JOB.toml --watch{flag}"),
     ];
     print(&lines.join("\n"))
+}
+
+/// So many of something, in words.
+fn count(number: u32, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Where the engines are, as `--engine` takes it, and which of several leads.
